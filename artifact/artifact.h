@@ -1,0 +1,186 @@
+/* artifact: what a compiled file holds, between codegen, which writes it, and the runtime, which
+ * reads it. plan.c: launch plans, encoded and decoded with every field checked. container.c: the
+ * sections of the file, their hashes, and the stub before them. */
+#ifndef SINTER_ARTIFACT_H
+#define SINTER_ARTIFACT_H
+
+#include "base/base.h"
+#include "base/limits.h"
+#include "io/io.h"
+#include "kernels/cpu/cpu.h"
+#include "numerics/tile.h"
+#include "quant/quant.h"
+
+/* plan.c ------------------------------------------------------------------------------------------- */
+
+/* mul * sym[0] * sym[1] + add; sym -1 = absent (counts as 1). */
+typedef struct PlanDim {
+    int64_t mul, add;
+    int32_t sym[2];
+} PlanDim;
+
+typedef struct PlanSym {
+    const char *name;
+    int num_sizes;
+    const int64_t *size; /* ascending */
+} PlanSym;
+
+typedef enum PlanStorage {
+    STORAGE_CONST,  /* in the weights section at `offset` */
+    STORAGE_ARENA,  /* at arena_offset[bucket] of the session's arena */
+    STORAGE_INPUT,  /* the caller's (or the arena's copy of) input `index` */
+    STORAGE_OUTPUT, /* likewise */
+    STORAGE_VIEW    /* columns or whole of tensor `index`: same bytes */
+} PlanStorage;
+
+/* A tensor that launches touch. Quantised tensors: codes (one byte each on the CPU), then scales
+ * (f32), zero points (i32) and the outer scale, each aligned to 64 bytes: plan_tensor_layout. */
+typedef struct PlanTensor {
+    const char *name; /* layer path or value name; for traces and messages */
+    FormatId fmt;
+    bool quantised, is_static;
+    Scheme scheme;
+    int rank;
+    PlanDim dim[LIMIT_RANK];
+    PlanStorage storage;
+    int32_t index;
+    uint64_t offset, bytes;       /* STORAGE_CONST: in the weights section */
+    const uint64_t *arena_offset; /* STORAGE_ARENA: [num_buckets] */
+    int64_t view_col;             /* STORAGE_VIEW: first column of the viewed rows */
+    bool packed;                  /* STORAGE_CONST: bytes are cpu_pack's for pack_spec */
+    CpuPackSpec pack_spec;
+    int32_t params; /* is_static: constant tensor that holds the scales (f32) then zero points
+                       (i32) of the quantisation, else -1 */
+} PlanTensor;
+
+/* How a launch's rows and columns meet a tensor (CpuTensor's row_div, row_mod, col_step). */
+typedef struct PlanOperand {
+    int32_t tensor;
+    PlanDim row_div, row_mod; /* row_mod 0: none */
+    int32_t col_step;
+} PlanOperand;
+
+typedef struct PlanProgram {
+    const TileStep *step;
+    int num_steps;
+} PlanProgram;
+typedef struct PlanSegment {
+    int64_t n_begin, n_end;
+    PlanProgram epilogue;
+} PlanSegment;
+
+typedef enum LaunchFamily {
+    LAUNCH_GEMM,
+    LAUNCH_TILE,
+    LAUNCH_MOVE,
+    NUM_LAUNCH_FAMILIES
+} LaunchFamily;
+extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES];
+
+/* One kernel launch; sizes follow from tensors' dims at run time. */
+typedef struct PlanLaunch {
+    LaunchFamily family;
+    const char *layer;  /* "ffn[3].(gate|up)" */
+    const char *place;  /* "mlp.sinter:12:9" */
+    const char *absorbed; /* "quantize matmul scales add relu": for inspect and traces */
+    int num_operands;
+    const PlanOperand *operand;
+    /* LAUNCH_GEMM */
+    int32_t a, w;         /* tensors: activation read by the main loop, packed weight (const) or
+                             plain b [n, k] (arena; packed on the fly) */
+    PlanProgram prologue; /* fills a; rows of a */
+    int num_segments;
+    const PlanSegment *segment;
+    /* LAUNCH_TILE: operand 0 gives rows and cols */
+    bool whole_rows;
+    PlanProgram program;
+    /* LAUNCH_MOVE: src tensor -> dst tensor, a box of dst */
+    int32_t src, dst;
+    int move_rank;
+    PlanDim move_dim[LIMIT_RANK];
+    PlanDim move_src_stride[LIMIT_RANK], move_dst_stride[LIMIT_RANK]; /* elements */
+    PlanDim move_src_offset, move_dst_offset;                         /* elements */
+} PlanLaunch;
+
+typedef struct PlanPort { /* an input or output of the model */
+    const char *name;
+    int32_t tensor;
+} PlanPort;
+
+typedef struct Plan {
+    const char *target; /* "cpu" */
+    int num_syms, num_buckets, num_tensors, num_launches, num_inputs, num_outputs;
+    const PlanSym *sym;
+    const int64_t *bucket_size; /* [num_buckets][num_syms]; ascending by the first symbol */
+    const uint64_t *arena_bytes; /* [num_buckets] */
+    bool rows_independent; /* batches may be cut into chunks: symbol 0 is the leading dimension of all
+                              ports, occurs nowhere else, and no op mixes rows */
+    const PlanTensor *tensor;
+    const PlanLaunch *launch;
+    const PlanPort *input, *output;
+} Plan;
+
+int64_t plan_dim_eval(PlanDim d, const int64_t *size); /* -1 on overflow */
+/* Byte offsets of the parts of a tensor of these sizes, relative to its start. */
+typedef struct PlanLayout {
+    int64_t rows, cols, pitch;
+    uint64_t scale_at, zero_at, outer_at, bytes;
+} PlanLayout;
+bool plan_tensor_layout(const PlanTensor *t, const int64_t *size, PlanLayout *ret);
+
+typedef struct Bytes { /* growing buffer, malloc'ed; failed: memory ran out */
+    uint8_t *data;
+    size_t size, cap;
+    bool failed;
+} Bytes;
+bool plan_encode(const Plan *plan, Bytes *ret);
+/* Everything is checked (indices, ranges, sizes, programs' registers), so that a decoded plan can be
+ * run without further checks; weights_bytes bounds constants. *ret owns one allocation. */
+Plan *plan_decode(const uint8_t *data, size_t size, uint64_t weights_bytes, IoError *err);
+void plan_free(Plan *plan);
+
+/* container.c --------------------------------------------------------------------------------------- */
+
+#define ARTIFACT_VERSION 1
+#define ARTIFACT_ALIGN 4096
+
+typedef enum SectionKind {
+    SECTION_META = 1, /* text: key = value lines (model name, compiler version, options) */
+    SECTION_SOURCE,   /* the model's text(s) */
+    SECTION_PLAN,     /* one a target */
+    SECTION_WEIGHTS,  /* one a target, aligned to ARTIFACT_ALIGN */
+    SECTION_CODE,     /* device binaries: cubin, PTX */
+    SECTION_REPORT    /* fusion and scheme report, text */
+} SectionKind;
+typedef struct Section {
+    SectionKind kind;
+    char name[32]; /* target or file name */
+    uint64_t offset, size; /* from the start of the artifact */
+    uint64_t hash[2];      /* XXH3-128 of the bytes */
+} Section;
+
+/* Writing: stub bytes, then sections in order, then table and trailer. Same inputs, same bytes. */
+typedef struct ArtifactWriter ArtifactWriter;
+ArtifactWriter *artifact_create(const char *path, const void *stub, size_t stub_size, IoError *err);
+bool artifact_section_begin(ArtifactWriter *w, SectionKind kind, const char *name);
+bool artifact_write(ArtifactWriter *w, const void *data, uint64_t size);
+bool artifact_align(ArtifactWriter *w, uint64_t align); /* inside a section, from its start */
+uint64_t artifact_offset(const ArtifactWriter *w);      /* in the section */
+bool artifact_section_end(ArtifactWriter *w);
+bool artifact_finish(ArtifactWriter *w, IoError *err); /* frees w; executable mode */
+void artifact_abandon(ArtifactWriter *w);
+
+typedef struct Artifact {
+    MappedFile file;
+    uint64_t start, size; /* of the artifact in the file */
+    int num_sections;
+    Section *section;
+} Artifact;
+/* Checks magic, version, trailer, table and the hash of every section (weights too unless
+ * skip_weights) before returning. */
+bool artifact_open(const char *path, bool skip_weights, Artifact *ret, IoError *err);
+void artifact_close(Artifact *a);
+const Section *artifact_find(const Artifact *a, SectionKind kind, const char *name);
+const uint8_t *artifact_data(const Artifact *a, const Section *s);
+
+#endif

@@ -1,0 +1,42 @@
+/* codegen: fused IR -> launch plan per target -> the compiled file. */
+#ifndef SINTER_CODEGEN_H
+#define SINTER_CODEGEN_H
+
+#include "artifact/artifact.h"
+#include "ir/ir.h"
+#include "passes/passes.h"
+
+/* A constant of the plan and the IR value that fills it when the file is written; evaluated one
+ * at a time, so memory stays bounded by one layer. */
+typedef struct PlanConst {
+    int32_t tensor;
+    const Value *value;
+} PlanConst;
+
+typedef struct CodegenTarget {
+    Plan *plan;
+    uint64_t weights_bytes;
+    ARRAY(PlanConst) consts;
+} CodegenTarget;
+
+/* plan_build.c: kernels to launches and operands; memory.c: liveness, arena offsets per bucket;
+ * False after reporting to m->diag. */
+bool codegen_plan(Module *m, Arena *arena, CodegenTarget *ret);
+
+/* write.c: fills the weights section and writes the file. progress (may be NULL) gets 0..1. */
+typedef struct WriteOptions {
+    const void *stub;
+    size_t stub_size;
+    const char *source_name, *source_text;
+    size_t source_len;
+    const char *report;
+    void (*progress)(void *user, double done, const char *what);
+    void *user;
+} WriteOptions;
+bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
+                   const WriteOptions *options);
+
+/* explain.c: each kernel, what it absorbed, and why each chain stopped. */
+void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target);
+
+#endif

@@ -1,0 +1,32 @@
+/* frontend: text -> AST -> checked AST -> IR, and the canonical form of a text. All errors of a
+ * text come in one run. */
+#ifndef SINTER_FRONTEND_H
+#define SINTER_FRONTEND_H
+
+#include "base/base.h"
+#include "ir/ir.h"
+
+typedef struct FrontendOptions {
+    int num_defines; /* -D NAME=INT: replaces the value of `const NAME` */
+    const char *const *define_name;
+    const int64_t *define_value;
+    int num_rule_files; /* further texts with schemes and quant rules, after the model's own */
+    const char *const *rule_file;
+} FrontendOptions;
+
+typedef struct Ast Ast;
+
+/* grammar.y, lexer.l, ast.c: NULL only when nothing could be built; errors are in diag. */
+Ast *ast_parse(Arena *arena, Diag *diag, uint32_t source);
+void ast_print(Sb *sb, const Ast *ast); /* --emit=ast */
+/* sema.c: names, constants, dims, schemes, rules. False when there were errors. */
+bool ast_check(Ast *ast, Diag *diag, const FrontendOptions *options);
+/* lower.c: a checked AST to IR: blocks and loops expanded, each linear with its path and QuantSpec. */
+Module *ast_lower(Ast *ast, Arena *arena, Diag *diag);
+/* fmt.c: canonical text with all comments kept; NULL after errors. Idempotent. */
+char *source_format(Arena *arena, Diag *diag, uint32_t source);
+
+/* All of the above for a file on disk ("-": standard input). */
+Module *frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options);
+
+#endif

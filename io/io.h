@@ -1,0 +1,100 @@
+/* io: files. Reading is bounded and never trusts a declared size; writing is atomic. All
+ * library-safe: errors are an IoError with the rule that was broken, the file, and the place. */
+#ifndef SINTER_IO_H
+#define SINTER_IO_H
+
+#include "base/base.h"
+#include "base/limits.h"
+#include "numerics/numerics.h"
+
+typedef struct IoError {
+    ErrorId id;
+    char text[512]; /* "model.safetensors: header length 123 exceeds the file's 100 bytes" */
+} IoError;
+
+/* file.c ----------------------------------------------------------------------------------------- */
+
+/* A read-only mapping of a regular file (no FIFOs, no devices). */
+typedef struct MappedFile {
+    const uint8_t *data;
+    uint64_t size;
+    int fd;
+} MappedFile;
+bool file_map(const char *path, MappedFile *ret, IoError *err);
+void file_unmap(MappedFile *file);
+/* Whole file, at most max bytes, NUL-terminated, malloc'ed; "-" is standard input. */
+char *file_read(const char *path, uint64_t max, uint64_t *ret_size, IoError *err);
+
+/* Atomic output: a temporary file beside `path`, renamed over it by finish; removed by abandon and
+ * by SIGINT/SIGTERM. Errors (no space, not writable) surface at finish at the latest. */
+typedef struct OutFile OutFile;
+OutFile *outfile_create(const char *path, unsigned mode, IoError *err);
+bool outfile_write(OutFile *f, const void *data, uint64_t size); /* appends */
+bool outfile_align(OutFile *f, uint64_t align);                  /* zero bytes up to a multiple */
+uint64_t outfile_offset(const OutFile *f);
+bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size);
+bool outfile_finish(OutFile *f, IoError *err); /* frees f */
+void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
+/* dir of `base` joined with `rel` unless rel is absolute; malloc'ed */
+char *path_beside(const char *base, const char *rel);
+
+/* tensorfile.c, npy.c, safetensors.c ------------------------------------------------------------- */
+
+/* What files store; wider than FormatId (i64, bool..). */
+typedef struct TensorView {
+    const char *name;     /* NULL in npy */
+    FormatId fmt;         /* FMT_NONE when the file's dtype has no format of ours */
+    const char *dtype;    /* as the file says, "F8_E4M3", "<f4" */
+    int rank;
+    int64_t dim[LIMIT_RANK];
+    uint64_t elements, bytes;
+    const void *data; /* in the mapping */
+} TensorView;
+
+typedef struct TensorFile TensorFile; /* a .npy (one tensor) or .safetensors, mapped */
+TensorFile *tensorfile_open(const char *path, IoError *err); /* by content, not by extension */
+void tensorfile_close(TensorFile *f);
+int tensorfile_num(const TensorFile *f);
+const TensorView *tensorfile_at(const TensorFile *f, int index);
+const TensorView *tensorfile_find(const TensorFile *f, const char *name); /* hashed */
+bool tensorfile_is_npy(const TensorFile *f);
+
+bool npy_write(const char *path, FormatId fmt, int rank, const int64_t *dim, const void *data,
+               IoError *err); /* F64 F32 F16 I32 I8 U8; others: an error that names safetensors */
+typedef struct SafetensorsItem {
+    const char *name;
+    FormatId fmt;
+    int rank;
+    const int64_t *dim;
+    const void *data;
+} SafetensorsItem;
+bool safetensors_write(const char *path, int num, const SafetensorsItem *item, IoError *err);
+
+/* weights.c: a set of weight files seen as one name space; .safetensors or a sharded
+ * *.index.json. Duplicate names across files are an error. */
+typedef struct WeightSet WeightSet;
+WeightSet *weights_open(int num, const char *const *path, IoError *err);
+void weights_close(WeightSet *w);
+const TensorView *weights_find(const WeightSet *w, const char *name);
+int weights_num(const WeightSet *w);
+const TensorView *weights_at(const WeightSet *w, int index);
+
+/* json.c: a strict streaming reader (no trees): duplicate keys are the caller's concern */
+typedef struct Json {
+    const char *text;
+    size_t len, pos;
+    int depth;
+    const char *error; /* first problem, static text */
+} Json;
+void json_init(Json *j, const char *text, size_t len);
+bool json_object_begin(Json *j);
+/* Next key (unescaped into buf, at most size - 1 bytes) or false at the closing brace or an error. */
+bool json_next_key(Json *j, char *buf, size_t size, bool *first);
+bool json_array_begin(Json *j);
+bool json_next_element(Json *j, bool *first);
+bool json_string(Json *j, char *buf, size_t size);
+bool json_u64(Json *j, uint64_t *ret);
+bool json_skip(Json *j); /* any value */
+bool json_end(Json *j);  /* only white space is left */
+
+#endif

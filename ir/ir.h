@@ -1,0 +1,305 @@
+/* ir: straight-line SSA over tensors. One struct for values, one for ops, every op a row of ops.def.
+ * Quantise and dequantise are ordinary ops; a fused kernel is an op whose body holds the same ops,
+ * so the evaluator gives meaning to every stage and any pass can be checked numerically. The
+ * printed form parses back to itself. Every op carries its source span to the end. */
+#ifndef SINTER_IR_H
+#define SINTER_IR_H
+
+#include "base/base.h"
+#include "base/limits.h"
+#include "quant/quant.h"
+
+typedef struct Value Value;
+typedef struct Op Op;
+typedef struct Use Use;
+typedef struct Block Block;
+typedef struct Module Module;
+
+/* Types ---------------------------------------------------------------------------------------- */
+
+/* A declared dimension symbol. Its sizes, ascending, are the buckets. */
+typedef struct Sym {
+    const char *name;
+    int index; /* in module->syms */
+    int num_sizes;
+    const int64_t *size;
+    Span span;
+} Sym;
+
+/* mul * sym[0] * sym[1] + add, absent symbols count as 1; a constant has mul = 0. */
+typedef struct Dim {
+    int64_t mul, add;
+    const Sym *sym[2];
+} Dim;
+
+typedef struct Type { /* interned per module: compare with == */
+    FormatId fmt;
+    const Scheme *scheme; /* non-NULL: quantised, fmt == scheme->fmt. Interned */
+    int rank;
+    Dim dim[LIMIT_RANK];
+} Type;
+
+/* type.c */
+static inline Dim dim_const(int64_t n)
+{
+    return (Dim){.add = n};
+}
+static inline bool dim_is_const(Dim d)
+{
+    return d.mul == 0;
+}
+bool dim_equal(Dim a, Dim b);
+/* size[i] is the size of module symbol i. False on overflow or a size outside 0..LIMIT_DIM. */
+bool dim_eval(Dim d, const int64_t *size, int64_t *ret);
+/* Sums and products where the form can hold them; false where it cannot. */
+bool dim_add(Dim a, Dim b, Dim *ret);
+bool dim_mul(Dim a, Dim b, Dim *ret);
+void dim_print(Sb *sb, Dim d); /* "4*B", "B + 1", "784" */
+const Scheme *scheme_intern(Module *m, const Scheme *scheme);
+const Type *type_plain(Module *m, FormatId fmt, int rank, const Dim *dim);
+const Type *type_quantised(Module *m, const Scheme *scheme, int rank, const Dim *dim);
+void type_print(Sb *sb, const Type *type); /* "f32[B, 784]", "i8{sym per channel}[512, 784]" */
+static inline Dim type_last(const Type *type)
+{
+    return type->rank ? type->dim[type->rank - 1] : dim_const(1);
+}
+bool type_rows(const Type *type, const int64_t *size, int64_t *ret); /* product of leading dims */
+
+/* Attributes ------------------------------------------------------------------------------------ */
+
+typedef enum ScalePlace { PLACE_NONE, PLACE_EPILOGUE, PLACE_MAINLOOP } ScalePlace;
+typedef enum QuantMode { MODE_NONE, MODE_DYNAMIC, MODE_STATIC, MODE_WEIGHT } QuantMode;
+
+/* What the text asks of one linear layer; resolved by the frontend, obeyed by insert-quant. */
+typedef struct QuantSpec {
+    bool keep;          /* stays as it is */
+    bool fused;         /* an error unless one kernel results */
+    const Scheme *weight; /* NULL: weight stays plain */
+    const Scheme *act;    /* NULL: activation stays plain, rounded to act_fmt */
+    FormatId act_fmt;     /* plain activation format; FMT_NONE: as the input */
+    const char *by;       /* weight quantiser, NULL: rtn */
+    WeightArgs by_args;
+    bool act_static;
+    const char *calibrator; /* static: "minmax" or "percentile" */
+    double calibrator_arg;
+    bool smooth;
+    double smooth_alpha;
+    Span weight_span, act_span; /* where each was said */
+    const char *scheme_name;    /* as written, for messages */
+} QuantSpec;
+
+typedef struct Attr {
+    double eps;
+    int64_t axis, start, stop;
+    int num_perm;
+    int perm[LIMIT_RANK];
+    ScalePlace place;
+    QuantMode mode;
+    struct {
+        const char *name; /* NULL: rtn */
+        WeightArgs args;
+    } by;
+    struct { /* static quantise, before calibrate: how; after: the range */
+        const char *calibrator;
+        double arg;
+        bool known;
+        float lo, hi;
+    } range;
+    const char *layer;  /* path of the linear layer, "ffn[3].gate" */
+    const char *family;
+    const QuantSpec *quant;
+} Attr;
+
+typedef enum AttrBit {
+#define ATTR(ID, name, kind, field) ATTR_INDEX_##ID,
+#include "ir/attrs.def"
+#undef ATTR
+    NUM_ATTRS
+} AttrBit;
+#define ATTR(ID, name, kind, field) ATTR_##ID = 1 << ATTR_INDEX_##ID,
+enum {
+#include "ir/attrs.def"
+};
+#undef ATTR
+
+/* Ops and values ----------------------------------------------------------------------------------- */
+
+typedef enum OpKind {
+#define OP(ID, name, min_in, max_in, flags, type_rule, eval, attrs) OP_##ID,
+#include "ir/ops.def"
+#undef OP
+    NUM_OPS
+} OpKind;
+
+enum {
+    OPF_PURE = 1,      /* no effect but its result */
+    OPF_POINTWISE = 2, /* result element depends on the operands' same (broadcast) element */
+    OPF_ROWWISE = 4,   /* needs whole rows of its first operand */
+    OPF_VIEW = 8,      /* same bytes, other shape */
+    OPF_MOVE = 16,     /* rearranges elements */
+    OPF_BODY = 32
+};
+
+typedef struct OpInfo {
+    const char *name;
+    int min_in, max_in;
+    unsigned flags, attrs;
+} OpInfo;
+extern const OpInfo op_info[NUM_OPS];
+
+struct Use { /* one operand slot; linked into its value's list of uses */
+    Value *value;
+    Op *user;
+    Use *next, **link;
+};
+
+struct Value {
+    Op *def;
+    int index; /* which result of def */
+    const Type *type;
+    const char *name; /* hint for printing, or NULL */
+    Use *uses;
+};
+
+/* Where a constant's elements come from. */
+typedef enum ConstKind {
+    CONST_DENSE,  /* data, row-major in the type's format */
+    CONST_WEIGHT, /* tensor `name` of the weight files; data is NULL until bind-weights maps it */
+    CONST_RANDOM  /* reproducible test data: splitmix64(seed), normal, times scale */
+} ConstKind;
+typedef struct Const {
+    ConstKind kind;
+    const char *name;     /* CONST_WEIGHT */
+    FormatId stored_fmt;  /* of data, when it differs from the type (converted on use) */
+    const void *data;     /* maps the weight file; never owned */
+    uint64_t bytes;
+    uint64_t seed;
+    double scale;
+} Const;
+
+struct Op {
+    OpKind kind;
+    Span span;
+    Block *block;
+    Op *prev, *next;
+    int num_in, num_out;
+    Use *in;
+    Value *out;
+    Attr attr;
+    Const *constant; /* OP_CONST */
+    Block *body;     /* OP_KERNEL: ARG ops in operand order, ops, one YIELD */
+    const char *name; /* INPUT, OUTPUT: as declared */
+    uint32_t mark;   /* scratch for passes */
+};
+
+struct Block {
+    Op *first, *last;
+    Op *owner; /* kernel op, NULL for the module's body */
+};
+
+/* What a model text says beside its graph; passes read it. */
+typedef struct Expect { /* expect "x.npy" -> "y.npy" atol .. cosine .. */
+    const char *input, *output;
+    double atol, rtol, cosine, sqnr; /* NaN = not given */
+    Span span;
+} Expect;
+
+struct Module {
+    Arena *arena;
+    Diag *diag;
+    const char *name;
+    Block body;
+    ARRAY(const Sym *) syms;
+    ARRAY(const char *) weight_files; /* as written, resolved against the text's folder */
+    ARRAY(const char *) calibrate_files;
+    ARRAY(Expect) expects;
+    struct TypeTable *types; /* interning; private to type.c */
+    Intern *names;
+    void *weights;           /* WeightSet of io, opened by bind-weights; NULL before */
+    int num_ops;
+};
+
+/* build.c */
+Module *module_create(Arena *arena, Diag *diag, const char *name);
+const Sym *module_add_sym(Module *m, const char *name, int num_sizes, const int64_t *size, Span span);
+const Sym *module_find_sym(const Module *m, const char *name);
+/* Appends before `before` (NULL: at the end of block). Result types come from infer (type rules) or
+ * are set by the caller through op_set_type. */
+Op *op_create(Module *m, Block *block, Op *before, OpKind kind, Span span, int num_in,
+              Value *const *in, int num_out);
+Value *op_add_in(Module *m, Op *op, Value *value); /* appends an operand, returns it */
+void op_set_in(Op *op, int slot, Value *value);
+void op_remove(Op *op); /* must have no uses */
+void op_move_before(Op *op, Op *before);
+void value_replace(Value *old, Value *by); /* all uses */
+int value_num_uses(const Value *value);
+static inline Value *op_in(const Op *op, int slot)
+{
+    return op->in[slot].value;
+}
+static inline Value *op_out(Op *op)
+{
+    return &op->out[0];
+}
+#define for_each_op(op, block)                                                                     \
+    for (Op *op = (block)->first, *op##_next; op && (op##_next = op->next, 1); op = op##_next)
+#define for_each_use(use, value)                                                                   \
+    for (Use *use = (value)->uses, *use##_next; use && (use##_next = use->next, 1); use = use##_next)
+
+/* Builders that create the op, apply its type rule (reporting a clash to m->diag at span) and
+ * return its result; NULL after an error. */
+Value *build_input(Module *m, const char *name, const Type *type, Span span);
+void build_output(Module *m, const char *name, Value *value, Span span);
+Value *build_const(Module *m, Block *b, Op *before, const Type *type, const Const *c, Span span);
+Value *build_const_f32(Module *m, Block *b, Op *before, float value, Span span); /* rank 0 */
+Value *build_op(Module *m, Block *b, Op *before, OpKind kind, const Attr *attr, const Type *declared,
+                int num_in, Value *const *in, Span span);
+
+/* type.c: applies the op's row; declared: for ops whose result type is said (cast, reshape,
+ * quantize). Returns NULL after reporting what disagrees. */
+const Type *op_infer_type(Module *m, const Op *op, const Type *declared);
+
+/* print.c, parse.c: print(parse(text)) == text for every printed module. */
+void module_print(Sb *sb, const Module *m, bool with_spans);
+void op_print(Sb *sb, const Op *op);
+Module *module_parse(Arena *arena, Diag *diag, uint32_t source); /* NULL after errors */
+
+/* verify.c: every invariant of this page. Reports to stderr with the op and returns false. */
+bool module_verify(const Module *m, const char *after);
+
+/* eval.c: the meaning of every op ----------------------------------------------------------------- */
+
+typedef enum EvalMode {
+    EVAL_CONTRACT, /* f32 steps as numerics.h says; float dot products in f64, rounded to f32;
+                      integers exact: what kernels must equal (integers) or approach (floats) */
+    EVAL_F64       /* every float step in f64: the reference for error bounds */
+} EvalMode;
+
+typedef struct Tensor {
+    FormatId fmt; /* plain; F64 in EVAL_F64. Quantised: q.codes is set */
+    int rank;
+    int64_t dim[LIMIT_RANK];
+    void *data;
+    uint64_t bytes;
+    bool owned;
+    QTensor q;
+} Tensor;
+void tensor_free(Tensor *t);
+int64_t tensor_rows(const Tensor *t);
+uint64_t tensor_elements(const Tensor *t);
+
+typedef struct Eval Eval;
+Eval *eval_create(const Module *m, EvalMode mode, const int64_t *sym_size);
+void eval_destroy(Eval *e);
+bool eval_bind(Eval *e, const char *input, const Tensor *value); /* converts to the declared format */
+/* Runs the whole body. False: a sentence in *ret_why (memory, unbound weight). `observe` (may be
+ * NULL) is called with every value as it is made, for calibration; values are freed after their
+ * last use. */
+typedef void (*EvalObserver)(void *user, const Value *value, const Tensor *tensor);
+bool eval_run(Eval *e, EvalObserver observe, void *user, const char **ret_why);
+const Tensor *eval_output(const Eval *e, const char *output);
+/* One constant expression (its operands are constants, recursively). */
+bool eval_constant(const Module *m, const Value *value, Tensor *ret, const char **ret_why);
+bool value_is_constant(const Value *value);
+
+#endif

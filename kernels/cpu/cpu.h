@@ -1,0 +1,124 @@
+/* The CPU kernels: one file a family, each with a portable C body and versions compiled for AVX2
+ * and AVX-512 (VNNI, BF16) chosen at run time. They know pointers and shapes only; no graph, no
+ * file. Work is shared among OpenMP threads; results do not depend on the number of threads, and a
+ * row's result does not depend on the other rows (but for scales that span rows).
+ *
+ * Activations: plain formats row-major; quantised ones as one code per byte (4-bit formats too),
+ * row-major, with their scales and zero points beside. Weights: packed at compile time by
+ * cpu_pack, in a layout that every instruction set can read. */
+#ifndef SINTER_CPU_H
+#define SINTER_CPU_H
+
+#include "numerics/numerics.h"
+#include "numerics/tile.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* An operand of a launch, seen as rows x cols. Row r of the launch reads row (r / row_div) %
+ * row_mod of the tensor (row_div 1, row_mod INT64_MAX: itself); col_step 0 repeats column 0. */
+typedef struct CpuTensor {
+    FormatId fmt;
+    bool quantised;
+    bool is_static; /* quantised: scale (and zero) are given, TILE_QUANTIZE only writes codes */
+    bool has_zero;
+    FormatId scale_fmt; /* rounding of dynamic scales; stored as f32 */
+    bool outer;         /* scheme with an outer scale: *outer_scale multiplies */
+    void *data;         /* codes or plain elements */
+    int64_t rows, cols;
+    int64_t pitch; /* bytes from row to row */
+    int64_t row_div, row_mod;
+    int col_step;
+    int64_t block_rows, block_cols; /* elements that share a scale; 0 = all */
+    float *scale;                   /* [ceil(rows / block_rows), ceil(cols / block_cols)] */
+    int32_t *zero;
+    float *outer_scale;
+} CpuTensor;
+
+/* pack.c ------------------------------------------------------------------------------------------ */
+
+/* How one weight [n, k] is packed. Codegen stores this with the packed bytes. */
+typedef struct CpuPackSpec {
+    FormatId fmt;     /* of the weight: F32 F16 BF16 or a quantised one */
+    FormatId act_fmt; /* of the activation it meets: decides the layout */
+    int64_t n, k;
+    int parts;        /* 1; 2: gate and up rows, stacked [gate; up] in [n, k], are interleaved so that
+                         one tile holds both. n counts all parts */
+    bool mainloop;    /* scales vary along k or must be applied per block: packed inside */
+    bool has_zero;
+    int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
+    FormatId scale_fmt;
+    bool outer;
+} CpuPackSpec;
+uint64_t cpu_pack_bytes(const CpuPackSpec *spec); /* 0: no kernel for this combination */
+/* Why there is no kernel (static text), or NULL. */
+const char *cpu_pack_problem(const CpuPackSpec *spec);
+/* codes: plain elements, or canonical codes of QTensor (4-bit low nibble first, rows padded to a
+ * byte), row pitch src_pitch. scale, zero: QTensor's grids. dst: cpu_pack_bytes, 64-byte aligned. */
+void cpu_pack(const CpuPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
+              const int32_t *zero, float outer, void *dst);
+
+/* gemm.c ------------------------------------------------------------------------------------------- */
+
+typedef struct CpuProgram {
+    const TileStep *step;
+    int num_steps;
+} CpuProgram;
+
+/* Columns [n_begin, n_end) of each part run this program on the accumulator's tile. */
+typedef struct CpuSegment {
+    int64_t n_begin, n_end;
+    CpuProgram epilogue;
+} CpuSegment;
+
+/* c[m, n] = a[m, k] * w[n, k]^T with a fused prologue and epilogue. */
+typedef struct CpuGemm {
+    int64_t m;
+    CpuPackSpec spec;
+    const void *packed;
+    CpuTensor a;         /* what the main loop reads: plain or quantised */
+    CpuProgram prologue; /* if any: whole-row program over m rows that fills `a`, run first */
+    const CpuSegment *segment;
+    int num_segments;
+    const CpuTensor *operand; /* that programs refer to */
+    int num_operands;
+} CpuGemm;
+/* Scratch bytes this call needs (packing, accumulators of all threads). */
+uint64_t cpu_gemm_scratch(const CpuGemm *g, int threads);
+void cpu_gemm(const CpuGemm *g, void *scratch, int threads);
+
+/* tile.c: norms, softmax, elementwise chains, quantise --------------------------------------------- */
+
+/* Runs one program over rows x cols. whole_rows: some step needs complete rows. Dynamic blocks that
+ * span rows (per tensor, 2-D) are done in two passes over the program. */
+typedef struct CpuTile {
+    int64_t rows, cols;
+    bool whole_rows;
+    CpuProgram program;
+    const CpuTensor *operand;
+    int num_operands;
+} CpuTile;
+uint64_t cpu_tile_scratch(const CpuTile *t, int threads);
+void cpu_tile(const CpuTile *t, void *scratch, int threads);
+
+/* move.c: transpose, slice, concat as one strided copy ----------------------------------------------- */
+
+#define CPU_MOVE_RANK 6
+typedef struct CpuMove {
+    int rank;
+    int64_t dim[CPU_MOVE_RANK];
+    int64_t src_stride[CPU_MOVE_RANK], dst_stride[CPU_MOVE_RANK]; /* bytes */
+    int element_bytes;
+    const void *src;
+    void *dst;
+} CpuMove;
+void cpu_move(const CpuMove *move, int threads);
+
+/* dispatch.c ------------------------------------------------------------------------------------------ */
+
+typedef enum CpuIsa { CPU_PORTABLE, CPU_AVX2, CPU_AVX512 } CpuIsa;
+CpuIsa cpu_isa(void);               /* best of this machine, or what cpu_isa_limit allows */
+void cpu_isa_limit(CpuIsa at_most); /* for tests and benchmarks */
+const char *cpu_isa_name(CpuIsa isa);
+
+#endif

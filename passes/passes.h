@@ -1,0 +1,53 @@
+/* passes: module to module, one pass a file, in the order of passes.def. The runner verifies after
+ * each and prints where asked. */
+#ifndef SINTER_PASSES_H
+#define SINTER_PASSES_H
+
+#include "ir/ir.h"
+
+typedef struct PassOptions {
+    int opt_level;       /* 0: every op its own kernel */
+    const char *base_dir; /* weight and calibration paths of the text are relative to it */
+    bool no_weights;     /* do not open weight files (check --no-weights) */
+    int num_weight_files; /* replaces the text's `weights` when > 0 */
+    const char *const *weight_file;
+    FILE *trace;         /* --print-after */
+    const char *print_after; /* pass name, "all" or NULL */
+    bool time_passes;
+    bool check_eval;     /* evaluate before and after each pass and compare */
+} PassOptions;
+
+/* Why a chain stopped growing, or a kernel exists; kept for explain. */
+typedef struct FusionNote {
+    const Op *kernel;
+    Span span;
+    const char *text; /* "rmsnorm needs whole rows of 4096 columns; the tile holds 256" */
+} FusionNote;
+
+typedef struct PassContext {
+    Arena *arena; /* module lifetime */
+    Arena *scratch; /* reset after each pass */
+    PassOptions options;
+    ARRAY(FusionNote) fusion_notes;
+} PassContext;
+
+typedef bool PassFn(Module *m, PassContext *ctx); /* true: changed something; errors go to m->diag */
+typedef struct Pass {
+    const char *name, *describe;
+    int level;
+    PassFn *run;
+} Pass;
+extern const Pass passes[];
+extern const int num_passes;
+const Pass *pass_find(const char *name);
+
+void pass_context_init(PassContext *ctx, Arena *arena, const PassOptions *options);
+/* Runs the comma-separated passes, or the whole pipeline of options.opt_level when list is NULL.
+ * False when m->diag has errors. */
+bool passes_run(Module *m, PassContext *ctx, const char *list);
+
+#define PASS(id, name, level, describe) PassFn pass_##id;
+#include "passes/passes.def"
+#undef PASS
+
+#endif

@@ -1,0 +1,143 @@
+/* quant: element formats and schemes (tables), encoding and decoding of quantised tensors,
+ * calibrators (how a static range is chosen) and weight quantisers (how codes are chosen).
+ *
+ * A quantised tensor is viewed as two-dimensional: the last dimension is the columns (for a weight
+ * [out, in]: K), all leading dimensions flattened are the rows. */
+#ifndef SINTER_QUANT_H
+#define SINTER_QUANT_H
+
+#include "base/base.h"
+#include "numerics/numerics.h"
+
+/* format.c ---------------------------------------------------------------------------------- */
+
+typedef struct FormatInfo {
+    FormatId id;
+    const char *name;
+    int bits;
+    FormatFamily family;
+    bool is_signed;
+    int exp_bits, man_bits, bias;
+    double qmin, qmax;
+} FormatInfo;
+extern const FormatInfo format_info[NUM_FORMATS]; /* [FMT_NONE] is all zero, name "none" */
+FormatId format_find(const char *name);           /* FMT_NONE when unknown */
+
+static inline bool format_is_plain(FormatId fmt) /* stores tensors as they are */
+{
+    return format_info[fmt].family == FAMILY_FLOAT || fmt == FMT_I32;
+}
+/* Bytes of a row of `cols` elements, 4-bit rows padded to a whole byte. */
+uint64_t format_row_bytes(FormatId fmt, uint64_t cols);
+
+/* Value of one code (0 <= code < 2^bits; two's complement for signed integers) and the nearest
+ * code of a value under the contract: nearest even, saturating, NaN kept where the format has one
+ * (formats without NaN: callers mark the block's scale instead). */
+float format_decode(FormatId fmt, uint32_t code);
+uint32_t format_encode(FormatId fmt, float value);
+/* Plain-format arrays to and from f32 / f64 (fmt: F64 F32 F16 BF16 I32 and the 8-bit formats). */
+void format_to_f32(FormatId fmt, const void *src, float *dst, uint64_t num);
+void format_from_f32(FormatId fmt, const float *src, void *dst, uint64_t num);
+void format_to_f64(FormatId fmt, const void *src, double *dst, uint64_t num);
+
+/* scheme.c ---------------------------------------------------------------------------------- */
+
+typedef enum ZeroKind { ZERO_NONE, ZERO_INT } ZeroKind; /* symmetric, asymmetric */
+
+/* How a quantised tensor stores its numbers. block[0] rows by block[1] columns share one scale; 0 =
+ * all. Per tensor {0,0}, per channel or token {1,0}, group g {1,g}, 2-D {r,c}, MX {1,32} with
+ * E8M0 scales, NVFP4 {1,16} with E4M3 scales and an outer scale. */
+typedef struct Scheme {
+    FormatId fmt;
+    FormatId scale_fmt; /* F32 F16 BF16 E8M0 E4M3 */
+    ZeroKind zero;
+    bool outer; /* a second, per-tensor f32 scale that multiplies (NVFP4) */
+    int64_t block[2];
+} Scheme;
+
+bool scheme_equal(const Scheme *a, const Scheme *b);
+/* "i8 asym per tensor", "e2m1 group 16 scale e4m3 outer": the canonical words of the language. */
+void scheme_print(Sb *sb, const Scheme *scheme, bool is_act);
+/* Named schemes of one operand: mxfp8 mxfp4 nvfp4; false when unknown. */
+bool scheme_find(const char *name, Scheme *ret);
+/* Blocks along rows and columns: ceil(rows / block). */
+int64_t scheme_row_blocks(const Scheme *scheme, int64_t rows);
+int64_t scheme_col_blocks(const Scheme *scheme, int64_t cols);
+bool scheme_varies_along_cols(const Scheme *scheme, int64_t cols); /* more than one scale in a row */
+/* Why this scheme cannot quantise such a tensor (static text), or NULL. */
+const char *scheme_problem(const Scheme *scheme);
+
+/* qtensor.c --------------------------------------------------------------------------------- */
+
+/* codes: canonical packing, row-major, 4-bit low nibble first, each row padded to a byte.
+ * scale[r * col_blocks + c] as f32 (already rounded to scale_fmt; NaN marks a block that held a
+ * NaN where the format has none). zero: same grid, NULL when symmetric. */
+typedef struct QTensor {
+    Scheme scheme;
+    int64_t rows, cols, row_blocks, col_blocks;
+    uint8_t *codes;
+    uint64_t codes_bytes, row_bytes;
+    float *scale;
+    int32_t *zero;
+    float outer; /* 1 when the scheme has none */
+    void *memory; /* the one allocation behind all of these */
+} QTensor;
+
+/* Library-safe. false: sizes overflow or memory is exhausted. */
+bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols);
+void qtensor_free(QTensor *q); /* accepts a zeroed one */
+uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col);
+float qtensor_value(const QTensor *q, int64_t row, int64_t col);
+void qtensor_dequantize(const QTensor *q, float *dst);
+void qtensor_dequantize_f64(const QTensor *q, double *dst);
+
+/* Round-to-nearest with scales from each block's own range (design: symmetric amax / qmax,
+ * asymmetric range holds 0). src: plain rows x cols in src_fmt. Deterministic, and the same bits as
+ * the CPU and GPU quantise kernels. */
+void quantize_rtn(QTensor *q, FormatId src_fmt, const void *src);
+/* The same with scales and zero points already present in q (static). */
+void quantize_static(QTensor *q, FormatId src_fmt, const void *src);
+/* Scale and zero point of one range under a scheme: what a calibrated range becomes. */
+void scheme_params(const Scheme *scheme, float lo, float hi, float *ret_scale, int32_t *ret_zero);
+
+/* calib_*.c ----------------------------------------------------------------------------------- */
+
+/* How a static range is chosen from data. A NULL-terminated table: calibrators[]. */
+typedef struct CalibState CalibState;
+typedef struct Calibrator {
+    const char *name;     /* "minmax", "percentile" */
+    const char *describe; /* one sentence */
+    bool has_arg;         /* percentile 99.9 */
+    double arg_min, arg_max;
+    CalibState *(*create)(double arg);
+    bool (*observe)(CalibState *state, const float *x, uint64_t num); /* false: out of memory */
+    void (*range)(const CalibState *state, float *ret_lo, float *ret_hi);
+    void (*destroy)(CalibState *state);
+} Calibrator;
+extern const Calibrator *const calibrators[];
+const Calibrator *calibrator_find(const char *name);
+
+/* weight_*.c ---------------------------------------------------------------------------------- */
+
+/* How the codes of a weight are chosen. A NULL-terminated table: weight_quantisers[]. */
+typedef struct WeightStats { /* what calibration saw at the input of the layer; may be NULL */
+    int64_t cols, samples;
+    const double *hessian;  /* [cols, cols] sum of x x^T, or NULL */
+    const float *mean_abs;  /* [cols] */
+} WeightStats;
+typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quantiser's default */
+    bool act_order;
+    double damp;
+} WeightArgs;
+typedef struct WeightQuantiser {
+    const char *name, *describe;
+    bool needs_stats;
+    const char *const *arg_names; /* NULL-terminated, the named arguments it takes */
+    /* NULL, or a sentence that says what went wrong */
+    const char *(*run)(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
+                       const WeightArgs *args);
+} WeightQuantiser;
+extern const WeightQuantiser *const weight_quantisers[];
+const WeightQuantiser *weight_quantiser_find(const char *name);
+
+#endif

@@ -1,0 +1,113 @@
+/* libsinter: open a compiled model and run it.
+ *
+ * Link with -lsinter, or run the compiled file itself. A model (SinterModel) is immutable and may be
+ * shared by threads; a session (SinterSession) holds the memory of one run at a time and belongs to
+ * one thread at a time; any number of sessions of one model may run at once. The library never
+ * prints, never exits and keeps no global state that callers can see. Treat compiled files like
+ * programs: open only those you trust. */
+#ifndef SINTER_H
+#define SINTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(SINTER_SHARED) && defined(__GNUC__)
+#define SINTER_API __attribute__((visibility("default")))
+#else
+#define SINTER_API
+#endif
+
+#define SINTER_MAX_RANK 6
+
+typedef enum SinterStatus {
+    SINTER_OK = 0,
+    SINTER_ERROR_FILE,       /* cannot open, truncated, altered, newer version */
+    SINTER_ERROR_ARGUMENT,   /* name, shape or dtype does not match the model */
+    SINTER_ERROR_MEMORY,
+    SINTER_ERROR_NO_DEVICE,  /* no such device or driver */
+    SINTER_ERROR_DEVICE,     /* the device failed */
+    SINTER_ERROR_UNSUPPORTED /* the file holds no code for this device */
+} SinterStatus;
+
+typedef enum SinterDtype { /* of ports */
+    SINTER_F32 = 1,
+    SINTER_F16,
+    SINTER_BF16,
+    SINTER_I32
+} SinterDtype;
+
+typedef struct SinterModel SinterModel;
+typedef struct SinterSession SinterSession;
+
+/* The sentence behind the latest status other than SINTER_OK of this call chain. */
+typedef struct SinterError {
+    SinterStatus status;
+    char text[512];
+} SinterError;
+
+typedef struct SinterPort {
+    const char *name;
+    SinterDtype dtype;
+    int rank;
+    int64_t dim[SINTER_MAX_RANK]; /* -1: varies with the batch */
+} SinterPort;
+
+typedef struct SinterTensor {
+    const char *name; /* of the port */
+    SinterDtype dtype;
+    int rank;
+    int64_t dim[SINTER_MAX_RANK];
+    void *data; /* row-major, contiguous */
+} SinterTensor;
+
+SINTER_API const char *sinter_version(void);
+SINTER_API const char *sinter_status_name(SinterStatus status);
+
+/* path: a compiled file; NULL: the running program itself. err may be NULL. */
+SINTER_API SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err);
+SINTER_API void sinter_close(SinterModel *model); /* accepts NULL; after all its sessions */
+SINTER_API const char *sinter_model_name(const SinterModel *model);
+SINTER_API int sinter_num_inputs(const SinterModel *model);
+SINTER_API int sinter_num_outputs(const SinterModel *model);
+SINTER_API SinterPort sinter_input(const SinterModel *model, int index);
+SINTER_API SinterPort sinter_output(const SinterModel *model, int index);
+
+typedef struct SinterSessionOptions {
+    const char *device; /* "cpu" (default) */
+    int threads;        /* CPU threads; 0: all */
+} SinterSessionOptions;
+SINTER_API SinterStatus sinter_session_create(SinterModel *model,
+                                              const SinterSessionOptions *options,
+                                              SinterSession **ret, SinterError *err);
+SINTER_API void sinter_session_destroy(SinterSession *session); /* accepts NULL */
+
+/* Shapes of all outputs for these inputs (fills dim and rank of outputs by name or in order). */
+SINTER_API SinterStatus sinter_output_shapes(SinterSession *session, const SinterTensor *inputs,
+                                             int num_inputs, SinterTensor *outputs, int num_outputs,
+                                             SinterError *err);
+/* Runs the smallest bucket that holds the inputs; larger batches in chunks of the largest bucket.
+ * Inputs and outputs are the caller's memory. */
+SINTER_API SinterStatus sinter_run(SinterSession *session, const SinterTensor *inputs,
+                                   int num_inputs, const SinterTensor *outputs, int num_outputs,
+                                   SinterError *err);
+
+/* Per-launch times of the latest run, for traces. */
+typedef struct SinterLaunchTime {
+    const char *layer, *family;
+    double start_us, duration_us; /* from the start of the run */
+    double bytes, flops;          /* touched and done */
+} SinterLaunchTime;
+SINTER_API void sinter_session_trace(SinterSession *session, int enable);
+SINTER_API int sinter_num_launch_times(const SinterSession *session);
+SINTER_API SinterLaunchTime sinter_launch_time(const SinterSession *session, int index);
+SINTER_API uint64_t sinter_session_bytes(const SinterSession *session); /* arena and scratch */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
