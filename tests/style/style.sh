@@ -1,0 +1,69 @@
+#!/bin/sh
+# style.sh <source root> [clang-format]: the rules of CONTRIBUTING.md that a machine can check. TAP.
+# With a clang-format given, the rules of layout too; without, only those of meaning.
+set -eu
+cd "${1:?usage: style.sh <source root> [clang-format]}"
+formatter=${2:-}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+find . \( -name 'build*' -o -name .git -o -name corpus -o -name .cache \) -prune -o -type f -print |
+    sed 's|^\./||' | sort >"$tmp/all"
+grep -E '\.(c|h|y|l|cuh|cu)$' "$tmp/all" >"$tmp/code"
+grep -E '\.(c|h|y|l|cuh|cu|def|sh|py|md|build|sinter|1)$|^bootstrap|^\.ci/' "$tmp/all" >"$tmp/text"
+grep -v '^tests/style/' "$tmp/code" >"$tmp/ours"
+
+num=0
+failed=0
+# verdict <what>: $tmp/found holds what broke the rule
+verdict()
+{
+    num=$((num + 1))
+    if [ -s "$tmp/found" ]; then
+        failed=1
+        head -n 20 "$tmp/found" | sed 's/^/# /'
+        echo "not ok $num - $1"
+    else
+        echo "ok $num - $1"
+    fi
+}
+
+# gate <what> <list> <extended regular expression>: no line of the files matches
+gate()
+{
+    xargs grep -nE -- "$3" <"$2" >"$tmp/found" || true
+    verdict "$1"
+}
+
+tab=$(printf '\t')
+gate 'no tabs' "$tmp/text" "$tab"
+gate 'no white space at the end of a line' "$tmp/text" ' $'
+gate 'no shell from C' "$tmp/ours" '(^|[^a-z_])(system|popen|wordexp) *\('
+gate 'no unbounded or ambiguous string functions' "$tmp/ours" \
+    '(^|[^a-z_])(gets|strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|alloca) *\('
+gate 'no notes of work left to do' "$tmp/ours" '(TO''DO|FIX''ME|XX''X|HA''CK)'
+gate 'no allocation whose size is an unchecked product' "$tmp/ours" \
+    '(^|[^a-z_])(malloc|realloc|arena_alloc)\([^;]*[a-z_)\]] \* [a-z_(]'
+
+# URLs aside
+gate 'comments are /* */' "$tmp/code" '(^|[^:"])// '
+while read -r file; do
+    [ -z "$(tail -c 1 "$file")" ] || echo "$file"
+done <"$tmp/text" >"$tmp/found"
+verdict 'files end in a newline'
+
+if [ -n "$formatter" ]; then
+    gate 'no line of code longer than 100 bytes' "$tmp/code" '^.{101,}'
+    while read -r file; do
+        awk 'NR == 1 && !/^\/\*|^%(option|\{|top)|^#ifndef/ { print FILENAME ": no comment at the top" }
+             END { if (NR > 900) print FILENAME ": " NR " lines, split at 900" }' "$file"
+    done <"$tmp/code" >"$tmp/found"
+    verdict 'every file of code has a comment at the top and at most 900 lines'
+
+    grep -E '\.[ch]$' "$tmp/code" | while read -r file; do
+        "$formatter" --style=file "$file" | cmp -s - "$file" || echo "$file: clang-format -i $file"
+    done >"$tmp/found"
+    verdict 'clang-format changes nothing'
+fi
+echo "1..$num"
+exit $failed
