@@ -1,0 +1,185 @@
+/* Arenas: a chain of blocks, bump allocation, freed together. A reset keeps the blocks, so a
+ * scratch arena stops calling malloc once it has seen its largest use. */
+#include "base/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_BLOCK  ((size_t)32 << 10)
+#define LARGEST_STEP ((size_t)4 << 20)
+#define ALIGNMENT    ((size_t)16)
+
+typedef struct ArenaBlock {
+    struct ArenaBlock *next;
+    size_t size, used; /* of the bytes behind this header */
+} ArenaBlock;
+
+_Static_assert(sizeof(ArenaBlock) <= 32, "the header must leave the data aligned");
+#define HEADER ((size_t)32)
+
+struct Arena {
+    ArenaBlock *first, *current;
+    size_t bytes;
+    jmp_buf *on_exhausted;
+};
+
+static char *block_data(ArenaBlock *block)
+{
+    return (char *)block + HEADER;
+}
+
+Arena *arena_create(void)
+{
+    return calloc(1, sizeof(Arena));
+}
+
+void arena_destroy(Arena *arena)
+{
+    if (!arena)
+        return;
+    ArenaBlock *next;
+    for (ArenaBlock *block = arena->first; block; block = next) {
+        next = block->next;
+        free(block);
+    }
+    free(arena);
+}
+
+void arena_reset(Arena *arena)
+{
+    for (ArenaBlock *block = arena->first; block; block = block->next)
+        block->used = 0;
+    arena->current = arena->first;
+    arena->bytes = 0;
+}
+
+size_t arena_bytes(const Arena *arena)
+{
+    return arena->bytes;
+}
+
+void arena_on_exhausted(Arena *arena, jmp_buf *handler)
+{
+    arena->on_exhausted = handler;
+}
+
+_Noreturn static void exhausted(Arena *arena, size_t size)
+{
+    if (arena->on_exhausted)
+        longjmp(*arena->on_exhausted, 1);
+    fprintf(stderr, "sinter: memory is exhausted (%zu more bytes were asked for)\n", size);
+    exit(70);
+}
+
+/* A block with room for `size` bytes becomes the current one: a later block of the chain that a
+ * reset left behind, or a new one. */
+static ArenaBlock *block_for(Arena *arena, size_t size)
+{
+    ArenaBlock *last = arena->current;
+    while (last && last->next) {
+        last = last->next;
+        if (last->size >= size) {
+            arena->current = last;
+            return last;
+        }
+    }
+    size_t room = last ? last->size * 2 : FIRST_BLOCK;
+    if (room > LARGEST_STEP)
+        room = LARGEST_STEP;
+    if (room < size)
+        room = size;
+    ArenaBlock *block = room > SIZE_MAX - HEADER ? NULL : malloc(HEADER + room);
+    if (!block)
+        exhausted(arena, size);
+    *block = (ArenaBlock){.size = room};
+    if (last)
+        last->next = block;
+    else
+        arena->first = block;
+    arena->current = block;
+    return block;
+}
+
+void *arena_alloc(Arena *arena, size_t size)
+{
+    if (size > SIZE_MAX - ALIGNMENT)
+        exhausted(arena, size);
+    size_t rounded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (rounded == 0)
+        rounded = ALIGNMENT; /* distinct objects have distinct addresses */
+    ArenaBlock *block = arena->current;
+    if (!block || block->size - block->used < rounded)
+        block = block_for(arena, rounded);
+    void *ret = block_data(block) + block->used;
+    block->used += rounded;
+    arena->bytes += rounded;
+    memset(ret, 0, rounded);
+    return ret;
+}
+
+void *arena_alloc_array(Arena *arena, size_t num, size_t size)
+{
+    size_t total;
+    if (__builtin_mul_overflow(num, size, &total))
+        exhausted(arena, SIZE_MAX);
+    return arena_alloc(arena, total);
+}
+
+void *arena_grow(Arena *arena, void *old, size_t old_size, size_t new_size)
+{
+    ArenaBlock *block = arena->current;
+    size_t rounded = (old_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    bool is_latest = old && block && rounded && block->used >= rounded &&
+                     (char *)old == block_data(block) + block->used - rounded;
+    if (is_latest && new_size > rounded && new_size - rounded <= block->size - block->used) {
+        size_t more = (new_size - rounded + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        if (more <= block->size - block->used) {
+            memset((char *)old + rounded, 0, more);
+            block->used += more;
+            arena->bytes += more;
+            return old;
+        }
+    }
+    void *ret = arena_alloc(arena, new_size);
+    if (old)
+        memcpy(ret, old, old_size < new_size ? old_size : new_size);
+    return ret;
+}
+
+char *arena_strndup(Arena *arena, const char *text, size_t len)
+{
+    if (len == SIZE_MAX)
+        exhausted(arena, len);
+    char *ret = arena_alloc(arena, len + 1);
+    memcpy(ret, text, len);
+    return ret;
+}
+
+char *arena_strdup(Arena *arena, const char *text)
+{
+    return arena_strndup(arena, text, strlen(text));
+}
+
+char *arena_printf(Arena *arena, const char *fmt, ...)
+{
+    Sb sb;
+    va_list args;
+    sb_init(&sb, arena);
+    va_start(args, fmt);
+    sb_vprintf(&sb, fmt, args);
+    va_end(args);
+    return sb.text;
+}
+
+void *array_grow(Arena *arena, void *elem, size_t size, int *cap)
+{
+    if (*cap > INT32_MAX / 2)
+        exhausted(arena, SIZE_MAX);
+    int num = *cap ? *cap * 2 : 8;
+    size_t new_size;
+    if (__builtin_mul_overflow((size_t)num, size, &new_size))
+        exhausted(arena, SIZE_MAX);
+    void *ret = arena_grow(arena, elem, (size_t)*cap * size, new_size);
+    *cap = num;
+    return ret;
+}
