@@ -26,7 +26,8 @@ typedef struct Sym {
     Span span;
 } Sym;
 
-/* mul * sym[0] * sym[1] + add, absent symbols count as 1; a constant has mul = 0. */
+/* mul * sym[0] * sym[1] + add, absent symbols count as 1; a constant has mul = 0 and no symbols.
+ * Canonical: sym[0] is set before sym[1], sym[0]->index <= sym[1]->index. */
 typedef struct Dim {
     int64_t mul, add;
     const Sym *sym[2];
@@ -44,6 +45,10 @@ static inline Dim dim_const(int64_t n)
 {
     return (Dim){.add = n};
 }
+static inline Dim dim_sym(const Sym *sym)
+{
+    return (Dim){.mul = 1, .sym = {sym}};
+}
 static inline bool dim_is_const(Dim d)
 {
     return d.mul == 0;
@@ -58,7 +63,10 @@ void dim_print(Sb *sb, Dim d); /* "4*B", "B + 1", "784" */
 const Scheme *scheme_intern(Module *m, const Scheme *scheme);
 const Type *type_plain(Module *m, FormatId fmt, int rank, const Dim *dim);
 const Type *type_quantised(Module *m, const Scheme *scheme, int rank, const Dim *dim);
-void type_print(Sb *sb, const Type *type); /* "f32[B, 784]", "i8{sym per channel}[512, 784]" */
+/* "f32[B, 784]", "i8{sym per row}[512, 784]", "e2m1{group 16 scale e4m3 outer}[8, 64]". Rows are
+ * channels of a weight and tokens of an activation. */
+void type_print(Sb *sb, const Type *type);
+const char *type_text(Arena *arena, const Type *type);
 static inline Dim type_last(const Type *type)
 {
     return type->rank ? type->dim[type->rank - 1] : dim_const(1);
@@ -146,6 +154,7 @@ typedef struct OpInfo {
     unsigned flags, attrs;
 } OpInfo;
 extern const OpInfo op_info[NUM_OPS];
+OpKind op_find(const char *name); /* NUM_OPS when unknown */
 
 struct Use { /* one operand slot; linked into its value's list of uses */
     Value *value;
@@ -216,20 +225,26 @@ struct Module {
     struct TypeTable *types; /* interning; private to type.c */
     Intern *names;
     void *weights;           /* WeightSet of io, opened by bind-weights; NULL before */
-    int num_ops;
+    int num_ops; /* created so far, removed ones too; at most LIMIT_OPS */
 };
 
-/* build.c */
+/* build.c. Past LIMIT_OPS ops, op_create reports once to m->diag and goes on. */
 Module *module_create(Arena *arena, Diag *diag, const char *name);
 const Sym *module_add_sym(Module *m, const char *name, int num_sizes, const int64_t *size, Span span);
 const Sym *module_find_sym(const Module *m, const char *name);
-/* Appends before `before` (NULL: at the end of block). Result types come from infer (type rules) or
- * are set by the caller through op_set_type. */
+/* Inserts before `before` (NULL: at the end of block). Results have no types yet: op_set_type, or
+ * use build_op, which applies the type rule. */
 Op *op_create(Module *m, Block *block, Op *before, OpKind kind, Span span, int num_in,
               Value *const *in, int num_out);
+void op_set_type(Op *op, int index, const Type *type);
+/* A kernel with an empty body, num_out results without types; kernel_finish gives it the types of
+ * its YIELD's operands and checks its arguments. */
+Op *kernel_create(Module *m, Block *block, Op *before, Span span, int num_in, Value *const *in,
+                  int num_out);
+bool kernel_finish(Module *m, Op *kernel);
 Value *op_add_in(Module *m, Op *op, Value *value); /* appends an operand, returns it */
 void op_set_in(Op *op, int slot, Value *value);
-void op_remove(Op *op); /* must have no uses */
+void op_remove(Op *op); /* its results must have no uses */
 void op_move_before(Op *op, Op *before);
 void value_replace(Value *old, Value *by); /* all uses */
 int value_num_uses(const Value *value);
@@ -255,13 +270,19 @@ Value *build_const_f32(Module *m, Block *b, Op *before, float value, Span span);
 Value *build_op(Module *m, Block *b, Op *before, OpKind kind, const Attr *attr, const Type *declared,
                 int num_in, Value *const *in, Span span);
 
-/* type.c: applies the op's row; declared: for ops whose result type is said (cast, reshape,
- * quantize). Returns NULL after reporting what disagrees. */
+/* A copy of everything but the weights behind constants; spans and diag are shared. */
+Module *module_clone(Arena *arena, const Module *m);
+
+/* rules.c: applies the op's row; declared: for ops whose result type is said (input, const, arg,
+ * cast, reshape, quantize). Returns NULL after reporting what disagrees; for ops without a result,
+ * the type of operand 0. */
 const Type *op_infer_type(Module *m, const Op *op, const Type *declared);
 
-/* print.c, parse.c: print(parse(text)) == text for every printed module. */
+/* print.c, parse.c: print(parse(text)) == text for every printed module. Values print as %name where
+ * they have one (with a suffix when it is taken), else %number. */
 void module_print(Sb *sb, const Module *m, bool with_spans);
-void op_print(Sb *sb, const Op *op);
+void op_print(Sb *sb, const Op *op); /* one line; names as module_print gives them */
+void attr_print(Sb *sb, unsigned attrs, const Attr *attr); /* "{axis = 1, layer = \"w1\"}" or "" */
 Module *module_parse(Arena *arena, Diag *diag, uint32_t source); /* NULL after errors */
 
 /* verify.c: every invariant of this page. Reports to stderr with the op and returns false. */

@@ -1,0 +1,24 @@
+/* What the files of ir/ share and nobody else sees. */
+#ifndef SINTER_IR_INTERNAL_H
+#define SINTER_IR_INTERNAL_H
+
+#include "ir/ir.h"
+
+/* type.c: "i8{sym per row}", as in types and quant attributes. */
+void scheme_put(Sb *sb, const Scheme *scheme);
+/* The module's own type equal to this one; the same pointer when it was interned here. */
+const Type *type_make_same(Module *m, const Type *type);
+
+/* print.c: how enums print. */
+#define NUM_PLACES 3
+#define NUM_MODES  4
+extern const char *const place_name[NUM_PLACES];
+extern const char *const mode_name[NUM_MODES];
+
+/* names.c: what each value of a module prints as, without the %. */
+typedef struct ValueNames ValueNames;
+ValueNames *names_create(Arena *arena, const Block *block);
+const char *names_get(const ValueNames *names, const Value *value);
+bool name_is_word(const char *text); /* a letter or _, then letters, digits, _ and . */
+
+#endif
