@@ -11,7 +11,7 @@
 #include "numerics/tile.h"
 #include "quant/quant.h"
 
-/* plan.c ------------------------------------------------------------------------------------------- */
+/* plan.c --------------------------------------------------------------------------------------- */
 
 /* mul * sym[0] * sym[1] + add; sym -1 = absent (counts as 1). */
 typedef struct PlanDim {
@@ -60,6 +60,9 @@ typedef struct PlanOperand {
     int32_t col_step;
 } PlanOperand;
 
+#define PLAN_MAX_OPERANDS 64   /* of one launch */
+#define PLAN_MAX_STEPS    4096 /* of one program */
+
 typedef struct PlanProgram {
     const TileStep *step;
     int num_steps;
@@ -75,13 +78,13 @@ typedef enum LaunchFamily {
     LAUNCH_MOVE,
     NUM_LAUNCH_FAMILIES
 } LaunchFamily;
-extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES];
+extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES]; /* "gemm", "tile", "move" */
 
 /* One kernel launch; sizes follow from tensors' dims at run time. */
 typedef struct PlanLaunch {
     LaunchFamily family;
-    const char *layer;  /* "ffn[3].(gate|up)" */
-    const char *place;  /* "mlp.sinter:12:9" */
+    const char *layer;    /* "ffn[3].(gate|up)" */
+    const char *place;    /* "mlp.sinter:12:9" */
     const char *absorbed; /* "quantize matmul scales add relu": for inspect and traces */
     int num_operands;
     const PlanOperand *operand;
@@ -111,22 +114,38 @@ typedef struct Plan {
     const char *target; /* "cpu" */
     int num_syms, num_buckets, num_tensors, num_launches, num_inputs, num_outputs;
     const PlanSym *sym;
-    const int64_t *bucket_size; /* [num_buckets][num_syms]; ascending by the first symbol */
+    const int64_t *bucket_size;  /* [num_buckets][num_syms]; ascending by the first symbol */
     const uint64_t *arena_bytes; /* [num_buckets] */
-    bool rows_independent; /* batches may be cut into chunks: symbol 0 is the leading dimension of all
-                              ports, occurs nowhere else, and no op mixes rows */
+    bool rows_independent; /* batches may be cut into chunks: symbol 0 is the leading dimension of
+                              all ports, occurs nowhere else, and no op mixes rows */
     const PlanTensor *tensor;
     const PlanLaunch *launch;
     const PlanPort *input, *output;
 } Plan;
 
-int64_t plan_dim_eval(PlanDim d, const int64_t *size); /* -1 on overflow */
-/* Byte offsets of the parts of a tensor of these sizes, relative to its start. */
+int64_t plan_dim_eval(PlanDim d, const int64_t *size); /* -1: negative or too large */
+
+/* Where the parts of a tensor of given sizes lie. Offsets of codes and plain elements count from
+ * the start of `root`; those of scales, zero points and the outer scale from the start of
+ * `params_root` (the tensor itself, or the constant that holds static parameters). */
 typedef struct PlanLayout {
-    int64_t rows, cols, pitch;
-    uint64_t scale_at, zero_at, outer_at, bytes;
+    int64_t rows, cols, pitch; /* pitch: bytes from row to row */
+    int32_t root, params_root;
+    uint64_t at;                          /* of the first element */
+    uint64_t scale_at, zero_at, outer_at; /* quantised only */
+    uint64_t bytes;                       /* from `at` to the end of the tensor's last part */
 } PlanLayout;
+/* One tensor alone; of a view only rows, cols and pitch as if it were contiguous. False: sizes
+ * overflow. */
 bool plan_tensor_layout(const PlanTensor *t, const int64_t *size, PlanLayout *ret);
+/* All tensors for actual sizes (at most the bucket's): fills layout[num_tensors] and checks that
+ * every launch stays inside its tensors, the arena and the weights. */
+bool plan_bind(const Plan *plan, int bucket, const int64_t *size, PlanLayout *layout, IoError *err);
+/* The sizes of one bucket. */
+static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
+{
+    return plan->bucket_size + (int64_t)bucket * plan->num_syms;
+}
 
 typedef struct Bytes { /* growing buffer, malloc'ed; failed: memory ran out */
     uint8_t *data;
@@ -134,15 +153,29 @@ typedef struct Bytes { /* growing buffer, malloc'ed; failed: memory ran out */
     bool failed;
 } Bytes;
 bool plan_encode(const Plan *plan, Bytes *ret);
-/* Everything is checked (indices, ranges, sizes, programs' registers), so that a decoded plan can be
- * run without further checks; weights_bytes bounds constants. *ret owns one allocation. */
+void bytes_free(Bytes *bytes);
+/* Everything is checked, as plan_check does, so that what plan_bind accepts can be run without
+ * further checks; weights_bytes bounds constants. NULL after an error. */
 Plan *plan_decode(const uint8_t *data, size_t size, uint64_t weights_bytes, IoError *err);
-void plan_free(Plan *plan);
+void plan_free(Plan *plan); /* of plan_decode; accepts NULL */
+/* plan_check.c: every invariant of this page: indices, formats, registers set before use and of the
+ * right type, constants inside the weights, every bucket bound, and no launch reads arena bytes
+ * that another tensor has overwritten. */
+bool plan_check(const Plan *plan, uint64_t weights_bytes, IoError *err);
+bool plan_fail(IoError *err, const char *fmt, ...) PRINTF_LIKE(2, 3); /* E_PLAN; returns false */
+bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
+/* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
+CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);
+/* plan_alias.c: no two tensors of one launch overlap but in place, and everything read was written
+ * before and not overwritten since. */
+bool plan_check_aliasing(const Plan *plan, int bucket, const PlanLayout *layout, IoError *err);
+/* plan_print.c: the whole plan as text, for goldens and `inspect`. */
+void plan_print(Sb *sb, const Plan *plan);
 
-/* container.c --------------------------------------------------------------------------------------- */
+/* container.c ---------------------------------------------------------------------------------- */
 
 #define ARTIFACT_VERSION 1
-#define ARTIFACT_ALIGN 4096
+#define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {
     SECTION_META = 1, /* text: key = value lines (model name, compiler version, options) */
@@ -154,7 +187,7 @@ typedef enum SectionKind {
 } SectionKind;
 typedef struct Section {
     SectionKind kind;
-    char name[32]; /* target or file name */
+    char name[32];         /* target or file name */
     uint64_t offset, size; /* from the start of the artifact */
     uint64_t hash[2];      /* XXH3-128 of the bytes */
 } Section;
@@ -180,6 +213,7 @@ typedef struct Artifact {
  * skip_weights) before returning. */
 bool artifact_open(const char *path, bool skip_weights, Artifact *ret, IoError *err);
 void artifact_close(Artifact *a);
+/* The first section of this kind, and of this name unless NULL. */
 const Section *artifact_find(const Artifact *a, SectionKind kind, const char *name);
 const uint8_t *artifact_data(const Artifact *a, const Section *s);
 

@@ -1,0 +1,266 @@
+/* What a memory planner must never get wrong: within one launch, tensors share bytes only in place;
+ * across launches, whatever is read was written before and has not been overwritten since. The
+ * arena is followed as a sorted list of byte ranges, each owned by the tensor that wrote it last.
+ */
+#include "artifact/artifact.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Owned {
+    uint64_t begin, end;
+    int32_t root;
+} Owned;
+
+typedef struct OwnedList {
+    Owned *range; /* sorted, disjoint */
+    int num, cap;
+    bool failed;
+} OwnedList;
+
+typedef struct Effect { /* what one launch does to one tensor */
+    int32_t tensor;
+    bool write, mapped; /* mapped: reads other rows or columns than the tile's own */
+} Effect;
+
+typedef struct Effects {
+    Effect effect[4 * PLAN_MAX_OPERANDS];
+    int num;
+} Effects;
+
+typedef struct Follower {
+    const Plan *plan;
+    const PlanLayout *layout;
+    const uint64_t *at; /* of root tensors in the arena */
+    OwnedList owned;
+    bool *output_written;
+    IoError *err;
+} Follower;
+
+/* Ranges
+ * --------------------------------------------------------------------------------------------------
+ */
+
+static void list_insert(OwnedList *list, int at, Owned range)
+{
+    if (list->num == list->cap) {
+        int cap = list->cap ? 2 * list->cap : 64;
+        Owned *grown = realloc(list->range, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            list->failed = true;
+            return;
+        }
+        list->range = grown;
+        list->cap = cap;
+    }
+    memmove(list->range + at + 1, list->range + at, (size_t)(list->num - at) * sizeof range);
+    list->range[at] = range;
+    list->num++;
+}
+
+/* The first range that ends after `begin`. */
+static int list_find(const OwnedList *list, uint64_t begin)
+{
+    int low = 0, high = list->num;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (list->range[mid].end > begin)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
+static void list_claim(OwnedList *list, Owned range)
+{
+    if (range.begin == range.end)
+        return;
+    int at = list_find(list, range.begin);
+    if (at < list->num && list->range[at].begin < range.begin) {
+        Owned left = list->range[at];
+        list->range[at].begin = range.begin;
+        left.end = range.begin;
+        list_insert(list, at++, left);
+    }
+    int last = at;
+    while (last < list->num && list->range[last].end <= range.end)
+        last++;
+    if (last < list->num && list->range[last].begin < range.end)
+        list->range[last].begin = range.end;
+    if (last > at) {
+        memmove(list->range + at, list->range + last, (size_t)(list->num - last) * sizeof range);
+        list->num -= last - at;
+    }
+    list_insert(list, at, range);
+}
+
+/* The root that owns a byte of [begin, end) but is not `root`: -1 none, -2 nobody owns it. */
+static int32_t list_stranger(const OwnedList *list, Owned range)
+{
+    uint64_t covered = range.begin;
+    for (int i = list_find(list, range.begin); covered < range.end; i++) {
+        if (i == list->num || list->range[i].begin > covered)
+            return -2;
+        if (list->range[i].root != range.root)
+            return list->range[i].root;
+        covered = list->range[i].end;
+    }
+    return -1;
+}
+
+/* Effects
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static void effect_add(Effects *e, int32_t tensor, bool write, bool mapped)
+{
+    for (int i = 0; i < e->num; i++)
+        if (e->effect[i].tensor == tensor && e->effect[i].write == write) {
+            e->effect[i].mapped |= mapped;
+            return;
+        }
+    if (e->num < (int)COUNT_OF(e->effect))
+        e->effect[e->num++] = (Effect){tensor, write, mapped};
+}
+
+static bool operand_is_mapped(const PlanOperand *o)
+{
+    return o->row_div.mul != 0 || o->row_div.add != 1 || o->row_mod.mul != 0 ||
+           o->row_mod.add != 0 || o->col_step != 1;
+}
+
+static void program_effects(Effects *e, const PlanLaunch *l, const PlanProgram *p)
+{
+    for (int i = 0; i < p->num_steps; i++) {
+        const TileStep *s = &p->step[i];
+        bool write = plan_writes((TileOp)s->op);
+        if (write || s->op == TILE_LOAD)
+            effect_add(e, l->operand[s->tensor].tensor, write,
+                       s->op == TILE_LOAD && operand_is_mapped(&l->operand[s->tensor]));
+    }
+}
+
+static Owned range_of(const Follower *f, int32_t tensor)
+{
+    const PlanLayout *layout = &f->layout[tensor];
+    const PlanTensor *root = &f->plan->tensor[layout->root];
+    if (root->storage != STORAGE_ARENA)
+        return (Owned){.root = layout->root};
+    uint64_t begin = f->at[layout->root] + layout->at;
+    return (Owned){begin, begin + layout->bytes, layout->root};
+}
+
+/* Two column ranges of the rows of one tensor. */
+static bool columns_apart(const PlanLayout *p, const PlanLayout *q)
+{
+    if (p->root != q->root || p->pitch != q->pitch || p->rows < 1 || q->rows < 1)
+        return false;
+    const PlanLayout *left = p->at < q->at ? p : q, *right = left == p ? q : p;
+    uint64_t width = left->bytes - (uint64_t)((left->rows - 1) * left->pitch);
+    return right->at - left->at >= width && right->at - left->at < (uint64_t)left->pitch;
+}
+
+/* Two tensors of one launch, at least one of them written: the same rows and columns at the same
+ * place, or apart. */
+static bool check_in_place(const Follower *f, const PlanLaunch *l, const Effect *a, const Effect *b)
+{
+    Owned x = range_of(f, a->tensor), y = range_of(f, b->tensor);
+    const PlanLayout *p = &f->layout[a->tensor], *q = &f->layout[b->tensor];
+    if (x.begin >= y.end || y.begin >= x.end || columns_apart(p, q))
+        return true;
+    if (x.begin == y.begin && p->pitch == q->pitch && !a->mapped && !b->mapped &&
+        l->family == LAUNCH_TILE && a->write != b->write)
+        return true;
+    return plan_fail(f->err, "\"%s\": \"%s\" and \"%s\" share bytes of the arena", l->layer,
+                     f->plan->tensor[a->tensor].name, f->plan->tensor[b->tensor].name);
+}
+
+static bool check_reads(const Follower *f, const PlanLaunch *l, const Effects *e)
+{
+    for (int i = 0; i < e->num; i++) {
+        if (e->effect[i].write)
+            continue;
+        Owned range = range_of(f, e->effect[i].tensor);
+        const PlanTensor *root = &f->plan->tensor[range.root];
+        if (root->storage == STORAGE_OUTPUT && !f->output_written[root->index])
+            return plan_fail(f->err, "\"%s\" reads output \"%s\" before it is written", l->layer,
+                             root->name);
+        int32_t stranger = list_stranger(&f->owned, range);
+        if (stranger != -1)
+            return plan_fail(f->err, "\"%s\" reads \"%s\", which %s%s", l->layer,
+                             f->plan->tensor[e->effect[i].tensor].name,
+                             stranger == -2 ? "is not written yet" : "is overwritten by ",
+                             stranger == -2 ? "" : f->plan->tensor[stranger].name);
+    }
+    return true;
+}
+
+/* One phase of a launch: reads, then writes. */
+static bool follow(Follower *f, const PlanLaunch *l, const Effects *e)
+{
+    if (!check_reads(f, l, e))
+        return false;
+    for (int i = 0; i < e->num; i++)
+        for (int j = 0; j < i; j++)
+            if ((e->effect[i].write || e->effect[j].write) &&
+                e->effect[i].tensor != e->effect[j].tensor &&
+                !check_in_place(f, l, &e->effect[i], &e->effect[j]))
+                return false;
+    for (int i = 0; i < e->num; i++) {
+        if (!e->effect[i].write)
+            continue;
+        Owned range = range_of(f, e->effect[i].tensor);
+        list_claim(&f->owned, range);
+        const PlanTensor *root = &f->plan->tensor[range.root];
+        if (root->storage == STORAGE_OUTPUT)
+            f->output_written[root->index] = true;
+    }
+    return !f->owned.failed || plan_fail(f->err, "memory is exhausted while checking it");
+}
+
+static bool follow_launch(Follower *f, const PlanLaunch *l)
+{
+    Effects e = {.num = 0};
+    if (l->family == LAUNCH_TILE) {
+        program_effects(&e, l, &l->program);
+        return follow(f, l, &e);
+    }
+    if (l->family == LAUNCH_MOVE) {
+        effect_add(&e, l->src, false, true);
+        effect_add(&e, l->dst, true, true);
+        return follow(f, l, &e);
+    }
+    program_effects(&e, l, &l->prologue);
+    if (e.num && !follow(f, l, &e))
+        return false;
+    e.num = 0;
+    effect_add(&e, l->a, false, true);
+    effect_add(&e, l->w, false, true);
+    for (int i = 0; i < l->num_segments; i++)
+        program_effects(&e, l, &l->segment[i].epilogue);
+    return follow(f, l, &e);
+}
+
+bool plan_check_aliasing(const Plan *plan, int bucket, const PlanLayout *layout, IoError *err)
+{
+    Follower f = {.plan = plan, .layout = layout, .err = err};
+    uint64_t *at = calloc((size_t)plan->num_tensors + 1, sizeof *at);
+    f.output_written = calloc((size_t)plan->num_outputs + 1, sizeof(bool));
+    f.at = at;
+    bool ok = at && f.output_written;
+    if (!ok)
+        plan_fail(err, "memory is exhausted while checking it");
+    for (int i = 0; ok && i < plan->num_tensors; i++)
+        if (plan->tensor[i].storage == STORAGE_ARENA)
+            at[i] = plan->tensor[i].arena_offset[bucket];
+    for (int i = 0; ok && i < plan->num_launches; i++)
+        ok = follow_launch(&f, &plan->launch[i]);
+    for (int i = 0; ok && i < plan->num_outputs; i++)
+        if (!f.output_written[i])
+            ok = plan_fail(err, "output \"%s\" is never written", plan->output[i].name);
+    free(at);
+    free(f.output_written);
+    free(f.owned.range);
+    return ok;
+}

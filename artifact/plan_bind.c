@@ -1,0 +1,291 @@
+/* Sizes and places of everything a plan touches, for actual sizes of its symbols. After plan_bind
+ * succeeds, every address that a launch can compute lies inside the caller's tensors, the arena or
+ * the weights. */
+#include "artifact/artifact.h"
+
+#include <string.h>
+
+#define PART_ALIGN     64 /* parts of a quantised tensor */
+#define MAX_VIEW_DEPTH 16
+
+int64_t plan_dim_eval(PlanDim d, const int64_t *size)
+{
+    int64_t product = d.mul, sum;
+    for (int i = 0; i < 2; i++)
+        if (d.sym[i] >= 0 && __builtin_mul_overflow(product, size[d.sym[i]], &product))
+            return -1;
+    if (__builtin_add_overflow(product, d.add, &sum) || sum < 0 || (uint64_t)sum > LIMIT_ELEMENTS)
+        return -1;
+    return sum;
+}
+
+/* Offsets of scales, zero points and the outer scale from `start`; false on overflow. */
+static bool params_layout(const Scheme *s, int64_t rows, int64_t cols, uint64_t start,
+                          PlanLayout *ret, uint64_t *ret_end)
+{
+    uint64_t blocks, bytes, at;
+    if (!checked_mul((uint64_t)scheme_row_blocks(s, rows), (uint64_t)scheme_col_blocks(s, cols),
+                     &blocks) ||
+        !checked_mul(blocks, 4, &bytes) || !checked_align(start, PART_ALIGN, &at))
+        return false;
+    ret->scale_at = at;
+    if (!checked_add(at, bytes, &at) || !checked_align(at, PART_ALIGN, &at))
+        return false;
+    ret->zero_at = at;
+    if (s->zero != ZERO_NONE &&
+        (!checked_add(at, bytes, &at) || !checked_align(at, PART_ALIGN, &at)))
+        return false;
+    ret->outer_at = at;
+    return checked_add(at, s->outer ? 4 : 0, ret_end);
+}
+
+bool plan_tensor_layout(const PlanTensor *t, const int64_t *size, PlanLayout *ret)
+{
+    *ret = (PlanLayout){.rows = 1, .cols = 1};
+    for (int i = 0; i < t->rank; i++) {
+        int64_t dim = plan_dim_eval(t->dim[i], size);
+        if (dim < 0 || dim > LIMIT_DIM)
+            return false;
+        if (i == t->rank - 1)
+            ret->cols = dim;
+        else if (__builtin_mul_overflow(ret->rows, dim, &ret->rows))
+            return false;
+    }
+    uint64_t elements, elem = t->quantised ? 1 : (uint64_t)format_info[t->fmt].bits / 8;
+    if (!checked_mul((uint64_t)ret->rows, (uint64_t)ret->cols, &elements) ||
+        elements > LIMIT_ELEMENTS)
+        return false;
+    ret->pitch = ret->cols * (int64_t)elem;
+    ret->bytes = elements * elem;
+    if (!t->quantised)
+        return true;
+    uint64_t end;
+    bool apart = t->is_static; /* parameters lie in the constant t->params */
+    if (!params_layout(&t->scheme, ret->rows, ret->cols, apart ? 0 : ret->bytes, ret, &end))
+        return false;
+    if (!apart)
+        ret->bytes = end;
+    return true;
+}
+
+typedef struct Binder {
+    const Plan *plan;
+    int bucket;
+    const int64_t *size;
+    PlanLayout *layout;
+    IoError *err;
+} Binder;
+
+static bool bind_storage(const Binder *b, int i)
+{
+    const PlanTensor *t = &b->plan->tensor[i];
+    PlanLayout *at = &b->layout[i];
+    uint64_t end;
+    at->root = at->params_root = i;
+    if (t->storage == STORAGE_CONST && !t->packed && at->bytes > t->bytes)
+        return plan_fail(b->err, "constant \"%s\" needs %llu bytes, has %llu", t->name,
+                         (unsigned long long)at->bytes, (unsigned long long)t->bytes);
+    if (t->storage == STORAGE_ARENA && (!checked_add(t->arena_offset[b->bucket], at->bytes, &end) ||
+                                        end > b->plan->arena_bytes[b->bucket]))
+        return plan_fail(b->err, "tensor \"%s\" ends behind the arena of %llu bytes", t->name,
+                         (unsigned long long)b->plan->arena_bytes[b->bucket]);
+    if (!t->quantised || !t->is_static)
+        return true;
+    /* the parameters' own layout starts at 0 of their constant */
+    PlanLayout params;
+    if (!params_layout(&t->scheme, at->rows, at->cols, 0, &params, &end) ||
+        end > b->plan->tensor[t->params].bytes)
+        return plan_fail(b->err, "the static parameters of \"%s\" do not fit their constant",
+                         t->name);
+    at->params_root = t->params;
+    return true;
+}
+
+/* A view: columns of the rows of its tensor, or all of its bytes in another shape. */
+static bool bind_view(const Binder *b, int i, int depth)
+{
+    const PlanTensor *t = &b->plan->tensor[i], *of = &b->plan->tensor[t->index];
+    if (depth == MAX_VIEW_DEPTH)
+        return plan_fail(b->err, "views of \"%s\" nest too deep", t->name);
+    if (of->storage == STORAGE_VIEW && !bind_view(b, t->index, depth + 1))
+        return false;
+    const PlanLayout *to = &b->layout[t->index];
+    PlanLayout *at = &b->layout[i];
+    int64_t elem = t->quantised ? 1 : format_info[t->fmt].bits / 8;
+    if (!plan_tensor_layout(t, b->size, at))
+        return plan_fail(b->err, "the size of \"%s\" overflows", t->name);
+    bool same = t->view_col == 0 && at->cols == to->cols && at->rows == to->rows;
+    if (t->quantised && !same)
+        return plan_fail(b->err, "a view of the quantised \"%s\" changes its shape", of->name);
+    if (same) {
+        *at = *to;
+        return true;
+    }
+    at->root = at->params_root = to->root;
+    at->at = to->at;
+    if (at->rows == to->rows && t->view_col + at->cols <= to->cols) {
+        at->pitch = to->pitch;
+        at->at += (uint64_t)(t->view_col * elem);
+        at->bytes =
+            at->rows && at->cols ? (uint64_t)((at->rows - 1) * at->pitch + at->cols * elem) : 0;
+        return true;
+    }
+    if (t->view_col == 0 && at->rows * at->cols == to->rows * to->cols &&
+        to->pitch == to->cols * elem)
+        return true;
+    return plan_fail(b->err, "view \"%s\" [%lld, %lld] does not fit \"%s\" [%lld, %lld]", t->name,
+                     (long long)at->rows, (long long)at->cols, of->name, (long long)to->rows,
+                     (long long)to->cols);
+}
+
+static bool bind_tensors(const Binder *b)
+{
+    const Plan *p = b->plan;
+    for (int i = 0; i < p->num_tensors; i++) {
+        const PlanTensor *t = &p->tensor[i];
+        if (!plan_tensor_layout(t, b->size, &b->layout[i]))
+            return plan_fail(b->err, "the size of tensor \"%s\" is negative or overflows", t->name);
+        if (t->storage != STORAGE_VIEW && !bind_storage(b, i))
+            return false;
+    }
+    for (int i = 0; i < p->num_tensors; i++)
+        if (p->tensor[i].storage == STORAGE_VIEW && !bind_view(b, i, 0))
+            return false;
+    return true;
+}
+
+/* Launches ----------------------------------------------------------------------------------------
+ */
+
+/* Reads of rows x cols through an operand's mapping stay inside its tensor. */
+static bool bind_read(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
+{
+    const PlanLayout *at = &b->layout[o->tensor];
+    int64_t div = plan_dim_eval(o->row_div, b->size), mod = plan_dim_eval(o->row_mod, b->size);
+    if (div < 1 || mod < 0)
+        return plan_fail(b->err,
+                         "operand \"%s\" has a row divisor of %lld and a row modulus of %lld",
+                         b->plan->tensor[o->tensor].name, (long long)div, (long long)mod);
+    if (rows == 0 || cols == 0)
+        return true;
+    int64_t last_row = (rows - 1) / div, last_col = (cols - 1) * o->col_step;
+    if (mod && last_row >= mod)
+        last_row = mod - 1;
+    if (last_row >= at->rows || last_col >= at->cols)
+        return plan_fail(b->err, "\"%s\" is [%lld, %lld], but row %lld, column %lld is read",
+                         b->plan->tensor[o->tensor].name, (long long)at->rows, (long long)at->cols,
+                         (long long)last_row, (long long)last_col);
+    return true;
+}
+
+/* Writes go to the launch's own rows and columns and to nothing else. */
+static bool bind_write(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
+{
+    const PlanLayout *at = &b->layout[o->tensor];
+    if (at->rows != rows || at->cols != cols || plan_dim_eval(o->row_div, b->size) != 1 ||
+        plan_dim_eval(o->row_mod, b->size) != 0 || (o->col_step != 1 && cols != 1))
+        return plan_fail(b->err, "\"%s\" is [%lld, %lld], but [%lld, %lld] is written to it",
+                         b->plan->tensor[o->tensor].name, (long long)at->rows, (long long)at->cols,
+                         (long long)rows, (long long)cols);
+    return true;
+}
+
+static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram *p, int64_t rows,
+                         int64_t cols)
+{
+    for (int i = 0; i < p->num_steps; i++) {
+        const TileStep *s = &p->step[i];
+        if (s->op == TILE_LOAD && !bind_read(b, &l->operand[s->tensor], rows, cols))
+            return false;
+        if (plan_writes((TileOp)s->op) &&
+            !bind_write(b, &l->operand[s->tensor], rows, s->op == TILE_CODE_SUM ? 1 : cols))
+            return false;
+    }
+    return true;
+}
+
+CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout)
+{
+    if (w->packed)
+        return w->pack_spec;
+    return (CpuPackSpec){
+        .fmt = w->fmt, .act_fmt = a->fmt, .n = w_layout->rows, .k = w_layout->cols, .parts = 1};
+}
+
+static bool bind_gemm(const Binder *b, const PlanLaunch *l)
+{
+    const PlanLayout *a = &b->layout[l->a];
+    CpuPackSpec spec =
+        plan_gemm_spec(&b->plan->tensor[l->a], &b->plan->tensor[l->w], &b->layout[l->w]);
+    if (a->cols != spec.k)
+        return plan_fail(b->err, "\"%s\": the activation has %lld columns, the weight %lld",
+                         l->layer, (long long)a->cols, (long long)spec.k);
+    const char *problem = cpu_pack_problem(&spec);
+    if (problem)
+        return plan_fail(b->err, "\"%s\": %s", l->layer, problem);
+    if (!bind_program(b, l, &l->prologue, a->rows, a->cols))
+        return false;
+    int64_t begin = 0;
+    for (int i = 0; i < l->num_segments; i++) {
+        const PlanSegment *s = &l->segment[i];
+        if (s->n_begin < begin || s->n_end <= s->n_begin || s->n_end > spec.n / spec.parts)
+            return plan_fail(b->err, "\"%s\": columns %lld to %lld are out of order or range",
+                             l->layer, (long long)s->n_begin, (long long)s->n_end);
+        begin = s->n_end;
+        if (!bind_program(b, l, &s->epilogue, a->rows, s->n_end - s->n_begin))
+            return false;
+    }
+    return true;
+}
+
+/* The last byte that a strided box of one tensor touches lies inside it. */
+static bool bind_box(const Binder *b, const PlanLaunch *l, int tensor, const PlanDim *stride,
+                     PlanDim offset)
+{
+    const PlanTensor *t = &b->plan->tensor[tensor];
+    uint64_t last = 0, step, elem = (uint64_t)format_info[t->fmt].bits / 8, end;
+    int64_t start = plan_dim_eval(offset, b->size);
+    bool ok = start >= 0, empty = false;
+    for (int i = 0; ok && i < l->move_rank; i++) {
+        int64_t dim = plan_dim_eval(l->move_dim[i], b->size);
+        int64_t by = plan_dim_eval(stride[i], b->size);
+        ok = dim >= 0 && by >= 0;
+        empty |= dim == 0;
+        ok = ok && (dim <= 1 || (checked_mul((uint64_t)(dim - 1), (uint64_t)by, &step) &&
+                                 checked_add(last, step, &last)));
+        if (ok && tensor == l->dst && dim > 1 && by == 0)
+            return plan_fail(b->err, "\"%s\": elements are written twice", l->layer);
+    }
+    if (ok && empty)
+        return true;
+    ok = ok && checked_add(last, (uint64_t)start, &last) && checked_add(last, 1, &last) &&
+         checked_mul(last, elem, &end) && end <= b->layout[tensor].bytes;
+    return ok || plan_fail(b->err, "\"%s\": a move leaves tensor \"%s\"", l->layer, t->name);
+}
+
+bool plan_bind(const Plan *plan, int bucket, const int64_t *size, PlanLayout *layout, IoError *err)
+{
+    const Binder b = {plan, bucket, size, layout, err};
+    for (int i = 0; i < plan->num_syms; i++)
+        if (size[i] < 0 || size[i] > plan_bucket(plan, bucket)[i])
+            return plan_fail(err, "%s = %lld is not within the bucket's %lld", plan->sym[i].name,
+                             (long long)size[i], (long long)plan_bucket(plan, bucket)[i]);
+    if (!bind_tensors(&b))
+        return false;
+    for (int i = 0; i < plan->num_launches; i++) {
+        const PlanLaunch *l = &plan->launch[i];
+        bool ok;
+        if (l->family == LAUNCH_GEMM) {
+            ok = bind_gemm(&b, l);
+        } else if (l->family == LAUNCH_TILE) {
+            const PlanLayout *shape = &layout[l->operand[0].tensor];
+            ok = bind_program(&b, l, &l->program, shape->rows, shape->cols);
+        } else {
+            ok = bind_box(&b, l, l->src, l->move_src_stride, l->move_src_offset) &&
+                 bind_box(&b, l, l->dst, l->move_dst_stride, l->move_dst_offset);
+        }
+        if (!ok)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,210 @@
+/* A plan as text: one line a tensor, launch and step. For goldens and `inspect`; never read back. */
+#include "artifact/artifact.h"
+
+#include <string.h>
+
+static const char *const storage_name[] = {"const", "arena", "input", "output", "view"};
+
+/* clang-format off: version 14 crashes on this table */
+static const struct {
+    const char *name;
+    int num_src;
+    bool sets;
+} step_info[NUM_TILE_OPS] = {
+    [TILE_ACC] = {"acc", 0, true},
+    [TILE_LOAD] = {"load", 0, true},
+    [TILE_CONST] = {"const", 0, true},
+    [TILE_ADD_I32] = {"add.i32", 2, true},
+    [TILE_SUB_I32] = {"sub.i32", 2, true},
+    [TILE_MUL_I32] = {"mul.i32", 2, true},
+    [TILE_I32_TO_F32] = {"i32_to_f32", 1, true},
+    [TILE_ROUND] = {"round", 1, true},
+    [TILE_RMSNORM] = {"rmsnorm", 2, true},
+    [TILE_LAYERNORM] = {"layernorm", 3, true},
+    [TILE_SOFTMAX] = {"softmax", 1, true},
+    [TILE_STORE] = {"store", 1, false},
+    [TILE_QUANTIZE] = {"quantize", 1, false},
+    [TILE_CODE_SUM] = {"code_sum", 0, false},
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) [TILE_##ID] = {name, arity, true},
+#include "numerics/elementwise.def"
+#undef ELEMENTWISE
+};
+/* clang-format on */
+
+static const char *text(const char *may_be_null)
+{
+    return may_be_null ? may_be_null : "";
+}
+
+static void print_dim(Sb *sb, const Plan *p, PlanDim d)
+{
+    bool any = false;
+    if (d.mul != 0) {
+        if (d.mul != 1 || (d.sym[0] < 0 && d.sym[1] < 0)) {
+            sb_printf(sb, "%lld", (long long)d.mul);
+            any = true;
+        }
+        for (int i = 0; i < 2; i++)
+            if (d.sym[i] >= 0) {
+                sb_printf(sb, "%s%s", any ? "*" : "", p->sym[d.sym[i]].name);
+                any = true;
+            }
+    }
+    if (!any)
+        sb_printf(sb, "%lld", (long long)d.add);
+    else if (d.add)
+        sb_printf(sb, " %c %lld", d.add < 0 ? '-' : '+', (long long)(d.add < 0 ? -d.add : d.add));
+}
+
+static void print_type(Sb *sb, const Plan *p, const PlanTensor *t)
+{
+    sb_put(sb, format_info[t->fmt].name);
+    if (t->quantised) {
+        sb_put(sb, "{");
+        scheme_print(sb, &t->scheme, false);
+        sb_put(sb, t->is_static ? " static}" : "}");
+    }
+    sb_put(sb, "[");
+    for (int i = 0; i < t->rank; i++) {
+        sb_put(sb, i ? ", " : "");
+        print_dim(sb, p, t->dim[i]);
+    }
+    sb_put(sb, "]");
+}
+
+static void print_tensor(Sb *sb, const Plan *p, int i)
+{
+    const PlanTensor *t = &p->tensor[i];
+    sb_printf(sb, "tensor t%d ", i);
+    sb_put_json_string(sb, text(t->name), strlen(text(t->name)));
+    sb_put(sb, " ");
+    print_type(sb, p, t);
+    sb_printf(sb, " %s", storage_name[t->storage]);
+    if (t->storage == STORAGE_CONST)
+        sb_printf(sb, " at %llu bytes %llu", (unsigned long long)t->offset,
+                  (unsigned long long)t->bytes);
+    else if (t->storage == STORAGE_VIEW)
+        sb_printf(sb, " of t%d column %lld", t->index, (long long)t->view_col);
+    else if (t->storage != STORAGE_ARENA)
+        sb_printf(sb, " %d", t->index);
+    for (int b = 0; t->storage == STORAGE_ARENA && b < p->num_buckets; b++)
+        sb_printf(sb, "%s%llu", b ? ", " : " at ", (unsigned long long)t->arena_offset[b]);
+    if (t->packed)
+        sb_printf(sb, " packed for %s [%lld, %lld]%s%s", format_info[t->pack_spec.act_fmt].name,
+                  (long long)t->pack_spec.n, (long long)t->pack_spec.k,
+                  t->pack_spec.parts == 2 ? " in 2 parts" : "",
+                  t->pack_spec.mainloop ? " scales in the main loop" : "");
+    if (t->is_static)
+        sb_printf(sb, " params t%d", t->params);
+    sb_put(sb, "\n");
+}
+
+static void print_step(Sb *sb, const TileStep *s)
+{
+    sb_put(sb, "    ");
+    if (step_info[s->op].sets)
+        sb_printf(sb, "r%d = ", s->dst);
+    sb_put(sb, step_info[s->op].name);
+    for (int i = 0; i < step_info[s->op].num_src; i++)
+        sb_printf(sb, "%s r%d", i ? "," : "", s->src[i]);
+    if (s->op == TILE_ACC)
+        sb_printf(sb, " %s part %d", format_info[s->fmt].name, s->part);
+    if (s->op == TILE_ROUND)
+        sb_printf(sb, " to %s", format_info[s->fmt].name);
+    if (s->op == TILE_LOAD || plan_writes((TileOp)s->op))
+        sb_printf(sb, " o%d", s->tensor);
+    if (s->op == TILE_CODE_SUM)
+        sb_printf(sb, " of o%d", s->tensor2);
+    if (s->op == TILE_CONST || s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM) {
+        sb_put(sb, s->op == TILE_CONST ? " " : " eps ");
+        sb_put_f32(sb, s->imm);
+    }
+    sb_put(sb, "\n");
+}
+
+static void print_program(Sb *sb, const PlanProgram *p)
+{
+    for (int i = 0; i < p->num_steps; i++)
+        print_step(sb, &p->step[i]);
+}
+
+static void print_operands(Sb *sb, const Plan *p, const PlanLaunch *l)
+{
+    for (int i = 0; i < l->num_operands; i++) {
+        const PlanOperand *o = &l->operand[i];
+        sb_printf(sb, "  o%d = t%d", i, o->tensor);
+        if (o->row_div.mul != 0 || o->row_div.add != 1) {
+            sb_put(sb, " row / ");
+            print_dim(sb, p, o->row_div);
+        }
+        if (o->row_mod.mul != 0 || o->row_mod.add != 0) {
+            sb_put(sb, " row % ");
+            print_dim(sb, p, o->row_mod);
+        }
+        sb_put(sb, o->col_step ? "\n" : " column 0\n");
+    }
+}
+
+static void print_box(Sb *sb, const Plan *p, const PlanLaunch *l)
+{
+    sb_printf(sb, "  t%d to t%d", l->src, l->dst);
+    for (int i = 0; i < l->move_rank; i++) {
+        sb_put(sb, i ? ", " : ": ");
+        print_dim(sb, p, l->move_dim[i]);
+        sb_put(sb, " by ");
+        print_dim(sb, p, l->move_src_stride[i]);
+        sb_put(sb, " to ");
+        print_dim(sb, p, l->move_dst_stride[i]);
+    }
+    sb_put(sb, " from ");
+    print_dim(sb, p, l->move_src_offset);
+    sb_put(sb, " to ");
+    print_dim(sb, p, l->move_dst_offset);
+    sb_put(sb, "\n");
+}
+
+static void print_launch(Sb *sb, const Plan *p, int i)
+{
+    const PlanLaunch *l = &p->launch[i];
+    sb_printf(sb, "launch %d %s %s", i, launch_family_name[l->family], text(l->layer));
+    if (text(l->place)[0])
+        sb_printf(sb, " at %s", l->place);
+    sb_printf(sb, " (%s)\n", text(l->absorbed));
+    print_operands(sb, p, l);
+    if (l->family == LAUNCH_MOVE) {
+        print_box(sb, p, l);
+    } else if (l->family == LAUNCH_TILE) {
+        sb_put(sb, l->whole_rows ? "  whole rows\n" : "  tiles\n");
+        print_program(sb, &l->program);
+    } else {
+        if (l->prologue.num_steps)
+            sb_put(sb, "  prologue\n");
+        print_program(sb, &l->prologue);
+        sb_printf(sb, "  t%d x t%d\n", l->a, l->w);
+        for (int s = 0; s < l->num_segments; s++) {
+            sb_printf(sb, "  columns %lld to %lld\n", (long long)l->segment[s].n_begin,
+                      (long long)l->segment[s].n_end);
+            print_program(sb, &l->segment[s].epilogue);
+        }
+    }
+}
+
+void plan_print(Sb *sb, const Plan *p)
+{
+    sb_printf(sb, "plan for %s%s\n", p->target,
+              p->rows_independent ? ", rows are independent" : "");
+    for (int b = 0; b < p->num_buckets; b++) {
+        sb_printf(sb, "bucket %d:", b);
+        for (int i = 0; i < p->num_syms; i++)
+            sb_printf(sb, " %s = %lld", p->sym[i].name, (long long)plan_bucket(p, b)[i]);
+        sb_printf(sb, " arena %llu bytes\n", (unsigned long long)p->arena_bytes[b]);
+    }
+    for (int i = 0; i < p->num_inputs; i++)
+        sb_printf(sb, "input %s t%d\n", p->input[i].name, p->input[i].tensor);
+    for (int i = 0; i < p->num_outputs; i++)
+        sb_printf(sb, "output %s t%d\n", p->output[i].name, p->output[i].tensor);
+    for (int i = 0; i < p->num_tensors; i++)
+        print_tensor(sb, p, i);
+    for (int i = 0; i < p->num_launches; i++)
+        print_launch(sb, p, i);
+}
