@@ -1,0 +1,89 @@
+/* tools: the `sinter` command. commands.def and options.def are the one source of its words;
+ * cli.c parses and explains them, cmd_*.c do the work, docgen.c writes completions and the man
+ * page.
+ *
+ * Results go to standard output, diagnostics to standard error. Exit codes: 0 ok, 1 errors in the
+ * input, 2 usage, 3 accuracy or golden mismatch, 4 no such device, 70 a bug of ours. */
+#ifndef SINTER_CLI_H
+#define SINTER_CLI_H
+
+#include "base/base.h"
+
+enum { EXIT_OK = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_MISMATCH = 3, EXIT_DEVICE = 4 };
+
+typedef enum CommandId {
+#define COMMAND(ID, name, operands, min, max, run, describe) COMMAND_##ID,
+#define LATER(ID, name, why)                                 COMMAND_##ID,
+#include "tools/commands.def"
+#undef COMMAND
+#undef LATER
+    NUM_COMMANDS
+} CommandId;
+
+#define COMMAND(ID, name, operands, min, max, run, describe) CMD_##ID = 1 << COMMAND_##ID,
+#define LATER(ID, name, why)
+enum {
+#include "tools/commands.def"
+    CMD_COMPILES = CMD_CHECK | CMD_COMPILE | CMD_RUN | CMD_EVAL | CMD_BENCH | CMD_EXPLAIN |
+                   CMD_SHOW | CMD_CALIBRATE,
+    CMD_ALL = (1 << NUM_COMMANDS) - 1
+};
+#undef COMMAND
+#undef LATER
+
+typedef enum OptionId {
+#define OPTION(ID, letter, name, arg, commands, describe) OPTION_##ID,
+#include "tools/options.def"
+#undef OPTION
+    NUM_OPTIONS
+} OptionId;
+
+typedef struct Cli Cli;
+typedef struct CommandInfo {
+    const char *name, *operands, *describe;
+    int min, max;
+    int (*run)(Cli *cli); /* NULL: refused, describe says why */
+} CommandInfo;
+typedef struct OptionInfo {
+    char letter; /* 0: none */
+    const char *name, *arg, *describe;
+    unsigned commands;
+} OptionInfo;
+
+/* cli.c ------------------------------------------------------------------------------------------
+ */
+
+/* One command line, parsed and checked against the tables. */
+struct Cli {
+    Arena *arena;
+    CommandId command;
+    ARRAY(const char *) operand;
+    ARRAY(const char *) value[NUM_OPTIONS]; /* in order; flags hold "" */
+    bool color, json;
+};
+
+extern const CommandInfo command_info[NUM_COMMANDS];
+extern const OptionInfo option_info[NUM_OPTIONS];
+
+/* False: *ret_exit is the exit code, everything has been said. */
+bool cli_parse(Cli *cli, Arena *arena, int argc, char **argv, int *ret_exit);
+static inline bool cli_has(const Cli *cli, OptionId id)
+{
+    return cli->value[id].num > 0;
+}
+/* The last value given, or `otherwise`. */
+static inline const char *cli_get(const Cli *cli, OptionId id, const char *otherwise)
+{
+    return cli->value[id].num ? cli->value[id].elem[cli->value[id].num - 1] : otherwise;
+}
+/* "sinter: <text>" and a pointer to the help, to standard error; returns EXIT_USAGE. */
+int cli_usage(const Cli *cli, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void cli_print_option(FILE *out, const OptionInfo *option, int column);
+
+#define COMMAND(ID, name, operands, min, max, run, describe) int cmd_##run(Cli *cli);
+#define LATER(ID, name, why)
+#include "tools/commands.def"
+#undef COMMAND
+#undef LATER
+
+#endif

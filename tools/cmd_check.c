@@ -1,0 +1,67 @@
+/* check, compile, calibrate: from a text to its errors, its program, its ranges. */
+#include "tools/work.h"
+#include <string.h>
+
+int cmd_check(Cli *cli)
+{
+    Work w;
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    if (work_lower(&w, cli->operand.elem[0]))
+        work_passes(&w, NULL);
+    return work_end(&w, EXIT_OK);
+}
+
+/* "a/mlp.sinter" compiles to "mlp" in the current folder, as with cc; NULL: no name can be made. */
+static const char *default_output(const Cli *cli, const char *path)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const char *dot = strrchr(base, '.');
+    if (!dot || dot == base || strcmp(dot, ".sinter") != 0)
+        return NULL;
+    return arena_strndup(cli->arena, base, (size_t)(dot - base));
+}
+
+int cmd_compile(Cli *cli)
+{
+    Work w;
+    const char *path = cli->operand.elem[0];
+    const char *out = cli_get(cli, OPTION_OUTPUT_FILE, NULL);
+    if (!out)
+        out = default_output(cli, path);
+    if (!out)
+        return cli_usage(cli, "no name for the program follows from '%s'; give -o FILE", path);
+    if (!strcmp(out, "-"))
+        return cli_usage(cli, "a program cannot be written to standard output");
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    work_compile(&w, path, out);
+    return work_end(&w, EXIT_OK);
+}
+
+/* Every static quantisation with the range that the data gave it. */
+static void print_ranges(const Module *m)
+{
+    int num = 0;
+    for_each_op(op, &m->body) {
+        if (op->kind != OP_QUANTIZE || !op->attr.range.known)
+            continue;
+        if (!num++)
+            printf("%-32s %14s %14s  %s\n", "layer", "low", "high", "calibrator");
+        printf("%-32s %14.7g %14.7g  %s\n", op->attr.layer ? op->attr.layer : "-",
+               (double)op->attr.range.lo, (double)op->attr.range.hi,
+               op->attr.range.calibrator ? op->attr.range.calibrator : "-");
+    }
+    if (!num)
+        puts("no layer has a static range: every activation is plain or quantised dynamically");
+}
+
+int cmd_calibrate(Cli *cli)
+{
+    Work w;
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    if (work_lower(&w, cli->operand.elem[0]) && work_passes(&w, NULL))
+        print_ranges(w.module);
+    return work_end(&w, EXIT_OK);
+}

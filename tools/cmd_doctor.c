@@ -1,0 +1,97 @@
+/* doctor, targets: what this machine and this version offer. */
+#include "kernels/cpu/cpu.h"
+#include "tools/cli.h"
+#include "tools/stub.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* "model name" of /proc/cpuinfo, where there is one. */
+static void print_processor(void)
+{
+    char line[512];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        if (colon && !strncmp(line, "model name", 10)) {
+            printf("  processor      %s", colon + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+static void print_threads(void)
+{
+    printf("  processors     %ld online\n", sysconf(_SC_NPROCESSORS_ONLN));
+#ifdef _OPENMP
+    printf("  threads        %d, by OpenMP (OMP_NUM_THREADS or --threads set them)\n",
+           omp_get_max_threads());
+#else
+    puts("  threads        1: built without OpenMP");
+#endif
+}
+
+static bool on_path(const char *program)
+{
+    const char *path = getenv("PATH");
+    char file[4096];
+    for (const char *at = path; at && *at;) {
+        const char *end = strchr(at, ':');
+        int len = end ? (int)(end - at) : (int)strlen(at);
+        snprintf(file, sizeof file, "%.*s/%s", len, at, program);
+        if (access(file, X_OK) == 0)
+            return true;
+        at = end ? end + 1 : NULL;
+    }
+    return false;
+}
+
+static bool print_temporary(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    const char *folder = tmp && *tmp ? tmp : "/tmp";
+    bool ok = access(folder, W_OK | X_OK) == 0;
+    printf("  temporary      %s%s\n", folder,
+           ok ? "" : " cannot be written: set TMPDIR, or 'sinter run' cannot compile a text");
+    return ok;
+}
+
+int cmd_doctor(Cli *cli)
+{
+    struct utsname name;
+    (void)cli;
+    printf("sinter %s, stub of %zu bytes\n", SINTER_VERSION, sinter_stub_size);
+    if (uname(&name) == 0)
+        printf("  system         %s %s %s\n", name.sysname, name.release, name.machine);
+    print_processor();
+    printf("  instructions   %s\n", cpu_isa_name(cpu_isa()));
+    print_threads();
+    printf("  memory         %.1f GB\n",
+           (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
+    bool ok = print_temporary();
+    printf("  dot            %s\n", on_path("dot") ? "found: 'show --emit=svg' uses its layout"
+                                                   : "not found: 'show --emit=svg' has its own");
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    printf("  GPU driver     %s; this version compiles for the CPU only\n",
+           cuda ? "found" : "not found");
+    if (cuda)
+        dlclose(cuda);
+    return ok ? EXIT_OK : EXIT_INPUT;
+}
+
+int cmd_targets(Cli *cli)
+{
+    (void)cli;
+    printf("cpu    instruction sets, chosen when the file runs:");
+    for (CpuIsa isa = CPU_PORTABLE; isa <= CPU_AVX512; isa++)
+        printf(" %s", cpu_isa_name(isa));
+    printf("\n       this machine runs %s\n", cpu_isa_name(cpu_isa()));
+    return EXIT_OK;
+}

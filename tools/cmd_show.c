@@ -1,0 +1,214 @@
+/* show, inspect: the model on its way, and what a compiled file holds. */
+#include "tools/graph.h"
+#include "tools/print.h"
+#include "tools/work.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Graphviz's layout of a drawing, when `dot` is on the path: false when it is not, or fails. The
+ * text goes through files in memory, so that neither side waits for the other. */
+static bool dot_layout(const Sb *dot, Sb *ret)
+{
+    char *argv[] = {"dot", "-Tsvg", NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int status = -1;
+    int in = memfd_create("dot", MFD_CLOEXEC), out = memfd_create("svg", MFD_CLOEXEC);
+    if (in < 0 || out < 0 || posix_spawn_file_actions_init(&actions))
+        goto done;
+    if (write(in, dot->text, dot->len) == (ssize_t)dot->len && lseek(in, 0, SEEK_SET) == 0 &&
+        posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO) == 0 &&
+        posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO) == 0 &&
+        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+        posix_spawnp(&pid, "dot", &actions, NULL, argv, environ) == 0)
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+    posix_spawn_file_actions_destroy(&actions);
+    if (status == 0) {
+        char buf[4096];
+        ssize_t num;
+        lseek(out, 0, SEEK_SET);
+        while ((num = read(out, buf, sizeof buf)) > 0)
+            sb_putn(ret, buf, (size_t)num);
+    }
+done:
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
+    return status == 0 && ret->len > 0;
+}
+
+static void put_graph(Work *w, Sb *sb, bool as_svg)
+{
+    Graph graph;
+    Sb dot;
+    graph_build(&graph, w->arena, w->module);
+    sb_init(&dot, w->arena);
+    graph_write_dot(&dot, &graph);
+    if (!as_svg)
+        sb_putn(sb, dot.text, dot.len);
+    else if (!dot_layout(&dot, sb))
+        graph_write_svg(sb, &graph);
+}
+
+static bool put_ast(Work *w, Sb *sb)
+{
+    FrontendOptions options;
+    if (!work_options(w, &options))
+        return false;
+    uint32_t source = work_source(w, w->cli->operand.elem[0]);
+    Ast *ast = source ? ast_parse(w->arena, &w->diag, source) : NULL;
+    if (!ast || !ast_check(ast, &w->diag, &options))
+        return false;
+    ast_print(sb, ast);
+    return true;
+}
+
+/* The pipeline up to and with the pass `last`, as a list for passes_run. */
+static const char *pipeline_until(Work *w, const char *last)
+{
+    Sb sb;
+    sb_init(&sb, w->arena);
+    for (int i = 0; i < num_passes; i++) {
+        bool is_last = !strcmp(passes[i].name, last);
+        if (passes[i].level <= w->passes.options.opt_level || is_last)
+            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
+        if (is_last)
+            return sb.text;
+    }
+    return last; /* work_passes names the nearest */
+}
+
+static bool run_until(Work *w, const char *after)
+{
+    if (after && !strcmp(after, "lower"))
+        return true;
+    return work_passes(w, after ? pipeline_until(w, after) : NULL);
+}
+
+/* One word of --emit; the module is made once, by the first that needs it. */
+static bool emit(Work *w, Sb *sb, const char *what)
+{
+    const char *after = cli_get(w->cli, OPTION_AFTER, NULL);
+    if (!strcmp(what, "ast"))
+        return put_ast(w, sb);
+    if (!w->module && (!work_lower(w, w->cli->operand.elem[0]) || !run_until(w, after)))
+        return false;
+    if (!strcmp(what, "ir")) {
+        module_print(sb, w->module, false);
+        return true;
+    }
+    if (!strcmp(what, "plan")) {
+        if (after) {
+            diag_error(&w->diag, (Span){0}, E_USAGE,
+                       "a plan needs the whole pipeline: --emit=plan "
+                       "and --after=%s exclude each other",
+                       after);
+            return false;
+        }
+        if (!work_plan(w))
+            return false;
+        plan_print(sb, w->target.plan, true);
+        return true;
+    }
+    put_graph(w, sb, !strcmp(what, "svg"));
+    return true;
+}
+
+int cmd_show(Cli *cli)
+{
+    Work w;
+    Sb sb;
+    bool ok = true;
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    sb_init(&sb, w.arena);
+    char *rest = arena_strdup(w.arena, cli_get(cli, OPTION_EMIT, "ir"));
+    for (char *what; ok && (what = strsep(&rest, ","));)
+        ok = emit(&w, &sb, what);
+    if (ok)
+        work_put(&w, cli_get(cli, OPTION_OUTPUT_FILE, NULL), sb.text, sb.len);
+    return work_end(&w, EXIT_OK);
+}
+
+/* inspect -----------------------------------------------------------------------------------------
+ */
+
+static const char *section_name(SectionKind kind)
+{
+    static const char *const name[] = {
+        [SECTION_META] = "meta",       [SECTION_SOURCE] = "source", [SECTION_PLAN] = "plan",
+        [SECTION_WEIGHTS] = "weights", [SECTION_CODE] = "code",     [SECTION_REPORT] = "report"};
+    return (size_t)kind < COUNT_OF(name) && name[kind] ? name[kind] : "unknown";
+}
+
+static void put_sections(Sb *sb, const Artifact *a)
+{
+    sb_printf(sb, "sections %d, artifact of %llu bytes after a program of %llu\n", a->num_sections,
+              (unsigned long long)a->size, (unsigned long long)a->start);
+    for (int i = 0; i < a->num_sections; i++) {
+        const Section *s = &a->section[i];
+        sb_printf(sb, "  %-8s %-20s %12llu bytes at %-10llu %016llx%016llx\n",
+                  section_name(s->kind), s->name, (unsigned long long)s->size,
+                  (unsigned long long)s->offset, (unsigned long long)s->hash[1],
+                  (unsigned long long)s->hash[0]);
+    }
+}
+
+static void put_meta(Sb *sb, const Artifact *a)
+{
+    const Section *s = artifact_find(a, SECTION_META, NULL);
+    if (s)
+        sb_putn(sb, (const char *)artifact_data(a, s), s->size);
+    if (sb->len && sb->text[sb->len - 1] != '\n')
+        sb_putc(sb, '\n');
+}
+
+static bool put_plans(Work *w, Sb *sb, const Artifact *a)
+{
+    for (int i = 0; i < a->num_sections; i++) {
+        const Section *s = &a->section[i];
+        IoError err;
+        if (s->kind != SECTION_PLAN)
+            continue;
+        const Section *weights = artifact_find(a, SECTION_WEIGHTS, s->name);
+        Plan *plan = plan_decode(artifact_data(a, s), s->size, weights ? weights->size : 0, &err);
+        if (!plan) {
+            work_io_error(w, &err);
+            return false;
+        }
+        plan_print(sb, plan, false);
+        plan_free(plan);
+    }
+    return true;
+}
+
+int cmd_inspect(Cli *cli)
+{
+    Work w;
+    Sb sb;
+    Artifact a;
+    IoError err;
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    sb_init(&sb, w.arena);
+    if (!artifact_open(cli->operand.elem[0], false, &a, &err)) {
+        work_io_error(&w, &err);
+        return work_end(&w, EXIT_OK);
+    }
+    put_meta(&sb, &a);
+    put_sections(&sb, &a);
+    if (put_plans(&w, &sb, &a))
+        work_put(&w, NULL, sb.text, sb.len);
+    artifact_close(&a);
+    return work_end(&w, EXIT_OK);
+}

@@ -1,0 +1,127 @@
+/* A launch plan as text, for `show --emit=plan` and `inspect`. */
+#include "tools/print.h"
+
+static void put_dim(Sb *sb, const Plan *plan, PlanDim d)
+{
+    const char *sep = "";
+    if (!d.mul) {
+        sb_printf(sb, "%lld", (long long)d.add);
+        return;
+    }
+    if (d.mul != 1 || (d.sym[0] < 0 && d.sym[1] < 0)) {
+        sb_printf(sb, "%lld", (long long)d.mul);
+        sep = "*";
+    }
+    for (int i = 0; i < 2; i++)
+        if (d.sym[i] >= 0) {
+            sb_printf(sb, "%s%s", sep, plan->sym[d.sym[i]].name);
+            sep = "*";
+        }
+    if (d.add)
+        sb_printf(sb, " + %lld", (long long)d.add);
+}
+
+static void put_scheme(Sb *sb, const PlanTensor *t)
+{
+    if (!t->quantised) {
+        sb_put(sb, format_info[t->fmt].name);
+        return;
+    }
+    scheme_print(sb, &t->scheme, !t->packed);
+    if (t->is_static)
+        sb_put(sb, " static");
+}
+
+static void put_shape(Sb *sb, const Plan *plan, const PlanTensor *t)
+{
+    sb_putc(sb, '[');
+    for (int i = 0; i < t->rank; i++) {
+        sb_put(sb, i ? ", " : "");
+        put_dim(sb, plan, t->dim[i]);
+    }
+    sb_putc(sb, ']');
+}
+
+static void put_tensor(Sb *sb, const Plan *plan, int index)
+{
+    static const char *const where[] = {[STORAGE_CONST] = "constant",
+                                        [STORAGE_ARENA] = "arena",
+                                        [STORAGE_INPUT] = "input",
+                                        [STORAGE_OUTPUT] = "output",
+                                        [STORAGE_VIEW] = "view"};
+    const PlanTensor *t = &plan->tensor[index];
+    sb_printf(sb, "  t%-4d %-8s ", index, where[t->storage]);
+    put_scheme(sb, t);
+    put_shape(sb, plan, t);
+    if (t->name && t->name[0])
+        sb_printf(sb, "  %s", t->name);
+    if (t->storage == STORAGE_CONST)
+        sb_printf(sb, "  at %llu, %llu bytes%s", (unsigned long long)t->offset,
+                  (unsigned long long)t->bytes, t->packed ? ", packed" : "");
+    else if (t->storage == STORAGE_VIEW)
+        sb_printf(sb, "  of t%d from column %lld", t->index, (long long)t->view_col);
+    sb_putc(sb, '\n');
+}
+
+static void put_launch(Sb *sb, const Plan *plan, int index)
+{
+    const PlanLaunch *l = &plan->launch[index];
+    sb_printf(sb, "  k%-4d %-5s %s", index, launch_family_name[l->family],
+              l->layer && l->layer[0] ? l->layer : "-");
+    if (l->family == LAUNCH_GEMM)
+        sb_printf(sb, "  t%d x t%d", l->a, l->w);
+    else if (l->family == LAUNCH_MOVE)
+        sb_printf(sb, "  t%d -> t%d", l->src, l->dst);
+    for (int i = 0; i < l->num_operands; i++)
+        sb_printf(sb, "%st%d", i ? " " : "  with ", l->operand[i].tensor);
+    if (l->place && l->place[0])
+        sb_printf(sb, "  %s", l->place);
+    sb_putc(sb, '\n');
+    if (l->absorbed && l->absorbed[0])
+        sb_printf(sb, "        %s\n", l->absorbed);
+}
+
+static void put_buckets(Sb *sb, const Plan *plan)
+{
+    sb_printf(sb, "buckets %d%s\n", plan->num_buckets,
+              plan->rows_independent ? ", larger batches in chunks" : "");
+    for (int b = 0; b < plan->num_buckets; b++) {
+        sb_put(sb, " ");
+        for (int s = 0; s < plan->num_syms; s++)
+            sb_printf(sb, " %s=%lld", plan->sym[s].name,
+                      (long long)plan->bucket_size[b * plan->num_syms + s]);
+        sb_printf(sb, "  arena %llu bytes\n", (unsigned long long)plan->arena_bytes[b]);
+    }
+}
+
+void plan_print(Sb *sb, const Plan *plan, bool with_tensors)
+{
+    sb_printf(sb, "target %s\n", plan->target);
+    for (int i = 0; i < plan->num_inputs; i++) {
+        const PlanPort *port = &plan->input[i];
+        sb_printf(sb, "input %s: %s", port->name, format_info[plan->tensor[port->tensor].fmt].name);
+        put_shape(sb, plan, &plan->tensor[port->tensor]);
+        sb_putc(sb, '\n');
+    }
+    for (int i = 0; i < plan->num_outputs; i++) {
+        const PlanPort *port = &plan->output[i];
+        sb_printf(sb, "output %s: %s", port->name,
+                  format_info[plan->tensor[port->tensor].fmt].name);
+        put_shape(sb, plan, &plan->tensor[port->tensor]);
+        sb_putc(sb, '\n');
+    }
+    put_buckets(sb, plan);
+    if (with_tensors) {
+        sb_printf(sb, "tensors %d\n", plan->num_tensors);
+        for (int i = 0; i < plan->num_tensors; i++)
+            put_tensor(sb, plan, i);
+    } else {
+        sb_put(sb, "weights\n");
+        for (int i = 0; i < plan->num_tensors; i++)
+            if (plan->tensor[i].storage == STORAGE_CONST)
+                put_tensor(sb, plan, i);
+    }
+    sb_printf(sb, "kernels %d\n", plan->num_launches);
+    for (int i = 0; i < plan->num_launches; i++)
+        put_launch(sb, plan, i);
+}

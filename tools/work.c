@@ -1,0 +1,290 @@
+/* Shared steps of the commands; see work.h. */
+#include "tools/work.h"
+#include "tools/stub.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+bool work_init(Work *w, Cli *cli)
+{
+    *w = (Work){.cli = cli, .arena = arena_create(), .scratch = arena_create()};
+    if (!w->arena || !w->scratch) {
+        fputs("sinter: error: out of memory\n", stderr);
+        arena_destroy(w->arena);
+        arena_destroy(w->scratch);
+        return false;
+    }
+    diag_init(&w->diag, w->arena);
+    return true;
+}
+
+int work_end(Work *w, int exit_code)
+{
+    fflush(stdout);
+    if (w->cli->json)
+        diag_print_json(&w->diag, stderr);
+    else
+        diag_print(&w->diag, stderr, w->cli->color);
+    if (w->diag.num_errors && exit_code == EXIT_OK)
+        exit_code = EXIT_INPUT;
+    arena_destroy(w->scratch);
+    arena_destroy(w->arena);
+    return exit_code;
+}
+
+void work_io_error(Work *w, const IoError *err)
+{
+    diag_error(&w->diag, (Span){0}, err->id, "%s", err->text);
+}
+
+const char *work_folder(Work *w, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return ".";
+    return slash == path ? "/" : arena_strndup(w->arena, path, (size_t)(slash - path));
+}
+
+uint32_t work_source(Work *w, const char *path)
+{
+    IoError err;
+    uint64_t size;
+    char *text = file_read(path, LIMIT_SOURCE_BYTES, &size, &err);
+    if (!text) {
+        work_io_error(w, &err);
+        return 0;
+    }
+    const char *kept = arena_strndup(w->arena, text, size);
+    free(text);
+    return diag_add_source(&w->diag, path, kept, size);
+}
+
+bool work_threads(Work *w, int *ret)
+{
+    char *end;
+    const char *text = cli_get(w->cli, OPTION_THREADS, "0");
+    long num = strtol(text, &end, 10);
+    if (!*text || *end || num < 0 || num > 4096) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--threads takes a number up to 4096, not '%s'",
+                   text);
+        return false;
+    }
+    *ret = (int)num;
+#ifdef _OPENMP
+    if (num)
+        omp_set_num_threads((int)num);
+#endif
+    return true;
+}
+
+bool work_options(Work *w, FrontendOptions *ret)
+{
+    const Cli *cli = w->cli;
+    int num = cli->value[OPTION_DEFINE].num;
+    const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    int64_t *value = ARENA_NEW_ARRAY(w->arena, int64_t, (size_t)num + 1);
+    for (int i = 0; i < num; i++) {
+        const char *pair = cli->value[OPTION_DEFINE].elem[i];
+        const char *equals = strchr(pair, '=');
+        errno = 0;
+        name[i] = arena_strndup(w->arena, pair, (size_t)(equals - pair));
+        value[i] = strtoll(equals + 1, NULL, 10);
+        if (errno) {
+            diag_error(&w->diag, (Span){0}, E_USAGE, "the value of -D %s does not fit 64 bits",
+                       pair);
+            return false;
+        }
+    }
+    *ret = (FrontendOptions){num, name, value, cli->value[OPTION_RULES].num,
+                             cli->value[OPTION_RULES].elem};
+    return true;
+}
+
+static void prepare_passes(Work *w, const char *path)
+{
+    const Cli *cli = w->cli;
+    PassOptions options = {
+        .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
+        .base_dir = work_folder(w, path),
+        .no_weights = cli_has(cli, OPTION_NO_WEIGHTS),
+        .num_weight_files = cli->value[OPTION_WEIGHTS].num,
+        .trace = stderr,
+        .print_after = cli_get(cli, OPTION_PRINT_AFTER, NULL),
+        .time_passes = cli_has(cli, OPTION_TIME_PASSES),
+        .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
+    };
+    const char **file =
+        ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);
+    for (int i = 0; i < options.num_weight_files; i++) {
+        /* absolute, because the text's own are relative to the text and these are not */
+        char *full = realpath(cli->value[OPTION_WEIGHTS].elem[i], NULL);
+        file[i] = full ? arena_strdup(w->arena, full) : cli->value[OPTION_WEIGHTS].elem[i];
+        free(full);
+    }
+    options.weight_file = file;
+    pass_context_init(&w->passes, w->arena, &options);
+}
+
+static bool check_pass_name(Work *w, const char *name, const char *extra)
+{
+    Nearest nearest;
+    if (!name || pass_find(name) || (extra && !strcmp(name, extra)))
+        return true;
+    nearest_init(&nearest, name);
+    for (int i = 0; i < num_passes; i++)
+        nearest_offer(&nearest, passes[i].name);
+    diag_error(&w->diag, (Span){0}, E_USAGE, "unknown pass '%s'", name);
+    if (nearest_get(&nearest))
+        diag_help(&w->diag, "did you mean '%s'?", nearest_get(&nearest));
+    return false;
+}
+
+bool work_lower(Work *w, const char *path)
+{
+    FrontendOptions options;
+    int threads;
+    w->path = path;
+    if (!work_options(w, &options) || !work_threads(w, &threads) ||
+        !check_pass_name(w, cli_get(w->cli, OPTION_PRINT_AFTER, NULL), "all"))
+        return false;
+    if (strcmp(path, "-") != 0 && file_is_program(path)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is a compiled file, not a model text", path);
+        diag_help(&w->diag, "'sinter inspect %s' shows what it holds", path);
+        return false;
+    }
+    w->module = frontend_compile(w->arena, &w->diag, path, &options);
+    if (!w->module || w->diag.num_errors)
+        return false;
+    prepare_passes(w, path);
+    return true;
+}
+
+bool work_load_ir(Work *w, const char *path)
+{
+    w->path = path;
+    if (!check_pass_name(w, cli_get(w->cli, OPTION_PRINT_AFTER, NULL), "all"))
+        return false;
+    uint32_t source = work_source(w, path);
+    if (!source)
+        return false;
+    w->module = module_parse(w->arena, &w->diag, source);
+    if (!w->module || w->diag.num_errors)
+        return false;
+    prepare_passes(w, path);
+    return true;
+}
+
+bool work_passes(Work *w, const char *list)
+{
+    char *rest = list ? arena_strdup(w->arena, list) : NULL;
+    for (char *name; rest && (name = strsep(&rest, ","));)
+        if (!check_pass_name(w, name, NULL))
+            return false;
+    return passes_run(w->module, &w->passes, list) && !w->diag.num_errors;
+}
+
+bool work_plan(Work *w)
+{
+    return codegen_plan(w->module, w->arena, &w->target) && !w->diag.num_errors;
+}
+
+/* Writing -----------------------------------------------------------------------------------------
+ */
+
+/* One line that rewrites itself, on a terminal only. */
+static void show_progress(void *user, double done, const char *what)
+{
+    Work *w = user;
+    (void)w;
+    fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
+    if (done >= 1)
+        fputs("\r\033[K", stderr);
+}
+
+bool work_write(Work *w, const char *out_path)
+{
+    Sb report;
+    sb_init(&report, w->arena);
+    codegen_explain(&report, w->module, &w->passes, &w->target);
+    const Source *source = &w->diag.sources.elem[0];
+    WriteOptions options = {
+        .stub = sinter_stub,
+        .stub_size = sinter_stub_size,
+        .source_name = strrchr(source->name, '/') ? strrchr(source->name, '/') + 1 : source->name,
+        .source_text = source->text,
+        .source_len = source->len,
+        .report = report.text,
+        .progress = isatty(STDERR_FILENO) && !w->cli->json ? show_progress : NULL,
+        .user = w,
+    };
+    return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
+}
+
+bool work_compile(Work *w, const char *path, const char *out_path)
+{
+    return work_lower(w, path) && work_passes(w, NULL) && work_plan(w) && work_write(w, out_path);
+}
+
+bool file_is_program(const char *path)
+{
+    char magic[4] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    bool is = read(fd, magic, sizeof magic) == sizeof magic && !memcmp(magic, "\177ELF", 4);
+    close(fd);
+    return is;
+}
+
+const char *work_program(Work *w, const char *path)
+{
+    if (strcmp(path, "-") != 0 && file_is_program(path)) {
+        if (w->cli->value[OPTION_DEFINE].num + w->cli->value[OPTION_RULES].num +
+            w->cli->value[OPTION_WEIGHTS].num + w->cli->value[OPTION_OPT_LEVEL].num) {
+            diag_error(&w->diag, (Span){0}, E_USAGE,
+                       "'%s' is already compiled: -D, -O, --rules and --weights come too late",
+                       path);
+            return NULL;
+        }
+        return path;
+    }
+    const char *tmp = getenv("TMPDIR");
+    char *folder = arena_printf(w->arena, "%s/sinter-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder)) {
+        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "cannot create '%s': %s", folder,
+                   strerror(errno));
+        return NULL;
+    }
+    const char *file = arena_printf(w->arena, "%s/model", folder);
+    bool ok = work_compile(w, path, file);
+    /* the name goes at once; the open file keeps the bytes until the process ends */
+    int fd = ok ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+    unlink(file);
+    rmdir(folder);
+    if (ok && fd < 0)
+        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "cannot open '%s': %s", file, strerror(errno));
+    return fd < 0 ? NULL : arena_printf(w->arena, "/proc/self/fd/%d", fd);
+}
+
+bool work_put(Work *w, const char *path, const char *text, size_t len)
+{
+    if (!path || !strcmp(path, "-")) {
+        fwrite(text, 1, len, stdout); /* main checks standard output once, at the end */
+        return true;
+    }
+    IoError err;
+    OutFile *out = outfile_create(path, 0666, &err);
+    bool ok = out != NULL;
+    if (out) {
+        outfile_write(out, text, len);
+        ok = outfile_finish(out, &err);
+    }
+    if (!ok)
+        work_io_error(w, &err);
+    return ok;
+}

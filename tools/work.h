@@ -1,0 +1,47 @@
+/* What commands share: a text read, lowered, run through the passes, planned and written, with all
+ * diagnostics kept until the end. */
+#ifndef SINTER_WORK_H
+#define SINTER_WORK_H
+
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "tools/cli.h"
+
+typedef struct Work {
+    Cli *cli;
+    Arena *arena, *scratch;
+    Diag diag;
+    const char *path; /* of the text */
+    Module *module;
+    PassContext passes;
+    CodegenTarget target;
+} Work;
+
+bool work_init(Work *w, Cli *cli); /* false: out of memory, said */
+/* Prints the diagnostics and frees everything; returns `exit_code`, or EXIT_INPUT if there were
+ * errors. */
+int work_end(Work *w, int exit_code);
+
+/* Each is false after errors in w->diag. */
+bool work_options(Work *w, FrontendOptions *ret); /* -D and --rules */
+bool work_lower(Work *w, const char *path);       /* text to module, passes ready to run */
+bool work_load_ir(Work *w, const char *path);     /* printed IR to module */
+bool work_passes(Work *w, const char *list);      /* NULL: the pipeline */
+bool work_plan(Work *w);
+bool work_write(Work *w, const char *out_path);
+/* lower, pipeline, plan, write */
+bool work_compile(Work *w, const char *path, const char *out_path);
+/* Compiles to a file without a name, or opens a compiled one: "/proc/self/fd/N", NULL on errors. */
+const char *work_program(Work *w, const char *path);
+
+void work_io_error(Work *w, const IoError *err);
+/* Reads a text and registers it as a source; 0 on errors. */
+uint32_t work_source(Work *w, const char *path);
+bool work_threads(Work *w, int *ret); /* --threads, 0: all */
+/* Writes text to a file, or to standard output for NULL and "-". */
+bool work_put(Work *w, const char *path, const char *text, size_t len);
+const char *work_folder(Work *w, const char *path); /* of a file: "." or "a/b" */
+bool file_is_program(const char *path); /* starts like a compiled file rather than a text */
+
+#endif
