@@ -117,7 +117,7 @@ static bool emit(Work *w, Sb *sb, const char *what)
         }
         if (!work_plan(w))
             return false;
-        plan_print(sb, w->target.plan, true);
+        plan_print(sb, w->target.plan);
         return true;
     }
     put_graph(w, sb, !strcmp(what, "svg"));
@@ -186,7 +186,7 @@ static bool put_plans(Work *w, Sb *sb, const Artifact *a)
             work_io_error(w, &err);
             return false;
         }
-        plan_print(sb, plan, false);
+        plan_summary(sb, plan);
         plan_free(plan);
     }
     return true;

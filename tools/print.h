@@ -1,10 +1,10 @@
-/* Texts of the command that more than one subcommand prints. */
+/* Texts of the command that are too long for the file of their subcommand. */
 #ifndef SINTER_PRINT_H
 #define SINTER_PRINT_H
 
 #include "artifact/artifact.h"
 
-/* Ports, buckets, tensors (or only the constants) and launches. */
-void plan_print(Sb *sb, const Plan *plan, bool with_tensors);
+/* Ports, buckets, weights and kernels. */
+void plan_summary(Sb *sb, const Plan *plan);
 
 #endif

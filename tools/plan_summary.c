@@ -1,4 +1,4 @@
-/* A launch plan as text, for `show --emit=plan` and `inspect`. */
+/* What `inspect` says of a launch plan: ports, buckets, weights and kernels, not every step. */
 #include "tools/print.h"
 
 static void put_dim(Sb *sb, const Plan *plan, PlanDim d)
@@ -42,25 +42,16 @@ static void put_shape(Sb *sb, const Plan *plan, const PlanTensor *t)
     sb_putc(sb, ']');
 }
 
-static void put_tensor(Sb *sb, const Plan *plan, int index)
+static void put_constant(Sb *sb, const Plan *plan, int index)
 {
-    static const char *const where[] = {[STORAGE_CONST] = "constant",
-                                        [STORAGE_ARENA] = "arena",
-                                        [STORAGE_INPUT] = "input",
-                                        [STORAGE_OUTPUT] = "output",
-                                        [STORAGE_VIEW] = "view"};
     const PlanTensor *t = &plan->tensor[index];
-    sb_printf(sb, "  t%-4d %-8s ", index, where[t->storage]);
+    sb_printf(sb, "  t%-4d ", index);
     put_scheme(sb, t);
     put_shape(sb, plan, t);
     if (t->name && t->name[0])
         sb_printf(sb, "  %s", t->name);
-    if (t->storage == STORAGE_CONST)
-        sb_printf(sb, "  at %llu, %llu bytes%s", (unsigned long long)t->offset,
-                  (unsigned long long)t->bytes, t->packed ? ", packed" : "");
-    else if (t->storage == STORAGE_VIEW)
-        sb_printf(sb, "  of t%d from column %lld", t->index, (long long)t->view_col);
-    sb_putc(sb, '\n');
+    sb_printf(sb, "  at %llu, %llu bytes%s\n", (unsigned long long)t->offset,
+              (unsigned long long)t->bytes, t->packed ? ", packed" : "");
 }
 
 static void put_launch(Sb *sb, const Plan *plan, int index)
@@ -94,7 +85,7 @@ static void put_buckets(Sb *sb, const Plan *plan)
     }
 }
 
-void plan_print(Sb *sb, const Plan *plan, bool with_tensors)
+void plan_summary(Sb *sb, const Plan *plan)
 {
     sb_printf(sb, "target %s\n", plan->target);
     for (int i = 0; i < plan->num_inputs; i++) {
@@ -111,16 +102,10 @@ void plan_print(Sb *sb, const Plan *plan, bool with_tensors)
         sb_putc(sb, '\n');
     }
     put_buckets(sb, plan);
-    if (with_tensors) {
-        sb_printf(sb, "tensors %d\n", plan->num_tensors);
-        for (int i = 0; i < plan->num_tensors; i++)
-            put_tensor(sb, plan, i);
-    } else {
-        sb_put(sb, "weights\n");
-        for (int i = 0; i < plan->num_tensors; i++)
-            if (plan->tensor[i].storage == STORAGE_CONST)
-                put_tensor(sb, plan, i);
-    }
+    sb_put(sb, "weights\n");
+    for (int i = 0; i < plan->num_tensors; i++)
+        if (plan->tensor[i].storage == STORAGE_CONST)
+            put_constant(sb, plan, i);
     sb_printf(sb, "kernels %d\n", plan->num_launches);
     for (int i = 0; i < plan->num_launches; i++)
         put_launch(sb, plan, i);
