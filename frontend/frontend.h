@@ -21,12 +21,14 @@ Ast *ast_parse(Arena *arena, Diag *diag, uint32_t source);
 void ast_print(Sb *sb, const Ast *ast); /* --emit=ast */
 /* sema.c: names, constants, dims, schemes, rules. False when there were errors. */
 bool ast_check(Ast *ast, Diag *diag, const FrontendOptions *options);
-/* lower.c: a checked AST to IR: blocks and loops expanded, each linear with its path and QuantSpec. */
+/* lower.c: a checked AST to IR: blocks and loops expanded, each linear with its path and QuantSpec.
+ */
 Module *ast_lower(Ast *ast, Arena *arena, Diag *diag);
 /* fmt.c: canonical text with all comments kept; NULL after errors. Idempotent. */
 char *source_format(Arena *arena, Diag *diag, uint32_t source);
 
 /* All of the above for a file on disk ("-": standard input). */
-Module *frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options);
+Module *frontend_compile(Arena *arena, Diag *diag, const char *path,
+                         const FrontendOptions *options);
 
 #endif
