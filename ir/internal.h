@@ -9,6 +9,18 @@ void scheme_put(Sb *sb, const Scheme *scheme);
 /* The module's own type equal to this one; the same pointer when it was interned here. */
 const Type *type_make_same(Module *m, const Type *type);
 
+/* valuemap.c: where the pointer beside a value is kept, NULL at first; NULL for a value that the
+ * block does not define. */
+typedef struct ValueMap ValueMap;
+ValueMap *valuemap_create(Arena *arena, const Block *block);
+void **valuemap_at(const ValueMap *map, const Value *value);
+
+/* verify.c: why this op cannot stand where it does or have that many results (static text), or
+ * NULL. Looks at the op and what precedes it only. */
+const char *op_place_problem(const Op *op);
+int op_num_results(const Op *op); /* by its kind; of a kernel: as many as it has, at least 1 */
+bool const_bytes_fit(const Op *op); /* data have the size of the type */
+
 /* print.c: how enums print. */
 #define NUM_PLACES 3
 #define NUM_MODES  4

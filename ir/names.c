@@ -6,11 +6,7 @@
 
 struct ValueNames {
     Arena *arena;
-    struct NameSlot {
-        const Value *value;
-        const char *text;
-    } *slot; /* open addressing, a power of two */
-    size_t cap;
+    ValueMap *text;
     Map used, suffix; /* suffix: next one to try for a hint, as a pointer-sized number */
     int num_unnamed;
 };
@@ -25,14 +21,6 @@ bool name_is_word(const char *text)
             return false;
     }
     return strlen(text) < 256;
-}
-
-static struct NameSlot *find(const ValueNames *names, const Value *value)
-{
-    size_t at = ((uintptr_t)value >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20 & (names->cap - 1);
-    while (names->slot[at].value && names->slot[at].value != value)
-        at = (at + 1) & (names->cap - 1);
-    return &names->slot[at];
 }
 
 static const char *pick(ValueNames *names, const Value *value)
@@ -50,20 +38,11 @@ static const char *pick(ValueNames *names, const Value *value)
     return text;
 }
 
-static size_t count_values(const Block *block)
-{
-    size_t num = 0;
-    for_each_op(op, block)
-        num += (size_t)op->num_out + (op->body ? count_values(op->body) : 0);
-    return num;
-}
-
 static void name_block(ValueNames *names, const Block *block)
 {
     for_each_op(op, block) {
         for (int i = 0; i < op->num_out; i++)
-            *find(names, &op->out[i]) =
-                (struct NameSlot){&op->out[i], pick(names, &op->out[i])};
+            *valuemap_at(names->text, &op->out[i]) = (void *)pick(names, &op->out[i]);
         if (op->body)
             name_block(names, op->body);
     }
@@ -72,11 +51,8 @@ static void name_block(ValueNames *names, const Block *block)
 ValueNames *names_create(Arena *arena, const Block *block)
 {
     ValueNames *names = ARENA_NEW(arena, ValueNames);
-    size_t num = count_values(block);
     names->arena = arena;
-    for (names->cap = 16; names->cap < num * 2;)
-        names->cap *= 2;
-    names->slot = ARENA_NEW_ARRAY(arena, struct NameSlot, names->cap);
+    names->text = valuemap_create(arena, block);
     map_init(&names->used, arena);
     map_init(&names->suffix, arena);
     name_block(names, block);
@@ -85,6 +61,6 @@ ValueNames *names_create(Arena *arena, const Block *block)
 
 const char *names_get(const ValueNames *names, const Value *value)
 {
-    const char *text = find(names, value)->text;
-    return text ? text : "?"; /* not defined in this module: the verifier's business */
+    void **text = valuemap_at(names->text, value);
+    return text ? *text : "?"; /* not defined in this module: the verifier's business */
 }

@@ -85,6 +85,11 @@ static const Type *rule_declared(Module *m, const Op *op, const Type *declared)
     if (op->kind != OP_ARG && declared->scheme)
         return clash(m, op, E_FORMAT, "is plain, not %s; quantize makes quantised values",
                      text(m, declared));
+    for (int i = 0; op->kind == OP_CONST && i < declared->rank; i++) {
+        if (!dim_is_const(declared->dim[i]))
+            return clash(m, op, E_SHAPE, "dimension %s of %s is not a number",
+                         dim_text(m, declared->dim[i]), text(m, declared));
+    }
     return declared;
 }
 

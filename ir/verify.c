@@ -1,5 +1,5 @@
 /* The invariants of ir.h, checked after every pass. A broken one is a bug of ours, not the user's:
- * it is reported on stderr with the op. Uses op->mark of no one: order is kept in a side table. */
+ * it is reported on stderr with the op. */
 #include "ir/internal.h"
 #include <string.h>
 
@@ -7,11 +7,7 @@ typedef struct Verifier {
     Module *m;
     Arena *arena;
     const char *after;
-    struct Seen {
-        const Value *value;
-        const Block *block;
-    } *seen; /* values defined so far; open addressing */
-    size_t cap;
+    ValueMap *seen; /* the blocks of the values defined so far */
     bool ok;
 } Verifier;
 
@@ -30,22 +26,6 @@ static void fail(Verifier *v, const Op *op, const char *fmt, ...)
     va_end(args);
     fprintf(stderr, "\n    %s\n", op ? sb.text : "");
     v->ok = false;
-}
-
-static struct Seen *seen_slot(const Verifier *v, const Value *value)
-{
-    size_t at = ((uintptr_t)value >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20 & (v->cap - 1);
-    while (v->seen[at].value && v->seen[at].value != value)
-        at = (at + 1) & (v->cap - 1);
-    return &v->seen[at];
-}
-
-static size_t count_block(const Block *block)
-{
-    size_t num = 0;
-    for_each_op(op, block)
-        num += (size_t)op->num_out + (op->body ? count_block(op->body) : 0);
-    return num;
 }
 
 static void check_links(Verifier *v, const Block *block, const Op *op)
@@ -70,10 +50,10 @@ static void check_in(Verifier *v, const Op *op, int slot)
     }
     if (use->user != op || !use->link || *use->link != use)
         fail(v, op, "operand %d is not in its value's list of uses", slot);
-    const struct Seen *seen = seen_slot(v, use->value);
-    if (!seen->value)
+    void **seen = valuemap_at(v->seen, use->value);
+    if (!seen || !*seen)
         fail(v, op, "operand %d is used before it is defined, or was removed", slot);
-    else if (seen->block != op->block)
+    else if (*seen != op->block)
         fail(v, op, "operand %d is defined in another block", slot);
 }
 
@@ -93,10 +73,10 @@ static void check_out(Verifier *v, const Op *op, int index)
         else if (!use->user->block)
             fail(v, op, "result %d is used by a removed op", index);
     }
-    *seen_slot(v, value) = (struct Seen){value, op->block};
+    *valuemap_at(v->seen, value) = op->block;
 }
 
-static bool const_bytes_fit(const Op *op)
+bool const_bytes_fit(const Op *op)
 {
     const Const *c = op->constant;
     const Type *type = op->out[0].type;
@@ -138,22 +118,24 @@ static void check_rule(Verifier *v, const Op *op)
         fail(v, op, "the type rule gives %s", type_text(v->arena, type));
 }
 
-static void check_place(Verifier *v, const Op *op)
+const char *op_place_problem(const Op *op)
 {
     bool inside = op->block->owner != NULL;
-    if (inside && (op->kind == OP_INPUT || op->kind == OP_OUTPUT || op->kind == OP_KERNEL))
-        fail(v, op, "%s cannot stand in a kernel's body", op_info[op->kind].name);
+    bool port = op->kind == OP_INPUT || op->kind == OP_OUTPUT;
+    if (inside && (port || op->kind == OP_KERNEL))
+        return "cannot stand in a kernel's body";
     if (!inside && (op->kind == OP_ARG || op->kind == OP_YIELD))
-        fail(v, op, "%s stands only in a kernel's body", op_info[op->kind].name);
-    if (op->kind == OP_YIELD && op->next)
-        fail(v, op, "the yield is not the last op of its body");
+        return "stands only in a kernel's body";
+    if (op->prev && op->prev->kind == OP_YIELD)
+        return "comes after the yield of its body";
     if (op->kind == OP_ARG && op->prev && op->prev->kind != OP_ARG)
-        fail(v, op, "arguments come before the other ops of a body");
-    if ((op->kind == OP_INPUT || op->kind == OP_OUTPUT) && !op->name)
-        fail(v, op, "the %s has no name", op_info[op->kind].name);
+        return "comes after other ops of its body; arguments are first";
+    if (port && !op->name)
+        return "has no name";
+    return NULL;
 }
 
-static int results_of(const Op *op)
+int op_num_results(const Op *op)
 {
     switch (op->kind) {
     case OP_YIELD:
@@ -171,13 +153,14 @@ static void verify_block(Verifier *v, const Block *block)
         v->ok = true;
         for (int i = 0; i < op->num_in; i++)
             check_in(v, op, i);
-        if (op->num_out != results_of(op))
-            fail(v, op, "%d results instead of %d", op->num_out, results_of(op));
+        if (op->num_out != op_num_results(op))
+            fail(v, op, "%d results instead of %d", op->num_out, op_num_results(op));
         if (op->body)
             verify_block(v, op->body);
         for (int i = 0; i < op->num_out; i++)
             check_out(v, op, i);
-        check_place(v, op);
+        if (op_place_problem(op))
+            fail(v, op, "%s %s", op_info[op->kind].name, op_place_problem(op));
         if (v->ok) /* rules read operands and types, which must be there */
             check_rule(v, op);
         if (v->ok && op->kind == OP_KERNEL) {
@@ -214,10 +197,7 @@ bool module_verify(const Module *m, const char *after)
         fprintf(stderr, "verify after %s: memory is exhausted\n", after);
         return false;
     }
-    size_t num = count_block(&m->body);
-    for (v.cap = 16; v.cap < num * 2;)
-        v.cap *= 2;
-    v.seen = ARENA_NEW_ARRAY(v.arena, struct Seen, v.cap);
+    v.seen = valuemap_create(v.arena, &m->body);
     verify_block(&v, &m->body);
     check_names(&v, OP_INPUT);
     check_names(&v, OP_OUTPUT);
