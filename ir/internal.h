@@ -18,7 +18,7 @@ void **valuemap_at(const ValueMap *map, const Value *value);
 /* verify.c: why this op cannot stand where it does or have that many results (static text), or
  * NULL. Looks at the op and what precedes it only. */
 const char *op_place_problem(const Op *op);
-int op_num_results(const Op *op); /* by its kind; of a kernel: as many as it has, at least 1 */
+int op_num_results(const Op *op);   /* by its kind; of a kernel: as many as it has, at least 1 */
 bool const_bytes_fit(const Op *op); /* data have the size of the type */
 
 /* print.c: how enums print. */

@@ -13,7 +13,8 @@ struct ValueNames {
 
 bool name_is_word(const char *text)
 {
-    if (!text || !(*text == '_' || (*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z')))
+    if (!text ||
+        !(*text == '_' || (*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z')))
         return false;
     for (const char *c = text; *c; c++) {
         if (!(*c == '_' || *c == '.' || (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||

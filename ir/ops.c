@@ -3,7 +3,7 @@
 #include <string.h>
 
 const OpInfo op_info[NUM_OPS] = {
-#define OP(ID, name, min_in, max_in, flags, type_rule, eval, attrs)                                \
+#define OP(ID, name, min_in, max_in, flags, type_rule, eval, attrs) \
     [OP_##ID] = {name, min_in, max_in, flags, attrs},
 #include "ir/ops.def"
 #undef OP

@@ -37,8 +37,7 @@ typedef struct Parser {
 } Parser;
 
 /* parse_lex.c; wanted: what could stand here, for the message */
-_Noreturn void parse_fail(Parser *p, Span span, ErrorId id, const char *fmt, ...)
-    PRINTF_LIKE(4, 5);
+_Noreturn void parse_fail(Parser *p, Span span, ErrorId id, const char *fmt, ...) PRINTF_LIKE(4, 5);
 _Noreturn void parse_unexpected(Parser *p, const char *wanted);
 void parse_advance(Parser *p);
 bool token_is(const Parser *p, const char *text);

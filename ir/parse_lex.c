@@ -55,10 +55,9 @@ static size_t skip_blank(const Parser *p, size_t at)
 static size_t number_length(const char *text, size_t len)
 {
     size_t at = text[0] == '-' ? 1 : 0;
-    while (at < len && (is_word_char(text[at]) ||
-                        ((text[at] == '-' || text[at] == '+') && at > 0 &&
-                         (text[at - 1] == 'e' || text[at - 1] == 'E') && at + 1 < len &&
-                         is_digit(text[at + 1]))))
+    while (at < len && (is_word_char(text[at]) || ((text[at] == '-' || text[at] == '+') && at > 0 &&
+                                                   (text[at - 1] == 'e' || text[at - 1] == 'E') &&
+                                                   at + 1 < len && is_digit(text[at + 1]))))
         at++;
     return at;
 }
@@ -82,7 +81,8 @@ void parse_advance(Parser *p)
     size_t left = p->len - at, len = 0;
     if (left == 0) {
         t->kind = TOKEN_END;
-    } else if (is_digit(*text) || (*text == '-' && left > 1 && (is_digit(text[1]) || text[1] == 'i'))) {
+    } else if (is_digit(*text) ||
+               (*text == '-' && left > 1 && (is_digit(text[1]) || text[1] == 'i'))) {
         t->kind = TOKEN_NUMBER;
         len = number_length(text, left);
     } else if (*text == '%' || is_word_char(*text)) {
@@ -205,7 +205,8 @@ double parse_f64(Parser *p, const char *wanted)
     return strtod(buf, NULL);
 }
 
-/* Strings are JSON's --------------------------------------------------------------------------------- */
+/* Strings are JSON's
+ * --------------------------------------------------------------------------------- */
 
 static uint32_t hex4(Parser *p, const char *text, const char *end)
 {

@@ -19,13 +19,14 @@ FormatId parse_format(Parser *p)
                best ? "; did you mean " : "", best ? best : "");
 }
 
-/* Schemes --------------------------------------------------------------------------------------- */
+/* Schemes ---------------------------------------------------------------------------------------
+ */
 
 static int64_t block_size(Parser *p, const char *text, const char **end)
 {
     char *stop;
-    unsigned long long value = *text >= '0' && *text <= '9' ? strtoull(text, &stop, 10)
-                                                            : (stop = (char *)text, 0ull);
+    unsigned long long value =
+        *text >= '0' && *text <= '9' ? strtoull(text, &stop, 10) : (stop = (char *)text, 0ull);
     if (stop == text || value > LIMIT_DIM)
         parse_fail(p, p->token.span, E_IR_SYNTAX, "a block is ROWSxCOLUMNS, each 0 to %d",
                    LIMIT_DIM);
@@ -86,7 +87,8 @@ static const Scheme *parse_scheme(Parser *p, FormatId fmt, Span span)
     return scheme_intern(p->m, &scheme);
 }
 
-/* Types ----------------------------------------------------------------------------------------- */
+/* Types -----------------------------------------------------------------------------------------
+ */
 
 static Dim parse_sym(Parser *p)
 {
@@ -164,7 +166,8 @@ const Type *parse_type(Parser *p)
     return scheme ? type_quantised(p->m, scheme, rank, dim) : type_plain(p->m, fmt, rank, dim);
 }
 
-/* Attributes ------------------------------------------------------------------------------------ */
+/* Attributes ------------------------------------------------------------------------------------
+ */
 
 static void get_I64(Parser *p, Attr *attr, int64_t *ret)
 {
@@ -375,8 +378,10 @@ void parse_attrs(Parser *p, OpKind kind, Attr *attr)
         seen |= 1u << row;
         parse_expect(p, "=");
         switch (row) {
-#define ATTR(ID, text, type, field)                                                                \
-    case ROW_##ID: get_##type(p, attr, &attr->field); break;
+#define ATTR(ID, text, type, field)        \
+    case ROW_##ID:                         \
+        get_##type(p, attr, &attr->field); \
+        break;
 #include "ir/attrs.def"
 #undef ATTR
         case ROW_UNKNOWN: break;

@@ -11,8 +11,8 @@ static void put_string(Sb *sb, const char *text)
     sb_put_json_string(sb, text, strlen(text));
 }
 
-/* Attributes -------------------------------------------------------------------------------------- */
-
+/* Attributes --------------------------------------------------------------------------------------
+ */
 
 static void put_by_args(Sb *sb, const char *name, const WeightArgs *args)
 {
@@ -158,12 +158,12 @@ static void put_QUANT(Sb *sb, const Attr *attr, const QuantSpec *quant)
 void attr_print(Sb *sb, unsigned attrs, const Attr *attr)
 {
     bool first = true;
-#define ATTR(ID, name, kind, field)                                                                \
-    if ((attrs & ATTR_##ID) && has_##kind(attr, attr->field)) {                                    \
-        sb_put(sb, first ? "{" : ", ");                                                            \
-        sb_put(sb, name " = ");                                                                    \
-        put_##kind(sb, attr, attr->field);                                                         \
-        first = false;                                                                             \
+#define ATTR(ID, name, kind, field)                             \
+    if ((attrs & ATTR_##ID) && has_##kind(attr, attr->field)) { \
+        sb_put(sb, first ? "{" : ", ");                         \
+        sb_put(sb, name " = ");                                 \
+        put_##kind(sb, attr, attr->field);                      \
+        first = false;                                          \
     }
 #include "ir/attrs.def"
 #undef ATTR
@@ -171,7 +171,8 @@ void attr_print(Sb *sb, unsigned attrs, const Attr *attr)
         sb_putc(sb, '}');
 }
 
-/* Constants --------------------------------------------------------------------------------------- */
+/* Constants ---------------------------------------------------------------------------------------
+ */
 
 static void put_element(Sb *sb, FormatId fmt, const void *data, uint64_t index)
 {
@@ -247,7 +248,8 @@ static void put_const(Sb *sb, const Op *op)
         put_dense(sb, c, fmt);
 }
 
-/* Ops --------------------------------------------------------------------------------------------- */
+/* Ops ---------------------------------------------------------------------------------------------
+ */
 
 typedef struct Printer {
     Sb *sb;
@@ -320,7 +322,8 @@ void op_print(Sb *sb, const Op *op)
     put_head(&p, op);
 }
 
-/* Module ------------------------------------------------------------------------------------------ */
+/* Module ------------------------------------------------------------------------------------------
+ */
 
 static void put_files(Sb *sb, const char *word, int num, const char *const *file)
 {

@@ -77,7 +77,8 @@ static const Type *need_declared(const Op *op, const Type *declared)
     return declared;
 }
 
-/* Sources, moves -------------------------------------------------------------------------------- */
+/* Sources, moves --------------------------------------------------------------------------------
+ */
 
 static const Type *rule_declared(Module *m, const Op *op, const Type *declared)
 {
@@ -146,8 +147,9 @@ static const Type *rule_reshape(Module *m, const Op *op, const Type *declared)
         return clash(m, op, E_SHAPE, "%s and %s do not have the same number of elements",
                      text(m, in), text(m, declared));
     if (in->scheme && !dim_equal(type_last(in), type_last(declared)))
-        return clash(m, op, E_SHAPE, "a quantised value keeps its last dimension, but %s becomes %s",
-                     text(m, in), text(m, declared));
+        return clash(m, op, E_SHAPE,
+                     "a quantised value keeps its last dimension, but %s becomes %s", text(m, in),
+                     text(m, declared));
     return declared;
 }
 
@@ -166,8 +168,8 @@ static const Type *rule_transpose(Module *m, const Op *op, const Type *declared)
     for (int i = 0; i < in->rank; i++) {
         int from = attr->perm[i];
         if (from < 0 || from >= in->rank || seen[from])
-            return clash(m, op, E_SHAPE, "axis %d of the permutation is out of range or twice there",
-                         from);
+            return clash(m, op, E_SHAPE,
+                         "axis %d of the permutation is out of range or twice there", from);
         seen[from] = true;
         dim[i] = in->dim[from];
     }
@@ -259,9 +261,9 @@ static const Type *rule_concat(Module *m, const Op *op, const Type *declared)
             return NULL;
         Dim *sum = &dim[op->attr.axis];
         if (first->scheme && (!dim_is_const(*sum) || !rows_cut(m, op, first, sum->add)))
-            return dim_is_const(*sum) ? NULL
-                                      : clash(m, op, E_SHAPE, "axis 0 of %s has no fixed size",
-                                              text(m, first));
+            return dim_is_const(*sum)
+                       ? NULL
+                       : clash(m, op, E_SHAPE, "axis 0 of %s has no fixed size", text(m, first));
         if (!dim_add(*sum, type->dim[op->attr.axis], sum))
             return clash(m, op, E_SHAPE, "%s and %s cannot be added along axis %lld",
                          dim_text(m, *sum), dim_text(m, type->dim[op->attr.axis]),
@@ -270,7 +272,8 @@ static const Type *rule_concat(Module *m, const Op *op, const Type *declared)
     return with_dims(m, first, first->rank, dim);
 }
 
-/* Numbers ----------------------------------------------------------------------------------------- */
+/* Numbers -----------------------------------------------------------------------------------------
+ */
 
 static const Type *rule_cast(Module *m, const Op *op, const Type *declared)
 {
@@ -296,7 +299,9 @@ static bool broadcast(Module *m, const Op *op, const Type *a, const Type *b, int
         if (!dim_equal(da, db) && !dim_equal(da, one) && !dim_equal(db, one)) {
             clash(m, op, E_SHAPE, "%s and %s disagree: %s against %s in the %s dimension",
                   text(m, a), text(m, b), dim_text(m, da), dim_text(m, db),
-                  i == 1 ? "last" : i == 2 ? "last but one" : "same");
+                  i == 1   ? "last"
+                  : i == 2 ? "last but one"
+                           : "same");
             return false;
         }
         ret[rank - i] = dim_equal(da, one) ? db : da;
@@ -358,7 +363,8 @@ static const Type *rule_norm(Module *m, const Op *op, const Type *declared)
     return result;
 }
 
-/* Quantisation ------------------------------------------------------------------------------------ */
+/* Quantisation ------------------------------------------------------------------------------------
+ */
 
 /* A static scale or zero point: rank 0 where the scheme has one block, else its grid. */
 static bool params_fit(Module *m, const Op *op, const Type *declared, int slot, FormatId fmt)
@@ -442,8 +448,10 @@ static const Type *per_row(Module *m, const Op *op, FormatId fmt, bool per_tenso
     if (op->attr.axis == 1 && in->rank == 2)
         return type_plain(m, fmt, 1, per_tensor ? (Dim[]){dim_const(1)} : in->dim);
     if (op->attr.axis != 0 || in->rank == 0)
-        return clash(m, op, E_SHAPE, "axis %lld of %s: an operand of a matmul is axis 0, its "
-                     "weight [N, K] axis 1", (long long)op->attr.axis, text(m, in));
+        return clash(m, op, E_SHAPE,
+                     "axis %lld of %s: an operand of a matmul is axis 0, its "
+                     "weight [N, K] axis 1",
+                     (long long)op->attr.axis, text(m, in));
     Dim dim[LIMIT_RANK];
     for (int i = 0; i < in->rank; i++)
         dim[i] = per_tensor || i + 1 == in->rank ? dim_const(1) : in->dim[i];
@@ -486,7 +494,8 @@ static const Type *rule_code_sum(Module *m, const Op *op, const Type *declared)
     return per_row(m, op, FMT_I32, false);
 }
 
-/* Matmul ------------------------------------------------------------------------------------------ */
+/* Matmul ------------------------------------------------------------------------------------------
+ */
 
 static bool is_integer_code(const Type *type)
 {
@@ -513,7 +522,8 @@ static const Type *matmul_epilogue(Module *m, const Op *op, int rank, const Dim 
     const Type *bad = varies_along_cols(a) ? a : varies_along_cols(b) ? b : NULL;
     if (bad)
         return clash(m, op, E_SCALE_PLACE,
-                     "the scale of %s varies along K: it cannot wait for the epilogue", text(m, bad));
+                     "the scale of %s varies along K: it cannot wait for the epilogue",
+                     text(m, bad));
     if (!is_integer_code(a) || !is_integer_code(b))
         return type_plain(m, FMT_F32, rank, dim);
     Dim k = type_last(a);
@@ -593,7 +603,8 @@ static const Type *rule_matmul(Module *m, const Op *op, const Type *declared)
     return type_plain(m, FMT_F32, a->rank, dim);
 }
 
-/* Kernels ----------------------------------------------------------------------------------------- */
+/* Kernels -----------------------------------------------------------------------------------------
+ */
 
 static const Type *rule_kernel(Module *m, const Op *op, const Type *declared)
 {
@@ -628,7 +639,9 @@ const Type *op_infer_type(Module *m, const Op *op, const Type *declared)
     const OpInfo *info = &op_info[op->kind];
     if (op->num_in < info->min_in || (info->max_in >= 0 && op->num_in > info->max_in))
         return clash(m, op, E_SHAPE, "takes %d%s operands, not %d", info->min_in,
-                     info->max_in < 0 ? " or more" : info->max_in > info->min_in ? " to 3" : "",
+                     info->max_in < 0              ? " or more"
+                     : info->max_in > info->min_in ? " to 3"
+                                                   : "",
                      op->num_in);
     return rules[op->kind](m, op, declared);
 }

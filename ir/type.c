@@ -2,7 +2,8 @@
 #include "ir/internal.h"
 #include <string.h>
 
-/* Dims ------------------------------------------------------------------------------------------ */
+/* Dims ------------------------------------------------------------------------------------------
+ */
 
 bool dim_equal(Dim a, Dim b)
 {
@@ -90,7 +91,8 @@ void dim_print(Sb *sb, Dim d)
         sb_printf(sb, " - %llu", 0 - (unsigned long long)d.add);
 }
 
-/* Interning ------------------------------------------------------------------------------------- */
+/* Interning -------------------------------------------------------------------------------------
+ */
 
 struct TypeTable {
     Type **slot; /* open addressing, a power of two */
@@ -220,7 +222,8 @@ bool type_rows(const Type *type, const int64_t *size, int64_t *ret)
     return true;
 }
 
-/* Printing -------------------------------------------------------------------------------------- */
+/* Printing --------------------------------------------------------------------------------------
+ */
 
 void scheme_put(Sb *sb, const Scheme *scheme)
 {
@@ -238,8 +241,7 @@ void scheme_put(Sb *sb, const Scheme *scheme)
     else if (scheme->block[0] == 1)
         sb_printf(sb, "group %lld", (long long)scheme->block[1]);
     else
-        sb_printf(sb, "block %lldx%lld", (long long)scheme->block[0],
-                  (long long)scheme->block[1]);
+        sb_printf(sb, "block %lldx%lld", (long long)scheme->block[0], (long long)scheme->block[1]);
     if (scheme->scale_fmt != FMT_F32)
         sb_printf(sb, " scale %s", format_info[scheme->scale_fmt].name);
     sb_put(sb, scheme->outer ? " outer}" : "}");

@@ -5,7 +5,7 @@ struct ValueMap {
     struct ValueSlot {
         const Value *value;
         void *data;
-    } *slot; /* open addressing, a power of two at most half full */
+    } * slot; /* open addressing, a power of two at most half full */
     size_t cap;
 };
 
