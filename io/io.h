@@ -11,6 +11,8 @@ typedef struct IoError {
     ErrorId id;
     char text[512]; /* "model.safetensors: header length 123 exceeds the file's 100 bytes" */
 } IoError;
+/* Fills err (may be NULL) and returns false. Control characters of names come out as '?'. */
+bool io_fail(IoError *err, ErrorId id, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* file.c ----------------------------------------------------------------------------------------- */
 
@@ -48,12 +50,14 @@ typedef struct TensorView {
     int rank;
     int64_t dim[LIMIT_RANK];
     uint64_t elements, bytes;
-    const void *data; /* in the mapping */
+    const void *data; /* in the mapping; aligned to its elements */
 } TensorView;
 
 typedef struct TensorFile TensorFile; /* a .npy (one tensor) or .safetensors, mapped */
 TensorFile *tensorfile_open(const char *path, IoError *err); /* by content, not by extension */
-void tensorfile_close(TensorFile *f);
+/* The same over bytes that outlive the result; `name` is for messages. */
+TensorFile *tensorfile_parse(const char *name, const void *data, uint64_t size, IoError *err);
+void tensorfile_close(TensorFile *f); /* accepts NULL */
 int tensorfile_num(const TensorFile *f);
 const TensorView *tensorfile_at(const TensorFile *f, int index);
 const TensorView *tensorfile_find(const TensorFile *f, const char *name); /* hashed */
@@ -68,18 +72,22 @@ typedef struct SafetensorsItem {
     const int64_t *dim;
     const void *data;
 } SafetensorsItem;
+/* Items are stored by element size, largest first, else in the order given, so that each is aligned.
+ * Formats of 4 bits other than e2m1 have no dtype there: an error. */
 bool safetensors_write(const char *path, int num, const SafetensorsItem *item, IoError *err);
 
 /* weights.c: a set of weight files seen as one name space; .safetensors or a sharded
  * *.index.json. Duplicate names across files are an error. */
 typedef struct WeightSet WeightSet;
 WeightSet *weights_open(int num, const char *const *path, IoError *err);
-void weights_close(WeightSet *w);
+void weights_close(WeightSet *w); /* accepts NULL */
 const TensorView *weights_find(const WeightSet *w, const char *name);
 int weights_num(const WeightSet *w);
 const TensorView *weights_at(const WeightSet *w, int index);
 
-/* json.c: a strict streaming reader (no trees): duplicate keys are the caller's concern */
+/* json.c: a strict streaming reader (no trees): duplicate keys are the caller's concern. Strings are
+ * checked to be UTF-8 without NUL. Objects and arrays: begin, then next until it returns false; that
+ * was an error when j->error is set. */
 typedef struct Json {
     const char *text;
     size_t len, pos;
@@ -93,6 +101,7 @@ bool json_next_key(Json *j, char *buf, size_t size, bool *first);
 bool json_array_begin(Json *j);
 bool json_next_element(Json *j, bool *first);
 bool json_string(Json *j, char *buf, size_t size);
+bool json_at_string(Json *j); /* is a string next? */
 bool json_u64(Json *j, uint64_t *ret);
 bool json_skip(Json *j); /* any value */
 bool json_end(Json *j);  /* only white space is left */

@@ -9,6 +9,7 @@ typedef struct PassOptions {
     int opt_level;       /* 0: every op its own kernel */
     const char *base_dir; /* weight and calibration paths of the text are relative to it */
     bool no_weights;     /* do not open weight files (check --no-weights) */
+    bool allow_nan;      /* weights may hold NaN and infinity */
     int num_weight_files; /* replaces the text's `weights` when > 0 */
     const char *const *weight_file;
     FILE *trace;         /* --print-after */

@@ -1,0 +1,273 @@
+/* Atomic output: bytes go to a temporary file beside the final name and replace it in one rename.
+ *
+ * Whatever happens before that (an error, abandon, SIGINT, SIGTERM, SIGHUP), the temporary file is
+ * removed and a file that existed stays as it was. The first failure is kept and told by finish. */
+#include "io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES ((size_t)256 << 10)
+
+struct OutFile {
+    char *path, *temp;
+    int fd, slot;
+    int error_number; /* of the first failure; 0 = none */
+    uint64_t flushed; /* bytes that reached the file */
+    size_t used;      /* of buffer */
+    uint8_t *buffer;
+};
+
+/* Temporary files that a signal must remove. Paths lie here, not in OutFile, so that the handler
+ * touches no memory that could be freed under it. Files beyond the table are not removed by
+ * signals, only by abandon; no caller has more than a few open. */
+#define MAX_PENDING 8
+static struct {
+    volatile sig_atomic_t is_used;
+    char path[PATH_MAX];
+} pending[MAX_PENDING];
+static const int handled_signal[] = {SIGINT, SIGTERM, SIGHUP};
+static struct sigaction old_action[COUNT_OF(handled_signal)];
+static volatile sig_atomic_t num_pending;
+
+static void remove_pending(int signal_number)
+{
+    int saved = errno;
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (pending[i].is_used)
+            unlink(pending[i].path);
+    errno = saved;
+    raise(signal_number); /* delivered with the default action once this handler returns */
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = remove_pending, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < COUNT_OF(handled_signal); i++) {
+        /* A program that ignores or handles a signal keeps its way. */
+        if (sigaction(handled_signal[i], NULL, &old_action[i]) == 0 &&
+            old_action[i].sa_handler == SIG_DFL)
+            sigaction(handled_signal[i], &action, NULL);
+    }
+}
+
+static void release_signals(void)
+{
+    struct sigaction now;
+    for (size_t i = 0; i < COUNT_OF(handled_signal); i++)
+        if (sigaction(handled_signal[i], NULL, &now) == 0 && now.sa_handler == remove_pending)
+            sigaction(handled_signal[i], &old_action[i], NULL);
+}
+
+static int pending_add(const char *path)
+{
+    size_t len = strlen(path);
+    for (int i = 0; i < MAX_PENDING && len < sizeof pending[i].path; i++) {
+        if (pending[i].is_used)
+            continue;
+        memcpy(pending[i].path, path, len + 1);
+        pending[i].is_used = 1;
+        if (num_pending++ == 0)
+            catch_signals();
+        return i;
+    }
+    return -1;
+}
+
+static void pending_remove(int slot)
+{
+    if (slot < 0)
+        return;
+    pending[slot].is_used = 0;
+    if (--num_pending == 0)
+        release_signals();
+}
+
+static void outfile_free(OutFile *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f->path);
+    free(f->temp);
+    free(f->buffer);
+    free(f);
+}
+
+/* Where the bytes finally go: the file behind a link, never a device or a folder. */
+static char *resolve_path(const char *path, IoError *err)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0) {
+        if (errno != ENOENT) {
+            io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
+            return NULL;
+        }
+        return strdup(path);
+    }
+    if (stat(path, &st) != 0) {
+        io_fail(err, E_FILE_WRITE, "%s: cannot be written: is a link to nothing", path);
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        io_fail(err, E_FILE_WRITE, "%s: cannot be written: is %s, not a regular file", path,
+                S_ISDIR(st.st_mode) ? "a folder" : "a pipe or a device");
+        return NULL;
+    }
+    return realpath(path, NULL);
+}
+
+/* Creates the temporary file under a name that is not taken. */
+static bool create_temp(OutFile *f, unsigned mode)
+{
+    static unsigned counter;
+    size_t size = strlen(f->path) + 64;
+    f->temp = malloc(size);
+    if (!f->temp) {
+        errno = ENOMEM;
+        return false;
+    }
+    for (int tries = 0; tries < 100; tries++) {
+        snprintf(f->temp, size, "%s.%ld-%u.tmp", f->path, (long)getpid(),
+                 __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED));
+        f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
+        if (f->fd >= 0)
+            return true;
+        if (errno != EEXIST)
+            return false;
+    }
+    return false;
+}
+
+OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
+{
+    char *resolved = resolve_path(path, err);
+    if (!resolved) {
+        if (errno == ENOMEM)
+            io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
+        return NULL;
+    }
+    OutFile *f = calloc(1, sizeof *f);
+    if (!f) {
+        free(resolved);
+        io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
+        return NULL;
+    }
+    *f = (OutFile){.path = resolved, .fd = -1, .slot = -1, .buffer = malloc(BUFFER_BYTES)};
+    if (!f->buffer) {
+        outfile_free(f);
+        io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
+        return NULL;
+    }
+    if (!create_temp(f, mode)) {
+        io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
+        outfile_free(f);
+        return NULL;
+    }
+    f->slot = pending_add(f->temp);
+    return f;
+}
+
+static bool write_at(OutFile *f, const uint8_t *data, uint64_t size, uint64_t offset)
+{
+    while (size > 0 && !f->error_number) {
+        size_t step = size > (1u << 30) ? (1u << 30) : (size_t)size;
+        ssize_t put = pwrite(f->fd, data, step, (off_t)offset);
+        if (put < 0 && errno != EINTR)
+            f->error_number = errno;
+        if (put <= 0)
+            continue;
+        data += put;
+        offset += (uint64_t)put;
+        size -= (uint64_t)put;
+    }
+    return f->error_number == 0;
+}
+
+static bool outfile_flush(OutFile *f)
+{
+    if (!write_at(f, f->buffer, f->used, f->flushed))
+        return false;
+    f->flushed += f->used;
+    f->used = 0;
+    return true;
+}
+
+bool outfile_write(OutFile *f, const void *data, uint64_t size)
+{
+    if (f->error_number)
+        return false;
+    if (size > BUFFER_BYTES - f->used && !outfile_flush(f))
+        return false;
+    if (size > BUFFER_BYTES) {
+        if (!write_at(f, data, size, f->flushed))
+            return false;
+        f->flushed += size;
+        return true;
+    }
+    if (size > 0)
+        memcpy(f->buffer + f->used, data, (size_t)size);
+    f->used += (size_t)size;
+    return true;
+}
+
+uint64_t outfile_offset(const OutFile *f)
+{
+    return f->flushed + f->used;
+}
+
+bool outfile_align(OutFile *f, uint64_t align)
+{
+    static const uint8_t zeros[4096];
+    uint64_t rest = outfile_offset(f) % align;
+    uint64_t num = rest ? align - rest : 0;
+    while (num > 0) {
+        uint64_t step = num > sizeof zeros ? sizeof zeros : num;
+        if (!outfile_write(f, zeros, step))
+            return false;
+        num -= step;
+    }
+    return f->error_number == 0;
+}
+
+bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size)
+{
+    if (offset > outfile_offset(f) || size > outfile_offset(f) - offset)
+        BUG("a patch of bytes %llu to %llu lies outside the %llu bytes written",
+            (unsigned long long)offset, (unsigned long long)(offset + size),
+            (unsigned long long)outfile_offset(f));
+    return outfile_flush(f) && write_at(f, data, size, offset);
+}
+
+bool outfile_finish(OutFile *f, IoError *err)
+{
+    outfile_flush(f);
+    /* close reports what network file systems held back */
+    if (close(f->fd) != 0 && !f->error_number)
+        f->error_number = errno;
+    f->fd = -1;
+    if (!f->error_number && rename(f->temp, f->path) != 0)
+        f->error_number = errno;
+    if (!f->error_number) {
+        pending_remove(f->slot);
+        outfile_free(f);
+        return true;
+    }
+    io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", f->path, strerror(f->error_number));
+    outfile_abandon(f);
+    return false;
+}
+
+void outfile_abandon(OutFile *f)
+{
+    if (!f)
+        return;
+    unlink(f->temp);
+    pending_remove(f->slot);
+    outfile_free(f);
+}

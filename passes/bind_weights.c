@@ -1,0 +1,218 @@
+/* bind-weights: finds every weight of the text in the weight files and points its constant at the
+ * mapped bytes.
+ *
+ * Needs: types. With no_weights nothing is opened and nothing changes.
+ * Leaves: every weight constant has data, bytes and stored_fmt; its shape is the declared one, its
+ * elements convert to the declared format without overflow, and all are finite unless allow_nan.
+ *
+ * Before                                        After
+ *   weights "m.safetensors"                       the same text; in memory, the constant of w
+ *   %x = input "x" : f32[B, 4]                    holds the address, the size and the stored
+ *   %w = const weight "fc.weight" : f32[2, 4]     format of the tensor "fc.weight"
+ *   %y = matmul %x, %w : f32[B, 2]
+ *   output "y" %y
+ */
+#include "io/io.h"
+#include "passes/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* Opening ---------------------------------------------------------------------------------------- */
+
+static bool files_open(Module *m, PassContext *ctx)
+{
+    const PassOptions *options = &ctx->options;
+    bool replaced = options->num_weight_files > 0;
+    int num = replaced ? options->num_weight_files : m->weight_files.num;
+    const char **path = ARENA_NEW_ARRAY(ctx->scratch, const char *, (size_t)num + 1);
+    IoError err = {0};
+
+    for (int i = 0; i < num; i++)
+        path[i] = replaced ? options->weight_file[i]
+                           : path_resolve(ctx->scratch, options->base_dir,
+                                          m->weight_files.elem[i]);
+    m->weights = weights_open(num, path, &err);
+    if (!m->weights)
+        diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
+    return m->weights != NULL;
+}
+
+static const Op *first_weight(const Module *m)
+{
+    for_each_op(op, &m->body)
+        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT)
+            return op;
+    return NULL;
+}
+
+/* Checks ----------------------------------------------------------------------------------------- */
+
+static void report_missing(Module *m, const Op *op)
+{
+    const WeightSet *set = m->weights;
+    int num = weights_num(set);
+    Nearest nearest;
+
+    diag_error(m->diag, op->span, E_WEIGHT_MISSING, "the weight files hold no tensor \"%s\"",
+               op->constant->name);
+    nearest_init(&nearest, op->constant->name);
+    for (int i = 0; i < num; i++)
+        nearest_offer(&nearest, weights_at(set, i)->name);
+    if (nearest_get(&nearest))
+        diag_help(m->diag, "did you mean \"%s\"?", nearest_get(&nearest));
+    else if (num)
+        diag_help(m->diag, "they hold %d, the first is \"%s\"", num, weights_at(set, 0)->name);
+    else
+        diag_help(m->diag, "they hold no tensors at all");
+}
+
+static bool shape_matches(const Type *type, const TensorView *view)
+{
+    if (type->rank != view->rank)
+        return false;
+    for (int i = 0; i < type->rank; i++)
+        if (!dim_is_const(type->dim[i]) || type->dim[i].add != view->dim[i])
+            return false;
+    return true;
+}
+
+static const char *shape_text(Arena *arena, const TensorView *view)
+{
+    Sb sb;
+
+    sb_init(&sb, arena);
+    sb_putc(&sb, '[');
+    for (int i = 0; i < view->rank; i++)
+        sb_printf(&sb, "%s%lld", i ? ", " : "", (long long)view->dim[i]);
+    sb_putc(&sb, ']');
+    return sb.text;
+}
+
+/* First element that is not finite, or whose magnitude is beyond `most`; num when all are good. */
+static uint64_t first_bad(const TensorView *view, double most, bool allow_nan, double *ret_value)
+{
+    enum { CHUNK = 512 };
+    const uint8_t *data = view->data;
+    uint64_t width = (uint64_t)format_info[view->fmt].bits / 8;
+    double v[CHUNK];
+
+    for (uint64_t at = 0; at < view->elements; at += CHUNK) {
+        uint64_t num = view->elements - at < CHUNK ? view->elements - at : CHUNK;
+        bool bad = false;
+        format_to_f64(view->fmt, data + at * width, v, num);
+        for (uint64_t i = 0; i < num; i++)
+            bad |= !(fabs(v[i]) <= most);
+        for (uint64_t i = 0; bad && i < num; i++) {
+            *ret_value = v[i];
+            if (isfinite(v[i]) ? fabs(v[i]) > most : !allow_nan)
+                return at + i;
+        }
+    }
+    return view->elements;
+}
+
+/* The exponent bits of 16- and 32-bit floats say at once whether a value is finite; whole
+ * checkpoints pass here, so this is the path that must be fast. */
+static bool all_finite(const TensorView *view)
+{
+    uint32_t bad = 0;
+
+    if (view->fmt == FMT_F32) {
+        const uint8_t *data = view->data;
+        for (uint64_t i = 0; i < view->elements; i++) {
+            uint32_t bits;
+            memcpy(&bits, data + 4 * i, 4);
+            bad |= (bits & 0x7F800000u) == 0x7F800000u;
+        }
+    } else {
+        const uint8_t *data = view->data;
+        uint16_t mask = view->fmt == FMT_BF16 ? 0x7F80 : 0x7C00;
+        for (uint64_t i = 0; i < view->elements; i++) {
+            uint16_t bits;
+            memcpy(&bits, data + 2 * i, 2);
+            bad |= (bits & mask) == mask;
+        }
+    }
+    return !bad;
+}
+
+static bool values_fit(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
+{
+    FormatId to = op->out[0].type->fmt;
+    bool narrows = to == FMT_F16 && view->fmt != FMT_F16;
+    bool fast = view->fmt == FMT_F32 || view->fmt == FMT_BF16 || view->fmt == FMT_F16;
+    double most = to == FMT_F16 ? 65504 : (double)3.40282347e38f, value = 0;
+
+    if (fast && !narrows && all_finite(view))
+        return true;
+    uint64_t at = first_bad(view, most, ctx->options.allow_nan, &value);
+    if (at == view->elements)
+        return true;
+    if (isfinite(value))
+        diag_error(m->diag, op->span, E_WEIGHT_OVERFLOW,
+                   "element %llu of \"%s\" is %g, beyond the %g that %s holds",
+                   (unsigned long long)at, view->name, value, most, format_info[to].name);
+    else
+        diag_error(m->diag, op->span, E_WEIGHT_NAN, "element %llu of \"%s\" is %s",
+                   (unsigned long long)at, view->name, isnan(value) ? "NaN" : "infinite");
+    return false;
+}
+
+static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
+{
+    const Type *type = op->out[0].type;
+
+    if (!shape_matches(type, view)) {
+        diag_error(m->diag, op->span, E_WEIGHT_SHAPE, "\"%s\" is %s in the file, but %s here",
+                   view->name, shape_text(ctx->scratch, view), type_text(ctx->scratch, type));
+        if (view->rank == 2 && type->rank == 2 && dim_is_const(type->dim[0]) &&
+            dim_is_const(type->dim[1]) && type->dim[0].add == view->dim[1] &&
+            type->dim[1].add == view->dim[0])
+            diag_help(m->diag, "weights are [out, in]; this one is stored transposed");
+        return false;
+    }
+    if (view->fmt == FMT_NONE || format_info[view->fmt].bits < 8 ||
+        format_info[view->fmt].family == FAMILY_INT) {
+        diag_error(m->diag, op->span, E_WEIGHT_DTYPE,
+                   "\"%s\" is stored as %s, which does not convert to %s", view->name, view->dtype,
+                   format_info[type->fmt].name);
+        return false;
+    }
+    return values_fit(m, ctx, op, view);
+}
+
+static void weight_bind(Module *m, const PassContext *ctx, Op *op)
+{
+    const TensorView *view = weights_find(m->weights, op->constant->name);
+
+    if (!view) {
+        report_missing(m, op);
+        return;
+    }
+    if (!view_fits(m, ctx, op, view))
+        return;
+    op->constant->stored_fmt = view->fmt;
+    op->constant->data = view->data;
+    op->constant->bytes = view->bytes;
+}
+
+bool pass_bind_weights(Module *m, PassContext *ctx)
+{
+    const Op *first = first_weight(m);
+
+    if (ctx->options.no_weights || !first)
+        return false;
+    if (!m->weight_files.num && !ctx->options.num_weight_files) {
+        diag_error(m->diag, first->span, E_WEIGHT_MISSING,
+                   "\"%s\" is to come from a weight file, but there is none",
+                   first->constant->name);
+        diag_help(m->diag, "add a line: weights \"model.safetensors\"");
+        return false;
+    }
+    if (!m->weights && !files_open(m, ctx))
+        return false;
+    for_each_op(op, &m->body)
+        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT && !op->constant->data)
+            weight_bind(m, ctx, op);
+    return true;
+}

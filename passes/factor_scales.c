@@ -1,0 +1,119 @@
+/* factor-scales: decides where each scale of a quantised matmul applies.
+ *
+ * Needs: matmuls on dequantised operands (insert-quant).
+ * Leaves: matmuls on codes. No scale varies along K: the matmul is `scales = epilogue` and the scales
+ * multiply its result, ((float)acc * sa) * sw; for integers the zero points' terms are explicit
+ * i32 ops before the cast. Some scale varies along K: `scales = mainloop`, the matmul applies all.
+ *
+ * Before                                        After
+ *   %2 = dequantize %1                            %5 = matmul %1, %3 {scales = epilogue}
+ *   %4 = dequantize %3                            %6 = cast %5
+ *   %y = matmul %2, %4                            %7 = mul %6, (scales %1 {axis = 0})
+ *                                                 %y = mul %7, (scales %3 {axis = 1})
+ *
+ * sum (x - zx)(w - zw) = acc - zx * (sum w - K * zw) - zw * sum x: everything that hangs on the
+ * weight alone, and on a static zx, is a constant expression. */
+#include "passes/internal.h"
+
+typedef struct Side { /* one operand of a matmul */
+    Value *value; /* what the new matmul reads: codes, or the plain operand */
+    const Scheme *scheme;
+    int64_t axis; /* of the matmul's result, for scales and zeros */
+} Side;
+
+static Side side_of(const Op *matmul, int slot)
+{
+    Value *value = op_in(matmul, slot);
+
+    if (value->def->kind != OP_DEQUANTIZE)
+        return (Side){value, NULL, slot};
+    value = op_in(value->def, 0);
+    return (Side){value, value->type->scheme, slot};
+}
+
+static bool side_varies(const Side *side)
+{
+    if (!side->scheme || side->scheme->block[1] == 0)
+        return false;
+    int64_t cols = type_cols(side->value->type);
+    return cols < 0 || scheme_varies_along_cols(side->scheme, cols);
+}
+
+/* scales, zeros or code_sum of one side. A static scale or zero point is an operand already. */
+static Value *side_part(Module *m, Op *at, const Side *side, OpKind kind)
+{
+    const Op *def = side->value->def;
+    int slot = kind == OP_SCALES ? 1 : 2;
+    Attr attr = {.axis = side->axis};
+    Value *in = side->value;
+
+    if (kind != OP_CODE_SUM && def->kind == OP_QUANTIZE && slot < def->num_in &&
+        op_in(def, slot)->type->rank == 0 && !side->scheme->outer)
+        return op_in(def, slot);
+    return rewrite_op(m, at, kind, &attr, NULL, 1, &in, at->span);
+}
+
+static Value *zero_point_terms(Module *m, Op *at, Value *acc, const Side *a, const Side *b)
+{
+    Value *result = acc;
+    Value *zero_b = b->scheme->zero ? side_part(m, at, b, OP_ZEROS) : NULL;
+
+    if (a->scheme->zero) {
+        Value *zero_a = side_part(m, at, a, OP_ZEROS);
+        Value *sum_b = side_part(m, at, b, OP_CODE_SUM);
+        if (zero_b) {
+            int32_t *k = ARENA_NEW(m->arena, int32_t);
+            *k = (int32_t)type_cols(b->value->type);
+            Value *num = rewrite_const(m, at, FMT_I32, 0, NULL, k, at->span);
+            Value *all = rewrite_binary(m, at, OP_MUL, zero_b, num, at->span);
+            sum_b = rewrite_binary(m, at, OP_SUB, sum_b, all, at->span);
+        }
+        Value *term = rewrite_binary(m, at, OP_MUL, sum_b, zero_a, at->span);
+        result = rewrite_binary(m, at, OP_SUB, result, term, at->span);
+    }
+    if (zero_b) {
+        Value *sum_a = side_part(m, at, a, OP_CODE_SUM);
+        Value *term = rewrite_binary(m, at, OP_MUL, sum_a, zero_b, at->span);
+        result = rewrite_binary(m, at, OP_SUB, result, term, at->span);
+    }
+    return result;
+}
+
+static void matmul_factor(Module *m, Op *op)
+{
+    Side a = side_of(op, 0), b = side_of(op, 1);
+    Value *in[2] = {a.value, b.value};
+    Attr attr = op->attr;
+
+    if (!a.scheme && !b.scheme)
+        return;
+    attr.place = side_varies(&a) || side_varies(&b) ? PLACE_MAINLOOP : PLACE_EPILOGUE;
+    Value *v = build_op(m, op->block, op, OP_MATMUL, &attr, NULL, 2, in, op->span);
+    if (!v) /* the type rule has said what does not fit */
+        return;
+    if (attr.place == PLACE_EPILOGUE) {
+        if (v->type->fmt == FMT_I32) {
+            v = zero_point_terms(m, op, v, &a, &b);
+            v = rewrite_unary(m, op, OP_CAST,
+                              type_plain(m, FMT_F32, v->type->rank, v->type->dim), v, op->span);
+        }
+        if (a.scheme)
+            v = rewrite_binary(m, op, OP_MUL, v, side_part(m, op, &a, OP_SCALES), op->span);
+        if (b.scheme)
+            v = rewrite_binary(m, op, OP_MUL, v, side_part(m, op, &b, OP_SCALES), op->span);
+    }
+    v->name = op_out(op)->name;
+    value_replace(op_out(op), v);
+    op_remove(op);
+}
+
+bool pass_factor_scales(Module *m, PassContext *ctx)
+{
+    int before = m->num_ops;
+
+    (void)ctx;
+    for_each_op(op, &m->body)
+        if (op->kind == OP_MATMUL && op->attr.place == PLACE_NONE)
+            matmul_factor(m, op);
+    return m->num_ops != before;
+}

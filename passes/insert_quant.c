@@ -1,0 +1,91 @@
+/* insert-quant: what the rules ask of a linear layer becomes ordinary ops.
+ *
+ * Needs: matmuls whose `quant` is settled (choose-scheme), static ranges known (calibrate).
+ * Leaves: quantise and dequantise around the operands of each quantised matmul, a cast where a plain
+ * activation has another format than the scheme says. The `quant` attribute stays until
+ * quantise-weights has read it.
+ *
+ * Before                                        After
+ *   %y = matmul %x, %w {quant = ..}               %1 = quantize %x {mode = dynamic}
+ *                                                 %2 = dequantize %1
+ *                                                 %3 = quantize %w {mode = weight}
+ *                                                 %4 = dequantize %3
+ *                                                 %y = matmul %2, %4 {quant = ..}
+ */
+#include "passes/internal.h"
+
+/* The scale and zero point of a static scheme, from the range that calibrate found. Without a range
+ * (check --no-weights) the quantize keeps its recipe instead. Returns the number of operands. */
+static int static_params(Module *m, Op *matmul, const Scheme *scheme, Attr *attr, Value **in)
+{
+    float *scale = ARENA_NEW(m->arena, float);
+    int32_t *zero = ARENA_NEW(m->arena, int32_t);
+
+    attr->mode = MODE_STATIC;
+    if (!matmul->attr.range.known) {
+        attr->range.calibrator = matmul->attr.quant->calibrator;
+        attr->range.arg = matmul->attr.quant->calibrator_arg;
+        return 1;
+    }
+    scheme_params(scheme, matmul->attr.range.lo, matmul->attr.range.hi, scale, zero);
+    in[1] = rewrite_const(m, matmul, FMT_F32, 0, NULL, scale, matmul->span);
+    if (scheme->zero == ZERO_NONE)
+        return 2;
+    in[2] = rewrite_const(m, matmul, FMT_I32, 0, NULL, zero, matmul->span);
+    return 3;
+}
+
+static void quantise_operand(Module *m, Op *matmul, int slot, const Scheme *scheme, QuantMode mode)
+{
+    const QuantSpec *spec = matmul->attr.quant;
+    Value *in[3] = {op_in(matmul, slot)};
+    const Type *from = in[0]->type;
+    Attr attr = {.mode = mode, .layer = matmul->attr.layer};
+    int num_in = 1;
+
+    if (slot == 0 && spec->act_static)
+        num_in = static_params(m, matmul, scheme, &attr, in);
+    const Type *type = type_quantised(m, scheme, from->rank, from->dim);
+    Value *codes = build_op(m, matmul->block, matmul, OP_QUANTIZE, &attr, type, num_in, in,
+                            matmul->span);
+    if (codes) /* otherwise the type rule has reported why the scheme does not fit */
+        op_set_in(matmul, slot,
+                  rewrite_unary(m, matmul, OP_DEQUANTIZE, NULL, codes, matmul->span));
+}
+
+static void cast_operand(Module *m, Op *matmul, FormatId fmt)
+{
+    Value *a = op_in(matmul, 0);
+
+    if (fmt == FMT_NONE || a->type->fmt == fmt)
+        return;
+    const Type *type = type_plain(m, fmt, a->type->rank, a->type->dim);
+    op_set_in(matmul, 0, rewrite_unary(m, matmul, OP_CAST, type, a, matmul->span));
+}
+
+static bool is_done(const Op *matmul)
+{
+    return op_in(matmul, 0)->def->kind == OP_DEQUANTIZE ||
+           op_in(matmul, 1)->def->kind == OP_DEQUANTIZE || matmul->attr.place != PLACE_NONE;
+}
+
+bool pass_insert_quant(Module *m, PassContext *ctx)
+{
+    bool changed = false;
+
+    (void)ctx;
+    for_each_op(op, &m->body) {
+        const QuantSpec *spec = op->attr.quant;
+        if (op->kind != OP_MATMUL || !spec || spec->keep || is_done(op))
+            continue;
+        if (spec->act)
+            quantise_operand(m, op, 0, spec->act, MODE_DYNAMIC);
+        else
+            cast_operand(m, op, spec->act_fmt);
+        if (spec->weight)
+            quantise_operand(m, op, 1, spec->weight,
+                             value_is_constant(op_in(op, 1)) ? MODE_WEIGHT : MODE_DYNAMIC);
+        changed = true;
+    }
+    return changed;
+}

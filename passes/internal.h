@@ -1,0 +1,47 @@
+/* passes/internal: what the passes share among themselves and no other room sees. */
+#ifndef SINTER_PASSES_INTERNAL_H
+#define SINTER_PASSES_INTERNAL_H
+
+#include "passes/passes.h"
+
+/* util.c --------------------------------------------------------------------------------------- */
+
+/* One op with one result before `before`; a clash is our own mistake, because passes build from
+ * values that are already typed. */
+Value *rewrite_op(Module *m, Op *before, OpKind kind, const Attr *attr, const Type *declared,
+                  int num_in, Value *const *in, Span span);
+Value *rewrite_unary(Module *m, Op *before, OpKind kind, const Type *declared, Value *in, Span span);
+Value *rewrite_binary(Module *m, Op *before, OpKind kind, Value *a, Value *b, Span span);
+/* A dense constant; data must live as long as the module. */
+Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_t *dim,
+                     const void *data, Span span);
+/* Moves the ops of a constant expression up so that they stand before `before`. */
+void constant_hoist(Value *value, Op *before);
+/* Sets op->mark to its place in the block, from 1. */
+void block_number(const Block *block);
+bool types_same_shape(const Type *a, const Type *b);
+int64_t type_cols(const Type *type); /* last dimension, -1 when it is not constant */
+const char *layer_name(const Op *op); /* never NULL */
+bool scheme_is_integer(const Scheme *scheme);
+bool scheme_is_per_tensor(const Scheme *scheme);
+
+/* dce.c */
+bool block_drop_dead(Block *block);
+
+/* util.c: a path of the text, relative to its folder; in the arena. */
+const char *path_resolve(Arena *arena, const char *base_dir, const char *path);
+
+/* check_eval.c: the outputs of a module on reproducible random inputs. */
+typedef enum EvalCheck {
+    CHECK_EXACT, /* the same bits */
+    CHECK_CLOSE, /* in f64, normalised mean square error at most 1e-9 */
+    CHECK_NONE   /* the pass changes numbers by its purpose */
+} EvalCheck;
+typedef struct EvalRecord EvalRecord;
+EvalRecord *eval_record(const Module *m, EvalCheck check, Arena *scratch, const char **ret_why);
+void eval_record_free(EvalRecord *r);
+/* NULL, or a sentence on the first output that differs. */
+const char *eval_record_compare(const EvalRecord *before, const EvalRecord *after, EvalCheck check,
+                                Arena *scratch);
+
+#endif

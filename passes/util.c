@@ -1,0 +1,104 @@
+/* passes/util: small steps that several passes take when they rewrite a block. */
+#include "passes/internal.h"
+
+Value *rewrite_op(Module *m, Op *before, OpKind kind, const Attr *attr, const Type *declared,
+                  int num_in, Value *const *in, Span span)
+{
+    Value *value = build_op(m, before->block, before, kind, attr, declared, num_in, in, span);
+
+    if (!value)
+        BUG("a pass built an ill-typed %s", op_info[kind].name);
+    return value;
+}
+
+Value *rewrite_unary(Module *m, Op *before, OpKind kind, const Type *declared, Value *in, Span span)
+{
+    return rewrite_op(m, before, kind, NULL, declared, 1, &in, span);
+}
+
+Value *rewrite_binary(Module *m, Op *before, OpKind kind, Value *a, Value *b, Span span)
+{
+    Value *in[2] = {a, b};
+
+    return rewrite_op(m, before, kind, NULL, NULL, 2, in, span);
+}
+
+Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_t *dim,
+                     const void *data, Span span)
+{
+    Dim dims[LIMIT_RANK];
+    uint64_t elements, bytes;
+
+    for (int i = 0; i < rank; i++)
+        dims[i] = dim_const(dim[i]);
+    if (!checked_elements(dim, rank, &elements) ||
+        !checked_mul(elements, (uint64_t)format_info[fmt].bits / 8, &bytes))
+        BUG("a pass built a constant that is too large");
+    Const constant = {.kind = CONST_DENSE, .stored_fmt = fmt, .data = data, .bytes = bytes};
+    Value *value = build_const(m, before->block, before, type_plain(m, fmt, rank, dims), &constant,
+                               span);
+    if (!value)
+        BUG("a pass built an ill-typed constant");
+    return value;
+}
+
+void constant_hoist(Value *value, Op *before)
+{
+    Op *op = value->def;
+
+    for (Op *at = op->prev; at; at = at->prev) /* already above? */
+        if (at == before)
+            goto move;
+    return;
+move:
+    for (int i = 0; i < op->num_in; i++)
+        constant_hoist(op_in(op, i), before);
+    op_move_before(op, before);
+}
+
+void block_number(const Block *block)
+{
+    uint32_t at = 0;
+
+    for_each_op(op, block)
+        op->mark = ++at;
+}
+
+bool types_same_shape(const Type *a, const Type *b)
+{
+    if (a->rank != b->rank)
+        return false;
+    for (int i = 0; i < a->rank; i++)
+        if (!dim_equal(a->dim[i], b->dim[i]))
+            return false;
+    return true;
+}
+
+int64_t type_cols(const Type *type)
+{
+    Dim last = type_last(type);
+
+    return dim_is_const(last) ? last.add : -1;
+}
+
+const char *layer_name(const Op *op)
+{
+    return op->attr.layer ? op->attr.layer : op_info[op->kind].name;
+}
+
+bool scheme_is_integer(const Scheme *scheme)
+{
+    return format_info[scheme->fmt].family == FAMILY_INT;
+}
+
+bool scheme_is_per_tensor(const Scheme *scheme)
+{
+    return scheme->block[0] == 0 && scheme->block[1] == 0;
+}
+
+const char *path_resolve(Arena *arena, const char *base_dir, const char *path)
+{
+    if (path[0] == '/' || !base_dir || !base_dir[0])
+        return path;
+    return arena_printf(arena, "%s/%s", base_dir, path);
+}
