@@ -47,6 +47,7 @@ typedef struct CpuPackSpec {
     bool mainloop;    /* scales vary along k or must be applied per block: packed inside */
     bool has_zero;
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
+    int64_t act_block_cols; /* mainloop: of the activation's scheme; 0 = all or plain */
     FormatId scale_fmt;
     bool outer;
 } CpuPackSpec;
@@ -65,7 +66,12 @@ typedef struct CpuProgram {
     int num_steps;
 } CpuProgram;
 
-/* Columns [n_begin, n_end) of each part run this program on the accumulator's tile. */
+/* The columns of the epilogue's tile: a step that needs more columns of a row at once cannot be in an
+ * epilogue, unless the segment is not wider than this. Tiles start at the segment's first column. */
+#define CPU_TILE_COLS 256
+
+/* Columns [n_begin, n_end) of each part run this program on the accumulator's tile. Column 0 of the
+ * program's tensors is n_begin. */
 typedef struct CpuSegment {
     int64_t n_begin, n_end;
     CpuProgram epilogue;

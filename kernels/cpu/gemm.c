@@ -1,0 +1,247 @@
+/* c = a * w^T with fused prologue and epilogue: threads share tiles of rows by CPU_TILE_COLS columns;
+ * a tile is accumulated block of K by block of K while the weight's panel is in cache, then the
+ * epilogue's program runs on it. */
+#include "kernels/cpu/internal.h"
+#include <stdatomic.h>
+#include <string.h>
+
+#define MAX_ROWS  512 /* activations prepared at a time */
+#define TILE_ROWS 48  /* rows of an accumulator tile */
+#define EPI_ROWS  8   /* rows of an epilogue's tile */
+#define CHUNK_K   128 /* of K decoded at a time, for one panel; a multiple of every unit */
+#define ACC_COLS  (CPU_TILE_COLS + PANEL_COLS) /* a tile may begin inside a panel */
+
+typedef struct GemmPlan {
+    const CpuGemm *g;
+    const CpuKernels *kern;
+    PackLayout l;
+    Prepared a;
+    int64_t row0, rows, row_tiles, col_tiles; /* of the rows being done */
+    char *threads;                            /* scratch of all threads */
+    uint64_t thread_bytes, tile_bytes, block_bytes, panel_bytes;
+} GemmPlan;
+
+static int64_t segment_tiles(const CpuSegment *s)
+{
+    return ceil_blocks(s->n_end - s->n_begin, CPU_TILE_COLS);
+}
+
+static void plan_scratch(GemmPlan *p)
+{
+    const CpuGemm *g = p->g;
+    uint64_t program = 0;
+    for (int i = 0; i < g->num_segments; i++) {
+        uint64_t bytes = tile_scratch(&g->segment[i].epilogue, EPI_ROWS, CPU_TILE_COLS);
+        program = bytes > program ? bytes : program;
+        p->col_tiles += segment_tiles(&g->segment[i]);
+    }
+    p->tile_bytes = (uint64_t)g->spec.parts * TILE_ROWS * ACC_COLS * 4;
+    p->block_bytes = g->spec.mainloop ? TILE_ROWS * PANEL_COLS * 4 : 0;
+    p->panel_bytes = CHUNK_K * PANEL_COLS * 4;
+    p->thread_bytes =
+        p->tile_bytes + p->block_bytes + p->panel_bytes + align_64(program);
+}
+
+static CpuTile gemm_prologue(const CpuGemm *g)
+{
+    return (CpuTile){g->m, g->a.cols, true, g->prologue, g->operand, g->num_operands};
+}
+
+static int64_t rows_at_once(const CpuGemm *g)
+{
+    return g->m < MAX_ROWS ? g->m : MAX_ROWS;
+}
+
+uint64_t cpu_gemm_scratch(const CpuGemm *g, int threads)
+{
+    GemmPlan p = {.g = g};
+    if (g->m <= 0 || layout_init(&p.l, &g->spec))
+        return 0;
+    plan_scratch(&p);
+    uint64_t bytes = prepare_bytes(g, &p.l, rows_at_once(g)) +
+                     (uint64_t)(threads > 1 ? threads : 1) * p.thread_bytes;
+    uint64_t before = 0;
+    if (g->prologue.num_steps) {
+        CpuTile tile = gemm_prologue(g);
+        before = cpu_tile_scratch(&tile, threads);
+    }
+    return bytes > before ? bytes : before;
+}
+
+/* Rows [slot, slot + rows) by one panel: the tile's accumulators, f32 or i32. */
+typedef struct PanelJob {
+    const uint8_t *panel;
+    int cols;
+    int64_t slot;
+    int rows;
+    float *out;   /* [rows][ACC_COLS] the tile's columns of this panel */
+    float *block; /* mainloop: [rows][PANEL_COLS] sums of one block */
+    void *decoded;
+} PanelJob;
+
+static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
+                      int32_t *acc, int64_t ldc)
+{
+    const uint8_t *a = p->a.codes + j->slot * p->a.lda + k_at;
+    if (p->l.unit == 4) {
+        p->kern->dot_i32(j->rows, a, p->a.lda, (const int8_t *)b->codes, j->cols, b->units, acc,
+                         ldc, false);
+        return;
+    }
+    int64_t step = CHUNK_K / 8;
+    for (int64_t u = 0; u < b->units; u += step) {
+        int64_t num = b->units - u < step ? b->units - u : step;
+        p->kern->decode_i4(b->codes + u * j->cols * 4, j->cols, num, j->decoded);
+        p->kern->dot_i32(j->rows, a + u * 8, p->a.lda, j->decoded, j->cols, 2 * num, acc, ldc,
+                         u > 0);
+    }
+}
+
+static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
+                        float *acc, int64_t ldc)
+{
+    const float *base = p->a.is_direct ? (const float *)p->g->a.data + p->row0 * p->a.lda
+                                       : p->a.values;
+    const float *a = base + j->slot * p->a.lda + k_at;
+    int64_t step = CHUNK_K / p->l.unit;
+    for (int64_t u = 0; u < b->units; u += step) {
+        int64_t num = b->units - u < step ? b->units - u : step;
+        const uint8_t *codes = b->codes + u * j->cols * p->l.unit_bytes;
+        const float *w = j->decoded;
+        if (p->l.fmt == FMT_F32)
+            w = (const float *)(const void *)codes;
+        else
+            p->kern->decode_f32(p->l.fmt, codes, j->cols, num, b->zero, j->decoded);
+        p->kern->dot_f32(j->rows, a + u * p->l.unit, p->a.lda, w, j->cols, num * p->l.unit, acc,
+                         ldc, u > 0);
+    }
+}
+
+static void block_scale(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t index)
+{
+    for (int r = 0; r < j->rows; r++) {
+        float sa = p->a.scale ? p->a.scale[(j->slot + r) * p->l.blocks + index] : 1.0f;
+        float *f = j->out + r * ACC_COLS;
+        const float *c = j->block + r * PANEL_COLS;
+        if (p->l.is_int)
+            p->kern->scale_i32(f, (const int32_t *)(const void *)c, j->cols, sa, b->scale);
+        else
+            p->kern->scale_f32(f, c, j->cols, sa, b->scale);
+    }
+}
+
+static void panel_run(const GemmPlan *p, const PanelJob *j)
+{
+    const PackLayout *l = &p->l;
+    bool inside = p->g->spec.mainloop;
+    float *acc = inside ? j->block : j->out;
+    int64_t ldc = inside ? PANEL_COLS : ACC_COLS, k_at = 0;
+    for (int r = 0; inside && r < j->rows; r++)
+        memset(j->out + r * ACC_COLS, 0, (size_t)j->cols * 4);
+    for (int64_t i = 0; i < l->blocks; i++) {
+        PackBlock b = layout_block(l, j->panel, j->cols, i);
+        if (l->is_int) {
+            int32_t *c = (int32_t *)(void *)acc;
+            block_int(p, j, &b, k_at, c, ldc);
+            for (int r = 0; r < j->rows; r++) {
+                int64_t at = (j->slot + r) * l->blocks + i;
+                p->kern->fix_i32(c + r * ldc, j->cols, p->a.ra[at], p->a.rb[at], b.sum, b.zero,
+                                 -l->weight_offset);
+            }
+        } else {
+            block_float(p, j, &b, k_at, acc, ldc);
+        }
+        if (inside)
+            block_scale(p, j, &b, i);
+        k_at += b.units * l->unit;
+    }
+}
+
+/* Columns [n0, n0 + cols) of the segment by rows [slot, slot + rows): product, then epilogue. */
+static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_t slot, char *memory)
+{
+    int rows = (int)(p->rows - slot < TILE_ROWS ? p->rows - slot : TILE_ROWS);
+    int64_t first = s->n_begin + n0;
+    int64_t last = first + CPU_TILE_COLS < s->n_end ? first + CPU_TILE_COLS : s->n_end;
+    float *tile = (float *)(void *)memory;
+    PanelJob job = {.slot = slot, .rows = rows};
+    job.block = (float *)(void *)(memory + p->tile_bytes);
+    job.decoded = memory + p->tile_bytes + p->block_bytes;
+    int64_t panel0 = first / PANEL_COLS;
+    for (int64_t panel = panel0; panel * PANEL_COLS < last; panel++)
+        for (int part = 0; part < p->l.parts; part++) {
+            job.panel = (const uint8_t *)p->g->packed + layout_panel_at(&p->l, panel, part);
+            job.cols = layout_panel_cols(&p->l, panel);
+            job.out = tile + (int64_t)part * TILE_ROWS * ACC_COLS + (panel - panel0) * PANEL_COLS;
+            panel_run(p, &job);
+        }
+    TileRun run = {.kern = p->kern, .program = &s->epilogue, .operand = p->g->operand};
+    run.n0 = n0;
+    run.cols = last - first;
+    run.acc_ld = ACC_COLS;
+    run.scratch = memory + p->tile_bytes + p->block_bytes + p->panel_bytes;
+    for (int r = 0; r < rows; r += EPI_ROWS) {
+        run.m0 = p->row0 + slot + r;
+        run.rows = rows - r < EPI_ROWS ? rows - r : EPI_ROWS;
+        for (int part = 0; part < p->l.parts; part++)
+            run.acc[part] = tile + ((int64_t)part * TILE_ROWS + r) * ACC_COLS +
+                            (first - panel0 * PANEL_COLS);
+        tile_run(&run);
+    }
+}
+
+/* Items count through the rows of one column of tiles first: its weights stay in cache. */
+static void plan_item(const GemmPlan *p, int64_t item, char *memory)
+{
+    int64_t column = item / p->row_tiles, slot = item % p->row_tiles * TILE_ROWS;
+    const CpuSegment *s = p->g->segment;
+    while (column >= segment_tiles(s))
+        column -= segment_tiles(s++);
+    tile_item(p, s, column * CPU_TILE_COLS, slot, memory);
+}
+
+static void plan_run(GemmPlan *p, int threads)
+{
+    const CpuGemm *g = p->g;
+    int64_t items = p->row_tiles * p->col_tiles;
+    atomic_llong next = 0;
+    bool prepares = !p->a.is_direct || p->a.scale || p->l.is_int;
+    (void)threads;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        char *memory = p->threads + (uint64_t)THREAD_INDEX() * p->thread_bytes;
+        if (prepares) {
+#pragma omp for schedule(static)
+            for (int64_t r = 0; r < p->rows; r++)
+                prepare_row(p->kern, g, &p->l, &p->a, p->row0 + r, r);
+        }
+        for (;;) {
+            int64_t item = (int64_t)atomic_fetch_add_explicit(&next, 1, memory_order_relaxed);
+            if (item >= items)
+                break;
+            plan_item(p, item, memory);
+        }
+    }
+}
+
+void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
+{
+    GemmPlan p = {.g = g, .kern = cpu_kernels()};
+    if (threads < 1)
+        threads = 1;
+    if (g->m <= 0 || layout_init(&p.l, &g->spec))
+        return;
+    if (g->prologue.num_steps) {
+        CpuTile tile = gemm_prologue(g);
+        cpu_tile(&tile, scratch, threads);
+    }
+    plan_scratch(&p);
+    int64_t most = rows_at_once(g);
+    p.a = prepare_place(g, &p.l, most, scratch);
+    p.threads = (char *)scratch + prepare_bytes(g, &p.l, most);
+    for (p.row0 = 0; p.row0 < g->m; p.row0 += most) {
+        p.rows = g->m - p.row0 < most ? g->m - p.row0 : most;
+        p.row_tiles = ceil_blocks(p.rows, TILE_ROWS);
+        plan_run(&p, threads);
+    }
+}

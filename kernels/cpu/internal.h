@@ -1,0 +1,103 @@
+/* What the files of this folder share beyond layout.h and kernels.h: operands, the tile interpreter,
+ * the preparation of activations. */
+#ifndef SINTER_CPU_INTERNAL_H
+#define SINTER_CPU_INTERNAL_H
+
+#include "kernels/cpu/kernels.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#define THREAD_INDEX() omp_get_thread_num()
+#else
+#define THREAD_INDEX() 0
+#endif
+
+static inline uint64_t align_64(uint64_t size)
+{
+    return (size + 63) & ~(uint64_t)63;
+}
+
+static inline int64_t ceil_blocks(int64_t num, int64_t block)
+{
+    return block > 0 ? (num + block - 1) / block : 1;
+}
+
+/* operand.c ---------------------------------------------------------------------------------------- */
+
+static inline int64_t tensor_row(const CpuTensor *t, int64_t row)
+{
+    if (t->row_div > 1)
+        row /= t->row_div;
+    return t->row_mod > 0 ? row % t->row_mod : row;
+}
+
+static inline void *tensor_row_at(const CpuTensor *t, int64_t row)
+{
+    return (char *)t->data + tensor_row(t, row) * t->pitch;
+}
+
+int plain_bytes(FormatId fmt);
+/* The columns from `col` that share a scale with it, at most `end`. */
+int64_t tensor_block_end(const CpuTensor *t, int64_t col, int64_t end);
+/* Index into scale and zero of a mapped row and a column. */
+int64_t tensor_grid_at(const CpuTensor *t, int64_t mapped_row, int64_t col);
+float tensor_scale(const CpuTensor *t, int64_t grid_at); /* times the outer scale */
+int32_t tensor_zero(const CpuTensor *t, int64_t grid_at);
+/* num columns from `col` of one mapped row, as f32 (plain or dequantised); I32 keeps its bits. */
+void tensor_read(const CpuKernels *kern, const CpuTensor *t, int64_t mapped_row, int64_t col,
+                 float *dst, int64_t num);
+
+/* tile.c ------------------------------------------------------------------------------------------- */
+
+/* Ranges gathered over a whole tensor before the pass that quantises it. */
+typedef struct TileSpan {
+    int32_t *amax, *lo, *hi; /* a block of the scale grid each */
+    int32_t outer_bits;
+} TileSpan;
+
+/* One program on one tile. */
+typedef struct TileRun {
+    const CpuKernels *kern;
+    const CpuProgram *program;
+    const CpuTensor *operand;
+    int64_t m0, n0;
+    int rows;
+    int64_t cols;
+    const void *acc[2];
+    int64_t acc_ld;
+    void *scratch;
+    TileSpan *gather; /* non-NULL: only gather ranges, a span an operand; store nothing */
+} TileRun;
+uint64_t tile_scratch(const CpuProgram *program, int64_t rows, int64_t cols);
+void tile_run(const TileRun *run);
+
+/* tile_quantise.c */
+/* Does quantising this operand need more than its tile: scales shared by several rows, or an outer
+ * scale found at run time? */
+static inline bool tensor_spans(const CpuTensor *t)
+{
+    return t->quantised && !t->is_static && (t->block_rows != 1 || t->outer);
+}
+void quantise_row(const TileRun *run, const CpuTensor *t, int64_t row, const float *src);
+void gather_row(const TileRun *run, int operand, int64_t row, const float *src);
+void span_finish(const CpuTensor *t, const TileSpan *span);
+
+/* prepare.c ---------------------------------------------------------------------------------------- */
+
+/* Activations as the main loop reads them, padded like the weight: u8 codes or f32 values, and per
+ * row and block of K the scale and the terms of the integer correction. */
+typedef struct Prepared {
+    bool is_direct; /* the tensor's own f32 rows serve */
+    int64_t lda;    /* elements */
+    uint8_t *codes;
+    const float *values;
+    float *scale;        /* [rows][blocks]; NULL: scales are not the main loop's */
+    int32_t *ra, *rb;    /* [rows][blocks]; integer class */
+} Prepared;
+uint64_t prepare_bytes(const CpuGemm *g, const PackLayout *l, int64_t rows);
+Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory);
+/* Row `row` of the launch into slot `slot`. */
+void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, const Prepared *p,
+                 int64_t row, int64_t slot);
+
+#endif

@@ -1,0 +1,70 @@
+/* Inner loops, one table an instruction set: kernels_portable.c, kernels_avx2.c, kernels_avx512.c.
+ * Everything but the dot products is tile_impl.h compiled with other flags; dot products keep one
+ * order of K for every shape, so a row's result does not depend on the rows around it. */
+#ifndef SINTER_CPU_KERNELS_H
+#define SINTER_CPU_KERNELS_H
+
+#include "kernels/cpu/layout.h"
+
+/* An operand of a row step: a row of elements, or one element for the whole row. */
+typedef struct RowArg {
+    const float *p;
+    bool is_scalar;
+} RowArg;
+typedef struct RowArgI32 {
+    const int32_t *p;
+    bool is_scalar;
+} RowArgI32;
+
+/* Range of one quantisation block: num_abs_bits for symmetric schemes, num_order_key for asymmetric
+ * ones. */
+typedef struct RowRange {
+    int32_t amax, lo, hi;
+} RowRange;
+
+typedef struct CpuKernels {
+    /* c[rows, cols] (+)= a[rows, units * 4] * w, w as [units][cols][4]; cols is a multiple of 16 */
+    void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate);
+    /* the same for w as [k][cols] */
+    void (*dot_f32)(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
+                    float *c, int64_t ldc, bool accumulate);
+    /* [units][cols][4] nibbles to [2 * units][cols][4] bytes */
+    void (*decode_i4)(const uint8_t *src, int cols, int64_t units, int8_t *dst);
+    /* units of a float-class weight to [units * unit][cols] f32, zero points subtracted */
+    void (*decode_f32)(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+                       const int32_t *zero, float *dst);
+    /* c -= ra * sum + zero * rb; zero NULL: `offset` in its place */
+    void (*fix_i32)(int32_t *c, int num, int32_t ra, int32_t rb, const int32_t *sum,
+                    const int32_t *zero, int32_t offset);
+    /* f = fma(c, sa * sb, f); sb NULL: 1 */
+    void (*scale_i32)(float *f, const int32_t *c, int num, float sa, const float *sb);
+    void (*scale_f32)(float *f, const float *c, int num, float sa, const float *sb);
+
+    /* Rows of tiles */
+    void (*load)(FormatId fmt, const void *src, float *dst, int64_t num);
+    void (*store)(FormatId fmt, const float *src, void *dst, int64_t num);
+    void (*round)(FormatId fmt, const float *src, float *dst, int64_t num);
+    void (*elementwise)(int op, RowArg a, RowArg b, float *dst, int64_t num); /* TileOp */
+    void (*arith_i32)(int op, RowArgI32 a, RowArgI32 b, int32_t *dst, int64_t num);
+    void (*i32_to_f32)(const int32_t *src, float *dst, int64_t num);
+    void (*dequantise)(FormatId fmt, const uint8_t *codes, float scale, int32_t zero, float *dst,
+                       int64_t num);
+    void (*quantise)(FormatId fmt, bool has_zero, float inverse, int32_t zero, const float *src,
+                     uint8_t *codes, int64_t num);
+    void (*range)(const float *src, int64_t num, bool keeps_nan, RowRange *range); /* widens */
+    int32_t (*outer_bits)(const float *src, int64_t num);
+    int32_t (*code_sum)(FormatId fmt, const uint8_t *codes, int64_t num);
+    /* activation codes to u8 with the offset of the integer class; returns their sum */
+    int32_t (*widen_codes)(FormatId fmt, const uint8_t *codes, uint8_t *dst, int64_t num);
+    void (*rmsnorm)(const float *x, RowArg gain, float eps, float *dst, int64_t num);
+    void (*layernorm)(const float *x, RowArg gain, RowArg bias, float eps, float *dst, int64_t num);
+    void (*softmax)(const float *x, float *dst, int64_t num);
+} CpuKernels;
+
+extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512;
+const CpuKernels *cpu_kernels(void); /* of cpu_isa() */
+
+#define NO_RANGE ((RowRange){0, INT32_MAX, INT32_MIN})
+
+#endif

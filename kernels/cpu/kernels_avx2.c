@@ -1,0 +1,106 @@
+/* AVX2 and FMA: blocks of rows by 16 columns. Without VNNI, bytes are widened to 16 bits and
+ * multiplied in pairs, which cannot saturate. */
+#include "kernels/cpu/tile_impl.h"
+#include <immintrin.h>
+
+#define INT_ROWS   4
+#define FLOAT_ROWS 6
+#define INLINE     static inline __attribute__((always_inline))
+#define UNROLL     _Pragma("GCC unroll 8")
+
+INLINE __m256i load_i32(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* Each word of w holds bytes of four k: the even ones and the odd ones as pairs of 16 bits. */
+INLINE void dot_i32_block(int rows, const uint8_t *a, int64_t lda, const int8_t *w, int64_t w_step,
+                          int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+{
+    const __m256i low = _mm256_set1_epi16(255);
+    __m256i acc[INT_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 2; v++)
+            acc[r][v] = accumulate ? load_i32(c + r * ldc + 8 * v) : _mm256_setzero_si256();
+    for (int64_t u = 0; u < units; u++, w += w_step, a += 4) {
+        __m256i even[2], odd[2];
+        UNROLL for (int v = 0; v < 2; v++) {
+            __m256i b = load_i32(w + 32 * v);
+            even[v] = _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8);
+            odd[v] = _mm256_srai_epi16(b, 8);
+        }
+        UNROLL for (int r = 0; r < rows; r++) {
+            int32_t word;
+            memcpy(&word, a + r * lda, 4);
+            __m256i x = _mm256_set1_epi32(word);
+            __m256i x_even = _mm256_and_si256(x, low), x_odd = _mm256_srli_epi16(x, 8);
+            UNROLL for (int v = 0; v < 2; v++) {
+                __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even, even[v]),
+                                               _mm256_madd_epi16(x_odd, odd[v]));
+                acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 2; v++)
+            _mm256_storeu_si256((__m256i *)(c + r * ldc + 8 * v), acc[r][v]);
+}
+
+INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w, int64_t w_step,
+                          int64_t k, float *c, int64_t ldc, bool accumulate)
+{
+    __m256 acc[FLOAT_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 2; v++)
+            acc[r][v] = accumulate ? _mm256_loadu_ps(c + r * ldc + 8 * v) : _mm256_setzero_ps();
+    for (int64_t i = 0; i < k; i++, w += w_step) {
+        __m256 b0 = _mm256_loadu_ps(w), b1 = _mm256_loadu_ps(w + 8);
+        UNROLL for (int r = 0; r < rows; r++) {
+            __m256 x = _mm256_broadcast_ss(a + r * lda + i);
+            acc[r][0] = _mm256_fmadd_ps(x, b0, acc[r][0]);
+            acc[r][1] = _mm256_fmadd_ps(x, b1, acc[r][1]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 2; v++)
+            _mm256_storeu_ps(c + r * ldc + 8 * v, acc[r][v]);
+}
+
+static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+{
+    for (int col = 0; col < cols; col += 16)
+        for (int64_t r = 0; r < rows; r += INT_ROWS) {
+            const uint8_t *x = a + r * lda;
+            const int8_t *b = w + 4 * col;
+            int32_t *out = c + r * ldc + col;
+            int64_t step = 4 * (int64_t)cols;
+            switch (rows - r) {
+            case 1: dot_i32_block(1, x, lda, b, step, units, out, ldc, accumulate); break;
+            case 2: dot_i32_block(2, x, lda, b, step, units, out, ldc, accumulate); break;
+            case 3: dot_i32_block(3, x, lda, b, step, units, out, ldc, accumulate); break;
+            default: dot_i32_block(4, x, lda, b, step, units, out, ldc, accumulate); break;
+            }
+        }
+}
+
+static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
+                    float *c, int64_t ldc, bool accumulate)
+{
+    for (int col = 0; col < cols; col += 16)
+        for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
+            const float *x = a + r * lda, *b = w + col;
+            float *out = c + r * ldc + col;
+            switch (rows - r) {
+            case 1: dot_f32_block(1, x, lda, b, cols, k, out, ldc, accumulate); break;
+            case 2: dot_f32_block(2, x, lda, b, cols, k, out, ldc, accumulate); break;
+            case 3: dot_f32_block(3, x, lda, b, cols, k, out, ldc, accumulate); break;
+            case 4: dot_f32_block(4, x, lda, b, cols, k, out, ldc, accumulate); break;
+            case 5: dot_f32_block(5, x, lda, b, cols, k, out, ldc, accumulate); break;
+            default: dot_f32_block(6, x, lda, b, cols, k, out, ldc, accumulate); break;
+            }
+        }
+}
+
+const CpuKernels cpu_kernels_avx2 = {
+    .dot_i32 = dot_i32, .dot_f32 = dot_f32, .decode_f32 = block_decode_f32, CPU_KERNELS_SHARED};

@@ -1,0 +1,47 @@
+/* The portable kernels: plain C that any compiler vectorises as far as its target allows. */
+#include "kernels/cpu/tile_impl.h"
+
+#define STRIP 16
+
+/* Where the target has no fused multiply-add, a call a product would cost more than the whole sum. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
+#define MULTIPLY_ADD(a, b, c) num_fma(a, b, c)
+#else
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int col = 0; col < cols; col += STRIP) {
+            int32_t acc[STRIP] = {0}, *out = c + r * ldc + col;
+            const int8_t *strip = w + col * 4;
+            const uint8_t *x = a + r * lda;
+            for (int64_t u = 0; u < units; u++, strip += cols * 4, x += 4)
+                for (int j = 0; j < STRIP; j++)
+                    acc[j] += x[0] * strip[4 * j] + x[1] * strip[4 * j + 1] +
+                              x[2] * strip[4 * j + 2] + x[3] * strip[4 * j + 3];
+            for (int j = 0; j < STRIP; j++)
+                out[j] = (int32_t)((uint32_t)acc[j] + (accumulate ? (uint32_t)out[j] : 0));
+        }
+}
+
+static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
+                    float *c, int64_t ldc, bool accumulate)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int col = 0; col < cols; col += STRIP) {
+            float acc[STRIP] = {0}, *out = c + r * ldc + col;
+            for (int j = 0; j < STRIP && accumulate; j++)
+                acc[j] = out[j];
+            const float *strip = w + col;
+            for (int64_t i = 0; i < k; i++, strip += cols)
+                for (int j = 0; j < STRIP; j++)
+                    acc[j] = MULTIPLY_ADD(a[r * lda + i], strip[j], acc[j]);
+            memcpy(out, acc, sizeof acc);
+        }
+}
+
+const CpuKernels cpu_kernels_portable = {
+    .dot_i32 = dot_i32, .dot_f32 = dot_f32, .decode_f32 = block_decode_f32, CPU_KERNELS_SHARED};

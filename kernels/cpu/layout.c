@@ -1,0 +1,146 @@
+/* Sizes and places inside a packed weight; see layout.h. */
+#include "kernels/cpu/layout.h"
+
+#define MAX_DIM   ((int64_t)1 << 31)
+#define MAX_BYTES ((uint64_t)1 << 62)
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t block_or_all(int64_t block, int64_t all)
+{
+    return block > 0 && block < all ? block : all;
+}
+
+static bool is_weight_format(FormatId fmt)
+{
+    return fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16 || fmt == FMT_E4M3 ||
+           fmt == FMT_E5M2 || fmt == FMT_I8 || fmt == FMT_U8 || format_is_nibble(fmt);
+}
+
+static int format_bytes(FormatId fmt)
+{
+    return fmt == FMT_F32 ? 4 : fmt == FMT_F16 || fmt == FMT_BF16 ? 2 : 1;
+}
+
+/* Largest magnitude that an operand of the integer class can have in a product. */
+static int64_t code_magnitude(FormatId fmt, bool zero_subtracted)
+{
+    if (fmt == FMT_I4 || fmt == FMT_U4)
+        return zero_subtracted || fmt == FMT_U4 ? 15 : 8;
+    return zero_subtracted || fmt == FMT_U8 ? 255 : 128;
+}
+
+static const char *spec_problem(const CpuPackSpec *s)
+{
+    if (!is_weight_format(s->fmt))
+        return "the CPU kernels do not read weights of this format";
+    if (!is_weight_format(s->act_fmt))
+        return "the CPU kernels do not read activations of this format";
+    if (s->n < 1 || s->k < 1 || s->n > MAX_DIM || s->k > MAX_DIM)
+        return "the weight is empty or too large";
+    if ((s->parts != 1 && s->parts != 2) || s->n % s->parts)
+        return "the weight's rows do not divide into its parts";
+    if (s->block_rows < 0 || s->block_cols < 0 || s->act_block_cols < 0)
+        return "a block has a negative size";
+    return NULL;
+}
+
+static void layout_codes(PackLayout *l)
+{
+    if (l->is_int) {
+        l->unit = format_is_nibble(l->fmt) ? 8 : 4;
+        l->unit_bytes = 4;
+        l->weight_offset = l->fmt == FMT_U8 ? 128 : l->fmt == FMT_I4 ? -8 : 0;
+    } else if (format_is_nibble(l->fmt)) {
+        l->unit = 8;
+        l->unit_bytes = 4;
+    } else {
+        l->unit = 1;
+        l->unit_bytes = format_bytes(l->fmt);
+    }
+}
+
+const char *layout_init(PackLayout *l, const CpuPackSpec *s)
+{
+    const char *problem = spec_problem(s);
+    if (problem)
+        return problem;
+    bool quantised = format_bytes(s->fmt) == 1;
+    *l = (PackLayout){.fmt = s->fmt, .parts = s->parts, .k = s->k, .n_part = s->n / s->parts};
+    l->is_int = format_is_integer(s->fmt) && format_is_integer(s->act_fmt);
+    l->has_scale = s->mainloop && quantised;
+    l->has_zero = s->has_zero && format_is_integer(s->fmt) && (s->mainloop || !l->is_int);
+    layout_codes(l);
+    l->panels = ceil_div(l->n_part, PANEL_COLS);
+    l->block = s->k;
+    if (s->mainloop) {
+        int64_t w = block_or_all(s->block_cols, s->k), a = block_or_all(s->act_block_cols, s->k);
+        l->block = w < a ? w : a;
+        if ((w > a ? w : a) % l->block && w < s->k && a < s->k)
+            return "neither operand's block along k divides the other's";
+    }
+    l->blocks = ceil_div(s->k, l->block);
+    l->block_units = ceil_div(l->block, l->unit);
+    l->last_units = ceil_div(s->k - (l->blocks - 1) * l->block, l->unit);
+    l->k_padded = ((l->blocks - 1) * l->block_units + l->last_units) * l->unit;
+    if (l->is_int && code_magnitude(s->fmt, s->mainloop) * code_magnitude(s->act_fmt, s->mainloop) >
+                         INT32_MAX / l->block)
+        return "k exceeds the range in which an int32 accumulator is exact";
+    double bytes = (double)(s->n + 2.0 * PANEL_COLS) *
+                   ((double)l->k_padded * l->unit_bytes / l->unit + 12.0 * (double)l->blocks);
+    return bytes < (double)MAX_BYTES ? NULL : "the packed weight is too large";
+}
+
+static uint64_t record_bytes(const PackLayout *l, int cols, int64_t units)
+{
+    uint64_t words = (uint64_t)l->is_int + l->has_scale + l->has_zero;
+    return (uint64_t)cols * ((uint64_t)units * (uint64_t)l->unit_bytes + 4 * words);
+}
+
+static uint64_t panel_bytes(const PackLayout *l, int cols)
+{
+    return (uint64_t)(l->blocks - 1) * record_bytes(l, cols, l->block_units) +
+           record_bytes(l, cols, l->last_units);
+}
+
+int layout_panel_cols(const PackLayout *l, int64_t panel)
+{
+    if (panel + 1 < l->panels)
+        return PANEL_COLS;
+    return (int)(ceil_div(l->n_part - panel * PANEL_COLS, 16) * 16);
+}
+
+uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part)
+{
+    return (uint64_t)panel * (uint64_t)l->parts * panel_bytes(l, PANEL_COLS) +
+           (uint64_t)part * panel_bytes(l, layout_panel_cols(l, panel));
+}
+
+uint64_t layout_bytes(const PackLayout *l)
+{
+    int last = layout_panel_cols(l, l->panels - 1);
+    return layout_panel_at(l, l->panels - 1, 0) + (uint64_t)l->parts * panel_bytes(l, last);
+}
+
+PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block)
+{
+    bool last = block + 1 == l->blocks;
+    PackBlock b = {.units = last ? l->last_units : l->block_units, .k_begin = block * l->block};
+    b.k_count = last ? l->k - b.k_begin : l->block;
+    b.codes = panel + (uint64_t)block * record_bytes(l, cols, l->block_units);
+    const uint8_t *words = b.codes + (uint64_t)cols * (uint64_t)b.units * (uint64_t)l->unit_bytes;
+    if (l->is_int) {
+        b.sum = (const int32_t *)(const void *)words;
+        words += 4 * cols;
+    }
+    if (l->has_scale) {
+        b.scale = (const float *)(const void *)words;
+        words += 4 * cols;
+    }
+    if (l->has_zero)
+        b.zero = (const int32_t *)(const void *)words;
+    return b;
+}

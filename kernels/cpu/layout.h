@@ -1,0 +1,64 @@
+/* The layout of a packed weight, derived from its CpuPackSpec alone.
+ *
+ * A weight [n, k] is cut into panels of 64 columns of the product (rows of the weight); the last
+ * panel of a part is narrower, a multiple of 16. With two parts, panels alternate: gate 0, up 0,
+ * gate 1, up 1, ... A panel is a row of records, one a block of K, so that a product with one row
+ * reads memory in order. A record holds
+ *
+ *   codes  [units][cols][unit_bytes]   `unit` consecutive k of one column side by side
+ *   sum    [cols] i32                  integer class: sum of the stored codes
+ *   scale  [cols] f32                  mainloop and quantised: scale * outer
+ *   zero   [cols] i32                  zero points (integer class: of the stored codes)
+ *
+ * The block of K is the smaller of the two operands' blocks when scales apply in the main loop, else
+ * all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
+ *
+ * Two classes. Integer (both operands integers): activations are widened to u8, weights stored as
+ * s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by -128, i4 weights by 8,
+ * and the product is corrected exactly from the sums. Float (everything else): weights decode to
+ * f32. */
+#ifndef SINTER_CPU_LAYOUT_H
+#define SINTER_CPU_LAYOUT_H
+
+#include "kernels/cpu/cpu.h"
+
+#define PANEL_COLS 64
+
+typedef struct PackLayout {
+    FormatId fmt;
+    bool is_int, has_scale, has_zero;
+    int unit, unit_bytes;
+    int parts;
+    int64_t n_part, panels; /* columns and panels of one part */
+    int64_t k, block, blocks;
+    int64_t block_units, last_units;
+    int64_t k_padded;
+    int weight_offset; /* integer class: stored code = code - weight_offset */
+} PackLayout;
+
+typedef struct PackBlock {
+    const uint8_t *codes;
+    const int32_t *sum;
+    const float *scale;
+    const int32_t *zero;
+    int64_t units, k_begin, k_count;
+} PackBlock;
+
+/* NULL, or why there is no kernel. */
+const char *layout_init(PackLayout *l, const CpuPackSpec *spec);
+int layout_panel_cols(const PackLayout *l, int64_t panel);
+uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part);
+uint64_t layout_bytes(const PackLayout *l);
+PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block);
+
+static inline bool format_is_integer(FormatId fmt)
+{
+    return fmt == FMT_I8 || fmt == FMT_U8 || fmt == FMT_I4 || fmt == FMT_U4;
+}
+
+static inline bool format_is_nibble(FormatId fmt)
+{
+    return fmt == FMT_I4 || fmt == FMT_U4 || fmt == FMT_E2M1 || fmt == FMT_NF4 || fmt == FMT_FP4;
+}
+
+#endif

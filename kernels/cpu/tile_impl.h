@@ -1,0 +1,371 @@
+/* Row steps in C over numerics.h, compiled once an instruction set: the loops vectorise and, as every
+ * float operation is written out, give the same bits everywhere. */
+#include "kernels/cpu/kernels.h"
+#include <string.h>
+
+static void row_load(FormatId fmt, const void *src, float *dst, int64_t num)
+{
+    const uint16_t *half = src;
+    switch (fmt) {
+    case FMT_F32: memcpy(dst, src, (size_t)num * 4); break;
+    case FMT_F16:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = num_from_f16(half[i]);
+        break;
+    case FMT_BF16:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = num_from_bf16(half[i]);
+        break;
+    default: memset(dst, 0, (size_t)num * 4); break;
+    }
+}
+
+static void row_store(FormatId fmt, const float *src, void *dst, int64_t num)
+{
+    uint16_t *half = dst;
+    switch (fmt) {
+    case FMT_F32: memcpy(dst, src, (size_t)num * 4); break;
+    case FMT_F16:
+        for (int64_t i = 0; i < num; i++)
+            half[i] = (uint16_t)num_to_f16(src[i]);
+        break;
+    case FMT_BF16:
+        for (int64_t i = 0; i < num; i++)
+            half[i] = (uint16_t)num_to_bf16(src[i]);
+        break;
+    default: break;
+    }
+}
+
+static void row_round(FormatId fmt, const float *src, float *dst, int64_t num)
+{
+    switch (fmt) {
+    case FMT_F16:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = num_round_f16(src[i]);
+        break;
+    case FMT_BF16:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = num_round_bf16(src[i]);
+        break;
+    default: memmove(dst, src, (size_t)num * 4); break;
+    }
+}
+
+/* One loop a pair of row and scalar operands, so that each vectorises. */
+#define ELEMENTWISE_LOOPS(a_at, b_at, expr)                                                        \
+    for (int64_t i = 0; i < num; i++) {                                                            \
+        float a = x.p[a_at], b = y.p[b_at];                                                        \
+        (void)b;                                                                                   \
+        dst[i] = (expr);                                                                           \
+    }
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)                                           \
+    static void row_##ID(RowArg x, RowArg y, float *restrict dst, int64_t num)                     \
+    {                                                                                              \
+        if (x.is_scalar && y.is_scalar)                                                            \
+            ELEMENTWISE_LOOPS(0, 0, f32_expr)                                                      \
+        else if (x.is_scalar)                                                                      \
+            ELEMENTWISE_LOOPS(0, i, f32_expr)                                                      \
+        else if (y.is_scalar)                                                                      \
+            ELEMENTWISE_LOOPS(i, 0, f32_expr)                                                      \
+        else                                                                                       \
+            ELEMENTWISE_LOOPS(i, i, f32_expr)                                                      \
+    }
+#include "numerics/elementwise.def"
+#undef ELEMENTWISE
+
+static void row_elementwise(int op, RowArg a, RowArg b, float *dst, int64_t num)
+{
+    switch (op) {
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)                                           \
+    case TILE_##ID: row_##ID(a, b, dst, num); break;
+#include "numerics/elementwise.def"
+#undef ELEMENTWISE
+    default: break;
+    }
+}
+
+static void row_arith_i32(int op, RowArgI32 a, RowArgI32 b, int32_t *dst, int64_t num)
+{
+    const uint32_t *x = (const uint32_t *)a.p, *y = (const uint32_t *)b.p;
+    int64_t dx = !a.is_scalar, dy = !b.is_scalar;
+    switch (op) {
+    case TILE_ADD_I32:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = (int32_t)(x[i * dx] + y[i * dy]);
+        break;
+    case TILE_SUB_I32:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = (int32_t)(x[i * dx] - y[i * dy]);
+        break;
+    default:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = (int32_t)(x[i * dx] * y[i * dy]);
+        break;
+    }
+}
+
+static void row_i32_to_f32(const int32_t *src, float *dst, int64_t num)
+{
+    for (int64_t i = 0; i < num; i++)
+        dst[i] = (float)src[i];
+}
+
+#define DEQUANTISE_CASE(FMT)                                                                       \
+    case FMT:                                                                                      \
+        for (int64_t i = 0; i < num; i++)                                                          \
+            dst[i] = (num_decode(FMT, codes[i]) - (float)zero) * scale;                            \
+        break;
+
+static void row_dequantise(FormatId fmt, const uint8_t *codes, float scale, int32_t zero,
+                           float *dst, int64_t num)
+{
+    switch (fmt) {
+        DEQUANTISE_CASE(FMT_I8)
+        DEQUANTISE_CASE(FMT_U8)
+        DEQUANTISE_CASE(FMT_I4)
+        DEQUANTISE_CASE(FMT_U4)
+        DEQUANTISE_CASE(FMT_E4M3)
+        DEQUANTISE_CASE(FMT_E5M2)
+        DEQUANTISE_CASE(FMT_E2M1)
+        DEQUANTISE_CASE(FMT_NF4)
+        DEQUANTISE_CASE(FMT_FP4)
+    default: break;
+    }
+}
+
+#define QUANTISE_CASE(FMT)                                                                         \
+    case FMT:                                                                                      \
+        for (int64_t i = 0; i < num; i++)                                                          \
+            codes[i] = (uint8_t)num_encode(FMT, src[i] * inverse);                                 \
+        break;
+
+static void row_quantise(FormatId fmt, bool has_zero, float inverse, int32_t zero,
+                         const float *src, uint8_t *codes, int64_t num)
+{
+    switch (fmt) {
+        QUANTISE_CASE(FMT_E4M3)
+        QUANTISE_CASE(FMT_E5M2)
+        QUANTISE_CASE(FMT_E2M1)
+        QUANTISE_CASE(FMT_NF4)
+        QUANTISE_CASE(FMT_FP4)
+    default: {
+        int qmin = num_code_min((int)fmt, has_zero), qmax = num_code_max((int)fmt);
+        int mask = format_is_nibble(fmt) ? 15 : 255;
+        for (int64_t i = 0; i < num; i++)
+            codes[i] = (uint8_t)(num_to_int(src[i] * inverse, zero, qmin, qmax) & mask);
+        break;
+    }
+    }
+}
+
+static void row_range(const float *src, int64_t num, bool keeps_nan, RowRange *range)
+{
+    int32_t amax = range->amax, lo = range->lo, hi = range->hi;
+    for (int64_t i = 0; i < num; i++) {
+        int32_t bits = num_amax_bits(src[i], keeps_nan), key = num_order_key(src[i]);
+        amax = bits > amax ? bits : amax;
+        lo = key < lo ? key : lo;
+        hi = key > hi ? key : hi;
+    }
+    *range = (RowRange){amax, lo, hi};
+}
+
+static int32_t row_outer_bits(const float *src, int64_t num)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < num; i++) {
+        int32_t bits = num_outer_bits(src[i]);
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+static int32_t row_code_sum(FormatId fmt, const uint8_t *codes, int64_t num)
+{
+    uint32_t sum = 0;
+    int flip = fmt == FMT_I8 ? 128 : fmt == FMT_I4 ? 8 : 0;
+    int mask = format_is_nibble(fmt) ? 15 : 255;
+    for (int64_t i = 0; i < num; i++)
+        sum += (uint32_t)(((codes[i] & mask) ^ flip) - flip);
+    return (int32_t)sum;
+}
+
+static int32_t row_widen_codes(FormatId fmt, const uint8_t *codes, uint8_t *dst, int64_t num)
+{
+    uint32_t sum = 0;
+    int flip = fmt == FMT_I8 ? 128 : fmt == FMT_I4 ? 8 : 0;
+    int add = fmt == FMT_I4 ? 120 : 0;
+    int mask = format_is_nibble(fmt) ? 15 : 255;
+    for (int64_t i = 0; i < num; i++) {
+        dst[i] = (uint8_t)(((codes[i] & mask) ^ flip) + add);
+        sum += dst[i];
+    }
+    return (int32_t)sum;
+}
+
+/* Sums along a row: f64 in 16 interleaved lanes, folded in halves, so that every instruction set adds
+ * in one order and the f32 result hardly depends on it. */
+#define SUM_LANES 16
+static double fold_lanes(double *lane)
+{
+    for (int width = SUM_LANES / 2; width; width /= 2)
+        for (int j = 0; j < width; j++)
+            lane[j] += lane[j + width];
+    return lane[0];
+}
+
+#define ROW_SUM(result, expr)                                                                      \
+    do {                                                                                           \
+        double lane[SUM_LANES] = {0};                                                              \
+        int64_t at = 0;                                                                            \
+        for (; at + SUM_LANES <= num; at += SUM_LANES)                                             \
+            for (int j = 0; j < SUM_LANES; j++) {                                                  \
+                double v = x[at + j];                                                              \
+                lane[j] += (expr);                                                                 \
+            }                                                                                      \
+        for (int j = 0; at + j < num; j++) {                                                       \
+            double v = x[at + j];                                                                  \
+            lane[j] += (expr);                                                                     \
+        }                                                                                          \
+        result = fold_lanes(lane);                                                                 \
+    } while (0)
+
+static void row_rmsnorm(const float *x, RowArg gain, float eps, float *dst, int64_t num)
+{
+    double squares;
+    ROW_SUM(squares, v * v);
+    float inverse = 1.0f / num_sqrt((float)(squares / (double)num) + eps);
+    int64_t step = !gain.is_scalar;
+    for (int64_t i = 0; i < num; i++)
+        dst[i] = x[i] * inverse * gain.p[i * step];
+}
+
+static void row_layernorm(const float *x, RowArg gain, RowArg bias, float eps, float *dst,
+                          int64_t num)
+{
+    double sum, squares;
+    ROW_SUM(sum, v);
+    double mean = sum / (double)num;
+    ROW_SUM(squares, (v - mean) * (v - mean));
+    float inverse = 1.0f / num_sqrt((float)(squares / (double)num) + eps);
+    float centre = (float)mean;
+    int64_t step = !gain.is_scalar, bias_step = !bias.is_scalar;
+    for (int64_t i = 0; i < num; i++)
+        dst[i] = (x[i] - centre) * inverse * gain.p[i * step] + bias.p[i * bias_step];
+}
+
+static void row_softmax(const float *src, float *dst, int64_t num)
+{
+    int32_t key = INT32_MIN;
+    for (int64_t i = 0; i < num; i++) {
+        int32_t k = num_order_key(src[i]);
+        key = k > key ? k : key;
+    }
+    float most = num_order_value(key);
+    for (int64_t i = 0; i < num; i++)
+        dst[i] = num_exp(src[i] - most);
+    const float *x = dst;
+    double sum;
+    ROW_SUM(sum, v);
+    float inverse = 1.0f / (float)sum;
+    for (int64_t i = 0; i < num; i++)
+        dst[i] *= inverse;
+}
+
+/* Steps of the main loop that every instruction set shares ------------------------------------------- */
+
+static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t *dst)
+{
+    int64_t bytes = (int64_t)cols * 4;
+    for (int64_t u = 0; u < units; u++, src += bytes, dst += 2 * bytes)
+        for (int64_t i = 0; i < bytes; i++) {
+            dst[i] = (int8_t)(src[i] & 15);
+            dst[bytes + i] = (int8_t)(src[i] >> 4);
+        }
+}
+
+static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float *dst)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int c = 0; c < cols; c++)
+            dst[i * cols + c] -= (float)zero[c];
+}
+
+#define DECODE_CASE(FMT, Elem)                                                                     \
+    case FMT: {                                                                                    \
+        const Elem *in = (const void *)src;                                                        \
+        for (int64_t i = 0; i < units * cols; i++)                                                 \
+            dst[i] = num_decode(FMT, in[i]);                                                       \
+        break;                                                                                     \
+    }
+
+static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+                             const int32_t *zero, float *dst)
+{
+    switch (fmt) {
+        DECODE_CASE(FMT_F16, uint16_t)
+        DECODE_CASE(FMT_BF16, uint16_t)
+        DECODE_CASE(FMT_E4M3, uint8_t)
+        DECODE_CASE(FMT_E5M2, uint8_t)
+        DECODE_CASE(FMT_I8, uint8_t)
+        DECODE_CASE(FMT_U8, uint8_t)
+    case FMT_F32: memcpy(dst, src, (size_t)units * (size_t)cols * 4); break;
+    default: {
+        float value[16];
+        for (unsigned code = 0; code < 16; code++)
+            value[code] = num_decode((int)fmt, code);
+        const uint32_t *word = (const void *)src;
+        for (int64_t u = 0; u < units; u++)
+            for (int i = 0; i < 8; i++)
+                for (int c = 0; c < cols; c++)
+                    dst[(u * 8 + i) * cols + c] = value[(word[u * cols + c] >> (4 * i)) & 15];
+        if (zero)
+            block_subtract_zero(zero, cols, units * 8, dst);
+        return;
+    }
+    }
+    if (zero)
+        block_subtract_zero(zero, cols, units, dst);
+}
+
+static void block_fix_i32(int32_t *c, int num, int32_t ra, int32_t rb, const int32_t *sum,
+                          const int32_t *zero, int32_t offset)
+{
+    uint32_t *acc = (uint32_t *)c;
+    uint32_t a = (uint32_t)ra, b = (uint32_t)rb, all = (uint32_t)offset * b;
+    if (zero)
+        for (int i = 0; i < num; i++)
+            acc[i] -= a * (uint32_t)sum[i] + (uint32_t)zero[i] * b;
+    else
+        for (int i = 0; i < num; i++)
+            acc[i] -= a * (uint32_t)sum[i] + all;
+}
+
+static void block_scale_i32(float *f, const int32_t *c, int num, float sa, const float *sb)
+{
+    if (sb)
+        for (int i = 0; i < num; i++)
+            f[i] = num_fma((float)c[i], sa * sb[i], f[i]);
+    else
+        for (int i = 0; i < num; i++)
+            f[i] = num_fma((float)c[i], sa, f[i]);
+}
+
+static void block_scale_f32(float *f, const float *c, int num, float sa, const float *sb)
+{
+    if (sb)
+        for (int i = 0; i < num; i++)
+            f[i] = num_fma(c[i], sa * sb[i], f[i]);
+    else
+        for (int i = 0; i < num; i++)
+            f[i] = num_fma(c[i], sa, f[i]);
+}
+
+#define CPU_KERNELS_SHARED                                                                         \
+    .decode_i4 = block_decode_i4, .fix_i32 = block_fix_i32, .scale_i32 = block_scale_i32,          \
+    .scale_f32 = block_scale_f32, .load = row_load, .store = row_store, .round = row_round,        \
+    .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32,      \
+    .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,                    \
+    .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,        \
+    .rmsnorm = row_rmsnorm, .layernorm = row_layernorm, .softmax = row_softmax
