@@ -61,6 +61,7 @@ typedef struct PlanOperand {
 } PlanOperand;
 
 #define PLAN_MAX_OPERANDS 64   /* of one launch */
+#define PLAN_MAX_SEGMENTS 64   /* of one launch */
 #define PLAN_MAX_STEPS    4096 /* of one program */
 
 typedef struct PlanProgram {

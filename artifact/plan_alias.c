@@ -37,9 +37,7 @@ typedef struct Follower {
     IoError *err;
 } Follower;
 
-/* Ranges
- * --------------------------------------------------------------------------------------------------
- */
+/* Ranges --------------------------------------------------------------------------------------- */
 
 static void list_insert(OwnedList *list, int at, Owned range)
 {
@@ -109,9 +107,7 @@ static int32_t list_stranger(const OwnedList *list, Owned range)
     return -1;
 }
 
-/* Effects
- * ------------------------------------------------------------------------------------------------
- */
+/* Effects -------------------------------------------------------------------------------------- */
 
 static void effect_add(Effects *e, int32_t tensor, bool write, bool mapped)
 {

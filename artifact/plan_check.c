@@ -395,8 +395,8 @@ static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)
     c.whole_rows = false;
     c.parts = w->packed ? w->pack_spec.parts : 1;
     c.acc = integers ? REG_I32 : REG_F32;
-    if (l->num_segments < 1)
-        return plan_fail(err, "\"%s\" has no segments", l->layer);
+    if (l->num_segments < 1 || l->num_segments > PLAN_MAX_SEGMENTS)
+        return plan_fail(err, "\"%s\" has %d segments", l->layer, l->num_segments);
     for (int i = 0; i < l->num_segments; i++)
         if (!check_program(c, &l->segment[i].epilogue))
             return false;
@@ -435,9 +435,7 @@ static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
     return check_program(c, &l->program);
 }
 
-/* Ports
- * ---------------------------------------------------------------------------------------------------
- */
+/* Ports ---------------------------------------------------------------------------------------- */
 
 static bool check_ports(const Plan *p, const PlanPort *port, int num, PlanStorage storage,
                         IoError *err)

@@ -1,8 +1,8 @@
 /* libsinter: open a compiled model and run it.
  *
- * Link with -lsinter, or run the compiled file itself. A model (SinterModel) is immutable and may be
- * shared by threads; a session (SinterSession) holds the memory of one run at a time and belongs to
- * one thread at a time; any number of sessions of one model may run at once. The library never
+ * Link with -lsinter, or run the compiled file itself. A model (SinterModel) is immutable and may
+ * be shared by threads; a session (SinterSession) holds the memory of one run at a time and belongs
+ * to one thread at a time; any number of sessions of one model may run at once. The library never
  * prints, never exits and keeps no global state that callers can see. Treat compiled files like
  * programs: open only those you trust. */
 #ifndef SINTER_H
@@ -25,8 +25,8 @@ extern "C" {
 
 typedef enum SinterStatus {
     SINTER_OK = 0,
-    SINTER_ERROR_FILE,       /* cannot open, truncated, altered, newer version */
-    SINTER_ERROR_ARGUMENT,   /* name, shape or dtype does not match the model */
+    SINTER_ERROR_FILE,     /* cannot open, truncated, altered, newer version */
+    SINTER_ERROR_ARGUMENT, /* name, shape or dtype does not match the model */
     SINTER_ERROR_MEMORY,
     SINTER_ERROR_NO_DEVICE,  /* no such device or driver */
     SINTER_ERROR_DEVICE,     /* the device failed */
@@ -34,10 +34,10 @@ typedef enum SinterStatus {
 } SinterStatus;
 
 typedef enum SinterDtype { /* of ports */
-    SINTER_F32 = 1,
-    SINTER_F16,
-    SINTER_BF16,
-    SINTER_I32
+                           SINTER_F32 = 1,
+                           SINTER_F16,
+                           SINTER_BF16,
+                           SINTER_I32
 } SinterDtype;
 
 typedef struct SinterModel SinterModel;
@@ -75,6 +75,21 @@ SINTER_API int sinter_num_inputs(const SinterModel *model);
 SINTER_API int sinter_num_outputs(const SinterModel *model);
 SINTER_API SinterPort sinter_input(const SinterModel *model, int index);
 SINTER_API SinterPort sinter_output(const SinterModel *model, int index);
+/* Symbols are the sizes that vary with the batch; buckets the combinations of them that were
+ * compiled for. An index out of range gives NULL or 0. */
+SINTER_API int sinter_num_symbols(const SinterModel *model);
+SINTER_API const char *sinter_symbol(const SinterModel *model, int index);
+SINTER_API int sinter_num_buckets(const SinterModel *model);
+SINTER_API int64_t sinter_bucket_size(const SinterModel *model, int bucket, int symbol);
+SINTER_API uint64_t sinter_bucket_bytes(const SinterModel *model, int bucket); /* its arena */
+SINTER_API uint64_t sinter_weight_bytes(const SinterModel *model); /* mapped, as packed */
+/* "f32[B, 784]": a port's type in the words of the model text, cut to fit; returns buf. */
+SINTER_API const char *sinter_port_text(const SinterModel *model, int is_output, int index,
+                                        char *buf, size_t size);
+/* The shape of a port for given sizes of all symbols: fills rank and dim, name and dtype. */
+SINTER_API SinterStatus sinter_port_shape(const SinterModel *model, int is_output, int index,
+                                          const int64_t *symbol_size, SinterTensor *ret,
+                                          SinterError *err);
 
 typedef struct SinterSessionOptions {
     const char *device; /* "cpu" (default) */
@@ -85,26 +100,32 @@ SINTER_API SinterStatus sinter_session_create(SinterModel *model,
                                               SinterSession **ret, SinterError *err);
 SINTER_API void sinter_session_destroy(SinterSession *session); /* accepts NULL */
 
-/* Shapes of all outputs for these inputs (fills dim and rank of outputs by name or in order). */
+/* Inputs and outputs are given by name, in any order; with the name NULL by position. A call reads
+ * the inputs and writes the outputs it is given, which must not overlap, and no other memory. */
+
+/* Shapes of all outputs for these inputs: fills name, dtype, rank and dim of the outputs in the
+ * model's order, or of those that have a name. */
 SINTER_API SinterStatus sinter_output_shapes(SinterSession *session, const SinterTensor *inputs,
                                              int num_inputs, SinterTensor *outputs, int num_outputs,
                                              SinterError *err);
-/* Runs the smallest bucket that holds the inputs; larger batches in chunks of the largest bucket.
- * Inputs and outputs are the caller's memory. */
+/* Runs the smallest bucket that holds the inputs; larger batches in chunks of the largest bucket,
+ * if no row of the model's batch depends on another, otherwise an error that says so. Empty batches
+ * do nothing. */
 SINTER_API SinterStatus sinter_run(SinterSession *session, const SinterTensor *inputs,
                                    int num_inputs, const SinterTensor *outputs, int num_outputs,
                                    SinterError *err);
 
 /* Per-launch times of the latest run, for traces. */
 typedef struct SinterLaunchTime {
-    const char *layer, *family;
-    double start_us, duration_us; /* from the start of the run */
-    double bytes, flops;          /* touched and done */
+    const char *layer, *family, *place, *absorbed; /* valid as long as the model */
+    double start_us, duration_us;                  /* from the start of the run */
+    double bytes, flops;                           /* touched and done */
 } SinterLaunchTime;
 SINTER_API void sinter_session_trace(SinterSession *session, int enable);
 SINTER_API int sinter_num_launch_times(const SinterSession *session);
 SINTER_API SinterLaunchTime sinter_launch_time(const SinterSession *session, int index);
-SINTER_API uint64_t sinter_session_bytes(const SinterSession *session); /* arena and scratch */
+/* Arena and scratch that the runs so far have reserved. */
+SINTER_API uint64_t sinter_session_bytes(const SinterSession *session);
 
 #ifdef __cplusplus
 }

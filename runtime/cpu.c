@@ -1,0 +1,313 @@
+/* The CPU as a device: one arena and one scratch block a session, both mapped when a run first
+ * needs them, launches called one after the other. Sizes are bound once for as long as they stay
+ * the same. */
+#include "runtime/device.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PACK_ALIGN 64
+
+typedef struct Block { /* anonymous memory that only grows */
+    uint8_t *data;
+    uint64_t size;
+} Block;
+
+typedef struct CpuState {
+    const Plan *plan;
+    const uint8_t *weights;
+    int threads;
+    Block arena, scratch;
+    PlanLayout *layout; /* of the bound sizes */
+    int64_t *size;
+    int bucket; /* -1: none bound */
+} CpuState;
+
+/* Memory -------------------------------------------------------------------------------------- */
+
+static void block_free(Block *b)
+{
+    if (b->data)
+        munmap(b->data, (size_t)b->size);
+    *b = (Block){0};
+}
+
+/* At least `size` bytes; what was inside is lost when it grows. */
+static bool block_reserve(Block *b, uint64_t size)
+{
+    if (size <= b->size)
+        return true;
+    block_free(b);
+    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED)
+        return false;
+    *b = (Block){data, size};
+    return true;
+}
+
+static SinterStatus no_memory(SinterError *err, uint64_t size, const char *what)
+{
+    return model_fail(err, SINTER_ERROR_MEMORY, "no memory for %llu bytes of %s",
+                      (unsigned long long)size, what);
+}
+
+/* Operands ------------------------------------------------------------------------------------ */
+
+typedef struct Run {
+    CpuState *state;
+    const DeviceRun *args;
+    SinterError *err;
+    double bytes, flops; /* of the launch at hand */
+} Run;
+
+static uint8_t *tensor_root(const Run *r, int32_t root)
+{
+    const PlanTensor *t = &r->state->plan->tensor[root];
+    switch (t->storage) {
+    case STORAGE_CONST: return (uint8_t *)(uintptr_t)(r->state->weights + t->offset);
+    case STORAGE_ARENA: return r->state->arena.data + t->arena_offset[r->args->bucket];
+    case STORAGE_INPUT: return r->args->input[t->index];
+    case STORAGE_OUTPUT: return r->args->output[t->index];
+    case STORAGE_VIEW: break; /* layouts name roots, never views */
+    }
+    return NULL;
+}
+
+static CpuTensor bind_tensor(const Run *r, int32_t index)
+{
+    const PlanTensor *t = &r->state->plan->tensor[index];
+    const PlanLayout *at = &r->state->layout[index];
+    CpuTensor ret = {.fmt = t->fmt,
+                     .quantised = t->quantised,
+                     .data = tensor_root(r, at->root) + at->at,
+                     .rows = at->rows,
+                     .cols = at->cols,
+                     .pitch = at->pitch,
+                     .row_div = 1,
+                     .row_mod = INT64_MAX,
+                     .col_step = 1};
+    if (!t->quantised)
+        return ret;
+    uint8_t *params = tensor_root(r, at->params_root);
+    ret.is_static = t->is_static;
+    ret.has_zero = t->scheme.zero != ZERO_NONE;
+    ret.scale_fmt = t->scheme.scale_fmt;
+    ret.outer = t->scheme.outer;
+    ret.block_rows = t->scheme.block[0];
+    ret.block_cols = t->scheme.block[1];
+    ret.scale = (float *)(void *)(params + at->scale_at);
+    ret.zero = ret.has_zero ? (int32_t *)(void *)(params + at->zero_at) : NULL;
+    ret.outer_scale = ret.outer ? (float *)(void *)(params + at->outer_at) : NULL;
+    return ret;
+}
+
+static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
+{
+    for (int i = 0; i < l->num_operands; i++) {
+        const PlanOperand *o = &l->operand[i];
+        operand[i] = bind_tensor(r, o->tensor);
+        operand[i].row_div = plan_dim_eval(o->row_div, r->args->size);
+        int64_t mod = plan_dim_eval(o->row_mod, r->args->size);
+        operand[i].row_mod = mod ? mod : INT64_MAX;
+        operand[i].col_step = o->col_step;
+        r->bytes += (double)r->state->layout[o->tensor].bytes;
+    }
+}
+
+static CpuProgram cpu_program(PlanProgram p)
+{
+    return (CpuProgram){p.step, p.num_steps};
+}
+
+/* Launches ------------------------------------------------------------------------------------ */
+
+/* The packed weight: the constant itself, or packed now into the start of the scratch block. */
+static SinterStatus reserve_gemm(Run *r, const CpuGemm *g, bool is_packed, uint64_t *ret_pack)
+{
+    uint64_t pack = is_packed ? 0 : cpu_pack_bytes(&g->spec), size;
+    uint64_t work = cpu_gemm_scratch(g, r->state->threads);
+    if (!checked_align(pack, PACK_ALIGN, &pack) || !checked_add(pack, work, &size) ||
+        !block_reserve(&r->state->scratch, size))
+        return no_memory(r->err, work, "scratch");
+    *ret_pack = pack;
+    return SINTER_OK;
+}
+
+static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
+{
+    const Plan *p = r->state->plan;
+    const PlanTensor *w = &p->tensor[l->w];
+    const PlanLayout *w_at = &r->state->layout[l->w];
+    CpuTensor operand[PLAN_MAX_OPERANDS];
+    CpuSegment segment[PLAN_MAX_SEGMENTS];
+    bind_operands(r, l, operand);
+    for (int i = 0; i < l->num_segments; i++)
+        segment[i] = (CpuSegment){l->segment[i].n_begin, l->segment[i].n_end,
+                                  cpu_program(l->segment[i].epilogue)};
+    CpuGemm g = {.m = r->state->layout[l->a].rows,
+                 .spec = plan_gemm_spec(&p->tensor[l->a], w, w_at),
+                 .a = bind_tensor(r, l->a),
+                 .prologue = cpu_program(l->prologue),
+                 .segment = segment,
+                 .num_segments = l->num_segments,
+                 .operand = operand,
+                 .num_operands = l->num_operands};
+    const uint8_t *weight = tensor_root(r, w_at->root) + w_at->at;
+    uint64_t pack = 0;
+    SinterStatus status = reserve_gemm(r, &g, w->packed, &pack);
+    if (status)
+        return status;
+    g.packed = weight;
+    if (!w->packed) {
+        g.packed = r->state->scratch.data;
+        cpu_pack(&g.spec, weight, w_at->pitch, NULL, NULL, 1.0f, r->state->scratch.data);
+    }
+    cpu_gemm(&g, r->state->scratch.data + pack, r->state->threads);
+    r->bytes += (double)(w->packed ? w->bytes : w_at->bytes) + (double)r->state->layout[l->a].bytes;
+    r->flops = 2.0 * (double)g.m * (double)g.spec.n * (double)g.spec.k;
+    return SINTER_OK;
+}
+
+static SinterStatus run_tile(Run *r, const PlanLaunch *l)
+{
+    CpuTensor operand[PLAN_MAX_OPERANDS];
+    bind_operands(r, l, operand);
+    const CpuTile t = {.rows = operand[0].rows,
+                       .cols = operand[0].cols,
+                       .whole_rows = l->whole_rows,
+                       .program = cpu_program(l->program),
+                       .operand = operand,
+                       .num_operands = l->num_operands};
+    uint64_t size = cpu_tile_scratch(&t, r->state->threads);
+    if (!block_reserve(&r->state->scratch, size))
+        return no_memory(r->err, size, "scratch");
+    cpu_tile(&t, r->state->scratch.data, r->state->threads);
+    r->flops = (double)t.rows * (double)t.cols * l->program.num_steps;
+    return SINTER_OK;
+}
+
+static SinterStatus run_move(Run *r, const PlanLaunch *l)
+{
+    const int64_t *size = r->args->size;
+    CpuTensor src = bind_tensor(r, l->src), dst = bind_tensor(r, l->dst);
+    int64_t elem = format_info[src.fmt].bits / 8;
+    CpuMove move = {.rank = l->move_rank,
+                    .element_bytes = (int)elem,
+                    .src = (uint8_t *)src.data + plan_dim_eval(l->move_src_offset, size) * elem,
+                    .dst = (uint8_t *)dst.data + plan_dim_eval(l->move_dst_offset, size) * elem};
+    double elements = 1;
+    for (int i = 0; i < l->move_rank; i++) {
+        move.dim[i] = plan_dim_eval(l->move_dim[i], size);
+        move.src_stride[i] = plan_dim_eval(l->move_src_stride[i], size) * elem;
+        move.dst_stride[i] = plan_dim_eval(l->move_dst_stride[i], size) * elem;
+        elements *= (double)move.dim[i];
+    }
+    if (elements > 0)
+        cpu_move(&move, r->state->threads);
+    r->bytes = 2.0 * elements * (double)elem;
+    return SINTER_OK;
+}
+
+static SinterStatus run_launch(Run *r, const PlanLaunch *l)
+{
+    Trace *trace = r->args->trace;
+    double begin_us = trace->on ? clock_us() : 0;
+    SinterStatus status;
+    r->bytes = r->flops = 0;
+    if (l->family == LAUNCH_GEMM)
+        status = run_gemm(r, l);
+    else if (l->family == LAUNCH_TILE)
+        status = run_tile(r, l);
+    else
+        status = run_move(r, l);
+    if (!status && trace->on && !trace_add(trace, l, begin_us, r->bytes, r->flops))
+        status = no_memory(r->err, sizeof(SinterLaunchTime), "trace");
+    return status;
+}
+
+/* Sessions ------------------------------------------------------------------------------------ */
+
+static int all_threads(void)
+{
+    cpu_set_t set;
+    int num = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return num < 1 ? 1 : num;
+}
+
+static void cpu_destroy(void *state)
+{
+    CpuState *s = state;
+    if (!s)
+        return;
+    block_free(&s->arena);
+    block_free(&s->scratch);
+    free(s->layout);
+    free(s->size);
+    free(s);
+}
+
+static SinterStatus cpu_create(const DeviceOpen *open, void **ret_state, SinterError *err)
+{
+    if (open->ordinal != 0)
+        return model_fail(err, SINTER_ERROR_NO_DEVICE,
+                          "there is no device cpu:%d; the processor is the device \"cpu\"",
+                          open->ordinal);
+    CpuState *s = calloc(1, sizeof *s);
+    if (s) {
+        s->layout = calloc((size_t)open->plan->num_tensors + 1, sizeof *s->layout);
+        s->size = calloc((size_t)open->plan->num_syms + 1, sizeof *s->size);
+    }
+    if (!s || !s->layout || !s->size) {
+        cpu_destroy(s);
+        return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
+    }
+    s->plan = open->plan;
+    s->weights = open->weights;
+    s->threads = open->threads > 0 ? open->threads : all_threads();
+    s->bucket = -1;
+    *ret_state = s;
+    return SINTER_OK;
+}
+
+static SinterStatus bind_sizes(CpuState *s, const DeviceRun *run, SinterError *err)
+{
+    size_t size_bytes = (size_t)s->plan->num_syms * sizeof *s->size;
+    if (s->bucket == run->bucket && (!size_bytes || !memcmp(s->size, run->size, size_bytes)))
+        return SINTER_OK;
+    IoError why;
+    s->bucket = -1;
+    if (!plan_bind(s->plan, run->bucket, run->size, s->layout, &why))
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "these sizes cannot be run: %s", why.text);
+    s->bucket = run->bucket;
+    if (size_bytes)
+        memcpy(s->size, run->size, size_bytes);
+    return SINTER_OK;
+}
+
+static SinterStatus cpu_run(void *state, const DeviceRun *run, SinterError *err)
+{
+    CpuState *s = state;
+    uint64_t arena_bytes = s->plan->arena_bytes[run->bucket];
+    SinterStatus status = bind_sizes(s, run, err);
+    if (!status && !block_reserve(&s->arena, arena_bytes))
+        status = no_memory(err, arena_bytes, "activations");
+    Run r = {.state = s, .args = run, .err = err};
+    for (int i = 0; !status && i < s->plan->num_launches; i++)
+        status = run_launch(&r, &s->plan->launch[i]);
+    return status;
+}
+
+static uint64_t cpu_bytes(const void *state)
+{
+    const CpuState *s = state;
+    return s->arena.size + s->scratch.size;
+}
+
+const Device device_cpu = {.target = "cpu",
+                           .create = cpu_create,
+                           .destroy = cpu_destroy,
+                           .run = cpu_run,
+                           .bytes = cpu_bytes};

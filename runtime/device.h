@@ -1,0 +1,70 @@
+/* What the library asks of a device, and what it shares with one. A device takes a bucket, actual
+ * sizes and the addresses of all ports, and runs the plan of its target; matching ports, choosing
+ * buckets and cutting batches stay in session.c. Adding a device is a file with one of these tables
+ * and a row in devices[]. */
+#ifndef SINTER_DEVICE_H
+#define SINTER_DEVICE_H
+
+#include "artifact/artifact.h"
+#include "runtime/sinter.h"
+
+typedef struct Trace { /* launches of the latest run, while on */
+    bool on;
+    SinterLaunchTime *time;
+    int num, cap;
+    double start_us; /* when the run began, on the clock of clock_us */
+} Trace;
+
+typedef struct DeviceRun {
+    int bucket;
+    const int64_t *size; /* of every symbol, at most the bucket's */
+    void *const *input;  /* by port */
+    void *const *output;
+    Trace *trace;
+} DeviceRun;
+
+typedef struct DeviceOpen {
+    const Plan *plan; /* both outlive the session */
+    const uint8_t *weights;
+    int ordinal; /* "cuda:1": 1 */
+    int threads; /* 0: all */
+} DeviceOpen;
+
+typedef struct Device {
+    const char *target; /* of the plan and weights sections that it runs; its name */
+    SinterStatus (*create)(const DeviceOpen *open, void **ret_state, SinterError *err);
+    void (*destroy)(void *state); /* accepts NULL */
+    SinterStatus (*run)(void *state, const DeviceRun *run, SinterError *err);
+    uint64_t (*bytes)(const void *state); /* memory reserved so far */
+} Device;
+
+extern const Device device_cpu;       /* cpu.c */
+extern const Device *const devices[]; /* NULL-terminated */
+
+struct SinterModel {
+    Artifact artifact;
+    char name[64];
+    int num_targets;
+    struct ModelTarget {
+        const Device *device;
+        Plan *plan;
+        const uint8_t *weights;
+        uint64_t weights_bytes;
+    } target[4];
+};
+
+/* The plan that describes the ports; those of all targets are alike. */
+static inline const Plan *model_plan(const SinterModel *model)
+{
+    return model->target[0].plan;
+}
+
+SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+SinterDtype dtype_of_format(FormatId fmt);
+FormatId format_of_dtype(SinterDtype dtype); /* FMT_NONE when there is none such */
+double clock_us(void);                       /* monotonic */
+/* False: no memory for it; the run goes on without. */
+bool trace_add(Trace *trace, const PlanLaunch *l, double begin_us, double bytes, double flops);
+
+#endif

@@ -1,0 +1,310 @@
+/* Opening compiled files: maps, verifies every hash, decodes the plans. Weights stay in the
+ * mapping. And what a model can say about itself. */
+#include "runtime/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const Device *const devices[] = {&device_cpu, NULL};
+
+const char *sinter_version(void)
+{
+    return SINTER_VERSION;
+}
+
+const char *sinter_status_name(SinterStatus status)
+{
+    switch (status) {
+    case SINTER_OK: return "ok";
+    case SINTER_ERROR_FILE: return "bad file";
+    case SINTER_ERROR_ARGUMENT: return "bad argument";
+    case SINTER_ERROR_MEMORY: return "out of memory";
+    case SINTER_ERROR_NO_DEVICE: return "no such device";
+    case SINTER_ERROR_DEVICE: return "device failure";
+    case SINTER_ERROR_UNSUPPORTED: return "unsupported";
+    }
+    return "unknown status";
+}
+
+SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, ...)
+{
+    if (!err)
+        return status;
+    va_list args;
+    va_start(args, fmt);
+    err->status = status;
+    vsnprintf(err->text, sizeof err->text, fmt, args);
+    va_end(args);
+    return status;
+}
+
+SinterDtype dtype_of_format(FormatId fmt)
+{
+    switch ((int)fmt) {
+    case FMT_F16: return SINTER_F16;
+    case FMT_BF16: return SINTER_BF16;
+    case FMT_I32: return SINTER_I32;
+    default: return SINTER_F32;
+    }
+}
+
+FormatId format_of_dtype(SinterDtype dtype)
+{
+    switch ((int)dtype) {
+    case SINTER_F32: return FMT_F32;
+    case SINTER_F16: return FMT_F16;
+    case SINTER_BF16: return FMT_BF16;
+    case SINTER_I32: return FMT_I32;
+    default: return FMT_NONE;
+    }
+}
+
+/* Opening ------------------------------------------------------------------------------------- */
+
+static SinterStatus file_status(ErrorId id)
+{
+    return id == E_MEMORY ? SINTER_ERROR_MEMORY : SINTER_ERROR_FILE;
+}
+
+/* "model = mlp", a line of the description. */
+static void read_name(SinterModel *model)
+{
+    static const char key[] = "model = ";
+    const Section *s = artifact_find(&model->artifact, SECTION_META, NULL);
+    const char *text = s ? (const char *)artifact_data(&model->artifact, s) : "";
+    const char *end = text + (s ? s->size : 0);
+    while (text < end) {
+        const char *line_end = memchr(text, '\n', (size_t)(end - text));
+        if (!line_end)
+            line_end = end;
+        size_t len = (size_t)(line_end - text);
+        if (len >= sizeof key - 1 && !memcmp(text, key, sizeof key - 1)) {
+            snprintf(model->name, sizeof model->name, "%.*s", (int)(len - (sizeof key - 1)),
+                     text + sizeof key - 1);
+            return;
+        }
+        text = line_end + (line_end < end);
+    }
+}
+
+static bool same_ports(const Plan *a, const Plan *b)
+{
+    bool same = a->num_inputs == b->num_inputs && a->num_outputs == b->num_outputs &&
+                a->num_syms == b->num_syms;
+    for (int i = 0; same && i < a->num_inputs; i++)
+        same = !strcmp(a->input[i].name, b->input[i].name);
+    for (int i = 0; same && i < a->num_outputs; i++)
+        same = !strcmp(a->output[i].name, b->output[i].name);
+    return same;
+}
+
+static bool open_target(SinterModel *model, const Device *device, const char *path, IoError *err)
+{
+    const Section *plan = artifact_find(&model->artifact, SECTION_PLAN, device->target);
+    const Section *weights = artifact_find(&model->artifact, SECTION_WEIGHTS, device->target);
+    if (!plan || model->num_targets == COUNT_OF(model->target))
+        return true;
+    struct ModelTarget *t = &model->target[model->num_targets];
+    *t = (struct ModelTarget){.device = device};
+    t->weights_bytes = weights ? weights->size : 0;
+    t->weights = weights ? artifact_data(&model->artifact, weights) : NULL;
+    IoError why;
+    t->plan =
+        plan_decode(artifact_data(&model->artifact, plan), plan->size, t->weights_bytes, &why);
+    if (t->plan && model->num_targets && !same_ports(t->plan, model_plan(model))) {
+        plan_free(t->plan);
+        t->plan = NULL;
+        plan_fail(&why, "the targets' inputs and outputs differ");
+    }
+    if (!t->plan) {
+        err->id = why.id;
+        snprintf(err->text, sizeof err->text, "%.200s: %.300s", path, why.text);
+        return false;
+    }
+    model->num_targets++;
+    return true;
+}
+
+SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
+{
+    *ret = NULL;
+    SinterModel *model = calloc(1, sizeof *model);
+    if (!model)
+        return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
+    IoError why = {.id = E_NONE};
+    if (!artifact_open(path ? path : "/proc/self/exe", false, &model->artifact, &why)) {
+        free(model);
+        return model_fail(err, file_status(why.id), "%s", why.text);
+    }
+    const char *shown = path ? path : "this program";
+    for (int i = 0; devices[i]; i++)
+        if (!open_target(model, devices[i], shown, &why)) {
+            sinter_close(model);
+            return model_fail(err, file_status(why.id), "%s", why.text);
+        }
+    if (!model->num_targets) {
+        sinter_close(model);
+        return model_fail(err, SINTER_ERROR_UNSUPPORTED,
+                          "%s holds no code for a device that this version knows", shown);
+    }
+    read_name(model);
+    *ret = model;
+    return SINTER_OK;
+}
+
+void sinter_close(SinterModel *model)
+{
+    if (!model)
+        return;
+    for (int i = 0; i < model->num_targets; i++)
+        plan_free(model->target[i].plan);
+    artifact_close(&model->artifact);
+    free(model);
+}
+
+/* Questions ----------------------------------------------------------------------------------- */
+
+const char *sinter_model_name(const SinterModel *model)
+{
+    return model->name;
+}
+
+int sinter_num_inputs(const SinterModel *model)
+{
+    return model_plan(model)->num_inputs;
+}
+
+int sinter_num_outputs(const SinterModel *model)
+{
+    return model_plan(model)->num_outputs;
+}
+
+static const PlanPort *port_at(const SinterModel *model, bool is_output, int index)
+{
+    const Plan *p = model_plan(model);
+    if (index < 0 || index >= (is_output ? p->num_outputs : p->num_inputs))
+        return NULL;
+    return is_output ? &p->output[index] : &p->input[index];
+}
+
+static SinterPort port_describe(const SinterModel *model, bool is_output, int index)
+{
+    const PlanPort *port = port_at(model, is_output, index);
+    if (!port)
+        return (SinterPort){0};
+    const PlanTensor *t = &model_plan(model)->tensor[port->tensor];
+    SinterPort ret = {.name = port->name, .dtype = dtype_of_format(t->fmt), .rank = t->rank};
+    for (int i = 0; i < t->rank; i++) {
+        bool varies = t->dim[i].mul && (t->dim[i].sym[0] >= 0 || t->dim[i].sym[1] >= 0);
+        ret.dim[i] = varies ? -1 : t->dim[i].mul + t->dim[i].add;
+    }
+    return ret;
+}
+
+SinterPort sinter_input(const SinterModel *model, int index)
+{
+    return port_describe(model, false, index);
+}
+
+SinterPort sinter_output(const SinterModel *model, int index)
+{
+    return port_describe(model, true, index);
+}
+
+int sinter_num_symbols(const SinterModel *model)
+{
+    return model_plan(model)->num_syms;
+}
+
+const char *sinter_symbol(const SinterModel *model, int index)
+{
+    const Plan *p = model_plan(model);
+    return index >= 0 && index < p->num_syms ? p->sym[index].name : NULL;
+}
+
+int sinter_num_buckets(const SinterModel *model)
+{
+    return model_plan(model)->num_buckets;
+}
+
+int64_t sinter_bucket_size(const SinterModel *model, int bucket, int symbol)
+{
+    const Plan *p = model_plan(model);
+    bool ok = bucket >= 0 && bucket < p->num_buckets && symbol >= 0 && symbol < p->num_syms;
+    return ok ? plan_bucket(p, bucket)[symbol] : 0;
+}
+
+uint64_t sinter_bucket_bytes(const SinterModel *model, int bucket)
+{
+    const Plan *p = model_plan(model);
+    return bucket >= 0 && bucket < p->num_buckets ? p->arena_bytes[bucket] : 0;
+}
+
+uint64_t sinter_weight_bytes(const SinterModel *model)
+{
+    return model->target[0].weights_bytes;
+}
+
+static int dim_text(const Plan *p, PlanDim d, char *buf, size_t size)
+{
+    int len = 0;
+    bool any = false;
+    buf[0] = 0;
+    if (d.mul != 1 && d.mul != 0) {
+        len = snprintf(buf, size, "%lld", (long long)d.mul);
+        any = true;
+    }
+    for (int i = 0; d.mul && i < 2; i++)
+        if (d.sym[i] >= 0 && (size_t)len < size) {
+            len += snprintf(buf + len, size - (size_t)len, "%s%s", any ? "*" : "",
+                            p->sym[d.sym[i]].name);
+            any = true;
+        }
+    if ((d.add || !any) && (size_t)len < size)
+        len += snprintf(buf + len, size - (size_t)len, any ? "%+lld" : "%lld",
+                        (long long)(any ? d.add : d.mul + d.add));
+    return len;
+}
+
+const char *sinter_port_text(const SinterModel *model, int is_output, int index, char *buf,
+                             size_t size)
+{
+    const PlanPort *port = port_at(model, is_output, index);
+    if (!size)
+        return buf;
+    buf[0] = 0;
+    if (!port)
+        return buf;
+    const Plan *p = model_plan(model);
+    const PlanTensor *t = &p->tensor[port->tensor];
+    size_t len = (size_t)snprintf(buf, size, "%s[", format_info[t->fmt].name);
+    for (int i = 0; i < t->rank && len < size; i++) {
+        char dim[64];
+        dim_text(p, t->dim[i], dim, sizeof dim);
+        len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? ", " : "", dim);
+    }
+    if (len < size)
+        snprintf(buf + len, size - len, "]");
+    return buf;
+}
+
+SinterStatus sinter_port_shape(const SinterModel *model, int is_output, int index,
+                               const int64_t *symbol_size, SinterTensor *ret, SinterError *err)
+{
+    const PlanPort *port = port_at(model, is_output, index);
+    if (!port)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "there is no %s %d",
+                          is_output ? "output" : "input", index);
+    const PlanTensor *t = &model_plan(model)->tensor[port->tensor];
+    ret->name = port->name;
+    ret->dtype = dtype_of_format(t->fmt);
+    ret->rank = t->rank;
+    for (int i = 0; i < t->rank; i++) {
+        ret->dim[i] = plan_dim_eval(t->dim[i], symbol_size);
+        if (ret->dim[i] < 0 || ret->dim[i] > LIMIT_DIM)
+            return model_fail(err, SINTER_ERROR_ARGUMENT,
+                              "dimension %d of \"%s\" is out of range for these sizes", i,
+                              port->name);
+    }
+    return SINTER_OK;
+}

@@ -1,0 +1,444 @@
+/* Sessions: matches the caller's tensors with the model's ports, reads the sizes of symbols off
+ * them, chooses the bucket, cuts batches that no bucket holds, and hands each piece to the device.
+ */
+#include "runtime/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SYMS 8 /* plan_check refuses more */
+
+struct SinterSession {
+    const SinterModel *model;
+    const Device *device;
+    void *state;
+    Trace trace;
+    void **address;              /* of inputs, then outputs, of the piece at hand */
+    int64_t *stride;             /* likewise: bytes of one row of the batch */
+    const SinterTensor **tensor; /* likewise: the caller's tensor of each port */
+};
+
+/* Devices ------------------------------------------------------------------------------------- */
+
+/* "cuda:1" is target "cuda", ordinal 1. False: not such a name. */
+static bool device_parse(const char *name, char *target, size_t size, int *ret_ordinal)
+{
+    size_t len = strcspn(name, ":");
+    char *end = NULL;
+    if (len == 0 || len >= size)
+        return false;
+    memcpy(target, name, len);
+    target[len] = 0;
+    *ret_ordinal = 0;
+    if (!name[len])
+        return true;
+    long ordinal = strtol(name + len + 1, &end, 10);
+    *ret_ordinal = (int)ordinal;
+    return name[len + 1] >= '0' && name[len + 1] <= '9' && !*end && ordinal < 1024;
+}
+
+static const struct ModelTarget *find_target(const SinterModel *model, const char *target)
+{
+    for (int i = 0; i < model->num_targets; i++)
+        if (!strcmp(model->target[i].device->target, target))
+            return &model->target[i];
+    return NULL;
+}
+
+static SinterStatus open_device(SinterSession *s, const char *name, int threads, SinterError *err)
+{
+    char target[16];
+    int ordinal;
+    if (!device_parse(name, target, sizeof target, &ordinal))
+        return model_fail(err, SINTER_ERROR_ARGUMENT,
+                          "\"%s\" does not name a device; devices are \"cpu\" and \"cuda:0\"",
+                          name);
+    const struct ModelTarget *t = find_target(s->model, target);
+    if (!t && strcmp(target, "cpu") && strcmp(target, "cuda"))
+        return model_fail(err, SINTER_ERROR_NO_DEVICE,
+                          "there is no device \"%s\"; devices are \"cpu\" and \"cuda:0\"", name);
+    if (!t)
+        return model_fail(
+            err, SINTER_ERROR_UNSUPPORTED,
+            "the compiled file holds no code for %s; run it on %s instead, or compile "
+            "the model for %s",
+            name, s->model->target[0].device->target, name);
+    s->device = t->device;
+    const DeviceOpen open = {t->plan, t->weights, ordinal, threads};
+    return s->device->create(&open, &s->state, err);
+}
+
+SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOptions *options,
+                                   SinterSession **ret, SinterError *err)
+{
+    *ret = NULL;
+    const Plan *p = model_plan(model);
+    size_t ports = (size_t)p->num_inputs + (size_t)p->num_outputs + 1;
+    SinterSession *s = calloc(1, sizeof *s);
+    if (s) {
+        s->model = model;
+        s->address = calloc(ports, sizeof *s->address);
+        s->stride = calloc(ports, sizeof *s->stride);
+        s->tensor = calloc(ports, sizeof *s->tensor);
+    }
+    SinterStatus status = SINTER_OK;
+    if (!s || !s->address || !s->stride || !s->tensor)
+        status = model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
+    else if (options && (options->threads < 0 || options->threads > 1024))
+        status = model_fail(err, SINTER_ERROR_ARGUMENT, "%d threads", options->threads);
+    else
+        status = open_device(s, options && options->device ? options->device : "cpu",
+                             options ? options->threads : 0, err);
+    if (status)
+        sinter_session_destroy(s);
+    else
+        *ret = s;
+    return status;
+}
+
+void sinter_session_destroy(SinterSession *s)
+{
+    if (!s)
+        return;
+    if (s->device)
+        s->device->destroy(s->state);
+    free(s->trace.time);
+    free(s->address);
+    free(s->stride);
+    free(s->tensor);
+    free(s);
+}
+
+/* Ports --------------------------------------------------------------------------------------- */
+
+typedef struct Ports { /* one side of the model */
+    const Plan *plan;
+    const PlanPort *port;
+    int num;
+    bool is_output;
+    const char *word; /* "input" */
+} Ports;
+
+static Ports ports_of(const Plan *p, bool is_output)
+{
+    if (is_output)
+        return (Ports){p, p->output, p->num_outputs, true, "output"};
+    return (Ports){p, p->input, p->num_inputs, false, "input"};
+}
+
+static int port_find(const Ports *ports, const char *name)
+{
+    for (int i = 0; i < ports->num; i++)
+        if (!strcmp(ports->port[i].name, name))
+            return i;
+    return -1;
+}
+
+/* Fills of[port] with the caller's tensor of each port. */
+static SinterStatus match_ports(const Ports *ports, const SinterTensor *tensor, int num,
+                                const SinterTensor **of, SinterError *err)
+{
+    if (num != ports->num)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "the model has %d %s%s, got %d", ports->num,
+                          ports->word, ports->num == 1 ? "" : "s", num);
+    for (int i = 0; i < num; i++)
+        of[i] = NULL;
+    for (int i = 0; i < num; i++) {
+        int at = tensor[i].name ? port_find(ports, tensor[i].name) : i;
+        if (at < 0) {
+            Nearest nearest;
+            nearest_init(&nearest, tensor[i].name);
+            for (int k = 0; k < ports->num; k++)
+                nearest_offer(&nearest, ports->port[k].name);
+            const char *best = nearest_get(&nearest);
+            return model_fail(err, SINTER_ERROR_ARGUMENT,
+                              "the model has no %s \"%s\"; it has \"%s\"", ports->word,
+                              tensor[i].name, best ? best : ports->port[0].name);
+        }
+        if (of[at])
+            return model_fail(err, SINTER_ERROR_ARGUMENT, "%s \"%s\" is given twice", ports->word,
+                              ports->port[at].name);
+        of[at] = &tensor[i];
+    }
+    return SINTER_OK;
+}
+
+static void shape_text(const SinterTensor *t, char *buf, size_t size)
+{
+    size_t len = (size_t)snprintf(buf, size, "%s[", format_info[format_of_dtype(t->dtype)].name);
+    for (int i = 0; i < t->rank && i < SINTER_MAX_RANK && len < size; i++)
+        len +=
+            (size_t)snprintf(buf + len, size - len, "%s%lld", i ? ", " : "", (long long)t->dim[i]);
+    if (len < size)
+        snprintf(buf + len, size - len, "]");
+}
+
+static SinterStatus shape_fail(const SinterModel *model, const Ports *ports, int at,
+                               const SinterTensor *got, SinterError *err)
+{
+    char want[160], have[160];
+    shape_text(got, have, sizeof have);
+    return model_fail(err, SINTER_ERROR_ARGUMENT, "%s \"%s\" is %s, got %s", ports->word,
+                      ports->port[at].name,
+                      sinter_port_text(model, ports->is_output, at, want, sizeof want), have);
+}
+
+/* The symbol that stands alone in d, or -1. */
+static int sole_symbol(PlanDim d)
+{
+    if (d.mul <= 0 || (d.sym[0] >= 0 && d.sym[1] >= 0))
+        return -1;
+    return d.sym[0] >= 0 ? d.sym[0] : d.sym[1];
+}
+
+/* Sizes of all symbols from the shapes of the inputs; symbols that no tensor uses are 1. */
+static SinterStatus infer_sizes(const SinterModel *model, const SinterTensor *const *of,
+                                int64_t *size, SinterError *err)
+{
+    const Plan *p = model_plan(model);
+    const Ports ports = ports_of(p, false);
+    const char *from[MAX_SYMS] = {NULL};
+    for (int i = 0; i < p->num_syms; i++)
+        size[i] = 1;
+    for (int i = 0; i < p->num_inputs; i++) {
+        const PlanTensor *t = &p->tensor[p->input[i].tensor];
+        if (of[i]->rank != t->rank || format_of_dtype(of[i]->dtype) != t->fmt)
+            return shape_fail(model, &ports, i, of[i], err);
+        for (int k = 0; k < t->rank; k++) {
+            int sym = sole_symbol(t->dim[k]);
+            int64_t got = of[i]->dim[k] - t->dim[k].add;
+            if (of[i]->dim[k] < 0 || of[i]->dim[k] > LIMIT_DIM)
+                return shape_fail(model, &ports, i, of[i], err);
+            if (sym < 0)
+                continue;
+            if (got < 0 || got % t->dim[k].mul)
+                return shape_fail(model, &ports, i, of[i], err);
+            got /= t->dim[k].mul;
+            if (from[sym] && size[sym] != got)
+                return model_fail(err, SINTER_ERROR_ARGUMENT,
+                                  "%s is %lld in input \"%s\", but %lld in input \"%s\"",
+                                  p->sym[sym].name, (long long)size[sym], from[sym], (long long)got,
+                                  p->input[i].name);
+            size[sym] = got;
+            from[sym] = p->input[i].name;
+        }
+    }
+    return SINTER_OK;
+}
+
+/* Every tensor has the declared type for these sizes. */
+static SinterStatus check_shapes(const SinterModel *model, const Ports *ports,
+                                 const SinterTensor *const *of, const int64_t *size,
+                                 SinterError *err)
+{
+    for (int i = 0; i < ports->num; i++) {
+        SinterTensor want;
+        SinterStatus status = sinter_port_shape(model, ports->is_output, i, size, &want, err);
+        if (status)
+            return status;
+        bool same = of[i]->rank == want.rank && of[i]->dtype == want.dtype;
+        for (int k = 0; same && k < want.rank; k++)
+            same = of[i]->dim[k] == want.dim[k];
+        if (same)
+            continue;
+        char want_text[160], got_text[160];
+        shape_text(&want, want_text, sizeof want_text);
+        shape_text(of[i], got_text, sizeof got_text);
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "%s \"%s\" is %s for these inputs, got %s",
+                          ports->word, ports->port[i].name, want_text, got_text);
+    }
+    return SINTER_OK;
+}
+
+static uint64_t tensor_bytes(const SinterTensor *t)
+{
+    uint64_t elements = 1;
+    for (int i = 0; i < t->rank; i++)
+        elements *= (uint64_t)t->dim[i];
+    return elements * (uint64_t)format_info[format_of_dtype(t->dtype)].bits / 8;
+}
+
+/* Shapes, addresses and inputs against inputs and outputs. */
+static SinterStatus check_memory(const Plan *p, const SinterTensor *const *of, SinterError *err)
+{
+    int num = p->num_inputs + p->num_outputs;
+    for (int i = 0; i < num; i++) {
+        const char *name = i < p->num_inputs ? p->input[i].name : p->output[i - p->num_inputs].name;
+        uintptr_t begin = (uintptr_t)of[i]->data;
+        uint64_t bytes = tensor_bytes(of[i]);
+        uintptr_t align = (uintptr_t)format_info[format_of_dtype(of[i]->dtype)].bits / 8;
+        if (bytes && (!begin || begin % align))
+            return model_fail(err, SINTER_ERROR_ARGUMENT, "the address of \"%s\" is %s", name,
+                              begin ? "not aligned to its elements" : "NULL");
+        for (int k = p->num_inputs; k < num; k++) {
+            uintptr_t other = (uintptr_t)of[k]->data;
+            if (k != i && bytes && begin < other + tensor_bytes(of[k]) && other < begin + bytes)
+                return model_fail(err, SINTER_ERROR_ARGUMENT,
+                                  "output \"%s\" overlaps the memory of \"%s\"",
+                                  p->output[k - p->num_inputs].name, name);
+        }
+    }
+    return SINTER_OK;
+}
+
+/* Buckets ------------------------------------------------------------------------------------- */
+
+/* The smallest bucket that holds these sizes, or -1. skip: a symbol that need not fit, or -1; then
+ * the bucket in which it is largest. */
+static int bucket_find(const Plan *p, const int64_t *size, int skip)
+{
+    int best = -1;
+    for (int b = 0; b < p->num_buckets; b++) {
+        const int64_t *have = plan_bucket(p, b);
+        bool fits = true;
+        for (int i = 0; i < p->num_syms; i++)
+            fits = fits && (i == skip || size[i] <= have[i]);
+        if (!fits)
+            continue;
+        if (best < 0) {
+            best = b;
+            continue;
+        }
+        const int64_t *so_far = plan_bucket(p, best);
+        int64_t larger = skip < 0 ? 0 : have[skip] - so_far[skip];
+        bool smaller = p->arena_bytes[b] < p->arena_bytes[best];
+        for (int i = 0; larger == 0 && i < p->num_syms && p->arena_bytes[b] == p->arena_bytes[best];
+             i++)
+            if (have[i] != so_far[i]) {
+                smaller = have[i] < so_far[i];
+                break;
+            }
+        if (larger > 0 || (larger == 0 && smaller))
+            best = b;
+    }
+    return best;
+}
+
+static SinterStatus batch_fail(const Plan *p, const int64_t *size, SinterError *err)
+{
+    for (int i = 0; i < p->num_syms; i++) {
+        int64_t largest = 0;
+        for (int b = 0; b < p->num_buckets; b++)
+            if (plan_bucket(p, b)[i] > largest)
+                largest = plan_bucket(p, b)[i];
+        if (size[i] <= largest)
+            continue;
+        return model_fail(err, SINTER_ERROR_ARGUMENT,
+                          "%s = %lld exceeds the largest compiled size, %lld, and the model cannot "
+                          "be cut along %s "
+                          "%s; declare a larger size in `dim %s in [..]` and compile again",
+                          p->sym[i].name, (long long)size[i], (long long)largest, p->sym[i].name,
+                          i > 0 ? "(only the first dimension symbol is)"
+                                : "(its rows depend on each other)",
+                          p->sym[i].name);
+    }
+    return model_fail(err, SINTER_ERROR_ARGUMENT, "no compiled combination of sizes holds these");
+}
+
+/* Bytes of one row of the batch of each port, when batches can be cut. */
+static void set_strides(SinterSession *s, int64_t rows)
+{
+    const Plan *p = model_plan(s->model);
+    for (int i = 0; i < p->num_inputs + p->num_outputs; i++)
+        s->stride[i] = (int64_t)(tensor_bytes(s->tensor[i]) / (uint64_t)rows);
+}
+
+static SinterStatus run_pieces(SinterSession *s, int64_t *size, SinterError *err)
+{
+    const Plan *p = model_plan(s->model);
+    int num = p->num_inputs + p->num_outputs;
+    int bucket = bucket_find(p, size, -1);
+    DeviceRun run = {bucket, size, s->address, s->address + p->num_inputs, &s->trace};
+    for (int i = 0; i < num; i++)
+        s->address[i] = s->tensor[i]->data;
+    if (bucket >= 0)
+        return s->device->run(s->state, &run, err);
+    int largest = p->rows_independent ? bucket_find(p, size, 0) : -1;
+    if (largest < 0)
+        return batch_fail(p, size, err);
+    int64_t rows = size[0], step = plan_bucket(p, largest)[0];
+    set_strides(s, rows);
+    SinterStatus status = SINTER_OK;
+    for (int64_t at = 0; !status && at < rows; at += step) {
+        size[0] = rows - at < step ? rows - at : step;
+        run.bucket = bucket_find(p, size, -1);
+        for (int i = 0; i < num; i++)
+            s->address[i] = (uint8_t *)s->tensor[i]->data + at * s->stride[i];
+        status = s->device->run(s->state, &run, err);
+    }
+    return status;
+}
+
+/* Running ------------------------------------------------------------------------------------- */
+
+SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                                  SinterTensor *outputs, int num_outputs, SinterError *err)
+{
+    const Plan *p = model_plan(s->model);
+    const Ports in = ports_of(p, false), out = ports_of(p, true);
+    int64_t size[MAX_SYMS];
+    SinterStatus status = match_ports(&in, inputs, num_inputs, s->tensor, err);
+    if (!status)
+        status = match_ports(&out, outputs, num_outputs, s->tensor + p->num_inputs, err);
+    if (!status)
+        status = infer_sizes(s->model, s->tensor, size, err);
+    if (!status)
+        status = check_shapes(s->model, &in, s->tensor, size, err);
+    for (int i = 0; !status && i < num_outputs; i++) {
+        int at = outputs[i].name ? port_find(&out, outputs[i].name) : i;
+        status = sinter_port_shape(s->model, 1, at, size, &outputs[i], err);
+    }
+    return status;
+}
+
+SinterStatus sinter_run(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                        const SinterTensor *outputs, int num_outputs, SinterError *err)
+{
+    const Plan *p = model_plan(s->model);
+    const Ports in = ports_of(p, false), out = ports_of(p, true);
+    int64_t size[MAX_SYMS];
+    s->trace.num = 0;
+    SinterStatus status = match_ports(&in, inputs, num_inputs, s->tensor, err);
+    if (!status)
+        status = match_ports(&out, outputs, num_outputs, s->tensor + p->num_inputs, err);
+    if (!status)
+        status = infer_sizes(s->model, s->tensor, size, err);
+    if (!status)
+        status = check_shapes(s->model, &in, s->tensor, size, err);
+    if (!status)
+        status = check_shapes(s->model, &out, s->tensor + p->num_inputs, size, err);
+    if (!status)
+        status = check_memory(p, s->tensor, err);
+    if (status)
+        return status;
+    uint64_t output_bytes = 0;
+    for (int i = 0; i < p->num_outputs; i++)
+        output_bytes += tensor_bytes(s->tensor[p->num_inputs + i]);
+    if (output_bytes == 0)
+        return SINTER_OK; /* an empty batch */
+    s->trace.start_us = clock_us();
+    return run_pieces(s, size, err);
+}
+
+/* Traces -------------------------------------------------------------------------------------- */
+
+void sinter_session_trace(SinterSession *s, int enable)
+{
+    s->trace.on = enable != 0;
+    s->trace.num = 0;
+}
+
+int sinter_num_launch_times(const SinterSession *s)
+{
+    return s->trace.num;
+}
+
+SinterLaunchTime sinter_launch_time(const SinterSession *s, int index)
+{
+    return index >= 0 && index < s->trace.num ? s->trace.time[index] : (SinterLaunchTime){0};
+}
+
+uint64_t sinter_session_bytes(const SinterSession *s)
+{
+    return s->device->bytes(s->state);
+}
