@@ -1,0 +1,470 @@
+/* Files: mapping, bounded reading, atomic writing under errors and signals, round trips of the
+ * writers, and weight sets. */
+#include "io/io.h"
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/sinter-io-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int num_entries(void)
+{
+    int num = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        num += entry->d_name[0] != '.';
+    closedir(dir);
+    return num;
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][512];
+    static int next;
+    char *ret = path[next++ % 4];
+    snprintf(ret, sizeof path[0], "%s/%s", folder, name);
+    return ret;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            unlink(in_folder(entry->d_name));
+    closedir(dir);
+    return rmdir(folder);
+}
+
+static void write_text(const char *path, const void *text, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, size, f), size);
+    fclose(f);
+}
+
+static void expect_text(const char *path, const char *text)
+{
+    IoError err;
+    uint64_t size;
+    char *got = file_read(path, 1 << 20, &size, &err);
+    assert_non_null(got);
+    assert_string_equal(got, text);
+    free(got);
+}
+
+static void maps_only_regular_files(void **state)
+{
+    (void)state;
+    MappedFile map;
+    IoError err;
+    const char *path = in_folder("a");
+    assert_false(file_map(path, &map, &err));
+    assert_non_null(strstr(err.text, "No such file"));
+    assert_int_equal(err.id, E_FILE_OPEN);
+    assert_false(file_map(folder, &map, &err));
+    assert_non_null(strstr(err.text, "is a folder"));
+    assert_false(file_map("/dev/zero", &map, &err));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_false(file_map(path, &map, &err)); /* and does not wait for a writer */
+    assert_non_null(strstr(err.text, "not a regular file"));
+    unlink(path);
+    write_text(path, "", 0);
+    assert_true(file_map(path, &map, &err));
+    assert_int_equal(map.size, 0);
+    file_unmap(&map);
+    write_text(path, "abc", 3);
+    assert_true(file_map(path, &map, &err));
+    assert_int_equal(map.size, 3);
+    assert_memory_equal(map.data, "abc", 3);
+    file_unmap(&map);
+}
+
+static void reads_at_most_the_limit(void **state)
+{
+    (void)state;
+    IoError err;
+    uint64_t size;
+    static char big[200000];
+    const char *path = in_folder("a");
+    memset(big, 'x', sizeof big);
+    write_text(path, big, sizeof big);
+    char *text = file_read(path, sizeof big, &size, &err);
+    assert_non_null(text);
+    assert_int_equal(size, sizeof big);
+    assert_int_equal(text[sizeof big], 0);
+    free(text);
+    assert_null(file_read(path, sizeof big - 1, &size, &err));
+    assert_non_null(strstr(err.text, "larger than the limit"));
+    assert_null(file_read("/dev/zero", 100, &size, &err));
+}
+
+static void output_is_atomic(void **state)
+{
+    (void)state;
+    IoError err;
+    const char *path = in_folder("out");
+    write_text(path, "old", 3);
+    OutFile *f = outfile_create(path, 0644, &err);
+    assert_non_null(f);
+    assert_true(outfile_write(f, "0123", 4));
+    assert_true(outfile_align(f, 8));
+    assert_int_equal(outfile_offset(f), 8);
+    static char big[1 << 20];
+    memset(big, 'b', sizeof big);
+    assert_true(outfile_write(f, big, sizeof big));
+    assert_true(outfile_patch(f, 1, "XY", 2));
+    assert_true(outfile_write(f, "end", 3));
+    assert_true(outfile_patch(f, 8 + sizeof big, "END", 3));
+    expect_text(path, "old");
+    assert_true(outfile_finish(f, &err));
+    MappedFile map;
+    assert_true(file_map(path, &map, &err));
+    assert_int_equal(map.size, 8 + sizeof big + 3);
+    assert_memory_equal(map.data, "0XY3\0\0\0\0bbb", 11);
+    assert_memory_equal(map.data + 8 + sizeof big, "END", 3);
+    file_unmap(&map);
+    assert_int_equal(num_entries(), 1);
+
+    f = outfile_create(path, 0755, &err);
+    outfile_write(f, "x", 1);
+    outfile_abandon(f);
+    assert_int_equal(num_entries(), 1);
+    outfile_abandon(NULL);
+}
+
+static void output_keeps_modes_and_links(void **state)
+{
+    (void)state;
+    IoError err;
+    struct stat st;
+    mode_t mask = umask(022);
+    OutFile *f = outfile_create(in_folder("target"), 0777, &err);
+    assert_true(outfile_finish(f, &err));
+    umask(mask);
+    assert_int_equal(stat(in_folder("target"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0755);
+    assert_int_equal(symlink("target", in_folder("link")), 0);
+    f = outfile_create(in_folder("link"), 0666, &err);
+    assert_non_null(f);
+    outfile_write(f, "via", 3);
+    assert_true(outfile_finish(f, &err));
+    assert_int_equal(lstat(in_folder("link"), &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    expect_text(in_folder("target"), "via");
+}
+
+static void output_never_replaces_devices(void **state)
+{
+    (void)state;
+    IoError err;
+    assert_null(outfile_create("/dev/null", 0666, &err));
+    assert_int_equal(err.id, E_FILE_WRITE);
+    assert_null(outfile_create(folder, 0666, &err));
+    assert_non_null(strstr(err.text, "is a folder"));
+    assert_null(outfile_create(in_folder("no/such/folder"), 0666, &err));
+    assert_int_equal(symlink("nothing", in_folder("link")), 0);
+    assert_null(outfile_create(in_folder("link"), 0666, &err));
+    assert_null(outfile_create("/proc/sinter", 0666, &err));
+    assert_int_equal(num_entries(), 1);
+}
+
+/* The limit on file sizes stands in for a full disk: write fails half-way. */
+static void a_full_disk_is_reported(void **state)
+{
+    (void)state;
+    const char *path = in_folder("out");
+    write_text(path, "old", 3);
+    pid_t child = fork();
+    if (child == 0) {
+        IoError err = {0};
+        struct rlimit limit = {100000, 100000};
+        static char big[1 << 20];
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &limit);
+        OutFile *f = outfile_create(path, 0666, &err);
+        bool wrote = outfile_write(f, big, sizeof big);
+        bool more = outfile_write(f, "x", 1);
+        bool done = outfile_finish(f, &err);
+        bool told = err.id == E_FILE_WRITE && strstr(err.text, strerror(EFBIG));
+        /* small enough for the buffer: fails at finish only */
+        limit = (struct rlimit){10, 10};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        f = outfile_create(path, 0666, &err);
+        bool buffered = outfile_write(f, big, 1000);
+        done |= outfile_finish(f, &err);
+        _exit(!wrote && !more && !done && told && buffered ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    expect_text(path, "old");
+    assert_int_equal(num_entries(), 1);
+}
+
+static void signals_remove_the_temporary_file(void **state)
+{
+    (void)state;
+    static const int number[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < COUNT_OF(number); i++) {
+        int ready[2];
+        char byte;
+        assert_int_equal(pipe(ready), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            IoError err;
+            OutFile *f = outfile_create(in_folder("out"), 0666, &err);
+            OutFile *g = outfile_create(in_folder("out2"), 0666, &err);
+            outfile_write(f, "x", 1);
+            outfile_abandon(g);
+            if (write(ready[1], "x", 1) == 1)
+                pause();
+            _exit(0);
+        }
+        close(ready[1]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        close(ready[0]);
+        assert_int_equal(num_entries(), 1);
+        kill(child, number[i]);
+        int status;
+        waitpid(child, &status, 0);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), number[i]);
+        assert_int_equal(num_entries(), 0);
+    }
+}
+
+static void signal_handlers_are_put_back(void **state)
+{
+    (void)state;
+    IoError err;
+    struct sigaction now;
+    OutFile *f = outfile_create(in_folder("out"), 0666, &err);
+    sigaction(SIGTERM, NULL, &now);
+    assert_true(now.sa_handler != SIG_DFL);
+    outfile_abandon(f);
+    sigaction(SIGTERM, NULL, &now);
+    assert_true(now.sa_handler == SIG_DFL);
+}
+
+static void paths_beside(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"a/b/m.sinter", "w.safetensors", "a/b/w.safetensors"},
+        {"m.sinter",     "w",             "w"                },
+        {"a/m",          "/abs/w",        "/abs/w"           },
+        {"/m",           "w",             "/w"               },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *path = path_beside(cases[i][0], cases[i][1]);
+        assert_string_equal(path, cases[i][2]);
+        free(path);
+    }
+}
+
+static void npy_round_trip(void **state)
+{
+    (void)state;
+    static const FormatId fmt[] = {FMT_F64, FMT_F32, FMT_F16, FMT_I32, FMT_I8, FMT_U8};
+    static const int size[] = {8, 4, 2, 4, 1, 1};
+    uint8_t data[6 * 8];
+    IoError err;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 37);
+    for (size_t i = 0; i < COUNT_OF(fmt); i++)
+        for (int rank = 0; rank <= 3; rank++) {
+            const int64_t dim[3] = {1, 2, 3};
+            const char *path = in_folder("a.npy");
+            assert_true(npy_write(path, fmt[i], rank, dim, data, &err));
+            TensorFile *f = tensorfile_open(path, &err);
+            if (!f)
+                fail_msg("%s", err.text);
+            const TensorView *view = tensorfile_at(f, 0);
+            assert_true(tensorfile_is_npy(f));
+            assert_int_equal(view->fmt, fmt[i]);
+            assert_int_equal(view->rank, rank);
+            assert_int_equal(view->bytes, (rank == 3 ? 6 : rank == 2 ? 2 : 1) * size[i]);
+            assert_memory_equal(view->data, data, view->bytes);
+            assert_int_equal((uintptr_t)view->data % 64, 0); /* numpy's alignment */
+            tensorfile_close(f);
+        }
+    assert_false(npy_write(in_folder("b.npy"), FMT_BF16, 1, (int64_t[]){1}, data, &err));
+    assert_non_null(strstr(err.text, ".safetensors"));
+    assert_false(npy_write(in_folder("b.npy"), FMT_F32, 2, (int64_t[]){INT64_MAX, 8}, data, &err));
+    assert_int_equal(num_entries(), 1);
+}
+
+static void safetensors_round_trip(void **state)
+{
+    (void)state;
+    static const int64_t two[] = {1, 2}, four[] = {4};
+    const SafetensorsItem item[] = {
+        {"bytes",           FMT_U8,   1, four, "abcd"            },
+        {"x\"\\\n\xc3\xa9", FMT_F32,  2, two,  "12345678"        },
+        {"wide",            FMT_F64,  2, two,  "0123456789abcdef"},
+        {"half",            FMT_BF16, 1, four, "ABCDEFGH"        },
+        {"nibbles",         FMT_E2M1, 1, four, "uv"              },
+        {"scalar",          FMT_F32,  0, NULL, "wxyz"            },
+    };
+    IoError err;
+    const char *path = in_folder("a.safetensors");
+    assert_true(safetensors_write(path, COUNT_OF(item), item, &err));
+    TensorFile *f = tensorfile_open(path, &err);
+    if (!f)
+        fail_msg("%s", err.text);
+    assert_int_equal(tensorfile_num(f), COUNT_OF(item));
+    for (size_t i = 0; i < COUNT_OF(item); i++) {
+        const TensorView *view = tensorfile_find(f, item[i].name);
+        assert_non_null(view);
+        assert_int_equal(view->fmt, item[i].fmt);
+        assert_int_equal(view->rank, item[i].rank);
+        assert_memory_equal(view->data, item[i].data, view->bytes);
+    }
+    tensorfile_close(f);
+
+    SafetensorsItem bad[] = {item[0], item[0]};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    assert_non_null(strstr(err.text, "occurs twice"));
+    bad[1] = (SafetensorsItem){"n", FMT_NF4, 1, four, "uv"};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    bad[1] = (SafetensorsItem){"n", FMT_E2M1, 1, (int64_t[]){3}, "uv"};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    bad[1] = (SafetensorsItem){"\xff", FMT_U8, 1, four, "abcd"};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    assert_true(safetensors_write(path, 0, NULL, &err));
+    assert_int_equal(num_entries(), 1);
+}
+
+/* Weight sets ------------------------------------------------------------------------------------
+ */
+
+static const int64_t one[] = {1};
+
+static void write_weight(const char *name, const char *tensor, const char *data)
+{
+    IoError err;
+    const SafetensorsItem item = {tensor, FMT_F32, 1, one, data};
+    assert_true(safetensors_write(in_folder(name), 1, &item, &err));
+}
+
+static WeightSet *open_set(const char *a, const char *b, IoError *err)
+{
+    char first[256], second[256];
+    snprintf(first, sizeof first, "%s/%s", folder, a);
+    snprintf(second, sizeof second, "%s/%s", folder, b ? b : "");
+    const char *const path[] = {first, second};
+    return weights_open(b ? 2 : 1, path, err);
+}
+
+static void weight_files_form_one_name_space(void **state)
+{
+    (void)state;
+    IoError err;
+    write_weight("a", "x", "aaaa");
+    write_weight("b", "y", "bbbb");
+    write_weight("c", "x", "cccc");
+    WeightSet *w = open_set("a", "b", &err);
+    assert_non_null(w);
+    assert_int_equal(weights_num(w), 2);
+    assert_memory_equal(weights_find(w, "y")->data, "bbbb", 4);
+    assert_string_equal(weights_at(w, 0)->name, "x");
+    assert_null(weights_find(w, "z"));
+    weights_close(w);
+    assert_null(open_set("a", "c", &err));
+    assert_int_equal(err.id, E_WEIGHT_TWICE);
+    assert_null(open_set("a", "missing", &err));
+    assert_int_equal(err.id, E_FILE_OPEN);
+    weights_close(NULL);
+}
+
+static void weight_index(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *rule; /* rule NULL: accepted */
+    } cases[] = {
+        {"{\"metadata\":{\"total_size\":8},\"weight_map\":{\"x\":\"a\",\"y\":\"b\"}}",         NULL                        },
+        {" \n{\"weight_map\":{\"x\":\"a\"}}\n",                                                NULL                        },
+        {"{\"weight_map\":{}}",                                                                NULL                        },
+        {"{\"metadata\":{}}",                                                                  "has no weight_map"         },
+        {"{\"weight_map\":{},\"weight_map\":{}}",                                              "occurs twice"              },
+        {"{\"weight_map\":{\"z\":\"a\"}}",                                                     "'z' is not in"             },
+        {"{\"weight_map\":{\"x\":\"a\",\"x\":\"a\"}}",                                         "'x' is also in"            },
+        {"{\"weight_map\":{\"x\":\"../a\"}}",                                                  "not a plain name"          },
+        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}",                                           "not a plain name"          },
+        {"{\"weight_map\":{\"x\":\"..\"}}",                                                    "not a plain name"          },
+        {"{\"weight_map\":{\"x\":\"\"}}",                                                      "not a plain name"          },
+        {"{\"weight_map\":{\"x\":\"gone\"}}",                                                  "No such file"              },
+        {"{\"weight_map\":{\"x\":1}}",                                                         "a string is expected"      },
+        {"{\"weight_map\":[]}",                                                                "an object is expected"     },
+        {"{\"weight_map\":{\"x\":\"a\"}",                                                      "a comma or '}' is expected"},
+        {"{\"weight_map\":{\"x\":\"a\"}} x",                                                   "text follows the end"      },
+        {"{\"metadata\":nul,\"weight_map\":{}}",                                               "a value is expected"       },
+        {"{\"metadata\":-,\"weight_map\":{}}",                                                 "lacks its digits"          },
+        {"{\"metadata\":01,\"weight_map\":{}}",                                                "leading zeros"             },
+        {"{\"metadata\":[1,2.5e-3,true,null,\"s\",{\"k\":[]}],\"weight_map\":{}}",             NULL                        },
+        {"{\"metadata\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+         "nested too deeply"                                                                                               },
+    };
+    IoError err;
+    write_weight("a", "x", "aaaa");
+    write_weight("b", "y", "bbbb");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        write_text(in_folder("index.json"), cases[i].text, strlen(cases[i].text));
+        WeightSet *w = open_set("index.json", NULL, &err);
+        if (!w && !cases[i].rule)
+            fail_msg("%s: refused: %s", cases[i].text, err.text);
+        if (w && cases[i].rule)
+            fail_msg("%s: accepted", cases[i].text);
+        if (!w && !strstr(err.text, cases[i].rule))
+            fail_msg("%s: refused with '%s'", cases[i].text, err.text);
+        weights_close(w);
+    }
+    assert_true(npy_write(in_folder("n.npy"), FMT_F32, 1, one, "aaaa", &err));
+    assert_null(open_set("n.npy", NULL, &err));
+    assert_non_null(strstr(err.text, "names no tensor"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(maps_only_regular_files),
+        TEST(reads_at_most_the_limit),
+        TEST(output_is_atomic),
+        TEST(output_keeps_modes_and_links),
+        TEST(output_never_replaces_devices),
+        TEST(a_full_disk_is_reported),
+        TEST(signals_remove_the_temporary_file),
+        TEST(signal_handlers_are_put_back),
+        TEST(paths_beside),
+        TEST(npy_round_trip),
+        TEST(safetensors_round_trip),
+        TEST(weight_files_form_one_name_space),
+        TEST(weight_index),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
