@@ -88,7 +88,7 @@ static ArenaBlock *block_for(Arena *arena, size_t size)
         room = LARGEST_STEP;
     if (room < size)
         room = size;
-    ArenaBlock *block = room > SIZE_MAX - HEADER ? NULL : malloc(HEADER + room);
+    ArenaBlock *block = room > SIZE_MAX / 4 ? NULL : malloc(HEADER + room);
     if (!block)
         exhausted(arena, size);
     *block = (ArenaBlock){.size = room};

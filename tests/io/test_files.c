@@ -23,7 +23,7 @@ static char folder[64];
 static int setup(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/sinter-io-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/sinter-io-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 

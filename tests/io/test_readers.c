@@ -14,6 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITISED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITISED
+#endif
+#endif
+
 static void put_le(uint8_t *at, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
@@ -392,7 +400,7 @@ static const Case npy_cases[] = {
     {"a string is not closed",          "{'descr",                                                         4                                                                                                                                  },
     {"text follows",                            N("<f4",                                                                                                        "False",                                                                                                                                                         "(1,)") "\n\n", 4},
     {"text follows",                      N("<f4",                   "False",  "(1,)") "x", 4},
-    {"in quotes is expected",                "{__import__('os').system('x'): 1}",                                                           4                 },
+    {"in quotes is expected",                "{__import__('os').remove('x'): 1}",                                                           4                 },
 };
 
 static void npy_rules(void **state)
@@ -481,7 +489,7 @@ static void other_files_are_told_apart(void **state)
 static void readers_need_little_memory(void **state)
 {
     struct rlimit old, low = {UINT64_C(256) << 20, UINT64_C(256) << 20};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef IS_SANITISED
     skip(); /* the shadow memory alone is larger */
 #endif
     assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);

@@ -365,9 +365,9 @@ static void long_lines_are_cut_around_the_caret(void **state)
     uint32_t file = diag_add_source(&diag, "m", text, 5000);
     diag_error(&diag, (Span){file, 3000, 3004}, E_SYNTAX, "x");
     char *shown = arena_strdup(arena, printed(&diag, false, false));
-    char *line = strtok(shown, "\n");
-    line = strtok(NULL, "\n");
-    char *caret = strtok(NULL, "\n");
+    char *rest, *line = strtok_r(shown, "\n", &rest);
+    line = strtok_r(NULL, "\n", &rest);
+    char *caret = strtok_r(NULL, "\n", &rest);
     assert_true(strlen(line) < 220);
     assert_ptr_equal(strstr(line, "HERE") - line + caret, strchr(caret, '^'));
     assert_string_equal(strchr(caret, '^'), "^~~~");
