@@ -1,0 +1,131 @@
+#!/bin/sh
+# all.sh: every test of this project, in the order in which failures are cheapest to find. Builds
+# below build-test/, so that a developer's own build stays as it is. The last line sums the
+# subtests of all suites and the stages that count as one test each; exit 1 when any failed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD
+out=build-test
+jobs=$(nproc)
+stages_passed=0
+stages_failed=0
+logs=
+
+started=$(date +%s)
+say()
+{
+    echo "== $(($(date +%s) - started)) s: $*"
+}
+
+# stage <what> <command>...: one test, its output shown only when it fails
+stage()
+{
+    what=$1
+    shift
+    say "$what"
+    if "$@" >"$out/stage.log" 2>&1; then
+        stages_passed=$((stages_passed + 1))
+        echo "ok - $what"
+    else
+        stages_failed=$((stages_failed + 1))
+        tail -n 60 "$out/stage.log"
+        echo "not ok - $what"
+        return 1
+    fi
+}
+
+# build <folder> <compiler> <meson options>...
+build()
+{
+    folder=$out/$1 compiler=$2
+    shift 2
+    if command -v ccache >/dev/null 2>&1; then
+        compiler="ccache $compiler"
+    fi
+    if [ ! -f "$folder/build.ninja" ]; then
+        CC=$compiler meson setup "$folder" -Dwerror=true "$@" || return 1
+    fi
+    ninja -C "$folder" -j "$jobs"
+}
+
+# suites <folder> <meson test options>...: subtests count, read from meson's own log
+suites()
+{
+    folder=$out/$1
+    shift
+    say "tests of $folder $*"
+    log=$folder/meson-logs/testlog.json
+    rm -f "$log"
+    meson test -C "$folder" --no-rebuild --num-processes "$jobs" "$@" >"$out/stage.log" 2>&1
+    if [ -s "$log" ]; then
+        cp "$log" "$out/log.$(echo "$folder $*" | tr -c 'a-z0-9\n' -).json"
+        python3 tests/count.py --failures "$log"
+    else
+        tail -n 30 "$out/stage.log"
+        stages_failed=$((stages_failed + 1))
+        echo "not ok - $folder has no test log"
+    fi
+}
+
+# fuzz <target>: the committed corpus and what grows from it, for a few seconds
+fuzz()
+{
+    name=$(basename "$1")
+    corpus=$root/tests/fuzz/corpus/${name#fuzz_}
+    work=$out/corpus-$name
+    mkdir -p "$work"
+    set -- "$1" -max_total_time="${FUZZ_SECONDS:-15}" -timeout=10 -rss_limit_mb=2048 \
+        -artifact_prefix="$out/$name-" "$work"
+    [ ! -d "$corpus" ] || set -- "$@" "$corpus"
+    "$@"
+}
+
+scripts()
+{
+    find . -name 'build*' -prune -o -name .git -prune -o \( -name '*.sh' -o -path './.ci/run' \) \
+        -print0 | xargs -0 shellcheck
+}
+
+# what `meson install` puts in place works there: the library from C, the command from its path
+installed()
+{
+    prefix=$root/$out/installed
+    rm -rf "$prefix"
+    meson install -C "$out/gcc" --no-rebuild --destdir "$prefix" --quiet || return 1
+    tests/installed.sh "$prefix/usr/local"
+}
+
+mkdir -p "$out"
+rm -f "$out"/log.*.json
+stage 'gcc builds without warnings' build gcc gcc &&
+    suites gcc
+stage 'shellcheck finds nothing' scripts
+stage 'the installed files work' installed
+stage 'clang builds without warnings' build clang clang &&
+    suites clang --suite quick
+stage 'builds with address and undefined behaviour sanitisers' \
+    build asan gcc -Db_sanitize=address,undefined -Doptimization=1 &&
+    suites asan --suite quick --timeout-multiplier 4
+# OpenMP's own locks are unknown to the thread sanitiser: the clang build here has no OpenMP
+stage 'builds with the thread sanitiser' \
+    build tsan clang -Db_sanitize=thread -Db_lundef=false -Dopenmp=disabled &&
+    suites tsan --suite threads --timeout-multiplier 4
+if stage 'fuzz targets build' build fuzz clang -Dfuzz=true -Db_lundef=false \
+    -Db_sanitize=address,undefined -Dopenmp=disabled -Doptimization=1; then
+    found=0
+    for target in "$out"/fuzz/tests/fuzz/fuzz_*; do
+        if [ ! -f "$target" ] || [ ! -x "$target" ]; then
+            continue
+        fi
+        found=1
+        stage "$(basename "$target") finds nothing" fuzz "$target"
+    done
+    [ $found = 1 ] || { echo "not ok - no fuzz target"; stages_failed=$((stages_failed + 1)); }
+fi
+
+for log in "$out"/log.*.json; do
+    [ -f "$log" ] && logs="$logs $log"
+done
+say 'all stages ran'
+# shellcheck disable=SC2086 # words are meant to split
+exec python3 tests/count.py --add "$stages_passed" "$stages_failed" $logs

@@ -1,0 +1,29 @@
+#!/bin/sh
+# installed.sh <prefix>: what `meson install` put below prefix works from there: the command, the
+# manual page, the completions, and the library through pkg-config from the example program.
+set -eu
+prefix=${1:?usage: installed.sh <prefix>}
+here=$(cd "$(dirname "$0")/.." && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+for file in bin/sinter include/sinter.h share/man/man1/sinter.1 \
+    share/bash-completion/completions/sinter share/zsh/site-functions/_sinter \
+    share/fish/vendor_completions.d/sinter.fish; do
+    [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+"$prefix/bin/sinter" --version
+"$prefix/bin/sinter" compile "$here/examples/digits/digits.sinter" -o "$tmp/digits"
+
+pc=$(find "$prefix" -name sinter.pc)
+[ -n "$pc" ] || { echo 'not installed: sinter.pc'; exit 1; }
+libdir=$(dirname "$(dirname "$pc")")
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+for how in '' --static; do
+    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs $how sinter)
+    [ -z "$how" ] || flags="$flags -static-libgcc -l:libsinter.a"
+    # shellcheck disable=SC2086 # words are meant to split
+    cc -std=c11 "$here"/examples/embed-c/*.c -o "$tmp/embed" $flags
+    LD_LIBRARY_PATH=$libdir "$tmp/embed" "$tmp/digits"
+done
