@@ -17,7 +17,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Opening ---------------------------------------------------------------------------------------- */
+/* Opening ----------------------------------------------------------------------------------------
+ */
 
 static bool files_open(Module *m, PassContext *ctx)
 {
@@ -29,8 +30,7 @@ static bool files_open(Module *m, PassContext *ctx)
 
     for (int i = 0; i < num; i++)
         path[i] = replaced ? options->weight_file[i]
-                           : path_resolve(ctx->scratch, options->base_dir,
-                                          m->weight_files.elem[i]);
+                           : path_resolve(ctx->scratch, options->base_dir, m->weight_files.elem[i]);
     m->weights = weights_open(num, path, &err);
     if (!m->weights)
         diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
@@ -45,7 +45,8 @@ static const Op *first_weight(const Module *m)
     return NULL;
 }
 
-/* Checks ----------------------------------------------------------------------------------------- */
+/* Checks -----------------------------------------------------------------------------------------
+ */
 
 static void report_missing(Module *m, const Op *op)
 {

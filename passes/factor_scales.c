@@ -1,9 +1,10 @@
 /* factor-scales: decides where each scale of a quantised matmul applies.
  *
  * Needs: matmuls on dequantised operands (insert-quant).
- * Leaves: matmuls on codes. No scale varies along K: the matmul is `scales = epilogue` and the scales
- * multiply its result, ((float)acc * sa) * sw; for integers the zero points' terms are explicit
- * i32 ops before the cast. Some scale varies along K: `scales = mainloop`, the matmul applies all.
+ * Leaves: matmuls on codes. No scale varies along K: the matmul is `scales = epilogue` and the
+ * scales multiply its result, ((float)acc * sa) * sw; for integers the zero points' terms are
+ * explicit i32 ops before the cast. Some scale varies along K: `scales = mainloop`, the matmul
+ * applies all.
  *
  * Before                                        After
  *   %2 = dequantize %1                            %5 = matmul %1, %3 {scales = epilogue}
@@ -16,7 +17,7 @@
 #include "passes/internal.h"
 
 typedef struct Side { /* one operand of a matmul */
-    Value *value; /* what the new matmul reads: codes, or the plain operand */
+    Value *value;     /* what the new matmul reads: codes, or the plain operand */
     const Scheme *scheme;
     int64_t axis; /* of the matmul's result, for scales and zeros */
 } Side;
@@ -94,8 +95,8 @@ static void matmul_factor(Module *m, Op *op)
     if (attr.place == PLACE_EPILOGUE) {
         if (v->type->fmt == FMT_I32) {
             v = zero_point_terms(m, op, v, &a, &b);
-            v = rewrite_unary(m, op, OP_CAST,
-                              type_plain(m, FMT_F32, v->type->rank, v->type->dim), v, op->span);
+            v = rewrite_unary(m, op, OP_CAST, type_plain(m, FMT_F32, v->type->rank, v->type->dim),
+                              v, op->span);
         }
         if (a.scheme)
             v = rewrite_binary(m, op, OP_MUL, v, side_part(m, op, &a, OP_SCALES), op->span);

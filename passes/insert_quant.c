@@ -1,8 +1,8 @@
 /* insert-quant: what the rules ask of a linear layer becomes ordinary ops.
  *
  * Needs: matmuls whose `quant` is settled (choose-scheme), static ranges known (calibrate).
- * Leaves: quantise and dequantise around the operands of each quantised matmul, a cast where a plain
- * activation has another format than the scheme says. The `quant` attribute stays until
+ * Leaves: quantise and dequantise around the operands of each quantised matmul, a cast where a
+ * plain activation has another format than the scheme says. The `quant` attribute stays until
  * quantise-weights has read it.
  *
  * Before                                        After
@@ -46,11 +46,10 @@ static void quantise_operand(Module *m, Op *matmul, int slot, const Scheme *sche
     if (slot == 0 && spec->act_static)
         num_in = static_params(m, matmul, scheme, &attr, in);
     const Type *type = type_quantised(m, scheme, from->rank, from->dim);
-    Value *codes = build_op(m, matmul->block, matmul, OP_QUANTIZE, &attr, type, num_in, in,
-                            matmul->span);
+    Value *codes =
+        build_op(m, matmul->block, matmul, OP_QUANTIZE, &attr, type, num_in, in, matmul->span);
     if (codes) /* otherwise the type rule has reported why the scheme does not fit */
-        op_set_in(matmul, slot,
-                  rewrite_unary(m, matmul, OP_DEQUANTIZE, NULL, codes, matmul->span));
+        op_set_in(matmul, slot, rewrite_unary(m, matmul, OP_DEQUANTIZE, NULL, codes, matmul->span));
 }
 
 static void cast_operand(Module *m, Op *matmul, FormatId fmt)

@@ -10,7 +10,8 @@
  * values that are already typed. */
 Value *rewrite_op(Module *m, Op *before, OpKind kind, const Attr *attr, const Type *declared,
                   int num_in, Value *const *in, Span span);
-Value *rewrite_unary(Module *m, Op *before, OpKind kind, const Type *declared, Value *in, Span span);
+Value *rewrite_unary(Module *m, Op *before, OpKind kind, const Type *declared, Value *in,
+                     Span span);
 Value *rewrite_binary(Module *m, Op *before, OpKind kind, Value *a, Value *b, Span span);
 /* A dense constant; data must live as long as the module. */
 Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_t *dim,
@@ -20,10 +21,13 @@ void constant_hoist(Value *value, Op *before);
 /* Sets op->mark to its place in the block, from 1. */
 void block_number(const Block *block);
 bool types_same_shape(const Type *a, const Type *b);
-int64_t type_cols(const Type *type); /* last dimension, -1 when it is not constant */
+int64_t type_cols(const Type *type);  /* last dimension, -1 when it is not constant */
 const char *layer_name(const Op *op); /* never NULL */
 bool scheme_is_integer(const Scheme *scheme);
 bool scheme_is_per_tensor(const Scheme *scheme);
+
+/* cse.c: one op for all equal pure ops of the block; true when something changed. */
+bool block_share_equal(Module *m, Block *block, Arena *scratch);
 
 /* dce.c */
 bool block_drop_dead(Block *block);

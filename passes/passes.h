@@ -6,16 +6,16 @@
 #include "ir/ir.h"
 
 typedef struct PassOptions {
-    int opt_level;       /* 0: every op its own kernel */
+    int opt_level;        /* 0: every op its own kernel */
     const char *base_dir; /* weight and calibration paths of the text are relative to it */
-    bool no_weights;     /* do not open weight files (check --no-weights) */
-    bool allow_nan;      /* weights may hold NaN and infinity */
+    bool no_weights;      /* do not open weight files (check --no-weights) */
+    bool allow_nan;       /* weights may hold NaN and infinity */
     int num_weight_files; /* replaces the text's `weights` when > 0 */
     const char *const *weight_file;
-    FILE *trace;         /* --print-after */
+    FILE *trace;             /* --print-after */
     const char *print_after; /* pass name, "all" or NULL */
     bool time_passes;
-    bool check_eval;     /* evaluate before and after each pass and compare */
+    bool check_eval; /* evaluate before and after each pass and compare */
 } PassOptions;
 
 /* Why a chain stopped growing, or a kernel exists; kept for explain. */
@@ -26,13 +26,14 @@ typedef struct FusionNote {
 } FusionNote;
 
 typedef struct PassContext {
-    Arena *arena; /* module lifetime */
+    Arena *arena;   /* module lifetime */
     Arena *scratch; /* reset after each pass */
     PassOptions options;
     ARRAY(FusionNote) fusion_notes;
 } PassContext;
 
-typedef bool PassFn(Module *m, PassContext *ctx); /* true: changed something; errors go to m->diag */
+typedef bool PassFn(Module *m,
+                    PassContext *ctx); /* true: changed something; errors go to m->diag */
 typedef struct Pass {
     const char *name, *describe;
     int level;

@@ -12,16 +12,20 @@ const Pass passes[] = {
 #undef PASS
 const int num_passes = COUNT_OF(passes);
 
-/* Passes that change numbers by their purpose, or where rounding moves. All others keep every bit. */
+/* Passes that change numbers by their purpose, or where rounding moves. All others keep every bit.
+ */
 static EvalCheck pass_check(const char *name)
 {
     static const struct {
         const char *name;
         EvalCheck check;
     } rows[] = {
-        {"bind-weights", CHECK_NONE},    {"smooth", CHECK_CLOSE},
-        {"calibrate", CHECK_NONE},       {"insert-quant", CHECK_NONE},
-        {"quantise-weights", CHECK_NONE}, {"factor-scales", CHECK_CLOSE},
+        {"bind-weights",     CHECK_NONE },
+        {"smooth",           CHECK_CLOSE},
+        {"calibrate",        CHECK_NONE },
+        {"insert-quant",     CHECK_NONE },
+        {"quantise-weights", CHECK_NONE },
+        {"factor-scales",    CHECK_CLOSE},
     };
 
     for (size_t i = 0; i < COUNT_OF(rows); i++)

@@ -35,8 +35,8 @@ Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_
         !checked_mul(elements, (uint64_t)format_info[fmt].bits / 8, &bytes))
         BUG("a pass built a constant that is too large");
     Const constant = {.kind = CONST_DENSE, .stored_fmt = fmt, .data = data, .bytes = bytes};
-    Value *value = build_const(m, before->block, before, type_plain(m, fmt, rank, dims), &constant,
-                               span);
+    Value *value =
+        build_const(m, before->block, before, type_plain(m, fmt, rank, dims), &constant, span);
     if (!value)
         BUG("a pass built an ill-typed constant");
     return value;

@@ -1,0 +1,293 @@
+/* passes/fuse_grow: grows one kernel from its seed: backwards into the matmul's first operand, then
+ * forwards through users in program order, and sideways into producers that only this kernel needs.
+ * The set stays convex: no operand from outside depends on a value of the kernel. */
+#include "passes/fuse.h"
+
+static void body_add(Fuse *f, Op *op, Region region)
+{
+    FuseOp *of = fuse_of(f, op);
+
+    of->kernel = f->kernel;
+    of->refused = false;
+    of->region = region;
+    if (of->order < f->first)
+        f->first = of->order;
+    ARRAY_PUSH(f->ctx->scratch, &f->body, op);
+}
+
+/* Forgets what was added after the body had `num` ops. */
+static void body_undo(Fuse *f, int num)
+{
+    while (f->body.num > num)
+        fuse_of(f, f->body.elem[--f->body.num])->kernel = 0;
+    f->first = UINT32_MAX;
+    for (int i = 0; i < num; i++) {
+        uint32_t order = fuse_of(f, f->body.elem[i])->order;
+        f->first = order < f->first ? order : f->first;
+    }
+}
+
+void fuse_start(Fuse *f, Op *seed)
+{
+    f->kernel++;
+    f->body.num = 0;
+    f->stops.num = 0;
+    f->parts = false;
+    f->first = UINT32_MAX;
+    f->matmul = seed->kind == OP_MATMUL ? seed : NULL;
+    f->domain = op_out(seed)->type;
+    f->prologue = f->matmul ? op_in(seed, 0)->type : NULL;
+    body_add(f, seed, (Region){seed->kind == OP_QUANTIZE ? REGION_CODES : REGION_FULL, 0, 0});
+}
+
+/* Does an op outside the body need a value of the body? Ops before the body's first cannot. */
+static bool depends_on_body(Fuse *f, Op *op)
+{
+    ARRAY(Op *) stack = {0};
+
+    f->search++;
+    ARRAY_PUSH(f->ctx->scratch, &stack, op);
+    while (stack.num) {
+        Op *top = stack.elem[--stack.num];
+        FuseOp *of = fuse_of(f, top);
+        if (fuse_has(f, top))
+            return true;
+        if (of->order < f->first || of->seen == f->search)
+            continue;
+        of->seen = f->search;
+        for (int i = 0; i < top->num_in; i++)
+            ARRAY_PUSH(f->ctx->scratch, &stack, op_in(top, i)->def);
+    }
+    return false;
+}
+
+static bool uses_inside(Fuse *f, const Value *value)
+{
+    for_each_use(use, value)
+        if (!fuse_has(f, use->user))
+            return false;
+    return true;
+}
+
+/* Sideways ------------------------------------------------------------------------------------- */
+
+static const char *operands_join(Fuse *f, Op *op, Region region, const Type *domain, int64_t cols);
+
+/* The columns that an op of this region works on. */
+static int64_t region_cols(Region region, const Type *domain)
+{
+    if (region.kind == REGION_SLICE || region.kind == REGION_PARTS ||
+        (region.kind == REGION_CODES && region.width))
+        return region.width;
+    return type_cols(domain);
+}
+
+/* Absorbs the producer of an operand where only this kernel needs it. */
+static bool producer_joins(Fuse *f, Value *value, Region region, const Type *domain, int64_t cols)
+{
+    Op *op = value->def;
+    int num = f->body.num;
+    bool narrow = dim_is_const(type_last(value->type)) && type_last(value->type).add == 1;
+
+    if (op->block != &f->m->body || !uses_inside(f, value) || fuse_refused(f, op))
+        return false;
+    if (op_is_accessor(op)) {
+        body_add(f, op, (Region){REGION_NARROW, 0, 0});
+        return true;
+    }
+    if (op->kind == OP_CODE_SUM && fuse_has(f, op_in(op, 0)->def)) {
+        body_add(f, op, (Region){REGION_NARROW, 0, 0});
+        return true;
+    }
+    if (!op_is_computed(op) || !(op_info[op->kind].flags & OPF_POINTWISE) || num >= FUSE_MAX_OPS)
+        return false;
+    body_add(f, op, narrow ? (Region){REGION_NARROW, 0, 0} : region);
+    if (!operands_join(f, op, region, domain, cols))
+        return true;
+    body_undo(f, num);
+    return false;
+}
+
+/* Every operand of an op that just joined is inside, absorbed, or can be read from outside; else
+ * the reason. */
+static const char *operands_join(Fuse *f, Op *op, Region region, const Type *domain, int64_t cols)
+{
+    Arena *arena = f->ctx->arena;
+
+    for (int i = 0; i < op->num_in; i++) {
+        Value *in = op_in(op, i);
+        if (fuse_has(f, in->def))
+            continue;
+        if (!shape_broadcasts(in->type, domain, cols))
+            return arena_printf(arena, "%s repeats rows of %s in a way that tiles of %s cannot",
+                                op_info[op->kind].name, type_text(arena, in->type),
+                                type_text(arena, domain));
+        if (!value_is_constant(in) && !producer_joins(f, in, region, domain, cols) &&
+            depends_on_body(f, in->def))
+            return arena_printf(arena, "%s also needs %s, which runs after this kernel",
+                                op_info[op->kind].name, op_info[in->def->kind].name);
+    }
+    return NULL;
+}
+
+/* Backwards ------------------------------------------------------------------------------------ */
+
+/* A quantised first operand may also be read by its own parts: they belong to this kernel. */
+static bool only_this_kernel(Fuse *f, const Value *value)
+{
+    for_each_use(use, value) {
+        OpKind kind = use->user->kind;
+        bool part = kind == OP_SCALES || kind == OP_ZEROS || kind == OP_CODE_SUM;
+        if (!fuse_has(f, use->user) && !part)
+            return false;
+    }
+    return true;
+}
+
+static bool prologue_absorbs(Fuse *f, Value *value)
+{
+    Op *op = value->def;
+
+    if (fuse_has(f, op) || op->block != &f->m->body || !op_is_computed(op) || !prologue_takes(op) ||
+        !types_same_shape(value->type, f->prologue) || !only_this_kernel(f, value) ||
+        f->body.num >= FUSE_MAX_OPS)
+        return false;
+    for (int i = 0; i < op->num_in; i++)
+        if (!shape_broadcasts(op_in(op, i)->type, f->prologue, type_cols(f->prologue)))
+            return false;
+    body_add(f, op, (Region){REGION_PROLOGUE, 0, 0});
+    return true;
+}
+
+void fuse_grow_prologue(Fuse *f)
+{
+    Value *a = op_in(f->matmul, 0);
+    bool grew = !value_is_constant(a) && prologue_absorbs(f, a);
+
+    while (grew) { /* a value used twice joins once both its users have */
+        grew = false;
+        for (int i = 1; i < f->body.num; i++) {
+            Op *op = f->body.elem[i];
+            for (int j = 0; j < op->num_in; j++)
+                if (!value_is_constant(op_in(op, j)))
+                    grew |= prologue_absorbs(f, op_in(op, j));
+        }
+    }
+    if (!fuse_has(f, a->def) && op_is_computed(a->def) && prologue_takes(a->def)) {
+        const char *why = arena_printf(f->ctx->arena,
+                                       "%s has %d users, so it is not part of this matmul's kernel",
+                                       op_info[a->def->kind].name, value_num_uses(a));
+        Stop stop = {a->def, why};
+        ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
+    }
+}
+
+/* Forwards ------------------------------------------------------------------------------------- */
+
+/* Values of the body that are alive at once, in program order. */
+static int body_live(Fuse *f)
+{
+    int most = 0;
+
+    for (int i = 0; i < f->body.num; i++) {
+        uint32_t at = fuse_of(f, f->body.elem[i])->order;
+        int live = 0;
+        for (int j = 0; j < f->body.num; j++) {
+            Op *op = f->body.elem[j];
+            uint32_t last = 0;
+            if (fuse_of(f, op)->order > at)
+                continue;
+            for_each_use(use, op_out(op)) {
+                uint32_t order = fuse_has(f, use->user) ? fuse_of(f, use->user)->order : 0;
+                last = order > last ? order : last;
+            }
+            live += last > at || op == f->body.elem[i];
+        }
+        most = live > most ? live : most;
+    }
+    return most;
+}
+
+static int body_inputs(Fuse *f)
+{
+    int num = 0;
+
+    for (int i = 0; i < f->body.num; i++)
+        for (int j = 0; j < f->body.elem[i]->num_in; j++)
+            num += !fuse_has(f, op_in(f->body.elem[i], j)->def);
+    return num;
+}
+
+static const char *too_big(Fuse *f)
+{
+    if (f->body.num > FUSE_MAX_OPS)
+        return arena_printf(f->ctx->arena, "the kernel already has %d operations", FUSE_MAX_OPS);
+    if (f->body.num > FUSE_MAX_LIVE && body_live(f) > FUSE_MAX_LIVE)
+        return arena_printf(f->ctx->arena, "more than %d values would be alive at once",
+                            FUSE_MAX_LIVE);
+    if (body_inputs(f) > FUSE_MAX_INPUTS)
+        return arena_printf(f->ctx->arena, "the kernel already reads %d tensors", FUSE_MAX_INPUTS);
+    return NULL;
+}
+
+static const char *try_add(Fuse *f, Op *op)
+{
+    Region region;
+    int num = f->body.num;
+    bool parts = f->parts;
+    const char *why;
+
+    why = f->matmul ? epilogue_refusal(f, op, &region) : tile_refusal(f, op, &region);
+    if (!why) {
+        int64_t cols = region_cols(region, f->domain);
+        body_add(f, op, region);
+        why = operands_join(f, op, region, f->domain, cols);
+        if (!why)
+            why = too_big(f);
+    }
+    if (why) {
+        body_undo(f, num);
+        f->parts = parts;
+    }
+    return why;
+}
+
+static bool is_candidate(Fuse *f, const Op *from, const Op *user)
+{
+    const FuseOp *of = fuse_of(f, user);
+    RegionKind kind = fuse_of(f, from)->region.kind;
+
+    if (of->kernel == f->kernel || user->kind == OP_OUTPUT || op_is_accessor(user))
+        return false;
+    if (kind == REGION_CODES)
+        return user->kind == OP_CODE_SUM && from->kind == OP_QUANTIZE;
+    return kind != REGION_PROLOGUE;
+}
+
+static Op *next_candidate(Fuse *f)
+{
+    Op *best = NULL;
+
+    for (int i = 0; i < f->body.num; i++) {
+        Op *op = f->body.elem[i];
+        for_each_use(use, op_out(op))
+            if (is_candidate(f, op, use->user) &&
+                (!best || fuse_of(f, use->user)->order < fuse_of(f, best)->order))
+                best = use->user;
+    }
+    return best;
+}
+
+void fuse_grow_forward(Fuse *f)
+{
+    for (Op *op; (op = next_candidate(f));) {
+        const char *why = try_add(f, op);
+        if (!why)
+            continue;
+        fuse_of(f, op)->kernel = f->kernel;
+        fuse_of(f, op)->refused = true;
+        Stop stop = {op, why};
+        if (*why)
+            ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
+    }
+}
