@@ -35,10 +35,9 @@ static bool attr_equal(const Op *x, const Op *y)
         (!text_equal(a->by.name, b->by.name) || a->by.args.act_order != b->by.args.act_order ||
          a->by.args.damp != b->by.args.damp || (a->by.name && !text_equal(a->layer, b->layer))))
         return false;
-    if (attrs & ATTR_RANGE &&
-        (!text_equal(a->range.calibrator, b->range.calibrator) || a->range.arg != b->range.arg ||
-         a->range.known != b->range.known || a->range.lo != b->range.lo ||
-         a->range.hi != b->range.hi))
+    if (attrs & ATTR_RANGE && (!text_equal(a->range.calibrator, b->range.calibrator) ||
+                               a->range.arg != b->range.arg || a->range.known != b->range.known ||
+                               a->range.lo != b->range.lo || a->range.hi != b->range.hi))
         return false;
     return a->eps == b->eps && a->axis == b->axis && a->start == b->start && a->stop == b->stop &&
            a->place == b->place && a->mode == b->mode;

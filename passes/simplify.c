@@ -18,9 +18,8 @@ static bool format_widens(FormatId a, FormatId b)
 {
     const FormatInfo *x = &format_info[a], *y = &format_info[b];
 
-    return x->family == FAMILY_FLOAT && y->family == FAMILY_FLOAT && a != FMT_I32 &&
-           b != FMT_I32 && x->exp_bits <= y->exp_bits && x->man_bits <= y->man_bits &&
-           x->exp_bits > 0;
+    return x->family == FAMILY_FLOAT && y->family == FAMILY_FLOAT && a != FMT_I32 && b != FMT_I32 &&
+           x->exp_bits <= y->exp_bits && x->man_bits <= y->man_bits && x->exp_bits > 0;
 }
 
 static Value *simplify_cast(Module *m, Op *op)
@@ -35,8 +34,7 @@ static Value *simplify_cast(Module *m, Op *op)
     Value *source = op_in(in->def, 0);
     if (!format_widens(source->type->fmt, in->type->fmt))
         return NULL;
-    return source->type == type ? source
-                                : rewrite_unary(m, op, OP_CAST, type, source, op->span);
+    return source->type == type ? source : rewrite_unary(m, op, OP_CAST, type, source, op->span);
 }
 
 static Value *simplify_reshape(Module *m, Op *op)
@@ -105,20 +103,13 @@ static Value *simplify_quantize(Op *op)
 static Value *simplify_op(Module *m, Op *op)
 {
     switch (op->kind) {
-    case OP_CAST:
-        return simplify_cast(m, op);
-    case OP_RESHAPE:
-        return simplify_reshape(m, op);
-    case OP_TRANSPOSE:
-        return simplify_transpose(m, op);
-    case OP_SLICE:
-        return simplify_slice(m, op);
-    case OP_QUANTIZE:
-        return simplify_quantize(op);
-    case OP_CONCAT:
-        return op->num_in == 1 ? op_in(op, 0) : NULL;
-    default:
-        return NULL;
+    case OP_CAST: return simplify_cast(m, op);
+    case OP_RESHAPE: return simplify_reshape(m, op);
+    case OP_TRANSPOSE: return simplify_transpose(m, op);
+    case OP_SLICE: return simplify_slice(m, op);
+    case OP_QUANTIZE: return simplify_quantize(op);
+    case OP_CONCAT: return op->num_in == 1 ? op_in(op, 0) : NULL;
+    default: return NULL;
     }
 }
 
