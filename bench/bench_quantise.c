@@ -1,0 +1,84 @@
+/* Speed of round-to-nearest quantisation of a bf16 weight, in GB of bf16 read a second and core.
+ * usage: bench_quantise [ROWS COLS] (OMP_NUM_THREADS=1 for one core) */
+#include "quant/quant.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int threads(void)
+{
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static const Scheme schemes[] = {
+    {.fmt = FMT_I8,         .scale_fmt = FMT_F32,  .block = {1, 0}    },
+    {.fmt = FMT_I8,         .scale_fmt = FMT_F32 },
+    {.fmt = FMT_I4, .scale_fmt = FMT_F32,     .block = {1, 128}                   },
+    {.fmt = FMT_I4, .scale_fmt = FMT_F16,      .zero = ZERO_INT, .block = {1, 128}},
+    {.fmt = FMT_E4M3,       .scale_fmt = FMT_F32,  .block = {1, 0}  },
+    {.fmt = FMT_E4M3,       .scale_fmt = FMT_F32,  .block = {128, 128}    },
+    {.fmt = FMT_E4M3,       .scale_fmt = FMT_E8M0, .block = {1, 32}},
+    {.fmt = FMT_E2M1,       .scale_fmt = FMT_E8M0, .block = {1, 32}   },
+    {.fmt = FMT_E2M1,       .scale_fmt = FMT_E4M3, .outer = true,    .block = {1, 16}},
+    {.fmt = FMT_NF4,                     .scale_fmt = FMT_F32,                             .block = {1, 64}      },
+};
+
+static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t cols,
+                    const uint16_t *src)
+{
+    QTensor q;
+    if (!qtensor_init(&q, scheme, rows, cols)) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    double best = 1e9;
+    for (int run = 0; run < 7; run++) {
+        double start = now();
+        quantize_rtn(&q, FMT_BF16, src);
+        double took = now() - start;
+        best = took < best ? took : best;
+    }
+    Sb name;
+    sb_init(&name, arena);
+    scheme_print(&name, scheme, false);
+    double gb = 2e-9 * (double)rows * (double)cols / best;
+    printf("%-36s %8.2f ms  %6.2f GB/s  %6.2f GB/s per core\n", name.text, best * 1e3, gb,
+           gb / threads());
+    qtensor_free(&q);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t rows = argc > 2 ? atoll(argv[1]) : 4096;
+    int64_t cols = argc > 2 ? atoll(argv[2]) : 4096;
+    Arena *arena = arena_create();
+    uint16_t *src = malloc((size_t)(rows * cols) * sizeof *src);
+    if (!src || !arena)
+        return 1;
+    uint64_t state = 1;
+    for (int64_t i = 0; i < rows * cols; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        float x = (float)(int32_t)(state >> 32) * 0x1p-31f;
+        src[i] = (uint16_t)num_to_bf16(x * x * x);
+    }
+    printf("%lld x %lld bf16, %d threads\n", (long long)rows, (long long)cols, threads());
+    for (size_t i = 0; i < COUNT_OF(schemes); i++)
+        measure(arena, &schemes[i], rows, cols, src);
+    free(src);
+    arena_destroy(arena);
+    return 0;
+}

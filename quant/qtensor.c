@@ -1,0 +1,121 @@
+/* Quantised tensors: memory, single elements, decoding. */
+#include "quant/quant.h"
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#define PARALLEL_ROWS _Pragma("omp parallel for schedule(static) if (q->rows * q->cols > 65536)")
+#else
+#define PARALLEL_ROWS
+#endif
+
+bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols)
+{
+    *q = (QTensor){.scheme = *scheme, .rows = rows, .cols = cols, .outer = 1.0f};
+    if (rows < 0 || cols < 0)
+        return false;
+    q->row_blocks = scheme_row_blocks(scheme, rows);
+    q->col_blocks = scheme_col_blocks(scheme, cols);
+    bool has_zero = scheme->zero != ZERO_NONE;
+    uint64_t codes_end, num_scales, scales_bytes, zeros_at, total;
+    if ((uint64_t)cols > UINT64_MAX / 8)
+        return false;
+    q->row_bytes = format_row_bytes(scheme->fmt, (uint64_t)cols);
+    if (!checked_mul((uint64_t)rows, q->row_bytes, &q->codes_bytes) ||
+        !checked_align(q->codes_bytes, 64, &codes_end) ||
+        !checked_mul((uint64_t)q->row_blocks, (uint64_t)q->col_blocks, &num_scales) ||
+        !checked_mul(num_scales, sizeof(float), &scales_bytes) ||
+        !checked_add(codes_end, scales_bytes, &zeros_at) ||
+        !checked_add(zeros_at, has_zero ? scales_bytes : 0, &total) || total > SIZE_MAX - 1)
+        return false;
+    q->memory = calloc(1, total + 1);
+    if (!q->memory)
+        return false;
+    char *base = q->memory;
+    q->codes = (uint8_t *)base;
+    q->scale = (float *)(void *)(base + codes_end);
+    q->zero = has_zero ? (int32_t *)(void *)(base + zeros_at) : NULL;
+    return true;
+}
+
+void qtensor_free(QTensor *q)
+{
+    free(q->memory);
+    *q = (QTensor){0};
+}
+
+/* Elements along rows and columns that share one scale, never 0. */
+static int64_t block_rows(const QTensor *q)
+{
+    return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
+}
+
+static int64_t block_cols(const QTensor *q)
+{
+    return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
+}
+
+uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col)
+{
+    const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
+    if (format_info[q->scheme.fmt].bits == 4)
+        return (uint32_t)(codes[col / 2] >> (col % 2 * 4)) & 15u;
+    return codes[col];
+}
+
+float qtensor_value(const QTensor *q, int64_t row, int64_t col)
+{
+    int64_t at = row / block_rows(q) * q->col_blocks + col / block_cols(q);
+    float code = format_decode(q->scheme.fmt, qtensor_code(q, row, col));
+    float zero = q->zero ? (float)q->zero[at] : 0.0f;
+    return (code - zero) * num_scale_effective(q->scale[at], q->outer);
+}
+
+/* Value of each code without scale and zero point. */
+static int code_values(FormatId fmt, float value[256])
+{
+    int num = 1 << format_info[fmt].bits;
+    for (int i = 0; i < num; i++)
+        value[i] = format_decode(fmt, (uint32_t)i);
+    return num;
+}
+
+/* One row into f32 (dst) or f64 (wide): `(code - zero) * scale`. */
+static void dequantize_row(const QTensor *q, const float *value, int64_t row, float *dst,
+                           double *wide)
+{
+    const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
+    bool is_4bit = format_info[q->scheme.fmt].bits == 4;
+    int64_t width = block_cols(q);
+    for (int64_t c = 0; c < q->col_blocks; c++) {
+        int64_t at = row / block_rows(q) * q->col_blocks + c;
+        float scale = num_scale_effective(q->scale[at], q->outer);
+        float zero = q->zero ? (float)q->zero[at] : 0.0f;
+        int64_t end = q->cols - c * width < width ? q->cols : (c + 1) * width;
+        for (int64_t i = c * width; i < end; i++) {
+            unsigned code = is_4bit ? (unsigned)(codes[i / 2] >> (i % 2 * 4)) & 15u : codes[i];
+            if (wide)
+                wide[i] = ((double)value[code] - zero) * scale;
+            else
+                dst[i] = (value[code] - zero) * scale;
+        }
+    }
+}
+
+void qtensor_dequantize(const QTensor *q, float *dst)
+{
+    float value[256];
+    code_values(q->scheme.fmt, value);
+    PARALLEL_ROWS
+    for (int64_t r = 0; r < q->rows; r++)
+        dequantize_row(q, value, r, dst + r * q->cols, NULL);
+}
+
+void qtensor_dequantize_f64(const QTensor *q, double *dst)
+{
+    float value[256];
+    code_values(q->scheme.fmt, value);
+    PARALLEL_ROWS
+    for (int64_t r = 0; r < q->rows; r++)
+        dequantize_row(q, value, r, NULL, dst + r * q->cols);
+}
