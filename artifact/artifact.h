@@ -30,7 +30,10 @@ typedef enum PlanStorage {
     STORAGE_ARENA,  /* at arena_offset[bucket] of the session's arena */
     STORAGE_INPUT,  /* the caller's (or the arena's copy of) input `index` */
     STORAGE_OUTPUT, /* likewise */
-    STORAGE_VIEW    /* columns or whole of tensor `index`: same bytes */
+    STORAGE_VIEW,   /* columns or whole of tensor `index`: same bytes */
+    STORAGE_SCALES, /* the scales (f32 [row blocks, column blocks]), */
+    STORAGE_ZEROS,  /* the zero points (i32, likewise) */
+    STORAGE_OUTER   /* or the outer scale (f32 [1, 1]) of the quantised tensor `index` */
 } PlanStorage;
 
 /* A tensor that launches touch. Quantised tensors: codes (one byte each on the CPU), then scales
@@ -142,6 +145,11 @@ bool plan_tensor_layout(const PlanTensor *t, const int64_t *size, PlanLayout *re
 /* All tensors for actual sizes (at most the bucket's): fills layout[num_tensors] and checks that
  * every launch stays inside its tensors, the arena and the weights. */
 bool plan_bind(const Plan *plan, int bucket, const int64_t *size, PlanLayout *layout, IoError *err);
+/* A tensor that is (part of) another one. */
+static inline bool storage_is_part(PlanStorage storage)
+{
+    return storage >= STORAGE_VIEW;
+}
 /* The sizes of one bucket. */
 static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
 {

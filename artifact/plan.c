@@ -178,6 +178,7 @@ static void code_pack_spec(Coder *c, CpuPackSpec *s)
     code_bool(c, &s->has_zero);
     code_i64(c, &s->block_rows);
     code_i64(c, &s->block_cols);
+    code_i64(c, &s->act_block_cols);
     code_format(c, &s->scale_fmt);
     code_bool(c, &s->outer);
 }
@@ -202,7 +203,7 @@ static void code_tensor(Coder *c, PlanTensor *t, int num_buckets)
     t->rank = code_small(c, t->rank, LIMIT_RANK + 1);
     for (int i = 0; i < t->rank; i++)
         code_dim(c, &t->dim[i]);
-    t->storage = (PlanStorage)code_small(c, (int)t->storage, STORAGE_VIEW + 1);
+    t->storage = (PlanStorage)code_small(c, (int)t->storage, STORAGE_OUTER + 1);
     code_i32(c, &t->index);
     code_u64(c, &t->offset);
     code_u64(c, &t->bytes);

@@ -138,6 +138,26 @@ static bool bind_view(const Binder *b, int i, int depth)
                      (long long)to->cols);
 }
 
+/* The scales, zero points or outer scale of a quantised tensor, as a tensor. */
+static bool bind_params(const Binder *b, int i)
+{
+    const PlanTensor *t = &b->plan->tensor[i], *of = &b->plan->tensor[t->index];
+    if (of->storage == STORAGE_VIEW && !bind_view(b, t->index, 0))
+        return false;
+    const PlanLayout *to = &b->layout[t->index];
+    PlanLayout *at = &b->layout[i];
+    bool outer = t->storage == STORAGE_OUTER;
+    int64_t rows = outer ? 1 : scheme_row_blocks(&of->scheme, to->rows);
+    int64_t cols = outer ? 1 : scheme_col_blocks(&of->scheme, to->cols);
+    if (at->rows != rows || at->cols != cols)
+        return plan_fail(
+            b->err, "\"%s\" is [%lld, %lld], the parameters of \"%s\" are [%lld, %lld]", t->name,
+            (long long)at->rows, (long long)at->cols, of->name, (long long)rows, (long long)cols);
+    at->root = at->params_root = to->params_root;
+    at->at = outer ? to->outer_at : t->storage == STORAGE_ZEROS ? to->zero_at : to->scale_at;
+    return true;
+}
+
 static bool bind_tensors(const Binder *b)
 {
     const Plan *p = b->plan;
@@ -145,12 +165,16 @@ static bool bind_tensors(const Binder *b)
         const PlanTensor *t = &p->tensor[i];
         if (!plan_tensor_layout(t, b->size, &b->layout[i]))
             return plan_fail(b->err, "the size of tensor \"%s\" is negative or overflows", t->name);
-        if (t->storage != STORAGE_VIEW && !bind_storage(b, i))
+        if (!storage_is_part(t->storage) && !bind_storage(b, i))
             return false;
     }
-    for (int i = 0; i < p->num_tensors; i++)
-        if (p->tensor[i].storage == STORAGE_VIEW && !bind_view(b, i, 0))
+    for (int i = 0; i < p->num_tensors; i++) {
+        PlanStorage storage = p->tensor[i].storage;
+        if (storage == STORAGE_VIEW && !bind_view(b, i, 0))
             return false;
+        if (storage > STORAGE_VIEW && !bind_params(b, i))
+            return false;
+    }
     return true;
 }
 

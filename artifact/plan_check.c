@@ -120,7 +120,8 @@ static bool check_const(const PlanTensor *t, uint64_t weights_bytes, IoError *er
         return true;
     const CpuPackSpec *s = &t->pack_spec;
     if (s->n < 1 || s->n > LIMIT_DIM || s->k < 1 || s->k > LIMIT_DIM || s->parts < 1 ||
-        s->n % s->parts || s->block_rows < 0 || s->block_cols < 0 || s->fmt != t->fmt)
+        s->n % s->parts || s->block_rows < 0 || s->block_cols < 0 || s->act_block_cols < 0 ||
+        s->fmt != t->fmt)
         return plan_fail(err, "weight \"%s\" is packed for [%lld, %lld] in %d parts", t->name,
                          (long long)s->n, (long long)s->k, s->parts);
     const char *problem = cpu_pack_problem(s);
@@ -154,6 +155,19 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
     return true;
 }
 
+static bool check_params_of(const Plan *p, const PlanTensor *t, IoError *err)
+{
+    if (t->index < 0 || t->index >= p->num_tensors || t->quantised)
+        return plan_fail(err, "\"%s\" is out of range", t->name);
+    const PlanTensor *of = &p->tensor[t->index];
+    bool exists = of->quantised && !of->packed && of->storage <= STORAGE_VIEW;
+    if (t->storage == STORAGE_ZEROS)
+        exists = exists && of->scheme.zero != ZERO_NONE && t->fmt == FMT_I32;
+    else
+        exists = exists && t->fmt == FMT_F32 && (t->storage == STORAGE_SCALES || of->scheme.outer);
+    return exists || plan_fail(err, "\"%s\" has no such parameters as \"%s\"", of->name, t->name);
+}
+
 static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *err)
 {
     const PlanTensor *t = &p->tensor[i];
@@ -173,6 +187,9 @@ static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *
     case STORAGE_INPUT:
     case STORAGE_OUTPUT: return check_port(p, i, err);
     case STORAGE_VIEW: return check_view(p, t, err);
+    case STORAGE_SCALES:
+    case STORAGE_ZEROS:
+    case STORAGE_OUTER: return check_params_of(p, t, err);
     }
     return false;
 }
@@ -186,9 +203,9 @@ typedef struct Checker {
     const Plan *plan;
     const PlanLaunch *launch;
     Where where;
-    bool whole_rows;
-    int parts;   /* of the accumulator */
-    RegType acc; /* its type */
+    bool whole_rows; /* a tile holds them */
+    int parts;       /* of the accumulator */
+    RegType acc;     /* its type */
     RegType reg[TILE_MAX_REGS];
     IoError *err;
 } Checker;
@@ -238,6 +255,11 @@ static bool step_fail(const Checker *c, int at, const char *what)
     return plan_fail(c->err, "\"%s\": step %d: %s", c->launch->layer, at, what);
 }
 
+static bool fits_tile(int64_t block_cols)
+{
+    return block_cols > 0 && CPU_TILE_COLS % block_cols == 0;
+}
+
 static bool check_operand_step(Checker *c, const TileStep *s, int at, RegType *ret_src,
                                RegType *ret_dst)
 {
@@ -259,7 +281,7 @@ static bool check_operand_step(Checker *c, const TileStep *s, int at, RegType *r
     if ((s->op == TILE_STORE && t->quantised) || (s->op == TILE_QUANTIZE && !t->quantised))
         return step_fail(c, at, "it stores plain values as quantised ones or the reverse");
     if (s->op == TILE_QUANTIZE && c->where == IN_EPILOGUE && !t->is_static &&
-        (t->scheme.block[0] != 1 || t->scheme.block[1] == 0))
+        (t->scheme.block[0] != 1 || (!c->whole_rows && !fits_tile(t->scheme.block[1]))))
         return step_fail(c, at, "the blocks of its scheme do not lie inside a tile");
     return true;
 }
@@ -376,6 +398,10 @@ static bool check_gemm_types(const Plan *p, const PlanLaunch *l, IoError *err)
     if (ab > 0 && wb > 0 && ab % wb && wb % ab)
         return plan_fail(err, "\"%s\": blocks of %lld and %lld do not divide each other", l->layer,
                          (long long)ab, (long long)wb);
+    if (w->packed && w->pack_spec.mainloop && w->pack_spec.act_block_cols != ab)
+        return plan_fail(err,
+                         "\"%s\": the weight is packed for blocks of %lld, the activation has %lld",
+                         l->layer, (long long)w->pack_spec.act_block_cols, (long long)ab);
     return true;
 }
 
@@ -392,14 +418,18 @@ static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)
     if (l->prologue.num_steps && !fills_activation(l))
         return plan_fail(err, "\"%s\": the prologue does not fill the activation", l->layer);
     c.where = IN_EPILOGUE;
-    c.whole_rows = false;
     c.parts = w->packed ? w->pack_spec.parts : 1;
     c.acc = integers ? REG_I32 : REG_F32;
     if (l->num_segments < 1 || l->num_segments > PLAN_MAX_SEGMENTS)
         return plan_fail(err, "\"%s\" has %d segments", l->layer, l->num_segments);
-    for (int i = 0; i < l->num_segments; i++)
-        if (!check_program(c, &l->segment[i].epilogue))
+    for (int i = 0; i < l->num_segments; i++) {
+        const PlanSegment *segment = &l->segment[i];
+        if (segment->n_begin < 0 || segment->n_end > LIMIT_DIM)
+            return plan_fail(err, "\"%s\": segment %d is out of range", l->layer, i);
+        c.whole_rows = segment->n_end - segment->n_begin <= CPU_TILE_COLS;
+        if (!check_program(c, &segment->epilogue))
             return false;
+    }
     return true;
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const char *const storage_name[] = {"const", "arena", "input", "output", "view"};
+static const char *const storage_name[] = {"const", "arena", "input", "output", "view",   "scales", "zeros", "outer"};
 
 /* clang-format off: version 14 crashes on this table */
 static const struct {
@@ -85,6 +85,8 @@ static void print_tensor(Sb *sb, const Plan *p, int i)
                   (unsigned long long)t->bytes);
     else if (t->storage == STORAGE_VIEW)
         sb_printf(sb, " of t%d column %lld", t->index, (long long)t->view_col);
+    else if (storage_is_part(t->storage))
+        sb_printf(sb, " of t%d", t->index);
     else if (t->storage != STORAGE_ARENA)
         sb_printf(sb, " %d", t->index);
     for (int b = 0; t->storage == STORAGE_ARENA && b < p->num_buckets; b++)

@@ -71,7 +71,7 @@ static uint8_t *tensor_root(const Run *r, int32_t root)
     case STORAGE_ARENA: return r->state->arena.data + t->arena_offset[r->args->bucket];
     case STORAGE_INPUT: return r->args->input[t->index];
     case STORAGE_OUTPUT: return r->args->output[t->index];
-    case STORAGE_VIEW: break; /* layouts name roots, never views */
+    default: break; /* layouts name roots, never parts */
     }
     return NULL;
 }
