@@ -111,6 +111,7 @@ Module *module_clone(Arena *arena, const Module *m)
         ARRAY_PUSH(arena, &to->expects, e);
     }
     to->weights = m->weights;
+    to->weight_stats = m->weight_stats;
     Cloner c = {.to = to, .copy = valuemap_create(arena, &m->body)};
     clone_block(&c, &to->body, &m->body);
     return to;

@@ -225,6 +225,8 @@ struct Module {
     struct TypeTable *types; /* interning; private to type.c */
     Intern *names;
     void *weights;           /* WeightSet of io, opened by bind-weights; NULL before */
+    Map *weight_stats; /* layer to WeightStats: what `by` of quantize ops needs, found by their
+                          `layer`; NULL before calibrate */
     int num_ops; /* created so far, removed ones too; at most LIMIT_OPS */
 };
 
