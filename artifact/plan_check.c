@@ -149,7 +149,7 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
     if (t->index < 0 || t->index >= p->num_tensors || t->view_col < 0 || t->view_col > LIMIT_DIM)
         return plan_fail(err, "view \"%s\" is out of range", t->name);
     const PlanTensor *of = &p->tensor[t->index];
-    if (of->packed || of->fmt != t->fmt || of->quantised != t->quantised ||
+    if (of->packed || of->storage > STORAGE_VIEW || of->fmt != t->fmt || of->quantised != t->quantised ||
         of->is_static != t->is_static || (t->quantised && !scheme_equal(&of->scheme, &t->scheme)))
         return plan_fail(err, "view \"%s\" has another format than \"%s\"", t->name, of->name);
     return true;

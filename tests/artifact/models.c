@@ -1,0 +1,271 @@
+#include "models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUM_BUCKETS 3
+
+static const int64_t sizes[NUM_BUCKETS] = {1, 4, 16};
+static const PlanSym syms[] = {{"B", NUM_BUCKETS, sizes}};
+
+#define DIM_B    {1, 0, {0, -1}}
+#define FIXED(n) {0, n, {-1, -1}}
+#define PLAIN    .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 1
+#define REPEAT   .row_div = FIXED(1), .row_mod = FIXED(1), .col_step = 1
+#define COLUMN   .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 0
+#define NO_STEP  .tensor2 = TILE_NO_TENSOR
+
+static void fill_numbers(TestModel *m)
+{
+    for (int n = 0; n < MODEL_N; n++) {
+        m->bias[n] = (float)(n - 5);
+        for (int k = 0; k < MODEL_K; k++)
+            m->w[n][k] = (float)((n * 3 + k * 5) % 11 - 5);
+    }
+}
+
+/* Room for packed weights of the spec, then the bias. */
+static void alloc_weights(TestModel *m, uint64_t packed, uint64_t *ret_bias_at)
+{
+    *ret_bias_at = (packed + 63) / 64 * 64;
+    m->weights_bytes = *ret_bias_at + 64 * ((sizeof m->bias + 63) / 64) + 64;
+    m->weights = aligned_alloc(64, (size_t)(m->weights_bytes + 63) / 64 * 64);
+    memset(m->weights, 0, (size_t)(m->weights_bytes + 63) / 64 * 64);
+    memcpy(m->weights + *ret_bias_at, m->bias, sizeof m->bias);
+}
+
+void model_free(TestModel *m)
+{
+    free(m->weights);
+}
+
+void model_expect(const TestModel *m, float factor, bool relu, const float *x, int64_t rows,
+                  float *y)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int n = 0; n < MODEL_N; n++) {
+            double sum = 0;
+            for (int k = 0; k < MODEL_K; k++)
+                sum += (double)x[r * MODEL_K + k] * (double)m->w[n][k];
+            sum = relu ? sum + (double)m->bias[n] : sum * (double)factor + (double)m->bias[n];
+            if (relu)
+                sum = (sum > 0 ? sum : 0) * (double)factor;
+            y[r * MODEL_N + n] = (float)sum;
+        }
+}
+
+void model_float(TestModel *m)
+{
+    static const uint64_t h_at[NUM_BUCKETS] = {0, 0, 0};
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {64, 256, 1024};
+    static PlanTensor tensor[6];
+    static const PlanOperand gemm_operand[] = {{1, PLAIN}, {3, REPEAT}};
+    static const PlanOperand tile_operand[] = {{4, PLAIN}, {1, PLAIN}};
+    static const TileStep epilogue[] = {
+        {.op = TILE_ACC, .fmt = FMT_F32, .dst = 0, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 1, NO_STEP},
+        {.op = TILE_ADD, .dst = 2, .src = {0, 1}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_RELU, .dst = 3, .src = {2}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {3}, .tensor = 0, NO_STEP},
+    };
+    static const TileStep twice[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 1, NO_STEP},
+        {.op = TILE_CONST, .dst = 1, .imm = 2.0f, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_MUL, .dst = 2, .src = {0, 1}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
+    };
+    static const PlanSegment segment[] = {{0, MODEL_N, {epilogue, COUNT_OF(epilogue)}}};
+    static const PlanPort input[] = {{"x", 0}}, output[] = {{"y", 4}, {"z", 5}};
+    static const PlanLaunch launch[] = {
+        {.family = LAUNCH_GEMM,
+         .layer = "fc",
+         .place = "m.sinter:3:9",
+         .absorbed = "matmul add relu",
+         .num_operands = COUNT_OF(gemm_operand),
+         .operand = gemm_operand,
+         .a = 0,
+         .w = 2,
+         .num_segments = 1,
+         .segment = segment},
+        {.family = LAUNCH_TILE,
+         .layer = "twice",
+         .place = "m.sinter:4:9",
+         .absorbed = "mul",
+         .num_operands = COUNT_OF(tile_operand),
+         .operand = tile_operand,
+         .program = {twice, COUNT_OF(twice)}},
+        {.family = LAUNCH_MOVE,
+         .layer = "swap",
+         .place = "m.sinter:5:9",
+         .absorbed = "transpose",
+         .src = 4,
+         .dst = 5,
+         .move_rank = 3,
+         .move_dim = {DIM_B, FIXED(2), FIXED(8)},
+         .move_src_stride = {FIXED(16), FIXED(1), FIXED(2)},
+         .move_dst_stride = {FIXED(16), FIXED(8), FIXED(1)},
+         .move_src_offset = FIXED(0),
+         .move_dst_offset = FIXED(0)},
+    };
+    const CpuPackSpec spec = {
+        .fmt = FMT_F32, .act_fmt = FMT_F32, .n = MODEL_N, .k = MODEL_K, .parts = 1};
+    uint64_t bias_at, packed = cpu_pack_bytes(&spec);
+    memset(m, 0, sizeof *m);
+    fill_numbers(m);
+    alloc_weights(m, packed, &bias_at);
+    cpu_pack(&spec, m->w, sizeof m->w[0], NULL, NULL, 1.0f, m->weights);
+    const PlanTensor t[] = {
+        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_K)}, .storage = STORAGE_INPUT},
+        {"h", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_ARENA,
+         .arena_offset = h_at},
+        {"w", FMT_F32, .rank = 2, .dim = {FIXED(MODEL_N), FIXED(MODEL_K)}, .bytes = packed,
+         .packed = true, .pack_spec = spec},
+        {"b", FMT_F32, .rank = 1, .dim = {FIXED(MODEL_N)}, .offset = bias_at,
+         .bytes = sizeof m->bias},
+        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
+        {"z", FMT_F32, .rank = 3, .dim = {DIM_B, FIXED(2), FIXED(8)}, .storage = STORAGE_OUTPUT,
+         .index = 1},
+    };
+    memcpy(tensor, t, sizeof t);
+    m->plan = (Plan){.target = "cpu",
+                     .num_syms = 1,
+                     .num_buckets = NUM_BUCKETS,
+                     .num_tensors = COUNT_OF(t),
+                     .num_launches = COUNT_OF(launch),
+                     .num_inputs = 1,
+                     .num_outputs = 2,
+                     .sym = syms,
+                     .bucket_size = sizes,
+                     .arena_bytes = arena_bytes,
+                     .rows_independent = true,
+                     .tensor = tensor,
+                     .launch = launch,
+                     .input = input,
+                     .output = output};
+}
+
+void model_int8(TestModel *m)
+{
+    static const uint64_t q_at[NUM_BUCKETS] = {0, 0, 0};
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {128, 128, 192};
+    static PlanTensor tensor[7];
+    static const PlanOperand tile_operand[] = {{0, PLAIN}, {1, PLAIN}};
+    static const PlanOperand operand[] = {{5, PLAIN}, {6, COLUMN}, {4, REPEAT}, {3, REPEAT}};
+    static const TileStep quantise[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 0, NO_STEP},
+        {.op = TILE_QUANTIZE, .src = {0}, .tensor = 1, NO_STEP},
+    };
+    static const TileStep epilogue[] = {
+        {.op = TILE_ACC, .fmt = FMT_I32, .dst = 0, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_I32_TO_F32, .dst = 1, .src = {0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 2, .tensor = 1, NO_STEP},
+        {.op = TILE_MUL, .dst = 3, .src = {1, 2}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 4, .tensor = 2, NO_STEP},
+        {.op = TILE_MUL, .dst = 5, .src = {3, 4}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 6, .tensor = 3, NO_STEP},
+        {.op = TILE_ADD, .dst = 7, .src = {5, 6}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {7}, .tensor = 0, NO_STEP},
+    };
+    static const PlanSegment segment[] = {{0, MODEL_N, {epilogue, COUNT_OF(epilogue)}}};
+    static const PlanPort input[] = {{"x", 0}}, output[] = {{"y", 5}};
+    static const PlanLaunch launch[] = {
+        {.family = LAUNCH_TILE,
+         .layer = "fc",
+         .place = "m.sinter:3:9",
+         .absorbed = "quantize",
+         .num_operands = COUNT_OF(tile_operand),
+         .operand = tile_operand,
+         .whole_rows = true,
+         .program = {quantise, COUNT_OF(quantise)}},
+        {.family = LAUNCH_GEMM,
+         .layer = "fc",
+         .place = "m.sinter:3:9",
+         .absorbed = "matmul scales add",
+         .num_operands = COUNT_OF(operand),
+         .operand = operand,
+         .a = 1,
+         .w = 2,
+         .num_segments = 1,
+         .segment = segment},
+    };
+    const Scheme token = {.fmt = FMT_I8, .scale_fmt = FMT_F32, .block = {1, 0}};
+    const CpuPackSpec spec = {.fmt = FMT_I8,
+                              .act_fmt = FMT_I8,
+                              .n = MODEL_N,
+                              .k = MODEL_K,
+                              .parts = 1,
+                              .block_rows = 1,
+                              .scale_fmt = FMT_F32};
+    uint64_t bias_at, packed = cpu_pack_bytes(&spec);
+    memset(m, 0, sizeof *m);
+    fill_numbers(m);
+    alloc_weights(m, packed, &bias_at);
+    int8_t codes[MODEL_N][MODEL_K];
+    float half[MODEL_N];
+    for (int n = 0; n < MODEL_N; n++) {
+        half[n] = 0.5f;
+        for (int k = 0; k < MODEL_K; k++)
+            codes[n][k] = (int8_t)m->w[n][k];
+    }
+    cpu_pack(&spec, codes, MODEL_K, half, NULL, 1.0f, m->weights);
+    memcpy(m->weights + bias_at + 64, half, sizeof half);
+    const PlanTensor t[] = {
+        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_K)}, .storage = STORAGE_INPUT},
+        {"xq", FMT_I8, .quantised = true, .scheme = token, .rank = 2,
+         .dim = {DIM_B, FIXED(MODEL_K)}, .storage = STORAGE_ARENA, .arena_offset = q_at},
+        {"w", FMT_I8, .quantised = true, .scheme = token, .rank = 2,
+         .dim = {FIXED(MODEL_N), FIXED(MODEL_K)}, .bytes = packed, .packed = true,
+         .pack_spec = spec},
+        {"b", FMT_F32, .rank = 1, .dim = {FIXED(MODEL_N)}, .offset = bias_at,
+         .bytes = sizeof m->bias},
+        {"sw", FMT_F32, .rank = 1, .dim = {FIXED(MODEL_N)}, .offset = bias_at + 64,
+         .bytes = sizeof half},
+        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
+        {"sx", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_SCALES,
+         .index = 1},
+    };
+    memcpy(tensor, t, sizeof t);
+    m->plan = (Plan){.target = "cpu",
+                     .num_syms = 1,
+                     .num_buckets = NUM_BUCKETS,
+                     .num_tensors = COUNT_OF(t),
+                     .num_launches = COUNT_OF(launch),
+                     .num_inputs = 1,
+                     .num_outputs = 1,
+                     .sym = syms,
+                     .bucket_size = sizes,
+                     .arena_bytes = arena_bytes,
+                     .rows_independent = true,
+                     .tensor = tensor,
+                     .launch = launch,
+                     .input = input,
+                     .output = output};
+}
+
+bool model_write(const TestModel *m, const char *path, const void *stub, size_t stub_size)
+{
+    static const char meta[] = "model = hand\n", source[] = "version 1\n";
+    IoError err;
+    Bytes plan;
+    ArtifactWriter *w = artifact_create(path, stub, stub_size, &err);
+    bool ok = w && plan_encode(&m->plan, &plan);
+    if (ok) {
+        ok = artifact_section_begin(w, SECTION_META, "") &&
+             artifact_write(w, meta, sizeof meta - 1) && artifact_section_end(w) &&
+             artifact_section_begin(w, SECTION_SOURCE, "m.sinter") &&
+             artifact_write(w, source, sizeof source - 1) && artifact_section_end(w) &&
+             artifact_section_begin(w, SECTION_PLAN, "cpu") &&
+             artifact_write(w, plan.data, plan.size) && artifact_section_end(w) &&
+             artifact_section_begin(w, SECTION_WEIGHTS, "cpu") &&
+             artifact_write(w, m->weights, m->weights_bytes) && artifact_section_end(w);
+        bytes_free(&plan);
+        if (ok)
+            ok = artifact_finish(w, &err);
+        else
+            artifact_abandon(w);
+    }
+    if (!ok)
+        fprintf(stderr, "model_write: %s\n", w ? err.text : "cannot be encoded");
+    return ok;
+}

@@ -1,0 +1,32 @@
+/* Small compiled models made by hand, so that plans, files and the runtime are tested without the
+ * compiler. All values are small integers or powers of two: expected results are exact. */
+#ifndef TEST_MODELS_H
+#define TEST_MODELS_H
+
+#include "artifact/artifact.h"
+
+#define MODEL_K 8
+#define MODEL_N 16
+
+typedef struct TestModel {
+    Plan plan;
+    uint8_t *weights; /* aligned to 64 */
+    uint64_t weights_bytes;
+    float w[MODEL_N][MODEL_K], bias[MODEL_N];
+} TestModel;
+
+/* x: f32[B, 8] -> y = 2 * relu(x * w^T + bias): f32[B, 16], z = the same as [B, 8, 2] transposed to
+ * [B, 2, 8] pairs; B in [1, 4, 16]. One launch of each family. */
+void model_float(TestModel *m);
+/* x: f32[B, 8] -> y: f32[B, 16]; i8 per token dynamic times i8 per channel, scale 0.5, and bias. */
+void model_int8(TestModel *m);
+void model_free(TestModel *m);
+
+/* What model_float and model_int8 (activations that are integers up to 127 and reach it) compute.
+ */
+void model_expect(const TestModel *m, float factor, bool relu, const float *x, int64_t rows,
+                  float *y);
+/* A compiled file with this plan; false after printing why. */
+bool model_write(const TestModel *m, const char *path, const void *stub, size_t stub_size);
+
+#endif
