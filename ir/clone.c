@@ -64,7 +64,7 @@ static void clone_op(Cloner *c, Block *to, const Op *op)
     Module *m = c->to;
     Value **in = ARENA_NEW_ARRAY(m->arena, Value *, (size_t)op->num_in);
     for (int i = 0; i < op->num_in; i++)
-        in[i] = *valuemap_at(c->copy, op->in[i].value);
+        in[i] = valuemap_get(c->copy, op->in[i].value);
     Op *copy = op->kind == OP_KERNEL
                    ? kernel_create(m, to, NULL, op->span, op->num_in, in, op->num_out)
                    : op_create(m, to, NULL, op->kind, op->span, op->num_in, in, op->num_out);
@@ -81,7 +81,7 @@ static void clone_op(Cloner *c, Block *to, const Op *op)
     if (op->body)
         clone_block(c, copy->body, op->body);
     for (int i = 0; i < op->num_out; i++) {
-        *valuemap_at(c->copy, &op->out[i]) = &copy->out[i];
+        valuemap_put(c->copy, &op->out[i], &copy->out[i]);
         copy->out[i].name = text_of(m, op->out[i].name);
         copy->out[i].type = op->out[i].type ? clone_type(m, op->out[i].type) : NULL;
     }
@@ -112,7 +112,7 @@ Module *module_clone(Arena *arena, const Module *m)
     }
     to->weights = m->weights;
     to->weight_stats = m->weight_stats;
-    Cloner c = {.to = to, .copy = valuemap_create(arena, &m->body)};
+    Cloner c = {.to = to, .copy = valuemap_create(arena)};
     clone_block(&c, &to->body, &m->body);
     return to;
 }

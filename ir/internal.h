@@ -9,11 +9,11 @@ void scheme_put(Sb *sb, const Scheme *scheme);
 /* The module's own type equal to this one; the same pointer when it was interned here. */
 const Type *type_make_same(Module *m, const Type *type);
 
-/* valuemap.c: where the pointer beside a value is kept, NULL at first; NULL for a value that the
- * block does not define. */
+/* valuemap.c: a pointer beside a value; NULL where none was put. */
 typedef struct ValueMap ValueMap;
-ValueMap *valuemap_create(Arena *arena, const Block *block);
-void **valuemap_at(const ValueMap *map, const Value *value);
+ValueMap *valuemap_create(Arena *arena);
+void *valuemap_get(const ValueMap *map, const Value *value);
+void valuemap_put(ValueMap *map, const Value *value, void *data);
 
 /* verify.c: why this op cannot stand where it does or have that many results (static text), or
  * NULL. Looks at the op and what precedes it only. */

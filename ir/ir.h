@@ -174,7 +174,7 @@ struct Value {
 typedef enum ConstKind {
     CONST_DENSE,  /* data, row-major in the type's format */
     CONST_WEIGHT, /* tensor `name` of the weight files; data is NULL until bind-weights maps it */
-    CONST_RANDOM  /* reproducible test data: splitmix64(seed), normal, times scale */
+    CONST_RANDOM  /* reproducible test data, nearly normal, times scale: docs/ir.md */
 } ConstKind;
 typedef struct Const {
     ConstKind kind;
@@ -295,7 +295,8 @@ bool module_verify(const Module *m, const char *after);
 typedef enum EvalMode {
     EVAL_CONTRACT, /* f32 steps as numerics.h says; float dot products in f64, rounded to f32;
                       integers exact: what kernels must equal (integers) or approach (floats) */
-    EVAL_F64       /* every float step in f64: the reference for error bounds */
+    EVAL_F64       /* every float step in f64, the reference for error bounds: codes and scales are
+                      those of the contract, casts to f16 and bf16 round, casts to f32 do not */
 } EvalMode;
 
 typedef struct Tensor {
@@ -314,14 +315,17 @@ uint64_t tensor_elements(const Tensor *t);
 typedef struct Eval Eval;
 Eval *eval_create(const Module *m, EvalMode mode, const int64_t *sym_size);
 void eval_destroy(Eval *e);
-bool eval_bind(Eval *e, const char *input, const Tensor *value); /* converts to the declared format */
+/* Converts to the declared format; false when there is no such input of this shape. Bound values
+ * stay for all runs until they are bound anew. */
+bool eval_bind(Eval *e, const char *input, const Tensor *value);
 /* Runs the whole body. False: a sentence in *ret_why (memory, unbound weight). `observe` (may be
  * NULL) is called with every value as it is made, for calibration; values are freed after their
  * last use. */
 typedef void (*EvalObserver)(void *user, const Value *value, const Tensor *tensor);
 bool eval_run(Eval *e, EvalObserver observe, void *user, const char **ret_why);
 const Tensor *eval_output(const Eval *e, const char *output);
-/* One constant expression (its operands are constants, recursively). */
+/* One constant expression (its operands are constants, recursively). The caller frees *ret. Weights
+ * convert from their stored format; one that overflows the declared format is an error. */
 bool eval_constant(const Module *m, const Value *value, Tensor *ret, const char **ret_why);
 bool value_is_constant(const Value *value);
 

@@ -43,7 +43,7 @@ static void name_block(ValueNames *names, const Block *block)
 {
     for_each_op(op, block) {
         for (int i = 0; i < op->num_out; i++)
-            *valuemap_at(names->text, &op->out[i]) = (void *)pick(names, &op->out[i]);
+            valuemap_put(names->text, &op->out[i], (void *)pick(names, &op->out[i]));
         if (op->body)
             name_block(names, op->body);
     }
@@ -53,7 +53,7 @@ ValueNames *names_create(Arena *arena, const Block *block)
 {
     ValueNames *names = ARENA_NEW(arena, ValueNames);
     names->arena = arena;
-    names->text = valuemap_create(arena, block);
+    names->text = valuemap_create(arena);
     map_init(&names->used, arena);
     map_init(&names->suffix, arena);
     name_block(names, block);
@@ -62,6 +62,6 @@ ValueNames *names_create(Arena *arena, const Block *block)
 
 const char *names_get(const ValueNames *names, const Value *value)
 {
-    void **text = valuemap_at(names->text, value);
-    return text ? *text : "?"; /* not defined in this module: the verifier's business */
+    const char *text = valuemap_get(names->text, value);
+    return text ? text : "?"; /* not defined in this module: the verifier's business */
 }

@@ -1,21 +1,14 @@
-/* A table beside the values of a block, bodies included: one pointer a value. */
+/* A table beside values: one pointer a value. */
 #include "ir/internal.h"
 
 struct ValueMap {
+    Arena *arena;
     struct ValueSlot {
         const Value *value;
         void *data;
     } * slot; /* open addressing, a power of two at most half full */
-    size_t cap;
+    size_t cap, num;
 };
-
-static size_t count_values(const Block *block)
-{
-    size_t num = 0;
-    for_each_op(op, block)
-        num += (size_t)op->num_out + (op->body ? count_values(op->body) : 0);
-    return num;
-}
 
 static struct ValueSlot *find(const ValueMap *map, const Value *value)
 {
@@ -25,29 +18,41 @@ static struct ValueSlot *find(const ValueMap *map, const Value *value)
     return &map->slot[at];
 }
 
-static void reserve(ValueMap *map, const Block *block)
-{
-    for_each_op(op, block) {
-        for (int i = 0; i < op->num_out; i++)
-            find(map, &op->out[i])->value = &op->out[i];
-        if (op->body)
-            reserve(map, op->body);
-    }
-}
-
-ValueMap *valuemap_create(Arena *arena, const Block *block)
+ValueMap *valuemap_create(Arena *arena)
 {
     ValueMap *map = ARENA_NEW(arena, ValueMap);
-    size_t num = count_values(block);
-    for (map->cap = 16; map->cap < num * 2;)
-        map->cap *= 2;
+    map->arena = arena;
+    map->cap = 16;
     map->slot = ARENA_NEW_ARRAY(arena, struct ValueSlot, map->cap);
-    reserve(map, block);
     return map;
 }
 
-void **valuemap_at(const ValueMap *map, const Value *value)
+static void grow(ValueMap *map)
+{
+    struct ValueSlot *old = map->slot;
+    size_t old_cap = map->cap;
+    map->cap *= 2;
+    map->slot = ARENA_NEW_ARRAY(map->arena, struct ValueSlot, map->cap);
+    for (size_t i = 0; i < old_cap; i++) {
+        if (old[i].value)
+            *find(map, old[i].value) = old[i];
+    }
+}
+
+void *valuemap_get(const ValueMap *map, const Value *value)
+{
+    return find(map, value)->data;
+}
+
+void valuemap_put(ValueMap *map, const Value *value, void *data)
 {
     struct ValueSlot *slot = find(map, value);
-    return slot->value ? &slot->data : NULL;
+    if (!slot->value) {
+        if (++map->num * 2 > map->cap) {
+            grow(map);
+            slot = find(map, value);
+        }
+        slot->value = value;
+    }
+    slot->data = data;
 }

@@ -50,10 +50,10 @@ static void check_in(Verifier *v, const Op *op, int slot)
     }
     if (use->user != op || !use->link || *use->link != use)
         fail(v, op, "operand %d is not in its value's list of uses", slot);
-    void **seen = valuemap_at(v->seen, use->value);
-    if (!seen || !*seen)
+    const Block *seen = valuemap_get(v->seen, use->value);
+    if (!seen)
         fail(v, op, "operand %d is used before it is defined, or was removed", slot);
-    else if (*seen != op->block)
+    else if (seen != op->block)
         fail(v, op, "operand %d is defined in another block", slot);
 }
 
@@ -73,7 +73,7 @@ static void check_out(Verifier *v, const Op *op, int index)
         else if (!use->user->block)
             fail(v, op, "result %d is used by a removed op", index);
     }
-    *valuemap_at(v->seen, value) = op->block;
+    valuemap_put(v->seen, value, op->block);
 }
 
 bool const_bytes_fit(const Op *op)
@@ -197,7 +197,7 @@ bool module_verify(const Module *m, const char *after)
         fprintf(stderr, "verify after %s: memory is exhausted\n", after);
         return false;
     }
-    v.seen = valuemap_create(v.arena, &m->body);
+    v.seen = valuemap_create(v.arena);
     verify_block(&v, &m->body);
     check_names(&v, OP_INPUT);
     check_names(&v, OP_OUTPUT);
