@@ -132,6 +132,7 @@ typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quan
 typedef struct WeightQuantiser {
     const char *name, *describe;
     bool needs_stats;
+    bool row_by_row; /* the codes of a row do not depend on the other rows */
     const char *const *arg_names; /* NULL-terminated, the named arguments it takes */
     /* NULL, or a sentence that says what went wrong */
     const char *(*run)(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,

@@ -15,6 +15,7 @@ static const char *const no_args[] = {NULL};
 const WeightQuantiser weight_rtn = {
     .name = "rtn",
     .describe = "round to nearest, scales from each block's range",
+    .row_by_row = true,
     .arg_names = no_args,
     .run = rtn_run,
 };
