@@ -2,8 +2,9 @@
  * mapped bytes.
  *
  * Needs: types. With no_weights nothing is opened and nothing changes.
- * Leaves: every weight constant has data, bytes and stored_fmt; its shape is the declared one, its
- * elements convert to the declared format without overflow, and all are finite unless allow_nan.
+ * Leaves: every weight constant has data, bytes and, where it differs, stored_fmt; its shape is the
+ * declared one, its elements convert to the declared format without overflow, and all are finite
+ * unless allow_nan.
  *
  * Before                                        After
  *   weights "m.safetensors"                       the same text; in memory, the constant of w
@@ -192,7 +193,7 @@ static void weight_bind(Module *m, const PassContext *ctx, Op *op)
     }
     if (!view_fits(m, ctx, op, view))
         return;
-    op->constant->stored_fmt = view->fmt;
+    op->constant->stored_fmt = view->fmt == op->out[0].type->fmt ? FMT_NONE : view->fmt;
     op->constant->data = view->data;
     op->constant->bytes = view->bytes;
 }

@@ -34,7 +34,7 @@ Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_
     if (!checked_elements(dim, rank, &elements) ||
         !checked_mul(elements, (uint64_t)format_info[fmt].bits / 8, &bytes))
         BUG("a pass built a constant that is too large");
-    Const constant = {.kind = CONST_DENSE, .stored_fmt = fmt, .data = data, .bytes = bytes};
+    Const constant = {.kind = CONST_DENSE, .data = data, .bytes = bytes};
     Value *value =
         build_const(m, before->block, before, type_plain(m, fmt, rank, dims), &constant, span);
     if (!value)

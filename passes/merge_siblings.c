@@ -1,0 +1,195 @@
+/* merge-siblings: linears that share an input become one matmul over their weights, stacked.
+ *
+ * Needs: explicit quantisation (insert-quant, quantise-weights), scales not yet placed.
+ * Leaves: one matmul and one slice for each sibling, with the same bits as before: rows of a weight
+ * are quantised alike whether they are stacked or not, unless a scale or a quantiser spans rows of
+ * both; then the siblings stay apart.
+ *
+ * Before                                        After
+ *   %g = matmul %n, %wg {layer = "gate"}          %w = concat %wg, %wu {axis = 0}
+ *   %u = matmul %n, %wu {layer = "up"}            %y = matmul %n, %w {layer = "(gate|up)"}
+ *                                                 %g = slice %y {stop = 64}
+ *                                                 %u = slice %y {start = 64, stop = 128}
+ */
+#include "passes/internal.h"
+#include <string.h>
+
+typedef struct Sibling {
+    Op *matmul;
+    Value *weight;      /* plain [N, K] */
+    const Op *quantize; /* NULL: the weight stays plain */
+    int64_t rows;
+} Sibling;
+
+typedef ARRAY(Sibling) Siblings;
+
+static bool sibling_of(Op *matmul, Sibling *ret)
+{
+    Value *b = op_in(matmul, 1);
+
+    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE || !value_is_constant(b))
+        return false;
+    *ret = (Sibling){.matmul = matmul, .weight = b};
+    if (b->def->kind == OP_DEQUANTIZE) {
+        ret->quantize = op_in(b->def, 0)->def;
+        if (ret->quantize->kind != OP_QUANTIZE || ret->quantize->num_in != 1)
+            return false;
+        ret->weight = op_in(ret->quantize, 0);
+    }
+    if (!dim_is_const(ret->weight->type->dim[0]))
+        return false;
+    ret->rows = ret->weight->type->dim[0].add;
+    return true;
+}
+
+/* Does quantising the stack give each part the codes it has alone? */
+static bool rows_independent(const Sibling *a, const Sibling *b)
+{
+    const Scheme *scheme = op_out((Op *)a->quantize)->type->scheme;
+    const Attr *attr = &a->quantize->attr;
+
+    if (scheme->outer)
+        return false; /* one outer scale would have to serve both */
+    if (attr->by.name) {
+        const WeightQuantiser *quantiser = weight_quantiser_find(attr->by.name);
+        if (!quantiser || !quantiser->row_by_row)
+            return false;
+    }
+    if (scheme->block[0] == 0) /* all rows share: works as blocks of one sibling each */
+        return a->rows == b->rows;
+    return a->rows % scheme->block[0] == 0;
+}
+
+static bool by_equal(const Attr *a, const Attr *b)
+{
+    if (!a->by.name || !b->by.name)
+        return a->by.name == b->by.name;
+    return !strcmp(a->by.name, b->by.name) && a->by.args.act_order == b->by.args.act_order &&
+           a->by.args.damp == b->by.args.damp;
+}
+
+static bool siblings_match(const Sibling *a, const Sibling *b)
+{
+    if (op_in(a->matmul, 0) != op_in(b->matmul, 0) || a->matmul->block != b->matmul->block ||
+        a->weight->type->fmt != b->weight->type->fmt || !a->quantize != !b->quantize)
+        return false;
+    if (!a->quantize)
+        return true;
+    return op_out((Op *)a->quantize)->type->scheme == op_out((Op *)b->quantize)->type->scheme &&
+           a->quantize->attr.mode == b->quantize->attr.mode &&
+           by_equal(&a->quantize->attr, &b->quantize->attr) && rows_independent(a, b);
+}
+
+/* "ffn[3].gate", "ffn[3].up" -> "ffn[3].(gate|up)" */
+static const char *layers_join(Arena *arena, const Siblings *s)
+{
+    const char *first = layer_name(s->elem[0].matmul), *dot = strrchr(first, '.');
+    size_t prefix = dot ? (size_t)(dot - first) + 1 : 0;
+    Sb sb;
+
+    for (int i = 1; i < s->num; i++)
+        if (strncmp(first, layer_name(s->elem[i].matmul), prefix))
+            prefix = 0;
+    sb_init(&sb, arena);
+    sb_putn(&sb, first, prefix);
+    for (int i = 0; i < s->num; i++)
+        sb_printf(&sb, "%c%s", i ? '|' : '(', layer_name(s->elem[i].matmul) + prefix);
+    sb_putc(&sb, ')');
+    return sb.text;
+}
+
+static Value *weights_stack(Module *m, PassContext *ctx, Op *at, const Siblings *s)
+{
+    Value **in = ARENA_NEW_ARRAY(ctx->scratch, Value *, (size_t)s->num);
+    const Sibling *first = &s->elem[0];
+    Attr axis = {.axis = 0};
+
+    for (int i = 0; i < s->num; i++) {
+        in[i] = s->elem[i].weight;
+        constant_hoist(in[i], at);
+    }
+    Value *stack = rewrite_op(m, at, OP_CONCAT, &axis, NULL, s->num, in, at->span);
+    if (!first->quantize)
+        return stack;
+    Scheme scheme = *op_out((Op *)first->quantize)->type->scheme;
+    if (scheme.block[0] == 0)
+        scheme.block[0] = first->rows;
+    const Type *type = type_quantised(m, &scheme, 2, stack->type->dim);
+    Value *codes = rewrite_op(m, at, OP_QUANTIZE, &first->quantize->attr, type, 1, &stack,
+                              first->quantize->span);
+    return rewrite_unary(m, at, OP_DEQUANTIZE, NULL, codes, first->quantize->span);
+}
+
+static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
+{
+    Op *at = s->elem[0].matmul;
+    Value *in[2] = {op_in(at, 0), weights_stack(m, ctx, at, s)};
+    Attr attr = at->attr;
+    int64_t start = 0;
+
+    attr.layer = layers_join(m->arena, s);
+    for (int i = 1; i < s->num && !attr.quant; i++) /* any that asked to be fused */
+        attr.quant = s->elem[i].matmul->attr.quant;
+    Value *all = rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, at->span);
+    for (int i = 0; i < s->num; i++) {
+        Op *op = s->elem[i].matmul;
+        Attr cut = {.axis = all->type->rank - 1, .start = start, .stop = start + s->elem[i].rows};
+        Value *part = rewrite_op(m, at, OP_SLICE, &cut, NULL, 1, &all, op->span);
+        part->name = op_out(op)->name;
+        value_replace(op_out(op), part);
+        start = cut.stop;
+    }
+    for (int i = 0; i < s->num; i++)
+        op_remove(s->elem[i].matmul);
+}
+
+/* Siblings of the first use, in program order. */
+static void siblings_find(PassContext *ctx, const Sibling *first, Siblings *ret)
+{
+    Value *input = op_in(first->matmul, 0);
+
+    ARRAY_PUSH(ctx->scratch, ret, *first);
+    for_each_use(use, input) {
+        Sibling other;
+        if (use->user == first->matmul || use != &use->user->in[0] ||
+            !sibling_of(use->user, &other) || !siblings_match(first, &other))
+            continue;
+        int at = ret->num;
+        ARRAY_PUSH(ctx->scratch, ret, other);
+        for (; at > 1 && ret->elem[at - 1].matmul->mark > other.matmul->mark; at--)
+            ret->elem[at] = ret->elem[at - 1];
+        ret->elem[at] = other;
+    }
+}
+
+/* Ends of parts must be ends of blocks of rows; only the last may be short. */
+static void siblings_align(Siblings *s)
+{
+    for (int i = 0; i + 1 < s->num; i++)
+        if (s->elem[i].quantize && !rows_independent(&s->elem[i], &s->elem[i + 1]))
+            s->num = i + 1;
+}
+
+bool pass_merge_siblings(Module *m, PassContext *ctx)
+{
+    bool changed = block_share_equal(m, &m->body, ctx->scratch);
+    ARRAY(Op *) matmuls = {0};
+
+    block_number(&m->body);
+    for_each_op(op, &m->body)
+        if (op->kind == OP_MATMUL)
+            ARRAY_PUSH(ctx->scratch, &matmuls, op);
+    for (int i = 0; i < matmuls.num; i++) {
+        Sibling first;
+        Siblings s = {0};
+        if (!matmuls.elem[i]->block || !sibling_of(matmuls.elem[i], &first))
+            continue;
+        siblings_find(ctx, &first, &s);
+        siblings_align(&s);
+        if (s.num < 2)
+            continue;
+        siblings_merge(m, ctx, &s);
+        changed = true;
+    }
+    return changed;
+}
