@@ -61,8 +61,8 @@ void cli_print_option(FILE *out, const OptionInfo *option, int column)
 /* Fits a screen of 24 lines by 80 columns. */
 static void print_help(void)
 {
-    puts("sinter compiles a text that describes quantised linear layers into one file that is\n"
-         "a program and a loadable model.\n");
+    puts("sinter compiles a text that describes quantised linear layers into one file\n"
+         "that is a program and a loadable model.\n");
     for (int i = 0; i < NUM_COMMANDS; i++)
         if (command_info[i].run)
             printf("  sinter %-9s %-10s  %s\n", command_info[i].name, command_info[i].operands,

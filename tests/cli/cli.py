@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+"""cli.py SINTER ROOT words|bad|files: the command's words, what it says of bad input, and the files
+that it writes, seen from outside. TAP.
+
+Every case states the exit code, what must be said where, and that nothing is left behind.
+"""
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+SINTER = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(sys.argv[2]).resolve()
+DIGITS = ROOT / "examples/digits"
+number, failures = 0, 0
+
+
+def report(what, problems):
+    global number, failures
+    number += 1
+    failures += bool(problems)
+    for problem in problems:
+        for line in str(problem).splitlines():
+            print(f"# {line}")
+    print(f"{'not ' if problems else ''}ok {number} - {what}")
+
+
+def call(words, cwd=None, env=None, limit=None, stdout=subprocess.PIPE, stdin=None):
+    """The finished process; limit: largest file in bytes that it may write."""
+
+    def prepare():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    words = [SINTER if word == "sinter" and at == 0 else word for at, word in enumerate(words)]
+    return subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env={**os.environ, "LC_ALL": "C", **(env or {})},
+        text=True,
+        errors="replace",
+        input=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        preexec_fn=prepare if limit is not None else None,
+        check=False,
+    )
+
+
+def check(what, code, words, out="", err="", **more):
+    """One case: exit code, and patterns that the streams must hold (None: must be empty)."""
+    done = call(words, **more)
+    problems = []
+    if done.returncode != code:
+        problems.append(f"exit {done.returncode}, not {code}")
+    for name, text, pattern in (("stdout", done.stdout or "", out), ("stderr", done.stderr, err)):
+        if pattern is None and text:
+            problems.append(f"{name} should be empty: {text[:400]}")
+        elif pattern and not re.search(pattern, text, re.S):
+            problems.append(f"{name} lacks /{pattern}/: {text[:800]}")
+    report(what, problems)
+    return done
+
+
+@contextlib.contextmanager
+def folder(*names):
+    """A folder of its own with copies of these files of the digits example."""
+    with tempfile.TemporaryDirectory() as path:
+        for name in names:
+            shutil.copy(DIGITS / name, path)
+        yield pathlib.Path(path)
+
+
+MODEL = ("digits.sinter", "digits.safetensors", "calib_x.npy", "w8a8.rules", "w4a16.rules")
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+# words -------------------------------------------------------------------------------------------
+
+
+def test_words():
+    check("no command", 2, ["sinter"], out=None, err="help.*--help")
+    done = check("--help", 0, ["sinter", "--help"], out="sinter compile", err=None)
+    lines = done.stdout.splitlines()
+    size = f"{len(lines)} lines, {max(map(len, lines))} columns"
+    report("--help fits a screen", [size] if len(lines) > 24 or max(map(len, lines)) > 80 else [])
+    check("--help ends with examples", 0, ["sinter", "--help"], out=r"Examples:.*sinter explain E\d+[^\n]*\n$")
+    check("--version", 0, ["sinter", "--version"], out=r"^sinter \d+\.\d+\.\d+\n$", err=None)
+    check("an unknown command names the nearest", 2, ["sinter", "complie"], out=None,
+          err="unknown command 'complie'.*did you mean 'compile'")
+    check("an unknown option names the nearest", 2, ["sinter", "check", "--no-weigts", "x"],
+          out=None, err="unknown option '--no-weigts'.*did you mean '--no-weights'")
+    check("an option of another command", 2, ["sinter", "fmt", "-o", "x", "y"],
+          err="unknown option '-o'")
+    check("a missing value", 2, ["sinter", "compile", "x", "-o"], err="-o needs a value")
+    check("a value for a flag", 2, ["sinter", "check", "--no-weights=1", "x"],
+          err="takes no value")
+    check("a choice outside its list", 2, ["sinter", "show", "x", "--emit=pdf"],
+          err="--emit takes.*not 'pdf'")
+    check("-D without a number", 2, ["sinter", "check", "-D", "N=x", "x"], err="-D takes NAME=INT")
+    check("a missing operand", 2, ["sinter", "compile"], err="needs MODEL")
+    check("an operand too many", 2, ["sinter", "check", "a", "b"], err="'b' is one too many")
+    check("-- ends options", 1, ["sinter", "check", "--", "-o"], err="-o")
+    for name in ("tune", "report", "cache"):
+        check(f"'{name}' is refused by name", 2, ["sinter", name], out=None,
+              err=f"'{name}' is not part of this version")
+    check("a usage error as json", 2, ["sinter", "check", "--diagnostics=json", "--nope"],
+          err=r'^\{"severity": "error"')
+    names = re.findall(r"^  sinter ([a-z]+) ", call(["sinter", "--help"]).stdout, re.M)
+    report("--help names the commands", [] if len(set(names)) >= 13 else names)
+    for name in sorted(set(names)):
+        check(f"help {name}", 0, ["sinter", "help", name], out=f"^sinter {name}.*--help", err=None)
+    check("explain a code", 0, ["sinter", "explain", "e0201"], out="^E0201: .+\n\n.+", err=None)
+    check("explain an unknown code", 2, ["sinter", "explain", "E0299"],
+          err="no error has the code 'E0299'")
+    rows = (ROOT / "base/errors.def").read_text()
+    codes = re.findall(r'^ERROR_ROW\(\w+, "(E\d+)"', rows, re.M)
+    codes.remove("E0000")
+    report("codes are unique", [code for code in set(codes) if codes.count(code) > 1])
+    report(f"all {len(codes)} codes are explained",
+           [code for code in codes if call(["sinter", "explain", code]).returncode])
+    check("doctor", 0, ["sinter", "doctor"], out="instructions", err=None)
+    check("targets", 0, ["sinter", "targets"], out="^cpu ", err=None)
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            check("a full standard output", 1, ["sinter", "targets"], stdout=full,
+                  err="cannot write standard output")
+
+
+# bad ---------------------------------------------------------------------------------------------
+
+BROKEN = [
+    # what, replacement in the digits model, pattern of the message
+    ("a misnamed weight", ('"fc2.weight"', '"fc2.wieght"'),
+     r"digits.sinter:\d+:\d+: error.*fc2\.wieght.*fc2\.weight"),
+    ("a misshapen weight", ("fc2: f32[128, 256]", "fc2: f32[127, 256]"),
+     r"digits.sinter:\d+:\d+: error.*(128, 256.*127, 256|127, 256.*128, 256)"),
+    ("a missing weight file", ("digits.safetensors", "absent.safetensors"),
+     r"digits.sinter:\d+:\d+: error.*absent\.safetensors"),
+    ("a pickle file", ("digits.safetensors", "model.pt"), "error.*pickle"),
+    ("an empty weight file", ("digits.safetensors", "empty.safetensors"), "error.*empty.safetens"),
+    ("a truncated weight file", ("digits.safetensors", "short.safetensors"), "error.*short.safet"),
+    ("a malformed calibration file", ("calib_x.npy", "empty.npy"), "error.*empty.npy"),
+    ("an unknown function", ("relu(linear(x", "rleu(linear(x"),
+     r"digits.sinter:\d+:\d+: error.*rleu.*relu"),
+    ("dims that clash", ("linear(h1, fc2, b2)", "linear(h1, fc3, b3)"), r"error.*(256|128)"),
+]
+
+
+def test_bad():
+    with folder(*MODEL) as tmp:
+        weights = (tmp / "digits.safetensors").read_bytes()
+        (tmp / "model.pt").write_bytes(b"\x80\x02}q\x00." + b"\0" * 64)
+        (tmp / "empty.safetensors").write_bytes(b"")
+        (tmp / "empty.npy").write_bytes(b"")
+        (tmp / "short.safetensors").write_bytes(weights[:-100])
+        text = (tmp / "digits.sinter").read_text()
+        rules = "--rules=w8a8.rules"
+        for what, (old, new), pattern in BROKEN:
+            assert old in text, old
+            write(tmp / "digits.sinter", text.replace(old, new))
+            before = set(os.listdir(tmp))
+            check(what, 1, ["sinter", "compile", "digits.sinter", rules, "-o", "out"], out=None,
+                  err=pattern, cwd=tmp)
+            report(what + ": nothing is left behind", set(os.listdir(tmp)) ^ before)
+        write(tmp / "digits.sinter", text)
+        bad_texts(tmp, text)
+        diagnostics()
+        outputs(tmp)
+
+
+def bad_texts(tmp, text):
+    write(tmp / "none.rules", "scheme s { weight i8 sym per channel; act i8 per token dynamic; }\n"
+                              "quant { nothing : s; }\n")
+    check("a rule that matches nothing", 1,
+          ["sinter", "check", "digits.sinter", "--rules", "none.rules"], cwd=tmp,
+          err="none.rules:2:.*error.*nothing")
+    alone = write(tmp / "alone.sinter", text.replace("digits.safetensors", "no.safetensors"))
+    check("--no-weights opens no weight file", 0, ["sinter", "check", "--no-weights", alone],
+          out=None, err=None)
+    check("-D of a constant that is not there", 1,
+          ["sinter", "check", "digits.sinter", "-D", "NOPE=3"], err="NOPE", cwd=tmp)
+    check("a text that is not there", 1, ["sinter", "check", "absent.sinter"], cwd=tmp,
+          err="absent.sinter")
+    check("a folder as a text", 1, ["sinter", "check", "."], err="error")
+    check("no text at all", 1, ["sinter", "check", "-"], stdin="", err="error")
+    check("a pickle as a text", 1, ["sinter", "check", "model.pt"], cwd=tmp, err="error")
+
+
+def diagnostics():
+    done = check("json diagnostics", 1, ["sinter", "check", "--diagnostics=json", "-"],
+                 stdin="model {\n1 1 =\n}}\n", out=None, err=r'^\{.*"E0101"')
+    wrong = []
+    for line in done.stderr.splitlines():
+        try:
+            if not isinstance(json.loads(line), dict):
+                wrong.append(line)
+        except ValueError:
+            wrong.append(line)
+    report("each json diagnostic is one object a line", wrong)
+    bad = {"stdin": "model {\n"}
+    done = call(["sinter", "check", "--color=always", "-"], **bad)
+    report("--color=always colours", [] if "\033[" in done.stderr else [done.stderr])
+    done = call(["sinter", "check", "-"], **bad)
+    report("a pipe is not coloured", [done.stderr] if "\033[" in done.stderr else [])
+    check("a caret under the place", 1, ["sinter", "check", "-"], err=r"-:1:\d+: error.*\n *\|? *\^|\^", **bad)
+
+
+def outputs(tmp):
+    """Places that cannot be written."""
+    compile_to = ["sinter", "compile", "digits.sinter", "-o"]
+    (tmp / "is_folder").mkdir()
+    check("an output in a folder that is not there", 1, [*compile_to, "no/such/x"], cwd=tmp,
+          err="no/such")
+    check("an output that is a folder", 1, [*compile_to, "is_folder"], cwd=tmp, err="is_folder")
+    write(tmp / "out", "before")
+    before = set(os.listdir(tmp))
+    for limit in (0, 100, 5000, 100000):
+        check(f"no space after {limit} bytes", 1, [*compile_to, "out"], cwd=tmp, limit=limit,
+              err="error.*out")
+        changed = [] if (tmp / "out").read_text(errors="replace") == "before" else ["out"]
+        report(f"no space after {limit} bytes: the old file stays, nothing is left behind",
+               changed or set(os.listdir(tmp)) ^ before)
+    full_disk(tmp, compile_to)
+    if os.geteuid():
+        (tmp / "locked").mkdir(mode=0o500)
+        check("a folder without permission", 1, [*compile_to, "locked/x"], cwd=tmp, err="locked")
+    check("TMPDIR that is not there", 1, ["sinter", "run", "digits.sinter"], cwd=tmp,
+          env={"TMPDIR": str(tmp / "nowhere")}, err="E1002.*nowhere")
+
+
+def full_disk(tmp, compile_to):
+    """A disk that really is full, where mounting is allowed."""
+    disk = tmp / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        return
+    try:
+        check("a full disk", 1, [*compile_to, "disk/out"], cwd=tmp, err="disk/out.*[Nn]o space")
+        report("a full disk: nothing is left behind", os.listdir(disk))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# files -------------------------------------------------------------------------------------------
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_files():
+    with folder(*MODEL) as one, folder(*MODEL) as two:
+        model = ["sinter", "compile", "digits.sinter", "--rules", "w8a8.rules", "-o", "m"]
+        check("compile", 0, model, out=None, err=None, cwd=one)
+        check("compile in another folder", 0, model, out=None, err=None, cwd=two)
+        first = digest(one / "m")
+        report("the same bytes in two folders", [] if first == digest(two / "m") else ["differ"])
+        call(model, cwd=two, env={"OMP_NUM_THREADS": "1", "TZ": "Asia/Tokyo"})
+        report("the same bytes on one thread", [] if first == digest(two / "m") else ["differ"])
+        check("the program says what it takes", 0, [one / "m", "--help"], out="--input", err=None)
+        check("inspect", 0, ["sinter", "inspect", "m"], cwd=one, err=None,
+              out=r"input x: f32\[B, 64\].*buckets 4.*i8.*kernels")
+        check("the default output is the text's name", 0, ["sinter", "compile", "digits.sinter"],
+              cwd=two)
+        bound = f"x={DIGITS}/test_x.npy"
+        check("run a text", 0, ["sinter", "run", "digits.sinter", "--input", bound, "--output",
+                                "logits=y.npy"], cwd=two)
+        check("run a compiled file", 0, ["sinter", "run", "digits", "--input", bound, "--output",
+                                         "logits=z.npy"], cwd=two)
+        check("the program runs by itself", 0, [two / "digits", "--input", bound, "--output",
+                                                "logits=w.npy"], cwd=two)
+        same = (two / "y.npy").read_bytes() == (two / "z.npy").read_bytes() == \
+            (two / "w.npy").read_bytes()
+        report("all three wrote the same results", [] if same else ["they differ"])
+        check("no such device", 4, ["sinter", "run", "digits", "--device", "cuda:0", "--input",
+                                    bound], cwd=two, err="cuda")
+        expects(two)
+        altered(one)
+        views(two)
+
+
+def expects(tmp):
+    text = (tmp / "digits.sinter").read_text()
+    shutil.copy(DIGITS / "test_x.npy", tmp)
+    line = 'expect "test_x.npy" -> "%s" atol 1e-5 cosine 0.99999\n'
+    good = write(tmp / "good.sinter", text + line % "y.npy")
+    check("an expect line that holds", 0, ["sinter", "eval", good], out="^ok ", err=None)
+    check("an expect line that is missed", 3, ["sinter", "eval", good, "--rules", "w4a16.rules"],
+          cwd=tmp, out="^miss ", err="E1003")
+    shape = write(tmp / "shape.sinter", text + line % "calib_x.npy")
+    check("an expect line of another shape", 3, ["sinter", "eval", shape], err="shape")
+    check("an expect line whose file is missing", 1,
+          ["sinter", "eval", write(tmp / "gone.sinter", text + line % "gone.npy")], err="gone.npy")
+    check("eval without an expect line", 1, ["sinter", "eval", "digits.sinter"], cwd=tmp,
+          err="no expect line")
+    check("eval of labels", 0, ["sinter", "eval", "digits.sinter", "--input", "x=test_x.npy",
+                                "--labels", DIGITS / "test_y.npy"], cwd=tmp,
+          out=r"accuracy 0\.9[0-9]+")
+
+
+def altered(tmp):
+    """Every class of damage to a compiled file is refused before anything of it is used."""
+    data = (tmp / "m").read_bytes()
+    bad = tmp / "bad"
+
+    def refused(what, content, pattern):
+        bad.write_bytes(content)
+        check(what, 1, ["sinter", "inspect", bad], out=None, err=pattern)
+
+    refused("a truncated file", data[:-1], "E080[12]")
+    refused("half a file", data[: len(data) // 2], "E080[12]")
+    refused("a file with a byte more", data + b"\0", "E080[12]")
+    refused("an empty file", b"", "E0801")
+    refused("a text", b"model\n" * 100, "E0801")
+    newer = bytearray(data)
+    newer[-12] += 1
+    refused("a newer version", bytes(newer), "E0804.*newer")
+    seeded = random.Random(1)
+    places = set(seeded.sample(range(len(data)), 100)) | set(range(len(data) - 120, len(data)))
+    missed = []
+    for place in sorted(places):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << seeded.randrange(8)
+        bad.write_bytes(flipped)
+        done = call(["sinter", "inspect", bad])
+        if done.returncode != 1 or "E080" not in done.stderr:
+            missed.append(f"byte {place}: exit {done.returncode} {done.stderr[:200]}")
+    report(f"a flipped bit at {len(places)} places, in all of the trailer too", missed[:5])
+    flipped = bytearray(data)
+    flipped[len(data) * 9 // 10] ^= 16
+    bad.write_bytes(flipped)
+    bad.chmod(0o755)
+    check("an altered program refuses to run", 1, [bad, "--input", f"x={DIGITS}/test_x.npy"],
+          err="altered")
+
+
+def views(tmp):
+    show = ["sinter", "show", "digits.sinter"]
+    for what, out in (("ast", "digits"), ("ir", "matmul"), ("dot", "^digraph"), ("plan", "gemm")):
+        check(f"show --emit={what}", 0, [*show, f"--emit={what}"], cwd=tmp, out=out, err=None)
+    for what, env in (("", {}), (" without Graphviz", {"PATH": "/nowhere"})):
+        check(f"show --emit=svg{what}", 0, [*show, "--emit=svg"], cwd=tmp, env=env, err=None,
+              out="<svg.*matmul.*</svg>")
+    check("show before the first pass", 0, [*show, "--after=lower"], cwd=tmp, out="matmul")
+    check("show after an unknown pass", 1, [*show, "--after=fues"], cwd=tmp,
+          err="unknown pass 'fues'.*did you mean 'fuse'")
+    check("show -o", 0, [*show, "--after=insert-quant", "-o", "x.ir"], cwd=tmp, out=None)
+    check("opt runs passes on printed IR", 0,
+          ["sinter", "opt", "x.ir", "--passes=simplify,dce", "--no-weights"], cwd=tmp, out="matmul")
+    check("explain a model", 0, ["sinter", "explain", "digits.sinter"], cwd=tmp, err=None,
+          out="fc1.*fc2.*fc3")
+    ugly = (tmp / "digits.sinter").read_text().replace(" = ", "=")
+    write(tmp / "ugly.sinter", ugly)
+    check("fmt --check", 1, ["sinter", "fmt", "--check", "ugly.sinter"], cwd=tmp, out="ugly.sinter")
+    check("fmt -i", 0, ["sinter", "fmt", "-i", "ugly.sinter"], cwd=tmp, out=None, err=None)
+    check("fmt is idempotent", 0, ["sinter", "fmt", "--check", "ugly.sinter"], cwd=tmp, out=None,
+          err=None)
+    examples = [path for path in ROOT.glob("examples/**/*") if path.suffix in (".sinter", ".rules")]
+    check("the examples are canonical", 0, ["sinter", "fmt", "--check", *examples], out=None,
+          err=None)
+
+
+def main():
+    {"words": test_words, "bad": test_bad, "files": test_files}[sys.argv[3]]()
+    print(f"1..{number}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
