@@ -1,0 +1,369 @@
+/* libsinter through its public header: buckets, chunks, empty batches, wrong arguments, threads. */
+#include "models.h"
+#include "runtime/sinter.h"
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_ROWS 45
+
+static char dir[] = "/tmp/sinter-runtime-XXXXXX";
+static char float_path[64], int8_path[64], mixed_path[64];
+static TestModel float_model, int8_model;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(float_path, sizeof float_path, "%s/f", dir);
+    snprintf(int8_path, sizeof int8_path, "%s/q", dir);
+    snprintf(mixed_path, sizeof mixed_path, "%s/mixed", dir);
+    model_float(&float_model);
+    model_int8(&int8_model);
+    TestModel mixed = float_model;
+    mixed.plan.rows_independent = false;
+    return model_write(&float_model, float_path, "stub", 4) &&
+                   model_write(&int8_model, int8_path, "stub", 4) &&
+                   model_write(&mixed, mixed_path, "stub", 4)
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(float_path);
+    unlink(int8_path);
+    unlink(mixed_path);
+    model_free(&float_model);
+    model_free(&int8_model);
+    return rmdir(dir);
+}
+
+typedef struct Opened {
+    SinterModel *model;
+    SinterSession *session;
+} Opened;
+
+static Opened open_model(const char *path)
+{
+    Opened o;
+    SinterError err;
+    if (sinter_open(path, &o.model, &err) ||
+        sinter_session_create(o.model, &(SinterSessionOptions){.threads = 1}, &o.session, &err))
+        fail_msg("%s", err.text);
+    return o;
+}
+
+static void close_model(Opened o)
+{
+    sinter_session_destroy(o.session);
+    sinter_close(o.model);
+}
+
+/* Integers up to 127; every row reaches 127, so that a per-token scale is 1. */
+static void fill_rows(float *x, int64_t rows, int seed)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int k = 0; k < MODEL_K; k++)
+            x[r * MODEL_K + k] = k == 3 ? 127.0f : (float)((r * 7 + k * 13 + seed * 5) % 101 - 50);
+}
+
+static SinterTensor tensor_x(float *x, int64_t rows)
+{
+    return (SinterTensor){
+        "x", SINTER_F32, 2, {rows, MODEL_K},
+           x
+    };
+}
+
+static SinterTensor tensor_y(float *y, int64_t rows)
+{
+    return (SinterTensor){
+        "y", SINTER_F32, 2, {rows, MODEL_N},
+           y
+    };
+}
+
+static SinterTensor tensor_z(float *z, int64_t rows)
+{
+    return (SinterTensor){
+        "z", SINTER_F32, 3, {rows, 2, 8},
+           z
+    };
+}
+
+static void check_float(SinterSession *s, int64_t rows, int seed)
+{
+    float x[MAX_ROWS * MODEL_K], y[MAX_ROWS * MODEL_N + 1], z[MAX_ROWS * MODEL_N + 1];
+    float want[MAX_ROWS * MODEL_N];
+    SinterError err;
+    fill_rows(x, rows, seed);
+    model_expect(&float_model, 2.0f, true, x, rows, want);
+    y[rows * MODEL_N] = z[rows * MODEL_N] = -7.0f; /* guards */
+    const SinterTensor in = tensor_x(x, rows);
+    const SinterTensor out[] = {tensor_z(z, rows), tensor_y(y, rows)}; /* by name */
+    if (sinter_run(s, &in, 1, out, 2, &err))
+        fail_msg("%s", err.text);
+    assert_memory_equal(y, want, (size_t)rows * MODEL_N * sizeof *y);
+    for (int64_t r = 0; r < rows; r++)
+        for (int i = 0; i < 8; i++)
+            for (int p = 0; p < 2; p++)
+                assert_true(z[r * 16 + p * 8 + i] == want[r * 16 + i * 2 + p]);
+    assert_true(y[rows * MODEL_N] == -7.0f && z[rows * MODEL_N] == -7.0f);
+}
+
+static void every_row_count_runs(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    for (int64_t rows = 1; rows <= MAX_ROWS; rows++)
+        check_float(o.session, rows, (int)rows);
+    check_float(o.session, 2, 99);
+    close_model(o);
+}
+
+static void quantised_layers_are_exact(void **state)
+{
+    (void)state;
+    Opened o = open_model(int8_path);
+    for (int64_t rows = 1; rows <= MAX_ROWS; rows++) {
+        float x[MAX_ROWS * MODEL_K], y[MAX_ROWS * MODEL_N], want[MAX_ROWS * MODEL_N];
+        SinterError err;
+        fill_rows(x, rows, 3);
+        model_expect(&int8_model, 0.5f, false, x, rows, want);
+        SinterTensor in = tensor_x(x, rows), out = tensor_y(y, rows);
+        in.name = out.name = NULL; /* by position */
+        if (sinter_run(o.session, &in, 1, &out, 1, &err))
+            fail_msg("%s", err.text);
+        assert_memory_equal(y, want, (size_t)rows * MODEL_N * sizeof *y);
+    }
+    close_model(o);
+}
+
+static void an_empty_batch_does_nothing(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    SinterTensor in = tensor_x(NULL, 0), out[] = {tensor_y(NULL, 0), tensor_z(NULL, 0)};
+    assert_int_equal(sinter_run(o.session, &in, 1, out, 2, NULL), SINTER_OK);
+    close_model(o);
+}
+
+static void batches_that_mix_rows_are_not_cut(void **state)
+{
+    (void)state;
+    Opened o = open_model(mixed_path);
+    float x[17 * MODEL_K] = {0}, y[17 * MODEL_N], z[17 * MODEL_N];
+    SinterTensor in = tensor_x(x, 17), out[] = {tensor_y(y, 17), tensor_z(z, 17)};
+    SinterError err = {0};
+    assert_int_equal(sinter_run(o.session, &in, 1, out, 2, &err), SINTER_ERROR_ARGUMENT);
+    assert_int_equal(err.status, SINTER_ERROR_ARGUMENT);
+    assert_non_null(strstr(err.text, "B = 17 exceeds the largest compiled size, 16"));
+    assert_non_null(strstr(err.text, "its rows depend on each other"));
+    check_float(o.session, 16, 1);
+    close_model(o);
+}
+
+static void a_model_describes_itself(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    char text[64];
+    assert_string_equal(sinter_model_name(o.model), "hand");
+    assert_int_equal(sinter_num_inputs(o.model), 1);
+    assert_int_equal(sinter_num_outputs(o.model), 2);
+    assert_string_equal(sinter_input(o.model, 0).name, "x");
+    assert_int_equal(sinter_output(o.model, 1).rank, 3);
+    assert_int_equal(sinter_output(o.model, 1).dim[0], -1);
+    assert_int_equal(sinter_output(o.model, 1).dim[2], 8);
+    assert_null(sinter_output(o.model, 2).name);
+    assert_int_equal(sinter_num_buckets(o.model), 3);
+    assert_int_equal(sinter_bucket_size(o.model, 2, 0), 16);
+    assert_int_equal(sinter_bucket_size(o.model, 3, 0), 0);
+    assert_string_equal(sinter_symbol(o.model, 0), "B");
+    assert_string_equal(sinter_port_text(o.model, 1, 1, text, sizeof text), "f32[B, 2, 8]");
+    assert_string_equal(sinter_port_text(o.model, 0, 0, text, 6), "f32[B");
+    assert_int_equal(sinter_weight_bytes(o.model), float_model.weights_bytes);
+    assert_string_equal(sinter_version(), "0.1.0");
+    assert_int_equal(sinter_session_bytes(o.session), 0);
+    check_float(o.session, 4, 1);
+    assert_true(sinter_session_bytes(o.session) >= 256);
+    close_model(o);
+}
+
+static void output_shapes_follow_inputs(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    SinterTensor in = tensor_x(NULL, 33), out[2] = {{.name = "z"}, {.name = "y"}};
+    assert_int_equal(sinter_output_shapes(o.session, &in, 1, out, 2, NULL), SINTER_OK);
+    assert_int_equal(out[0].rank, 3);
+    assert_int_equal(out[0].dim[0], 33);
+    assert_int_equal(out[1].dim[1], MODEL_N);
+    assert_int_equal(out[1].dtype, SINTER_F32);
+    close_model(o);
+}
+
+/* Arguments ------------------------------------------------------------------------------------ */
+
+static SinterSession *wrong_session;
+
+static void refused(SinterTensor in, SinterTensor out0, SinterTensor out1, int num_out,
+                    const char *why)
+{
+    SinterError err = {0};
+    const SinterTensor out[] = {out0, out1};
+    assert_int_equal(sinter_run(wrong_session, &in, 1, out, num_out, &err), SINTER_ERROR_ARGUMENT);
+    if (!strstr(err.text, why))
+        fail_msg("got \"%s\", want \"%s\"", err.text, why);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    float x[4 * MODEL_K] = {0}, y[4 * MODEL_N + 1], z[4 * MODEL_N];
+    const SinterTensor in = tensor_x(x, 4), oy = tensor_y(y, 4), oz = tensor_z(z, 4);
+    SinterTensor bad;
+    wrong_session = o.session;
+    refused(in, oy, oz, 1, "the model has 2 outputs, got 1");
+    bad = in, bad.name = "xx", refused(bad, oy, oz, 2, "no input \"xx\"; it has \"x\"");
+    refused(in, oy, oy, 2, "\"y\" is given twice");
+    bad = in, bad.dim[1] = 7,
+    refused(bad, oy, oz, 2, "input \"x\" is f32[4, 8] for these inputs, got f32[4, 7]");
+    bad = in, bad.rank = 3, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f32[4, 8, 0]");
+    bad = in, bad.dim[0] = -1, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got");
+    bad = in, bad.dtype = SINTER_F16,
+    refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f16[4, 8]");
+    bad = in, bad.dtype = (SinterDtype)77, refused(bad, oy, oz, 2, "got none[4, 8]");
+    bad = in, bad.data = NULL, refused(bad, oy, oz, 2, "the address of \"x\" is NULL");
+    bad = oy, bad.data = (char *)y + 1, refused(in, bad, oz, 2, "not aligned");
+    bad = oy, bad.dim[0] = 3, refused(in, bad, oz, 2, "output \"y\" is f32[4, 16]");
+    bad = oy, bad.data = x, refused(in, bad, oz, 2, "output \"y\" overlaps the memory of \"x\"");
+    bad = oz, bad.data = y + 1, refused(in, oy, bad, 2, "overlaps");
+    close_model(o);
+}
+
+static void device_status(SinterModel *m, const char *device, SinterStatus want, const char *why)
+{
+    SinterSession *s = NULL;
+    SinterError err = {0};
+    assert_int_equal(sinter_session_create(m, &(SinterSessionOptions){.device = device}, &s, &err),
+                     want);
+    assert_null(s);
+    if (!strstr(err.text, why))
+        fail_msg("got \"%s\", want \"%s\"", err.text, why);
+}
+
+static void other_devices_are_refused_with_a_remedy(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    device_status(o.model, "cuda:0", SINTER_ERROR_UNSUPPORTED, "run it on cpu instead");
+    device_status(o.model, "cuda", SINTER_ERROR_UNSUPPORTED, "holds no code for cuda");
+    device_status(o.model, "cpu:1", SINTER_ERROR_NO_DEVICE, "no device cpu:1");
+    device_status(o.model, "tpu", SINTER_ERROR_NO_DEVICE, "no device \"tpu\"");
+    device_status(o.model, "", SINTER_ERROR_ARGUMENT, "does not name a device");
+    device_status(o.model, "cuda:x", SINTER_ERROR_ARGUMENT, "does not name a device");
+    close_model(o);
+    SinterModel *m;
+    SinterError err;
+    assert_int_equal(sinter_open("/nonexistent", &m, &err), SINTER_ERROR_FILE);
+    assert_null(m);
+    assert_int_equal(sinter_open(NULL, &m, &err), SINTER_ERROR_FILE); /* this test is no model */
+    sinter_close(NULL);
+    sinter_session_destroy(NULL);
+}
+
+static void traces_list_every_launch(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    check_float(o.session, 4, 1);
+    assert_int_equal(sinter_num_launch_times(o.session), 0);
+    sinter_session_trace(o.session, 1);
+    check_float(o.session, 20, 1); /* two pieces: 16 and 4 */
+    assert_int_equal(sinter_num_launch_times(o.session), 6);
+    SinterLaunchTime t = sinter_launch_time(o.session, 0);
+    assert_string_equal(t.layer, "fc");
+    assert_string_equal(t.family, "gemm");
+    assert_string_equal(t.place, "m.sinter:3:9");
+    assert_true(t.flops == 2.0 * 16 * MODEL_N * MODEL_K);
+    assert_true(t.bytes >= 4.0 * (16 * MODEL_K + MODEL_N * MODEL_K + 16 * MODEL_N));
+    assert_true(t.start_us >= 0 && t.duration_us >= 0);
+    assert_true(sinter_launch_time(o.session, 5).start_us >= t.start_us);
+    assert_null(sinter_launch_time(o.session, 6).layer);
+    sinter_session_trace(o.session, 0);
+    check_float(o.session, 1, 1);
+    assert_int_equal(sinter_num_launch_times(o.session), 0);
+    close_model(o);
+}
+
+/* Threads -------------------------------------------------------------------------------------- */
+
+static void *run_many(void *user)
+{
+    SinterModel *model = user;
+    SinterSession *s;
+    SinterError err;
+    const SinterSessionOptions options = {.threads = 1};
+    if (sinter_session_create(model, &options, &s, &err))
+        return "session";
+    const char *failed = NULL;
+    for (int64_t i = 0; !failed && i < 200; i++) {
+        float x[MAX_ROWS * MODEL_K], y[MAX_ROWS * MODEL_N], z[MAX_ROWS * MODEL_N];
+        float want[MAX_ROWS * MODEL_N];
+        int64_t rows = 1 + i % MAX_ROWS;
+        fill_rows(x, rows, (int)i);
+        model_expect(&float_model, 2.0f, true, x, rows, want);
+        const SinterTensor in = tensor_x(x, rows), out[] = {tensor_y(y, rows), tensor_z(z, rows)};
+        if (sinter_run(s, &in, 1, out, 2, &err))
+            failed = "run";
+        else if (memcmp(y, want, (size_t)rows * MODEL_N * sizeof *y))
+            failed = "result";
+    }
+    sinter_session_destroy(s);
+    return (void *)(uintptr_t)failed;
+}
+
+static void sessions_of_one_model_run_at_once(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    pthread_t thread[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, run_many, o.model), 0);
+    for (int i = 0; i < 4; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(thread[i], &failed), 0);
+        if (failed)
+            fail_msg("%s", (char *)failed);
+    }
+    close_model(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_count_runs),
+        cmocka_unit_test(quantised_layers_are_exact),
+        cmocka_unit_test(an_empty_batch_does_nothing),
+        cmocka_unit_test(batches_that_mix_rows_are_not_cut),
+        cmocka_unit_test(a_model_describes_itself),
+        cmocka_unit_test(output_shapes_follow_inputs),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(other_devices_are_refused_with_a_remedy),
+        cmocka_unit_test(traces_list_every_launch),
+        cmocka_unit_test(sessions_of_one_model_run_at_once),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
