@@ -12,11 +12,9 @@
 
 bool work_init(Work *w, Cli *cli)
 {
-    *w = (Work){.cli = cli, .arena = arena_create(), .scratch = arena_create()};
-    if (!w->arena || !w->scratch) {
+    *w = (Work){.cli = cli, .arena = arena_create()};
+    if (!w->arena) {
         fputs("sinter: error: out of memory\n", stderr);
-        arena_destroy(w->arena);
-        arena_destroy(w->scratch);
         return false;
     }
     diag_init(&w->diag, w->arena);
@@ -32,7 +30,6 @@ int work_end(Work *w, int exit_code)
         diag_print(&w->diag, stderr, w->cli->color);
     if (w->diag.num_errors && exit_code == EXIT_OK)
         exit_code = EXIT_INPUT;
-    arena_destroy(w->scratch);
     arena_destroy(w->arena);
     return exit_code;
 }

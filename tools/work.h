@@ -10,7 +10,7 @@
 
 typedef struct Work {
     Cli *cli;
-    Arena *arena, *scratch;
+    Arena *arena;
     Diag diag;
     const char *path; /* of the text */
     Module *module;
