@@ -1,5 +1,5 @@
 /* tools: the `sinter` command. commands.def and options.def are the one source of its words;
- * cli.c parses and explains them, cmd_*.c do the work, docgen.c writes completions and the man
+ * cli.c parses and explains them, cmd_*.c do the work, words/docgen.c writes completions and the man
  * page.
  *
  * Results go to standard output, diagnostics to standard error. Exit codes: 0 ok, 1 errors in the
