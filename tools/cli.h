@@ -1,6 +1,6 @@
 /* tools: the `sinter` command. commands.def and options.def are the one source of its words;
- * cli.c parses and explains them, cmd_*.c do the work, words/docgen.c writes completions and the man
- * page.
+ * cli.c parses and explains them, cmd_*.c do the work, words/docgen.c writes completions and the
+ * man page.
  *
  * Results go to standard output, diagnostics to standard error. Exit codes: 0 ok, 1 errors in the
  * input, 2 usage, 3 accuracy or golden mismatch, 4 no such device, 70 a bug of ours. */

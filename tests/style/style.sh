@@ -60,9 +60,14 @@ if [ -n "$formatter" ]; then
     done <"$tmp/code" >"$tmp/found"
     verdict 'every file of code has a comment at the top and at most 900 lines'
 
+    # version 14 crashes when it aligns some tables; such a file is named but not held against anyone
     grep -E '\.[ch]$' "$tmp/code" | while read -r file; do
-        "$formatter" --style=file "$file" | cmp -s - "$file" || echo "$file: clang-format -i $file"
-    done >"$tmp/found"
+        if ! "$formatter" --style=file "$file" >"$tmp/formatted" 2>/dev/null; then
+            echo "# clang-format crashes on $file" >&3
+        elif ! cmp -s "$tmp/formatted" "$file"; then
+            echo "$file: clang-format -i $file"
+        fi
+    done 3>&1 >"$tmp/found"
     verdict 'clang-format changes nothing'
 fi
 echo "1..$num"
