@@ -548,6 +548,15 @@ NUM_FN float num_scale_round(int scale_fmt, float s)
     }
 }
 
+/* A scale lowered, if it must be, so that `codes` times it stays finite: to just below
+ * FLT_MAX / codes. */
+NUM_FN float num_scale_finite(int scale_fmt, float s, float codes)
+{
+    unsigned low = num_bits(NUM_MAX_FINITE / codes) - 1;
+    low = scale_fmt == FMT_BF16 ? low & 0xffff0000u : low;
+    return num_abs_bits(s * codes) == NUM_INF_BITS ? num_float(low) : s;
+}
+
 /* Largest exponent of a format's values: floor(log2(qmax)). */
 NUM_FN int num_emax(int fmt)
 {
@@ -560,6 +569,8 @@ NUM_FN float num_outer(int fmt, int outer_bits)
 {
     float s = num_float((unsigned)outer_bits) / (448.0f * num_qmax(fmt));
     s = s < NUM_MIN_NORMAL ? NUM_MIN_NORMAL : s;
+    if (num_abs_bits(448.0f * s * num_qmax(fmt)) == NUM_INF_BITS)
+        s = num_float(num_bits(s) - 4);
     return outer_bits < 0x00800000 ? 1.0f : s;
 }
 
@@ -572,6 +583,7 @@ NUM_FN float num_scale_sym(int fmt, int scale_fmt, int amax_bits, float outer)
         int power = (amax_bits >> 23) - num_emax(fmt);
         s = num_from_e8m0(power < 0 ? 0u : (unsigned)power);
     }
+    s = num_scale_finite(scale_fmt, s, num_qmax(fmt));
     s = amax_bits < 0x00800000 ? 1.0f : s;
     return amax_bits >= NUM_INF_BITS ? num_float(NUM_NAN_BITS) : s;
 }
@@ -590,6 +602,7 @@ NUM_FN float num_scale_asym(int fmt, int scale_fmt, int lo_key, int hi_key, int 
     int is_tiny = num_abs_bits(amax) < 0x00800000;
     int bad = num_abs_bits(lo) >= NUM_INF_BITS || num_abs_bits(hi) >= NUM_INF_BITS;
     *zero = is_tiny || bad ? 0 : z;
+    s = num_scale_finite(scale_fmt, s, (float)(qmax - z > z - qmin ? qmax - z : z - qmin));
     s = is_tiny ? 1.0f : s;
     return bad ? num_float(NUM_NAN_BITS) : s;
 }

@@ -193,6 +193,16 @@ def to_scale_fmt(fmt, s):
     return max(s, FLT_MIN)
 
 
+def keep_finite(fmt, s, codes):
+    """Lowered to just below FLT_MAX / codes when codes * s would overflow."""
+    if np.isfinite(f32(s) * f32(codes)):
+        return s
+    low = np.nextafter(f32(FLT_MAX / f32(codes)), f32(0))
+    if fmt == "BF16":
+        low = (low.view(np.uint32) & np.uint32(0xFFFF0000)).view(f32)
+    return low
+
+
 def block_scale(case, block, outer):
     """Scale and zero point of one block."""
     fmt, scale_fmt = case["fmt"], case["scale"]
@@ -213,13 +223,14 @@ def block_scale(case, block, outer):
         s = (f32(0.5) * hi - f32(0.5) * lo) / f32((qmax - qmin) / 2)
         s = to_scale_fmt(scale_fmt, s)
         z = np.rint(np.clip(-lo * (f32(1) / s), f32(0), f32(qmax - qmin)))
-        return s, int(qmin + z)
+        z = int(qmin + z)
+        return keep_finite(scale_fmt, s, max(qmax - z, z - qmin)), z
     qmax = f32(QMAX[fmt])
     if scale_fmt == "E8M0":
         emax = int(np.floor(np.log2(float(qmax))))
         power = int(np.frexp(amax)[1]) - 1 - emax
         return f32(2.0 ** max(power, -127)), 0
-    return to_scale_fmt(scale_fmt, (amax / qmax) / outer), 0
+    return keep_finite(scale_fmt, to_scale_fmt(scale_fmt, (amax / qmax) / outer), qmax), 0
 
 
 def encode(case, x, scale, zero, outer):
@@ -256,7 +267,10 @@ def run_case(case):
         finite = np.abs(x[np.isfinite(x)])
         amax = finite.max() if finite.size else f32(0)
         if amax >= FLT_MIN:
-            outer = max(amax / (f32(448) * f32(QMAX[case["fmt"]])), FLT_MIN)
+            qmax = f32(QMAX[case["fmt"]])
+            outer = max(amax / (f32(448) * qmax), FLT_MIN)
+            if not np.isfinite(f32(448) * outer * qmax):
+                outer = (outer.view(np.uint32) - np.uint32(4)).view(f32)
     codes = np.zeros((rows, cols), np.uint8)
     scales, zeros = [], []
     for r in range(0, rows, br):

@@ -25,12 +25,12 @@ static void check_encode(FormatId fmt, const uint32_t *from, const uint8_t *code
     }
 }
 
-#define FORMAT_TEST(ID, fn)                                                                        \
-    static void fn(void **state)                                                                   \
-    {                                                                                              \
-        (void)state;                                                                               \
-        check_decode(FMT_##ID, value_##ID, (int)COUNT_OF(value_##ID));                             \
-        check_encode(FMT_##ID, from_##ID, code_##ID, (int)COUNT_OF(code_##ID));                    \
+#define FORMAT_TEST(ID, fn)                                                     \
+    static void fn(void **state)                                                \
+    {                                                                           \
+        (void)state;                                                            \
+        check_decode(FMT_##ID, value_##ID, (int)COUNT_OF(value_##ID));          \
+        check_encode(FMT_##ID, from_##ID, code_##ID, (int)COUNT_OF(code_##ID)); \
     }
 FORMAT_TEST(E4M3, e4m3_matches_reference)
 FORMAT_TEST(E5M2, e5m2_matches_reference)
@@ -116,13 +116,27 @@ static void integers_decode_and_encode(void **state)
         float x;
         int code;
     } want[] = {
-        {FMT_I8, 0.5f, 0},        {FMT_I8, 1.5f, 2},       {FMT_I8, 2.5f, 2},
-        {FMT_I8, -0.5f, 0},       {FMT_I8, -1.5f, 0xfe},   {FMT_I8, 126.5f, 126},
-        {FMT_I8, 300, 127},       {FMT_I8, -300, 0x81},    {FMT_I8, INFINITY, 127},
-        {FMT_I8, -INFINITY, 0x81}, {FMT_I8, NAN, 0},       {FMT_U8, -3, 0},
-        {FMT_U8, 254.5f, 254},    {FMT_U8, 1e30f, 255},    {FMT_I4, 9, 7},
-        {FMT_I4, -9, 9},          {FMT_I4, 3.5f, 4},       {FMT_U4, 15.5f, 15},
-        {FMT_I32, 2.5f, 2},       {FMT_I32, 3e9f, INT32_MAX}, {FMT_I32, NAN, 0},
+        {FMT_I8,  0.5f,      0        },
+        {FMT_I8,  1.5f,      2        },
+        {FMT_I8,  2.5f,      2        },
+        {FMT_I8,  -0.5f,     0        },
+        {FMT_I8,  -1.5f,     0xfe     },
+        {FMT_I8,  126.5f,    126      },
+        {FMT_I8,  300,       127      },
+        {FMT_I8,  -300,      0x81     },
+        {FMT_I8,  INFINITY,  127      },
+        {FMT_I8,  -INFINITY, 0x81     },
+        {FMT_I8,  NAN,       0        },
+        {FMT_U8,  -3,        0        },
+        {FMT_U8,  254.5f,    254      },
+        {FMT_U8,  1e30f,     255      },
+        {FMT_I4,  9,         7        },
+        {FMT_I4,  -9,        9        },
+        {FMT_I4,  3.5f,      4        },
+        {FMT_U4,  15.5f,     15       },
+        {FMT_I32, 2.5f,      2        },
+        {FMT_I32, 3e9f,      INT32_MAX},
+        {FMT_I32, NAN,       0        },
     };
     for (size_t i = 0; i < COUNT_OF(want); i++)
         assert_int_equal(format_encode(want[i].fmt, want[i].x), want[i].code);
@@ -174,11 +188,16 @@ static void names_and_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(e4m3_matches_reference),    cmocka_unit_test(e5m2_matches_reference),
-        cmocka_unit_test(e2m1_matches_reference),    cmocka_unit_test(nf4_matches_reference),
-        cmocka_unit_test(fp4_matches_reference),     cmocka_unit_test(e8m0_matches_reference),
-        cmocka_unit_test(f16_matches_reference),     cmocka_unit_test(bf16_matches_reference),
-        cmocka_unit_test(integers_decode_and_encode), cmocka_unit_test(arrays_equal_single_steps),
+        cmocka_unit_test(e4m3_matches_reference),
+        cmocka_unit_test(e5m2_matches_reference),
+        cmocka_unit_test(e2m1_matches_reference),
+        cmocka_unit_test(nf4_matches_reference),
+        cmocka_unit_test(fp4_matches_reference),
+        cmocka_unit_test(e8m0_matches_reference),
+        cmocka_unit_test(f16_matches_reference),
+        cmocka_unit_test(bf16_matches_reference),
+        cmocka_unit_test(integers_decode_and_encode),
+        cmocka_unit_test(arrays_equal_single_steps),
         cmocka_unit_test(names_and_sizes),
     };
     return cmocka_run_group_tests_name("formats", tests, NULL, NULL);

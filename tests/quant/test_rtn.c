@@ -97,11 +97,17 @@ static void all_schemes_match_reference(void **state)
         check_case(&rtn_cases[i]);
 }
 
+static bool has_infinity(const RtnCase *c, int64_t row)
+{
+    int kind = (int)(row % 8);
+    return kind == 4 || kind == 5 || (kind == 3 && c->src_fmt == FMT_F16);
+}
+
 /* Every decoded element is near the element it came from; non-finite ones stay so. */
 static void decoded_values_are_near(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(rtn_cases); i += 7) {
+    for (size_t i = 0; i < COUNT_OF(rtn_cases); i++) {
         const RtnCase *c = &rtn_cases[i];
         size_t num = (size_t)(c->rows * c->cols);
         void *src = make_source(c);
@@ -118,6 +124,9 @@ static void decoded_values_are_near(void **state)
             assert_int_equal(plain_bits(back[k]), plain_bits(qtensor_value(&q, row, col)));
             if (isfinite(back[k]))
                 assert_true(fabs(wide[k] - back[k]) <= 1e-6 * fabs(wide[k]) + 1e-44);
+            bool alone = !c->special || (c->scheme.block[0] == 1 && !has_infinity(c, row));
+            if (alone && !isfinite(back[k])) /* nothing but numbers from numbers */
+                fail_msg("%s: %a became %a", case_name(c), (double)x[k], (double)back[k]);
             if (!isfinite(x[k]))
                 assert_true(isnan(back[k])); /* no NaN or infinity becomes a number */
         }
@@ -131,7 +140,9 @@ static void decoded_values_are_near(void **state)
 
 static void quantise_row(QTensor *q, FormatId fmt, ZeroKind zero, const float *x, int64_t num)
 {
-    Scheme scheme = {.fmt = fmt, .scale_fmt = FMT_F32, .zero = zero, .block = {1, 0}};
+    Scheme scheme = {
+        .fmt = fmt, .scale_fmt = FMT_F32, .zero = zero, .block = {1, 0}
+    };
     assert_true(qtensor_init(q, &scheme, 1, num));
     quantize_rtn(q, FMT_F32, x);
 }
@@ -198,7 +209,9 @@ static void static_encoding_uses_given_scales(void **state)
 static void sizes_are_checked(void **state)
 {
     (void)state;
-    Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 1}};
+    Scheme scheme = {
+        .fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 1}
+    };
     QTensor q;
     assert_false(qtensor_init(&q, &scheme, INT64_MAX, INT64_MAX));
     assert_false(qtensor_init(&q, &scheme, -1, 4));

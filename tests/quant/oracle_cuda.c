@@ -1,0 +1,83 @@
+/* All 2^32 floats through our conversions and through the host conversions of NVIDIA's headers.
+ * usage: oracle_cuda e4m3|e5m2|e2m1|e8m0   Ends with 77 (skipped) where the headers are absent. */
+#include "numerics/numerics.h"
+#include <stdio.h>
+#include <string.h>
+
+#ifdef HAVE_CUDA_HEADERS
+#include <assert.h>
+#include <cuda_fp4.h>
+#include <cuda_fp8.h>
+
+enum { E4M3, E5M2, E2M1, E8M0 };
+
+static unsigned theirs(int format, float x)
+{
+    switch (format) {
+    case E4M3: return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
+    case E5M2: return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E5M2);
+    case E2M1: /* their NaN becomes 6; ours is the caller's affair: the block's scale */
+        return x != x ? 0 : __nv_cvt_float_to_fp4(x, __NV_E2M1, cudaRoundNearest);
+    default: return __nv_cvt_float_to_e8m0(x, __NV_SATFINITE, cudaRoundZero);
+    }
+}
+
+static unsigned ours(int format, float x)
+{
+    switch (format) {
+    case E4M3: return num_to_e4m3(x);
+    case E5M2: return num_to_e5m2(x);
+    case E2M1: return num_to_e2m1(x);
+    default: return num_to_e8m0(x);
+    }
+}
+
+/* Decoding, by way of f16, where the header has it. */
+static int decoding_differs(int format)
+{
+    int differ = 0;
+    for (unsigned c = 0; format <= E2M1 && c < (format == E2M1 ? 16u : 256u); c++) {
+        __half_raw half = format == E2M1
+                              ? __nv_cvt_fp4_to_halfraw((__nv_fp4_storage_t)c, __NV_E2M1)
+                              : __nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)c,
+                                                        format == E4M3 ? __NV_E4M3 : __NV_E5M2);
+        float want = num_from_f16(half.x);
+        float got = format == E2M1   ? num_from_e2m1(c)
+                    : format == E4M3 ? num_from_e4m3(c)
+                                     : num_from_e5m2(c);
+        differ += want == want ? num_bits(got) != num_bits(want) : got == got;
+    }
+    return differ;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const name[] = {"e4m3", "e5m2", "e2m1", "e8m0"};
+    int format = 0;
+    while (format < 4 && (argc < 2 || strcmp(argv[1], name[format]) != 0))
+        format++;
+    if (format == 4)
+        return 2;
+    long differ = decoding_differs(format);
+#ifdef _OPENMP
+#pragma omp parallel for reduction(+ : differ)
+#endif
+    for (long bits = 0; bits < 1L << 32; bits++) {
+        float x = num_float((unsigned)bits);
+        if (theirs(format, x) != ours(format, x)) {
+            if (differ < 5)
+                fprintf(stderr, "%a: 0x%02x, want 0x%02x\n", (double)x, ours(format, x),
+                        theirs(format, x));
+            differ++;
+        }
+    }
+    printf("%s: %ld of 4294967296 floats differ\n", name[format], differ);
+    return differ != 0;
+}
+#else
+int main(void)
+{
+    printf("skipped: cuda_fp8.h and cuda_fp4.h are not on this machine\n");
+    return 77;
+}
+#endif
