@@ -3,8 +3,8 @@
  *
  * Needs: kernels (fuse) and its notes.
  * Leaves: the module as it is. A layer is one kernel when its matmul's kernel also holds the
- * quantisation of its activation (or finds it done by the kernel that made the activation), and
- * stores nothing that a tile operation of a later kernel would still have to finish.
+ * quantisation of its activation (or finds it done by the matmul that made the activation), and no
+ * elementwise step that follows it had to stay outside.
  *
  * Before                                        After
  *   quant { fc : w8a8 fused }                     the same, or at the rule's place:
@@ -33,25 +33,21 @@ static const Op *separate_quantize(const Op *kernel, const Op *matmul)
     return made->kind == OP_QUANTIZE && !gemm ? producer : NULL;
 }
 
-/* A kernel that only continues, element by element or row by row, what this one stored. */
-static const Op *unfinished(const Op *kernel)
+/* Did an elementwise step of the layer stay outside? What needs whole rows begins the next layer.
+ */
+static bool is_cut(const PassContext *ctx, const Op *kernel)
 {
-    for (int i = 0; i < kernel->num_out; i++) {
-        const Value *stored = kernel->body->last->in[i].value;
-        if (stored->type->scheme || stored->def->kind == OP_CAST)
-            continue; /* rounded: the layer ends here */
-        for_each_use(use, &kernel->out[i])
-            if (use->user->kind == OP_KERNEL)
-                return use->user;
-    }
-    return NULL;
+    for (int i = 0; i < ctx->fusion_notes.num; i++)
+        if (ctx->fusion_notes.elem[i].kernel == kernel && ctx->fusion_notes.elem[i].cut)
+            return true;
+    return false;
 }
 
 static void notes_attach(Module *m, const PassContext *ctx, const Op *kernel)
 {
     for (int i = 0; i < ctx->fusion_notes.num; i++) {
         const FusionNote *note = &ctx->fusion_notes.elem[i];
-        bool stop = note->kernel == kernel && (i == 0 || note[-1].kernel == kernel);
+        bool stop = note->kernel == kernel && i > 0 && note[-1].kernel == kernel;
         if (stop)
             diag_note(m->diag, note->span, "%s", note->text);
     }
@@ -59,16 +55,14 @@ static void notes_attach(Module *m, const PassContext *ctx, const Op *kernel)
 
 static void layer_check(Module *m, const PassContext *ctx, const Op *kernel, const Op *matmul)
 {
-    const Op *before = separate_quantize(kernel, matmul), *after = unfinished(kernel);
+    const Op *before = separate_quantize(kernel, matmul);
 
-    if (!before && !after)
+    if (!before && !is_cut(ctx, kernel))
         return;
     diag_error(m->diag, matmul->span, E_NOT_FUSED, "%s is not one kernel, but its rule says fused",
                layer_name(matmul));
     if (before)
         diag_note(m->diag, before->span, "its activation is quantised by a kernel of its own");
-    if (after)
-        diag_note(m->diag, after->span, "another kernel goes on from here");
     notes_attach(m, ctx, kernel);
 }
 

@@ -19,6 +19,12 @@ static const char *format_name(FormatId fmt)
     return format_info[fmt].name;
 }
 
+/* Where the text said it; printed IR does not know. */
+static Span said(const Op *op, Span span)
+{
+    return span.file ? span : op->span;
+}
+
 /* Largest |code - zero point|. */
 static int64_t code_span(const Scheme *scheme)
 {
@@ -29,18 +35,23 @@ static int64_t code_span(const Scheme *scheme)
     return INT64_C(1) << (info->bits - 1);
 }
 
+static const char *scheme_text(Module *m, const Scheme *scheme)
+{
+    return arena_printf(m->arena, "%s%s", format_name(scheme->fmt), scheme->zero ? " asym" : "");
+}
+
 static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
 {
     const Scheme *act = spec->act;
 
     if (format_info[act->fmt].family == FAMILY_CODEBOOK) {
-        diag_error(m->diag, spec->act_span, E_SCHEME_FIT,
+        diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
                    "%s: %s quantises weights only, not activations", layer_name(op),
                    format_name(act->fmt));
         return false;
     }
     if (spec->act_static && !scheme_is_per_tensor(act)) {
-        diag_error(m->diag, spec->act_span, E_SCHEME_FIT,
+        diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
                    "%s: a static activation has one scale per tensor; tokens and groups differ "
                    "with every input",
                    layer_name(op));
@@ -48,7 +59,7 @@ static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
         return false;
     }
     if (spec->act_static && act->outer) {
-        diag_error(m->diag, spec->act_span, E_SCHEME_FIT,
+        diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
                    "%s: an outer scale is chosen at run time, so it cannot be static",
                    layer_name(op));
         return false;
@@ -64,11 +75,11 @@ static bool blocks_fit(Module *m, const Op *op, const QuantSpec *spec, int64_t k
 
     if (small == 0 || small >= k || large % small == 0)
         return true;
-    diag_error(m->diag, spec->act_span, E_SCHEME_FIT,
+    diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
                "%s: activation blocks of %lld and weight blocks of %lld columns; neither divides "
                "the other",
                layer_name(op), (long long)a, (long long)b);
-    diag_note(m->diag, spec->weight_span, "the weight's blocks are said here");
+    diag_note(m->diag, said(op, spec->weight_span), "the weight's blocks are said here");
     return false;
 }
 
@@ -84,8 +95,8 @@ static bool accumulator_fits(Module *m, const Op *op, const QuantSpec *spec, int
         return true;
     diag_error(m->diag, op->span, E_ACCUMULATOR,
                "%s: K = %lld, but an exact 32-bit sum of %s times %s holds at most %lld",
-               layer_name(op), (long long)at_once, format_name(spec->act->fmt),
-               format_name(spec->weight->fmt), (long long)most);
+               layer_name(op), (long long)at_once, scheme_text(m, spec->act),
+               scheme_text(m, spec->weight), (long long)most);
     diag_help(m->diag, "scales per group of columns are summed group by group");
     return false;
 }
@@ -113,8 +124,9 @@ static bool target_fits(Module *m, const Op *op, const QuantSpec *spec, int64_t 
 
     if (!problem)
         return true;
-    diag_error(m->diag, spec->weight_span, E_SCHEME_FIT, "%s: %s (activation %s, weight %s)",
-               layer_name(op), problem, format_name(pack.act_fmt), format_name(pack.fmt));
+    diag_error(m->diag, said(op, spec->weight_span), E_SCHEME_FIT,
+               "%s: %s (activation %s, weight %s)", layer_name(op), problem,
+               format_name(pack.act_fmt), format_name(pack.fmt));
     return false;
 }
 

@@ -38,6 +38,7 @@ typedef struct FuseOp {
 typedef struct Stop { /* one reason a chain stopped */
     const Op *op;
     const char *text;
+    bool cut;
 } Stop;
 
 typedef struct Fuse {
@@ -53,6 +54,7 @@ typedef struct Fuse {
     const Type *domain;   /* shape of REGION_FULL values */
     const Type *prologue; /* shape of REGION_PROLOGUE values */
     bool parts;           /* gate and up meet: columns come in pairs of halves */
+    bool late;            /* the latest refusal: an operand is made after this kernel */
     uint32_t first;       /* lowest order in the body */
     ARRAY(Stop) stops;
 } Fuse;

@@ -120,11 +120,11 @@ static void notes_add(Fuse *f, const Op *kernel)
     sb_putc(&sb, ':');
     for (int i = 0; i < f->body.num; i++)
         sb_printf(&sb, " %s", op_info[f->body.elem[i]->kind].name);
-    FusionNote note = {kernel, kernel->span, sb.text};
+    FusionNote note = {kernel, kernel->span, sb.text, false};
     ARRAY_PUSH(ctx->arena, &ctx->fusion_notes, note);
     for (int i = 0; i < f->stops.num; i++) {
         const Stop *stop = &f->stops.elem[i];
-        FusionNote why = {kernel, stop->op->span, stop->text};
+        FusionNote why = {kernel, stop->op->span, stop->text, stop->cut};
         ARRAY_PUSH(ctx->arena, &ctx->fusion_notes, why);
     }
 }

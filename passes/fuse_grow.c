@@ -123,25 +123,30 @@ static const char *operands_join(Fuse *f, Op *op, Region region, const Type *dom
                                 op_info[op->kind].name, type_text(arena, in->type),
                                 type_text(arena, domain));
         if (!value_is_constant(in) && !producer_joins(f, in, region, domain, cols) &&
-            depends_on_body(f, in->def))
+            depends_on_body(f, in->def)) {
+            f->late = true;
             return arena_printf(arena, "%s also needs %s, which runs after this kernel",
                                 op_info[op->kind].name, op_info[in->def->kind].name);
+        }
     }
     return NULL;
 }
 
 /* Backwards ------------------------------------------------------------------------------------ */
 
-/* A quantised first operand may also be read by its own parts: they belong to this kernel. */
-static bool only_this_kernel(Fuse *f, const Value *value)
+static bool is_part(const Op *op)
 {
-    for_each_use(use, value) {
-        OpKind kind = use->user->kind;
-        bool part = kind == OP_SCALES || kind == OP_ZEROS || kind == OP_CODE_SUM;
-        if (!fuse_has(f, use->user) && !part)
-            return false;
-    }
-    return true;
+    return op->kind == OP_SCALES || op->kind == OP_ZEROS || op->kind == OP_CODE_SUM;
+}
+
+/* A quantised first operand may also be read by its own parts: they belong to this kernel. */
+static int other_users(Fuse *f, const Value *value)
+{
+    int num = 0;
+
+    for_each_use(use, value)
+        num += !fuse_has(f, use->user) && !is_part(use->user);
+    return num;
 }
 
 static bool prologue_absorbs(Fuse *f, Value *value)
@@ -149,7 +154,7 @@ static bool prologue_absorbs(Fuse *f, Value *value)
     Op *op = value->def;
 
     if (fuse_has(f, op) || op->block != &f->m->body || !op_is_computed(op) || !prologue_takes(op) ||
-        !types_same_shape(value->type, f->prologue) || !only_this_kernel(f, value) ||
+        !types_same_shape(value->type, f->prologue) || other_users(f, value) ||
         f->body.num >= FUSE_MAX_OPS)
         return false;
     for (int i = 0; i < op->num_in; i++)
@@ -174,10 +179,10 @@ void fuse_grow_prologue(Fuse *f)
         }
     }
     if (!fuse_has(f, a->def) && op_is_computed(a->def) && prologue_takes(a->def)) {
-        const char *why = arena_printf(f->ctx->arena,
-                                       "%s has %d users, so it is not part of this matmul's kernel",
-                                       op_info[a->def->kind].name, value_num_uses(a));
-        Stop stop = {a->def, why};
+        const char *why = arena_printf(
+            f->ctx->arena, "%s is read by %d others, so it is not in this matmul's kernel",
+            op_info[a->def->kind].name, other_users(f, a));
+        Stop stop = {a->def, why, false};
         ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
     }
 }
@@ -237,6 +242,7 @@ static const char *try_add(Fuse *f, Op *op)
     bool parts = f->parts;
     const char *why;
 
+    f->late = false;
     why = f->matmul ? epilogue_refusal(f, op, &region) : tile_refusal(f, op, &region);
     if (!why) {
         int64_t cols = region_cols(region, f->domain);
@@ -286,7 +292,8 @@ void fuse_grow_forward(Fuse *f)
             continue;
         fuse_of(f, op)->kernel = f->kernel;
         fuse_of(f, op)->refused = true;
-        Stop stop = {op, why};
+        bool pointwise = op_info[op->kind].flags & OPF_POINTWISE || op->kind == OP_KERNEL;
+        Stop stop = {op, why, pointwise && !f->late};
         if (*why)
             ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
     }

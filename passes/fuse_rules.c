@@ -246,6 +246,8 @@ const char *epilogue_refusal(Fuse *f, Op *op, Region *ret)
         return say(f, "%s changes the shape", name);
     if (op->kind == OP_MATMUL)
         return "another matmul begins here";
+    if (op->kind == OP_KERNEL)
+        return say(f, "the kernel of %s goes on with it", layer_name(op));
     return "";
 }
 

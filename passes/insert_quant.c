@@ -13,6 +13,7 @@
  *                                                 %y = matmul %2, %4 {quant = ..}
  */
 #include "passes/internal.h"
+#include <string.h>
 
 /* The scale and zero point of a static scheme, from the range that calibrate found. Without a range
  * (check --no-weights) the quantize keeps its recipe instead. Returns the number of operands. */
@@ -45,6 +46,8 @@ static void quantise_operand(Module *m, Op *matmul, int slot, const Scheme *sche
 
     if (slot == 0 && spec->act_static)
         num_in = static_params(m, matmul, scheme, &attr, in);
+    if (slot == 0)
+        memset(&matmul->attr.range, 0, sizeof matmul->attr.range);
     const Type *type = type_quantised(m, scheme, from->rank, from->dim);
     Value *codes =
         build_op(m, matmul->block, matmul, OP_QUANTIZE, &attr, type, num_in, in, matmul->span);

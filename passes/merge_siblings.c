@@ -131,6 +131,7 @@ static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
     for (int i = 1; i < s->num && !attr.quant; i++) /* any that asked to be fused */
         attr.quant = s->elem[i].matmul->attr.quant;
     Value *all = rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, at->span);
+    all->def->mark = at->mark;
     for (int i = 0; i < s->num; i++) {
         Op *op = s->elem[i].matmul;
         Attr cut = {.axis = all->type->rank - 1, .start = start, .stop = start + s->elem[i].rows};
@@ -151,7 +152,7 @@ static void siblings_find(PassContext *ctx, const Sibling *first, Siblings *ret)
     ARRAY_PUSH(ctx->scratch, ret, *first);
     for_each_use(use, input) {
         Sibling other;
-        if (use->user == first->matmul || use != &use->user->in[0] ||
+        if (use->user->mark <= first->matmul->mark || use != &use->user->in[0] ||
             !sibling_of(use->user, &other) || !siblings_match(first, &other))
             continue;
         int at = ret->num;

@@ -23,6 +23,7 @@ typedef struct FusionNote {
     const Op *kernel;
     Span span;
     const char *text; /* "rmsnorm needs whole rows of 4096 columns; the tile holds 256" */
+    bool cut;         /* an elementwise step of this kernel's own chain had to stay outside */
 } FusionNote;
 
 typedef struct PassContext {

@@ -13,15 +13,14 @@
 #include "passes/internal.h"
 #include <string.h>
 
-static const WeightQuantiser *quantiser_of(Module *m, const QuantSpec *spec)
+static const WeightQuantiser *quantiser_of(Module *m, const QuantSpec *spec, Span span)
 {
     const WeightQuantiser *found = weight_quantiser_find(spec->by);
     Nearest nearest;
 
     if (found)
         return found;
-    diag_error(m->diag, spec->weight_span, E_UNKNOWN_QUANTISER, "there is no weight quantiser '%s'",
-               spec->by);
+    diag_error(m->diag, span, E_UNKNOWN_QUANTISER, "there is no weight quantiser '%s'", spec->by);
     nearest_init(&nearest, spec->by);
     for (int i = 0; weight_quantisers[i]; i++)
         nearest_offer(&nearest, weight_quantisers[i]->name);
@@ -31,14 +30,14 @@ static const WeightQuantiser *quantiser_of(Module *m, const QuantSpec *spec)
 }
 
 static bool stats_present(Module *m, const PassContext *ctx, const Op *matmul,
-                          const WeightQuantiser *quantiser)
+                          const WeightQuantiser *quantiser, Span span)
 {
     const char *layer = matmul->attr.layer;
 
     if (!quantiser->needs_stats || ctx->options.no_weights ||
         (layer && m->weight_stats && map_has(m->weight_stats, layer)))
         return true;
-    diag_error(m->diag, matmul->attr.quant->weight_span, E_NEEDS_CALIBRATION,
+    diag_error(m->diag, span, E_NEEDS_CALIBRATION,
                "%s: %s chooses codes from what the layer sees, but nothing was calibrated",
                layer_name(matmul), quantiser->name);
     diag_help(m->diag, "add a line: calibrate \"inputs.npy\"");
@@ -49,15 +48,17 @@ static void weight_annotate(Module *m, const PassContext *ctx, Op *matmul)
 {
     const QuantSpec *spec = matmul->attr.quant;
     Op *dequantize = op_in(matmul, 1)->def;
+    Span span = spec->weight_span.file ? spec->weight_span : matmul->span;
 
     if (!spec->by || !spec->weight || spec->keep || dequantize->kind != OP_DEQUANTIZE)
         return;
-    const WeightQuantiser *quantiser = quantiser_of(m, spec);
+    const WeightQuantiser *quantiser = quantiser_of(m, spec, span);
     Op *quantize = op_in(dequantize, 0)->def;
-    if (!quantiser || quantize->kind != OP_QUANTIZE || !stats_present(m, ctx, matmul, quantiser))
+    if (!quantiser || quantize->kind != OP_QUANTIZE ||
+        !stats_present(m, ctx, matmul, quantiser, span))
         return;
     if (quantize->attr.mode != MODE_WEIGHT) {
-        diag_error(m->diag, spec->weight_span, E_SCHEME_FIT,
+        diag_error(m->diag, span, E_SCHEME_FIT,
                    "%s: %s chooses the codes of constants, but this operand is computed",
                    layer_name(matmul), quantiser->name);
         return;

@@ -11,7 +11,6 @@
  *   (%0 : bf16[B, 4])
  */
 #include "passes/internal.h"
-#include <string.h>
 
 /* Does every value of format a also exist in format b? */
 static bool format_widens(FormatId a, FormatId b)
@@ -45,25 +44,34 @@ static Value *simplify_reshape(Module *m, Op *op)
         return in;
     if (in->def->kind != OP_RESHAPE)
         return NULL;
-    return rewrite_unary(m, op, OP_RESHAPE, op_out(op)->type, op_in(in->def, 0), op->span);
+    Value *source = op_in(in->def, 0);
+    return source->type == op_out(op)->type
+               ? source
+               : rewrite_unary(m, op, OP_RESHAPE, op_out(op)->type, source, op->span);
+}
+
+static bool is_identity(const Attr *attr)
+{
+    for (int i = 0; i < attr->num_perm; i++)
+        if (attr->perm[i] != i)
+            return false;
+    return true;
 }
 
 static Value *simplify_transpose(Module *m, Op *op)
 {
     Value *in = op_in(op, 0);
     Attr attr = op->attr;
-    bool identity = true;
 
-    for (int i = 0; i < attr.num_perm; i++)
-        identity &= attr.perm[i] == i;
-    if (identity)
+    if (is_identity(&attr))
         return in;
     if (in->def->kind != OP_TRANSPOSE)
         return NULL;
     for (int i = 0; i < attr.num_perm; i++)
         attr.perm[i] = in->def->attr.perm[op->attr.perm[i]];
     Value *source = op_in(in->def, 0);
-    return rewrite_op(m, op, OP_TRANSPOSE, &attr, NULL, 1, &source, op->span);
+    return is_identity(&attr) ? source
+                              : rewrite_op(m, op, OP_TRANSPOSE, &attr, NULL, 1, &source, op->span);
 }
 
 static Value *simplify_slice(Module *m, Op *op)
