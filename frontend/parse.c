@@ -3,6 +3,7 @@
  * which jumps back to ast_parse from wherever it happens (arena, flex, bison's stack). */
 #include "frontend/ast.h"
 #include "frontend/lexer.h"
+#include "frontend/source.h"
 #include "grammar.h"
 #include "scanner.h"
 #include <stdlib.h>
@@ -164,6 +165,11 @@ static void parse_tokens(Parse *p, void *scanner, dsl_pstate *state)
 
 Ast *ast_parse(Arena *arena, Diag *diag, uint32_t file)
 {
+    return ast_parse_more(arena, diag, file, intern_create(arena));
+}
+
+Ast *ast_parse_more(Arena *arena, Diag *diag, uint32_t file, Intern *names)
+{
     const Source *source = &diag->sources.elem[file - 1];
     Span start = {file, 0, 0};
     if (source->len > LIMIT_SOURCE_BYTES) {
@@ -174,7 +180,7 @@ Ast *ast_parse(Arena *arena, Diag *diag, uint32_t file)
     Ast *ast = ARENA_NEW(arena, Ast);
     ast->arena = arena;
     ast->source = file;
-    ast->names = intern_create(arena);
+    ast->names = names;
     Lexer *lexer = ARENA_NEW(arena, Lexer);
     Parse *p = ARENA_NEW(arena, Parse);
     *p = (Parse){.arena = arena, .diag = diag, .ast = ast, .file = file, .lexer = lexer};

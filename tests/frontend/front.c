@@ -27,12 +27,23 @@ static char *read_all(Arena *arena, const char *path, size_t *ret_len)
 static bool emit(Arena *arena, Diag *diag, const char *what, const char *path,
                  const FrontendOptions *options, Sb *out)
 {
-    (void)what, (void)options;
+    if (strcmp(what, "ir") == 0) {
+        Module *m = frontend_compile(arena, diag, path, options);
+        if (m && !diag->num_errors)
+            module_print(out, m, false);
+        return m && module_verify(m, "lowering");
+    }
     size_t len;
     char *text = read_all(arena, path, &len);
     if (!text)
         return false;
     uint32_t source = diag_add_source(diag, path, text, len);
+    if (strcmp(what, "fmt") == 0) {
+        char *formatted = NULL;
+        if (formatted)
+            sb_put(out, formatted);
+        return formatted != NULL;
+    }
     Ast *ast = ast_parse(arena, diag, source);
     if (ast && !diag->num_errors)
         ast_print(out, ast);

@@ -1,0 +1,54 @@
+/* ast_lower: a checked tree to IR. The same walk that checked the model now builds it. */
+#include "frontend/sema.h"
+#include <math.h>
+
+static void lower_expect(Module *m, const Item *item)
+{
+    Expect expect = {.input = item->files.elem[0].text,
+                     .output = item->files.elem[1].text,
+                     .atol = NAN,
+                     .rtol = NAN,
+                     .cosine = NAN,
+                     .sqnr = NAN,
+                     .span = item->span};
+    double *const field[] = {[BOUND_ATOL] = &expect.atol,
+                             [BOUND_RTOL] = &expect.rtol,
+                             [BOUND_COSINE] = &expect.cosine,
+                             [BOUND_SQNR] = &expect.sqnr};
+    for (int i = 0; i < item->bounds.num; i++)
+        *field[item->bounds.elem[i].kind] = item->bounds.elem[i].value;
+    ARRAY_PUSH(m->arena, &m->expects, expect);
+}
+
+static void lower_item(Module *m, const Item *item)
+{
+    for (int i = 0; i < item->files.num; i++) {
+        const char *file = item->files.elem[i].text;
+        if (item->kind == ITEM_WEIGHTS)
+            ARRAY_PUSH(m->arena, &m->weight_files, file);
+        else if (item->kind == ITEM_CALIBRATE)
+            ARRAY_PUSH(m->arena, &m->calibrate_files, file);
+    }
+    if (item->kind == ITEM_EXPECT)
+        lower_expect(m, item);
+}
+
+Module *ast_lower(Ast *ast, Arena *arena, Diag *diag)
+{
+    Sema *s = ast->sema;
+    if (!s || !s->model)
+        BUG("lowering a text that was not checked");
+    Arena *scratch = arena_create();
+    if (!scratch) {
+        diag_error(diag, (Span){0}, E_OUT_OF_MEMORY, "memory is exhausted");
+        return NULL;
+    }
+    Module *m = module_create(arena, diag, s->model->name.text);
+    for (int i = 0; i < s->items.num; i++)
+        lower_item(m, s->items.elem[i]);
+    Walk w = {.s = s, .m = m, .build = true, .arena = scratch, .diag = diag};
+    map_init(&w.consts, scratch);
+    walk_model(&w);
+    arena_destroy(scratch);
+    return diag->num_errors ? NULL : m;
+}

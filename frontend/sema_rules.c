@@ -1,0 +1,282 @@
+/* Rules: patterns are compiled once; each layer asks for the rules that match its path. The last
+ * match wins, field by field: `default` first, then rules in order, then the scheme at the layer.
+ */
+#include "frontend/sema.h"
+#include <string.h>
+
+/* Compiling
+ * ---------------------------------------------------------------------------------------- */
+
+static bool compile_segment(Sema *s, const Segment *segment, SegmentInfo *info)
+{
+    info->segment = segment;
+    if (segment->lo)
+        resolve_global(s, segment->lo);
+    if (segment->hi)
+        resolve_global(s, segment->hi);
+    if (segment->lo && !eval_int(s, NULL, segment->lo, &info->lo))
+        return false;
+    info->hi = info->lo + 1;
+    if (segment->hi && !eval_int(s, NULL, segment->hi, &info->hi))
+        return false;
+    if (segment->hi && info->lo >= info->hi) {
+        diag_error(s->diag, segment->span, E_ATTRIBUTE,
+                   "the range %lld .. %lld is empty (its end is not part of it)",
+                   (long long)info->lo, (long long)info->hi);
+        return false;
+    }
+    return true;
+}
+
+static void compile_action(Sema *s, RuleInfo *info, const Action *action)
+{
+    bool twice = false;
+    switch (action->kind) {
+    case ACTION_SCHEME: {
+        twice = info->scheme || info->keep;
+        Item *scheme = scheme_lookup(s, action->name);
+        info->bad = info->bad || !scheme || scheme->scheme->bad;
+        info->scheme = scheme ? scheme->scheme : NULL;
+        info->scheme_name = action->name.text;
+        break;
+    }
+    case ACTION_KEEP:
+        twice = info->scheme || info->keep;
+        info->keep = true;
+        break;
+    case ACTION_FUSED:
+        twice = info->fused;
+        info->fused = true;
+        break;
+    case ACTION_SMOOTH:
+        twice = info->smooth;
+        info->smooth = true;
+        info->smooth_alpha = action->value;
+        if (!(action->value >= 0 && action->value <= 1))
+            diag_error(s->diag, action->span, E_ATTRIBUTE, "smooth %g lies outside 0 .. 1",
+                       action->value);
+        break;
+    }
+    if (twice)
+        diag_error(s->diag, action->span, E_SCHEME_WORDS,
+                   "one rule says this twice, or two things that exclude each other");
+}
+
+static void list_add(Sema *s, const char *key, int rule)
+{
+    IntList *list = map_get(&s->rules_by_name, key);
+    if (!list) {
+        list = ARENA_NEW(s->arena, IntList);
+        map_put(&s->rules_by_name, key, list);
+    }
+    ARRAY_PUSH(s->arena, list, rule);
+}
+
+static const char *indexed_key(Arena *arena, const char *name, int64_t index)
+{
+    return arena_printf(arena, "%s[%lld]", name, (long long)index);
+}
+
+static void compile_rule(Sema *s, const Rule *rule)
+{
+    RuleInfo info = {.rule = rule, .num_segments = rule->path.num};
+    info.segment = ARENA_NEW_ARRAY(s->arena, SegmentInfo, (size_t)rule->path.num);
+    for (int i = 0; i < rule->path.num; i++) {
+        if (!compile_segment(s, &rule->path.elem[i], &info.segment[i]))
+            info.bad = true;
+    }
+    for (int i = 0; i < rule->actions.num; i++)
+        compile_action(s, &info, &rule->actions.elem[i]);
+    int index = s->rules.num;
+    ARRAY_PUSH(s->arena, &s->rules, info);
+    if (rule->path.num == 0) {
+        ARRAY_PUSH(s->arena, &s->default_rules, index);
+        return;
+    }
+    const Segment *first = &rule->path.elem[0];
+    if (first->names.num == 0)
+        ARRAY_PUSH(s->arena, &s->any_rules, index);
+    for (int i = 0; i < first->names.num; i++) {
+        const char *name = first->names.elem[i].text;
+        list_add(s,
+                 first->index == INDEX_ONE ? indexed_key(s->arena, name, info.segment[0].lo) : name,
+                 index);
+    }
+}
+
+void rules_compile(Sema *s)
+{
+    map_init(&s->rules_by_name, s->arena);
+    for (int i = 0; i < s->items.num; i++) {
+        const Item *item = s->items.elem[i];
+        for (int k = 0; k < item->rules.num; k++)
+            compile_rule(s, &item->rules.elem[k]);
+    }
+}
+
+/* Matching
+ * ----------------------------------------------------------------------------------------- */
+
+static bool step_matches(const SegmentInfo *info, const Step *step)
+{
+    const Segment *segment = info->segment;
+    bool named = segment->names.num == 0;
+    for (int i = 0; i < segment->names.num; i++)
+        named = named || segment->names.elem[i].text == step->name;
+    if (!named)
+        return false;
+    switch (segment->index) {
+    case INDEX_NONE: return !step->has_index || segment->names.num == 0;
+    case INDEX_ANY: return step->has_index;
+    default: return step->has_index && step->index >= info->lo && step->index < info->hi;
+    }
+}
+
+static bool rule_matches(const RuleInfo *rule, const Walk *w)
+{
+    if (rule->num_segments != w->num_path)
+        return false;
+    for (int i = 0; i < rule->num_segments; i++) {
+        if (!step_matches(&rule->segment[i], &w->path[i]))
+            return false;
+    }
+    return true;
+}
+
+static void apply_scheme(QuantSpec *spec, const SchemeInfo *scheme)
+{
+    const QuantSpec *from = &scheme->spec;
+    spec->keep = false;
+    spec->scheme_name = from->scheme_name;
+    if (scheme->has_weight) {
+        spec->weight = from->weight;
+        spec->by = from->by;
+        spec->by_args = from->by_args;
+        spec->weight_span = from->weight_span;
+    }
+    if (scheme->has_act) {
+        spec->act = from->act;
+        spec->act_fmt = from->act_fmt;
+        spec->act_static = from->act_static;
+        spec->calibrator = from->calibrator;
+        spec->calibrator_arg = from->calibrator_arg;
+        spec->act_span = from->act_span;
+    }
+}
+
+static void apply_rule(QuantSpec *spec, RuleInfo *rule)
+{
+    rule->matched = true;
+    if (rule->keep)
+        *spec = (QuantSpec){.keep = true,
+                            .fused = spec->fused,
+                            .smooth = spec->smooth,
+                            .smooth_alpha = spec->smooth_alpha};
+    if (rule->scheme)
+        apply_scheme(spec, rule->scheme);
+    if (rule->fused)
+        spec->fused = true;
+    if (rule->smooth) {
+        spec->smooth = true;
+        spec->smooth_alpha = rule->smooth_alpha;
+    }
+}
+
+/* The three lists that can match hold rules in order; merged, so do all. */
+static void apply_matching(Walk *w, QuantSpec *spec)
+{
+    static const IntList none;
+    Sema *s = w->s;
+    const Step *first = &w->path[0];
+    const IntList *list[3] = {&s->any_rules, map_get(&s->rules_by_name, first->name), NULL};
+    if (first->has_index && s->rules_by_name.num) {
+        char key[300];
+        int len = snprintf(key, sizeof key, "%s[%lld]", first->name, (long long)first->index);
+        const char *text =
+            len < (int)sizeof key ? key : indexed_key(w->arena, first->name, first->index);
+        list[2] = map_get(&s->rules_by_name, text);
+    }
+    int at[3] = {0, 0, 0};
+    for (;;) {
+        int next = -1;
+        for (int i = 0; i < 3; i++) {
+            const IntList *l = list[i] ? list[i] : &none;
+            if (at[i] < l->num && (next < 0 || l->elem[at[i]] < next))
+                next = l->elem[at[i]];
+        }
+        if (next < 0)
+            return;
+        for (int i = 0; i < 3; i++)
+            at[i] += list[i] && at[i] < list[i]->num && list[i]->elem[at[i]] == next;
+        if (rule_matches(&s->rules.elem[next], w))
+            apply_rule(spec, &s->rules.elem[next]);
+    }
+}
+
+const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
+{
+    Sema *s = w->s;
+    QuantSpec spec = {0};
+    for (int i = 0; i < s->default_rules.num; i++)
+        apply_rule(&spec, &s->rules.elem[s->default_rules.elem[i]]);
+    if (s->rules.num && w->in_model)
+        apply_matching(w, &spec);
+    if (inline_scheme)
+        apply_scheme(&spec, inline_scheme->scheme);
+    if (!spec.keep && !spec.weight && !spec.act && spec.act_fmt == FMT_NONE && !spec.fused &&
+        !spec.smooth)
+        return NULL;
+    QuantSpec *ret = ARENA_NEW(w->m->arena, QuantSpec);
+    *ret = spec;
+    if (spec.weight)
+        ret->weight = scheme_intern(w->m, spec.weight);
+    if (spec.act)
+        ret->act = scheme_intern(w->m, spec.act);
+    return ret;
+}
+
+const char *walk_path_text(Walk *w)
+{
+    Sb sb;
+    sb_init(&sb, w->m->arena);
+    for (int i = 0; i < w->num_path; i++) {
+        sb_printf(&sb, "%s%s", i ? "." : "", w->path[i].name);
+        if (w->path[i].has_index)
+            sb_printf(&sb, "[%lld]", (long long)w->path[i].index);
+    }
+    return sb.text;
+}
+
+/* Rules without a layer ---------------------------------------------------------------------------
+ */
+
+static const char *source_slice(Sema *s, Span span)
+{
+    const char *text = s->diag->sources.elem[span.file - 1].text;
+    uint32_t len = span.end - span.start;
+    return arena_strndup(s->arena, text + span.start, len > 80 ? 80 : len);
+}
+
+void rules_report_unmatched(Sema *s)
+{
+    for (int i = 0; i < s->rules.num; i++) {
+        const RuleInfo *info = &s->rules.elem[i];
+        if (info->matched || info->bad)
+            continue;
+        const char *pattern = source_slice(s, info->rule->path_span);
+        diag_error(s->diag, info->rule->path_span, E_RULE_UNMATCHED, "no layer matches '%s'",
+                   pattern);
+        if (!want_suggestion(s->diag))
+            continue;
+        Nearest nearest;
+        nearest_init(&nearest, pattern);
+        for (int k = 0; k < s->paths.num && k < 4096; k++)
+            nearest_offer(&nearest, s->paths.elem[k]);
+        if (nearest_get(&nearest))
+            diag_help(s->diag, "the nearest path is '%s'", nearest_get(&nearest));
+        else if (s->paths.num)
+            diag_help(s->diag, "the first layer's path is '%s'", s->paths.elem[0]);
+        else
+            diag_help(s->diag, "the model has no linear layers");
+    }
+}

@@ -1,0 +1,383 @@
+/* Schemes: the words of each line become a Scheme or a plain format, and what is said about how
+ * ranges and codes are chosen. */
+#include "frontend/sema.h"
+#include <string.h>
+
+typedef struct LineState { /* of one `weight` or `act` line */
+    Sema *s;
+    const SchemeLine *line;
+    Scheme scheme;
+    bool plain; /* f32 f16 bf16 */
+    bool named; /* mxfp8 .. */
+    const SchemeWord *symmetry, *granularity, *group, *scale, *range, *by;
+    bool bad;
+} LineState;
+
+static void complain(LineState *l, Span span, const char *text)
+{
+    diag_error(l->s->diag, span, E_SCHEME_WORDS, "%s", text);
+    l->bad = true;
+}
+
+static void suggest_format(Sema *s, const char *name)
+{
+    static const char *const named[] = {"mxfp8", "mxfp4", "nvfp4"};
+    Nearest nearest;
+    nearest_init(&nearest, name);
+    for (int i = 1; i < NUM_FORMATS; i++)
+        nearest_offer(&nearest, format_info[i].name);
+    for (size_t i = 0; i < COUNT_OF(named); i++)
+        nearest_offer(&nearest, named[i]);
+    suggest(s->diag, &nearest);
+}
+
+static void line_format(LineState *l)
+{
+    Word fmt = l->line->fmt;
+    if (scheme_find(fmt.text, &l->scheme)) {
+        l->named = true;
+        return;
+    }
+    l->scheme.fmt = format_find(fmt.text);
+    l->scheme.scale_fmt = FMT_F32;
+    if (l->scheme.fmt == FMT_NONE) {
+        diag_error(l->s->diag, fmt.span, E_UNKNOWN_FORMAT, "unknown format '%s'", fmt.text);
+        suggest_format(l->s, fmt.text);
+        l->bad = true;
+        return;
+    }
+    FormatId id = l->scheme.fmt;
+    l->plain = id == FMT_F32 || id == FMT_F16 || id == FMT_BF16;
+    if (l->plain && !l->line->is_act) {
+        complain(l, fmt.span, "a weight in a plain format is not quantised");
+        diag_help(l->s->diag, "leave the line out: without it a weight stays as declared");
+    }
+}
+
+/* Each kind of word once. */
+static void once(LineState *l, const SchemeWord **seen, const SchemeWord *word)
+{
+    if (*seen) {
+        const char *text = (*seen)->kind == word->kind ? "this is said twice"
+                                                       : "this contradicts what was said before";
+        complain(l, word->span, text);
+        diag_note(l->s->diag, (*seen)->span, "first here");
+        return;
+    }
+    *seen = word;
+}
+
+static void line_word(LineState *l, const SchemeWord *word)
+{
+    switch (word->kind) {
+    case SW_SYM:
+    case SW_ASYM: once(l, &l->symmetry, word); break;
+    case SW_PER_TENSOR:
+    case SW_PER_CHANNEL:
+    case SW_PER_TOKEN:
+    case SW_BLOCK: once(l, &l->granularity, word); break;
+    case SW_GROUP: once(l, &l->group, word); break;
+    case SW_SCALE: once(l, &l->scale, word); break;
+    case SW_STATIC:
+    case SW_DYNAMIC: once(l, &l->range, word); break;
+    case SW_BY: once(l, &l->by, word); break;
+    case SW_FAST:
+        diag_error(l->s->diag, word->span, E_NOT_SUPPORTED,
+                   "'fast' accumulation is not supported yet");
+        l->bad = true;
+        break;
+    }
+}
+
+static void line_symmetry(LineState *l)
+{
+    if (!l->symmetry)
+        return;
+    l->scheme.zero = l->symmetry->kind == SW_ASYM ? ZERO_INT : ZERO_NONE;
+}
+
+static int64_t line_group(LineState *l)
+{
+    int64_t size = 0;
+    resolve_global(l->s, l->group->value);
+    if (!eval_int(l->s, NULL, l->group->value, &size)) {
+        l->bad = true;
+    } else if (size < 1 || size > LIMIT_DIM) {
+        diag_error(l->s->diag, l->group->span, E_SCHEME_FIT, "a group of %lld elements",
+                   (long long)size);
+        diag_help(l->s->diag, "a group has 1 element or more");
+        l->bad = true;
+    }
+    return size;
+}
+
+static void line_block(LineState *l, const SchemeWord *word)
+{
+    l->scheme.block[0] = word->rows;
+    l->scheme.block[1] = word->cols;
+    if (word->rows < 1 || word->cols < 1 || word->rows > LIMIT_DIM || word->cols > LIMIT_DIM) {
+        diag_error(l->s->diag, word->span, E_SCHEME_FIT, "a block of %lld rows and %lld columns",
+                   (long long)word->rows, (long long)word->cols);
+        diag_help(l->s->diag, "both are 1 or more");
+        l->bad = true;
+    } else if (l->line->is_act && word->rows > 1) {
+        complain(l, word->span,
+                 "blocks of an activation have one row: tokens do not share a scale");
+        diag_help(l->s->diag, "write 'per token group %lld'", (long long)word->cols);
+    }
+}
+
+static void line_granularity(LineState *l)
+{
+    const SchemeWord *word = l->granularity;
+    bool is_act = l->line->is_act;
+    bool is_static = l->range && l->range->kind == SW_STATIC;
+    l->scheme.block[0] = is_act && is_static && !l->group && !word ? 0 : 1;
+    l->scheme.block[1] = 0;
+    if (word && word->kind == SW_PER_TENSOR)
+        l->scheme.block[0] = 0;
+    if (word && word->kind == SW_PER_CHANNEL && is_act)
+        complain(l, word->span, "activations have tokens: write 'per token'");
+    if (word && word->kind == SW_PER_TOKEN && !is_act)
+        complain(l, word->span, "weights have channels: write 'per channel'");
+    if (word && word->kind == SW_BLOCK)
+        line_block(l, word);
+    if (!l->group)
+        return;
+    if (word && (word->kind == SW_PER_TENSOR || word->kind == SW_BLOCK)) {
+        complain(l, l->group->span, "groups lie inside one channel or token");
+        diag_note(l->s->diag, word->span, "but this says otherwise");
+        return;
+    }
+    l->scheme.block[1] = line_group(l);
+}
+
+static void line_scale(LineState *l)
+{
+    if (!l->scale)
+        return;
+    l->scheme.scale_fmt = format_find(l->scale->name.text);
+    if (l->scheme.scale_fmt != FMT_NONE)
+        return;
+    diag_error(l->s->diag, l->scale->name.span, E_UNKNOWN_FORMAT, "unknown format '%s'",
+               l->scale->name.text);
+    suggest_format(l->s, l->scale->name.text);
+    l->bad = true;
+}
+
+/* static [calibrator [argument]] */
+static void line_range(LineState *l, SchemeInfo *info)
+{
+    const SchemeWord *word = l->range;
+    if (!word)
+        return;
+    if (!l->line->is_act) {
+        complain(l, word->span,
+                 "static and dynamic are for activations; a weight's range is known");
+        return;
+    }
+    if (word->kind == SW_DYNAMIC)
+        return;
+    if (l->scheme.block[0] != 0 || l->scheme.block[1] != 0)
+        complain(l, word->span, "a static range is one for the whole tensor: write 'per tensor'");
+    const Calibrator *calibrator = calibrator_find(word->name.text ? word->name.text : "minmax");
+    info->spec.act_static = true;
+    info->static_span = word->span;
+    if (!calibrator) {
+        Nearest nearest;
+        nearest_init(&nearest, word->name.text);
+        for (int i = 0; calibrators[i]; i++)
+            nearest_offer(&nearest, calibrators[i]->name);
+        diag_error(l->s->diag, word->name.span, E_UNKNOWN_NAME, "unknown calibrator '%s'",
+                   word->name.text);
+        suggest(l->s->diag, &nearest);
+        l->bad = true;
+        return;
+    }
+    info->spec.calibrator = calibrator->name;
+    if (calibrator->has_arg != (word->value != NULL)) {
+        complain(l, word->span,
+                 calibrator->has_arg ? "this calibrator needs a number"
+                                     : "this calibrator takes no number");
+        return;
+    }
+    if (!word->value)
+        return;
+    info->spec.calibrator_arg = word->value->real;
+    if (!(word->value->real >= calibrator->arg_min && word->value->real <= calibrator->arg_max)) {
+        diag_error(l->s->diag, word->value->span, E_SCHEME_WORDS, "%s %g lies outside %g .. %g",
+                   calibrator->name, word->value->real, calibrator->arg_min, calibrator->arg_max);
+        l->bad = true;
+    }
+}
+
+/* Quantisers that the language knows and that may not be built in. */
+static bool quantiser_is_known(const char *name)
+{
+    return strcmp(name, "gptq") == 0 || strcmp(name, "awq") == 0;
+}
+
+static bool by_arg(const Arg *arg, WeightArgs *args)
+{
+    if (!arg->name.text)
+        return false;
+    const Expr *value = arg->value;
+    if (strcmp(arg->name.text, "order") == 0 && value->kind == EXPR_NAME &&
+        (!strcmp(value->name.text, "act") || !strcmp(value->name.text, "none"))) {
+        args->act_order = strcmp(value->name.text, "act") == 0;
+        return true;
+    }
+    if (strcmp(arg->name.text, "damp") == 0 && value->kind == EXPR_REAL && value->real > 0 &&
+        value->real < 1) {
+        args->damp = value->real;
+        return true;
+    }
+    return false;
+}
+
+static void line_by(LineState *l, SchemeInfo *info)
+{
+    const SchemeWord *word = l->by;
+    if (!word)
+        return;
+    if (l->line->is_act) {
+        complain(l, word->span, "'by' says how the codes of a weight are chosen");
+        return;
+    }
+    const WeightQuantiser *quantiser = weight_quantiser_find(word->name.text);
+    if (!quantiser && !quantiser_is_known(word->name.text)) {
+        Nearest nearest;
+        nearest_init(&nearest, word->name.text);
+        for (int i = 0; weight_quantisers[i]; i++)
+            nearest_offer(&nearest, weight_quantisers[i]->name);
+        nearest_offer(&nearest, "gptq");
+        nearest_offer(&nearest, "awq");
+        diag_error(l->s->diag, word->name.span, E_UNKNOWN_NAME, "unknown weight quantiser '%s'",
+                   word->name.text);
+        suggest(l->s->diag, &nearest);
+        l->bad = true;
+        return;
+    }
+    for (int i = 0; i < word->args.num; i++) {
+        const Arg *arg = &word->args.elem[i];
+        bool takes = !quantiser;
+        for (int k = 0; quantiser && quantiser->arg_names[k]; k++)
+            takes = takes || (arg->name.text && !strcmp(quantiser->arg_names[k], arg->name.text));
+        if (takes && by_arg(arg, &info->spec.by_args))
+            continue;
+        diag_error(l->s->diag, arg->name.text ? arg->name.span : arg->value->span, E_ARGUMENTS,
+                   "'%s' does not take this argument", word->name.text);
+        diag_help(l->s->diag, "order=act, damp=0.01 are those of gptq");
+        l->bad = true;
+    }
+    if (quantiser) {
+        info->spec.by = quantiser->name;
+        return;
+    }
+    diag_warning(l->s->diag, word->name.span, E_NOT_SUPPORTED,
+                 "'%s' is not supported yet; codes are chosen by rounding to nearest",
+                 word->name.text);
+    info->spec.by_args = (WeightArgs){0};
+}
+
+static void line_check_extra(LineState *l)
+{
+    const SchemeWord *extra[] = {l->symmetry, l->granularity, l->group, l->scale};
+    for (size_t i = 0; i < COUNT_OF(extra); i++) {
+        if (!extra[i])
+            continue;
+        complain(l, extra[i]->span,
+                 l->plain ? "a plain format is not quantised: it has no such word"
+                          : "this named scheme says so itself");
+        diag_note(l->s->diag, l->line->fmt.span, "%s is said here", l->line->fmt.text);
+    }
+    if (l->plain && l->range)
+        complain(l, l->range->span, "a plain format has no range");
+}
+
+static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
+{
+    LineState l = {.s = s, .line = line};
+    line_format(&l);
+    for (int i = 0; i < line->words.num; i++)
+        line_word(&l, &line->words.elem[i]);
+    if (l.plain || l.named) {
+        line_check_extra(&l);
+    } else {
+        line_symmetry(&l);
+        line_granularity(&l);
+        line_scale(&l);
+    }
+    if (!l.plain)
+        line_range(&l, info);
+    line_by(&l, info);
+    const char *problem = l.bad || l.plain ? NULL : scheme_problem(&l.scheme);
+    if (problem) {
+        diag_error(s->diag, line->span, E_SCHEME_FIT, "%s", problem);
+        l.bad = true;
+    }
+    info->bad = info->bad || l.bad;
+    if (line->is_act) {
+        info->act = l.scheme;
+        info->spec.act = l.plain ? NULL : &info->act;
+        info->spec.act_fmt = l.plain ? l.scheme.fmt : FMT_NONE;
+        info->spec.act_span = line->span;
+    } else {
+        info->weight = l.scheme;
+        info->spec.weight = &info->weight;
+        info->spec.weight_span = line->span;
+    }
+}
+
+static void compile_scheme(Sema *s, Item *item)
+{
+    SchemeInfo *info = item->scheme;
+    info->spec.scheme_name = item->name.text;
+    Span first[2] = {{0}, {0}};
+    for (int i = 0; i < item->lines.num; i++) {
+        const SchemeLine *line = &item->lines.elem[i];
+        bool *seen = line->is_act ? &info->has_act : &info->has_weight;
+        if (*seen) {
+            diag_error(s->diag, line->span, E_SCHEME_WORDS, "a second '%s' line in one scheme",
+                       line->is_act ? "act" : "weight");
+            diag_note(s->diag, first[line->is_act], "first here");
+            info->bad = true;
+            continue;
+        }
+        *seen = true;
+        first[line->is_act] = line->span;
+        compile_line(s, info, line);
+    }
+    if (item->lines.num == 0 && !s->diag->num_errors) {
+        diag_error(s->diag, item->span, E_INCOMPLETE, "scheme '%s' says nothing", item->name.text);
+        diag_help(s->diag, "a scheme has a 'weight' line, an 'act' line or both");
+    }
+}
+
+void schemes_compile(Sema *s)
+{
+    for (int i = 0; i < s->items.num; i++) {
+        if (s->items.elem[i]->kind == ITEM_SCHEME)
+            compile_scheme(s, s->items.elem[i]);
+    }
+}
+
+Item *scheme_lookup(Sema *s, Word name)
+{
+    Item *item = map_get(&s->schemes, name.text);
+    if (item) {
+        item->scheme->used = true;
+        return item;
+    }
+    if (s->lost)
+        return NULL;
+    diag_error(s->diag, name.span, E_UNKNOWN_NAME, "unknown scheme '%s'", name.text);
+    if (!want_suggestion(s->diag))
+        return NULL;
+    Nearest nearest;
+    nearest_init(&nearest, name.text);
+    for (int i = 0; i < s->schemes.num; i++)
+        nearest_offer(&nearest, s->schemes.entry[i].key);
+    suggest(s->diag, &nearest);
+    return NULL;
+}
