@@ -5,7 +5,7 @@
 bool eval_op_reshape(Eval *e, const Op *op)
 {
     Tensor t;
-    int64_t dim[LIMIT_RANK];
+    int64_t dim[LIMIT_RANK] = {0};
     const Type *type = op->out[0].type;
     if (!tensor_shape(e, op, type, dim) || !tensor_take(e, op, 0, &t))
         return false;

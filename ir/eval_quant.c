@@ -51,9 +51,8 @@ static bool run_quantiser(Eval *e, const Op *op, QTensor *q, FormatId fmt, const
     const WeightQuantiser *quantiser = weight_quantiser_find(by);
     if (!quantiser)
         return eval_fail(e, op, "there is no weight quantiser '%s'", by);
-    const WeightStats *stats = e->m->weight_stats && op->attr.layer
-                                   ? map_get(e->m->weight_stats, op->attr.layer)
-                                   : NULL;
+    const WeightStats *stats =
+        e->m->weight_stats && op->attr.layer ? map_get(e->m->weight_stats, op->attr.layer) : NULL;
     if (quantiser->needs_stats && !stats)
         return eval_fail(e, op, "'%s' needs what calibration sees at the layer's input", by);
     const char *why = quantiser->run(q, fmt, src, stats, &op->attr.by.args);
