@@ -25,7 +25,7 @@ typedef struct CpuState {
     int bucket; /* -1: none bound */
 } CpuState;
 
-/* Memory -------------------------------------------------------------------------------------- */
+/* Memory --------------------------------------------------------------------------------------- */
 
 static void block_free(Block *b)
 {
@@ -54,7 +54,7 @@ static SinterStatus no_memory(SinterError *err, uint64_t size, const char *what)
                       (unsigned long long)size, what);
 }
 
-/* Operands ------------------------------------------------------------------------------------ */
+/* Operands ------------------------------------------------------------------------------------- */
 
 typedef struct Run {
     CpuState *state;
@@ -122,7 +122,7 @@ static CpuProgram cpu_program(PlanProgram p)
     return (CpuProgram){p.step, p.num_steps};
 }
 
-/* Launches ------------------------------------------------------------------------------------ */
+/* Launches ------------------------------------------------------------------------------------- */
 
 /* The packed weight: the constant itself, or packed now into the start of the scratch block. */
 static SinterStatus reserve_gemm(Run *r, const CpuGemm *g, bool is_packed, uint64_t *ret_pack)
@@ -228,7 +228,7 @@ static SinterStatus run_launch(Run *r, const PlanLaunch *l)
     return status;
 }
 
-/* Sessions ------------------------------------------------------------------------------------ */
+/* Sessions ------------------------------------------------------------------------------------- */
 
 static int all_threads(void)
 {

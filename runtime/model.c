@@ -59,7 +59,7 @@ FormatId format_of_dtype(SinterDtype dtype)
     }
 }
 
-/* Opening ------------------------------------------------------------------------------------- */
+/* Opening -------------------------------------------------------------------------------------- */
 
 static SinterStatus file_status(ErrorId id)
 {
@@ -162,7 +162,7 @@ void sinter_close(SinterModel *model)
     free(model);
 }
 
-/* Questions ----------------------------------------------------------------------------------- */
+/* Questions ------------------------------------------------------------------------------------ */
 
 const char *sinter_model_name(const SinterModel *model)
 {

@@ -18,7 +18,7 @@ struct SinterSession {
     const SinterTensor **tensor; /* likewise: the caller's tensor of each port */
 };
 
-/* Devices ------------------------------------------------------------------------------------- */
+/* Devices -------------------------------------------------------------------------------------- */
 
 /* "cuda:1" is target "cuda", ordinal 1. False: not such a name. */
 static bool device_parse(const char *name, char *target, size_t size, int *ret_ordinal)
@@ -109,7 +109,7 @@ void sinter_session_destroy(SinterSession *s)
     free(s);
 }
 
-/* Ports --------------------------------------------------------------------------------------- */
+/* Ports ---------------------------------------------------------------------------------------- */
 
 typedef struct Ports { /* one side of the model */
     const Plan *plan;
@@ -281,7 +281,7 @@ static SinterStatus check_memory(const Plan *p, const SinterTensor *const *of, S
     return SINTER_OK;
 }
 
-/* Buckets ------------------------------------------------------------------------------------- */
+/* Buckets -------------------------------------------------------------------------------------- */
 
 /* The smallest bucket that holds these sizes, or -1. skip: a symbol that need not fit, or -1; then
  * the bucket in which it is largest. */
@@ -369,7 +369,7 @@ static SinterStatus run_pieces(SinterSession *s, int64_t *size, SinterError *err
     return status;
 }
 
-/* Running ------------------------------------------------------------------------------------- */
+/* Running -------------------------------------------------------------------------------------- */
 
 SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, int num_inputs,
                                   SinterTensor *outputs, int num_outputs, SinterError *err)
@@ -420,7 +420,7 @@ SinterStatus sinter_run(SinterSession *s, const SinterTensor *inputs, int num_in
     return run_pieces(s, size, err);
 }
 
-/* Traces -------------------------------------------------------------------------------------- */
+/* Traces --------------------------------------------------------------------------------------- */
 
 void sinter_session_trace(SinterSession *s, int enable)
 {

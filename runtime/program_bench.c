@@ -1,0 +1,266 @@
+/* Timing: every bucket on made-up data, and the trace of one run as JSON for Perfetto. */
+#include "runtime/device.h"
+#include "runtime/program_parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SYMS   8
+#define MAX_RUNS   100000
+#define WARM_US    1e5
+#define BENCH_US   1e6
+#define LEAST_RUNS 10
+
+/* Made-up data ----------------------------------------------------------------------------------
+ */
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Values in [-1, 1), sums of four uniform ones: near to normal, the same in every run. */
+static void fill_random(FormatId fmt, void *data, uint64_t num)
+{
+    uint64_t state = 1;
+    size_t bytes = (size_t)format_info[fmt].bits / 8;
+    for (uint64_t i = 0; i < num; i++) {
+        uint64_t r = next_random(&state);
+        float sum = 0;
+        for (int k = 0; k < 4; k++)
+            sum += (float)(r >> (16 * k) & 0xffff) / 131072.0f - 0.25f;
+        format_from_f32(fmt, &sum, (uint8_t *)data + i * bytes, 1);
+    }
+}
+
+static int make_side(const Program *p, bool output, const int64_t *size, BoundSet *set)
+{
+    SinterError err;
+    for (int i = 0; i < set->num; i++) {
+        SinterTensor *t = &set->tensor[i];
+        SinterStatus status = sinter_port_shape(p->model, output, i, size, t, &err);
+        if (status)
+            return program_fail(p, program_status_code(status), "%s", err.text);
+        FormatId fmt = format_of_dtype(t->dtype);
+        uint64_t num = 1, bytes = 0;
+        bool ok = checked_elements(t->dim, t->rank, &num) && num <= LIMIT_ELEMENTS;
+        bytes = num * (uint64_t)format_info[fmt].bits / 8;
+        set->bound[i].memory = t->data = ok ? malloc((size_t)bytes + 1) : NULL;
+        if (!t->data)
+            return program_fail(p, PROGRAM_INPUT, "memory is exhausted");
+        if (!output)
+            fill_random(fmt, t->data, num);
+    }
+    return PROGRAM_OK;
+}
+
+/* Timing ------------------------------------------------------------------------------------------
+ */
+
+typedef struct Times {
+    double *us;
+    int num;
+} Times;
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, Times *times)
+{
+    SinterError err;
+    double begin = clock_us(), left_warm = WARM_US;
+    int warm = 0, most = p->repeat ? p->repeat : MAX_RUNS;
+    bool timing = false;
+    while (!timing || (times->num < most &&
+                       (p->repeat || times->num < LEAST_RUNS || clock_us() - begin < BENCH_US))) {
+        double before = clock_us();
+        SinterStatus status =
+            sinter_run(p->session, in->tensor, in->num, out->tensor, out->num, &err);
+        double took = clock_us() - before;
+        if (status)
+            return program_fail(p, program_status_code(status), "%s", err.text);
+        if (timing) {
+            times->us[times->num++] = took;
+        } else {
+            left_warm -= took;
+            timing = ++warm >= 2 && left_warm <= 0;
+            begin = clock_us();
+        }
+    }
+    qsort(times->us, (size_t)times->num, sizeof *times->us, compare_times);
+    return PROGRAM_OK;
+}
+
+/* Bytes of all launches and operations of the products, from one traced run. */
+static int count_work(const Program *p, const BoundSet *in, const BoundSet *out, double *ret_bytes,
+                      double *ret_flops)
+{
+    SinterError err;
+    *ret_bytes = *ret_flops = 0;
+    sinter_session_trace(p->session, 1);
+    SinterStatus status = sinter_run(p->session, in->tensor, in->num, out->tensor, out->num, &err);
+    if (status)
+        return program_fail(p, program_status_code(status), "%s", err.text);
+    for (int i = 0; i < sinter_num_launch_times(p->session); i++) {
+        SinterLaunchTime t = sinter_launch_time(p->session, i);
+        *ret_bytes += t.bytes;
+        *ret_flops += !strcmp(t.family, "gemm") ? t.flops : 0;
+    }
+    return PROGRAM_OK;
+}
+
+static void print_times(const Program *p, const int64_t *size, const Times *t, double bytes,
+                        double flops)
+{
+    double median = t->us[t->num / 2], p95 = t->us[(int)((double)(t->num - 1) * 0.95)];
+    for (int s = 0; s < sinter_num_symbols(p->model); s++)
+        printf("%s = %-6lld ", sinter_symbol(p->model, s), (long long)size[s]);
+    printf("median %10.1f us  p95 %10.1f us  %8.2f GB/s  %9.2f GFLOP/s  %d runs\n", median, p95,
+           bytes / median * 1e-3, flops / median * 1e-3, t->num);
+}
+
+static int bench_bound(const Program *p, const int64_t *size, BoundSet *in, BoundSet *out,
+                       Times *times)
+{
+    double bytes, flops;
+    int code = make_side(p, false, size, in);
+    if (!code)
+        code = make_side(p, true, size, out);
+    sinter_session_trace(p->session, 0);
+    if (!code)
+        code = time_runs(p, in, out, times);
+    if (!code)
+        code = count_work(p, in, out, &bytes, &flops);
+    if (!code)
+        print_times(p, size, times, bytes, flops);
+    return code;
+}
+
+static int bench_size(const Program *p, const int64_t *size)
+{
+    BoundSet in, out;
+    Times times = {.us = malloc((size_t)(p->repeat ? p->repeat : MAX_RUNS) * sizeof(double))};
+    bool ok = bound_init(&in, sinter_num_inputs(p->model));
+    ok = bound_init(&out, sinter_num_outputs(p->model)) && ok && times.us;
+    int code = ok ? bench_bound(p, size, &in, &out, &times)
+                  : program_fail(p, PROGRAM_INPUT, "memory is exhausted");
+    bound_free(&in);
+    bound_free(&out);
+    free(times.us);
+    return code;
+}
+
+/* "B=64": sets one size. */
+static int read_size(const Program *p, const char *word, int64_t *size)
+{
+    size_t len = strcspn(word, "=");
+    Nearest nearest;
+    char name[64], *end;
+    snprintf(name, sizeof name, "%.*s", (int)len, word);
+    nearest_init(&nearest, name);
+    for (int s = 0; s < sinter_num_symbols(p->model); s++) {
+        nearest_offer(&nearest, sinter_symbol(p->model, s));
+        if (strcmp(name, sinter_symbol(p->model, s)))
+            continue;
+        errno = 0;
+        long long value = word[len] ? strtoll(word + len + 1, &end, 10) : 0;
+        if (errno || value < 1 || value > LIMIT_DIM || *end)
+            return program_fail(p, PROGRAM_USAGE, "--bucket takes NAME=N, got \"%s\"", word);
+        size[s] = value;
+        return PROGRAM_OK;
+    }
+    const char *best = nearest_get(&nearest);
+    const char *have = best ? best : sinter_symbol(p->model, 0);
+    return program_fail(p, PROGRAM_USAGE, "the model has no size \"%s\"; %s%s%s", name,
+                        have ? "it has \"" : "its shapes are fixed", have ? have : "",
+                        have ? "\"" : "");
+}
+
+int bench_run(const Program *p)
+{
+    int64_t size[MAX_SYMS];
+    int code = PROGRAM_OK, num = p->bucket.num ? 1 : sinter_num_buckets(p->model);
+    for (int b = 0; !code && b < num; b++) {
+        for (int s = 0; s < sinter_num_symbols(p->model); s++)
+            size[s] = sinter_bucket_size(p->model, b, s);
+        for (int i = 0; !code && i < p->bucket.num; i++)
+            code = read_size(p, p->bucket.text[i], size);
+        if (!code)
+            code = bench_size(p, size);
+    }
+    return code || !p->trace ? code : trace_write(p);
+}
+
+/* Traces ------------------------------------------------------------------------------------------
+ */
+
+/* A row a layer, in the order of first launch, named by the layer's path. */
+static int layer_row(Map *rows, Sb *sb, const char *layer)
+{
+    uintptr_t row = (uintptr_t)map_get(rows, layer);
+    if (row)
+        return (int)row;
+    row = (uintptr_t)rows->num + 1;
+    map_put(rows, layer, (void *)row);
+    sb_printf(sb,
+              "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 1, \"tid\": %d, \"args\": "
+              "{\"name\": ",
+              (int)row);
+    sb_put_json_string(sb, layer, strlen(layer));
+    sb_printf(sb,
+              "}},\n{\"ph\": \"M\", \"name\": \"thread_sort_index\", \"pid\": 1, \"tid\": %d, "
+              "\"args\": {\"sort_index\": %d}},\n",
+              (int)row, (int)row);
+    return (int)row;
+}
+
+static void put_launch(Sb *sb, const SinterLaunchTime *t, int row)
+{
+    const char *name = t->absorbed[0] ? t->absorbed : t->family;
+    sb_put(sb, "{\"ph\": \"X\", \"pid\": 1, \"name\": ");
+    sb_put_json_string(sb, name, strlen(name));
+    sb_printf(sb,
+              ", \"cat\": \"%s\", \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": "
+              "{\"layer\": ",
+              t->family, row, t->start_us, t->duration_us);
+    sb_put_json_string(sb, t->layer, strlen(t->layer));
+    sb_put(sb, ", \"place\": ");
+    sb_put_json_string(sb, t->place, strlen(t->place));
+    double us = t->duration_us > 0 ? t->duration_us : 1e-3;
+    sb_printf(sb, ", \"bytes\": %.0f, \"operations\": %.0f, \"GB/s\": %.3f, \"GFLOP/s\": %.3f}},\n",
+              t->bytes, t->flops, t->bytes / us * 1e-3, t->flops / us * 1e-3);
+}
+
+int trace_write(const Program *p)
+{
+    IoError err;
+    Arena *arena = arena_create();
+    if (!arena)
+        return program_fail(p, PROGRAM_INPUT, "memory is exhausted");
+    Sb sb;
+    Map rows;
+    sb_init(&sb, arena);
+    map_init(&rows, arena);
+    sb_put(&sb, "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n");
+    for (int i = 0; i < sinter_num_launch_times(p->session); i++) {
+        SinterLaunchTime t = sinter_launch_time(p->session, i);
+        put_launch(&sb, &t, layer_row(&rows, &sb, t.layer));
+    }
+    sb_put(&sb, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 1, \"args\": {\"name\": ");
+    const char *model = sinter_model_name(p->model);
+    sb_put_json_string(&sb, model, strlen(model));
+    sb_put(&sb, "}}\n]}\n");
+    OutFile *file = outfile_create(p->trace, 0666, &err);
+    if (file)
+        outfile_write(file, sb.text, sb.len);
+    bool ok = file && outfile_finish(file, &err);
+    arena_destroy(arena);
+    return ok ? PROGRAM_OK : program_fail(p, PROGRAM_INPUT, "%s", err.text);
+}
