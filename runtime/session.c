@@ -209,9 +209,10 @@ static SinterStatus infer_sizes(const SinterModel *model, const SinterTensor *co
             int64_t got = of[i]->dim[k] - t->dim[k].add;
             if (of[i]->dim[k] < 0 || of[i]->dim[k] > LIMIT_DIM)
                 return shape_fail(model, &ports, i, of[i], err);
-            if (sym < 0)
-                continue;
-            if (got < 0 || got % t->dim[k].mul)
+            bool fixed = t->dim[k].mul == 0;
+            if (sym < 0 && (!fixed || got == 0))
+                continue; /* products of symbols are checked when all are known */
+            if (sym < 0 || got < 0 || got % t->dim[k].mul)
                 return shape_fail(model, &ports, i, of[i], err);
             got /= t->dim[k].mul;
             if (from[sym] && size[sym] != got)

@@ -239,7 +239,7 @@ static void wrong_arguments_are_refused(void **state)
     bad = in, bad.name = "xx", refused(bad, oy, oz, 2, "no input \"xx\"; it has \"x\"");
     refused(in, oy, oy, 2, "\"y\" is given twice");
     bad = in, bad.dim[1] = 7,
-    refused(bad, oy, oz, 2, "input \"x\" is f32[4, 8] for these inputs, got f32[4, 7]");
+    refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f32[4, 7]");
     bad = in, bad.rank = 3, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f32[4, 8, 0]");
     bad = in, bad.dim[0] = -1, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got");
     bad = in, bad.dtype = SINTER_F16,
