@@ -2,6 +2,16 @@
  * have, unless limited. */
 #include "kernels/cpu/kernels.h"
 #include <stdatomic.h>
+#if defined(SINTER_CPU_X86)
+#include <cpuid.h>
+
+/* clang 14 does not know the name in __builtin_cpu_supports */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 static CpuIsa isa_detect(void)
 {
@@ -12,7 +22,7 @@ static CpuIsa isa_detect(void)
         __builtin_cpu_supports("avx512vnni"))
         return CPU_AVX512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
+        has_f16c())
         return CPU_AVX2;
 #endif
     return CPU_PORTABLE;
