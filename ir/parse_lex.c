@@ -1,4 +1,5 @@
 /* Tokens of printed IR. White space and `; ...` comments separate tokens and mean nothing else. */
+#include "base/utf8.h"
 #include "ir/parse.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -282,12 +283,16 @@ const char *parse_string(Parser *p, const char *wanted)
     sb_init(&sb, p->arena);
     const char *end = t->text + t->len - 1;
     for (const char *at = t->text + 1; at < end;) {
-        if (*at == 0)
-            parse_fail(p, t->span, E_IR_SYNTAX, "a zero byte cannot stand in a string");
-        if (*at == '\\')
+        if (*at == '\\') {
             at = unescape(p, &sb, at + 1, end);
-        else
-            sb_putc(&sb, *at++);
+            continue;
+        }
+        uint32_t c;
+        int size = utf8_next(at, (size_t)(end - at), &c);
+        if (size == 0 || c == 0)
+            parse_fail(p, t->span, E_IR_SYNTAX, "a string is UTF-8 without zero bytes");
+        sb_putn(&sb, at, (size_t)size);
+        at += size;
     }
     const char *text = intern(p->m->names, sb.text, sb.len);
     parse_advance(p);
