@@ -35,19 +35,20 @@ typedef struct CpuTensor {
     float *outer_scale;
 } CpuTensor;
 
-/* pack.c ------------------------------------------------------------------------------------------ */
+/* pack.c ------------------------------------------------------------------------------------------
+ */
 
 /* How one weight [n, k] is packed. Codegen stores this with the packed bytes. */
 typedef struct CpuPackSpec {
     FormatId fmt;     /* of the weight: F32 F16 BF16 or a quantised one */
     FormatId act_fmt; /* of the activation it meets: decides the layout */
     int64_t n, k;
-    int parts;        /* 1; 2: gate and up rows, stacked [gate; up] in [n, k], are interleaved so that
-                         one tile holds both. n counts all parts */
-    bool mainloop;    /* scales vary along k or must be applied per block: packed inside */
+    int parts;     /* 1; 2: gate and up rows, stacked [gate; up] in [n, k], are interleaved so that
+                      one tile holds both. n counts all parts */
+    bool mainloop; /* scales vary along k or must be applied per block: packed inside */
     bool has_zero;
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
-    int64_t act_block_cols; /* mainloop: of the activation's scheme; 0 = all or plain */
+    int64_t act_block_cols;         /* mainloop: of the activation's scheme; 0 = all or plain */
     FormatId scale_fmt;
     bool outer;
 } CpuPackSpec;
@@ -55,19 +56,22 @@ uint64_t cpu_pack_bytes(const CpuPackSpec *spec); /* 0: no kernel for this combi
 /* Why there is no kernel (static text), or NULL. */
 const char *cpu_pack_problem(const CpuPackSpec *spec);
 /* codes: plain elements, or canonical codes of QTensor (4-bit low nibble first, rows padded to a
- * byte), row pitch src_pitch. scale, zero: QTensor's grids. dst: cpu_pack_bytes, 64-byte aligned. */
+ * byte), row pitch src_pitch. scale, zero: QTensor's grids. dst: cpu_pack_bytes, 64-byte aligned.
+ */
 void cpu_pack(const CpuPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
               const int32_t *zero, float outer, void *dst);
 
-/* gemm.c ------------------------------------------------------------------------------------------- */
+/* gemm.c
+ * ------------------------------------------------------------------------------------------- */
 
 typedef struct CpuProgram {
     const TileStep *step;
     int num_steps;
 } CpuProgram;
 
-/* The columns of the epilogue's tile: a step that needs more columns of a row at once cannot be in an
- * epilogue, unless the segment is not wider than this. Tiles start at the segment's first column. */
+/* The columns of the epilogue's tile: a step that needs more columns of a row at once cannot be in
+ * an epilogue, unless the segment is not wider than this. Tiles start at the segment's first
+ * column. */
 #define CPU_TILE_COLS 256
 
 /* Columns [n_begin, n_end) of each part run this program on the accumulator's tile. Column 0 of the
@@ -93,7 +97,8 @@ typedef struct CpuGemm {
 uint64_t cpu_gemm_scratch(const CpuGemm *g, int threads);
 void cpu_gemm(const CpuGemm *g, void *scratch, int threads);
 
-/* tile.c: norms, softmax, elementwise chains, quantise --------------------------------------------- */
+/* tile.c: norms, softmax, elementwise chains, quantise
+ * --------------------------------------------- */
 
 /* Runs one program over rows x cols. whole_rows: some step needs complete rows. Dynamic blocks that
  * span rows (per tensor, 2-D) are done in two passes over the program. */
@@ -107,7 +112,8 @@ typedef struct CpuTile {
 uint64_t cpu_tile_scratch(const CpuTile *t, int threads);
 void cpu_tile(const CpuTile *t, void *scratch, int threads);
 
-/* move.c: transpose, slice, concat as one strided copy ----------------------------------------------- */
+/* move.c: transpose, slice, concat as one strided copy
+ * ----------------------------------------------- */
 
 #define CPU_MOVE_RANK 6
 typedef struct CpuMove {
@@ -120,7 +126,8 @@ typedef struct CpuMove {
 } CpuMove;
 void cpu_move(const CpuMove *move, int threads);
 
-/* dispatch.c ------------------------------------------------------------------------------------------ */
+/* dispatch.c
+ * ------------------------------------------------------------------------------------------ */
 
 typedef enum CpuIsa { CPU_PORTABLE, CPU_AVX2, CPU_AVX512 } CpuIsa;
 CpuIsa cpu_isa(void);               /* best of this machine, or what cpu_isa_limit allows */

@@ -1,6 +1,6 @@
-/* c = a * w^T with fused prologue and epilogue: threads share tiles of rows by CPU_TILE_COLS columns;
- * a tile is accumulated block of K by block of K while the weight's panel is in cache, then the
- * epilogue's program runs on it. */
+/* c = a * w^T with fused prologue and epilogue: threads share tiles of rows by CPU_TILE_COLS
+ * columns; a tile is accumulated block of K by block of K while the weight's panel is in cache,
+ * then the epilogue's program runs on it. */
 #include "kernels/cpu/internal.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -38,8 +38,7 @@ static void plan_scratch(GemmPlan *p)
     p->tile_bytes = (uint64_t)g->spec.parts * TILE_ROWS * ACC_COLS * 4;
     p->block_bytes = g->spec.mainloop ? TILE_ROWS * PANEL_COLS * 4 : 0;
     p->panel_bytes = CHUNK_K * PANEL_COLS * 4;
-    p->thread_bytes =
-        p->tile_bytes + p->block_bytes + p->panel_bytes + align_64(program);
+    p->thread_bytes = p->tile_bytes + p->block_bytes + p->panel_bytes + align_64(program);
 }
 
 static CpuTile gemm_prologue(const CpuGemm *g)
@@ -100,8 +99,8 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
 static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
                         float *acc, int64_t ldc)
 {
-    const float *base = p->a.is_direct ? (const float *)p->g->a.data + p->row0 * p->a.lda
-                                       : p->a.values;
+    const float *base =
+        p->a.is_direct ? (const float *)p->g->a.data + p->row0 * p->a.lda : p->a.values;
     const float *a = base + j->slot * p->a.lda + k_at;
     int64_t step = CHUNK_K / p->l.unit;
     for (int64_t u = 0; u < b->units; u += step) {
@@ -158,7 +157,8 @@ static void panel_run(const GemmPlan *p, const PanelJob *j)
 }
 
 /* Columns [n0, n0 + cols) of the segment by rows [slot, slot + rows): product, then epilogue. */
-static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_t slot, char *memory)
+static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_t slot,
+                      char *memory)
 {
     int rows = (int)(p->rows - slot < TILE_ROWS ? p->rows - slot : TILE_ROWS);
     int64_t first = s->n_begin + n0;
@@ -184,8 +184,8 @@ static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_
         run.m0 = p->row0 + slot + r;
         run.rows = rows - r < EPI_ROWS ? rows - r : EPI_ROWS;
         for (int part = 0; part < p->l.parts; part++)
-            run.acc[part] = tile + ((int64_t)part * TILE_ROWS + r) * ACC_COLS +
-                            (first - panel0 * PANEL_COLS);
+            run.acc[part] =
+                tile + ((int64_t)part * TILE_ROWS + r) * ACC_COLS + (first - panel0 * PANEL_COLS);
         tile_run(&run);
     }
 }

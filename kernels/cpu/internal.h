@@ -1,5 +1,5 @@
-/* What the files of this folder share beyond layout.h and kernels.h: operands, the tile interpreter,
- * the preparation of activations. */
+/* What the files of this folder share beyond layout.h and kernels.h: operands, the tile
+ * interpreter, the preparation of activations. */
 #ifndef SINTER_CPU_INTERNAL_H
 #define SINTER_CPU_INTERNAL_H
 
@@ -22,10 +22,13 @@ static inline int64_t ceil_blocks(int64_t num, int64_t block)
     return block > 0 ? (num + block - 1) / block : 1;
 }
 
-/* operand.c ---------------------------------------------------------------------------------------- */
+/* operand.c
+ * ---------------------------------------------------------------------------------------- */
 
 static inline int64_t tensor_row(const CpuTensor *t, int64_t row)
 {
+    if (t->rows == 1) /* shared by all rows, with or without row_mod 1 */
+        return 0;
     if (t->row_div > 1)
         row /= t->row_div;
     return t->row_mod > 0 ? row % t->row_mod : row;
@@ -47,7 +50,8 @@ int32_t tensor_zero(const CpuTensor *t, int64_t grid_at);
 void tensor_read(const CpuKernels *kern, const CpuTensor *t, int64_t mapped_row, int64_t col,
                  float *dst, int64_t num);
 
-/* tile.c ------------------------------------------------------------------------------------------- */
+/* tile.c
+ * ------------------------------------------------------------------------------------------- */
 
 /* Ranges gathered over a whole tensor before the pass that quantises it. */
 typedef struct TileSpan {
@@ -82,7 +86,8 @@ void quantise_row(const TileRun *run, const CpuTensor *t, int64_t row, const flo
 void gather_row(const TileRun *run, int operand, int64_t row, const float *src);
 void span_finish(const CpuTensor *t, const TileSpan *span);
 
-/* prepare.c ---------------------------------------------------------------------------------------- */
+/* prepare.c
+ * ---------------------------------------------------------------------------------------- */
 
 /* Activations as the main loop reads them, padded like the weight: u8 codes or f32 values, and per
  * row and block of K the scale and the terms of the integer correction. */
@@ -91,8 +96,8 @@ typedef struct Prepared {
     int64_t lda;    /* elements */
     uint8_t *codes;
     const float *values;
-    float *scale;        /* [rows][blocks]; NULL: scales are not the main loop's */
-    int32_t *ra, *rb;    /* [rows][blocks]; integer class */
+    float *scale;     /* [rows][blocks]; NULL: scales are not the main loop's */
+    int32_t *ra, *rb; /* [rows][blocks]; integer class */
 } Prepared;
 uint64_t prepare_bytes(const CpuGemm *g, const PackLayout *l, int64_t rows);
 Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory);

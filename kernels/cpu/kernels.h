@@ -57,8 +57,9 @@ typedef struct CpuKernels {
     int32_t (*code_sum)(FormatId fmt, const uint8_t *codes, int64_t num);
     /* activation codes to u8 with the offset of the integer class; returns their sum */
     int32_t (*widen_codes)(FormatId fmt, const uint8_t *codes, uint8_t *dst, int64_t num);
-    void (*rmsnorm)(const float *x, RowArg gain, float eps, float *dst, int64_t num);
-    void (*layernorm)(const float *x, RowArg gain, RowArg bias, float eps, float *dst, int64_t num);
+    void (*rmsnorm)(const float *x, const float *weight, float eps, float *dst, int64_t num);
+    void (*layernorm)(const float *x, const float *weight, const float *bias, float eps, float *dst,
+                      int64_t num);
     void (*softmax)(const float *x, float *dst, int64_t num);
 } CpuKernels;
 

@@ -3,7 +3,8 @@
 
 #define STRIP 16
 
-/* Where the target has no fused multiply-add, a call a product would cost more than the whole sum. */
+/* Where the target has no fused multiply-add, a call a product would cost more than the whole sum.
+ */
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
 #define MULTIPLY_ADD(a, b, c) num_fma(a, b, c)
 #else

@@ -10,12 +10,12 @@
  *   scale  [cols] f32                  mainloop and quantised: scale * outer
  *   zero   [cols] i32                  zero points (integer class: of the stored codes)
  *
- * The block of K is the smaller of the two operands' blocks when scales apply in the main loop, else
- * all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
+ * The block of K is the smaller of the two operands' blocks when scales apply in the main loop,
+ * else all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
  *
  * Two classes. Integer (both operands integers): activations are widened to u8, weights stored as
- * s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by -128, i4 weights by 8,
- * and the product is corrected exactly from the sums. Float (everything else): weights decode to
+ * s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by -128, i4 weights by
+ * 8, and the product is corrected exactly from the sums. Float (everything else): weights decode to
  * f32. */
 #ifndef SINTER_CPU_LAYOUT_H
 #define SINTER_CPU_LAYOUT_H

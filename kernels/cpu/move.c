@@ -24,8 +24,8 @@ static CpuMove move_merged(const CpuMove *move)
     return m;
 }
 
-#define COPY_ELEMENTS(Type)                                                                        \
-    for (int64_t i = 0; i < num; i++, src += ss, dst += ds)                                        \
+#define COPY_ELEMENTS(Type)                                 \
+    for (int64_t i = 0; i < num; i++, src += ss, dst += ds) \
     memcpy(dst, src, sizeof(Type))
 
 static void move_row(const CpuMove *m, const char *src, char *dst)

@@ -1,5 +1,5 @@
-/* Packing of weights into the layout of layout.h. Runs when a model is compiled, and for products of
- * two activations when it runs. */
+/* Packing of weights into the layout of layout.h. Runs when a model is compiled, and for products
+ * of two activations when it runs. */
 #include "kernels/cpu/layout.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Activations of a product: widened or decoded once, so that the main loop meets u8 or f32 only, and
- * padded as the weight is. */
+/* Activations of a product: widened or decoded once, so that the main loop meets u8 or f32 only,
+ * and padded as the weight is. */
 #include "kernels/cpu/internal.h"
 #include <string.h>
 
@@ -76,13 +76,13 @@ static void prepare_codes(const CpuKernels *kern, const CpuGemm *g, const PackLa
         if (g->spec.mainloop)
             zero += tensor_zero(a, tensor_grid_at(a, mapped, begin));
         p->ra[slot * l->blocks + b] = zero;
-        p->rb[slot * l->blocks + b] =
-            (int32_t)((uint32_t)sum - (uint32_t)num * (uint32_t)zero);
+        p->rb[slot * l->blocks + b] = (int32_t)((uint32_t)sum - (uint32_t)num * (uint32_t)zero);
         dst += padded;
     }
 }
 
-/* Codes as values without their scales, zero points subtracted; the scales are applied elsewhere. */
+/* Codes as values without their scales, zero points subtracted; the scales are applied elsewhere.
+ */
 static void prepare_decoded(const CpuKernels *kern, const CpuTensor *a, int64_t mapped,
                             int64_t begin, int64_t num, float *dst)
 {

@@ -15,8 +15,8 @@ typedef struct TileReg {
 typedef struct TileState {
     const TileRun *run;
     TileReg reg[TILE_MAX_REGS];
-    int64_t ld, thin; /* floats of a row of a full tile, and of a thin register */
-    float *full, *narrow, *row; /* [regs][rows * ld], [regs][thin], one row */
+    int64_t ld, thin;           /* floats of a row of a full tile, and of a thin register */
+    float *full, *narrow, *row; /* [regs][rows * ld], [regs][thin], three rows */
 } TileState;
 
 static int program_regs(const CpuProgram *program)
@@ -37,7 +37,7 @@ uint64_t tile_scratch(const CpuProgram *program, int64_t rows, int64_t cols)
 {
     uint64_t ld = (uint64_t)row_floats(cols), r = (uint64_t)row_floats(rows);
     uint64_t regs = (uint64_t)program_regs(program);
-    return 4 * (regs * (ld * (uint64_t)rows + (ld > r ? ld : r)) + ld);
+    return 4 * (regs * (ld * (uint64_t)rows + (ld > r ? ld : r)) + 3 * ld);
 }
 
 /* A place for the result of a step: full, one row, one column or one value. */
@@ -48,15 +48,16 @@ static TileReg reg_new(const TileState *s, int index, bool by_row, bool by_col)
     return (TileReg){s->narrow + index * s->thin, by_row ? 1 : 0, by_col};
 }
 
-/* One row of a register, contiguous. */
-static const float *reg_row(const TileState *s, const TileReg *reg, int row)
+/* One row of a register, contiguous; one shared value is spread in one of three spare rows. */
+static const float *reg_row(const TileState *s, const TileReg *reg, int row, int spare)
 {
     const float *at = reg->data + row * reg->ld;
     if (reg->by_col)
         return at;
+    float *spread = s->row + spare * s->ld;
     for (int64_t c = 0; c < s->run->cols; c++)
-        s->row[c] = *at;
-    return s->row;
+        spread[c] = *at;
+    return spread;
 }
 
 static void step_load(TileState *s, const TileStep *step)
@@ -90,8 +91,12 @@ static void step_binary(TileState *s, const TileStep *step, int arity)
     for (int64_t r = 0; r < rows; r++) {
         const float *x = a.data + r * a.ld, *y = b.data + r * b.ld;
         float *out = d.data + r * d.ld;
+        float one_x = *x, one_y = *y; /* thin registers share a place: read before writing */
+        x = a_scalar ? &one_x : x;
+        y = b_scalar ? &one_y : y;
         if (is_i32)
-            s->run->kern->arith_i32(step->op, (RowArgI32){(const int32_t *)(const void *)x, a_scalar},
+            s->run->kern->arith_i32(step->op,
+                                    (RowArgI32){(const int32_t *)(const void *)x, a_scalar},
                                     (RowArgI32){(const int32_t *)(const void *)y, b_scalar},
                                     (int32_t *)(void *)out, cols);
         else
@@ -127,13 +132,12 @@ static void step_rowwise(TileState *s, const TileStep *step)
         bias = s->reg[step->src[2]];
     TileReg d = reg_new(s, step->dst, true, true);
     for (int r = 0; r < run->rows; r++) {
-        const float *in = reg_row(s, &x, r);
-        RowArg g = {gain.data + r * gain.ld, !gain.by_col}, b = {bias.data + r * bias.ld, !bias.by_col};
+        const float *in = reg_row(s, &x, r, 0), *g = reg_row(s, &gain, r, 1);
         float *out = d.data + r * d.ld;
         if (step->op == TILE_RMSNORM)
             run->kern->rmsnorm(in, g, step->imm, out, run->cols);
         else if (step->op == TILE_LAYERNORM)
-            run->kern->layernorm(in, g, b, step->imm, out, run->cols);
+            run->kern->layernorm(in, g, reg_row(s, &bias, r, 2), step->imm, out, run->cols);
         else
             run->kern->softmax(in, out, run->cols);
     }
@@ -148,7 +152,7 @@ static void step_store(TileState *s, const TileStep *step)
         return;
     int64_t num = t->col_step ? run->cols : 1, bytes = plain_bytes(t->fmt);
     for (int r = 0; r < run->rows; r++) {
-        const float *src = reg_row(s, &s->reg[step->src[0]], r);
+        const float *src = reg_row(s, &s->reg[step->src[0]], r, 0);
         char *dst = (char *)tensor_row_at(t, run->m0 + r) + (t->col_step ? run->n0 * bytes : 0);
         if (t->fmt == FMT_I32)
             memcpy(dst, src, 4 * (size_t)num);
@@ -162,7 +166,7 @@ static void step_quantise(TileState *s, const TileStep *step)
     const TileRun *run = s->run;
     const CpuTensor *t = &run->operand[step->tensor];
     for (int r = 0; r < run->rows; r++) {
-        const float *src = reg_row(s, &s->reg[step->src[0]], r);
+        const float *src = reg_row(s, &s->reg[step->src[0]], r, 0);
         if (!run->gather)
             quantise_row(run, t, run->m0 + r, src);
         else if (tensor_spans(t))
@@ -204,8 +208,10 @@ static void tile_step(TileState *s, const TileStep *step)
     case TILE_STORE: step_store(s, step); break;
     case TILE_QUANTIZE: step_quantise(s, step); break;
     case TILE_CODE_SUM: step_code_sum(s, step); break;
-#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)                                           \
-    case TILE_##ID: step_binary(s, step, arity); break;
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) \
+    case TILE_##ID:                                      \
+        step_binary(s, step, arity);                     \
+        break;
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
     case NUM_TILE_OPS: break;
@@ -225,7 +231,8 @@ void tile_run(const TileRun *run)
         tile_step(&s, &run->program->step[i]);
 }
 
-/* cpu_tile ----------------------------------------------------------------------------------------- */
+/* cpu_tile
+ * ----------------------------------------------------------------------------------------- */
 
 #define TILE_BYTES 32768 /* of one register, at most, where rows are short */
 

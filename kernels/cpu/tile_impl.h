@@ -1,6 +1,7 @@
-/* Row steps in C over numerics.h, compiled once an instruction set: the loops vectorise and, as every
- * float operation is written out, give the same bits everywhere. */
+/* Row steps in C over numerics.h, compiled once an instruction set: the loops vectorise and, as
+ * every float operation is written out, give the same bits everywhere. */
 #include "kernels/cpu/kernels.h"
+#include "numerics/rows.h"
 #include <string.h>
 
 static void row_load(FormatId fmt, const void *src, float *dst, int64_t num)
@@ -52,24 +53,32 @@ static void row_round(FormatId fmt, const float *src, float *dst, int64_t num)
     }
 }
 
+/* The result may take the place of an operand, element by element. */
+#if defined(__clang__)
+#define IN_PLACE_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IN_PLACE_LOOP _Pragma("GCC ivdep")
+#endif
+
 /* One loop a pair of row and scalar operands, so that each vectorises. */
-#define ELEMENTWISE_LOOPS(a_at, b_at, expr)                                                        \
-    for (int64_t i = 0; i < num; i++) {                                                            \
-        float a = x.p[a_at], b = y.p[b_at];                                                        \
-        (void)b;                                                                                   \
-        dst[i] = (expr);                                                                           \
+#define ELEMENTWISE_LOOPS(a_at, b_at, expr)         \
+    IN_PLACE_LOOP for (int64_t i = 0; i < num; i++) \
+    {                                               \
+        float a = x.p[a_at], b = y.p[b_at];         \
+        (void)b;                                    \
+        dst[i] = (expr);                            \
     }
-#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)                                           \
-    static void row_##ID(RowArg x, RowArg y, float *restrict dst, int64_t num)                     \
-    {                                                                                              \
-        if (x.is_scalar && y.is_scalar)                                                            \
-            ELEMENTWISE_LOOPS(0, 0, f32_expr)                                                      \
-        else if (x.is_scalar)                                                                      \
-            ELEMENTWISE_LOOPS(0, i, f32_expr)                                                      \
-        else if (y.is_scalar)                                                                      \
-            ELEMENTWISE_LOOPS(i, 0, f32_expr)                                                      \
-        else                                                                                       \
-            ELEMENTWISE_LOOPS(i, i, f32_expr)                                                      \
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)              \
+    static void row_##ID(RowArg x, RowArg y, float *dst, int64_t num) \
+    {                                                                 \
+        if (x.is_scalar && y.is_scalar)                               \
+            ELEMENTWISE_LOOPS(0, 0, f32_expr)                         \
+        else if (x.is_scalar)                                         \
+            ELEMENTWISE_LOOPS(0, i, f32_expr)                         \
+        else if (y.is_scalar)                                         \
+            ELEMENTWISE_LOOPS(i, 0, f32_expr)                         \
+        else                                                          \
+            ELEMENTWISE_LOOPS(i, i, f32_expr)                         \
     }
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
@@ -77,8 +86,10 @@ static void row_round(FormatId fmt, const float *src, float *dst, int64_t num)
 static void row_elementwise(int op, RowArg a, RowArg b, float *dst, int64_t num)
 {
     switch (op) {
-#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)                                           \
-    case TILE_##ID: row_##ID(a, b, dst, num); break;
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) \
+    case TILE_##ID:                                      \
+        row_##ID(a, b, dst, num);                        \
+        break;
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
     default: break;
@@ -111,10 +122,10 @@ static void row_i32_to_f32(const int32_t *src, float *dst, int64_t num)
         dst[i] = (float)src[i];
 }
 
-#define DEQUANTISE_CASE(FMT)                                                                       \
-    case FMT:                                                                                      \
-        for (int64_t i = 0; i < num; i++)                                                          \
-            dst[i] = (num_decode(FMT, codes[i]) - (float)zero) * scale;                            \
+#define DEQUANTISE_CASE(FMT)                                            \
+    case FMT:                                                           \
+        for (int64_t i = 0; i < num; i++)                               \
+            dst[i] = (num_decode(FMT, codes[i]) - (float)zero) * scale; \
         break;
 
 static void row_dequantise(FormatId fmt, const uint8_t *codes, float scale, int32_t zero,
@@ -134,14 +145,14 @@ static void row_dequantise(FormatId fmt, const uint8_t *codes, float scale, int3
     }
 }
 
-#define QUANTISE_CASE(FMT)                                                                         \
-    case FMT:                                                                                      \
-        for (int64_t i = 0; i < num; i++)                                                          \
-            codes[i] = (uint8_t)num_encode(FMT, src[i] * inverse);                                 \
+#define QUANTISE_CASE(FMT)                                         \
+    case FMT:                                                      \
+        for (int64_t i = 0; i < num; i++)                          \
+            codes[i] = (uint8_t)num_encode(FMT, src[i] * inverse); \
         break;
 
-static void row_quantise(FormatId fmt, bool has_zero, float inverse, int32_t zero,
-                         const float *src, uint8_t *codes, int64_t num)
+static void row_quantise(FormatId fmt, bool has_zero, float inverse, int32_t zero, const float *src,
+                         uint8_t *codes, int64_t num)
 {
     switch (fmt) {
         QUANTISE_CASE(FMT_E4M3)
@@ -204,76 +215,24 @@ static int32_t row_widen_codes(FormatId fmt, const uint8_t *codes, uint8_t *dst,
     return (int32_t)sum;
 }
 
-/* Sums along a row: f64 in 16 interleaved lanes, folded in halves, so that every instruction set adds
- * in one order and the f32 result hardly depends on it. */
-#define SUM_LANES 16
-static double fold_lanes(double *lane)
+static void row_rmsnorm(const float *x, const float *weight, float eps, float *dst, int64_t num)
 {
-    for (int width = SUM_LANES / 2; width; width /= 2)
-        for (int j = 0; j < width; j++)
-            lane[j] += lane[j + width];
-    return lane[0];
+    num_row_rmsnorm(dst, x, weight, eps, num);
 }
 
-#define ROW_SUM(result, expr)                                                                      \
-    do {                                                                                           \
-        double lane[SUM_LANES] = {0};                                                              \
-        int64_t at = 0;                                                                            \
-        for (; at + SUM_LANES <= num; at += SUM_LANES)                                             \
-            for (int j = 0; j < SUM_LANES; j++) {                                                  \
-                double v = x[at + j];                                                              \
-                lane[j] += (expr);                                                                 \
-            }                                                                                      \
-        for (int j = 0; at + j < num; j++) {                                                       \
-            double v = x[at + j];                                                                  \
-            lane[j] += (expr);                                                                     \
-        }                                                                                          \
-        result = fold_lanes(lane);                                                                 \
-    } while (0)
-
-static void row_rmsnorm(const float *x, RowArg gain, float eps, float *dst, int64_t num)
+static void row_layernorm(const float *x, const float *weight, const float *bias, float eps,
+                          float *dst, int64_t num)
 {
-    double squares;
-    ROW_SUM(squares, v * v);
-    float inverse = 1.0f / num_sqrt((float)(squares / (double)num) + eps);
-    int64_t step = !gain.is_scalar;
-    for (int64_t i = 0; i < num; i++)
-        dst[i] = x[i] * inverse * gain.p[i * step];
+    num_row_layernorm(dst, x, weight, bias, eps, num);
 }
 
-static void row_layernorm(const float *x, RowArg gain, RowArg bias, float eps, float *dst,
-                          int64_t num)
+static void row_softmax(const float *x, float *dst, int64_t num)
 {
-    double sum, squares;
-    ROW_SUM(sum, v);
-    double mean = sum / (double)num;
-    ROW_SUM(squares, (v - mean) * (v - mean));
-    float inverse = 1.0f / num_sqrt((float)(squares / (double)num) + eps);
-    float centre = (float)mean;
-    int64_t step = !gain.is_scalar, bias_step = !bias.is_scalar;
-    for (int64_t i = 0; i < num; i++)
-        dst[i] = (x[i] - centre) * inverse * gain.p[i * step] + bias.p[i * bias_step];
+    num_row_softmax(dst, x, num);
 }
 
-static void row_softmax(const float *src, float *dst, int64_t num)
-{
-    int32_t key = INT32_MIN;
-    for (int64_t i = 0; i < num; i++) {
-        int32_t k = num_order_key(src[i]);
-        key = k > key ? k : key;
-    }
-    float most = num_order_value(key);
-    for (int64_t i = 0; i < num; i++)
-        dst[i] = num_exp(src[i] - most);
-    const float *x = dst;
-    double sum;
-    ROW_SUM(sum, v);
-    float inverse = 1.0f / (float)sum;
-    for (int64_t i = 0; i < num; i++)
-        dst[i] *= inverse;
-}
-
-/* Steps of the main loop that every instruction set shares ------------------------------------------- */
+/* Steps of the main loop that every instruction set shares
+ * ------------------------------------------- */
 
 static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t *dst)
 {
@@ -292,12 +251,12 @@ static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float 
             dst[i * cols + c] -= (float)zero[c];
 }
 
-#define DECODE_CASE(FMT, Elem)                                                                     \
-    case FMT: {                                                                                    \
-        const Elem *in = (const void *)src;                                                        \
-        for (int64_t i = 0; i < units * cols; i++)                                                 \
-            dst[i] = num_decode(FMT, in[i]);                                                       \
-        break;                                                                                     \
+#define DECODE_CASE(FMT, Elem)                     \
+    case FMT: {                                    \
+        const Elem *in = (const void *)src;        \
+        for (int64_t i = 0; i < units * cols; i++) \
+            dst[i] = num_decode(FMT, in[i]);       \
+        break;                                     \
     }
 
 static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
@@ -362,10 +321,10 @@ static void block_scale_f32(float *f, const float *c, int num, float sa, const f
             f[i] = num_fma(c[i], sa, f[i]);
 }
 
-#define CPU_KERNELS_SHARED                                                                         \
-    .decode_i4 = block_decode_i4, .fix_i32 = block_fix_i32, .scale_i32 = block_scale_i32,          \
-    .scale_f32 = block_scale_f32, .load = row_load, .store = row_store, .round = row_round,        \
-    .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32,      \
-    .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,                    \
-    .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,        \
+#define CPU_KERNELS_SHARED                                                                    \
+    .decode_i4 = block_decode_i4, .fix_i32 = block_fix_i32, .scale_i32 = block_scale_i32,     \
+    .scale_f32 = block_scale_f32, .load = row_load, .store = row_store, .round = row_round,   \
+    .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, \
+    .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,               \
+    .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,   \
     .rmsnorm = row_rmsnorm, .layernorm = row_layernorm, .softmax = row_softmax

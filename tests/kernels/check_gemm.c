@@ -1,0 +1,422 @@
+/* Products: every pair of formats, scheme and symmetry, at small awkward shapes. Integer results
+ * and their scaling in the main loop must be exact; float ones close to f64. */
+#include "check.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const FormatId formats[] = {FMT_F32, FMT_F16,  FMT_BF16, FMT_I8,   FMT_U8,  FMT_I4,
+                                   FMT_U4,  FMT_E4M3, FMT_E5M2, FMT_E2M1, FMT_NF4, FMT_FP4};
+#define NUM_KINDS ((int)(sizeof formats / sizeof *formats))
+
+/* One operand: elements or codes, a grid of scales, and what they mean. */
+typedef struct Operand {
+    FormatId fmt;
+    int64_t rows, cols, block_rows, block_cols, grid_cols;
+    bool quantised, has_zero, outer;
+    double *value;  /* [rows][cols] code or element as it is */
+    uint32_t *code; /* [rows][cols] */
+    float *scale;
+    int32_t *zero;
+    float outer_scale;
+} Operand;
+
+static int64_t blocks(int64_t num, int64_t block)
+{
+    return block > 0 ? (num + block - 1) / block : 1;
+}
+
+static void *make(int64_t num, size_t size)
+{
+    void *memory = calloc((size_t)(num ? num : 1), size);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols, bool is_act)
+{
+    static const int64_t groups[] = {1, 3, 4, 8, 16, 32, 48, 64, 100, 128};
+    Operand o = {.fmt = fmt, .rows = rows, .cols = cols, .outer_scale = 1};
+    o.quantised = ref_bits(fmt) <= 8;
+    if (o.quantised) {
+        int kind = (int)rng_range(rng, 0, 3);
+        o.block_rows = kind == 0 ? 0 : kind == 3 && !is_act ? rng_range(rng, 2, 20) : 1;
+        o.block_cols = kind >= 2 ? RNG_PICK(rng, groups) : 0;
+        o.has_zero = ref_is_int(fmt) && rng_range(rng, 0, 1);
+        o.outer = rng_range(rng, 0, 7) == 0;
+    }
+    if (o.outer)
+        o.outer_scale = (float)rng_real(rng, 0.5, 2);
+    o.grid_cols = blocks(cols, o.block_cols);
+    int64_t grid = blocks(rows, o.block_rows) * o.grid_cols;
+    o.value = make(rows * cols, sizeof *o.value);
+    o.code = make(rows * cols, sizeof *o.code);
+    o.scale = make(grid, sizeof *o.scale);
+    o.zero = make(grid, sizeof *o.zero);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        if (o.quantised) {
+            o.code[i] = ref_random_code(rng, fmt);
+            o.value[i] = ref_decode(fmt, o.code[i]);
+        } else {
+            o.value[i] = ref_random_element(rng, fmt, &o.code[i]);
+        }
+    }
+    int lo = (int)(fmt == FMT_I8 ? -128 : fmt == FMT_I4 ? -8 : 0);
+    for (int64_t i = 0; i < grid; i++) {
+        o.scale[i] = (float)rng_real(rng, 0.01, 0.3);
+        o.zero[i] = (int32_t)rng_range(rng, lo, lo + (1 << ref_bits(fmt) % 32) - 1);
+    }
+    return o;
+}
+
+static void operand_free(Operand *o)
+{
+    free(o->value);
+    free(o->code);
+    free(o->scale);
+    free(o->zero);
+}
+
+static int64_t operand_grid(const Operand *o, int64_t row, int64_t col)
+{
+    return (o->block_rows > 0 ? row / o->block_rows : 0) * o->grid_cols +
+           (o->block_cols > 0 ? col / o->block_cols : 0);
+}
+
+static float operand_scale(const Operand *o, int64_t row, int64_t col)
+{
+    if (!o->quantised)
+        return 1;
+    float scale = o->scale[operand_grid(o, row, col)];
+    return o->outer ? scale * o->outer_scale : scale;
+}
+
+static double operand_zero(const Operand *o, int64_t row, int64_t col)
+{
+    return o->has_zero ? o->zero[operand_grid(o, row, col)] : 0;
+}
+
+/* The operand as the kernels take activations: one code a byte. */
+static void *operand_as_act(const Operand *o, int64_t *pitch)
+{
+    int64_t size = ref_bits(o->fmt) >= 8 ? ref_bits(o->fmt) / 8 : 1;
+    *pitch = o->cols * size + (o->fmt == FMT_F32 ? 4 : 3);
+    if (size == 2)
+        *pitch += *pitch % 2;
+    char *data = guard_alloc((uint64_t)(o->rows * *pitch));
+    for (int64_t r = 0; r < o->rows; r++)
+        for (int64_t c = 0; c < o->cols; c++)
+            memcpy(data + r * *pitch + c * size, &o->code[r * o->cols + c], (size_t)size);
+    return data;
+}
+
+/* And as cpu_pack takes weights: nibbles packed low first. */
+static void *operand_as_weight(const Operand *o, int64_t *pitch)
+{
+    if (!ref_is_nibble(o->fmt))
+        return operand_as_act(o, pitch);
+    *pitch = (o->cols + 1) / 2 + 1;
+    uint8_t *data = guard_alloc((uint64_t)(o->rows * *pitch));
+    memset(data, 0, (size_t)(o->rows * *pitch));
+    for (int64_t r = 0; r < o->rows; r++)
+        for (int64_t c = 0; c < o->cols; c++)
+            data[r * *pitch + c / 2] |= (uint8_t)(o->code[r * o->cols + c] << (4 * (c % 2)));
+    return data;
+}
+
+typedef struct Case {
+    Operand a, w;
+    int64_t m, n, k;
+    CpuPackSpec spec;
+    bool is_int;
+} Case;
+
+static void case_describe(const Case *c, char *text, size_t size)
+{
+    snprintf(text, size, "%lldx%lldx%lld a %s{%lld,%lld}%s w %s{%lld,%lld}%s parts %d mainloop %d",
+             (long long)c->m, (long long)c->n, (long long)c->k, ref_name(c->a.fmt),
+             (long long)c->a.block_rows, (long long)c->a.block_cols, c->a.has_zero ? " asym" : "",
+             ref_name(c->w.fmt), (long long)c->w.block_rows, (long long)c->w.block_cols,
+             c->w.has_zero ? " asym" : "", c->spec.parts, c->spec.mainloop);
+}
+
+static bool varies(const Operand *o)
+{
+    return o->quantised && o->block_cols > 0 && o->block_cols < o->cols;
+}
+
+/* Blocks that neither divide the other are not a scheme that lowering makes: take one of them. */
+static void blocks_agree(Operand *a, Operand *w)
+{
+    int64_t x = a->block_cols, y = w->block_cols;
+    if (varies(a) && varies(w) && (x > y ? x % y : y % x)) {
+        a->block_cols = 0;
+        a->grid_cols = 1;
+    }
+}
+
+static Case case_random(Rng *rng, FormatId fa, FormatId fw, int64_t m, int64_t n, int64_t k)
+{
+    int parts = n % 2 == 0 && rng_range(rng, 0, 3) == 0 ? 2 : 1;
+    Case c = {
+        operand_random(rng, fa, m, k, true), operand_random(rng, fw, n, k, false), m, n, k, {0},
+        ref_is_int(fa) && ref_is_int(fw)};
+    blocks_agree(&c.a, &c.w);
+    c.spec = (CpuPackSpec){.fmt = fw, .act_fmt = fa, .n = n, .k = k, .parts = parts};
+    c.spec.mainloop = varies(&c.a) || varies(&c.w) ||
+                      ((c.a.quantised || c.w.quantised) && rng_range(rng, 0, 3) == 0);
+    c.spec.has_zero = c.w.has_zero;
+    c.spec.block_rows = c.w.block_rows;
+    c.spec.block_cols = c.w.block_cols;
+    c.spec.act_block_cols = c.a.quantised ? c.a.block_cols : 0;
+    c.spec.scale_fmt = FMT_F32;
+    c.spec.outer = c.w.outer;
+    return c;
+}
+
+static CpuTensor plain_tensor(FormatId fmt, void *data, int64_t rows, int64_t cols, int64_t pitch)
+{
+    return (CpuTensor){.fmt = fmt,
+                       .data = data,
+                       .rows = rows,
+                       .cols = cols,
+                       .pitch = pitch,
+                       .row_div = 1,
+                       .row_mod = INT64_MAX,
+                       .col_step = 1};
+}
+
+/* c (f32 or i32 bits), all parts side by side: [m][n]. */
+static void case_run(Case *c, int threads, int64_t first_row, int64_t m, uint32_t *out)
+{
+    int64_t pitch_a, pitch_w, n_part = c->n / c->spec.parts;
+    char *a = operand_as_act(&c->a, &pitch_a), *w = operand_as_weight(&c->w, &pitch_w);
+    uint64_t packed_bytes = cpu_pack_bytes(&c->spec);
+    void *packed = guard_alloc(packed_bytes);
+    cpu_pack(&c->spec, w, pitch_w, c->w.scale, c->w.zero, c->w.outer_scale, packed);
+    bool is_i32 = c->is_int && !c->spec.mainloop;
+    char *data = guard_alloc((uint64_t)(m * c->n) * 4);
+    CpuTensor result[2];
+    TileStep step[4] = {0};
+    int num = 0;
+    for (int part = 0; part < c->spec.parts; part++) {
+        FormatId fmt = is_i32 ? FMT_I32 : FMT_F32;
+        result[part] = plain_tensor(fmt, data + part * n_part * 4, m, n_part, c->n * 4);
+        step[num++] = (TileStep){.op = TILE_ACC,
+                                 .fmt = (uint8_t)fmt,
+                                 .dst = (uint8_t)part,
+                                 .part = (uint8_t)part,
+                                 .tensor = TILE_NO_TENSOR};
+        step[num++] =
+            (TileStep){.op = TILE_STORE, .src = {(uint8_t)part}, .tensor = (uint16_t)part};
+    }
+    CpuSegment segment = {
+        0, n_part, {step, num}
+    };
+    CpuGemm g = {.m = m,
+                 .spec = c->spec,
+                 .packed = packed,
+                 .segment = &segment,
+                 .num_segments = 1,
+                 .operand = result,
+                 .num_operands = c->spec.parts};
+    g.a = plain_tensor(c->a.fmt, a + first_row * pitch_a, m, c->k, pitch_a);
+    if (c->a.quantised) {
+        g.a.quantised = true;
+        g.a.has_zero = c->a.has_zero;
+        g.a.block_rows = c->a.block_rows;
+        g.a.block_cols = c->a.block_cols;
+        int64_t skip = c->a.block_rows == 1 ? first_row * c->a.grid_cols : 0;
+        g.a.scale = c->a.scale + skip;
+        g.a.zero = c->a.has_zero ? c->a.zero + skip : NULL;
+        g.a.outer = c->a.outer;
+        g.a.outer_scale = &c->a.outer_scale;
+    }
+    uint64_t scratch_bytes = cpu_gemm_scratch(&g, threads);
+    void *scratch = guard_alloc(scratch_bytes);
+    cpu_gemm(&g, scratch, threads);
+    memcpy(out, data, (size_t)(m * c->n) * 4);
+    guard_free(a);
+    guard_free(w);
+    guard_free(packed);
+    guard_free(data);
+    guard_free(scratch);
+}
+
+static int64_t block_end(const Case *c, int64_t k)
+{
+    int64_t end = c->k;
+    if (c->a.quantised && c->a.block_cols > 0) {
+        int64_t next = (k / c->a.block_cols + 1) * c->a.block_cols;
+        end = next < end ? next : end;
+    }
+    if (c->w.quantised && c->w.block_cols > 0) {
+        int64_t next = (k / c->w.block_cols + 1) * c->w.block_cols;
+        end = next < end ? next : end;
+    }
+    return end;
+}
+
+static void check_exact_i32(const Case *c, int64_t m, int64_t n, uint32_t got)
+{
+    int64_t sum = 0;
+    for (int64_t k = 0; k < c->k; k++)
+        sum += (int64_t)(c->a.value[m * c->k + k] * c->w.value[n * c->k + k]);
+    if ((int32_t)got != sum)
+        check_fail("element %lld,%lld is %d, not %lld", (long long)m, (long long)n, (int)got,
+                   (long long)sum);
+}
+
+/* Integer codes scaled in the main loop: exactly the chain of the definition. */
+static void check_exact_f32(const Case *c, int64_t m, int64_t n, uint32_t got)
+{
+    float f = 0;
+    for (int64_t k = 0; k < c->k;) {
+        int64_t end = block_end(c, k), begin = k, sum = 0;
+        for (; k < end; k++)
+            sum += (int64_t)((c->a.value[m * c->k + k] - operand_zero(&c->a, m, k)) *
+                             (c->w.value[n * c->k + k] - operand_zero(&c->w, n, k)));
+        float scale = operand_scale(&c->a, m, begin) * operand_scale(&c->w, n, begin);
+        f = fmaf((float)sum, scale, f);
+    }
+    float value;
+    memcpy(&value, &got, 4);
+    if (memcmp(&f, &value, 4))
+        check_fail("element %lld,%lld is %a, not %a", (long long)m, (long long)n, (double)value,
+                   (double)f);
+}
+
+static void check_close(const Case *c, int64_t m, int64_t n, uint32_t got, double *err, double *all)
+{
+    double sum = 0, size = 0;
+    for (int64_t k = 0; k < c->k; k++) {
+        double a = c->a.value[m * c->k + k] - operand_zero(&c->a, m, k);
+        double w = c->w.value[n * c->k + k] - operand_zero(&c->w, n, k);
+        if (c->spec.mainloop)
+            a *= (double)operand_scale(&c->a, m, k) * (double)operand_scale(&c->w, n, k);
+        sum += a * w;
+        size += fabs(a * w);
+    }
+    float value;
+    memcpy(&value, &got, 4);
+    double diff = (double)value - sum;
+    if (!(fabs(diff) <= 0x1p-23 * (4 + sqrt((double)c->k)) * size + 1e-40))
+        check_fail("element %lld,%lld is %.9g, not %.9g", (long long)m, (long long)n, (double)value,
+                   sum);
+    *err += diff * diff;
+    *all += sum * sum;
+}
+
+static void case_check(const Case *c, const uint32_t *out)
+{
+    double err = 0, all = 0;
+    for (int64_t m = 0; m < c->m; m++)
+        for (int64_t n = 0; n < c->n; n++) {
+            uint32_t got = out[m * c->n + n];
+            if (!c->is_int)
+                check_close(c, m, n, got, &err, &all);
+            else if (c->spec.mainloop)
+                check_exact_f32(c, m, n, got);
+            else
+                check_exact_i32(c, m, n, got);
+        }
+    if (err > 1e-10 * all)
+        check_fail("normalised mean square error %g", err / all);
+}
+
+/* Neither threads nor the other rows may change a bit of a row. */
+static void case_check_rows(Case *c, const uint32_t *out)
+{
+    uint32_t *other = make(c->m * c->n, 4);
+    case_run(c, 2, 0, c->m, other);
+    if (memcmp(out, other, (size_t)(c->m * c->n) * 4))
+        check_fail("two threads give other bits than one");
+    if (c->m > 1 && c->a.block_rows <= 1) {
+        case_run(c, 1, c->m - 1, 1, other);
+        if (memcmp(out + (c->m - 1) * c->n, other, (size_t)c->n * 4))
+            check_fail("the last row alone gives other bits");
+    }
+    free(other);
+}
+
+static void check_case(Case *c)
+{
+    if (cpu_pack_problem(&c->spec)) {
+        check_fail("no kernel: %s", cpu_pack_problem(&c->spec));
+    } else {
+        uint32_t *out = make(c->m * c->n, 4);
+        case_run(c, 1, 0, c->m, out);
+        case_check(c, out);
+        if (c->is_int)
+            check_same(out, (uint64_t)(c->m * c->n) * 4);
+        case_check_rows(c, out);
+        free(out);
+    }
+    if (check_failed()) {
+        char text[200];
+        case_describe(c, text, sizeof text);
+        printf("# in %s\n", text);
+    }
+    operand_free(&c->a);
+    operand_free(&c->w);
+}
+
+static FormatId act_now;
+
+static void check_pairs(Rng *rng, const CheckOptions *options)
+{
+    int rounds = options->full ? 12 : 1;
+    for (int w = 0; w < NUM_KINDS; w++)
+        for (int round = 0; round < rounds && !check_failed(); round++) {
+            int64_t m = rng_range(rng, 0, 9), n = rng_range(rng, 1, 90), k = rng_range(rng, 1, 140);
+            if (options->full && round % 4 == 3) {
+                m = rng_range(rng, 1, 70);
+                n = rng_range(rng, 1, 400);
+                k = rng_range(rng, 1, 400);
+            }
+            Case c = case_random(rng, act_now, formats[w], m, n, k);
+            check_case(&c);
+        }
+}
+
+/* Sums at the end of what int32 holds. */
+static void check_extremes(Rng *rng, const CheckOptions *options)
+{
+    (void)options;
+    static const FormatId pair[][2] = {
+        {FMT_U8, FMT_U8},
+        {FMT_I8, FMT_I8},
+        {FMT_U8, FMT_I8},
+        {FMT_I8, FMT_U8}
+    };
+    for (int i = 0; i < 4 && !check_failed(); i++) {
+        int64_t k = i == 0 ? 33025 : i == 1 ? 131071 : 65793;
+        Case c = case_random(rng, pair[i][0], pair[i][1], 2, 17, 8);
+        operand_free(&c.a);
+        operand_free(&c.w);
+        c = case_random(rng, pair[i][0], pair[i][1], 2, 17, k);
+        c.spec.mainloop = c.spec.has_zero = false;
+        c.spec.block_cols = c.spec.act_block_cols = c.a.block_cols = c.w.block_cols = 0;
+        c.a.has_zero = c.w.has_zero = false;
+        for (int64_t j = 0; j < 2 * k; j++)
+            c.a.value[j] = ref_decode(c.a.fmt, c.a.code[j] = c.a.fmt == FMT_U8 ? 255 : 128);
+        for (int64_t j = 0; j < 17 * k; j++)
+            c.w.value[j] = ref_decode(c.w.fmt, c.w.code[j] = c.w.fmt == FMT_U8 ? 255 : 128);
+        if (i >= 2)
+            c.spec.k = c.k = k;
+        check_case(&c);
+    }
+}
+
+void check_gemm(void)
+{
+    for (int a = 0; a < NUM_KINDS; a++) {
+        char name[32];
+        act_now = formats[a];
+        snprintf(name, sizeof name, "gemm %s by all", ref_name(act_now));
+        check_all_isas(name, check_pairs);
+    }
+    check_all_isas("gemm extremes", check_extremes);
+}
