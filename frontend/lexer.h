@@ -28,4 +28,15 @@ typedef struct Lexer {
     jmp_buf *oom;  /* where flex's fatal errors go */
 } Lexer;
 
+typedef struct Token {
+    int kind; /* TOK_x of grammar.h, or a character */
+    Span span;
+} Token;
+typedef ARRAY(Token) TokenList;
+
+void lexer_init(Lexer *lexer, Arena *arena, Diag *diag, Intern *names, uint32_t file);
+/* All raw tokens of a text without lexical errors; false when memory is exhausted. */
+bool scan_all(Lexer *lexer, TokenList *ret);
+bool token_continues(int token); /* a line that ends in it goes on */
+
 #endif

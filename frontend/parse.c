@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens after which a line goes on. */
-static bool continues(int token)
+bool token_continues(int token)
 {
     switch (token) {
     case '+':
@@ -84,7 +83,7 @@ static int lexer_next(Lexer *lexer, void *scanner, DSL_STYPE *value, Span *span)
             drop_brackets(lexer);
         bool ended = lexer->last == 0 || lexer->last == TOK_EOS || lexer->last == '{';
         if (token == TOK_NEWLINE || token == ';') {
-            if (token == TOK_NEWLINE && (inside_brackets(lexer) || continues(lexer->last)))
+            if (token == TOK_NEWLINE && (inside_brackets(lexer) || token_continues(lexer->last)))
                 continue;
             if (ended)
                 continue;
@@ -129,7 +128,7 @@ void parse_explain(Parse *p, bool at_end, Span at)
         diag_help(p->diag, "a line goes on after an operator, not before one");
 }
 
-static void lexer_init(Lexer *lexer, Arena *arena, Diag *diag, Intern *names, uint32_t file)
+void lexer_init(Lexer *lexer, Arena *arena, Diag *diag, Intern *names, uint32_t file)
 {
     *lexer = (Lexer){.arena = arena, .diag = diag, .names = names, .file = file, .held = -1};
 }
@@ -147,6 +146,32 @@ static bool scanner_open(Lexer *lexer, void **ret_scanner)
         return false;
     }
     dsl__scan_buffer(copy, len + 2, *ret_scanner);
+    return true;
+}
+
+bool scan_all(Lexer *lexer, TokenList *ret)
+{
+    void *volatile scanner = NULL;
+    jmp_buf fatal;
+    lexer->oom = &fatal;
+    if (setjmp(fatal)) {
+        if (scanner)
+            dsl_lex_destroy(scanner);
+        return false;
+    }
+    void *opened;
+    if (!scanner_open(lexer, &opened))
+        return false;
+    scanner = opened;
+    for (;;) {
+        DSL_STYPE value;
+        Token token = {0};
+        token.kind = dsl_lex(&value, &token.span, scanner);
+        if (token.kind == 0)
+            break;
+        ARRAY_PUSH(lexer->arena, ret, token);
+    }
+    dsl_lex_destroy(scanner);
     return true;
 }
 

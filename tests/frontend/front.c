@@ -39,7 +39,7 @@ static bool emit(Arena *arena, Diag *diag, const char *what, const char *path,
         return false;
     uint32_t source = diag_add_source(diag, path, text, len);
     if (strcmp(what, "fmt") == 0) {
-        char *formatted = NULL;
+        char *formatted = source_format(arena, diag, source);
         if (formatted)
             sb_put(out, formatted);
         return formatted != NULL;
