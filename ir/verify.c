@@ -55,6 +55,8 @@ static void check_in(Verifier *v, const Op *op, int slot)
         fail(v, op, "operand %d is used before it is defined, or was removed", slot);
     else if (seen != op->block)
         fail(v, op, "operand %d is defined in another block", slot);
+    if (!use->value->type)
+        fail(v, op, "operand %d has no type", slot);
 }
 
 static void check_out(Verifier *v, const Op *op, int index)
