@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#if defined(SINTER_SHARED) && defined(__GNUC__)
+#if defined(__GNUC__)
 #define SINTER_API __attribute__((visibility("default")))
 #else
 #define SINTER_API

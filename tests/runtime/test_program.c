@@ -1,4 +1,5 @@
-/* The program of a compiled file, run as a user runs it. argv[1]: the stub. */
+/* The program of a compiled file, run as a user runs it, and the example that embeds one.
+ * Arguments: the stub, and the example linked with the shared and with the static library. */
 #include "models.h"
 
 #include <cmocka.h>
@@ -16,7 +17,7 @@
 
 #define ROWS 21
 
-static const char *stub_path;
+static const char *stub_path, *embed_path[2]; /* shared, static */
 static char dir[] = "/tmp/sinter-program-XXXXXX";
 static TestModel float_model, int8_model;
 static float x[ROWS * MODEL_K], y_float[ROWS * MODEL_N], y_int8[ROWS * MODEL_N];
@@ -111,7 +112,7 @@ static int run(char *text, size_t size, const char *name, const char *const *wor
         dup2(fd, 1);
         dup2(fd, 2);
         if (chdir(dir) == 0)
-            execv(in_dir(name), (char *const *)(uintptr_t)argv);
+            execv(name[0] == '/' ? name : in_dir(name), (char *const *)(uintptr_t)argv);
         _exit(127);
     }
     int status;
@@ -277,6 +278,24 @@ static void benchmarks_and_traces(void **state)
     expect_run(2, "--bucket takes NAME=N", "q", WORDS("--bench", "--bucket", "B=x"));
 }
 
+static void a_c_program_embeds_a_model(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char *absolute = realpath(embed_path[i], NULL), want[64];
+        float ones[2 * MODEL_K], y[2 * MODEL_N];
+        for (int k = 0; k < 2 * MODEL_K; k++)
+            ones[k] = 1.0f;
+        model_expect(&float_model, 2.0f, true, ones, 2, y);
+        snprintf(want, sizeof want, "y [2, 16]: %g %g %g", (double)y[0], (double)y[1],
+                 (double)y[2]);
+        expect_run(0, want, absolute, WORDS("f", "2"));
+        expect_run(1, "not a compiled model: its end holds no trailer (bad file)", absolute,
+                   WORDS("x.npy"));
+        free(absolute);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -290,9 +309,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_files_and_devices_are_errors),
         cmocka_unit_test(a_cut_program_says_so),
         cmocka_unit_test(benchmarks_and_traces),
+        cmocka_unit_test(a_c_program_embeds_a_model),
     };
-    if (argc != 2)
+    if (argc != 4)
         return 2;
     stub_path = argv[1];
+    embed_path[0] = argv[2];
+    embed_path[1] = argv[3];
     return cmocka_run_group_tests(tests, setup, teardown);
 }
