@@ -144,7 +144,7 @@ static const char *compare_exact(const Output *a, const Output *b, Arena *scratc
     return NULL;
 }
 
-static const char *compare_close(const Output *a, const Output *b, Arena *scratch)
+static const char *compare_close(const Output *a, const Output *b, EvalCheck check, Arena *scratch)
 {
     uint64_t width = a->elements ? a->bytes / a->elements : 1;
     double error = 0, signal = 0;
@@ -162,7 +162,7 @@ static const char *compare_close(const Output *a, const Output *b, Arena *scratc
         signal += v[0] * v[0];
     }
     /* outputs are cast to their declared format, where one flipped rounding is legitimate */
-    double bound = format_info[a->fmt].man_bits > 20 ? 1e-9 : 1e-5;
+    double bound = check == CHECK_CLOSE && format_info[a->fmt].man_bits > 20 ? 1e-9 : 1e-5;
     if (error <= bound * signal || error == 0)
         return NULL;
     return arena_printf(scratch, "output \"%s\" moved by a normalised error of %g", a->name,
@@ -179,7 +179,8 @@ const char *eval_record_compare(const EvalRecord *before, const EvalRecord *afte
         const char *why;
         if (strcmp(a->name, b->name) || a->fmt != b->fmt || a->elements != b->elements)
             return arena_printf(scratch, "output \"%s\" changed its type", a->name);
-        why = check == CHECK_EXACT ? compare_exact(a, b, scratch) : compare_close(a, b, scratch);
+        why = check == CHECK_EXACT ? compare_exact(a, b, scratch)
+                                   : compare_close(a, b, check, scratch);
         if (why)
             return why;
     }

@@ -35,10 +35,15 @@ bool block_drop_dead(Block *block);
 /* util.c: a path of the text, relative to its folder; in the arena. */
 const char *path_resolve(Arena *arena, const char *base_dir, const char *path);
 
+/* calib_data.c: runs the module on all calibration files; false after reporting. */
+bool calibration_run(Module *m, PassContext *ctx, EvalObserver observe, void *user);
+void calibration_missing(Module *m, Span span, const char *layer, const char *what);
+
 /* check_eval.c: the outputs of a module on reproducible random inputs. */
 typedef enum EvalCheck {
     CHECK_EXACT, /* the same bits */
     CHECK_CLOSE, /* in f64, normalised mean square error at most 1e-9 */
+    CHECK_LOOSE, /* the same in f64, at most 1e-5: intermediate roundings fall elsewhere */
     CHECK_NONE   /* the pass changes numbers by its purpose */
 } EvalCheck;
 typedef struct EvalRecord EvalRecord;

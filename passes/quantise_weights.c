@@ -37,10 +37,7 @@ static bool stats_present(Module *m, const PassContext *ctx, const Op *matmul,
     if (!quantiser->needs_stats || ctx->options.no_weights ||
         (layer && m->weight_stats && map_has(m->weight_stats, layer)))
         return true;
-    diag_error(m->diag, span, E_NEEDS_CALIBRATION,
-               "%s: %s chooses codes from what the layer sees, but nothing was calibrated",
-               layer_name(matmul), quantiser->name);
-    diag_help(m->diag, "add a line: calibrate \"inputs.npy\"");
+    calibration_missing(m, span, layer_name(matmul), quantiser->name);
     return false;
 }
 

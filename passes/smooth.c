@@ -1,0 +1,298 @@
+/* smooth: moves the outliers of activations into the weights (SmoothQuant). The activation's
+ * channel j is divided by s[j] = amax_x[j]^alpha / amax_w[j]^(1 - alpha), the weights' columns are
+ * multiplied by it.
+ *
+ * Needs: layers whose rule says `smooth`, bound weights, `calibrate` files.
+ * Leaves: the division inside the norm or linear layer that makes the activation, the product on
+ * the weight, both as constant expressions. A layer whose activation's maker cannot absorb the
+ * division keeps its activation, and a warning says why.
+ *
+ * Before                                        After
+ *   %n = rmsnorm %x, %g                           %2 = mul %g, %1        ; 1 / s
+ *   %y = matmul %n, %w {quant = {smooth 0.5}}     %n = rmsnorm %x, %2
+ *                                                 %4 = mul %w, %3        ; s
+ *                                                 %y = matmul %n, %4
+ */
+#include "passes/internal.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Group { /* the layers that read one activation */
+    Value *value;      /* before casts */
+    ARRAY(Op *) matmuls;
+    double alpha;
+    float *amax; /* [cols], of the activation */
+    float *weight_amax;
+    int64_t cols;
+    const char *why; /* it stays as it is */
+    struct Group *next;
+} Group;
+
+typedef struct Groups {
+    Group **of; /* by the mark of the defining op */
+    ARRAY(Group *) all;
+    bool failed;
+} Groups;
+
+static Value *before_casts(Value *value)
+{
+    while (value->def->kind == OP_CAST)
+        value = op_in(value->def, 0);
+    return value;
+}
+
+/* May the maker take the division? ---------------------------------------------------------------
+ */
+
+static bool only_use(const Value *value)
+{
+    return value->uses && !value->uses->next;
+}
+
+/* NULL when each column of the value can be scaled by scaling constants, else why not. */
+static const char *refusal(const Value *value, int depth)
+{
+    const Op *op = value->def;
+    Value *a = op->num_in > 0 ? op_in(op, 0) : NULL, *b = op->num_in > 1 ? op_in(op, 1) : NULL;
+
+    if (depth > 8)
+        return "too many operations stand between it and the layer that makes it";
+    if (value_is_constant(value))
+        return NULL;
+    if (depth && !only_use(value))
+        return "one of the values it is made of is read elsewhere too";
+    switch (op->kind) {
+    case OP_RMSNORM:
+    case OP_LAYERNORM: return NULL;
+    case OP_MATMUL: return value_is_constant(b) ? NULL : "it is a product of two activations";
+    case OP_CAST:
+    case OP_RELU:
+    case OP_DIV: return refusal(a, depth + 1);
+    case OP_MUL: return refusal(b, depth + 1) ? refusal(a, depth + 1) : NULL;
+    case OP_ADD:
+    case OP_SUB:
+        a = refusal(a, depth + 1) ? NULL : a;
+        return a && !refusal(b, depth + 1) ? NULL
+                                           : "a sum is absorbed only where all its parts are";
+    case OP_INPUT: return "it is an input of the model";
+    default: return "the operation that makes it mixes or bends its channels";
+    }
+}
+
+static Value *scaled(Module *m, Op *at, Value *constant, const float *by, int64_t num, bool rows)
+{
+    int64_t dim[2] = {num, 1};
+
+    constant_hoist(constant, at);
+    Value *factor = rewrite_const(m, at, FMT_F32, rows ? 2 : 1, dim, by, at->span);
+    return rewrite_binary(m, at, OP_MUL, constant, factor, at->span);
+}
+
+static void operand_scale(Module *m, Op *op, int slot, const float *by, int64_t num, bool rows)
+{
+    op_set_in(op, slot, scaled(m, op, op_in(op, slot), by, num, rows));
+}
+
+/* The rows of a linear layer's weight. One that stays plain keeps its format, which its kernel
+ * reads; one that is quantised is better taken from f32. */
+static void weight_scale(Module *m, Op *matmul, const float *by, int64_t num)
+{
+    const QuantSpec *spec = matmul->attr.quant;
+    const Type *type = op_in(matmul, 1)->type;
+
+    operand_scale(m, matmul, 1, by, num, true);
+    if (!spec || spec->keep || !spec->weight)
+        op_set_in(matmul, 1,
+                  rewrite_unary(m, matmul, OP_CAST, type, op_in(matmul, 1), matmul->span));
+}
+
+/* Follows the path that refusal() found free; `slot` of `user` reads the value. */
+static void absorb(Module *m, Op *user, int slot, const float *by, int64_t num)
+{
+    Value *value = op_in(user, slot);
+    Op *op = value->def;
+
+    if (value_is_constant(value)) {
+        operand_scale(m, user, slot, by, num, false);
+        return;
+    }
+    switch (op->kind) {
+    case OP_LAYERNORM:
+        operand_scale(m, op, 2, by, num, false);
+        operand_scale(m, op, 1, by, num, false);
+        return;
+    case OP_RMSNORM: operand_scale(m, op, 1, by, num, false); return;
+    case OP_MATMUL: operand_scale(m, op, 1, by, num, true); return;
+    case OP_MUL: absorb(m, op, refusal(op_in(op, 1), 1) ? 0 : 1, by, num); return;
+    case OP_ADD:
+    case OP_SUB:
+        absorb(m, op, 0, by, num);
+        absorb(m, op, 1, by, num);
+        return;
+    default: /* cast, relu, div */ absorb(m, op, 0, by, num);
+    }
+}
+
+/* Groups -----------------------------------------------------------------------------------------
+ */
+
+static bool wants_smooth(const Op *op)
+{
+    const QuantSpec *spec = op->attr.quant;
+
+    return op->kind == OP_MATMUL && spec && spec->smooth && !spec->keep && spec->act &&
+           spec->weight;
+}
+
+/* Every reader of the value, casts looked through, is a smoothed layer's first operand. */
+static const char *readers_refusal(const Value *value)
+{
+    for_each_use(use, value) {
+        const char *why = NULL;
+        if (use->user->kind == OP_CAST)
+            why = readers_refusal(&use->user->out[0]);
+        else if (!wants_smooth(use->user) || use != &use->user->in[0])
+            why = "something that is not smoothed reads it too";
+        else if (!value_is_constant(op_in(use->user, 1)))
+            why = "the other operand is computed, so it cannot take the factors";
+        if (why)
+            return why;
+    }
+    return NULL;
+}
+
+static void group_add(Groups *g, Arena *scratch, Op *matmul)
+{
+    Value *value = before_casts(op_in(matmul, 0));
+    Group **list = &g->of[value->def->mark];
+
+    if (!*list) {
+        Group *group = ARENA_NEW(scratch, Group);
+        group->value = value;
+        group->cols = type_cols(value->type);
+        group->alpha = matmul->attr.quant->smooth_alpha;
+        group->why = readers_refusal(value);
+        if (!group->why)
+            group->why = group->cols < 0 ? "its columns are not constant" : refusal(value, 0);
+        if (!group->why) {
+            group->amax = ARENA_NEW_ARRAY(scratch, float, (size_t)group->cols + 1);
+            group->weight_amax = ARENA_NEW_ARRAY(scratch, float, (size_t)group->cols + 1);
+        }
+        *list = group;
+        ARRAY_PUSH(scratch, &g->all, group);
+    }
+    ARRAY_PUSH(scratch, &(*list)->matmuls, matmul);
+}
+
+static bool amax_update(float *amax, int64_t cols, const Tensor *t)
+{
+    uint64_t num = tensor_elements(t), bytes;
+    float *x = checked_mul(num, sizeof *x, &bytes) ? malloc(bytes + 1) : NULL;
+
+    if (!x)
+        return false;
+    format_to_f32(t->fmt, t->data, x, num);
+    for (uint64_t i = 0, j = 0; i < num; i++) {
+        float magnitude = fabsf(x[i]);
+        amax[j] = magnitude > amax[j] ? magnitude : amax[j];
+        j = j + 1 == (uint64_t)cols ? 0 : j + 1;
+    }
+    free(x);
+    return true;
+}
+
+static void group_observe(void *user, const Value *value, const Tensor *t)
+{
+    Groups *g = user;
+    Group *group = value->def->block->owner ? NULL : g->of[value->def->mark];
+
+    if (group && !group->why && !amax_update(group->amax, group->cols, t))
+        g->failed = true;
+}
+
+static bool weights_observe(Module *m, Group *group)
+{
+    for (int i = 0; i < group->matmuls.num; i++) {
+        Tensor t = {0};
+        const char *why = NULL;
+        if (!eval_constant(m, op_in(group->matmuls.elem[i], 1), &t, &why)) {
+            diag_error(m->diag, group->matmuls.elem[i]->span, E_CALIBRATION_DATA, "%s: %s",
+                       layer_name(group->matmuls.elem[i]), why);
+            return false;
+        }
+        bool ok = amax_update(group->weight_amax, group->cols, &t);
+        tensor_free(&t);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+/* Rewriting --------------------------------------------------------------------------------------
+ */
+
+static void group_smooth(Module *m, Group *group)
+{
+    size_t cols = (size_t)group->cols;
+    float *s = ARENA_NEW_ARRAY(m->arena, float, cols), *r = ARENA_NEW_ARRAY(m->arena, float, cols);
+
+    for (size_t i = 0; i < cols; i++) {
+        double x = group->amax[i], w = group->weight_amax[i];
+        double factor = x > 0 && w > 0 && isfinite(x) && isfinite(w)
+                            ? pow(x, group->alpha) / pow(w, 1 - group->alpha)
+                            : 1;
+        factor = factor < 1e-5 ? 1e-5 : factor > 1e5 ? 1e5 : factor;
+        s[i] = (float)factor;
+        r[i] = 1 / s[i];
+    }
+    Op *user = group->value->uses->user;
+    absorb(m, user, (int)(group->value->uses - user->in), r, group->cols);
+    for (int i = 0; i < group->matmuls.num; i++)
+        operand_scale(m, group->matmuls.elem[i], 1, s, group->cols, false);
+}
+
+static void group_settle(Module *m, Group *group)
+{
+    for (int i = 0; i < group->matmuls.num; i++) {
+        Op *op = group->matmuls.elem[i];
+        QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
+        *spec = *op->attr.quant;
+        spec->smooth = false;
+        op->attr.quant = spec;
+        if (group->why)
+            diag_warning(m->diag, op->span, E_SMOOTH, "%s is not smoothed: %s", layer_name(op),
+                         group->why);
+    }
+    if (!group->why)
+        group_smooth(m, group);
+}
+
+bool pass_smooth(Module *m, PassContext *ctx)
+{
+    Groups g = {0};
+    size_t num = 1;
+    bool ok = true;
+
+    for_each_op(op, &m->body)
+        num++;
+    g.of = ARENA_NEW_ARRAY(ctx->scratch, Group *, num);
+    block_number(&m->body);
+    for_each_op(op, &m->body)
+        if (wants_smooth(op))
+            group_add(&g, ctx->scratch, op);
+    if (!g.all.num || ctx->options.no_weights)
+        return false;
+    if (!m->calibrate_files.num) {
+        const Op *op = g.all.elem[0]->matmuls.elem[0];
+        calibration_missing(m, op->span, layer_name(op), "smooth");
+        return false;
+    }
+    for (int i = 0; i < g.all.num && ok; i++)
+        ok = g.all.elem[i]->why || weights_observe(m, g.all.elem[i]);
+    ok = ok && calibration_run(m, ctx, group_observe, &g) && !g.failed;
+    if (!ok && !m->diag->num_errors)
+        diag_error(m->diag, (Span){0}, E_CALIBRATION_DATA, "memory is exhausted by calibration");
+    for (int i = 0; i < g.all.num && ok; i++)
+        group_settle(m, g.all.elem[i]);
+    return ok;
+}
