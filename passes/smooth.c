@@ -122,7 +122,7 @@ static void absorb(Module *m, Op *user, int slot, const float *by, int64_t num)
         operand_scale(m, op, 1, by, num, false);
         return;
     case OP_RMSNORM: operand_scale(m, op, 1, by, num, false); return;
-    case OP_MATMUL: operand_scale(m, op, 1, by, num, true); return;
+    case OP_MATMUL: weight_scale(m, op, by, num); return;
     case OP_MUL: absorb(m, op, refusal(op_in(op, 1), 1) ? 0 : 1, by, num); return;
     case OP_ADD:
     case OP_SUB:
