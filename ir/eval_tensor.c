@@ -171,7 +171,29 @@ double round_f64(FormatId fmt, double x)
     }
 }
 
-bool convert_plain(FormatId from, const void *src, FormatId to, void *dst, uint64_t num)
+/* The smallest f32 that rounds to infinity in a format. */
+static float overflow_at(FormatId fmt)
+{
+    return fmt == FMT_F16 ? 65520.0f : fmt == FMT_BF16 ? 0x1.ffp+127f : INFINITY;
+}
+
+/* Formats whose elements f32 holds: one rounding, from f32. */
+static bool convert_narrow(FormatId from, const void *src, FormatId to, void *dst, uint64_t num)
+{
+    float x[CHUNK];
+    float limit = overflow_at(to);
+    int overflows = 0;
+    for (uint64_t at = 0; at < num; at += CHUNK) {
+        uint64_t n = num - at < CHUNK ? num - at : CHUNK;
+        format_to_f32(from, (const char *)src + at * (uint64_t)format_info[from].bits / 8, x, n);
+        for (uint64_t i = 0; i < n; i++)
+            overflows += (num_abs(x[i]) >= limit) & (num_abs(x[i]) < INFINITY);
+        format_from_f32(to, x, (char *)dst + at * (uint64_t)format_info[to].bits / 8, n);
+    }
+    return overflows == 0;
+}
+
+static bool convert_wide(FormatId from, const void *src, FormatId to, void *dst, uint64_t num)
 {
     double wide[CHUNK];
     float narrow[CHUNK];
@@ -191,4 +213,10 @@ bool convert_plain(FormatId from, const void *src, FormatId to, void *dst, uint6
         format_from_f32(to, narrow, out, n);
     }
     return finite;
+}
+
+bool convert_plain(FormatId from, const void *src, FormatId to, void *dst, uint64_t num)
+{
+    bool wide = from == FMT_F64 || from == FMT_I32 || to == FMT_F64;
+    return wide ? convert_wide(from, src, to, dst, num) : convert_narrow(from, src, to, dst, num);
 }
