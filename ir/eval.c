@@ -384,24 +384,30 @@ bool value_is_constant(const Value *value)
     return ok;
 }
 
-static bool run_expression(Eval *e, const Walk *w, const Value *value, Tensor *ret)
+static bool take_result(Eval *e, const Value *value, Tensor *ret)
 {
-    for (int i = 0; i < w->order.num; i++) { /* uses within the expression only */
+    Slot *result = eval_slot(e, value);
+    if (!result->tensor.owned)
+        return tensor_copy(e, NULL, &result->tensor, ret);
+    *ret = result->tensor;
+    memset(&result->tensor, 0, sizeof result->tensor);
+    return true;
+}
+
+static bool run_expressions(Eval *e, const Walk *w, int num, const Value *const *value, Tensor *ret)
+{
+    for (int i = 0; i < w->order.num; i++) { /* uses within the expressions only */
         const Op *op = w->order.elem[i];
         for (int j = 0; j < op->num_in; j++)
             eval_slot(e, op->in[j].value)->uses_left++;
     }
-    Slot *result = eval_slot(e, value);
-    result->uses_left++;
+    for (int i = 0; i < num; i++)
+        eval_slot(e, value[i])->uses_left++;
     bool ok = true;
     for (int i = 0; ok && i < w->order.num; i++)
         ok = run_op(e, w->order.elem[i]);
-    if (ok && result->tensor.owned) {
-        *ret = result->tensor;
-        memset(&result->tensor, 0, sizeof result->tensor);
-    } else if (ok) {
-        ok = tensor_copy(e, NULL, &result->tensor, ret);
-    }
+    for (int i = 0; ok && i < num; i++)
+        ok = take_result(e, value[i], &ret[i]);
     for (int i = 0; i < w->order.num; i++) {
         const Op *op = w->order.elem[i];
         for (int j = 0; j < op->num_out; j++)
@@ -412,19 +418,30 @@ static bool run_expression(Eval *e, const Walk *w, const Value *value, Tensor *r
     return ok;
 }
 
-bool eval_constant(const Module *m, const Value *value, Tensor *ret, const char **ret_why)
+bool eval_constants(const Module *m, int num, const Value *const *value, Tensor *ret,
+                    const char **ret_why)
 {
-    memset(ret, 0, sizeof *ret);
+    memset(ret, 0, (size_t)num * sizeof *ret);
     Eval *e = eval_create(m, EVAL_CONTRACT, NULL);
     if (!e) {
         *ret_why = "memory is exhausted";
         return false;
     }
     Walk w = {.arena = e->arena, .seen = valuemap_create(e->arena)};
-    bool ok = walk_value(&w, value) || eval_fail(e, value->def, "it depends on an input");
-    ok = ok && run_expression(e, &w, value, ret);
-    if (!ok)
+    bool ok = true;
+    for (int i = 0; ok && i < num; i++)
+        ok = walk_value(&w, value[i]) || eval_fail(e, value[i]->def, "it depends on an input");
+    ok = ok && run_expressions(e, &w, num, value, ret);
+    if (!ok) {
         *ret_why = arena_strdup(m->arena, e->why);
+        for (int i = 0; i < num; i++)
+            tensor_free(&ret[i]);
+    }
     arena_destroy(e->arena);
     return ok;
+}
+
+bool eval_constant(const Module *m, const Value *value, Tensor *ret, const char **ret_why)
+{
+    return eval_constants(m, 1, &value, ret, ret_why);
 }

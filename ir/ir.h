@@ -327,6 +327,9 @@ const Tensor *eval_output(const Eval *e, const char *output);
 /* One constant expression (its operands are constants, recursively). The caller frees *ret. Weights
  * convert from their stored format; one that overflows the declared format is an error. */
 bool eval_constant(const Module *m, const Value *value, Tensor *ret, const char **ret_why);
+/* Several distinct ones; what they share is evaluated once. */
+bool eval_constants(const Module *m, int num, const Value *const *value, Tensor *ret,
+                    const char **ret_why);
 bool value_is_constant(const Value *value);
 
 #endif

@@ -1,0 +1,81 @@
+/* codegen/explain: what became of the model, for people: each launch with the operations that it
+ * absorbed and its weight, and why each chain of operations stopped. */
+#include "codegen/codegen.h"
+
+#include <string.h>
+
+static const char *stop_text(const char *text)
+{
+    static const char *const families[] = {"gemm:", "tile:", "move:"};
+    for (size_t i = 0; i < COUNT_OF(families); i++)
+        if (strncmp(text, families[i], strlen(families[i])) == 0)
+            return NULL; /* says what the kernel holds, as the launch does */
+    return text;
+}
+
+static void put_notes(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel)
+{
+    for (int i = 0; i < ctx->fusion_notes.num; i++) {
+        const FusionNote *note = &ctx->fusion_notes.elem[i];
+        const char *why = note->kernel == kernel ? stop_text(note->text) : NULL;
+        if (!why)
+            continue;
+        sb_printf(sb, "    stopped");
+        if (note->span.file)
+            sb_printf(sb, " at %s", span_text(m->diag, note->span));
+        sb_printf(sb, ": %s\n", why);
+    }
+}
+
+static void put_scheme(Sb *sb, const PlanTensor *t, bool is_act)
+{
+    if (t->quantised)
+        scheme_print(sb, &t->scheme, is_act);
+    else
+        sb_put(sb, format_info[t->fmt].name);
+}
+
+static void put_launch(Sb *sb, const Plan *plan, int index)
+{
+    const PlanLaunch *l = &plan->launch[index];
+    sb_printf(sb, "%3d  %-4s  %s", index, launch_family_name[l->family], l->layer);
+    if (l->place[0])
+        sb_printf(sb, "  (%s)", l->place);
+    sb_printf(sb, "\n    %s\n", l->absorbed);
+    if (l->family != LAUNCH_GEMM)
+        return;
+    const PlanTensor *a = &plan->tensor[l->a], *w = &plan->tensor[l->w];
+    sb_put(sb, "    activation ");
+    put_scheme(sb, a, true);
+    sb_put(sb, ", weight ");
+    put_scheme(sb, w, false);
+    if (w->packed)
+        sb_printf(sb, " [%lld, %lld], %llu bytes packed%s", (long long)w->pack_spec.n,
+                  (long long)w->pack_spec.k, (unsigned long long)w->bytes,
+                  w->pack_spec.mainloop ? ", scales in the main loop" : "");
+    if (l->num_segments > 1)
+        sb_printf(sb, ", %d ranges of columns", l->num_segments);
+    sb_putc(sb, '\n');
+}
+
+void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target)
+{
+    const Plan *plan = target->plan;
+    sb_printf(sb, "%d kernel%s for %s, %llu bytes of weights\n", plan->num_launches,
+              plan->num_launches == 1 ? "" : "s", plan->target,
+              (unsigned long long)target->weights_bytes);
+    for (int b = 0; b < plan->num_buckets; b++) {
+        sb_put(sb, "bucket");
+        for (int i = 0; i < plan->num_syms; i++)
+            sb_printf(sb, " %s = %lld", plan->sym[i].name, (long long)plan_bucket(plan, b)[i]);
+        sb_printf(sb, "%s%llu bytes of activations\n", plan->num_syms ? ": " : " ",
+                  (unsigned long long)plan->arena_bytes[b]);
+    }
+    for (int i = 0; i < plan->num_launches; i++) {
+        put_launch(sb, plan, i);
+        const Op *kernel = target->launch_kernels.elem[i];
+        bool is_last = i + 1 == plan->num_launches || target->launch_kernels.elem[i + 1] != kernel;
+        if (is_last)
+            put_notes(sb, m, ctx, kernel);
+    }
+}

@@ -1,0 +1,208 @@
+/* codegen: one launch for each kernel op, in the order of the module; then the arena. */
+#include "codegen/build.h"
+
+#include <string.h>
+
+bool build_fail(Builder *b, Span span, const char *fmt, ...)
+{
+    Sb sb;
+    va_list args;
+    sb_init(&sb, b->arena);
+    va_start(args, fmt);
+    sb_vprintf(&sb, fmt, args);
+    va_end(args);
+    diag_error(b->m->diag, span, E_KERNEL, "%s", sb.text);
+    b->failed = true;
+    return false;
+}
+
+/* Launches ------------------------------------------------------------------------------------- */
+
+static const char *absorbed_text(Builder *b, const Op *op)
+{
+    Sb sb;
+    sb_init(&sb, b->arena);
+    if (op->kind != OP_KERNEL)
+        return "copy";
+    for_each_op(inner, op->body)
+        if (inner->kind != OP_ARG && inner->kind != OP_YIELD)
+            sb_printf(&sb, "%s%s", sb.len ? " " : "", op_info[inner->kind].name);
+    return sb.text;
+}
+
+static const char *layer_text(const Op *op)
+{
+    const char *name = op->num_out ? op->out[0].name : op->name;
+    return op->attr.layer ? op->attr.layer : name ? name : op_info[op->kind].name;
+}
+
+PlanLaunch *launch_add(Builder *b, const Op *op, LaunchFamily family)
+{
+    const Op *named = b->kernel ? b->kernel : op;
+    PlanLaunch l = {.family = family,
+                    .layer = layer_text(named),
+                    .place = named->span.file ? span_text(b->m->diag, named->span) : "",
+                    .absorbed = absorbed_text(b, named),
+                    .a = -1,
+                    .w = -1,
+                    .src = -1,
+                    .dst = -1};
+    ARRAY_PUSH(b->arena, &b->launches, l);
+    ARRAY_PUSH(b->arena, &b->target->launch_kernels, named);
+    return &b->launches.elem[b->launches.num - 1];
+}
+
+static Op *body_find(const Op *kernel, OpKind kind)
+{
+    for_each_op(op, kernel->body)
+        if (op->kind == kind)
+            return op;
+    return NULL;
+}
+
+static Op *body_move(const Op *kernel)
+{
+    Op *ret = NULL;
+    for_each_op(op, kernel->body)
+        if (op_info[op->kind].flags & OPF_MOVE)
+            ret = op;
+    return ret;
+}
+
+static void build_kernel(Builder *b, Op *kernel)
+{
+    uint32_t arg = 0;
+    for_each_op(op, kernel->body)
+        if (op->kind == OP_ARG)
+            op->mark = arg++;
+    b->kernel = kernel;
+    b->group++;
+    Op *matmul = body_find(kernel, OP_MATMUL), *move = body_move(kernel);
+    if (matmul)
+        build_gemm(b, kernel, matmul);
+    else if (move)
+        build_move(b, kernel, move);
+    else
+        build_tile(b, kernel);
+    b->kernel = NULL;
+}
+
+/* A value that no kernel stored there directly is copied to the output. */
+static void build_output_op(Builder *b, const Op *op)
+{
+    int index = (int)op->mark;
+    if (b->outputs_from[index])
+        return;
+    b->group++;
+    int src = tensor_get(b, op_in(op, 0), op->span);
+    if (src >= 0)
+        build_copy(b, src, b->num_inputs + index, op);
+}
+
+/* Model ---------------------------------------------------------------------------------------- */
+
+static void add_ports(Builder *b, Plan *plan, OpKind kind)
+{
+    PlanPort *port;
+    int num = 0;
+    for_each_op(op, &b->m->body)
+        num += op->kind == kind;
+    port = ARENA_NEW_ARRAY(b->arena, PlanPort, (size_t)num);
+    num = 0;
+    for_each_op(op, &b->m->body) {
+        if (op->kind != kind)
+            continue;
+        bool is_input = kind == OP_INPUT;
+        const Value *value = is_input ? &op->out[0] : op_in(op, 0);
+        int tensor =
+            tensor_add(b, op->name, value->type, is_input ? STORAGE_INPUT : STORAGE_OUTPUT);
+        b->tensors.elem[tensor].index = num;
+        if (is_input)
+            ptrmap_put(&b->tensor_of, value, tensor + 1);
+        op->mark = (uint32_t)num;
+        port[num++] = (PlanPort){op->name, tensor};
+    }
+    if (kind == OP_INPUT) {
+        plan->input = port;
+        plan->num_inputs = b->num_inputs = num;
+    } else {
+        plan->output = port;
+        plan->num_outputs = b->num_outputs = num;
+        b->outputs_from = ARENA_NEW_ARRAY(b->arena, const Value *, (size_t)num);
+    }
+}
+
+/* Every combination of the symbols' sizes, the first symbol's slowest. */
+static bool add_buckets(Builder *b, Plan *plan)
+{
+    int num_syms = b->m->syms.num, num = 1;
+    PlanSym *sym = ARENA_NEW_ARRAY(b->arena, PlanSym, (size_t)num_syms);
+    for (int i = 0; i < num_syms; i++) {
+        const Sym *from = b->m->syms.elem[i];
+        sym[i] = (PlanSym){from->name, from->num_sizes, from->size};
+        if (num > LIMIT_BUCKETS / (from->num_sizes ? from->num_sizes : 1))
+            return build_fail(b, from->span, "the sizes of all dims make more than %d combinations",
+                              LIMIT_BUCKETS);
+        num *= from->num_sizes;
+    }
+    int64_t *size = ARENA_NEW_ARRAY(b->arena, int64_t, (size_t)num * (size_t)num_syms);
+    for (int bucket = 0; bucket < num; bucket++)
+        for (int i = num_syms - 1, rest = bucket; i >= 0; i--) {
+            size[bucket * num_syms + i] = sym[i].size[rest % sym[i].num_sizes];
+            rest /= sym[i].num_sizes;
+        }
+    plan->sym = sym;
+    plan->num_syms = num_syms;
+    plan->bucket_size = size;
+    plan->num_buckets = num;
+    return true;
+}
+
+static void build_body(Builder *b)
+{
+    for_each_op(op, &b->m->body) {
+        if (op->kind == OP_KERNEL)
+            build_kernel(b, op);
+        else if (op->kind == OP_OUTPUT)
+            build_output_op(b, op);
+        if (b->failed)
+            return;
+    }
+}
+
+static bool check_plan(Builder *b, const Plan *plan)
+{
+    IoError err;
+    if (plan_check(plan, b->weights_bytes, &err))
+        return true;
+    if (err.id != E_MEMORY)
+        BUG("%s", err.text);
+    diag_error(b->m->diag, (Span){0}, err.id, "%s", err.text);
+    return false;
+}
+
+bool codegen_plan(Module *m, Arena *arena, CodegenTarget *ret)
+{
+    Builder b = {.m = m, .arena = arena, .target = ret};
+    Plan *plan = ARENA_NEW(arena, Plan);
+    *ret = (CodegenTarget){.plan = plan};
+    ptrmap_init(&b.tensor_of, arena);
+    ptrmap_init(&b.packed_of, arena);
+    ptrmap_init(&b.constness, arena);
+    plan->target = "cpu";
+    if (!add_buckets(&b, plan))
+        return false;
+    add_ports(&b, plan, OP_INPUT);
+    add_ports(&b, plan, OP_OUTPUT);
+    build_body(&b);
+    if (b.failed)
+        return false;
+    plan->rows_independent = rows_independent(&b);
+    plan->num_launches = b.launches.num;
+    plan->launch = b.launches.elem;
+    memory_plan(&b, plan);
+    plan->num_tensors = b.tensors.num;
+    plan->tensor = b.tensors.elem;
+    ret->weights_bytes = b.weights_bytes;
+    return !b.failed && check_plan(&b, plan);
+}

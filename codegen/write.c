@@ -1,0 +1,232 @@
+/* codegen/write: the compiled file. Constants are evaluated, packed and written in the order of the
+ * plan, a group at a time, so memory stays bounded by the largest group. Same inputs, same bytes.
+ */
+#include "codegen/codegen.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_GROUP (2 * PLAN_MAX_OPERANDS) /* values of one group */
+
+typedef struct Writer {
+    Module *m;
+    const CodegenTarget *target;
+    const WriteOptions *options;
+    ArtifactWriter *out;
+    const Value *value[MAX_GROUP]; /* of the group at hand */
+    Tensor tensor[MAX_GROUP];
+    int num;
+} Writer;
+
+static bool write_fail(Writer *w, const PlanConst *c, const char *why)
+{
+    diag_error(w->m->diag, c->value->def->span, E_KERNEL, "constant '%s': %s",
+               w->target->plan->tensor[c->tensor].name, why);
+    return false;
+}
+
+/* Evaluating ----------------------------------------------------------------------------------- */
+
+static const Tensor *group_find(const Writer *w, const Value *value)
+{
+    for (int i = 0; i < w->num; i++)
+        if (w->value[i] == value)
+            return &w->tensor[i];
+    return NULL;
+}
+
+static void group_add(Writer *w, const Value *value)
+{
+    if (value && !group_find(w, value) && w->num < MAX_GROUP)
+        w->value[w->num++] = value;
+}
+
+static void group_free(Writer *w)
+{
+    for (int i = 0; i < w->num; i++)
+        tensor_free(&w->tensor[i]);
+    w->num = 0;
+}
+
+/* The constants from `first` on that belong together; returns the index behind the last. */
+static int group_end(const Writer *w, int first)
+{
+    const PlanConst *c = w->target->consts.elem;
+    int end = first, most = first + MAX_GROUP / 2;
+    while (end < w->target->consts.num && end < most && c[end].group == c[first].group)
+        end++;
+    return end;
+}
+
+static bool group_evaluate(Writer *w, int first, int end)
+{
+    const PlanConst *c = w->target->consts.elem;
+    const char *why = "";
+    w->num = 0;
+    memset(w->tensor, 0, sizeof w->tensor);
+    for (int i = first; i < end; i++) {
+        group_add(w, c[i].value);
+        group_add(w, c[i].zero);
+    }
+    return eval_constants(w->m, w->num, w->value, w->tensor, &why) || write_fail(w, &c[first], why);
+}
+
+/* Writing -------------------------------------------------------------------------------------- */
+
+static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
+{
+    const PlanTensor *p = &w->target->plan->tensor[c->tensor];
+    const CpuPackSpec *spec = &p->pack_spec;
+    uint64_t size;
+    void *packed =
+        checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
+    if (!packed)
+        return write_fail(w, c, "memory is exhausted");
+    if (t->q.codes)
+        cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
+                 packed);
+    else
+        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, packed);
+    artifact_write(w->out, packed, p->bytes); /* a failure is told by finish */
+    free(packed);
+    return true;
+}
+
+/* The layout of plan_tensor_layout: scales, then zero points, each from a multiple of 64 on. One
+ * number stands for all blocks. */
+static bool write_params(Writer *w, const PlanConst *c)
+{
+    const PlanTensor *of = &w->target->plan->tensor[c->params_of];
+    const PlanTensor *p = &w->target->plan->tensor[c->tensor];
+    const Tensor *scale = group_find(w, c->value), *zero = c->zero ? group_find(w, c->zero) : NULL;
+    PlanLayout layout;
+    uint8_t *bytes = calloc(1, (size_t)p->bytes);
+    if (!bytes || !plan_tensor_layout(of, w->target->plan->bucket_size, &layout)) {
+        free(bytes);
+        return write_fail(w, c, "memory is exhausted");
+    }
+    uint64_t blocks = (uint64_t)(scheme_row_blocks(&of->scheme, layout.rows) *
+                                 scheme_col_blocks(&of->scheme, layout.cols));
+    uint64_t num = tensor_elements(scale);
+    for (uint64_t i = 0; i < blocks; i++) {
+        uint64_t from = num == blocks ? i : 0;
+        memcpy(bytes + layout.scale_at + 4 * i, (const float *)scale->data + from, 4);
+        if (zero)
+            memcpy(bytes + layout.zero_at + 4 * i, (const int32_t *)zero->data + from, 4);
+    }
+    artifact_write(w->out, bytes, p->bytes);
+    free(bytes);
+    return true;
+}
+
+static bool write_const(Writer *w, const PlanConst *c)
+{
+    const PlanTensor *p = &w->target->plan->tensor[c->tensor];
+    artifact_align(w->out, 64);
+    if (artifact_offset(w->out) != p->offset)
+        BUG("constant '%s' is written at %llu, planned at %llu", p->name,
+            (unsigned long long)artifact_offset(w->out), (unsigned long long)p->offset);
+    if (c->params_of >= 0)
+        return write_params(w, c);
+    const Tensor *t = group_find(w, c->value);
+    if (p->packed)
+        return write_packed(w, c, t);
+    if (t->fmt != p->fmt || t->bytes != p->bytes)
+        BUG("constant '%s' is %s of %llu bytes, planned %s of %llu", p->name,
+            format_info[t->fmt].name, (unsigned long long)t->bytes, format_info[p->fmt].name,
+            (unsigned long long)p->bytes);
+    artifact_write(w->out, t->data, t->bytes);
+    return true;
+}
+
+static void progress(const Writer *w, double done, const char *what)
+{
+    if (w->options->progress)
+        w->options->progress(w->options->user, done, what);
+}
+
+static bool write_weights(Writer *w)
+{
+    const PlanConst *c = w->target->consts.elem;
+    bool ok = true;
+    artifact_section_begin(w->out, SECTION_WEIGHTS, w->target->plan->target);
+    for (int i = 0, end; ok && i < w->target->consts.num; i = end) {
+        const PlanTensor *t = &w->target->plan->tensor[c[i].tensor];
+        end = group_end(w, i);
+        progress(w, (double)t->offset / (double)w->target->weights_bytes, t->name);
+        ok = group_evaluate(w, i, end);
+        for (int k = i; ok && k < end; k++)
+            ok = write_const(w, &c[k]);
+        group_free(w);
+    }
+    artifact_section_end(w->out);
+    return ok;
+}
+
+static void write_section(Writer *w, SectionKind kind, const char *name, const void *data,
+                          uint64_t size)
+{
+    artifact_section_begin(w->out, kind, name);
+    artifact_write(w->out, data, size);
+    artifact_section_end(w->out);
+}
+
+static bool write_plan(Writer *w)
+{
+    Bytes bytes = {0};
+    bool ok = plan_encode(w->target->plan, &bytes);
+    if (ok)
+        write_section(w, SECTION_PLAN, w->target->plan->target, bytes.data, bytes.size);
+    else
+        diag_error(w->m->diag, (Span){0}, E_MEMORY, "memory is exhausted while writing the plan");
+    bytes_free(&bytes);
+    return ok;
+}
+
+static bool write_sections(Writer *w)
+{
+    const WriteOptions *o = w->options;
+    Sb meta;
+    sb_init(&meta, w->m->arena);
+    sb_printf(&meta, "model = %s\ncompiler = sinter %s\ntarget = %s\n",
+              w->m->name ? w->m->name : "", SINTER_VERSION, w->target->plan->target);
+    write_section(w, SECTION_META, "", meta.text, meta.len);
+    if (o->source_text)
+        write_section(w, SECTION_SOURCE, o->source_name ? o->source_name : "", o->source_text,
+                      o->source_len);
+    if (!write_plan(w) || !write_weights(w))
+        return false;
+    if (o->report)
+        write_section(w, SECTION_REPORT, "", o->report, strlen(o->report));
+    return true;
+}
+
+bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
+                   const WriteOptions *options)
+{
+    IoError err;
+    Writer *w = calloc(1, sizeof *w);
+    ArtifactWriter *out = artifact_create(path, options->stub, options->stub_size, &err);
+    if (!w || !out) {
+        if (out)
+            err = (IoError){.id = E_MEMORY, .text = "memory is exhausted"};
+        artifact_abandon(out);
+        free(w);
+        diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
+        return false;
+    }
+    w->m = m;
+    w->target = target;
+    w->options = options;
+    w->out = out;
+    bool ok = write_sections(w);
+    if (!ok) {
+        artifact_abandon(out);
+    } else if (!artifact_finish(out, &err)) {
+        diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
+        ok = false;
+    }
+    progress(w, 1, "");
+    free(w);
+    return ok;
+}
