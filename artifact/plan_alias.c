@@ -126,6 +126,15 @@ static bool operand_is_mapped(const PlanOperand *o)
            o->row_mod.add != 0 || o->col_step != 1;
 }
 
+/* Does a code sum add up codes that its own program stores? */
+static bool sums_own_codes(const PlanProgram *p, int at)
+{
+    for (int i = 0; i < at; i++)
+        if (p->step[i].op == TILE_QUANTIZE && p->step[i].tensor == p->step[at].tensor2)
+            return true;
+    return false;
+}
+
 static void program_effects(Effects *e, const PlanLaunch *l, const PlanProgram *p)
 {
     for (int i = 0; i < p->num_steps; i++) {
@@ -134,6 +143,8 @@ static void program_effects(Effects *e, const PlanLaunch *l, const PlanProgram *
         if (write || s->op == TILE_LOAD)
             effect_add(e, l->operand[s->tensor].tensor, write,
                        s->op == TILE_LOAD && operand_is_mapped(&l->operand[s->tensor]));
+        if (s->op == TILE_CODE_SUM && !sums_own_codes(p, i))
+            effect_add(e, l->operand[s->tensor2].tensor, false, false);
     }
 }
 

@@ -221,6 +221,8 @@ static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram
         const TileStep *s = &p->step[i];
         if (s->op == TILE_LOAD && !bind_read(b, &l->operand[s->tensor], rows, cols))
             return false;
+        if (s->op == TILE_CODE_SUM && !bind_read(b, &l->operand[s->tensor2], rows, cols))
+            return false;
         if (plan_writes((TileOp)s->op) &&
             !bind_write(b, &l->operand[s->tensor], rows, s->op == TILE_CODE_SUM ? 1 : cols))
             return false;

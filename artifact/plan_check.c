@@ -291,10 +291,13 @@ static bool check_code_sum(const Checker *c, const PlanProgram *p, int at)
     const TileStep *s = &p->step[at];
     if (c->plan->tensor[c->launch->operand[s->tensor].tensor].fmt != FMT_I32)
         return step_fail(c, at, "code sums are not i32");
+    if (s->tensor2 >= c->launch->num_operands ||
+        !c->plan->tensor[c->launch->operand[s->tensor2].tensor].quantised)
+        return step_fail(c, at, "it sums no codes");
     for (int i = 0; i < at; i++)
         if (p->step[i].op == TILE_QUANTIZE && p->step[i].tensor == s->tensor2)
             return true;
-    return step_fail(c, at, "it sums codes that were not stored before");
+    return c->where == IN_TILE || step_fail(c, at, "it sums codes that were not stored before");
 }
 
 static bool needs_rows(TileOp op)

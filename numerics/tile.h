@@ -27,8 +27,8 @@ typedef enum TileOp {
     TILE_QUANTIZE, /* tensor <- quantise(src0): codes, and for dynamic schemes scales and zero
                       points. Static scales are read from the tensor's own scale buffer. Dynamic
                       blocks must lie inside the tile */
-    TILE_CODE_SUM, /* i32 tensor [rows, 1] <- sum over the columns of the codes that the preceding
-                      TILE_QUANTIZE stored in `tensor2`. Needs whole rows */
+    TILE_CODE_SUM, /* i32 tensor [rows, 1] <- sum over the columns of the codes in `tensor2`: an
+                      operand, or what the preceding TILE_QUANTIZE stored. Needs whole rows */
 #define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) TILE_##ID,
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
