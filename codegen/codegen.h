@@ -6,21 +6,26 @@
 #include "ir/ir.h"
 #include "passes/passes.h"
 
-/* A constant of the plan and the IR value that fills it when the file is written; evaluated one
- * at a time, so memory stays bounded by one layer. */
+/* A constant of the plan and the IR values that fill it when the file is written. Constants of one
+ * group are evaluated together, because they share expressions (the codes of a weight and its
+ * scales), and one group at a time, so that memory stays bounded by one layer. */
 typedef struct PlanConst {
     int32_t tensor;
-    const Value *value;
+    int group;          /* ascending */
+    const Value *value; /* parameters of a static quantisation: the scale */
+    const Value *zero;  /* parameters of a static quantisation: the zero point, or NULL */
+    int params_of;      /* tensor whose static parameters these are, -1: not parameters */
 } PlanConst;
 
 typedef struct CodegenTarget {
     Plan *plan;
     uint64_t weights_bytes;
-    ARRAY(PlanConst) consts;
+    ARRAY(PlanConst) consts;          /* by ascending offset in the weights */
+    ARRAY(const Op *) launch_kernels; /* the op behind each launch */
 } CodegenTarget;
 
-/* plan_build.c: kernels to launches and operands; memory.c: liveness, arena offsets per bucket;
- * False after reporting to m->diag. */
+/* Needs a module after fuse. plan_build.c: kernels to launches and operands; memory.c: liveness,
+ * arena offsets per bucket. False after reporting to m->diag. */
 bool codegen_plan(Module *m, Arena *arena, CodegenTarget *ret);
 
 /* write.c: fills the weights section and writes the file. progress (may be NULL) gets 0..1. */
