@@ -28,7 +28,8 @@ void file_unmap(MappedFile *file);
 char *file_read(const char *path, uint64_t max, uint64_t *ret_size, IoError *err);
 
 /* Atomic output: a temporary file beside `path`, renamed over it by finish; removed by abandon and
- * by SIGINT/SIGTERM. Errors (no space, not writable) surface at finish at the latest. */
+ * by SIGINT/SIGTERM. Errors (no space, not writable) surface at finish at the latest; after one,
+ * offsets go on as if all had been written. */
 typedef struct OutFile OutFile;
 OutFile *outfile_create(const char *path, unsigned mode, IoError *err);
 bool outfile_write(OutFile *f, const void *data, uint64_t size); /* appends */

@@ -19,6 +19,7 @@ struct OutFile {
     char *path, *temp;
     int fd, slot;
     int error_number; /* of the first failure; 0 = none */
+    uint64_t size;    /* bytes written by the caller; goes on after a failure */
     uint64_t flushed; /* bytes that reached the file */
     size_t used;      /* of buffer */
     uint8_t *buffer;
@@ -200,6 +201,7 @@ static bool outfile_flush(OutFile *f)
 
 bool outfile_write(OutFile *f, const void *data, uint64_t size)
 {
+    f->size += size;
     if (f->error_number)
         return false;
     if (size > BUFFER_BYTES - f->used && !outfile_flush(f))
@@ -218,7 +220,7 @@ bool outfile_write(OutFile *f, const void *data, uint64_t size)
 
 uint64_t outfile_offset(const OutFile *f)
 {
-    return f->flushed + f->used;
+    return f->size;
 }
 
 bool outfile_align(OutFile *f, uint64_t align)
@@ -226,11 +228,9 @@ bool outfile_align(OutFile *f, uint64_t align)
     static const uint8_t zeros[4096];
     uint64_t rest = outfile_offset(f) % align;
     uint64_t num = rest ? align - rest : 0;
-    while (num > 0) {
-        uint64_t step = num > sizeof zeros ? sizeof zeros : num;
-        if (!outfile_write(f, zeros, step))
-            return false;
-        num -= step;
+    for (uint64_t step; num > 0; num -= step) {
+        step = num > sizeof zeros ? sizeof zeros : num;
+        outfile_write(f, zeros, step);
     }
     return f->error_number == 0;
 }
