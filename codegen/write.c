@@ -87,9 +87,9 @@ static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
                  packed);
     else
         cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, packed);
-    artifact_write(w->out, packed, p->bytes); /* a failure is told by finish */
+    bool ok = artifact_write(w->out, packed, p->bytes);
     free(packed);
-    return true;
+    return ok;
 }
 
 /* The layout of plan_tensor_layout: scales, then zero points, each from a multiple of 64 on. One
@@ -114,9 +114,9 @@ static bool write_params(Writer *w, const PlanConst *c)
         if (zero)
             memcpy(bytes + layout.zero_at + 4 * i, (const int32_t *)zero->data + from, 4);
     }
-    artifact_write(w->out, bytes, p->bytes);
+    bool ok = artifact_write(w->out, bytes, p->bytes);
     free(bytes);
-    return true;
+    return ok;
 }
 
 static bool write_const(Writer *w, const PlanConst *c)
@@ -135,8 +135,7 @@ static bool write_const(Writer *w, const PlanConst *c)
         BUG("constant '%s' is %s of %llu bytes, planned %s of %llu", p->name,
             format_info[t->fmt].name, (unsigned long long)t->bytes, format_info[p->fmt].name,
             (unsigned long long)p->bytes);
-    artifact_write(w->out, t->data, t->bytes);
-    return true;
+    return artifact_write(w->out, t->data, t->bytes);
 }
 
 static void progress(const Writer *w, double done, const char *what)
@@ -219,10 +218,11 @@ bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
     w->target = target;
     w->options = options;
     w->out = out;
+    int num_errors = m->diag->num_errors;
     bool ok = write_sections(w);
-    if (!ok) {
+    if (m->diag->num_errors > num_errors) {
         artifact_abandon(out);
-    } else if (!artifact_finish(out, &err)) {
+    } else if (!artifact_finish(out, &err)) { /* knows why a write failed */
         diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
         ok = false;
     }
