@@ -187,7 +187,7 @@ static bool convert_narrow(FormatId from, const void *src, FormatId to, void *ds
         uint64_t n = num - at < CHUNK ? num - at : CHUNK;
         format_to_f32(from, (const char *)src + at * (uint64_t)format_info[from].bits / 8, x, n);
         for (uint64_t i = 0; i < n; i++)
-            overflows += (num_abs(x[i]) >= limit) & (num_abs(x[i]) < INFINITY);
+            overflows += num_abs(x[i]) >= limit && num_abs(x[i]) < INFINITY;
         format_from_f32(to, x, (char *)dst + at * (uint64_t)format_info[to].bits / 8, n);
     }
     return overflows == 0;
@@ -207,7 +207,8 @@ static bool convert_wide(FormatId from, const void *src, FormatId to, void *dst,
             continue;
         }
         for (uint64_t i = 0; i < n; i++) {
-            narrow[i] = (float)round_f64(to, wide[i]);
+            /* integers pass through f32, as the kernels' do */
+            narrow[i] = from == FMT_I32 ? (float)wide[i] : (float)round_f64(to, wide[i]);
             finite = finite && (!isinf(narrow[i]) || isinf(wide[i]));
         }
         format_from_f32(to, narrow, out, n);
