@@ -24,8 +24,7 @@ static Expr *expr_new(Parse *p, ExprKind kind, Span span, int depth)
     expr->depth = depth + 1;
     if (expr->depth > LIMIT_EXPR_DEPTH) {
         diag_error(p->diag, span, E_LIMIT, "an expression of more than %d steps", LIMIT_EXPR_DEPTH);
-        expr->kind = EXPR_BAD;
-        expr->depth = 1;
+        parse_abandon(p);
     }
     return expr;
 }

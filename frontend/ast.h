@@ -237,6 +237,10 @@ typedef struct Parse {
 const char *parse_text(const Parse *p);
 /* Notes and helps for a syntax error from what the scanner knows: brackets left open. */
 void parse_explain(Parse *p, bool at_end, Span at);
+void parse_skip_block(Parse *p); /* leave out the braces of an item that was not understood */
+
+/* Gives up on the text after an error was reported: back in ast_parse, with what there is. */
+_Noreturn void parse_abandon(Parse *p);
 
 /* ast.c: builders; the grammar's actions call nothing else
  * -------------------------------------------- */

@@ -101,6 +101,14 @@ items:
   %empty
 | items item EOS { ast_add(p, $item); }
 | items error EOS { ast_lost(p); yyerrok; }
+| items "const" name error EOS {
+    ast_add(p, ast_const(p, span_join(@2, @4), $name, ast_bad(p, @error)));
+    yyerrok;
+  }
+| items "dim" name error EOS {
+    ast_add(p, ast_dim(p, span_join(@2, @4), $name, (ExprList){0}));
+    yyerrok;
+  }
 ;
 
 item:
@@ -108,12 +116,13 @@ item:
 | "weights" strings { $$ = ast_files(p, ITEM_WEIGHTS, @$, $strings); }
 | "calibrate" strings { $$ = ast_files(p, ITEM_CALIBRATE, @$, $strings); }
 | "const" name '=' expr { $$ = ast_const(p, @$, $name, $expr); }
-| "const" name error { $$ = ast_const(p, @$, $name, ast_bad(p, @error)); }
+
 | "dim" name "in" '[' exprs ']' { $$ = ast_dim(p, @$, $name, $exprs); }
-| "dim" name error { $$ = ast_dim(p, @$, $name, (ExprList){0}); }
+
 | "scheme" NAME '{' scheme_lines '}' {
     $$ = ast_scheme(p, @$, word($NAME, @NAME), $scheme_lines);
   }
+| "scheme" error '{' scheme_lines '}' { $$ = ast_item(p, ITEM_BAD, @$, NO_WORD); ast_lost(p); }
 | "block" name index.opt '(' decls.opt ')' "->" results body {
     $$ = ast_body(p, ITEM_BLOCK, @$, span_join(@1, @results), $name, $[index.opt],
                   $[decls.opt], $results, $body);
@@ -128,8 +137,10 @@ item:
     $$ = ast_expect(p, @$, $input, $output, $bounds);
   }
 | "quant" '{' rules '}' { $$ = ast_quant(p, @$, $rules); }
+| "quant" error '{' rules '}' { $$ = ast_quant(p, @$, $rules); ast_lost(p); }
 | "auto" '{' auto_lines '}' { $$ = ast_item(p, ITEM_AUTO, @1, NO_WORD); }
 | "shard" name INT '{' shard_lines '}' { $$ = ast_item(p, ITEM_SHARD, @1, NO_WORD); }
+| "shard" error '{' shard_lines '}' { $$ = ast_item(p, ITEM_SHARD, @1, NO_WORD); }
 ;
 
 string: STRING { $$ = word($STRING, @$); };
@@ -189,13 +200,21 @@ stmts:
   %empty { $$ = (StmtList){0}; }
 | stmts stmt EOS { $$ = ast_stmts_add(p, $1, $stmt); }
 | stmts error EOS { $$ = ast_stmts_add(p, $1, ast_bad_stmt(p, @error)); yyerrok; }
+| stmts "param" name error EOS {
+    $$ = ast_stmts_add(p, $1, ast_bad_param(p, span_join(@2, @4), $name));
+    yyerrok;
+  }
+| stmts targets '=' error EOS {
+    $$ = ast_stmts_add(p, $1, ast_assign(p, span_join(@2, @4), $targets, ast_bad(p, @error)));
+    yyerrok;
+  }
 ;
 stmt:
   "param" decl tensor_from { $$ = ast_param(p, @$, $decl, $tensor_from, NO_WORD); }
 | "param" decl "from" "module" string { $$ = ast_param(p, @$, $decl, NO_WORD, $string); }
-| "param" name error { $$ = ast_bad_param(p, @$, $name); }
+
 | targets '=' expr { $$ = ast_assign(p, @$, $targets, $expr); }
-| targets '=' error { $$ = ast_assign(p, @$, $targets, ast_bad(p, @error)); }
+
 | "return" exprs { $$ = ast_return(p, @$, $exprs); }
 | "for" name "in" expr[first] ".." expr[end] body {
     $$ = ast_for(p, span_join(@1, @end), $name, $first, $end, $body);
@@ -449,7 +468,7 @@ static void put_expected(Sb *sb, const yysymbol_kind_t *expected, int num)
         any_name = any_name || expected[i] == YYSYMBOL_NAME;
     for (int i = 0; i < num; i++)
         left += !(any_name && is_contextual(expected[i]));
-    if (left == 0 || left > 20)
+    if (left == 0 || left > 12)
         return;
     sb_put(sb, ", expected ");
     for (int i = 0, done = 0; i < num; i++) {
@@ -486,6 +505,8 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parse *p)
     sb_init(&sb, p->arena);
     if (found == YYSYMBOL_NAME || is_word(found))
         sb_printf(&sb, "unexpected '%s'", text);
+    else if (found == YYSYMBOL_EOS && at.start == at.end) /* one that the text does not show */
+        sb_put(&sb, parse_text(p)[at.start] == '}' ? "unexpected '}'" : "unexpected end of file");
     else if (found == YYSYMBOL_YYEOF || found == YYSYMBOL_EOS || found == YYSYMBOL_STRING)
         sb_printf(&sb, "unexpected %s%s", found == YYSYMBOL_STRING ? "string" : "",
                   found == YYSYMBOL_YYEOF ? "end of file"
@@ -497,8 +518,11 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parse *p)
     diag_error(p->diag, at, E_SYNTAX, "%s", sb.text);
 
     bool names = false;
-    for (int i = 0; i < num; i++)
+    for (int i = 0; i < num; i++) {
         names = names || expected[i] == YYSYMBOL_NAME;
+        if (expected[i] == YYSYMBOL_MODEL) /* at the start of an item */
+            parse_skip_block(p);
+    }
     const char *near = found == YYSYMBOL_NAME ? nearest_word(expected, num, text) : NULL;
     if (near)
         diag_help(p->diag, "did you mean '%s'?", near);

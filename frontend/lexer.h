@@ -24,8 +24,9 @@ typedef struct Lexer {
     int held; /* token kept back while an end of statement is handed out before it */
     Span held_span;
     ARRAY(Bracket) open;
-    bool too_deep; /* reported */
-    jmp_buf *oom;  /* where flex's fatal errors go */
+    Bracket dropped; /* one that a brace cut off, until the end of its statement */
+    bool skip_block; /* the item was not understood: leave out its braces */
+    jmp_buf *oom;    /* where flex's fatal errors go */
 } Lexer;
 
 typedef struct Token {

@@ -37,7 +37,7 @@ static bool inside_brackets(const Lexer *lexer)
 static void drop_brackets(Lexer *lexer)
 {
     while (inside_brackets(lexer))
-        lexer->open.num--;
+        lexer->dropped = lexer->open.elem[--lexer->open.num];
 }
 
 static void open_bracket(Lexer *lexer, char open, Span span)
@@ -45,9 +45,7 @@ static void open_bracket(Lexer *lexer, char open, Span span)
     if (open == '{')
         drop_brackets(lexer);
     if (lexer->open.num >= LIMIT_NESTING) {
-        if (!lexer->too_deep)
-            diag_error(lexer->diag, span, E_LIMIT, "brackets nested deeper than %d", LIMIT_NESTING);
-        lexer->too_deep = true;
+        diag_error(lexer->diag, span, E_LIMIT, "brackets nested deeper than %d", LIMIT_NESTING);
         longjmp(*lexer->oom, 2);
     }
     ARRAY_PUSH(lexer->arena, &lexer->open, ((Bracket){open, span}));
@@ -64,6 +62,19 @@ static void close_bracket(Lexer *lexer, int token)
         lexer->open.num--;
 }
 
+/* Leaves out everything up to the brace that closes the one just read. */
+static void skip_braces(Lexer *lexer, void *scanner)
+{
+    int depth = 1, token;
+    do {
+        DSL_STYPE value;
+        Span span;
+        token = dsl_lex(&value, &span, scanner);
+        depth += (token == '{') - (token == '}');
+    } while (token && depth);
+    lexer->skip_block = false;
+}
+
 /* The next token for the parser: newlines and `;` become one EOS where a statement can end, and
  * one EOS comes before every `}` and the end of the text. */
 static int lexer_next(Lexer *lexer, void *scanner, DSL_STYPE *value, Span *span)
@@ -78,6 +89,14 @@ static int lexer_next(Lexer *lexer, void *scanner, DSL_STYPE *value, Span *span)
             token = dsl_lex(value, span, scanner);
             if (token == 0)
                 *span = (Span){lexer->file, lexer->pos + lexer->skew, lexer->pos + lexer->skew};
+        }
+        if (token == '{' && lexer->skip_block) {
+            skip_braces(lexer, scanner);
+            continue;
+        }
+        if (lexer->last == TOK_EOS) {
+            lexer->dropped = (Bracket){0};
+            lexer->skip_block = false;
         }
         if (token == '{' || token == '}')
             drop_brackets(lexer);
@@ -109,10 +128,24 @@ const char *parse_text(const Parse *p)
     return p->diag->sources.elem[p->file - 1].text;
 }
 
+void parse_skip_block(Parse *p)
+{
+    p->lexer->skip_block = true;
+}
+
+void parse_abandon(Parse *p)
+{
+    longjmp(*p->lexer->oom, 2);
+}
+
 void parse_explain(Parse *p, bool at_end, Span at)
 {
     Lexer *lexer = p->lexer;
     const char *text = parse_text(p);
+    if (lexer->dropped.open) {
+        diag_note(p->diag, lexer->dropped.span, "this '%c' is still open", lexer->dropped.open);
+        return;
+    }
     if (at_end && lexer->open.num) {
         diag_note(p->diag, lexer->open.elem[lexer->open.num - 1].span, "opened here");
         return;
@@ -184,6 +217,7 @@ static void parse_tokens(Parse *p, void *scanner, dsl_pstate *state)
         int token = lexer_next(p->lexer, scanner, &value, &span);
         status = dsl_push_parse(state, token, &value, &span, p);
     } while (status == YYPUSH_MORE);
+    p->ast->lost = p->ast->lost || status != 0;
     if (status == 2)
         longjmp(*p->lexer->oom, 1);
 }

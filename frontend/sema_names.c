@@ -54,13 +54,16 @@ static int slot_add(Body *b, SlotKind kind, Word name, bool assigned)
         duplicate(s, name, b->info->slots.elem[old].name.span);
         return old;
     }
+    bool clash = false;
     Item *global = map_get(&s->globals, name.text);
     if (global && (global->kind == ITEM_CONST || global->kind == ITEM_DIM)) {
         diag_error(s->diag, name.span, E_NAME_TAKEN, "'%s' is already a %s", name.text,
                    global->kind == ITEM_CONST ? "constant" : "dim");
         diag_note(s->diag, global->name.span, "defined here");
+        clash = true;
     }
-    SlotInfo info = {.kind = kind, .name = name, .scope = b->scope->id, .assigned = name.span};
+    SlotInfo info = {
+        .used = clash, .kind = kind, .name = name, .scope = b->scope->id, .assigned = name.span};
     info.assigned_in = assigned ? b->scope->id : -1;
     ARRAY_PUSH(s->arena, &b->info->slots, info);
     map_put(&b->names, name.text, slot_handle(b, b->info->slots.num - 1));
@@ -81,6 +84,14 @@ static void unknown(Body *b, Expr *expr, bool is_call)
                is_call ? "operation or block" : "name", expr->name.text);
     if (!want_suggestion(s->diag))
         return;
+    for (int i = 0; b->info && i < b->info->slots.num; i++) {
+        SlotInfo *info = &b->info->slots.elem[i];
+        if (info->name.text == expr->name.text) {
+            diag_note(s->diag, info->name.span, "this one exists only inside its loop");
+            info->used = true;
+            return;
+        }
+    }
     Nearest nearest;
     nearest_init(&nearest, expr->name.text);
     for (int i = 0; !is_call && i < b->names.num; i++) {
@@ -95,6 +106,9 @@ static void unknown(Body *b, Expr *expr, bool is_call)
     for (int i = 0; is_call && i < num_calls; i++)
         nearest_offer(&nearest, call_info[i].name);
     suggest(s->diag, &nearest);
+    int meant = b->info && nearest_get(&nearest) ? slot_find(b, nearest_get(&nearest)) : -1;
+    if (meant >= 0)
+        b->info->slots.elem[meant].used = true; /* a misspelt name is one mistake, not two */
 }
 
 static void resolve_name(Body *b, Expr *expr)
@@ -316,6 +330,7 @@ static void resolve_param(Body *b, Stmt *stmt)
     if (b->num_scopes > 1) {
         diag_error(b->s->diag, stmt->span, E_WRONG_KIND, "a param inside a loop has no path");
         diag_help(b->s->diag, "put it into a block with an index and call the block in the loop");
+        stmt->has_bad = true;
     }
     if (stmt->module.text) {
         diag_error(b->s->diag, stmt->module.span, E_NOT_SUPPORTED,

@@ -270,7 +270,8 @@ static bool split_sizes(Walk *w, Frame *frame, Expr *call, Expr *sizes, int64_t 
     if (sizes && (sizes->kind != EXPR_LIST || sizes->list.num != num)) {
         if (first_report(sizes))
             diag_error(w->diag, sizes->span, E_ARGUMENTS,
-                       "sizes is a list, one for each of %d names", num);
+                       "sizes is a list with %d number%s, one for each name", num,
+                       num == 1 ? "" : "s");
         return false;
     }
     if (!sizes && size % num) {
