@@ -1,55 +1,7 @@
 /* Element loops, one body each, compiled for the base machine, AVX2 and AVX-512. */
 #include "quant/loops.h"
+#include "quant/versions.h"
 #include <stdatomic.h>
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define TARGET_AVX2   __attribute__((target("avx2,fma")))
-#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-
-static int cpu_level(void)
-{
-    static atomic_int cached; /* 0: not yet known */
-    int level = atomic_load_explicit(&cached, memory_order_relaxed);
-    if (level)
-        return level;
-    __builtin_cpu_init();
-    level = 1;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        level = 2;
-    if (level == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        level = 3;
-    atomic_store_explicit(&cached, level, memory_order_relaxed);
-    return level;
-}
-
-/* name(params) from name_body, at the best level of this machine. */
-#define LOOP_VERSIONS(name, params, args)          \
-    TARGET_AVX512 static void name##_avx512 params \
-    {                                              \
-        name##_body args;                          \
-    }                                              \
-    TARGET_AVX2 static void name##_avx2 params     \
-    {                                              \
-        name##_body args;                          \
-    }                                              \
-    void name params                               \
-    {                                              \
-        int level = cpu_level();                   \
-        if (level == 3)                            \
-            name##_avx512 args;                    \
-        else if (level == 2)                       \
-            name##_avx2 args;                      \
-        else                                       \
-            name##_body args;                      \
-    }
-#else
-#define LOOP_VERSIONS(name, params, args) \
-    void name params                      \
-    {                                     \
-        name##_body args;                 \
-    }
-#endif
 
 NUM_FN int int_max(int a, int b)
 {
@@ -239,3 +191,24 @@ NUM_FN void loop_from_f32_body(int fmt, const float *restrict src, void *restric
 }
 LOOP_VERSIONS(loop_from_f32, (int fmt, const float *src, void *dst, int64_t num),
               (fmt, src, dst, num))
+
+int loop_level(void)
+{
+#ifdef LOOP_LEVELS
+    static atomic_int cached; /* 0: not yet known */
+    int level = atomic_load_explicit(&cached, memory_order_relaxed);
+    if (level)
+        return level;
+    __builtin_cpu_init();
+    level = 1;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        level = 2;
+    if (level == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        level = 3;
+    atomic_store_explicit(&cached, level, memory_order_relaxed);
+    return level;
+#else
+    return 1;
+#endif
+}

@@ -138,7 +138,32 @@ typedef struct WeightQuantiser {
     const char *(*run)(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
                        const WeightArgs *args);
 } WeightQuantiser;
-extern const WeightQuantiser *const weight_quantisers[];
+extern const WeightQuantiser *const weight_quantisers[]; /* rtn gptq awq mse hqq */
 const WeightQuantiser *weight_quantiser_find(const char *name);
+
+/* stats.c ------------------------------------------------------------------------------------- */
+
+/* What calibration sees at the input of one layer. Rows that hold a NaN or an infinity are skipped. */
+typedef struct LayerStats {
+    WeightStats seen;     /* current after layer_stats_finish; hessian NULL when not asked for */
+    const float *max_abs; /* [cols], for smoothing */
+    struct LayerStatsMemory *memory;
+} LayerStats;
+bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian); /* false: no memory */
+void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows);
+void layer_stats_finish(LayerStats *stats);
+void layer_stats_free(LayerStats *stats); /* accepts a zeroed one */
+
+/* smooth.c, weight_awq.c: scales per input channel. Columns of the weight are multiplied by them,
+ * what produces the layer's input divides by them; they are 1 where data or weight are all zero. */
+
+/* [cols] largest magnitudes of each column of a weight, merged into ret by maximum. */
+void weight_column_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t cols, float *ret);
+/* SmoothQuant: x_amax^alpha / w_amax^(1 - alpha). */
+void smooth_scales(const float *x_amax, const float *w_amax, int64_t cols, double alpha,
+                   float *ret);
+/* AWQ: the best of 20 powers of mean_abs (and of all ones) under `scheme`. NULL, or a sentence. */
+const char *awq_search_scales(const Scheme *scheme, FormatId src_fmt, const void *src, int64_t rows,
+                              int64_t cols, const WeightStats *stats, float *ret);
 
 #endif

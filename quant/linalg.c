@@ -1,0 +1,178 @@
+/* Blocked Cholesky factor and triangular inverse; the tile update of GPTQ. Every element's sum has a
+ * fixed order, so threads and vector widths do not matter. */
+#include "quant/linalg.h"
+#include "quant/versions.h"
+#include "numerics/numerics.h"
+#include <stdlib.h>
+#include <string.h>
+#ifdef HAVE_LAPACKE
+#include <lapacke.h>
+#endif
+
+#define BLOCK 64
+#define STRIP 256 /* columns that stay in the second cache beside a block of rows */
+
+#define PRAGMA(text) _Pragma(#text)
+#ifdef _OPENMP
+#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic))
+#else
+#define PARALLEL_DYNAMIC
+#endif
+
+NUM_FN void linalg_subtract_body(double *restrict dst, const double *restrict a,
+                               const double *restrict b, int64_t pitch, int count, int64_t num)
+{
+    int k = 0;
+    for (; k + 4 <= count; k += 4) {
+        const double *b0 = b + k * pitch, *b1 = b0 + pitch, *b2 = b1 + pitch, *b3 = b2 + pitch;
+        for (int64_t j = 0; j < num; j++)
+            dst[j] = dst[j] - a[k] * b0[j] - a[k + 1] * b1[j] - a[k + 2] * b2[j] -
+                     a[k + 3] * b3[j];
+    }
+    for (; k < count; k++)
+        for (int64_t j = 0; j < num; j++)
+            dst[j] = dst[j] - a[k] * b[k * pitch + j];
+}
+LOOP_VERSIONS(linalg_subtract,
+                     (double *dst, const double *a, const double *b, int64_t pitch, int count,
+                      int64_t num),
+                     (dst, a, b, pitch, count, num))
+
+NUM_FN void linalg_tile_update_body(const double *restrict m, int64_t n, int64_t first,
+                                    int64_t last, int64_t begin, int64_t end,
+                                    const double *restrict err, double *restrict w)
+{
+    for (int64_t j = begin; j < end; j++) {
+        double acc[LINALG_TILE];
+        for (int r = 0; r < LINALG_TILE; r++)
+            acc[r] = w[j * LINALG_TILE + r];
+        const double *e = err;
+        for (int64_t i = first; i >= last; i--, e += LINALG_TILE) {
+            double factor = m[i * n + j];
+            for (int r = 0; r < LINALG_TILE; r++)
+                acc[r] = acc[r] - e[r] * factor;
+        }
+        for (int r = 0; r < LINALG_TILE; r++)
+            w[j * LINALG_TILE + r] = acc[r];
+    }
+}
+LOOP_VERSIONS(linalg_tile_update,
+              (const double *m, int64_t n, int64_t first, int64_t last, int64_t begin, int64_t end,
+               const double *err, double *w),
+              (m, n, first, last, begin, end, err, w))
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+#ifdef HAVE_LAPACKE
+
+bool linalg_cholesky(double *a, int64_t n)
+{
+    return LAPACKE_dpotrf(LAPACK_ROW_MAJOR, 'L', (lapack_int)n, a, (lapack_int)n) == 0;
+}
+
+void linalg_invert_lower(const double *l, double *inv, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(inv + i * n, l + i * n, (size_t)(i + 1) * sizeof *inv);
+        memset(inv + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof *inv);
+    }
+    LAPACKE_dtrtri(LAPACK_ROW_MAJOR, 'L', 'N', (lapack_int)n, inv, (lapack_int)n);
+}
+
+#else
+
+/* The block at k on the diagonal, unblocked. */
+static bool factor_block(double *a, int64_t n, int64_t k, int64_t size)
+{
+    for (int64_t j = k; j < k + size; j++) {
+        double d = a[j * n + j];
+        for (int64_t p = k; p < j; p++)
+            d -= a[j * n + p] * a[j * n + p];
+        if (!(d > 0) || d > 1e300)
+            return false;
+        d = sqrt(d);
+        a[j * n + j] = d;
+        for (int64_t i = j + 1; i < k + size; i++) {
+            double v = a[i * n + j];
+            for (int64_t p = k; p < j; p++)
+                v -= a[i * n + p] * a[j * n + p];
+            a[i * n + j] = v / d;
+        }
+    }
+    return true;
+}
+
+/* Row i of the panel below the diagonal block, its copy in columns, for the update to its right. */
+static void factor_panel_row(double *a, int64_t n, int64_t k, int64_t size, int64_t i,
+                             double *panel)
+{
+    for (int64_t j = k; j < k + size; j++) {
+        double v = a[i * n + j];
+        for (int64_t p = k; p < j; p++)
+            v -= a[i * n + p] * a[j * n + p];
+        v /= a[j * n + j];
+        a[i * n + j] = v;
+        panel[(j - k) * n + i] = v;
+    }
+}
+
+bool linalg_cholesky(double *a, int64_t n)
+{
+    double *panel = malloc((size_t)n * BLOCK * sizeof *panel);
+    if (!panel)
+        return false;
+    bool ok = true;
+    for (int64_t k = 0; k < n && ok; k += BLOCK) {
+        int64_t size = min64(BLOCK, n - k), below = k + size;
+        ok = factor_block(a, n, k, size);
+        if (!ok)
+            break;
+        PARALLEL_DYNAMIC
+        for (int64_t i = below; i < n; i++)
+            factor_panel_row(a, n, k, size, i, panel);
+        PARALLEL_DYNAMIC
+        for (int64_t i = below; i < n; i++)
+            linalg_subtract(a + i * n + below, a + i * n + k, panel + below, n, (int)size,
+                          i + 1 - below);
+    }
+    free(panel);
+    return ok;
+}
+
+/* Columns begin..begin + num of the inverse. */
+static void invert_strip(const double *l, double *inv, int64_t n, int64_t begin, int64_t num)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double *row = inv + i * n + begin;
+        for (int64_t j = 0; j < num; j++)
+            row[j] = begin + j == i ? 1 : 0;
+    }
+    for (int64_t block = begin / BLOCK * BLOCK; block < n; block += BLOCK) {
+        int64_t end = min64(block + BLOCK, n);
+        for (int64_t k = begin; k < block; k += BLOCK) /* rows above stay cached over i */
+            for (int64_t i = block; i < end; i++)
+                linalg_subtract(inv + i * n + begin, l + i * n + k, inv + k * n + begin, n,
+                              (int)min64(BLOCK, block - k), num);
+        for (int64_t i = block; i < end; i++) {
+            int64_t from = block > begin ? block : begin;
+            double *row = inv + i * n + begin;
+            if (i > from)
+                linalg_subtract(row, l + i * n + from, inv + from * n + begin, n, (int)(i - from),
+                              num);
+            for (int64_t j = 0; j < num; j++)
+                row[j] /= l[i * n + i];
+        }
+    }
+}
+
+void linalg_invert_lower(const double *l, double *inv, int64_t n)
+{
+    PARALLEL_DYNAMIC
+    for (int64_t begin = 0; begin < n; begin += STRIP)
+        invert_strip(l, inv, n, begin, min64(STRIP, n - begin));
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* Statistics of a layer's input: mean and largest magnitude of each column, sum of x x^T. */
+#include "quant/linalg.h"
+#include "quant/loops.h"
+#include "quant/quant.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 64 /* rows whose products are added together */
+
+#define PRAGMA(text) _Pragma(#text)
+#ifdef _OPENMP
+#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic, 16))
+#else
+#define PARALLEL_DYNAMIC
+#endif
+
+typedef struct LayerStatsMemory {
+    double *hessian, *abs_sum;
+    double *batch;    /* [BATCH, cols] */
+    double *negative; /* [cols, BATCH]: the same, transposed and negated */
+    float *mean_abs, *max_abs;
+} LayerStatsMemory;
+
+void layer_stats_free(LayerStats *stats)
+{
+    LayerStatsMemory *m = stats->memory;
+    if (m) {
+        free(m->hessian);
+        free(m->abs_sum);
+        free(m->batch);
+        free(m->negative);
+        free(m->mean_abs);
+        free(m->max_abs);
+        free(m);
+    }
+    *stats = (LayerStats){0};
+}
+
+bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
+{
+    *stats = (LayerStats){.seen.cols = cols};
+    uint64_t square;
+    if (cols < 1 || !checked_mul((uint64_t)cols, (uint64_t)cols, &square) ||
+        square > SIZE_MAX / sizeof(double) || (uint64_t)cols > SIZE_MAX / (BATCH * sizeof(double)))
+        return false;
+    LayerStatsMemory *m = stats->memory = calloc(1, sizeof *m);
+    if (!m)
+        return false;
+    size_t num = (size_t)cols;
+    m->abs_sum = calloc(num, sizeof(double));
+    m->mean_abs = calloc(num, sizeof(float));
+    m->max_abs = calloc(num, sizeof(float));
+    bool ok = m->abs_sum && m->mean_abs && m->max_abs;
+    if (with_hessian) {
+        m->hessian = calloc((size_t)square, sizeof(double));
+        m->batch = calloc(num * BATCH, sizeof(double));
+        m->negative = calloc(num * BATCH, sizeof(double));
+        ok = ok && m->hessian && m->batch && m->negative;
+    }
+    if (!ok) {
+        layer_stats_free(stats);
+        return false;
+    }
+    stats->seen.hessian = m->hessian;
+    stats->seen.mean_abs = m->mean_abs;
+    stats->max_abs = m->max_abs;
+    return true;
+}
+
+/* The lower half; layer_stats_finish mirrors it. */
+static void add_products(LayerStatsMemory *m, int64_t cols, int rows)
+{
+    for (int r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            m->negative[c * BATCH + r] = -m->batch[r * cols + c];
+    PARALLEL_DYNAMIC
+    for (int64_t i = 0; i < cols; i++)
+        linalg_subtract(m->hessian + i * cols, m->negative + i * BATCH, m->batch, cols, rows,
+                        i + 1);
+}
+
+static bool is_finite_row(const float *x, int64_t cols)
+{
+    int lo = 0, hi = 0;
+    loop_range(RANGE_AMAX, x, cols, &lo, &hi);
+    return hi < NUM_INF_BITS;
+}
+
+void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
+{
+    LayerStatsMemory *m = stats->memory;
+    int64_t cols = stats->seen.cols;
+    int filled = 0;
+    for (int64_t r = 0; r < rows; r++, x += cols) {
+        if (!is_finite_row(x, cols))
+            continue;
+        stats->seen.samples++;
+        for (int64_t c = 0; c < cols; c++) {
+            float a = num_abs(x[c]);
+            m->abs_sum[c] += a;
+            m->max_abs[c] = a > m->max_abs[c] ? a : m->max_abs[c];
+        }
+        if (!m->hessian)
+            continue;
+        for (int64_t c = 0; c < cols; c++)
+            m->batch[filled * cols + c] = x[c];
+        if (++filled == BATCH) {
+            add_products(m, cols, filled);
+            filled = 0;
+        }
+    }
+    if (filled)
+        add_products(m, cols, filled);
+}
+
+void layer_stats_finish(LayerStats *stats)
+{
+    LayerStatsMemory *m = stats->memory;
+    int64_t cols = stats->seen.cols;
+    double samples = stats->seen.samples ? (double)stats->seen.samples : 1;
+    for (int64_t c = 0; c < cols; c++)
+        m->mean_abs[c] = (float)(m->abs_sum[c] / samples);
+    for (int64_t i = 0; m->hessian && i < cols; i++)
+        for (int64_t j = i + 1; j < cols; j++)
+            m->hessian[i * cols + j] = m->hessian[j * cols + i];
+}

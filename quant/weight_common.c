@@ -1,0 +1,132 @@
+/* What the weight quantisers share: single codes, blocks, the search for a narrower range. */
+#include "quant/weights.h"
+#include "quant/loops.h"
+#include <stdlib.h>
+
+#define PRAGMA(text) _Pragma(#text)
+#ifdef _OPENMP
+#define PARALLEL_FOR PRAGMA(omp parallel for schedule(dynamic))
+#else
+#define PARALLEL_FOR
+#endif
+
+int64_t qtensor_block_rows(const QTensor *q)
+{
+    return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
+}
+
+int64_t qtensor_block_cols(const QTensor *q)
+{
+    return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
+}
+
+void qtensor_set_code(QTensor *q, int64_t row, int64_t col, unsigned code)
+{
+    uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
+    if (format_info[q->scheme.fmt].bits == 4) {
+        unsigned shift = (unsigned)(col % 2) * 4;
+        codes[col / 2] = (uint8_t)((codes[col / 2] & ~(15u << shift)) | code << shift);
+    } else {
+        codes[col] = (uint8_t)code;
+    }
+}
+
+float *weight_to_f32(const QTensor *q, FormatId src_fmt, const void *src)
+{
+    uint64_t num, bytes;
+    if (!checked_mul((uint64_t)q->rows, (uint64_t)q->cols, &num) ||
+        !checked_mul(num, sizeof(float), &bytes) || bytes > SIZE_MAX - 1)
+        return NULL;
+    float *w = malloc(bytes + 1);
+    if (w)
+        format_to_f32(src_fmt, src, w, num);
+    return w;
+}
+
+Cell cell_of_range(const QTensor *q, float lo, float hi, float *ret_scale, int32_t *ret_zero)
+{
+    const Scheme *scheme = &q->scheme;
+    int fmt = (int)scheme->fmt, scale_fmt = (int)scheme->scale_fmt, zero = 0;
+    if (scheme->zero != ZERO_NONE) {
+        *ret_scale = num_scale_asym(fmt, scale_fmt, num_order_key(lo), num_order_key(hi), &zero);
+    } else {
+        int below = num_abs_bits(lo), above = num_abs_bits(hi);
+        *ret_scale = num_scale_sym(fmt, scale_fmt, below > above ? below : above, q->outer);
+    }
+    *ret_zero = zero;
+    return cell_create(scheme, *ret_scale, zero, q->outer);
+}
+
+void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void *user)
+{
+    int64_t height = qtensor_block_rows(q), width = qtensor_block_cols(q);
+    PARALLEL_FOR
+    for (int64_t at = 0; at < q->row_blocks * q->col_blocks; at++) {
+        int64_t row = at / q->col_blocks * height, col = at % q->col_blocks * width;
+        if (row >= q->rows || col >= q->cols)
+            continue;
+        WeightBlock block = {.w = w + row * q->cols + col,
+                             .rows = q->rows - row < height ? q->rows - row : height,
+                             .cols = q->cols - col < width ? q->cols - col : width,
+                             .pitch = q->cols,
+                             .row = row,
+                             .col = col,
+                             .at = at};
+        fn(q, &block, user);
+    }
+    quantize_static(q, FMT_F32, w);
+}
+
+/* Clip search --------------------------------------------------------------------------------------- */
+
+#define CLIP_STEPS 40 /* of which the first half, ranges 1 .. 0.525, is tried */
+
+static double block_error(const WeightBlock *block, const Cell *cell, const double *importance)
+{
+    double error = 0;
+    for (int64_t r = 0; r < block->rows; r++)
+        for (int64_t c = 0; c < block->cols; c++) {
+            float x = block->w[r * block->pitch + c];
+            double off = (double)x - cell_decode(cell, cell_encode(cell, x));
+            error += off * off * (importance ? importance[block->col + c] : 1);
+        }
+    return error;
+}
+
+static void clip_block(QTensor *q, const WeightBlock *block, const void *user)
+{
+    float lo = 0, hi = 0;
+    for (int64_t r = 0; r < block->rows; r++)
+        for (int64_t c = 0; c < block->cols; c++) {
+            float x = block->w[r * block->pitch + c];
+            lo = x < lo ? x : lo;
+            hi = x > hi ? x : hi;
+        }
+    if (!isfinite(q->scale[block->at]) || (lo == 0 && hi == 0))
+        return;
+    double best = INFINITY;
+    for (int step = 0; step < CLIP_STEPS / 2; step++) {
+        float ratio = 1.0f - (float)step / CLIP_STEPS, scale;
+        int32_t zero;
+        Cell cell = cell_of_range(q, lo * ratio, hi * ratio, &scale, &zero);
+        double error = block_error(block, &cell, user);
+        if (error < best) {
+            best = error;
+            q->scale[block->at] = scale;
+            if (q->zero)
+                q->zero[block->at] = zero;
+        }
+    }
+}
+
+const char *weight_clip_search(QTensor *q, FormatId src_fmt, const void *src,
+                               const double *importance)
+{
+    quantize_rtn(q, src_fmt, src);
+    float *w = weight_to_f32(q, src_fmt, src);
+    if (!w)
+        return WEIGHT_NO_MEMORY;
+    weight_each_block(q, w, clip_block, importance);
+    free(w);
+    return NULL;
+}
