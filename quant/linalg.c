@@ -1,8 +1,8 @@
-/* Blocked Cholesky factor and triangular inverse; the tile update of GPTQ. Every element's sum has a
- * fixed order, so threads and vector widths do not matter. */
+/* Blocked Cholesky factor and triangular inverse; the tile update of GPTQ. Every element's sum has
+ * a fixed order, so threads and vector widths do not matter. */
 #include "quant/linalg.h"
-#include "quant/versions.h"
 #include "numerics/numerics.h"
+#include "quant/versions.h"
 #include <stdlib.h>
 #include <string.h>
 #ifdef HAVE_LAPACKE
@@ -14,29 +14,28 @@
 
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
-#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic))
+#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic) if (n > 256))
 #else
 #define PARALLEL_DYNAMIC
 #endif
 
 NUM_FN void linalg_subtract_body(double *restrict dst, const double *restrict a,
-                               const double *restrict b, int64_t pitch, int count, int64_t num)
+                                 const double *restrict b, int64_t pitch, int count, int64_t num)
 {
     int k = 0;
     for (; k + 4 <= count; k += 4) {
         const double *b0 = b + k * pitch, *b1 = b0 + pitch, *b2 = b1 + pitch, *b3 = b2 + pitch;
         for (int64_t j = 0; j < num; j++)
-            dst[j] = dst[j] - a[k] * b0[j] - a[k + 1] * b1[j] - a[k + 2] * b2[j] -
-                     a[k + 3] * b3[j];
+            dst[j] = dst[j] - a[k] * b0[j] - a[k + 1] * b1[j] - a[k + 2] * b2[j] - a[k + 3] * b3[j];
     }
     for (; k < count; k++)
         for (int64_t j = 0; j < num; j++)
             dst[j] = dst[j] - a[k] * b[k * pitch + j];
 }
 LOOP_VERSIONS(linalg_subtract,
-                     (double *dst, const double *a, const double *b, int64_t pitch, int count,
-                      int64_t num),
-                     (dst, a, b, pitch, count, num))
+              (double *dst, const double *a, const double *b, int64_t pitch, int count,
+               int64_t num),
+              (dst, a, b, pitch, count, num))
 
 NUM_FN void linalg_tile_update_body(const double *restrict m, int64_t n, int64_t first,
                                     int64_t last, int64_t begin, int64_t end,
@@ -136,7 +135,7 @@ bool linalg_cholesky(double *a, int64_t n)
         PARALLEL_DYNAMIC
         for (int64_t i = below; i < n; i++)
             linalg_subtract(a + i * n + below, a + i * n + k, panel + below, n, (int)size,
-                          i + 1 - below);
+                            i + 1 - below);
     }
     free(panel);
     return ok;
@@ -155,13 +154,13 @@ static void invert_strip(const double *l, double *inv, int64_t n, int64_t begin,
         for (int64_t k = begin; k < block; k += BLOCK) /* rows above stay cached over i */
             for (int64_t i = block; i < end; i++)
                 linalg_subtract(inv + i * n + begin, l + i * n + k, inv + k * n + begin, n,
-                              (int)min64(BLOCK, block - k), num);
+                                (int)min64(BLOCK, block - k), num);
         for (int64_t i = block; i < end; i++) {
             int64_t from = block > begin ? block : begin;
             double *row = inv + i * n + begin;
             if (i > from)
                 linalg_subtract(row, l + i * n + from, inv + from * n + begin, n, (int)(i - from),
-                              num);
+                                num);
             for (int64_t j = 0; j < num; j++)
                 row[j] /= l[i * n + i];
         }

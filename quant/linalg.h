@@ -1,5 +1,5 @@
-/* Dense linear algebra for weight quantisers, in f64, row-major. Own code by default: its results do
- * not depend on the machine or the number of threads. */
+/* Dense linear algebra for weight quantisers, in f64, row-major. Own code by default: its results
+ * do not depend on the machine or the number of threads. */
 #ifndef SINTER_QUANT_LINALG_H
 #define SINTER_QUANT_LINALG_H
 
@@ -16,8 +16,9 @@ void linalg_invert_lower(const double *l, double *inv, int64_t n);
 void linalg_subtract(double *dst, const double *a, const double *b, int64_t pitch, int count,
                      int64_t num);
 
-/* A tile of LINALG_TILE rows of a matrix, element k of each beside one another. For j in begin..end:
- * w[j][..] -= sum over i from first down to last of err[first - i][..] * m[i * n + j]. */
+/* A tile of LINALG_TILE rows of a matrix, element k of each beside one another. For j in
+ * begin..end: w[j][..] -= sum over i from first down to last of err[first - i][..] * m[i * n + j].
+ */
 #define LINALG_TILE 16
 void linalg_tile_update(const double *m, int64_t n, int64_t first, int64_t last, int64_t begin,
                         int64_t end, const double *err, double *w);

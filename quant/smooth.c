@@ -19,8 +19,7 @@ void weight_column_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t
         }
 }
 
-void smooth_scales(const float *x_amax, const float *w_amax, int64_t cols, double alpha,
-                   float *ret)
+void smooth_scales(const float *x_amax, const float *w_amax, int64_t cols, double alpha, float *ret)
 {
     for (int64_t c = 0; c < cols; c++) {
         double s = pow((double)x_amax[c], alpha) / pow((double)w_amax[c], 1 - alpha);

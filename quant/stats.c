@@ -9,7 +9,7 @@
 
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
-#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic, 16))
+#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic, 16) if (cols > 256))
 #else
 #define PARALLEL_DYNAMIC
 #endif

@@ -5,7 +5,7 @@
 
 const Calibrator *const calibrators[] = {&calib_minmax, &calib_percentile, NULL};
 const WeightQuantiser *const weight_quantisers[] = {&weight_rtn, &weight_gptq, &weight_awq,
-                                                    &weight_mse, &weight_hqq, NULL};
+                                                    &weight_mse, &weight_hqq,  NULL};
 
 const Calibrator *calibrator_find(const char *name)
 {

@@ -21,7 +21,7 @@ int loop_level(void); /* 1 base, 2 AVX2, 3 AVX-512: the best of this machine */
     }                                              \
     void name params                               \
     {                                              \
-        int level = loop_level();                   \
+        int level = loop_level();                  \
         if (level == 3)                            \
             name##_avx512 args;                    \
         else if (level == 2)                       \

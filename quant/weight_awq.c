@@ -1,7 +1,7 @@
 /* Weight quantiser awq (Lin et al., arXiv 2306.00978): input channels that matter are scaled up
- * before quantising. awq_search_scales finds the scales; a pass folds them into this weight and into
- * what produces its input. The quantiser itself then narrows each block's range to where the error,
- * weighted by how large each input is, is least. */
+ * before quantising. awq_search_scales finds the scales; a pass folds them into this weight and
+ * into what produces its input. The quantiser itself then narrows each block's range to where the
+ * error, weighted by how large each input is, is least. */
 #include "quant/weights.h"
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static const char *awq_run(QTensor *q, FormatId src_fmt, const void *src, const 
     return why;
 }
 
-/* Search of scales -------------------------------------------------------------------------------- */
+/* Search of scales --------------------------------------------------------------------------------
+ */
 
 typedef struct Search {
     const WeightStats *stats;

@@ -1,11 +1,11 @@
 /* What the weight quantisers share: single codes, blocks, the search for a narrower range. */
-#include "quant/weights.h"
 #include "quant/loops.h"
+#include "quant/weights.h"
 #include <stdlib.h>
 
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
-#define PARALLEL_FOR PRAGMA(omp parallel for schedule(dynamic))
+#define PARALLEL_FOR PRAGMA(omp parallel for schedule(dynamic) if (q->rows * q->cols > 65536))
 #else
 #define PARALLEL_FOR
 #endif
@@ -77,7 +77,8 @@ void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void 
     quantize_static(q, FMT_F32, w);
 }
 
-/* Clip search --------------------------------------------------------------------------------------- */
+/* Clip search
+ * --------------------------------------------------------------------------------------- */
 
 #define CLIP_STEPS 40 /* of which the first half, ranges 1 .. 0.525, is tried */
 

@@ -22,17 +22,18 @@
 
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
-#define PARALLEL_FOR PRAGMA(omp parallel for schedule(dynamic) reduction(&& : ok))
+#define PARALLEL_FOR \
+    PRAGMA(omp parallel for schedule(dynamic) reduction(&& : ok) if (q->rows * q->cols > 65536))
 #else
 #define PARALLEL_FOR
 #endif
 
 typedef struct Gptq {
     QTensor *q;
-    const float *w;      /* [rows, cols] */
-    double *inverse;     /* [cols, cols], in turned order */
-    int64_t *column;     /* of each turned index */
-    bool moving_scales;  /* a group's scale is chosen when it begins */
+    const float *w;     /* [rows, cols] */
+    double *inverse;    /* [cols, cols], in turned order */
+    int64_t *column;    /* of each turned index */
+    bool moving_scales; /* a group's scale is chosen when it begins */
 } Gptq;
 
 typedef struct Ranked {
@@ -104,7 +105,8 @@ static const char *prepare(Gptq *g, const WeightStats *stats, const WeightArgs *
                 "not positive definite); use more samples or a larger damp";
 }
 
-/* Tiles ------------------------------------------------------------------------------------------ */
+/* Tiles ------------------------------------------------------------------------------------------
+ */
 
 typedef struct Tile {
     int64_t row;
@@ -145,8 +147,7 @@ static void quantise_column(const Gptq *g, const Tile *tile, int64_t turned, dou
         group_begin(g, tile, turned);
     for (int r = 0; r < tile->num_rows; r++) {
         int64_t row = tile->row + r, at = row / height * q->col_blocks + col / width;
-        Cell cell =
-            cell_create(&q->scheme, q->scale[at], q->zero ? q->zero[at] : 0, q->outer);
+        Cell cell = cell_create(&q->scheme, q->scale[at], q->zero ? q->zero[at] : 0, q->outer);
         double w = tile->w[turned * LINALG_TILE + r];
         unsigned code = cell_encode(&cell, (float)w);
         qtensor_set_code(q, row, col, code);

@@ -341,4 +341,5 @@ def main():
         f.write(rtn_header())
 
 
-main()
+if __name__ == "__main__":
+    main()
