@@ -271,7 +271,7 @@ static bool bind_box(const Binder *b, const PlanLaunch *l, int tensor, const Pla
     const PlanTensor *t = &b->plan->tensor[tensor];
     uint64_t last = 0, step, elem = (uint64_t)format_info[t->fmt].bits / 8, end;
     int64_t start = plan_dim_eval(offset, b->size);
-    bool ok = start >= 0, empty = false;
+    bool ok = start >= 0, empty = false, twice = false;
     for (int i = 0; ok && i < l->move_rank; i++) {
         int64_t dim = plan_dim_eval(l->move_dim[i], b->size);
         int64_t by = plan_dim_eval(stride[i], b->size);
@@ -279,11 +279,12 @@ static bool bind_box(const Binder *b, const PlanLaunch *l, int tensor, const Pla
         empty |= dim == 0;
         ok = ok && (dim <= 1 || (checked_mul((uint64_t)(dim - 1), (uint64_t)by, &step) &&
                                  checked_add(last, step, &last)));
-        if (ok && tensor == l->dst && dim > 1 && by == 0)
-            return plan_fail(b->err, "\"%s\": elements are written twice", l->layer);
+        twice |= tensor == l->dst && dim > 1 && by == 0;
     }
     if (ok && empty)
         return true;
+    if (twice)
+        return plan_fail(b->err, "\"%s\": elements are written twice", l->layer);
     ok = ok && checked_add(last, (uint64_t)start, &last) && checked_add(last, 1, &last) &&
          checked_mul(last, elem, &end) && end <= b->layout[tensor].bytes;
     return ok || plan_fail(b->err, "\"%s\": a move leaves tensor \"%s\"", l->layer, t->name);

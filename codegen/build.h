@@ -24,6 +24,12 @@ typedef struct TensorInfo {
     bool is_strided; /* pitch is more than the columns */
 } TensorInfo;
 
+/* A tensor whose repeated rows were written out, for rows of this shape. */
+typedef struct Expanded {
+    int tensor, expanded;
+    const Type *domain;
+} Expanded;
+
 typedef struct Builder {
     Module *m;
     Arena *arena;
@@ -34,6 +40,7 @@ typedef struct Builder {
     PtrMap tensor_of; /* value -> tensor + 1 */
     PtrMap packed_of; /* constant value -> packed tensor + 1 */
     PtrMap constness; /* top-level op -> 1 constant, 2 not */
+    ARRAY(Expanded) expanded;
     uint64_t weights_bytes;
     int group;                  /* of constants: the launch being built */
     const Op *kernel;           /* being built; what ARGs of its body refer to */
@@ -93,7 +100,7 @@ typedef struct ProgramSpec {
     const PtrMap *inside; /* values of the body that lie in tensors of their own -> tensor + 1 */
 } ProgramSpec;
 bool program_build(Builder *b, Operands *operands, const ProgramSpec *spec, PlanProgram *ret);
-int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain, Span span);
+int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain);
 bool program_needs_rows(const PlanProgram *program, const Builder *b, const Operands *operands);
 
 /* gemm.c, tile.c, move.c ----------------------------------------------------------------------- */
@@ -103,6 +110,9 @@ void build_tile(Builder *b, Op *kernel);
 void build_move(Builder *b, Op *kernel, Op *op);
 /* Copies one tensor into another of the same shape. */
 void build_copy(Builder *b, int src, int dst, const Op *from);
+/* A tensor with the rows of the domain, where those of `tensor` repeat in a way that operands
+ * cannot express; -1 after an error. */
+int build_expanded(Builder *b, int tensor, const Type *domain, const Op *from);
 PlanLaunch *launch_add(Builder *b, const Op *op, LaunchFamily family);
 
 /* memory.c: arena offsets of every bucket. */

@@ -47,10 +47,11 @@ static bool map_rows(const Type *type, const Type *domain, PlanOperand *ret)
 {
     int shift = domain->rank - type->rank;
     Dim div = dim_const(1), mod = dim_const(1);
-    bool seen_full = false, repeats_outside = false;
+    bool seen_full = false, repeats_outside = false, one_row = true;
     for (int i = domain->rank - 2; i >= 0; i--) {
         if (is_one(domain->dim[i]))
             continue;
+        one_row = false;
         bool full = i >= shift && dim_equal(type->dim[i - shift], domain->dim[i]);
         if (!full) {
             if (seen_full)
@@ -63,7 +64,7 @@ static bool map_rows(const Type *type, const Type *domain, PlanOperand *ret)
         seen_full |= full;
     }
     ret->row_div = plan_dim(seen_full ? div : dim_const(1));
-    ret->row_mod = plan_dim(repeats_outside || !seen_full ? mod : dim_const(0));
+    ret->row_mod = plan_dim(!one_row && (repeats_outside || !seen_full) ? mod : dim_const(0));
     return true;
 }
 
@@ -78,7 +79,7 @@ static bool same_operand(const PlanOperand *a, const PlanOperand *b)
            same_dim(a->row_div, b->row_div) && same_dim(a->row_mod, b->row_mod);
 }
 
-int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain, Span span)
+int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain)
 {
     const Type *type = b->infos.elem[tensor].type;
     const PlanTensor *t = &b->tensors.elem[tensor];
@@ -90,9 +91,7 @@ int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain, 
         o.row_div = plan_dim(dim_const(block));
         o.row_mod = plan_dim(dim_const(0));
     } else if (!map_rows(type, domain, &o)) {
-        build_fail(b, span, "%s repeats rows of %s in a way that tiles cannot",
-                   type_text(b->arena, type), type_text(b->arena, domain));
-        return 0;
+        BUG("%s does not repeat over %s", type_text(b->arena, type), type_text(b->arena, domain));
     }
     if (is_narrow(type) && !is_one(type_last(domain)))
         o.col_step = 0;
@@ -131,8 +130,13 @@ static int load_tensor(Program *p, int tensor, int64_t off, Span span)
         }
         tensor = tensor_columns(b, tensor, off, p->spec->cols.add);
     }
+    PlanOperand unused;
+    if (!map_rows(b->infos.elem[tensor].type, p->spec->domain, &unused))
+        tensor = build_expanded(b, tensor, p->spec->domain, p->b->kernel);
+    if (tensor < 0)
+        return 0;
     TileStep step = tile_step(TILE_LOAD);
-    step.tensor = (uint16_t)operand_add(b, p->operands, tensor, p->spec->domain, span);
+    step.tensor = (uint16_t)operand_add(b, p->operands, tensor, p->spec->domain);
     return step_add(p, step, 0, NULL, true);
 }
 
@@ -290,7 +294,7 @@ static void store_add(Program *p, const Store *store)
     int reg = 0, num_src = 1;
     if (op->kind == OP_CODE_SUM) {
         step.op = TILE_CODE_SUM;
-        step.tensor2 = (uint16_t)operand_add(p->b, p->operands, store->codes, domain, op->span);
+        step.tensor2 = (uint16_t)operand_add(p->b, p->operands, store->codes, domain);
         num_src = 0;
     } else if (op->kind == OP_QUANTIZE) {
         step.op = TILE_QUANTIZE;
@@ -298,7 +302,7 @@ static void store_add(Program *p, const Store *store)
     } else {
         reg = stored_reg(p, store);
     }
-    step.tensor = (uint16_t)operand_add(p->b, p->operands, store->tensor, domain, op->span);
+    step.tensor = (uint16_t)operand_add(p->b, p->operands, store->tensor, domain);
     step_add(p, step, num_src, &reg, false);
 }
 

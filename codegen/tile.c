@@ -44,7 +44,7 @@ void build_tile(Builder *b, Op *kernel)
     /* operand 0 gives the rows and columns */
     int shape = store[0].codes >= 0 ? store[0].codes : store[0].tensor;
     const Type *domain = b->infos.elem[shape].type;
-    operand_add(b, &operands, shape, domain, kernel->span);
+    operand_add(b, &operands, shape, domain);
     ProgramSpec spec = {.domain = domain,
                         .cols = type_last(domain),
                         .num_stores = num,
@@ -114,6 +114,32 @@ void build_copy(Builder *b, int src, int dst, const Op *from)
     if (axis_strides(b, src, box.src_stride, from->span) &&
         axis_strides(b, dst, box.dst_stride, from->span))
         add_box(b, from, &box);
+}
+
+int build_expanded(Builder *b, int tensor, const Type *domain, const Op *from)
+{
+    const Type *type = b->infos.elem[tensor].type;
+    for (int i = 0; i < b->expanded.num; i++)
+        if (b->expanded.elem[i].tensor == tensor && b->expanded.elem[i].domain == domain)
+            return b->expanded.elem[i].expanded;
+    int rank = domain->rank, shift = rank - type->rank;
+    Box box = {.src = tensor, .rank = rank};
+    Dim stride[LIMIT_RANK];
+    memcpy(box.dim, domain->dim, sizeof box.dim);
+    box.dim[rank - 1] = type_last(type);
+    box.dst = tensor_add(b, b->tensors.elem[tensor].name,
+                         type_plain(b->m, type->fmt, rank, box.dim), STORAGE_ARENA);
+    if (!axis_strides(b, tensor, stride, from->span) ||
+        !axis_strides(b, box.dst, box.dst_stride, from->span))
+        return -1;
+    for (int i = 0; i < rank; i++) {
+        bool repeats = i < shift || (i + 1 < rank && !dim_equal(type->dim[i - shift], box.dim[i]));
+        box.src_stride[i] = repeats ? dim_const(0) : stride[i - shift];
+    }
+    add_box(b, from, &box);
+    Expanded expanded = {tensor, box.dst, domain};
+    ARRAY_PUSH(b->arena, &b->expanded, expanded);
+    return b->failed ? -1 : box.dst;
 }
 
 static void build_transpose(Builder *b, const Op *op, int src, int dst)
