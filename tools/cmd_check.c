@@ -39,21 +39,22 @@ int cmd_compile(Cli *cli)
     return work_end(&w, EXIT_OK);
 }
 
-/* Every static quantisation with the range that the data gave it. */
-static void print_ranges(const Module *m)
+/* Every static quantisation of a block, inside kernels too, with the range that the data gave it.
+ */
+static int print_ranges(const Block *block)
 {
     int num = 0;
-    for_each_op(op, &m->body) {
+    for_each_op(op, block) {
+        if (op->body)
+            num += print_ranges(op->body);
         if (op->kind != OP_QUANTIZE || !op->attr.range.known)
             continue;
-        if (!num++)
-            printf("%-32s %14s %14s  %s\n", "layer", "low", "high", "calibrator");
+        num++;
         printf("%-32s %14.7g %14.7g  %s\n", op->attr.layer ? op->attr.layer : "-",
                (double)op->attr.range.lo, (double)op->attr.range.hi,
                op->attr.range.calibrator ? op->attr.range.calibrator : "-");
     }
-    if (!num)
-        puts("no layer has a static range: every activation is plain or quantised dynamically");
+    return num;
 }
 
 int cmd_calibrate(Cli *cli)
@@ -61,7 +62,10 @@ int cmd_calibrate(Cli *cli)
     Work w;
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    if (work_lower(&w, cli->operand.elem[0]) && work_passes(&w, NULL))
-        print_ranges(w.module);
+    if (work_lower(&w, cli->operand.elem[0]) && work_passes(&w, NULL)) {
+        printf("%-32s %14s %14s  %s\n", "layer", "low", "high", "calibrator");
+        if (!print_ranges(&w.module->body))
+            puts("none: every activation is plain or quantised as the program runs");
+    }
     return work_end(&w, EXIT_OK);
 }
