@@ -24,10 +24,14 @@ static void lower_item(Module *m, const Item *item)
 {
     for (int i = 0; i < item->files.num; i++) {
         const char *file = item->files.elem[i].text;
-        if (item->kind == ITEM_WEIGHTS)
+        Span span = item->files.elem[i].span;
+        if (item->kind == ITEM_WEIGHTS) {
             ARRAY_PUSH(m->arena, &m->weight_files, file);
-        else if (item->kind == ITEM_CALIBRATE)
+            ARRAY_PUSH(m->arena, &m->weight_spans, span);
+        } else if (item->kind == ITEM_CALIBRATE) {
             ARRAY_PUSH(m->arena, &m->calibrate_files, file);
+            ARRAY_PUSH(m->arena, &m->calibrate_spans, span);
+        }
     }
     if (item->kind == ITEM_EXPECT)
         lower_expect(m, item);

@@ -102,6 +102,10 @@ Module *module_clone(Arena *arena, const Module *m)
     }
     for (int i = 0; i < m->weight_files.num; i++)
         ARRAY_PUSH(arena, &to->weight_files, text_of(to, m->weight_files.elem[i]));
+    for (int i = 0; i < m->weight_spans.num; i++)
+        ARRAY_PUSH(arena, &to->weight_spans, m->weight_spans.elem[i]);
+    for (int i = 0; i < m->calibrate_spans.num; i++)
+        ARRAY_PUSH(arena, &to->calibrate_spans, m->calibrate_spans.elem[i]);
     for (int i = 0; i < m->calibrate_files.num; i++)
         ARRAY_PUSH(arena, &to->calibrate_files, text_of(to, m->calibrate_files.elem[i]));
     for (int i = 0; i < m->expects.num; i++) {

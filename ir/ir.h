@@ -221,6 +221,8 @@ struct Module {
     ARRAY(const Sym *) syms;
     ARRAY(const char *) weight_files; /* as written, resolved against the text's folder */
     ARRAY(const char *) calibrate_files;
+    ARRAY(Span) weight_spans; /* where these names stand; empty when the text is printed IR */
+    ARRAY(Span) calibrate_spans;
     ARRAY(Expect) expects;
     struct TypeTable *types; /* interning; private to type.c */
     Intern *names;

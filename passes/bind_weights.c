@@ -21,6 +21,15 @@
 /* Opening ----------------------------------------------------------------------------------------
  */
 
+/* Where the text names the file that an error of opening begins with. */
+static Span file_span(const Module *m, int num, const char *const *path, const char *error)
+{
+    for (int i = 0; i < num && i < m->weight_spans.num; i++)
+        if (!strncmp(error, path[i], strlen(path[i])))
+            return m->weight_spans.elem[i];
+    return (Span){0};
+}
+
 static bool files_open(Module *m, PassContext *ctx)
 {
     const PassOptions *options = &ctx->options;
@@ -34,7 +43,8 @@ static bool files_open(Module *m, PassContext *ctx)
                            : path_resolve(ctx->scratch, options->base_dir, m->weight_files.elem[i]);
     m->weights = weights_open(num, path, &err);
     if (!m->weights)
-        diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
+        diag_error(m->diag, replaced ? (Span){0} : file_span(m, num, path, err.text), err.id, "%s",
+                   err.text);
     return m->weights != NULL;
 }
 

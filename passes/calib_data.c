@@ -187,7 +187,8 @@ bool calibration_run(Module *m, PassContext *ctx, EvalObserver observe, void *us
         const char *path = path_resolve(ctx->scratch, ctx->options.base_dir, b.path);
         TensorFile *file = tensorfile_open(path, &err);
         if (!file) {
-            diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
+            Span span = i < m->calibrate_spans.num ? m->calibrate_spans.elem[i] : (Span){0};
+            diag_error(m->diag, span, err.id, "%s", err.text);
             return false;
         }
         bool ok = file_run(&b, ctx, file, observe, user);

@@ -43,7 +43,7 @@ const char *work_folder(Work *w, const char *path)
 {
     const char *slash = strrchr(path, '/');
     if (!slash)
-        return ".";
+        return "";
     return slash == path ? "/" : arena_strndup(w->arena, path, (size_t)(slash - path));
 }
 

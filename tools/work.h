@@ -41,7 +41,7 @@ uint32_t work_source(Work *w, const char *path);
 bool work_threads(Work *w, int *ret); /* --threads, 0: all */
 /* Writes text to a file, or to standard output for NULL and "-". */
 bool work_put(Work *w, const char *path, const char *text, size_t len);
-const char *work_folder(Work *w, const char *path); /* of a file: "." or "a/b" */
+const char *work_folder(Work *w, const char *path); /* of a file: "" or "a/b" */
 bool file_is_program(const char *path); /* starts like a compiled file rather than a text */
 
 #endif
