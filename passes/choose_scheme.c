@@ -122,6 +122,8 @@ static bool target_fits(Module *m, const Op *op, const QuantSpec *spec, int64_t 
                         .outer = w && w->outer};
     const char *problem = cpu_pack_problem(&pack);
 
+    if ((w || spec->act) && !value_is_constant(op_in(op, 1)))
+        problem = "the CPU kernels quantise against constant weights only";
     if (!problem)
         return true;
     diag_error(m->diag, said(op, spec->weight_span), E_SCHEME_FIT,

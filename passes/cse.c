@@ -67,6 +67,8 @@ static uint64_t op_hash(const Op *op)
     hash = hash_bytes(&op->attr.start, sizeof op->attr.start, hash);
     if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT)
         hash = hash_bytes(op->constant->name, strlen(op->constant->name), hash);
+    if (op->kind == OP_CONST && op->constant->kind == CONST_RANDOM)
+        hash = hash_bytes(&op->constant->seed, sizeof op->constant->seed, hash);
     if (op->kind == OP_CONST && op->constant->kind == CONST_DENSE && op->constant->bytes <= 64)
         hash = hash_bytes(op->constant->data, op->constant->bytes, hash);
     return hash;

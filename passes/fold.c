@@ -31,7 +31,7 @@ static bool is_small(const Type *type)
 static bool is_foldable(const Op *op)
 {
     if (op->kind == OP_CONST || op->num_out != 1 || op->out[0].type->scheme ||
-        !is_small(op->out[0].type) || !value_is_constant(&op->out[0]))
+        !is_small(op->out[0].type))
         return false;
     for (int i = 0; i < op->num_in; i++) /* large operands: not worth reading now */
         if (!is_small(op_in(op, i)->type))
@@ -59,11 +59,11 @@ static bool op_fold(Module *m, Op *op)
 
 bool pass_fold(Module *m, PassContext *ctx)
 {
+    const bool *constant = block_constants(&m->body, ctx->scratch);
     bool changed = false;
 
-    (void)ctx;
     for_each_op(op, &m->body)
-        if (is_foldable(op))
+        if (constant[op->mark] && is_foldable(op))
             changed |= op_fold(m, op);
     return changed;
 }

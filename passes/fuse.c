@@ -23,16 +23,21 @@ void fuse_register(Fuse *f, Op *op, uint32_t order)
                            (size_t)cap * sizeof *f->of);
         f->cap_of = cap;
     }
+    bool constant = op_info[op->kind].flags & OPF_PURE && !op->body;
+    for (int i = 0; i < op->num_in && constant; i++)
+        constant = fuse_of(f, op_in(op, i)->def)->constant;
     op->mark = f->num_of;
-    f->of[f->num_of++] = (FuseOp){.order = order};
+    f->of[f->num_of++] = (FuseOp){.order = order, .constant = constant};
 }
 
 /* The parts of a quantised value cost nothing to read, so each user gets its own and they never tie
  * kernels together. */
-static void accessors_split(Module *m)
+static void accessors_split(Module *m, Arena *scratch)
 {
+    const bool *constant = block_constants(&m->body, scratch);
+
     for_each_op(op, &m->body) {
-        if (!op_is_accessor(op))
+        if ((op->kind != OP_SCALES && op->kind != OP_ZEROS) || constant[op->mark])
             continue;
         Value *in = op_in(op, 0);
         bool first = true;
@@ -53,7 +58,7 @@ static void take_alone(Fuse *f, Op *op)
     fuse_start(f, op);
     for (int i = 0; i < op->num_in; i++) {
         Op *def = op_in(op, i)->def;
-        if (op_is_accessor(def) && !fuse_has(f, def)) {
+        if (op_is_accessor(f, def) && !fuse_has(f, def)) {
             ARRAY_PUSH(f->ctx->scratch, &f->body, def);
             fuse_of(f, def)->kernel = f->kernel;
         }
@@ -87,7 +92,7 @@ static void kernels_make(Fuse *f, bool matmuls)
     ARRAY(Op *) seeds = {0};
 
     for_each_op(op, &f->m->body)
-        if (op_is_computed(op) && (op->kind == OP_MATMUL) == matmuls)
+        if (op_is_computed(f, op) && (op->kind == OP_MATMUL) == matmuls)
             ARRAY_PUSH(f->ctx->scratch, &seeds, op);
     for (int i = 0; i < seeds.num; i++)
         if (seeds.elem[i]->block == &f->m->body) /* no kernel has taken it */
@@ -99,7 +104,8 @@ bool pass_fuse(Module *m, PassContext *ctx)
     Fuse f = {.m = m, .ctx = ctx};
     uint32_t order = 0;
 
-    accessors_split(m);
+    block_drop_dead(&m->body); /* a kernel must have a result */
+    accessors_split(m, ctx->scratch);
     for_each_op(op, &m->body)
         fuse_register(&f, op, ++order);
     kernels_make(&f, true);

@@ -31,6 +31,7 @@ typedef struct FuseOp {
     uint32_t order;  /* place in the block, renumbered when a kernel is built */
     uint32_t kernel; /* serial of the kernel it joined or was refused by */
     bool refused;
+    bool constant; /* a constant expression: never in a body */
     uint32_t seen; /* serial of the search that met it */
     Region region;
 } FuseOp;
@@ -76,8 +77,9 @@ static inline bool fuse_refused(Fuse *f, const Op *op)
 void fuse_register(Fuse *f, Op *op, uint32_t order); /* a new op gets its FuseOp */
 
 /* fuse_rules.c: NULL where the op may take part, else the reason. */
-bool op_is_accessor(const Op *op); /* scales, zeros: part of a tensor, read by their user */
-bool op_is_computed(const Op *op); /* has a kernel of its own if nothing absorbs it */
+bool op_is_accessor(Fuse *f,
+                    const Op *op); /* scales, zeros: part of a tensor, read by their user */
+bool op_is_computed(Fuse *f, const Op *op); /* has a kernel of its own if nothing absorbs it */
 bool shape_broadcasts(const Type *type, const Type *domain, int64_t cols);
 const char *epilogue_refusal(Fuse *f, Op *op, Region *ret);
 const char *tile_refusal(Fuse *f, Op *op, Region *ret);

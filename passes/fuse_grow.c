@@ -91,7 +91,7 @@ static bool producer_joins(Fuse *f, Value *value, Region region, const Type *dom
 
     if (op->block != &f->m->body || !uses_inside(f, value) || fuse_refused(f, op))
         return false;
-    if (op_is_accessor(op)) {
+    if (op_is_accessor(f, op)) {
         body_add(f, op, (Region){REGION_NARROW, 0, 0});
         return true;
     }
@@ -99,7 +99,7 @@ static bool producer_joins(Fuse *f, Value *value, Region region, const Type *dom
         body_add(f, op, (Region){REGION_NARROW, 0, 0});
         return true;
     }
-    if (!op_is_computed(op) || !(op_info[op->kind].flags & OPF_POINTWISE) || num >= FUSE_MAX_OPS)
+    if (!op_is_computed(f, op) || !(op_info[op->kind].flags & OPF_POINTWISE) || num >= FUSE_MAX_OPS)
         return false;
     body_add(f, op, narrow ? (Region){REGION_NARROW, 0, 0} : region);
     if (!operands_join(f, op, region, domain, cols))
@@ -122,7 +122,7 @@ static const char *operands_join(Fuse *f, Op *op, Region region, const Type *dom
             return arena_printf(arena, "%s repeats rows of %s in a way that tiles of %s cannot",
                                 op_info[op->kind].name, type_text(arena, in->type),
                                 type_text(arena, domain));
-        if (!value_is_constant(in) && !producer_joins(f, in, region, domain, cols) &&
+        if (!fuse_of(f, in->def)->constant && !producer_joins(f, in, region, domain, cols) &&
             depends_on_body(f, in->def)) {
             f->late = true;
             return arena_printf(arena, "%s also needs %s, which runs after this kernel",
@@ -153,9 +153,9 @@ static bool prologue_absorbs(Fuse *f, Value *value)
 {
     Op *op = value->def;
 
-    if (fuse_has(f, op) || op->block != &f->m->body || !op_is_computed(op) || !prologue_takes(op) ||
-        !types_same_shape(value->type, f->prologue) || other_users(f, value) ||
-        f->body.num >= FUSE_MAX_OPS)
+    if (fuse_has(f, op) || op->block != &f->m->body || !op_is_computed(f, op) ||
+        !prologue_takes(op) || !types_same_shape(value->type, f->prologue) ||
+        other_users(f, value) || f->body.num >= FUSE_MAX_OPS)
         return false;
     for (int i = 0; i < op->num_in; i++)
         if (!shape_broadcasts(op_in(op, i)->type, f->prologue, type_cols(f->prologue)))
@@ -167,18 +167,18 @@ static bool prologue_absorbs(Fuse *f, Value *value)
 void fuse_grow_prologue(Fuse *f)
 {
     Value *a = op_in(f->matmul, 0);
-    bool grew = !value_is_constant(a) && prologue_absorbs(f, a);
+    bool grew = !fuse_of(f, a->def)->constant && prologue_absorbs(f, a);
 
     while (grew) { /* a value used twice joins once both its users have */
         grew = false;
         for (int i = 1; i < f->body.num; i++) {
             Op *op = f->body.elem[i];
             for (int j = 0; j < op->num_in; j++)
-                if (!value_is_constant(op_in(op, j)))
+                if (!fuse_of(f, op_in(op, j)->def)->constant)
                     grew |= prologue_absorbs(f, op_in(op, j));
         }
     }
-    if (!fuse_has(f, a->def) && op_is_computed(a->def) && prologue_takes(a->def)) {
+    if (!fuse_has(f, a->def) && op_is_computed(f, a->def) && prologue_takes(a->def)) {
         const char *why = arena_printf(
             f->ctx->arena, "%s is read by %d others, so it is not in this matmul's kernel",
             op_info[a->def->kind].name, other_users(f, a));
@@ -263,7 +263,7 @@ static bool is_candidate(Fuse *f, const Op *from, const Op *user)
     const FuseOp *of = fuse_of(f, user);
     RegionKind kind = fuse_of(f, from)->region.kind;
 
-    if (of->kernel == f->kernel || user->kind == OP_OUTPUT || op_is_accessor(user))
+    if (of->kernel == f->kernel || user->kind == OP_OUTPUT || op_is_accessor(f, user))
         return false;
     if (kind == REGION_CODES)
         return user->kind == OP_CODE_SUM && from->kind == OP_QUANTIZE;
@@ -284,17 +284,30 @@ static Op *next_candidate(Fuse *f)
     return best;
 }
 
+static void stop_add(Fuse *f, const Op *op, const char *why)
+{
+    bool pointwise = op_info[op->kind].flags & OPF_POINTWISE || op->kind == OP_KERNEL;
+    Stop stop = {op, why, pointwise && !f->late};
+
+    if (*why)
+        ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
+}
+
 void fuse_grow_forward(Fuse *f)
 {
-    for (Op *op; (op = next_candidate(f));) {
+    Op *op;
+
+    while ((op = next_candidate(f)) && f->body.num < FUSE_MAX_OPS) {
         const char *why = try_add(f, op);
         if (!why)
             continue;
         fuse_of(f, op)->kernel = f->kernel;
         fuse_of(f, op)->refused = true;
-        bool pointwise = op_info[op->kind].flags & OPF_POINTWISE || op->kind == OP_KERNEL;
-        Stop stop = {op, why, pointwise && !f->late};
-        if (*why)
-            ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
+        stop_add(f, op, why);
+    }
+    if (op) { /* the rest begins another kernel */
+        f->late = false;
+        stop_add(f, op,
+                 arena_printf(f->ctx->arena, "the kernel already has %d operations", f->body.num));
     }
 }

@@ -6,16 +6,16 @@
 #include "kernels/cpu/cpu.h"
 #include "passes/fuse.h"
 
-bool op_is_accessor(const Op *op)
+bool op_is_accessor(Fuse *f, const Op *op)
 {
-    return (op->kind == OP_SCALES || op->kind == OP_ZEROS) && !value_is_constant(&op->out[0]);
+    return (op->kind == OP_SCALES || op->kind == OP_ZEROS) && !fuse_of(f, op)->constant;
 }
 
-bool op_is_computed(const Op *op)
+bool op_is_computed(Fuse *f, const Op *op)
 {
     const unsigned work = OPF_POINTWISE | OPF_ROWWISE | OPF_MOVE;
 
-    if (op->num_out != 1 || op_is_accessor(op) || value_is_constant(&op->out[0]))
+    if (op->num_out != 1 || op_is_accessor(f, op) || fuse_of(f, op)->constant)
         return false;
     return op_info[op->kind].flags & work || op->kind == OP_MATMUL || op->kind == OP_QUANTIZE ||
            op->kind == OP_CODE_SUM;

@@ -16,10 +16,14 @@ Value *rewrite_binary(Module *m, Op *before, OpKind kind, Value *a, Value *b, Sp
 /* A dense constant; data must live as long as the module. */
 Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_t *dim,
                      const void *data, Span span);
-/* Moves the ops of a constant expression up so that they stand before `before`. */
+/* Moves the ops of a constant expression up so that they stand before `before`. The block must have
+ * been numbered; the builders above number what they add as `before`. */
 void constant_hoist(Value *value, Op *before);
 /* Sets op->mark to its place in the block, from 1. */
 void block_number(const Block *block);
+/* Numbers the block and returns, by mark, which ops are constant expressions: value_is_constant for
+ * all at once, because asking op by op walks each expression again. */
+bool *block_constants(const Block *block, Arena *scratch);
 bool types_same_shape(const Type *a, const Type *b);
 int64_t type_cols(const Type *type);  /* last dimension, -1 when it is not constant */
 const char *layer_name(const Op *op); /* never NULL */
@@ -42,7 +46,7 @@ void calibration_missing(Module *m, Span span, const char *layer, const char *wh
 /* check_eval.c: the outputs of a module on reproducible random inputs. */
 typedef enum EvalCheck {
     CHECK_EXACT, /* the same bits */
-    CHECK_CLOSE, /* in f64, normalised mean square error at most 1e-9 */
+    CHECK_CLOSE, /* in f64, normalised mean square error at most 1e-9 (1e-4 behind a requantise) */
     CHECK_LOOSE, /* the same in f64, at most 1e-5: intermediate roundings fall elsewhere */
     CHECK_NONE   /* the pass changes numbers by its purpose */
 } EvalCheck;

@@ -12,7 +12,10 @@
  *                                                 %u = slice %y {start = 64, stop = 128}
  */
 #include "passes/internal.h"
+#include <stdlib.h>
 #include <string.h>
+
+enum { MERGE_MOST = 16 }; /* more segments than a kernel's epilogue can hold gain nothing */
 
 typedef struct Sibling {
     Op *matmul;
@@ -144,7 +147,14 @@ static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
         op_remove(s->elem[i].matmul);
 }
 
-/* Siblings of the first use, in program order. */
+static int compare_place(const void *a, const void *b)
+{
+    uint32_t x = ((const Sibling *)a)->matmul->mark, y = ((const Sibling *)b)->matmul->mark;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The first and those behind it that match it, in program order. */
 static void siblings_find(PassContext *ctx, const Sibling *first, Siblings *ret)
 {
     Value *input = op_in(first->matmul, 0);
@@ -152,15 +162,11 @@ static void siblings_find(PassContext *ctx, const Sibling *first, Siblings *ret)
     ARRAY_PUSH(ctx->scratch, ret, *first);
     for_each_use(use, input) {
         Sibling other;
-        if (use->user->mark <= first->matmul->mark || use != &use->user->in[0] ||
-            !sibling_of(use->user, &other) || !siblings_match(first, &other))
-            continue;
-        int at = ret->num;
-        ARRAY_PUSH(ctx->scratch, ret, other);
-        for (; at > 1 && ret->elem[at - 1].matmul->mark > other.matmul->mark; at--)
-            ret->elem[at] = ret->elem[at - 1];
-        ret->elem[at] = other;
+        if (use->user->mark > first->matmul->mark && use == &use->user->in[0] &&
+            sibling_of(use->user, &other) && siblings_match(first, &other))
+            ARRAY_PUSH(ctx->scratch, ret, other);
     }
+    qsort(ret->elem, (size_t)ret->num, sizeof *ret->elem, compare_place);
 }
 
 /* Ends of parts must be ends of blocks of rows; only the last may be short. */
@@ -169,6 +175,8 @@ static void siblings_align(Siblings *s)
     for (int i = 0; i + 1 < s->num; i++)
         if (s->elem[i].quantize && !rows_independent(&s->elem[i], &s->elem[i + 1]))
             s->num = i + 1;
+    if (s->num > MERGE_MOST)
+        s->num = MERGE_MOST;
 }
 
 bool pass_merge_siblings(Module *m, PassContext *ctx)

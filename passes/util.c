@@ -8,6 +8,7 @@ Value *rewrite_op(Module *m, Op *before, OpKind kind, const Attr *attr, const Ty
 
     if (!value)
         BUG("a pass built an ill-typed %s", op_info[kind].name);
+    value->def->mark = before->mark;
     return value;
 }
 
@@ -39,21 +40,22 @@ Value *rewrite_const(Module *m, Op *before, FormatId fmt, int rank, const int64_
         build_const(m, before->block, before, type_plain(m, fmt, rank, dims), &constant, span);
     if (!value)
         BUG("a pass built an ill-typed constant");
+    value->def->mark = before->mark;
     return value;
 }
 
+/* By the numbers of block_number, which new ops inherit: walking the block would make passes over
+ * long models quadratic. */
 void constant_hoist(Value *value, Op *before)
 {
     Op *op = value->def;
 
-    for (Op *at = op->prev; at; at = at->prev) /* already above? */
-        if (at == before)
-            goto move;
-    return;
-move:
+    if (op->mark <= before->mark)
+        return;
     for (int i = 0; i < op->num_in; i++)
         constant_hoist(op_in(op, i), before);
     op_move_before(op, before);
+    op->mark = before->mark;
 }
 
 void block_number(const Block *block)
@@ -62,6 +64,23 @@ void block_number(const Block *block)
 
     for_each_op(op, block)
         op->mark = ++at;
+}
+
+bool *block_constants(const Block *block, Arena *scratch)
+{
+    size_t num = 1;
+
+    for_each_op(op, block)
+        num++;
+    bool *constant = ARENA_NEW_ARRAY(scratch, bool, num);
+    block_number(block);
+    for_each_op(op, block) {
+        bool all = op_info[op->kind].flags & OPF_PURE && op->kind != OP_ARG;
+        for (int i = 0; i < op->num_in && all; i++)
+            all = constant[op_in(op, i)->def->mark];
+        constant[op->mark] = all;
+    }
+    return constant;
 }
 
 bool types_same_shape(const Type *a, const Type *b)

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[at], "--notes"))
             notes = true;
         else if (!strcmp(argv[at], "--trace"))
-            options.trace = stderr;
+            options.trace = stderr, options.time_passes = true;
         else
             return 2;
     }
