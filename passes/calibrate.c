@@ -11,6 +11,7 @@
 #include "passes/internal.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { HESSIAN_MOST = 16384 }; /* columns; the matrix then takes 2 GiB */
 
@@ -19,8 +20,8 @@ typedef struct Watch { /* one value that some layer wants to know about */
     const Calibrator *calibrator; /* static range, or NULL: statistics of columns */
     double arg;
     CalibState *state;
-    double *hessian, *sum_abs;
-    int64_t cols, samples;
+    LayerStats stats;
+    int64_t cols;
     struct Watch *next; /* same value */
 } Watch;
 
@@ -48,23 +49,6 @@ static Watch *watch_add(Watches *w, const Value *value, const Calibrator *calibr
 
 /* Observing ------------------------------------------------------------------------------------ */
 
-static void columns_observe(Watch *watch, const float *x, int64_t rows)
-{
-    int64_t cols = watch->cols;
-
-    for (int64_t r = 0; r < rows; r++, x += cols) {
-        for (int64_t i = 0; i < cols; i++)
-            watch->sum_abs[i] += fabs((double)x[i]);
-        for (int64_t i = 0; watch->hessian && i < cols; i++) { /* the lower triangle */
-            double *row = watch->hessian + i * cols;
-            double xi = x[i];
-            for (int64_t j = 0; xi != 0 && j <= i; j++)
-                row[j] += xi * (double)x[j];
-        }
-    }
-    watch->samples += rows;
-}
-
 static void watch_observe(void *user, const Value *value, const Tensor *tensor)
 {
     Watches *w = user;
@@ -81,7 +65,7 @@ static void watch_observe(void *user, const Value *value, const Tensor *tensor)
     format_to_f32(tensor->fmt, tensor->data, x, num);
     for (; watch; watch = watch->next) {
         if (!watch->calibrator)
-            columns_observe(watch, x, watch->cols ? (int64_t)num / watch->cols : 0);
+            layer_stats_observe(&watch->stats, x, (int64_t)num / watch->cols);
         else if (!watch->calibrator->observe(watch->state, x, num))
             w->failed = true;
     }
@@ -92,15 +76,12 @@ static bool watches_prepare(Watches *w)
 {
     for (int i = 0; i < w->all.num; i++) {
         Watch *watch = w->all.elem[i];
-        size_t cols = (size_t)watch->cols;
-        if (watch->calibrator) {
+        if (watch->calibrator)
             watch->state = watch->calibrator->create(watch->arg);
-        } else {
-            watch->sum_abs = calloc(cols + 1, sizeof *watch->sum_abs);
-            if (watch->cols <= HESSIAN_MOST)
-                watch->hessian = calloc(cols * cols + 1, sizeof *watch->hessian);
-        }
-        if (!watch->state && !watch->sum_abs)
+        bool ok = watch->calibrator
+                      ? watch->state != NULL
+                      : layer_stats_init(&watch->stats, watch->cols, watch->cols <= HESSIAN_MOST);
+        if (!ok)
             return false;
     }
     return true;
@@ -112,8 +93,7 @@ static void watches_free(Watches *w)
         Watch *watch = w->all.elem[i];
         if (watch->state)
             watch->calibrator->destroy(watch->state);
-        free(watch->sum_abs);
-        free(watch->hessian);
+        layer_stats_free(&watch->stats);
     }
 }
 
@@ -137,22 +117,23 @@ static void range_set(Module *m, Op *matmul, const Watch *watch)
     matmul->attr.range.hi = hi;
 }
 
-static WeightStats *stats_make(Module *m, const Watch *watch)
+/* A copy in the module's memory. */
+static WeightStats *stats_make(Module *m, Watch *watch)
 {
     WeightStats *stats = ARENA_NEW(m->arena, WeightStats);
     size_t cols = (size_t)watch->cols;
-    float *mean = ARENA_NEW_ARRAY(m->arena, float, cols + 1);
+    float *mean = ARENA_NEW_ARRAY(m->arena, float, cols);
 
-    for (size_t i = 0; i < cols; i++)
-        mean[i] = (float)(watch->sum_abs[i] / (watch->samples ? (double)watch->samples : 1));
-    *stats = (WeightStats){.cols = watch->cols, .samples = watch->samples, .mean_abs = mean};
-    if (watch->hessian) {
-        double *h = ARENA_NEW_ARRAY(m->arena, double, cols *cols + 1);
-        for (size_t i = 0; i < cols; i++)
-            for (size_t j = 0; j <= i; j++)
-                h[i * cols + j] = h[j * cols + i] = watch->hessian[i * cols + j];
+    layer_stats_finish(&watch->stats);
+    *stats = watch->stats.seen;
+    memcpy(mean, stats->mean_abs, cols * sizeof *mean);
+    stats->mean_abs = mean;
+    if (stats->hessian) {
+        double *h = ARENA_NEW_ARRAY(m->arena, double, cols *cols);
+        memcpy(h, stats->hessian, cols * cols * sizeof *h);
         stats->hessian = h;
     }
+    layer_stats_free(&watch->stats);
     return stats;
 }
 

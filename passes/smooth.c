@@ -14,8 +14,6 @@
  *                                                 %y = matmul %n, %4
  */
 #include "passes/internal.h"
-#include <math.h>
-#include <stdlib.h>
 
 typedef struct Group { /* the layers that read one activation */
     Value *value;      /* before casts */
@@ -31,7 +29,6 @@ typedef struct Group { /* the layers that read one activation */
 typedef struct Groups {
     Group **of; /* by the mark of the defining op */
     ARRAY(Group *) all;
-    bool failed;
 } Groups;
 
 static Value *before_casts(Value *value)
@@ -184,21 +181,10 @@ static void group_add(Groups *g, Arena *scratch, Op *matmul)
     ARRAY_PUSH(scratch, &(*list)->matmuls, matmul);
 }
 
-static bool amax_update(float *amax, int64_t cols, const Tensor *t)
+static void amax_update(float *amax, int64_t cols, const Tensor *t)
 {
-    uint64_t num = tensor_elements(t), bytes;
-    float *x = checked_mul(num, sizeof *x, &bytes) ? malloc(bytes + 1) : NULL;
-
-    if (!x)
-        return false;
-    format_to_f32(t->fmt, t->data, x, num);
-    for (uint64_t i = 0, j = 0; i < num; i++) {
-        float magnitude = fabsf(x[i]);
-        amax[j] = magnitude > amax[j] ? magnitude : amax[j];
-        j = j + 1 == (uint64_t)cols ? 0 : j + 1;
-    }
-    free(x);
-    return true;
+    if (cols)
+        columns_amax(t->fmt, t->data, (int64_t)(tensor_elements(t) / (uint64_t)cols), cols, amax);
 }
 
 static void group_observe(void *user, const Value *value, const Tensor *t)
@@ -206,8 +192,8 @@ static void group_observe(void *user, const Value *value, const Tensor *t)
     Groups *g = user;
     Group *group = value->def->block->owner ? NULL : g->of[value->def->mark];
 
-    if (group && !group->why && !amax_update(group->amax, group->cols, t))
-        g->failed = true;
+    if (group && !group->why)
+        amax_update(group->amax, group->cols, t);
 }
 
 static bool weights_observe(Module *m, Group *group)
@@ -220,10 +206,8 @@ static bool weights_observe(Module *m, Group *group)
                        layer_name(group->matmuls.elem[i]), why);
             return false;
         }
-        bool ok = amax_update(group->weight_amax, group->cols, &t);
+        amax_update(group->weight_amax, group->cols, &t);
         tensor_free(&t);
-        if (!ok)
-            return false;
     }
     return true;
 }
@@ -236,15 +220,9 @@ static void group_smooth(Module *m, Group *group)
     size_t cols = (size_t)group->cols;
     float *s = ARENA_NEW_ARRAY(m->arena, float, cols), *r = ARENA_NEW_ARRAY(m->arena, float, cols);
 
-    for (size_t i = 0; i < cols; i++) {
-        double x = group->amax[i], w = group->weight_amax[i];
-        double factor = x > 0 && w > 0 && isfinite(x) && isfinite(w)
-                            ? pow(x, group->alpha) / pow(w, 1 - group->alpha)
-                            : 1;
-        factor = factor < 1e-5 ? 1e-5 : factor > 1e5 ? 1e5 : factor;
-        s[i] = (float)factor;
+    smooth_scales(group->amax, group->weight_amax, group->cols, group->alpha, s);
+    for (size_t i = 0; i < cols; i++)
         r[i] = 1 / s[i];
-    }
     Op *user = group->value->uses->user;
     absorb(m, user, (int)(group->value->uses - user->in), r, group->cols);
     for (int i = 0; i < group->matmuls.num; i++)
@@ -289,7 +267,7 @@ bool pass_smooth(Module *m, PassContext *ctx)
     }
     for (int i = 0; i < g.all.num && ok; i++)
         ok = g.all.elem[i]->why || weights_observe(m, g.all.elem[i]);
-    ok = ok && calibration_run(m, ctx, group_observe, &g) && !g.failed;
+    ok = ok && calibration_run(m, ctx, group_observe, &g);
     if (!ok && !m->diag->num_errors)
         diag_error(m->diag, (Span){0}, E_CALIBRATION_DATA, "memory is exhausted by calibration");
     for (int i = 0; i < g.all.num && ok; i++)

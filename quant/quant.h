@@ -150,16 +150,16 @@ typedef struct LayerStats {
     struct LayerStatsMemory *memory;
 } LayerStats;
 bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian); /* false: no memory */
-void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows);
+void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows); /* [rows, cols] */
 void layer_stats_finish(LayerStats *stats);
 void layer_stats_free(LayerStats *stats); /* accepts a zeroed one */
 
 /* smooth.c, weight_awq.c: scales per input channel. Columns of the weight are multiplied by them,
  * what produces the layer's input divides by them; they are 1 where data or weight are all zero. */
 
-/* [cols] largest magnitudes of each column of a weight, merged into ret by maximum. */
-void weight_column_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t cols, float *ret);
-/* SmoothQuant: x_amax^alpha / w_amax^(1 - alpha). */
+/* [cols] largest magnitudes of each column, NaN left out, merged into ret by maximum. */
+void columns_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t cols, float *ret);
+/* SmoothQuant: x_amax^alpha / w_amax^(1 - alpha), within 1e-5 .. 1e5. */
 void smooth_scales(const float *x_amax, const float *w_amax, int64_t cols, double alpha,
                    float *ret);
 /* AWQ: the best of 20 powers of mean_abs (and of all ones) under `scheme`. NULL, or a sentence. */

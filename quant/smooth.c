@@ -3,7 +3,7 @@
 #include "quant/quant.h"
 #include <math.h>
 
-void weight_column_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t cols, float *ret)
+void columns_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t cols, float *ret)
 {
     float part[1024];
     const char *at = src;
@@ -23,7 +23,8 @@ void smooth_scales(const float *x_amax, const float *w_amax, int64_t cols, doubl
 {
     for (int64_t c = 0; c < cols; c++) {
         double s = pow((double)x_amax[c], alpha) / pow((double)w_amax[c], 1 - alpha);
-        bool usable = x_amax[c] > 0 && w_amax[c] > 0 && isfinite(s);
-        ret[c] = usable ? (float)(s < 1e-5 ? 1e-5 : s) : 1.0f;
+        bool usable = x_amax[c] > 0 && w_amax[c] > 0 && isfinite(x_amax[c]) && isfinite(w_amax[c]);
+        s = s < 1e-5 ? 1e-5 : s > 1e5 ? 1e5 : s;
+        ret[c] = usable ? (float)s : 1.0f;
     }
 }

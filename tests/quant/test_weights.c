@@ -184,7 +184,7 @@ static void smoothing_matches_reference(void **state)
 {
     (void)state;
     float amax[COLS] = {0}, s[COLS];
-    weight_column_amax(FMT_F32, weight, ROWS, COLS, amax);
+    columns_amax(FMT_F32, weight, ROWS, COLS, amax);
     smooth_scales(stats.max_abs, amax, COLS, 0.5, s);
     for (int c = 0; c < COLS; c++)
         assert_true(fabsf(s[c] / num_float(smooth_expected[c]) - 1) < 1e-6f);
