@@ -196,8 +196,7 @@ bool work_plan(Work *w)
 /* One line that rewrites itself, on a terminal only. */
 static void show_progress(void *user, double done, const char *what)
 {
-    Work *w = user;
-    (void)w;
+    (void)user;
     fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
     if (done >= 1)
         fputs("\r\033[K", stderr);
@@ -212,19 +211,37 @@ bool work_write(Work *w, const char *out_path)
     WriteOptions options = {
         .stub = sinter_stub,
         .stub_size = sinter_stub_size,
-        .source_name = strrchr(source->name, '/') ? strrchr(source->name, '/') + 1 : source->name,
+        .source_name = source->name,
         .source_text = source->text,
         .source_len = source->len,
         .report = report.text,
         .progress = isatty(STDERR_FILENO) && !w->cli->json ? show_progress : NULL,
-        .user = w,
     };
     return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
 }
 
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* While the file is made its texts go by their names alone, so that the same model gives the same
+ * bytes from every folder. */
 bool work_compile(Work *w, const char *path, const char *out_path)
 {
-    return work_lower(w, path) && work_passes(w, NULL) && work_plan(w) && work_write(w, out_path);
+    if (!work_lower(w, path) || !work_passes(w, NULL))
+        return false;
+    int num = w->diag.sources.num;
+    const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    for (int i = 0; i < num; i++) {
+        name[i] = w->diag.sources.elem[i].name;
+        w->diag.sources.elem[i].name = base_name(name[i]);
+    }
+    bool ok = work_plan(w) && work_write(w, out_path);
+    for (int i = 0; i < num; i++)
+        w->diag.sources.elem[i].name = name[i];
+    return ok;
 }
 
 bool file_is_program(const char *path)

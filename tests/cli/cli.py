@@ -98,7 +98,8 @@ def test_words():
     lines = done.stdout.splitlines()
     size = f"{len(lines)} lines, {max(map(len, lines))} columns"
     report("--help fits a screen", [size] if len(lines) > 24 or max(map(len, lines)) > 80 else [])
-    check("--help ends with examples", 0, ["sinter", "--help"], out=r"Examples:.*sinter explain E\d+[^\n]*\n$")
+    check("--help ends with examples", 0, ["sinter", "--help"],
+          out=r"Examples:.*sinter explain E\d+[^\n]*\n$")
     check("--version", 0, ["sinter", "--version"], out=r"^sinter \d+\.\d+\.\d+\n$", err=None)
     check("an unknown command names the nearest", 2, ["sinter", "complie"], out=None,
           err="unknown command 'complie'.*did you mean 'compile'")
@@ -218,7 +219,8 @@ def diagnostics():
     report("--color=always colours", [] if "\033[" in done.stderr else [done.stderr])
     done = call(["sinter", "check", "-"], **bad)
     report("a pipe is not coloured", [done.stderr] if "\033[" in done.stderr else [])
-    check("a caret under the place", 1, ["sinter", "check", "-"], err=r"-:1:\d+: error.*\n *\|? *\^|\^", **bad)
+    check("a caret under the place", 1, ["sinter", "check", "-"],
+          err=r":1:\d+: error[^\n]*\n[^\n]*model \{\n[^\n]*\^", **bad)
 
 
 def outputs(tmp):
@@ -272,6 +274,9 @@ def test_files():
         check("compile in another folder", 0, model, out=None, err=None, cwd=two)
         first = digest(one / "m")
         report("the same bytes in two folders", [] if first == digest(two / "m") else ["differ"])
+        call(["sinter", "compile", one / "digits.sinter", "--rules", one / "w8a8.rules", "-o",
+              two / "m"])
+        report("the same bytes by absolute names", [] if first == digest(two / "m") else ["differ"])
         call(model, cwd=two, env={"OMP_NUM_THREADS": "1", "TZ": "Asia/Tokyo"})
         report("the same bytes on one thread", [] if first == digest(two / "m") else ["differ"])
         check("the program says what it takes", 0, [one / "m", "--help"], out="--input", err=None)
