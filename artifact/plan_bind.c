@@ -214,6 +214,14 @@ static bool bind_write(const Binder *b, const PlanOperand *o, int64_t rows, int6
     return true;
 }
 
+/* A code sum adds up `cols` adjacent codes, whatever the column step. */
+static bool bind_sum(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
+{
+    PlanOperand adjacent = *o;
+    adjacent.col_step = 1;
+    return bind_read(b, &adjacent, rows, cols);
+}
+
 static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram *p, int64_t rows,
                          int64_t cols)
 {
@@ -221,7 +229,7 @@ static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram
         const TileStep *s = &p->step[i];
         if (s->op == TILE_LOAD && !bind_read(b, &l->operand[s->tensor], rows, cols))
             return false;
-        if (s->op == TILE_CODE_SUM && !bind_read(b, &l->operand[s->tensor2], rows, cols))
+        if (s->op == TILE_CODE_SUM && !bind_sum(b, &l->operand[s->tensor2], rows, cols))
             return false;
         if (plan_writes((TileOp)s->op) &&
             !bind_write(b, &l->operand[s->tensor], rows, s->op == TILE_CODE_SUM ? 1 : cols))

@@ -1,8 +1,7 @@
 #!/bin/sh
-# libs.sh <stub> <libsinter.so> <libsinter.a> <yes|no>: what the built files need and show. TAP. The last
-# word says whether the archive of libgomp was found.
+# libs.sh <stub> <libsinter.so> <libsinter.a>: what the built files need and show. TAP.
 set -u
-stub=$1 shared=$2 static=$3 archive=$4
+stub=$1 shared=$2 static=$3
 num=0
 
 check() { # <what> <unwanted lines>
@@ -21,13 +20,8 @@ unless() { # prints $2 unless the text of $1 holds it
 dynamic=$(readelf -dW "$stub")
 segments=$(readelf -lW "$stub")
 needed=$(printf '%s' "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-if [ "$archive" = yes ]; then
-    check 'the stub needs the C library alone' \
-        "$(printf '%s\n' "$needed" | grep -v -e '^libc\.so' -e '^libm\.so' -e '^ld-')"
-else
-    num=$((num + 1))
-    echo "ok $num - the stub needs the C library alone # SKIP no libgomp.a"
-fi
+check 'the stub needs the C library alone' \
+    "$(printf '%s\n' "$needed" | grep -v -e '^libc\.so' -e '^libm\.so' -e '^ld-')"
 check 'the stub binds at start' "$(unless "$dynamic" 'Flags:.*NOW')"
 check 'the stub is position-independent' "$(unless "$dynamic" 'Flags:.*PIE')"
 check 'the stub has read-only relocations' "$(unless "$segments" GNU_RELRO)"
@@ -38,5 +32,10 @@ check 'the shared library shows sinter_* alone' \
     "$(nm -D --defined-only "$shared" | awk '$3 !~ /^sinter_/')"
 check 'the static library shows sinter_* alone' \
     "$(nm -g --defined-only "$static" | awk 'NF == 3 && $3 !~ /^sinter_/')"
+check 'the static library needs C, libm and OpenMP alone' \
+    "$(nm -u "$static" | awk 'NF == 2 { print $2 }' | grep -i -e lapack -e cblas -e jansson)"
+check 'the shared library needs C, libm and OpenMP alone' \
+    "$(readelf -dW "$shared" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+        grep -v -e '^libc\.so' -e '^libm\.so' -e '^libg*omp' -e '^ld-')"
 check 'the shared library shows something' "$(unless "$(nm -D "$shared")" sinter_run)"
 echo "1..$num"
