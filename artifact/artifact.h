@@ -71,6 +71,7 @@ typedef struct PlanProgram {
     const TileStep *step;
     int num_steps;
 } PlanProgram;
+#define PLAN_LAST_COLUMN INT64_MAX /* as n_end: to the last column, where their number varies */
 typedef struct PlanSegment {
     int64_t n_begin, n_end;
     PlanProgram epilogue;
@@ -172,6 +173,7 @@ void plan_free(Plan *plan); /* of plan_decode; accepts NULL */
  * that another tensor has overwritten. */
 bool plan_check(const Plan *plan, uint64_t weights_bytes, IoError *err);
 bool plan_fail(IoError *err, const char *fmt, ...) PRINTF_LIKE(2, 3); /* E_PLAN; returns false */
+int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec);
 bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);

@@ -246,6 +246,11 @@ CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanL
         .fmt = w->fmt, .act_fmt = a->fmt, .n = w_layout->rows, .k = w_layout->cols, .parts = 1};
 }
 
+int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec)
+{
+    return s->n_end == PLAN_LAST_COLUMN ? spec->n / spec->parts : s->n_end;
+}
+
 static bool bind_gemm(const Binder *b, const PlanLaunch *l)
 {
     const PlanLayout *a = &b->layout[l->a];
@@ -262,11 +267,12 @@ static bool bind_gemm(const Binder *b, const PlanLaunch *l)
     int64_t begin = 0;
     for (int i = 0; i < l->num_segments; i++) {
         const PlanSegment *s = &l->segment[i];
-        if (s->n_begin < begin || s->n_end <= s->n_begin || s->n_end > spec.n / spec.parts)
+        int64_t end = plan_segment_end(s, &spec);
+        if (s->n_begin < begin || end <= s->n_begin || end > spec.n / spec.parts)
             return plan_fail(b->err, "\"%s\": columns %lld to %lld are out of order or range",
-                             l->layer, (long long)s->n_begin, (long long)s->n_end);
-        begin = s->n_end;
-        if (!bind_program(b, l, &s->epilogue, a->rows, s->n_end - s->n_begin))
+                             l->layer, (long long)s->n_begin, (long long)end);
+        begin = end;
+        if (!bind_program(b, l, &s->epilogue, a->rows, end - s->n_begin))
             return false;
     }
     return true;

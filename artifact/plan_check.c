@@ -149,8 +149,9 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
     if (t->index < 0 || t->index >= p->num_tensors || t->view_col < 0 || t->view_col > LIMIT_DIM)
         return plan_fail(err, "view \"%s\" is out of range", t->name);
     const PlanTensor *of = &p->tensor[t->index];
-    if (of->packed || of->storage > STORAGE_VIEW || of->fmt != t->fmt || of->quantised != t->quantised ||
-        of->is_static != t->is_static || (t->quantised && !scheme_equal(&of->scheme, &t->scheme)))
+    if (of->packed || of->storage > STORAGE_VIEW || of->fmt != t->fmt ||
+        of->quantised != t->quantised || of->is_static != t->is_static ||
+        (t->quantised && !scheme_equal(&of->scheme, &t->scheme)))
         return plan_fail(err, "view \"%s\" has another format than \"%s\"", t->name, of->name);
     return true;
 }
@@ -427,9 +428,11 @@ static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)
         return plan_fail(err, "\"%s\" has %d segments", l->layer, l->num_segments);
     for (int i = 0; i < l->num_segments; i++) {
         const PlanSegment *segment = &l->segment[i];
-        if (segment->n_begin < 0 || segment->n_end > LIMIT_DIM)
+        bool to_last = segment->n_end == PLAN_LAST_COLUMN;
+        if (segment->n_begin < 0 || segment->n_begin > LIMIT_DIM ||
+            (segment->n_end > LIMIT_DIM && !to_last))
             return plan_fail(err, "\"%s\": segment %d is out of range", l->layer, i);
-        c.whole_rows = segment->n_end - segment->n_begin <= CPU_TILE_COLS;
+        c.whole_rows = !to_last && segment->n_end - segment->n_begin <= CPU_TILE_COLS;
         if (!check_program(c, &segment->epilogue))
             return false;
     }

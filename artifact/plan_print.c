@@ -184,8 +184,11 @@ static void print_launch(Sb *sb, const Plan *p, int i)
         print_program(sb, &l->prologue);
         sb_printf(sb, "  t%d x t%d\n", l->a, l->w);
         for (int s = 0; s < l->num_segments; s++) {
-            sb_printf(sb, "  columns %lld to %lld\n", (long long)l->segment[s].n_begin,
-                      (long long)l->segment[s].n_end);
+            sb_printf(sb, "  columns %lld to ", (long long)l->segment[s].n_begin);
+            if (l->segment[s].n_end == PLAN_LAST_COLUMN)
+                sb_put(sb, "the last\n");
+            else
+                sb_printf(sb, "%lld\n", (long long)l->segment[s].n_end);
             print_program(sb, &l->segment[s].epilogue);
         }
     }

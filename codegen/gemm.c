@@ -23,7 +23,8 @@ typedef struct Yield {
 typedef struct Gemm {
     Builder *b;
     Op *kernel, *matmul;
-    int64_t n, part_cols; /* part_cols 0: one part */
+    Dim n;             /* columns of the product */
+    int64_t part_cols; /* 0: one part */
     int a, w;
     Columns *columns; /* of the body's ops, by their mark */
     PtrMap inside;
@@ -96,8 +97,11 @@ static bool place_yield(const Gemm *g, Yield *y)
 {
     const Columns *c = &y->columns;
     Dim cols = width_of(y->value);
-    int64_t part = g->part_cols ? g->part_cols : g->n;
+    int64_t part = g->part_cols ? g->part_cols : g->n.add;
     Span span = y->value->def->span;
+    if (!dim_is_const(g->n)) /* all columns or none */
+        return dim_equal(cols, g->n) ||
+               build_fail(g->b, span, "columns of a product with a varying number of them");
     y->cols = cols.add;
     y->begin = c->base[0] % part;
     if (c->num_bases == 2 && c->base[1] % part != y->begin)
@@ -118,7 +122,7 @@ static bool place_yields(Gemm *g)
             return build_fail(g->b, y->value->def->span,
                               "more than two ranges of columns of one product meet here");
         if (y->columns.num_bases == 2)
-            g->part_cols = g->n / 2;
+            g->part_cols = g->n.add / 2;
     }
     for (int i = 0; i < g->yields.num; i++)
         if (!place_yield(g, &g->yields.elem[i]))
@@ -287,6 +291,25 @@ static void choose_yields(Gemm *g, bool *chosen, int64_t *cut)
     }
 }
 
+/* All yields, over all columns of a product with a varying number of them. */
+static bool build_varying(Gemm *g, Operands *operands, PlanSegment *ret)
+{
+    Builder *b = g->b;
+    Store *store = ARENA_NEW_ARRAY(b->arena, Store, (size_t)g->yields.num);
+    for (int i = 0; i < g->yields.num; i++) {
+        const Yield *y = &g->yields.elem[i];
+        store[i] = (Store){y->value, 0, y->tensor, y->codes};
+    }
+    *ret = (PlanSegment){.n_begin = 0, .n_end = PLAN_LAST_COLUMN};
+    ProgramSpec spec = {.domain = g->matmul->out[0].type,
+                        .cols = g->n,
+                        .matmul = g->matmul,
+                        .num_stores = g->yields.num,
+                        .store = store,
+                        .inside = &g->inside};
+    return program_build(b, operands, &spec, &ret->epilogue);
+}
+
 static bool build_segment(Gemm *g, const bool *chosen, int64_t begin, int64_t end,
                           Operands *operands, PlanSegment *ret)
 {
@@ -326,25 +349,42 @@ static bool build_prologue(Gemm *g, Operands *operands, PlanProgram *ret)
     return g->before.num == 0 || program_build(g->b, operands, &spec, ret);
 }
 
+/* As many yields as one launch can store; returns the number of segments, 0 after an error. */
+static int build_segments(Gemm *g, Operands *operands, PlanSegment **ret)
+{
+    Builder *b = g->b;
+    size_t num = (size_t)g->yields.num;
+    bool *chosen = ARENA_NEW_ARRAY(b->arena, bool, num + 1);
+    int64_t *cut = ARENA_NEW_ARRAY(b->arena, int64_t, 2 * num + 1);
+    PlanSegment *segment = *ret = ARENA_NEW_ARRAY(b->arena, PlanSegment, 2 * num + 1);
+    if (!dim_is_const(g->n)) {
+        for (int i = 0; i < g->yields.num; i++)
+            g->yields.elem[i].is_done = true;
+        return build_varying(g, operands, segment);
+    }
+    choose_yields(g, chosen, cut);
+    int num_cuts = find_cuts(g, chosen, cut), num_segments = 0;
+    for (int i = 0; i + 1 < num_cuts; i++) {
+        if (!build_segment(g, chosen, cut[i], cut[i + 1], operands, &segment[num_segments]))
+            return 0;
+        num_segments += segment[num_segments].epilogue.num_steps > 0;
+    }
+    for (int i = 0; i < g->yields.num; i++)
+        g->yields.elem[i].is_done |= chosen[i];
+    return num_segments;
+}
+
 static bool build_launch(Gemm *g, bool is_first)
 {
     Builder *b = g->b;
     Operands operands = {0};
     PlanProgram prologue = {0};
-    bool *chosen = ARENA_NEW_ARRAY(b->arena, bool, (size_t)g->yields.num + 1);
-    int64_t *cut = ARENA_NEW_ARRAY(b->arena, int64_t, 2 * (size_t)g->yields.num + 1);
-    choose_yields(g, chosen, cut);
-    int num_cuts = find_cuts(g, chosen, cut), num_segments = 0;
-    PlanSegment *segment = ARENA_NEW_ARRAY(b->arena, PlanSegment, (size_t)num_cuts + 1);
+    PlanSegment *segment;
     if (is_first && !build_prologue(g, &operands, &prologue))
         return false;
-    for (int i = 0; i + 1 < num_cuts; i++) {
-        if (!build_segment(g, chosen, cut[i], cut[i + 1], &operands, &segment[num_segments]))
-            return false;
-        num_segments += segment[num_segments].epilogue.num_steps > 0;
-    }
-    for (int i = 0; i < g->yields.num; i++)
-        g->yields.elem[i].is_done |= chosen[i];
+    int num_segments = build_segments(g, &operands, &segment);
+    if (b->failed)
+        return false;
     PlanLaunch *l = launch_add(b, g->kernel, LAUNCH_GEMM);
     l->num_operands = operands.list.num;
     l->operand = operands.list.elem;
@@ -367,14 +407,9 @@ static bool all_done(const Gemm *g)
 void build_gemm(Builder *b, Op *kernel, Op *matmul)
 {
     Gemm g = {.b = b, .kernel = kernel, .matmul = matmul};
-    Dim n = op_in(matmul, 1)->type->dim[0];
+    g.n = op_in(matmul, 1)->type->dim[0];
     ptrmap_init(&g.inside, b->arena);
     mark_body(&g);
-    if (!dim_is_const(n)) {
-        build_fail(b, matmul->span, "a product with a varying number of columns is not supported");
-        return;
-    }
-    g.n = n.add;
     if (!find_activation(&g))
         return;
     find_yields(&g);

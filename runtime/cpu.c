@@ -144,11 +144,12 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
     CpuTensor operand[PLAN_MAX_OPERANDS];
     CpuSegment segment[PLAN_MAX_SEGMENTS];
     bind_operands(r, l, operand);
+    CpuPackSpec spec = plan_gemm_spec(&p->tensor[l->a], w, w_at);
     for (int i = 0; i < l->num_segments; i++)
-        segment[i] = (CpuSegment){l->segment[i].n_begin, l->segment[i].n_end,
+        segment[i] = (CpuSegment){l->segment[i].n_begin, plan_segment_end(&l->segment[i], &spec),
                                   cpu_program(l->segment[i].epilogue)};
     CpuGemm g = {.m = r->state->layout[l->a].rows,
-                 .spec = plan_gemm_spec(&p->tensor[l->a], w, w_at),
+                 .spec = spec,
                  .a = bind_tensor(r, l->a),
                  .prologue = cpu_program(l->prologue),
                  .segment = segment,
