@@ -188,7 +188,7 @@ static void line_range(LineState *l, SchemeInfo *info)
         nearest_init(&nearest, word->name.text);
         for (int i = 0; calibrators[i]; i++)
             nearest_offer(&nearest, calibrators[i]->name);
-        diag_error(l->s->diag, word->name.span, E_UNKNOWN_NAME, "unknown calibrator '%s'",
+        diag_error(l->s->diag, word->name.span, E_UNKNOWN_CALIBRATOR, "unknown calibrator '%s'",
                    word->name.text);
         suggest(l->s->diag, &nearest);
         l->bad = true;
@@ -209,12 +209,6 @@ static void line_range(LineState *l, SchemeInfo *info)
                    calibrator->name, word->value->real, calibrator->arg_min, calibrator->arg_max);
         l->bad = true;
     }
-}
-
-/* Quantisers that the language knows and that may not be built in. */
-static bool quantiser_is_known(const char *name)
-{
-    return strcmp(name, "gptq") == 0 || strcmp(name, "awq") == 0;
 }
 
 static bool by_arg(const Arg *arg, WeightArgs *args)
@@ -245,39 +239,32 @@ static void line_by(LineState *l, SchemeInfo *info)
         return;
     }
     const WeightQuantiser *quantiser = weight_quantiser_find(word->name.text);
-    if (!quantiser && !quantiser_is_known(word->name.text)) {
+    if (!quantiser) {
         Nearest nearest;
         nearest_init(&nearest, word->name.text);
         for (int i = 0; weight_quantisers[i]; i++)
             nearest_offer(&nearest, weight_quantisers[i]->name);
-        nearest_offer(&nearest, "gptq");
-        nearest_offer(&nearest, "awq");
-        diag_error(l->s->diag, word->name.span, E_UNKNOWN_NAME, "unknown weight quantiser '%s'",
-                   word->name.text);
+        diag_error(l->s->diag, word->name.span, E_UNKNOWN_QUANTISER,
+                   "unknown weight quantiser '%s'", word->name.text);
         suggest(l->s->diag, &nearest);
         l->bad = true;
         return;
     }
+    info->spec.by = quantiser->name;
     for (int i = 0; i < word->args.num; i++) {
         const Arg *arg = &word->args.elem[i];
-        bool takes = !quantiser;
-        for (int k = 0; quantiser && quantiser->arg_names[k]; k++)
+        bool takes = false;
+        for (int k = 0; quantiser->arg_names[k]; k++)
             takes = takes || (arg->name.text && !strcmp(quantiser->arg_names[k], arg->name.text));
         if (takes && by_arg(arg, &info->spec.by_args))
             continue;
         diag_error(l->s->diag, arg->name.text ? arg->name.span : arg->value->span, E_ARGUMENTS,
-                   "'%s' does not take this argument", word->name.text);
-        diag_help(l->s->diag, "order=act, damp=0.01 are those of gptq");
+                   takes ? "%s: not a value for this argument" : "%s does not take this argument",
+                   quantiser->name);
+        if (quantiser->arg_names[0])
+            diag_help(l->s->diag, "order=act or order=none, damp=0.01 (between 0 and 1)");
         l->bad = true;
     }
-    if (quantiser) {
-        info->spec.by = quantiser->name;
-        return;
-    }
-    diag_warning(l->s->diag, word->name.span, E_NOT_SUPPORTED,
-                 "'%s' is not supported yet; codes are chosen by rounding to nearest",
-                 word->name.text);
-    info->spec.by_args = (WeightArgs){0};
 }
 
 static void line_check_extra(LineState *l)

@@ -95,7 +95,7 @@ static bool spec_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
     if (!spec)
         return true;
     if (spec->act_static && !w->s->has_calibrate && !span_seen(w, spec->act_span)) {
-        diag_error(w->diag, spec->act_span, E_NO_CALIBRATION,
+        diag_error(w->diag, spec->act_span, E_NEEDS_CALIBRATION,
                    "a static range needs data, but the text has no 'calibrate'");
         diag_note(w->diag, call->span, "used by this layer, '%s'", walk_path_text(w));
         diag_help(w->diag, "add: calibrate \"x.npy\"");
