@@ -1,7 +1,7 @@
-/* ir: straight-line SSA over tensors. One struct for values, one for ops, every op a row of ops.def.
- * Quantise and dequantise are ordinary ops; a fused kernel is an op whose body holds the same ops,
- * so the evaluator gives meaning to every stage and any pass can be checked numerically. The
- * printed form parses back to itself. Every op carries its source span to the end. */
+/* ir: straight-line SSA over tensors. One struct for values, one for ops, every op a row of
+ * ops.def. Quantise and dequantise are ordinary ops; a fused kernel is an op whose body holds the
+ * same ops, so the evaluator gives meaning to every stage and any pass can be checked numerically.
+ * The printed form parses back to itself. Every op carries its source span to the end. */
 #ifndef SINTER_IR_H
 #define SINTER_IR_H
 
@@ -73,15 +73,16 @@ static inline Dim type_last(const Type *type)
 }
 bool type_rows(const Type *type, const int64_t *size, int64_t *ret); /* product of leading dims */
 
-/* Attributes ------------------------------------------------------------------------------------ */
+/* Attributes ------------------------------------------------------------------------------------
+ */
 
 typedef enum ScalePlace { PLACE_NONE, PLACE_EPILOGUE, PLACE_MAINLOOP } ScalePlace;
 typedef enum QuantMode { MODE_NONE, MODE_DYNAMIC, MODE_STATIC, MODE_WEIGHT } QuantMode;
 
 /* What the text asks of one linear layer; resolved by the frontend, obeyed by insert-quant. */
 typedef struct QuantSpec {
-    bool keep;          /* stays as it is */
-    bool fused;         /* an error unless one kernel results */
+    bool keep;            /* stays as it is */
+    bool fused;           /* an error unless one kernel results */
     const Scheme *weight; /* NULL: weight stays plain */
     const Scheme *act;    /* NULL: activation stays plain, rounded to act_fmt */
     FormatId act_fmt;     /* plain activation format; FMT_NONE: as the input */
@@ -113,7 +114,7 @@ typedef struct Attr {
         bool known;
         float lo, hi;
     } range;
-    const char *layer;  /* path of the linear layer, "ffn[3].gate" */
+    const char *layer; /* path of the linear layer, "ffn[3].gate" */
     const char *family;
     const QuantSpec *quant;
 } Attr;
@@ -130,7 +131,8 @@ enum {
 };
 #undef ATTR
 
-/* Ops and values ----------------------------------------------------------------------------------- */
+/* Ops and values
+ * ----------------------------------------------------------------------------------- */
 
 typedef enum OpKind {
 #define OP(ID, name, min_in, max_in, flags, type_rule, eval, attrs) OP_##ID,
@@ -178,9 +180,9 @@ typedef enum ConstKind {
 } ConstKind;
 typedef struct Const {
     ConstKind kind;
-    const char *name;     /* CONST_WEIGHT */
-    FormatId stored_fmt;  /* of data, when it differs from the type (converted on use) */
-    const void *data;     /* maps the weight file; never owned */
+    const char *name;    /* CONST_WEIGHT */
+    FormatId stored_fmt; /* of data, when it differs from the type (converted on use) */
+    const void *data;    /* maps the weight file; never owned */
     uint64_t bytes;
     uint64_t seed;
     double scale;
@@ -195,10 +197,10 @@ struct Op {
     Use *in;
     Value *out;
     Attr attr;
-    Const *constant; /* OP_CONST */
-    Block *body;     /* OP_KERNEL: ARG ops in operand order, ops, one YIELD */
+    Const *constant;  /* OP_CONST */
+    Block *body;      /* OP_KERNEL: ARG ops in operand order, ops, one YIELD */
     const char *name; /* INPUT, OUTPUT: as declared */
-    uint32_t mark;   /* scratch for passes */
+    uint32_t mark;    /* scratch for passes */
 };
 
 struct Block {
@@ -226,15 +228,16 @@ struct Module {
     ARRAY(Expect) expects;
     struct TypeTable *types; /* interning; private to type.c */
     Intern *names;
-    void *weights;           /* WeightSet of io, opened by bind-weights; NULL before */
+    void *weights;     /* WeightSet of io, opened by bind-weights; NULL before */
     Map *weight_stats; /* layer to WeightStats: what `by` of quantize ops needs, found by their
                           `layer`; NULL before calibrate */
-    int num_ops; /* created so far, removed ones too; at most LIMIT_OPS */
+    int num_ops;       /* created so far, removed ones too; at most LIMIT_OPS */
 };
 
 /* build.c. Past LIMIT_OPS ops, op_create reports once to m->diag and goes on. */
 Module *module_create(Arena *arena, Diag *diag, const char *name);
-const Sym *module_add_sym(Module *m, const char *name, int num_sizes, const int64_t *size, Span span);
+const Sym *module_add_sym(Module *m, const char *name, int num_sizes, const int64_t *size,
+                          Span span);
 const Sym *module_find_sym(const Module *m, const char *name);
 /* Inserts before `before` (NULL: at the end of block). Results have no types yet: op_set_type, or
  * use build_op, which applies the type rule. */
@@ -260,10 +263,11 @@ static inline Value *op_out(Op *op)
 {
     return &op->out[0];
 }
-#define for_each_op(op, block)                                                                     \
+#define for_each_op(op, block) \
     for (Op *op = (block)->first, *op##_next; op && (op##_next = op->next, 1); op = op##_next)
-#define for_each_use(use, value)                                                                   \
-    for (Use *use = (value)->uses, *use##_next; use && (use##_next = use->next, 1); use = use##_next)
+#define for_each_use(use, value)                                                    \
+    for (Use *use = (value)->uses, *use##_next; use && (use##_next = use->next, 1); \
+         use = use##_next)
 
 /* Builders that create the op, apply its type rule (reporting a clash to m->diag at span) and
  * return its result; NULL after an error. */
@@ -271,8 +275,8 @@ Value *build_input(Module *m, const char *name, const Type *type, Span span);
 void build_output(Module *m, const char *name, Value *value, Span span);
 Value *build_const(Module *m, Block *b, Op *before, const Type *type, const Const *c, Span span);
 Value *build_const_f32(Module *m, Block *b, Op *before, float value, Span span); /* rank 0 */
-Value *build_op(Module *m, Block *b, Op *before, OpKind kind, const Attr *attr, const Type *declared,
-                int num_in, Value *const *in, Span span);
+Value *build_op(Module *m, Block *b, Op *before, OpKind kind, const Attr *attr,
+                const Type *declared, int num_in, Value *const *in, Span span);
 
 /* A copy of everything but the weights behind constants; spans and diag are shared. */
 Module *module_clone(Arena *arena, const Module *m);
@@ -282,8 +286,8 @@ Module *module_clone(Arena *arena, const Module *m);
  * the type of operand 0. */
 const Type *op_infer_type(Module *m, const Op *op, const Type *declared);
 
-/* print.c, parse.c: print(parse(text)) == text for every printed module. Values print as %name where
- * they have one (with a suffix when it is taken), else %number. */
+/* print.c, parse.c: print(parse(text)) == text for every printed module. Values print as %name
+ * where they have one (with a suffix when it is taken), else %number. */
 void module_print(Sb *sb, const Module *m, bool with_spans);
 void op_print(Sb *sb, const Op *op); /* one line; names as module_print gives them */
 void attr_print(Sb *sb, unsigned attrs, const Attr *attr); /* "{axis = 1, layer = \"w1\"}" or "" */
@@ -292,7 +296,8 @@ Module *module_parse(Arena *arena, Diag *diag, uint32_t source); /* NULL after e
 /* verify.c: every invariant of this page. Reports to stderr with the op and returns false. */
 bool module_verify(const Module *m, const char *after);
 
-/* eval.c: the meaning of every op ----------------------------------------------------------------- */
+/* eval.c: the meaning of every op -----------------------------------------------------------------
+ */
 
 typedef enum EvalMode {
     EVAL_CONTRACT, /* f32 steps as numerics.h says; float dot products in f64, rounded to f32;
