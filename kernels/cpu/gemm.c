@@ -6,9 +6,10 @@
 #include <string.h>
 
 #define MAX_ROWS  512 /* activations prepared at a time */
-#define TILE_ROWS 48  /* rows of an accumulator tile */
+#define TILE_ROWS 96  /* rows of an accumulator tile */
 #define EPI_ROWS  8   /* rows of an epilogue's tile */
 #define CHUNK_K   128 /* of K decoded at a time, for one panel; a multiple of every unit */
+#define CHUNK_INT 512 /* of K of one panel that stays in the first cache, integer class */
 #define ACC_COLS  (CPU_TILE_COLS + PANEL_COLS) /* a tile may begin inside a panel */
 
 typedef struct GemmPlan {
@@ -78,30 +79,35 @@ typedef struct PanelJob {
     void *decoded;
 } PanelJob;
 
+static const float *prepared_values(const GemmPlan *p, const PanelJob *j)
+{
+    const float *base =
+        p->a.is_direct ? (const float *)p->g->a.data + p->row0 * p->a.lda : p->a.values;
+    return base + j->slot * p->a.lda;
+}
+
 static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
-                      int32_t *acc, int64_t ldc)
+                      int32_t *acc, int64_t ldc, const BlockFinish *finish)
 {
     const uint8_t *a = p->a.codes + j->slot * p->a.lda + k_at;
-    if (p->l.unit == 4) {
-        p->kern->dot_i32(j->rows, a, p->a.lda, (const int8_t *)b->codes, j->cols, b->units, acc,
-                         ldc, false);
-        return;
-    }
-    int64_t step = CHUNK_K / 8;
+    bool nibbles = p->l.unit == 8;
+    int64_t step = nibbles ? CHUNK_K / 8 : CHUNK_INT / 4;
     for (int64_t u = 0; u < b->units; u += step) {
         int64_t num = b->units - u < step ? b->units - u : step;
-        p->kern->decode_i4(b->codes + u * j->cols * 4, j->cols, num, j->decoded);
-        p->kern->dot_i32(j->rows, a + u * 8, p->a.lda, j->decoded, j->cols, 2 * num, acc, ldc,
-                         u > 0);
+        const uint8_t *codes = b->codes + u * j->cols * 4;
+        const int8_t *w = nibbles ? j->decoded : (const int8_t *)codes;
+        if (nibbles)
+            p->kern->decode_i4(codes, j->cols, num, j->decoded);
+        p->kern->dot_i32(j->rows, a + u * p->l.unit, p->a.lda, w, j->cols, nibbles ? 2 * num : num,
+                         acc, ldc, u > 0, u + num == b->units ? finish : NULL);
     }
 }
 
 static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
-                        float *acc, int64_t ldc)
+                        float *acc, int64_t ldc, const BlockFinish *finish)
 {
-    const float *base =
-        p->a.is_direct ? (const float *)p->g->a.data + p->row0 * p->a.lda : p->a.values;
-    const float *a = base + j->slot * p->a.lda + k_at;
+    const float *a = prepared_values(p, j) + k_at;
+    const int32_t *zero = p->l.late_zero ? NULL : b->zero;
     int64_t step = CHUNK_K / p->l.unit;
     for (int64_t u = 0; u < b->units; u += step) {
         int64_t num = b->units - u < step ? b->units - u : step;
@@ -110,23 +116,45 @@ static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b
         if (p->l.fmt == FMT_F32)
             w = (const float *)(const void *)codes;
         else
-            p->kern->decode_f32(p->l.fmt, codes, j->cols, num, b->zero, j->decoded);
+            p->kern->decode_f32(p->l.fmt, codes, j->cols, num, zero, j->decoded);
         p->kern->dot_f32(j->rows, a + u * p->l.unit, p->a.lda, w, j->cols, num * p->l.unit, acc,
-                         ldc, u > 0);
+                         ldc, u > 0, u + num == b->units ? finish : NULL);
     }
 }
 
-static void block_scale(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t index)
+static BlockFinish block_finish(const GemmPlan *p, const PanelJob *j, const PackBlock *b,
+                                int64_t index)
 {
-    for (int r = 0; r < j->rows; r++) {
-        float sa = p->a.scale ? p->a.scale[(j->slot + r) * p->l.blocks + index] : 1.0f;
-        float *f = j->out + r * ACC_COLS;
-        const float *c = j->block + r * PANEL_COLS;
-        if (p->l.is_int)
-            p->kern->scale_i32(f, (const int32_t *)(const void *)c, j->cols, sa, b->scale);
-        else
-            p->kern->scale_f32(f, c, j->cols, sa, b->scale);
+    int64_t at = j->slot * p->l.blocks + index;
+    BlockFinish f = {.step = p->l.blocks, .sum = b->sum, .sb = b->scale};
+    f.sa = p->a.scale ? p->a.scale + at : NULL;
+    f.offset = -p->l.weight_offset;
+    if (p->l.is_int) {
+        f.ra = p->a.ra + at;
+        f.rb = p->a.rb + at;
+        f.zero = b->zero;
+    } else if (p->l.late_zero) {
+        f.rb_f32 = p->a.sum + at;
+        f.zero = b->zero;
     }
+    if (p->g->spec.mainloop) {
+        f.out = j->out;
+        f.ld = ACC_COLS;
+    }
+    return f;
+}
+
+static void panel_direct(const GemmPlan *p, const PanelJob *j)
+{
+    int64_t at = j->slot * p->l.blocks;
+    DirectPanel d = {.layout = &p->l, .panel = j->panel, .cols = j->cols, .rows = j->rows};
+    d.a = prepared_values(p, j);
+    d.lda = p->a.lda;
+    d.sum = p->a.sum ? p->a.sum + at : NULL;
+    d.scale = p->a.scale ? p->a.scale + at : NULL;
+    d.out = j->out;
+    d.ld = ACC_COLS;
+    p->kern->direct(&d);
 }
 
 static void panel_run(const GemmPlan *p, const PanelJob *j)
@@ -135,23 +163,19 @@ static void panel_run(const GemmPlan *p, const PanelJob *j)
     bool inside = p->g->spec.mainloop;
     float *acc = inside ? j->block : j->out;
     int64_t ldc = inside ? PANEL_COLS : ACC_COLS, k_at = 0;
+    if (!l->is_int && j->rows <= DIRECT_ROWS && p->kern->direct) {
+        panel_direct(p, j);
+        return;
+    }
     for (int r = 0; inside && r < j->rows; r++)
         memset(j->out + r * ACC_COLS, 0, (size_t)j->cols * 4);
     for (int64_t i = 0; i < l->blocks; i++) {
         PackBlock b = layout_block(l, j->panel, j->cols, i);
-        if (l->is_int) {
-            int32_t *c = (int32_t *)(void *)acc;
-            block_int(p, j, &b, k_at, c, ldc);
-            for (int r = 0; r < j->rows; r++) {
-                int64_t at = (j->slot + r) * l->blocks + i;
-                p->kern->fix_i32(c + r * ldc, j->cols, p->a.ra[at], p->a.rb[at], b.sum, b.zero,
-                                 -l->weight_offset);
-            }
-        } else {
-            block_float(p, j, &b, k_at, acc, ldc);
-        }
-        if (inside)
-            block_scale(p, j, &b, i);
+        BlockFinish finish = block_finish(p, j, &b, i);
+        if (l->is_int)
+            block_int(p, j, &b, k_at, (int32_t *)(void *)acc, ldc, &finish);
+        else
+            block_float(p, j, &b, k_at, acc, ldc, inside ? &finish : NULL);
         k_at += b.units * l->unit;
     }
 }
@@ -205,7 +229,7 @@ static void plan_run(GemmPlan *p, int threads)
     const CpuGemm *g = p->g;
     int64_t items = p->row_tiles * p->col_tiles;
     atomic_llong next = 0;
-    bool prepares = !p->a.is_direct || p->a.scale || p->l.is_int;
+    bool prepares = !p->a.is_direct || p->a.scale || p->l.is_int || p->l.late_zero;
     (void)threads;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {

@@ -98,6 +98,7 @@ typedef struct Prepared {
     const float *values;
     float *scale;     /* [rows][blocks]; NULL: scales are not the main loop's */
     int32_t *ra, *rb; /* [rows][blocks]; integer class */
+    float *sum;       /* [rows][blocks] of the values; where zero points apply to sums */
 } Prepared;
 uint64_t prepare_bytes(const CpuGemm *g, const PackLayout *l, int64_t rows);
 Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory);

@@ -22,24 +22,48 @@ typedef struct RowRange {
     int32_t amax, lo, hi;
 } RowRange;
 
+/* What follows the sums of one block of K for some rows by a panel's columns. Integer:
+ * c -= ra * sum + zero * rb, with `offset` where zero is NULL. Float: c = fma(-zero, rb_f32, c)
+ * unless zero is NULL. Then, unless out is NULL, out = fma(c, sa * sb, out), where NULL scales are
+ * 1; else c is stored. */
+typedef struct BlockFinish {
+    int64_t step; /* of ra, rb, rb_f32, sa from row to row */
+    const int32_t *ra, *rb, *sum, *zero;
+    const float *rb_f32, *sa, *sb;
+    int32_t offset;
+    float *out;
+    int64_t ld;
+} BlockFinish;
+
+/* A panel of a float-class weight against few rows, decoded in registers. */
+#define DIRECT_ROWS 4
+typedef struct DirectPanel {
+    const PackLayout *layout;
+    const uint8_t *panel;
+    int cols, rows;
+    const float *a;
+    int64_t lda;
+    const float *sum, *scale; /* [rows][blocks] of the activation; may be NULL */
+    float *out;
+    int64_t ld;
+} DirectPanel;
+
 typedef struct CpuKernels {
-    /* c[rows, cols] (+)= a[rows, units * 4] * w, w as [units][cols][4]; cols is a multiple of 16 */
+    /* c[rows, cols] (+)= a[rows, units * 4] * w, w as [units][cols][4], cols a multiple of 16; then
+     * finish unless NULL */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
-                    int64_t units, int32_t *c, int64_t ldc, bool accumulate);
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                    const BlockFinish *finish);
     /* the same for w as [k][cols] */
     void (*dot_f32)(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
-                    float *c, int64_t ldc, bool accumulate);
+                    float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);
     /* [units][cols][4] nibbles to [2 * units][cols][4] bytes */
     void (*decode_i4)(const uint8_t *src, int cols, int64_t units, int8_t *dst);
     /* units of a float-class weight to [units * unit][cols] f32, zero points subtracted */
     void (*decode_f32)(FormatId fmt, const uint8_t *src, int cols, int64_t units,
                        const int32_t *zero, float *dst);
-    /* c -= ra * sum + zero * rb; zero NULL: `offset` in its place */
-    void (*fix_i32)(int32_t *c, int num, int32_t ra, int32_t rb, const int32_t *sum,
-                    const int32_t *zero, int32_t offset);
-    /* f = fma(c, sa * sb, f); sb NULL: 1 */
-    void (*scale_i32)(float *f, const int32_t *c, int num, float sa, const float *sb);
-    void (*scale_f32)(float *f, const float *c, int num, float sa, const float *sb);
+    /* all blocks of a panel, the bits of decode_f32 and dot_f32; may be NULL */
+    void (*direct)(const DirectPanel *d);
 
     /* Rows of tiles */
     void (*load)(FormatId fmt, const void *src, float *dst, int64_t num);

@@ -1,5 +1,6 @@
 /* AVX2 and FMA: blocks of rows by 16 columns. Without VNNI, bytes are widened to 16 bits and
  * multiplied in pairs, which cannot saturate. */
+#include "kernels/cpu/decode_impl.h"
 #include "kernels/cpu/tile_impl.h"
 #include <immintrin.h>
 
@@ -67,7 +68,8 @@ INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w,
 }
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
-                    int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                    const BlockFinish *finish)
 {
     for (int col = 0; col < cols; col += 16)
         for (int64_t r = 0; r < rows; r += INT_ROWS) {
@@ -82,10 +84,12 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
             default: dot_i32_block(4, x, lda, b, step, units, out, ldc, accumulate); break;
             }
         }
+    if (finish)
+        block_finish_i32(finish, rows, cols, c, ldc);
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
-                    float *c, int64_t ldc, bool accumulate)
+                    float *c, int64_t ldc, bool accumulate, const BlockFinish *finish)
 {
     for (int col = 0; col < cols; col += 16)
         for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
@@ -100,6 +104,8 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
             default: dot_f32_block(6, x, lda, b, cols, k, out, ldc, accumulate); break;
             }
         }
+    if (finish)
+        block_finish_f32(finish, rows, cols, c, ldc);
 }
 
 const CpuKernels cpu_kernels_avx2 = {

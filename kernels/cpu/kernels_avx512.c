@@ -13,8 +13,60 @@ INLINE __m512i broadcast_4(const uint8_t *p)
     return _mm512_set1_epi32(word);
 }
 
+/* Rows from `row` of a block's end, for one vector of columns. */
+INLINE void finish_i32(const BlockFinish *f, int64_t row, int rows, int col, __m512i *acc,
+                       int acc_step, int32_t *c, int64_t ldc)
+{
+    __m512i sum = _mm512_loadu_si512(f->sum + col);
+    __m512i zero = f->zero ? _mm512_loadu_si512(f->zero + col) : _mm512_setzero_si512();
+    __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        int64_t at = (row + r) * f->step;
+        int32_t rb = f->rb[at];
+        __m512i less = _mm512_mullo_epi32(_mm512_set1_epi32(f->ra[at]), sum);
+        __m512i part = f->zero ? _mm512_mullo_epi32(_mm512_set1_epi32(rb), zero)
+                               : _mm512_set1_epi32((int32_t)((uint32_t)rb * (uint32_t)f->offset));
+        __m512i x = _mm512_sub_epi32(acc[r * acc_step], _mm512_add_epi32(less, part));
+        if (!f->out) {
+            _mm512_storeu_si512(c + r * ldc + col, x);
+            continue;
+        }
+        float *out = f->out + (row + r) * f->ld + col;
+        __m512 scale = _mm512_mul_ps(_mm512_set1_ps(f->sa ? f->sa[at] : 1.0f), sb);
+        _mm512_storeu_ps(out, _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), scale, _mm512_loadu_ps(out)));
+    }
+}
+
+/* One vector of a float block's end. */
+INLINE __m512 finish_f32(__m512 acc, __m512 zero, bool has_zero, float sum, __m512 scale,
+                         __m512 out)
+{
+    if (has_zero)
+        acc = _mm512_fnmadd_ps(zero, _mm512_set1_ps(sum), acc);
+    return _mm512_fmadd_ps(acc, scale, out);
+}
+
+INLINE void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int col, __m512 *acc,
+                            int acc_step)
+{
+    __m512 zero =
+        f->zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(f->zero + col)) : _mm512_setzero_ps();
+    __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        int64_t at = (row + r) * f->step;
+        float *out = f->out + (row + r) * f->ld + col;
+        __m512 scale = _mm512_mul_ps(_mm512_set1_ps(f->sa ? f->sa[at] : 1.0f), sb);
+        __m512 x = finish_f32(acc[r * acc_step], zero, f->zero != NULL, f->zero ? f->rb_f32[at] : 0,
+                              scale, _mm512_loadu_ps(out));
+        _mm512_storeu_ps(out, x);
+    }
+}
+
 INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, const int8_t *w,
-                          int64_t w_step, int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+                          int64_t w_step, int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                          const BlockFinish *finish, int64_t row, int col)
 {
     __m512i acc[BLOCK_ROWS][4];
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) acc[r][v] =
@@ -29,12 +81,18 @@ INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, con
                 _mm512_dpbusd_epi32(acc[r][v], x, b[v]);
         }
     }
+    if (finish) {
+        UNROLL for (int v = 0; v < vecs; v++)
+            finish_i32(finish, row, rows, col + 16 * v, &acc[0][v], 4, c - col, ldc);
+        return;
+    }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
         _mm512_storeu_si512(c + r * ldc + 16 * v, acc[r][v]);
 }
 
 INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const float *w,
-                          int64_t w_step, int64_t k, float *c, int64_t ldc, bool accumulate)
+                          int64_t w_step, int64_t k, float *c, int64_t ldc, bool accumulate,
+                          const BlockFinish *finish, int64_t row, int col)
 {
     __m512 acc[BLOCK_ROWS][4];
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) acc[r][v] =
@@ -47,6 +105,11 @@ INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const
             __m512 x = _mm512_set1_ps(a[r * lda + i]);
             UNROLL for (int v = 0; v < vecs; v++) acc[r][v] = _mm512_fmadd_ps(x, b[v], acc[r][v]);
         }
+    }
+    if (finish) {
+        UNROLL for (int v = 0; v < vecs; v++)
+            finish_rows_f32(finish, row, rows, col + 16 * v, &acc[0][v], 4);
+        return;
     }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
         _mm512_storeu_ps(c + r * ldc + 16 * v, acc[r][v]);
@@ -64,35 +127,264 @@ INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const
     }
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
-                    int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                    const BlockFinish *finish)
 {
     for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
         const uint8_t *x = a + r * lda;
         int32_t *out = c + r * ldc;
         if (cols == PANEL_COLS) {
-            BLOCK_CASES(dot_i32_block, 4, x, lda, w, 256, units, out, ldc, accumulate)
+            BLOCK_CASES(dot_i32_block, 4, x, lda, w, 256, units, out, ldc, accumulate, finish, r, 0)
             continue;
         }
         for (int col = 0; col < cols; col += 16)
             BLOCK_CASES(dot_i32_block, 1, x, lda, w + 4 * col, 4 * cols, units, out + col, ldc,
-                        accumulate)
+                        accumulate, finish, r, col)
     }
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
-                    float *c, int64_t ldc, bool accumulate)
+                    float *c, int64_t ldc, bool accumulate, const BlockFinish *finish)
 {
     for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
         const float *x = a + r * lda;
         float *out = c + r * ldc;
         if (cols == PANEL_COLS) {
-            BLOCK_CASES(dot_f32_block, 4, x, lda, w, 64, k, out, ldc, accumulate)
+            BLOCK_CASES(dot_f32_block, 4, x, lda, w, 64, k, out, ldc, accumulate, finish, r, 0)
             continue;
         }
         for (int col = 0; col < cols; col += 16)
-            BLOCK_CASES(dot_f32_block, 1, x, lda, w + col, cols, k, out + col, ldc, accumulate)
+            BLOCK_CASES(dot_f32_block, 1, x, lda, w + col, cols, k, out + col, ldc, accumulate,
+                        finish, r, col)
     }
 }
 
-const CpuKernels cpu_kernels_avx512 = {
-    .dot_i32 = dot_i32, .dot_f32 = dot_f32, .decode_f32 = block_decode_f32, CPU_KERNELS_SHARED};
+/* Decoding
+ * ------------------------------------------------------------------------------------------ */
+
+INLINE __m512 code_table(FormatId fmt)
+{
+    float value[16];
+    for (unsigned code = 0; code < 16; code++)
+        value[code] = num_decode((int)fmt, code);
+    return _mm512_loadu_ps(value);
+}
+
+/* By way of f16, whose exponents are 8 lower; denormals need no slow path there. */
+INLINE __m512 decode_e4m3(__m128i codes)
+{
+    __m256i x = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    __m256i half = _mm256_and_si256(_mm256_srai_epi16(x, 1), _mm256_set1_epi16((short)0xbf80));
+    __m512 value = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+    __m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3f80));
+    __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
+    return _mm512_mask_blend_ps(nan, value, _mm512_set1_ps(num_float(NUM_NAN_BITS)));
+}
+
+/* 16 elements of a format of 8, 16 or 32 bits. */
+INLINE __m512 decode_16(FormatId fmt, const uint8_t *p)
+{
+    const __m128i *bytes = (const void *)p;
+    const __m256i *halves = (const void *)p;
+    switch (fmt) {
+    case FMT_F16: return _mm512_cvtph_ps(_mm256_loadu_si256(halves));
+    case FMT_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(halves)), 16));
+    case FMT_I8: return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
+    case FMT_U8: return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(bytes)));
+    case FMT_E5M2:
+        return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(bytes)), 8));
+    case FMT_E4M3: return decode_e4m3(_mm_loadu_si128(bytes));
+    default: return _mm512_loadu_ps(p);
+    }
+}
+
+INLINE void decode_wide(FormatId fmt, int bytes, const uint8_t *src, int cols, int64_t units,
+                        const int32_t *zero, float *dst)
+{
+    for (int col = 0; col < cols; col += 16) {
+        __m512 z = _mm512_setzero_ps();
+        if (zero)
+            z = _mm512_cvtepi32_ps(_mm512_loadu_si512(zero + col));
+        for (int64_t u = 0; u < units; u++) {
+            __m512 x = decode_16(fmt, src + (u * cols + col) * bytes);
+            _mm512_storeu_ps(dst + u * cols + col, zero ? _mm512_sub_ps(x, z) : x);
+        }
+    }
+}
+
+INLINE void decode_nibbles(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+                           const int32_t *zero, float *dst)
+{
+    const __m512 table = code_table(fmt);
+    for (int64_t u = 0; u < units; u++)
+        for (int col = 0; col < cols; col += 16) {
+            __m512i word = _mm512_loadu_si512(src + (u * cols + col) * 4);
+            __m512 z = _mm512_setzero_ps();
+            if (zero)
+                z = _mm512_cvtepi32_ps(_mm512_loadu_si512(zero + col));
+            UNROLL for (int i = 0; i < 8; i++)
+            {
+                __m512 x = _mm512_permutexvar_ps(word, table);
+                word = _mm512_srli_epi32(word, 4);
+                _mm512_storeu_ps(dst + (u * 8 + i) * cols + col, zero ? _mm512_sub_ps(x, z) : x);
+            }
+        }
+}
+
+static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+                       const int32_t *zero, float *dst)
+{
+    switch (fmt) {
+    case FMT_F16: decode_wide(FMT_F16, 2, src, cols, units, zero, dst); break;
+    case FMT_BF16: decode_wide(FMT_BF16, 2, src, cols, units, zero, dst); break;
+    case FMT_I8: decode_wide(FMT_I8, 1, src, cols, units, zero, dst); break;
+    case FMT_U8: decode_wide(FMT_U8, 1, src, cols, units, zero, dst); break;
+    case FMT_E4M3: decode_wide(FMT_E4M3, 1, src, cols, units, zero, dst); break;
+    case FMT_E5M2: decode_wide(FMT_E5M2, 1, src, cols, units, zero, dst); break;
+    default: decode_nibbles(fmt, src, cols, units, zero, dst); break;
+    }
+}
+
+/* Products with few rows
+ * ----------------------------------------------------------------------------- */
+
+/* `units` units of `rows` rows by `vecs` vectors of columns. */
+INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *d, const float *a,
+                           const uint8_t *w, int64_t units, const __m512 *zero, bool has_zero,
+                           __m512 acc[DIRECT_ROWS][4])
+{
+    for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
+        __m512i word[4];
+        UNROLL for (int v = 0; v < vecs; v++) word[v] = _mm512_loadu_si512(w + 64 * v);
+        UNROLL for (int i = 0; i < 8; i++) UNROLL for (int v = 0; v < vecs; v++)
+        {
+            __m512i index = i ? _mm512_srli_epi32(word[v], 4 * i) : word[v];
+            __m512 b = _mm512_permutexvar_ps(index, table);
+            if (has_zero)
+                b = _mm512_sub_ps(b, zero[v]);
+            UNROLL for (int r = 0; r < rows; r++) acc[r][v] =
+                _mm512_fmadd_ps(_mm512_set1_ps(a[r * d->lda + i]), b, acc[r][v]);
+        }
+    }
+}
+
+INLINE void direct_wide(int rows, int vecs, FormatId fmt, int bytes, const DirectPanel *d,
+                        const float *a, const uint8_t *w, int64_t units, const __m512 *zero,
+                        bool has_zero, __m512 acc[DIRECT_ROWS][4])
+{
+    for (int64_t u = 0; u < units; u++, w += bytes * d->cols) {
+        __m512 b[4];
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
+            b[v] = decode_16(fmt, w + 16 * v * bytes);
+            if (has_zero)
+                b[v] = _mm512_sub_ps(b[v], zero[v]);
+        }
+        UNROLL for (int r = 0; r < rows; r++)
+        {
+            __m512 x = _mm512_set1_ps(a[r * d->lda + u]);
+            UNROLL for (int v = 0; v < vecs; v++) acc[r][v] = _mm512_fmadd_ps(x, b[v], acc[r][v]);
+        }
+    }
+}
+
+/* Columns [col, col + 16 * vecs) of a panel, all blocks. bytes 0: nibbles. */
+INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has_zero,
+                           const DirectPanel *d, int col)
+{
+    const PackLayout *l = d->layout;
+    const __m512 table = bytes ? _mm512_setzero_ps() : code_table(l->fmt);
+    const float *a = d->a;
+    __m512 out[DIRECT_ROWS][4];
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) out[r][v] =
+        _mm512_setzero_ps();
+    for (int64_t i = 0; i < l->blocks; i++) {
+        PackBlock b = layout_block(l, d->panel, d->cols, i);
+        const uint8_t *w = b.codes + col * (bytes ? bytes : 4);
+        __m512 acc[DIRECT_ROWS][4], zero[4];
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
+            zero[v] = has_zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(b.zero + col + 16 * v))
+                               : _mm512_setzero_ps();
+            UNROLL for (int r = 0; r < rows; r++) acc[r][v] = _mm512_setzero_ps();
+        }
+        bool early = has_zero && !l->late_zero, late = has_zero && l->late_zero;
+        if (bytes)
+            direct_wide(rows, vecs, fmt, bytes, d, a, w, b.units, zero, has_zero, acc);
+        else if (early)
+            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, true, acc);
+        else
+            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, acc);
+        a += b.units * l->unit;
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
+            __m512 sb = b.scale ? _mm512_loadu_ps(b.scale + col + 16 * v) : _mm512_set1_ps(1.0f);
+            UNROLL for (int r = 0; r < rows; r++)
+            {
+                int64_t at = r * l->blocks + i;
+                __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d->scale ? d->scale[at] : 1.0f), sb);
+                if (l->mainloop)
+                    out[r][v] = finish_f32(acc[r][v], zero[v], late, late ? d->sum[at] : 0, scale,
+                                           out[r][v]);
+                else
+                    out[r][v] = acc[r][v];
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
+        _mm512_storeu_ps(d->out + r * d->ld + col + 16 * v, out[r][v]);
+}
+
+/* One function a format, with all numbers of rows and both widths. */
+#define DIRECT_ROWS_CASE(rows, fmt, bytes, has_zero)                        \
+    case rows:                                                              \
+        if (d->cols == PANEL_COLS)                                          \
+            direct_columns(rows, 4, fmt, bytes, has_zero, d, 0);            \
+        for (int col = 0; d->cols < PANEL_COLS && col < d->cols; col += 16) \
+            direct_columns(rows, 1, fmt, bytes, has_zero, d, col);          \
+        break;
+#define DIRECT_FORMAT(name, fmt, bytes, has_zero)     \
+    static void direct_##name(const DirectPanel *d)   \
+    {                                                 \
+        switch (d->rows) {                            \
+            DIRECT_ROWS_CASE(1, fmt, bytes, has_zero) \
+            DIRECT_ROWS_CASE(2, fmt, bytes, has_zero) \
+            DIRECT_ROWS_CASE(3, fmt, bytes, has_zero) \
+            DIRECT_ROWS_CASE(4, fmt, bytes, has_zero) \
+        default: break;                               \
+        }                                             \
+    }
+DIRECT_FORMAT(f32, FMT_F32, 4, false)
+DIRECT_FORMAT(f16, FMT_F16, 2, false)
+DIRECT_FORMAT(bf16, FMT_BF16, 2, false)
+DIRECT_FORMAT(e4m3, FMT_E4M3, 1, false)
+DIRECT_FORMAT(e5m2, FMT_E5M2, 1, false)
+DIRECT_FORMAT(i8, FMT_I8, 1, false)
+DIRECT_FORMAT(u8, FMT_U8, 1, false)
+DIRECT_FORMAT(i8_asym, FMT_I8, 1, true)
+DIRECT_FORMAT(u8_asym, FMT_U8, 1, true)
+DIRECT_FORMAT(nibbles_sym, FMT_NONE, 0, false)
+DIRECT_FORMAT(nibbles_asym, FMT_NONE, 0, true)
+
+static void direct(const DirectPanel *d)
+{
+    bool has_zero = d->layout->has_zero;
+    switch (d->layout->fmt) {
+    case FMT_F32: direct_f32(d); break;
+    case FMT_F16: direct_f16(d); break;
+    case FMT_BF16: direct_bf16(d); break;
+    case FMT_E4M3: direct_e4m3(d); break;
+    case FMT_E5M2: direct_e5m2(d); break;
+    case FMT_I8: (has_zero ? direct_i8_asym : direct_i8)(d); break;
+    case FMT_U8: (has_zero ? direct_u8_asym : direct_u8)(d); break;
+    default: (has_zero ? direct_nibbles_asym : direct_nibbles_sym)(d); break;
+    }
+}
+
+const CpuKernels cpu_kernels_avx512 = {.dot_i32 = dot_i32,
+                                       .dot_f32 = dot_f32,
+                                       .decode_f32 = decode_f32,
+                                       .direct = direct,
+                                       CPU_KERNELS_SHARED};

@@ -1,4 +1,5 @@
 /* The portable kernels: plain C that any compiler vectorises as far as its target allows. */
+#include "kernels/cpu/decode_impl.h"
 #include "kernels/cpu/tile_impl.h"
 
 #define STRIP 16
@@ -12,7 +13,8 @@
 #endif
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
-                    int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                    const BlockFinish *finish)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int col = 0; col < cols; col += STRIP) {
@@ -26,10 +28,12 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
             for (int j = 0; j < STRIP; j++)
                 out[j] = (int32_t)((uint32_t)acc[j] + (accumulate ? (uint32_t)out[j] : 0));
         }
+    if (finish)
+        block_finish_i32(finish, rows, cols, c, ldc);
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
-                    float *c, int64_t ldc, bool accumulate)
+                    float *c, int64_t ldc, bool accumulate, const BlockFinish *finish)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int col = 0; col < cols; col += STRIP) {
@@ -42,6 +46,8 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
                     acc[j] = MULTIPLY_ADD(a[r * lda + i], strip[j], acc[j]);
             memcpy(out, acc, sizeof acc);
         }
+    if (finish)
+        block_finish_f32(finish, rows, cols, c, ldc);
 }
 
 const CpuKernels cpu_kernels_portable = {

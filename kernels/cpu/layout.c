@@ -1,8 +1,9 @@
 /* Sizes and places inside a packed weight; see layout.h. */
 #include "kernels/cpu/layout.h"
 
-#define MAX_DIM   ((int64_t)1 << 31)
-#define MAX_BYTES ((uint64_t)1 << 62)
+#define MAX_DIM     ((int64_t)1 << 31)
+#define MAX_BYTES   ((uint64_t)1 << 62)
+#define LATE_ZERO_K 256 /* longest block whose zero points apply to its sum */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -57,6 +58,10 @@ static void layout_codes(PackLayout *l)
     } else if (format_is_nibble(l->fmt)) {
         l->unit = 8;
         l->unit_bytes = 4;
+        if (l->fmt == FMT_U4 && l->has_zero) {
+            l->fmt = FMT_I4;
+            l->weight_offset = 8;
+        }
     } else {
         l->unit = 1;
         l->unit_bytes = format_bytes(l->fmt);
@@ -71,6 +76,7 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
     bool quantised = format_bytes(s->fmt) == 1;
     *l = (PackLayout){.fmt = s->fmt, .parts = s->parts, .k = s->k, .n_part = s->n / s->parts};
     l->is_int = format_is_integer(s->fmt) && format_is_integer(s->act_fmt);
+    l->mainloop = s->mainloop;
     l->has_scale = s->mainloop && quantised;
     l->has_zero = s->has_zero && format_is_integer(s->fmt) && (s->mainloop || !l->is_int);
     layout_codes(l);
@@ -85,6 +91,8 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
     l->blocks = ceil_div(s->k, l->block);
     l->block_units = ceil_div(l->block, l->unit);
     l->last_units = ceil_div(s->k - (l->blocks - 1) * l->block, l->unit);
+    l->late_zero =
+        !l->is_int && l->unit == 8 && l->has_zero && s->mainloop && l->block <= LATE_ZERO_K;
     l->k_padded = ((l->blocks - 1) * l->block_units + l->last_units) * l->unit;
     if (l->is_int && code_magnitude(s->fmt, s->mainloop) * code_magnitude(s->act_fmt, s->mainloop) >
                          INT32_MAX / l->block)

@@ -33,7 +33,9 @@ typedef struct PackLayout {
     int64_t k, block, blocks;
     int64_t block_units, last_units;
     int64_t k_padded;
-    int weight_offset; /* integer class: stored code = code - weight_offset */
+    int weight_offset; /* stored code = code - weight_offset; zero points likewise */
+    bool mainloop;
+    bool late_zero; /* float class: zero points are subtracted from a block's sum, not its codes */
 } PackLayout;
 
 typedef struct PackBlock {

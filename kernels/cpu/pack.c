@@ -66,10 +66,11 @@ static void pack_float(const PackLayout *l, const uint8_t *row, const PackBlock 
             memcpy(dst, src, size);
         return;
     }
+    uint32_t flip = (uint32_t)l->weight_offset; /* 8: u4 as i4 */
     for (int64_t u = 0; u < b->units; u++, dst += stride) {
         uint32_t word = 0;
         for (int i = 0; i < 8 && u * 8 + i < b->k_count; i++)
-            word |= nibble_at(row, b->k_begin + u * 8 + i) << (4 * i);
+            word |= (nibble_at(row, b->k_begin + u * 8 + i) ^ flip) << (4 * i);
         for (int i = 0; i < 4; i++)
             dst[i] = (uint8_t)(word >> (8 * i));
     }
@@ -88,7 +89,7 @@ static void pack_params(const PackLayout *l, const PackSource *src, int64_t n, c
         memcpy((float *)(uintptr_t)b->scale + col, &scale, sizeof scale);
     }
     if (b->zero) {
-        int32_t zero = src->zero[at] - (l->is_int ? l->weight_offset : 0);
+        int32_t zero = src->zero[at] - l->weight_offset;
         memcpy((int32_t *)(uintptr_t)b->zero + col, &zero, sizeof zero);
     }
 }

@@ -29,7 +29,8 @@ uint64_t prepare_bytes(const CpuGemm *g, const PackLayout *l, int64_t rows)
     uint64_t num = (uint64_t)rows, grid = align_64(4 * num * (uint64_t)l->blocks), bytes = 0;
     if (!is_direct(g, l))
         bytes += align_64(num * (uint64_t)padded_stride(l) * (l->is_int ? 1 : 4));
-    return bytes + (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0);
+    return bytes + (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0) +
+           (l->late_zero ? grid : 0);
 }
 
 Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory)
@@ -52,6 +53,8 @@ Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void
         p.ra = (int32_t *)(void *)at;
         p.rb = (int32_t *)(void *)(at + grid);
     }
+    if (l->late_zero)
+        p.sum = (float *)(void *)at;
     return p;
 }
 
@@ -111,6 +114,22 @@ static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackL
     }
 }
 
+static void prepare_sums(const CpuGemm *g, const PackLayout *l, const Prepared *p, int64_t row,
+                         int64_t slot)
+{
+    const float *x = p->values + slot * p->lda;
+    if (p->is_direct)
+        x = (const float *)g->a.data + row * p->lda;
+    for (int64_t b = 0; b < l->blocks; b++) {
+        int64_t num = (b + 1 < l->blocks ? l->block_units : l->last_units) * l->unit;
+        double sum = 0;
+        for (int64_t i = 0; i < num; i++)
+            sum += (double)x[i];
+        p->sum[slot * l->blocks + b] = (float)sum;
+        x += num;
+    }
+}
+
 void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, const Prepared *p,
                  int64_t row, int64_t slot)
 {
@@ -119,6 +138,8 @@ void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, 
         prepare_codes(kern, g, l, p, mapped, slot);
     else if (!p->is_direct)
         prepare_values(kern, g, l, p, mapped, slot);
+    if (p->sum)
+        prepare_sums(g, l, p, row, slot);
     for (int64_t b = 0; p->scale && b < l->blocks; b++)
         p->scale[slot * l->blocks + b] =
             tensor_scale(&g->a, tensor_grid_at(&g->a, mapped, b * l->block));

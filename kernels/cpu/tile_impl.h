@@ -244,86 +244,8 @@ static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t 
         }
 }
 
-static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float *dst)
-{
-    for (int64_t i = 0; i < k; i++)
-        for (int c = 0; c < cols; c++)
-            dst[i * cols + c] -= (float)zero[c];
-}
-
-#define DECODE_CASE(FMT, Elem)                     \
-    case FMT: {                                    \
-        const Elem *in = (const void *)src;        \
-        for (int64_t i = 0; i < units * cols; i++) \
-            dst[i] = num_decode(FMT, in[i]);       \
-        break;                                     \
-    }
-
-static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
-                             const int32_t *zero, float *dst)
-{
-    switch (fmt) {
-        DECODE_CASE(FMT_F16, uint16_t)
-        DECODE_CASE(FMT_BF16, uint16_t)
-        DECODE_CASE(FMT_E4M3, uint8_t)
-        DECODE_CASE(FMT_E5M2, uint8_t)
-        DECODE_CASE(FMT_I8, uint8_t)
-        DECODE_CASE(FMT_U8, uint8_t)
-    case FMT_F32: memcpy(dst, src, (size_t)units * (size_t)cols * 4); break;
-    default: {
-        float value[16];
-        for (unsigned code = 0; code < 16; code++)
-            value[code] = num_decode((int)fmt, code);
-        const uint32_t *word = (const void *)src;
-        for (int64_t u = 0; u < units; u++)
-            for (int i = 0; i < 8; i++)
-                for (int c = 0; c < cols; c++)
-                    dst[(u * 8 + i) * cols + c] = value[(word[u * cols + c] >> (4 * i)) & 15];
-        if (zero)
-            block_subtract_zero(zero, cols, units * 8, dst);
-        return;
-    }
-    }
-    if (zero)
-        block_subtract_zero(zero, cols, units, dst);
-}
-
-static void block_fix_i32(int32_t *c, int num, int32_t ra, int32_t rb, const int32_t *sum,
-                          const int32_t *zero, int32_t offset)
-{
-    uint32_t *acc = (uint32_t *)c;
-    uint32_t a = (uint32_t)ra, b = (uint32_t)rb, all = (uint32_t)offset * b;
-    if (zero)
-        for (int i = 0; i < num; i++)
-            acc[i] -= a * (uint32_t)sum[i] + (uint32_t)zero[i] * b;
-    else
-        for (int i = 0; i < num; i++)
-            acc[i] -= a * (uint32_t)sum[i] + all;
-}
-
-static void block_scale_i32(float *f, const int32_t *c, int num, float sa, const float *sb)
-{
-    if (sb)
-        for (int i = 0; i < num; i++)
-            f[i] = num_fma((float)c[i], sa * sb[i], f[i]);
-    else
-        for (int i = 0; i < num; i++)
-            f[i] = num_fma((float)c[i], sa, f[i]);
-}
-
-static void block_scale_f32(float *f, const float *c, int num, float sa, const float *sb)
-{
-    if (sb)
-        for (int i = 0; i < num; i++)
-            f[i] = num_fma(c[i], sa * sb[i], f[i]);
-    else
-        for (int i = 0; i < num; i++)
-            f[i] = num_fma(c[i], sa, f[i]);
-}
-
 #define CPU_KERNELS_SHARED                                                                    \
-    .decode_i4 = block_decode_i4, .fix_i32 = block_fix_i32, .scale_i32 = block_scale_i32,     \
-    .scale_f32 = block_scale_f32, .load = row_load, .store = row_store, .round = row_round,   \
+    .decode_i4 = block_decode_i4, .load = row_load, .store = row_store, .round = row_round,   \
     .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, \
     .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,               \
     .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,   \

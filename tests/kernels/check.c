@@ -126,7 +126,7 @@ static const double nf4[16] = {-1.0,
 static const double fp4[8] = {
     0, 0.005208333333333333, 0.6666666666666666, 1, 1.0 / 3.0, 0.5, 1.0 / 6.0, 0.25};
 
-double ref_decode(FormatId fmt, uint32_t code)
+static double decode_slowly(FormatId fmt, uint32_t code)
 {
     switch (fmt) {
     case FMT_I8: return (int8_t)code;
@@ -142,6 +142,18 @@ double ref_decode(FormatId fmt, uint32_t code)
     case FMT_BF16: return minifloat(code, 8, 7, 127, true);
     default: return NAN;
     }
+}
+
+double ref_decode(FormatId fmt, uint32_t code)
+{
+    static double *table[NUM_FORMATS];
+    uint32_t num = 1u << ref_bits(fmt) % 32;
+    if (!table[fmt]) {
+        table[fmt] = malloc(num * sizeof *table[fmt]);
+        for (uint32_t i = 0; i < num; i++)
+            table[fmt][i] = decode_slowly(fmt, i);
+    }
+    return table[fmt][code & (num - 1)];
 }
 
 int ref_bits(FormatId fmt)

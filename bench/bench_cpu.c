@@ -1,0 +1,611 @@
+/* The CPU kernels against oneDNN (int8), OpenBLAS (f32) and the read bandwidth of the machine, all
+ * in one run on the same threads. Ours and the peer take turns, so that a busy machine slows both.
+ *
+ * usage: bench_cpu [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] [--only=TEXT] */
+#include "kernels/cpu/cpu.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifdef HAVE_CBLAS
+#include <cblas.h>
+#endif
+#ifdef HAVE_DNNL
+#include <oneapi/dnnl/dnnl.h>
+#endif
+
+static int threads = 1, reps = 15;
+static bool cpu_time; /* for a busy machine: processor time, which only compares with one thread */
+static const char *only;
+static FILE *json;
+static double bandwidth; /* GB/s */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *allocate(uint64_t size)
+{
+    void *memory = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    if (!memory) {
+        fprintf(stderr, "bench_cpu: out of memory\n");
+        exit(1);
+    }
+    memset(memory, 0, size);
+    return memory;
+}
+
+static uint64_t random_state = 1;
+static uint32_t random_bits(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Median and best seconds of two runs that take turns; the second may be NULL. */
+typedef struct Times {
+    double median, best;
+} Times;
+typedef void RunFn(void *arg);
+static void take_turns(RunFn *ours, RunFn *peer, void *arg, Times *ret_ours, Times *ret_peer)
+{
+    double *mine = allocate(2 * (uint64_t)reps * sizeof *mine), *other = mine + reps;
+    for (int i = -1; i < reps; i++) {
+        double t0 = now();
+        ours(arg);
+        double t1 = now();
+        if (peer)
+            peer(arg);
+        double t2 = now();
+        if (i < 0)
+            continue;
+        mine[i] = t1 - t0;
+        other[i] = t2 - t1;
+    }
+    qsort(mine, (size_t)reps, sizeof *mine, by_value);
+    qsort(other, (size_t)reps, sizeof *other, by_value);
+    *ret_ours = (Times){mine[reps / 2], mine[0]};
+    *ret_peer = (Times){other[reps / 2], other[0]};
+    free(mine);
+}
+
+static void report(const char *name, Times ours, double work, const char *unit, Times peer,
+                   const char *peer_name, double ratio, double bar)
+{
+    printf("%-34s %9.3f ms (best %9.3f) %8.1f %-6s", name, 1e3 * ours.median, 1e3 * ours.best,
+           work / ours.median / 1e9, unit);
+    if (peer.median > 0)
+        printf("  %s %9.3f ms (best %9.3f)", peer_name, 1e3 * peer.median, 1e3 * peer.best);
+    if (ratio > 0)
+        printf("  ratio %.2f%s", ratio,
+               bar <= 0       ? ""
+               : ratio >= bar ? " (bar met)"
+                              : " (BAR MISSED)");
+    printf("\n");
+    fflush(stdout);
+    if (json)
+        fprintf(
+            json,
+            "{\"name\": \"%s\", \"ms\": %.4f, \"best_ms\": %.4f, \"rate\": %.2f, \"unit\": \"%s\", "
+            "\"peer\": \"%s\", \"peer_ms\": %.4f, \"ratio\": %.4f, \"bar\": %.2f}\n",
+            name, 1e3 * ours.median, 1e3 * ours.best, work / ours.median / 1e9, unit, peer_name,
+            1e3 * peer.median, ratio, bar);
+}
+
+static bool wanted(const char *name)
+{
+    return !only || strstr(name, only);
+}
+
+/* Read bandwidth
+ * -------------------------------------------------------------------------------------- */
+
+#define READ_BYTES ((int64_t)1 << 30)
+static uint64_t read_sum;
+
+static void read_run(void *arg)
+{
+    const uint64_t *words = arg;
+    uint64_t sum = 0;
+#pragma omp parallel for reduction(+ : sum) num_threads(threads)
+    for (int64_t block = 0; block < READ_BYTES / 8; block += 4096) {
+        uint64_t part[8] = {0};
+        for (int64_t i = 0; i < 4096; i += 8)
+            for (int j = 0; j < 8; j++)
+                part[j] += words[block + i + j];
+        for (int j = 0; j < 8; j++)
+            sum += part[j];
+    }
+    read_sum += sum;
+}
+
+static void bench_bandwidth(void)
+{
+    char *memory = allocate((uint64_t)READ_BYTES);
+    memset(memory, 1, (size_t)READ_BYTES);
+    Times t, none;
+    take_turns(read_run, NULL, memory, &t, &none);
+    bandwidth = (double)READ_BYTES / t.best / 1e9;
+    printf("%-34s %9.1f GB/s, %d threads, %s\n", "read bandwidth (best)", bandwidth, threads,
+           cpu_isa_name(cpu_isa()));
+    free(memory);
+}
+
+/* Products
+ * --------------------------------------------------------------------------------------------- */
+
+#define MAX_COPIES 64
+typedef struct Product {
+    int64_t m, n, k;
+    CpuGemm g;
+    void *packed[MAX_COPIES]; /* taken in turn, so that they do not stay in cache */
+    int copies, next;
+    void *scratch;
+    CpuTensor operand[6];
+    TileStep step[16];
+    CpuSegment segment;
+    float *dense_a, *dense_w, *dense_c; /* f32 peer */
+#ifdef HAVE_DNNL
+    dnnl_primitive_t primitive;
+    dnnl_stream_t stream;
+    dnnl_exec_arg_t arg[4];
+#endif
+} Product;
+
+static CpuTensor tensor(FormatId fmt, int bytes, int64_t rows, int64_t cols)
+{
+    CpuTensor t = {.fmt = fmt, .rows = rows, .cols = cols, .pitch = cols * bytes};
+    t.row_div = 1;
+    t.row_mod = rows == 1 ? 1 : INT64_MAX;
+    t.col_step = 1;
+    t.data = allocate((uint64_t)(rows * t.pitch));
+    return t;
+}
+
+static void product_run(void *arg)
+{
+    Product *p = arg;
+    p->g.packed = p->packed[p->next++ % p->copies];
+    cpu_gemm(&p->g, p->scratch, threads);
+}
+
+static void product_finish(Product *p, const void *w, int64_t pitch, const float *scale,
+                           const int32_t *zero)
+{
+    uint64_t bytes = cpu_pack_bytes(&p->g.spec);
+    for (int i = 0; i < p->copies; i++) {
+        p->packed[i] = allocate(bytes);
+        if (i == 0)
+            cpu_pack(&p->g.spec, w, pitch, scale, zero, 1.0f, p->packed[0]);
+        else
+            memcpy(p->packed[i], p->packed[0], bytes);
+    }
+    p->g.m = p->m;
+    p->g.segment = &p->segment;
+    p->g.num_segments = 1;
+    p->g.operand = p->operand;
+    p->segment.n_end = p->n / p->g.spec.parts;
+    p->segment.epilogue.step = p->step;
+    p->scratch = allocate(cpu_gemm_scratch(&p->g, threads));
+}
+
+static void product_free(Product *p)
+{
+    for (int i = 0; i < p->copies; i++)
+        free(p->packed[i]);
+    for (int i = 0; i < 6; i++)
+        free(p->operand[i].data);
+    free(p->g.a.data);
+    free(p->scratch);
+    free(p->dense_a);
+    free(p->dense_w);
+    free(p->dense_c);
+    free(p);
+}
+
+static Product *product_new(int64_t m, int64_t n, int64_t k)
+{
+    Product *p = allocate(sizeof *p);
+    p->m = m;
+    p->n = n;
+    p->k = k;
+    p->copies = 1;
+    return p;
+}
+
+static void step_add(Product *p, TileStep step)
+{
+    p->step[p->segment.epilogue.num_steps++] = step;
+}
+
+/* int8
+ * -------------------------------------------------------------------------------------------------
+ */
+
+#ifdef HAVE_DNNL
+static void dnnl_check(dnnl_status_t status, int line)
+{
+    if (status == dnnl_success)
+        return;
+    fprintf(stderr, "bench_cpu: oneDNN failed with %d at line %d\n", (int)status, line);
+    exit(1);
+}
+#define DNNL(call) dnnl_check(call, __LINE__)
+
+/* s8 x s8 with a scale a channel, bias, GELU (erf) and s8 out. Version 2 adds the bias before the
+ * scale and has no scale a row, so it does a little less than ours. */
+static void dnnl_prepare(Product *p)
+{
+    dnnl_engine_t engine;
+    DNNL(dnnl_engine_create(&engine, dnnl_cpu, 0));
+    DNNL(dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags));
+    dnnl_memory_desc_t a, w, bias, c;
+    dnnl_dims_t da = {p->m, p->k}, dw = {p->k, p->n}, db = {1, p->n}, dc = {p->m, p->n};
+    DNNL(dnnl_memory_desc_init_by_tag(&a, 2, da, dnnl_s8, dnnl_ab));
+    DNNL(dnnl_memory_desc_init_by_tag(&w, 2, dw, dnnl_s8, dnnl_format_tag_any));
+    DNNL(dnnl_memory_desc_init_by_tag(&bias, 2, db, dnnl_f32, dnnl_ab));
+    DNNL(dnnl_memory_desc_init_by_tag(&c, 2, dc, dnnl_s8, dnnl_ab));
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t post;
+    DNNL(dnnl_primitive_attr_create(&attr));
+    float *scale = allocate((uint64_t)p->n * 4);
+    for (int64_t i = 0; i < p->n; i++)
+        scale[i] = 0.001f;
+    DNNL(dnnl_primitive_attr_set_output_scales(attr, p->n, 2, scale));
+    DNNL(dnnl_post_ops_create(&post));
+    DNNL(dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_gelu_erf, 0, 0));
+    DNNL(dnnl_primitive_attr_set_post_ops(attr, post));
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_desc_t pd;
+    DNNL(dnnl_matmul_desc_init(&desc, &a, &w, &bias, &c));
+    DNNL(dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL));
+    DNNL(dnnl_primitive_create(&p->primitive, pd));
+    const dnnl_memory_desc_t *mem[4] = {
+        &a, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), &bias, &c};
+    static const int slot[4] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST};
+    for (int i = 0; i < 4; i++) {
+        void *data;
+        p->arg[i].arg = slot[i];
+        DNNL(dnnl_memory_create(&p->arg[i].memory, mem[i], engine, DNNL_MEMORY_ALLOCATE));
+        DNNL(dnnl_memory_get_data_handle(p->arg[i].memory, &data));
+        uint64_t size = dnnl_memory_desc_get_size(mem[i]);
+        for (uint64_t j = 0; i != 2 && j < size; j++)
+            ((uint8_t *)data)[j] = (uint8_t)random_bits();
+        if (i == 2)
+            memset(data, 0, size);
+    }
+    free(scale);
+}
+
+static void dnnl_run(void *arg)
+{
+    Product *p = arg;
+    DNNL(dnnl_primitive_execute(p->primitive, p->stream, 4, p->arg));
+    DNNL(dnnl_stream_wait(p->stream));
+}
+#endif
+
+static void bench_w8a8(int64_t m, int64_t n, int64_t k)
+{
+    char name[64];
+    snprintf(name, sizeof name, "w8a8 bias gelu %" PRId64 "x%" PRId64 "x%" PRId64, m, n, k);
+    if (!wanted(name))
+        return;
+    Product *p = product_new(m, n, k);
+    p->g.spec = (CpuPackSpec){.fmt = FMT_I8, .act_fmt = FMT_I8, .n = n, .k = k, .parts = 1};
+    p->g.a = tensor(FMT_I8, 1, m, k);
+    p->g.a.quantised = true;
+    p->g.a.block_rows = 1;
+    int8_t *w = allocate((uint64_t)(n * k));
+    for (int64_t i = 0; i < n * k; i++)
+        w[i] = (int8_t)random_bits();
+    for (int64_t i = 0; i < m * k; i++)
+        ((int8_t *)p->g.a.data)[i] = (int8_t)random_bits();
+    p->operand[0] = tensor(FMT_F32, 4, m, 1);
+    p->operand[0].col_step = 0;
+    p->operand[1] = tensor(FMT_F32, 4, 1, n);
+    p->operand[2] = tensor(FMT_F32, 4, 1, n);
+    p->operand[3] = tensor(FMT_I8, 1, m, n);
+    float *token = p->operand[0].data, *channel = p->operand[1].data, *bias = p->operand[2].data;
+    for (int64_t i = 0; i < m; i++)
+        token[i] = 0.01f;
+    for (int64_t i = 0; i < n; i++) {
+        channel[i] = 0.001f;
+        bias[i] = 0.1f;
+    }
+    float out_scale = 0.05f;
+    p->operand[3].quantised = p->operand[3].is_static = true;
+    p->operand[3].scale = &out_scale;
+    p->g.num_operands = 4;
+    step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_I32, .dst = 0});
+    step_add(p, (TileStep){.op = TILE_I32_TO_F32, .dst = 0, .src = {0}});
+    step_add(p, (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = 0});
+    step_add(p, (TileStep){
+                    .op = TILE_MUL, .dst = 0, .src = {0, 1}
+    });
+    step_add(p, (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = 1});
+    step_add(p, (TileStep){
+                    .op = TILE_MUL, .dst = 0, .src = {0, 1}
+    });
+    step_add(p, (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = 2});
+    step_add(p, (TileStep){
+                    .op = TILE_ADD, .dst = 0, .src = {0, 1}
+    });
+    step_add(p, (TileStep){.op = TILE_GELU, .dst = 0, .src = {0}});
+    step_add(p, (TileStep){.op = TILE_QUANTIZE, .src = {0}, .tensor = 3});
+    product_finish(p, w, k, NULL, NULL);
+    free(w);
+    Times ours, peer = {0, 0};
+    double ratio = 0;
+#ifdef HAVE_DNNL
+    dnnl_prepare(p);
+    take_turns(product_run, dnnl_run, p, &ours, &peer);
+    ratio = peer.best / ours.best;
+#else
+    take_turns(product_run, NULL, p, &ours, &peer);
+    peer = (Times){0, 0};
+#endif
+    report(name, ours, 2.0 * (double)m * (double)n * (double)k, "GOP/s", peer, "oneDNN", ratio,
+           0.9);
+    product_free(p);
+}
+
+/* Weights of few bits
+ * ------------------------------------------------------------------------------------ */
+
+typedef struct Weights {
+    const char *name;
+    FormatId fmt, act_fmt;
+    int64_t group;
+    bool has_zero;
+    FormatId scale_fmt;
+} Weights;
+
+static void fill_activation(CpuTensor *a)
+{
+    for (int64_t i = 0; i < a->rows * a->cols; i++) {
+        float x = (float)((int)(random_bits() % 2001) - 1000) / 500.0f;
+        if (a->fmt == FMT_BF16)
+            ((uint16_t *)a->data)[i] = (uint16_t)num_to_bf16(x);
+        else if (a->fmt == FMT_F32)
+            ((float *)a->data)[i] = x;
+        else
+            ((uint8_t *)a->data)[i] = (uint8_t)random_bits();
+    }
+}
+
+static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, double bar)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s %" PRId64 "x%" PRId64 "x%" PRId64, w->name, m, n, k);
+    if (!wanted(name))
+        return;
+    Product *p = product_new(m, n, k);
+    bool nibbles = w->fmt == FMT_I4 || w->fmt == FMT_U4 || w->fmt == FMT_NF4 || w->fmt == FMT_E2M1;
+    int bytes = w->fmt == FMT_F32 ? 4 : w->fmt == FMT_BF16 ? 2 : 1;
+    int act_bytes = w->act_fmt == FMT_F32 ? 4 : w->act_fmt == FMT_BF16 ? 2 : 1;
+    p->g.spec = (CpuPackSpec){.fmt = w->fmt, .act_fmt = w->act_fmt, .n = n, .k = k, .parts = 1};
+    p->g.spec.mainloop = w->group > 0;
+    p->g.spec.has_zero = w->has_zero;
+    p->g.spec.block_rows = 1;
+    p->g.spec.block_cols = w->group;
+    p->g.spec.scale_fmt = w->scale_fmt;
+    p->g.a = tensor(w->act_fmt, act_bytes, m, k);
+    fill_activation(&p->g.a);
+    float *token = allocate((uint64_t)m * 4);
+    for (int64_t i = 0; i < m; i++)
+        token[i] = 0.01f;
+    if (act_bytes == 1) {
+        p->g.a.quantised = true;
+        p->g.a.block_rows = 1;
+        p->g.a.scale = token;
+    }
+    int64_t pitch = nibbles ? (k + 1) / 2 : k * bytes;
+    int64_t grid = n * (w->group ? (k + w->group - 1) / w->group : 1);
+    uint8_t *codes = allocate((uint64_t)(n * pitch));
+    for (int64_t i = 0; i < n * pitch; i++)
+        codes[i] = bytes > 1 ? (uint8_t)(i % bytes == bytes - 1 ? 0x3c : 0)
+                             : (uint8_t)(random_bits() & 0xb7);
+    float *scale = allocate((uint64_t)grid * 4);
+    int32_t *zero = allocate((uint64_t)grid * 4);
+    for (int64_t i = 0; i < grid; i++)
+        scale[i] = 0.0078125f;
+    uint64_t packed = cpu_pack_bytes(&p->g.spec);
+    p->copies = (int)(((uint64_t)600 << 20) / packed) + 1;
+    p->copies = p->copies > MAX_COPIES || m > 16 ? 1 : p->copies;
+    p->operand[0] = tensor(FMT_BF16, 2, m, n);
+    p->g.num_operands = 1;
+    step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_F32, .dst = 0});
+    step_add(p, (TileStep){.op = TILE_STORE, .src = {0}, .tensor = 0});
+    product_finish(p, codes, pitch, scale, zero);
+    Times ours, none;
+    take_turns(product_run, NULL, p, &ours, &none);
+    if (m > 16) {
+        report(name, ours, 2.0 * (double)m * (double)n * (double)k, "GOP/s", (Times){0, 0}, "", 0,
+               0);
+    } else {
+        double ratio = (double)packed / ours.best / 1e9 / bandwidth;
+        report(name, ours, (double)packed, "GB/s", (Times){0, 0}, "", ratio, bar);
+    }
+    free(token);
+    free(codes);
+    free(scale);
+    free(zero);
+    product_free(p);
+}
+
+/* f32
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+#ifdef HAVE_CBLAS
+static void blas_run(void *arg)
+{
+    Product *p = arg;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
+                p->dense_a, (int)p->k, p->dense_w, (int)p->k, 0.0f, p->dense_c, (int)p->n);
+}
+#endif
+
+static void bench_f32(int64_t m, int64_t n, int64_t k)
+{
+    char name[64];
+    snprintf(name, sizeof name, "f32 %" PRId64 "x%" PRId64 "x%" PRId64, m, n, k);
+    if (!wanted(name))
+        return;
+    Product *p = product_new(m, n, k);
+    p->g.spec = (CpuPackSpec){.fmt = FMT_F32, .act_fmt = FMT_F32, .n = n, .k = k, .parts = 1};
+    p->g.a = tensor(FMT_F32, 4, m, k);
+    fill_activation(&p->g.a);
+    p->dense_w = allocate((uint64_t)(n * k) * 4);
+    for (int64_t i = 0; i < n * k; i++)
+        p->dense_w[i] = (float)((int)(random_bits() % 2001) - 1000) / 500.0f;
+    p->operand[0] = tensor(FMT_F32, 4, m, n);
+    p->g.num_operands = 1;
+    step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_F32, .dst = 0});
+    step_add(p, (TileStep){.op = TILE_STORE, .src = {0}, .tensor = 0});
+    product_finish(p, p->dense_w, k * 4, NULL, NULL);
+    Times ours, peer = {0, 0};
+    double ratio = 0;
+#ifdef HAVE_CBLAS
+    p->dense_a = allocate((uint64_t)(m * k) * 4);
+    memcpy(p->dense_a, p->g.a.data, (size_t)(m * k) * 4);
+    p->dense_c = allocate((uint64_t)(m * n) * 4);
+    take_turns(product_run, blas_run, p, &ours, &peer);
+    ratio = peer.best / ours.best;
+#else
+    take_turns(product_run, NULL, p, &ours, &peer);
+    peer = (Times){0, 0};
+#endif
+    report(name, ours, 2.0 * (double)m * (double)n * (double)k, "GOP/s", peer, "OpenBLAS", ratio,
+           0.8);
+    product_free(p);
+}
+
+/* Packing
+ * -------------------------------------------------------------------------------------------------
+ */
+
+typedef struct PackRun {
+    CpuPackSpec spec;
+    void *codes, *packed;
+    float *scale;
+    int32_t *zero;
+    int64_t pitch;
+} PackRun;
+
+static void pack_run(void *arg)
+{
+    PackRun *p = arg;
+    cpu_pack(&p->spec, p->codes, p->pitch, p->scale, p->zero, 1.0f, p->packed);
+}
+
+static void bench_pack(const Weights *w, int64_t n, int64_t k)
+{
+    char name[64];
+    snprintf(name, sizeof name, "pack %s", w->name);
+    if (!wanted(name))
+        return;
+    bool nibbles = w->fmt == FMT_I4 || w->fmt == FMT_U4 || w->fmt == FMT_NF4 || w->fmt == FMT_E2M1;
+    PackRun p = {
+        .spec = {.fmt = w->fmt, .act_fmt = w->act_fmt, .n = n, .k = k, .parts = 1}
+    };
+    p.spec.mainloop = w->group > 0;
+    p.spec.has_zero = w->has_zero;
+    p.spec.block_rows = 1;
+    p.spec.block_cols = w->group;
+    p.spec.scale_fmt = w->scale_fmt;
+    p.pitch = nibbles ? k / 2 : w->fmt == FMT_BF16 ? 2 * k : k;
+    p.codes = allocate((uint64_t)(n * p.pitch));
+    p.scale = allocate((uint64_t)(n * k));
+    p.zero = allocate((uint64_t)(n * k));
+    p.packed = allocate(cpu_pack_bytes(&p.spec));
+    Times ours, none;
+    take_turns(pack_run, NULL, &p, &ours, &none);
+    report(name, ours, 2.0 * (double)(n * k), "GB/s", (Times){0, 0}, "", 0,
+           0); /* of bf16, 1 thread */
+    free(p.codes);
+    free(p.scale);
+    free(p.zero);
+    free(p.packed);
+}
+
+int main(int argc, char **argv)
+{
+#ifdef _OPENMP
+    threads = omp_get_max_threads();
+#endif
+    for (int i = 1; i < argc; i++) {
+        if (!strncmp(argv[i], "--threads=", 10))
+            threads = atoi(argv[i] + 10);
+        else if (!strncmp(argv[i], "--reps=", 7))
+            reps = atoi(argv[i] + 7);
+        else if (!strcmp(argv[i], "--cpu-time"))
+            cpu_time = true;
+        else if (!strncmp(argv[i], "--only=", 7))
+            only = argv[i] + 7;
+        else if (!strncmp(argv[i], "--json=", 7))
+            json = fopen(argv[i] + 7, "w");
+        else
+            return fprintf(stderr,
+                           "usage: %s [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] "
+                           "[--only=TEXT]\n",
+                           argv[0]),
+                   2;
+    }
+    threads = threads < 1 ? 1 : threads;
+    reps = reps < 1 ? 1 : reps;
+#ifdef _OPENMP
+    omp_set_num_threads(threads);
+#endif
+#ifdef HAVE_CBLAS
+    openblas_set_num_threads(threads);
+#endif
+    static const Weights w4a16 = {"w4a16 g128 asym", FMT_I4, FMT_BF16, 128, true, FMT_F16};
+    static const Weights w4a16s = {"w4a16 g128 sym", FMT_I4, FMT_BF16, 128, false, FMT_F16};
+    static const Weights w4a8 = {"w4a8 g128", FMT_I4, FMT_I8, 128, false, FMT_F32};
+    static const Weights nf4 = {"nf4 g64", FMT_NF4, FMT_BF16, 64, false, FMT_F32};
+    static const Weights nvfp4 = {"nvfp4 w e2m1 g16 e4m3", FMT_E2M1, FMT_BF16, 16, false, FMT_E4M3};
+    static const Weights fp8 = {"w e4m3 g128", FMT_E4M3, FMT_BF16, 128, false, FMT_F32};
+    static const Weights w8 = {"w8a8 group 128", FMT_I8, FMT_I8, 128, false, FMT_F32};
+    static const Weights bf16 = {"bf16", FMT_BF16, FMT_BF16, 0, false, FMT_F32};
+    bench_bandwidth();
+    bench_w8a8(512, 4096, 4096);
+    bench_w8a8(64, 11008, 4096);
+    bench_w8a8(64, 4096, 11008);
+    bench_f32(512, 4096, 4096);
+    bench_weights(&w4a16, 1, 4096, 11008, 0.8);
+    bench_weights(&w4a16, 1, 11008, 4096, 0.8);
+    bench_weights(&w4a16s, 1, 4096, 11008, 0.8);
+    bench_weights(&w4a8, 1, 4096, 11008, 0);
+    bench_weights(&nf4, 1, 4096, 11008, 0);
+    bench_weights(&nvfp4, 1, 4096, 11008, 0);
+    bench_weights(&fp8, 1, 4096, 11008, 0);
+    bench_weights(&w8, 1, 4096, 11008, 0);
+    bench_weights(&bf16, 1, 4096, 11008, 0);
+    bench_weights(&w4a16, 512, 4096, 4096, 0);
+    bench_weights(&w4a8, 512, 4096, 4096, 0);
+    bench_weights(&w8, 512, 4096, 4096, 0);
+    bench_weights(&nvfp4, 512, 4096, 4096, 0);
+    bench_weights(&fp8, 512, 4096, 4096, 0);
+    bench_weights(&bf16, 512, 4096, 4096, 0);
+    bench_pack(&w4a16, 4096, 4096);
+    bench_pack(&w8, 4096, 4096);
+    bench_pack(&bf16, 4096, 4096);
+    if (json)
+        fclose(json);
+    return 0;
+}
