@@ -23,10 +23,13 @@ NUM_FN void linalg_subtract_body(double *restrict dst, const double *restrict a,
                                  const double *restrict b, int64_t pitch, int count, int64_t num)
 {
     int k = 0;
-    for (; k + 4 <= count; k += 4) {
+    for (; k + 8 <= count; k += 8) {
         const double *b0 = b + k * pitch, *b1 = b0 + pitch, *b2 = b1 + pitch, *b3 = b2 + pitch;
+        const double *b4 = b3 + pitch, *b5 = b4 + pitch, *b6 = b5 + pitch, *b7 = b6 + pitch;
         for (int64_t j = 0; j < num; j++)
-            dst[j] = dst[j] - a[k] * b0[j] - a[k + 1] * b1[j] - a[k + 2] * b2[j] - a[k + 3] * b3[j];
+            dst[j] = dst[j] - a[k] * b0[j] - a[k + 1] * b1[j] - a[k + 2] * b2[j] -
+                     a[k + 3] * b3[j] - a[k + 4] * b4[j] - a[k + 5] * b5[j] - a[k + 6] * b6[j] -
+                     a[k + 7] * b7[j];
     }
     for (; k < count; k++)
         for (int64_t j = 0; j < num; j++)
@@ -37,23 +40,34 @@ LOOP_VERSIONS(linalg_subtract,
                int64_t num),
               (dst, a, b, pitch, count, num))
 
-NUM_FN void linalg_tile_update_body(const double *restrict m, int64_t n, int64_t first,
-                                    int64_t last, int64_t begin, int64_t end,
-                                    const double *restrict err, double *restrict w)
+/* One element of each row of a tile; the compiler splits it to the width it has. */
+typedef double TileColumn __attribute__((vector_size(LINALG_TILE * sizeof(double)), aligned(8)));
+
+/* `unroll` columns from j on share the reading of err. */
+NUM_FN void tile_columns(const double *m, int64_t n, int64_t count, int64_t j, int unroll,
+                         const double *err, double *w)
 {
-    for (int64_t j = begin; j < end; j++) {
-        double acc[LINALG_TILE];
-        for (int r = 0; r < LINALG_TILE; r++)
-            acc[r] = w[j * LINALG_TILE + r];
-        const double *e = err;
-        for (int64_t i = first; i >= last; i--, e += LINALG_TILE) {
-            double factor = m[i * n + j];
-            for (int r = 0; r < LINALG_TILE; r++)
-                acc[r] = acc[r] - e[r] * factor;
-        }
-        for (int r = 0; r < LINALG_TILE; r++)
-            w[j * LINALG_TILE + r] = acc[r];
+    TileColumn acc[4];
+    for (int c = 0; c < unroll; c++)
+        memcpy(&acc[c], w + (j + c) * LINALG_TILE, sizeof acc[c]);
+    for (int64_t i = 0; i < count; i++) {
+        TileColumn e;
+        memcpy(&e, err + i * LINALG_TILE, sizeof e);
+        for (int c = 0; c < unroll; c++)
+            acc[c] = acc[c] - e * m[j + c - i * n];
     }
+    for (int c = 0; c < unroll; c++)
+        memcpy(w + (j + c) * LINALG_TILE, &acc[c], sizeof acc[c]);
+}
+
+NUM_FN void linalg_tile_update_body(const double *m, int64_t n, int64_t first, int64_t last,
+                                    int64_t begin, int64_t end, const double *err, double *w)
+{
+    int64_t j = begin;
+    for (; j + 4 <= end; j += 4)
+        tile_columns(m + first * n, n, first - last + 1, j, 4, err, w);
+    for (; j < end; j++)
+        tile_columns(m + first * n, n, first - last + 1, j, 1, err, w);
 }
 LOOP_VERSIONS(linalg_tile_update,
               (const double *m, int64_t n, int64_t first, int64_t last, int64_t begin, int64_t end,
@@ -118,6 +132,16 @@ static void factor_panel_row(double *a, int64_t n, int64_t k, int64_t size, int6
     }
 }
 
+/* Rows i..i + num right of the panel, up to the diagonal: a strip of the panel serves them all. */
+static void update_rows(double *a, int64_t n, int64_t k, int64_t size, int64_t i, int64_t num,
+                        const double *panel)
+{
+    for (int64_t j = k + size; j < i + num; j += STRIP)
+        for (int64_t row = i > j ? i : j; row < i + num; row++)
+            linalg_subtract(a + row * n + j, a + row * n + k, panel + j, n, (int)size,
+                            min64(STRIP, row + 1 - j));
+}
+
 bool linalg_cholesky(double *a, int64_t n)
 {
     double *panel = malloc((size_t)n * BLOCK * sizeof *panel);
@@ -133,9 +157,8 @@ bool linalg_cholesky(double *a, int64_t n)
         for (int64_t i = below; i < n; i++)
             factor_panel_row(a, n, k, size, i, panel);
         PARALLEL_DYNAMIC
-        for (int64_t i = below; i < n; i++)
-            linalg_subtract(a + i * n + below, a + i * n + k, panel + below, n, (int)size,
-                            i + 1 - below);
+        for (int64_t i = below; i < n; i += BLOCK)
+            update_rows(a, n, k, size, i, min64(BLOCK, n - i), panel);
     }
     free(panel);
     return ok;

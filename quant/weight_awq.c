@@ -2,12 +2,23 @@
  * before quantising. awq_search_scales finds the scales; a pass folds them into this weight and
  * into what produces its input. The quantiser itself then narrows each block's range to where the
  * error, weighted by how large each input is, is least. */
+#include "quant/linalg.h"
 #include "quant/weights.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define STEPS       20
-#define SAMPLE_ROWS 64 /* of the weight, for errors under a full Hessian */
+#define SAMPLE_ROWS 64 /* of the weight, on which scales are compared */
+#define SPAN        64
+#define STRIP       256 /* SPAN by STRIP elements of H stay in the second cache */
+
+#define PRAGMA(text) _Pragma(#text)
+#ifdef _OPENMP
+#define PARALLEL_STRIPS PRAGMA(omp parallel for schedule(dynamic) if (n > STRIP))
+#else
+#define PARALLEL_STRIPS
+#endif
 
 /* Mean square of each input: what an error of its column costs. NULL: out of memory. */
 static double *column_importance(const WeightStats *stats)
@@ -49,12 +60,11 @@ static const char *awq_run(QTensor *q, FormatId src_fmt, const void *src, const 
 
 typedef struct Search {
     const WeightStats *stats;
-    QTensor q;            /* of the scaled weight */
-    float *w;             /* [rows, cols] */
-    float *scaled, *back; /* the same, scaled; its decoded codes */
-    double *w_mean;       /* [cols]: mean of |w| over the largest |w| of its block */
-    double *off;          /* [cols]: one row's error */
-    float *scale;         /* [cols]: being tried */
+    QTensor q;             /* of the scaled weight */
+    float *w, *scaled;     /* [rows, cols]; the same, scaled */
+    double *w_mean;        /* [cols]: mean of |w| over the largest |w| of its block */
+    double *off, *product; /* [SAMPLE_ROWS, cols]: errors of the weight; the same times H */
+    float *scale;          /* [cols]: being tried */
 } Search;
 
 static void search_free(Search *s)
@@ -62,9 +72,9 @@ static void search_free(Search *s)
     qtensor_free(&s->q);
     free(s->w);
     free(s->scaled);
-    free(s->back);
     free(s->w_mean);
     free(s->off);
+    free(s->product);
     free(s->scale);
 }
 
@@ -77,11 +87,11 @@ static bool search_init(Search *s, const Scheme *scheme, FormatId src_fmt, const
     size_t num = (size_t)rows * (size_t)cols;
     s->w = weight_to_f32(&s->q, src_fmt, src);
     s->scaled = s->w ? malloc(num * sizeof *s->scaled) : NULL;
-    s->back = s->scaled ? malloc(num * sizeof *s->back) : NULL;
     s->w_mean = calloc((size_t)cols, sizeof *s->w_mean);
-    s->off = calloc((size_t)cols, sizeof *s->off);
+    s->off = calloc((size_t)cols, SAMPLE_ROWS * sizeof *s->off);
+    s->product = calloc((size_t)cols, SAMPLE_ROWS * sizeof *s->product);
     s->scale = calloc((size_t)cols, sizeof *s->scale);
-    return s->back && s->w_mean && s->off && s->scale;
+    return s->scaled && s->w_mean && s->off && s->product && s->scale;
 }
 
 static void search_weight_means(Search *s)
@@ -119,42 +129,47 @@ static void search_scales(Search *s, double r)
         s->scale[c] = x_mean[c] > 0 ? (float)(s->scale[c] / middle) : 1.0f;
 }
 
-/* off H off^T of the row in s->off, or its diagonal part. */
-static double search_row_error(const Search *s)
+/* The sum of off H off^T over `num` rows of s->off, or with a diagonal H of the mean magnitudes. */
+static double rows_error(const Search *s, int64_t num)
 {
+    const double *h = s->stats->hessian;
     int64_t n = s->q.cols;
     double error = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (!s->stats->hessian) {
-            double x = s->off[i] * s->stats->mean_abs[i];
+    if (!h) {
+        for (int64_t i = 0; i < num * n; i++) {
+            double x = s->off[i] * s->stats->mean_abs[i % n];
             error += x * x;
-            continue;
         }
-        double sum = 0;
-        for (int64_t j = 0; j < n; j++)
-            sum += s->stats->hessian[i * n + j] * s->off[j];
-        error += sum * s->off[i];
+        return error;
     }
+    memset(s->product, 0, (size_t)(num * n) * sizeof *s->product);
+    PARALLEL_STRIPS
+    for (int64_t j = 0; j < n; j += STRIP)
+        for (int64_t k = 0; k < n; k += SPAN) /* this part of H serves all rows */
+            for (int64_t r = 0; r < num; r++)
+                linalg_subtract(s->product + r * n + j, s->off + r * n + k, h + k * n + j, n,
+                                (int)(n - k < SPAN ? n - k : SPAN), n - j < STRIP ? n - j : STRIP);
+    for (int64_t i = 0; i < num * n; i++)
+        error -= s->product[i] * s->off[i];
     return error;
 }
 
-/* Output error with s->scale, over all rows or an even sample of them. */
+/* Output error with s->scale, over an even sample of the rows. */
 static double search_error(Search *s)
 {
     int64_t rows = s->q.rows, cols = s->q.cols;
-    int64_t sample = s->stats->hessian && rows > SAMPLE_ROWS ? SAMPLE_ROWS : rows;
-    for (int64_t i = 0; i < rows * cols; i++)
-        s->scaled[i] = s->w[i] * s->scale[i % cols];
+    int64_t sample = rows < SAMPLE_ROWS ? rows : SAMPLE_ROWS;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            s->scaled[r * cols + c] = s->w[r * cols + c] * s->scale[c];
     quantize_rtn(&s->q, FMT_F32, s->scaled);
-    qtensor_dequantize(&s->q, s->back);
-    double error = 0;
     for (int64_t k = 0; k < sample; k++) {
         int64_t row = k * rows / sample;
         for (int64_t c = 0; c < cols; c++)
-            s->off[c] = (double)s->back[row * cols + c] / s->scale[c] - s->w[row * cols + c];
-        error += search_row_error(s);
+            s->off[k * cols + c] =
+                (double)qtensor_value(&s->q, row, c) / s->scale[c] - s->w[row * cols + c];
     }
-    return error;
+    return rows_error(s, sample);
 }
 
 const char *awq_search_scales(const Scheme *scheme, FormatId src_fmt, const void *src, int64_t rows,
