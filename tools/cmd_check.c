@@ -2,13 +2,39 @@
 #include "tools/work.h"
 #include <string.h>
 
+static bool asks_for_fusion(const Module *m)
+{
+    for_each_op(op, &m->body)
+        if (op->attr.quant && op->attr.quant->fused)
+            return true;
+    return false;
+}
+
+/* The pipeline as far as a text can be wrong: what follows factor-scales only makes it faster,
+ * unless a rule says "fused". */
+static const char *checking_passes(Work *w)
+{
+    Sb sb;
+    if (asks_for_fusion(w->module) || w->passes.options.check_eval || w->passes.options.print_after)
+        return NULL;
+    sb_init(&sb, w->arena);
+    for (int i = 0; i < num_passes; i++) {
+        if (passes[i].level > 0)
+            continue;
+        sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
+        if (!strcmp(passes[i].name, "factor-scales"))
+            break;
+    }
+    return sb.text;
+}
+
 int cmd_check(Cli *cli)
 {
     Work w;
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     if (work_lower(&w, cli->operand.elem[0]))
-        work_passes(&w, NULL);
+        work_passes(&w, checking_passes(&w));
     return work_end(&w, EXIT_OK);
 }
 
