@@ -76,11 +76,11 @@ static bool watches_prepare(Watches *w)
 {
     for (int i = 0; i < w->all.num; i++) {
         Watch *watch = w->all.elem[i];
+        bool ok;
         if (watch->calibrator)
-            watch->state = watch->calibrator->create(watch->arg);
-        bool ok = watch->calibrator
-                      ? watch->state != NULL
-                      : layer_stats_init(&watch->stats, watch->cols, watch->cols <= HESSIAN_MOST);
+            ok = (watch->state = watch->calibrator->create(watch->arg)) != NULL;
+        else
+            ok = layer_stats_init(&watch->stats, watch->cols, watch->cols <= HESSIAN_MOST);
         if (!ok)
             return false;
     }
@@ -117,7 +117,7 @@ static void range_set(Module *m, Op *matmul, const Watch *watch)
     matmul->attr.range.hi = hi;
 }
 
-/* A copy in the module's memory. */
+/* The module's own copy. The watch's memory goes at once: the matrices are large. */
 static WeightStats *stats_make(Module *m, Watch *watch)
 {
     WeightStats *stats = ARENA_NEW(m->arena, WeightStats);
@@ -129,9 +129,12 @@ static WeightStats *stats_make(Module *m, Watch *watch)
     memcpy(mean, stats->mean_abs, cols * sizeof *mean);
     stats->mean_abs = mean;
     if (stats->hessian) {
-        double *h = ARENA_NEW_ARRAY(m->arena, double, cols *cols);
-        memcpy(h, stats->hessian, cols * cols * sizeof *h);
-        stats->hessian = h;
+        uint64_t num;
+        if (!checked_mul(cols, cols, &num))
+            BUG("a matrix of %zu columns", cols);
+        double *hessian = ARENA_NEW_ARRAY(m->arena, double, num);
+        memcpy(hessian, stats->hessian, num * sizeof *hessian);
+        stats->hessian = hessian;
     }
     layer_stats_free(&watch->stats);
     return stats;
@@ -180,7 +183,8 @@ static bool layer_watch(Module *m, PassContext *ctx, Watches *w, Op *matmul, Lay
         else if (calibrator)
             ret->range = watch_add(w, op_in(matmul, 0), calibrator, spec->calibrator_arg);
     }
-    if (quantiser && quantiser->needs_stats && m->calibrate_files.num && matmul->attr.layer)
+    if (quantiser && quantiser->needs_stats && m->calibrate_files.num && matmul->attr.layer &&
+        type_cols(op_in(matmul, 0)->type) > 0)
         ret->stats = watch_add(w, op_in(matmul, 0), NULL, 0);
     return ret->range || ret->stats;
 }

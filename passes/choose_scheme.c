@@ -120,6 +120,8 @@ static bool target_fits(Module *m, const Op *op, const QuantSpec *spec, int64_t 
                         .block_cols = w ? w->block[1] : 0,
                         .scale_fmt = w ? w->scale_fmt : FMT_F32,
                         .outer = w && w->outer};
+    if (pack.mainloop && spec->act)
+        pack.act_block_cols = spec->act->block[1];
     const char *problem = cpu_pack_problem(&pack);
 
     if ((w || spec->act) && !value_is_constant(op_in(op, 1)))

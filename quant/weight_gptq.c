@@ -216,6 +216,7 @@ const WeightQuantiser weight_gptq = {
     .name = "gptq",
     .describe = "each column's rounding error is made good in the columns after it",
     .needs_stats = true,
+    .row_by_row = true,
     .arg_names = gptq_args,
     .run = gptq_run,
 };

@@ -109,6 +109,7 @@ static const char *const no_args[] = {NULL};
 const WeightQuantiser weight_hqq = {
     .name = "hqq",
     .describe = "fits each block's scale and zero point to all but its outliers, without data",
+    .row_by_row = true,
     .arg_names = no_args,
     .run = hqq_run,
 };

@@ -14,6 +14,7 @@ static const char *const no_args[] = {NULL};
 const WeightQuantiser weight_mse = {
     .name = "mse",
     .describe = "clips each block's range where that lowers the squared error",
+    .row_by_row = true,
     .arg_names = no_args,
     .run = mse_run,
 };
