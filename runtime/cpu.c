@@ -122,13 +122,25 @@ static CpuProgram cpu_program(PlanProgram p)
     return (CpuProgram){p.step, p.num_steps};
 }
 
+/* Threads for a launch that one thread would finish in about this time: waking a team costs some
+ * microseconds, and far more on a busy machine, so each thread gets work worth it. */
+#define US_PER_THREAD 20.0
+
+static int worth_threads(const Run *r, double us)
+{
+    double num = us / US_PER_THREAD;
+    int most = r->state->threads;
+    return num < 2 ? 1 : num < most ? (int)num : most;
+}
+
 /* Launches ------------------------------------------------------------------------------------- */
 
 /* The packed weight: the constant itself, or packed now into the start of the scratch block. */
-static SinterStatus reserve_gemm(Run *r, const CpuGemm *g, bool is_packed, uint64_t *ret_pack)
+static SinterStatus reserve_gemm(Run *r, const CpuGemm *g, bool is_packed, int threads,
+                                 uint64_t *ret_pack)
 {
     uint64_t pack = is_packed ? 0 : cpu_pack_bytes(&g->spec), size;
-    uint64_t work = cpu_gemm_scratch(g, r->state->threads);
+    uint64_t work = cpu_gemm_scratch(g, threads);
     if (!checked_align(pack, PACK_ALIGN, &pack) || !checked_add(pack, work, &size) ||
         !block_reserve(&r->state->scratch, size))
         return no_memory(r->err, work, "scratch");
@@ -157,8 +169,11 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
                  .operand = operand,
                  .num_operands = l->num_operands};
     const uint8_t *weight = tensor_root(r, w_at->root) + w_at->at;
+    r->bytes += (double)(w->packed ? w->bytes : w_at->bytes) + (double)r->state->layout[l->a].bytes;
+    r->flops = 2.0 * (double)g.m * (double)g.spec.n * (double)g.spec.k;
+    int threads = worth_threads(r, r->flops * 1e-5 + r->bytes * 1e-4);
     uint64_t pack = 0;
-    SinterStatus status = reserve_gemm(r, &g, w->packed, &pack);
+    SinterStatus status = reserve_gemm(r, &g, w->packed, threads, &pack);
     if (status)
         return status;
     g.packed = weight;
@@ -166,9 +181,7 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
         g.packed = r->state->scratch.data;
         cpu_pack(&g.spec, weight, w_at->pitch, NULL, NULL, 1.0f, r->state->scratch.data);
     }
-    cpu_gemm(&g, r->state->scratch.data + pack, r->state->threads);
-    r->bytes += (double)(w->packed ? w->bytes : w_at->bytes) + (double)r->state->layout[l->a].bytes;
-    r->flops = 2.0 * (double)g.m * (double)g.spec.n * (double)g.spec.k;
+    cpu_gemm(&g, r->state->scratch.data + pack, threads);
     return SINTER_OK;
 }
 
@@ -182,11 +195,12 @@ static SinterStatus run_tile(Run *r, const PlanLaunch *l)
                        .program = cpu_program(l->program),
                        .operand = operand,
                        .num_operands = l->num_operands};
-    uint64_t size = cpu_tile_scratch(&t, r->state->threads);
+    r->flops = (double)t.rows * (double)t.cols * l->program.num_steps;
+    int threads = worth_threads(r, r->flops * 5e-4);
+    uint64_t size = cpu_tile_scratch(&t, threads);
     if (!block_reserve(&r->state->scratch, size))
         return no_memory(r->err, size, "scratch");
-    cpu_tile(&t, r->state->scratch.data, r->state->threads);
-    r->flops = (double)t.rows * (double)t.cols * l->program.num_steps;
+    cpu_tile(&t, r->state->scratch.data, threads);
     return SINTER_OK;
 }
 
@@ -206,9 +220,9 @@ static SinterStatus run_move(Run *r, const PlanLaunch *l)
         move.dst_stride[i] = plan_dim_eval(l->move_dst_stride[i], size) * elem;
         elements *= (double)move.dim[i];
     }
-    if (elements > 0)
-        cpu_move(&move, r->state->threads);
     r->bytes = 2.0 * elements * (double)elem;
+    if (elements > 0)
+        cpu_move(&move, worth_threads(r, r->bytes * 2e-4));
     return SINTER_OK;
 }
 

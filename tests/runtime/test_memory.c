@@ -37,7 +37,12 @@ static char model_path[64], input_path[64], output_path[64];
     }
 #define PLAIN .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 1
 
-/* y = (x * w^T) * w^T with h in the arena: f32 [64, 4096]. */
+static float value_of(int i)
+{
+    return (float)(i * 7 % 1001 - 500);
+}
+
+/* y = (x * w^T) * w^T = 4 * x, h in the arena: f32 [64, 4096]. */
 static bool write_model(void)
 {
     static const int64_t sizes[] = {1, ROWS};
@@ -108,11 +113,18 @@ static bool write_model(void)
     IoError err;
     uint64_t stub_size;
     char *stub = file_read(stub_path, 64 << 20, &stub_size, &err);
-    float *x = calloc(ROWS * WIDE, sizeof *x);
-    m.weights = calloc(1, packed);
+    float *x = calloc(ROWS * WIDE, sizeof *x), *w = calloc((size_t)WIDE * WIDE, sizeof *w);
+    m.weights = aligned_alloc(64, (packed + 63) / 64 * 64);
+    if (!x || !w || !m.weights)
+        return false;
+    for (int i = 0; i < ROWS * WIDE; i++)
+        x[i] = value_of(i);
+    for (int i = 0; i < WIDE; i++)
+        w[(size_t)i * WIDE + (size_t)i] = 2.0f;
+    cpu_pack(&spec, w, WIDE * 4, NULL, NULL, 1.0f, m.weights);
     m.weights_bytes = packed;
     const int64_t dim[] = {ROWS, WIDE};
-    return stub && x && m.weights && model_write(&m, model_path, stub, stub_size) &&
+    return stub && model_write(&m, model_path, stub, stub_size) &&
            npy_write(input_path, FMT_F32, 2, dim, x, &err);
 }
 
@@ -159,6 +171,13 @@ static void peak_memory_is_weights_arena_and_16_mib(void **state)
     if (usage.ru_maxrss > limit_kib)
         fail_msg("peak of %ld KiB, limit %ld KiB", usage.ru_maxrss, limit_kib);
     print_message("peak %ld KiB of %ld\n", usage.ru_maxrss, limit_kib);
+    IoError err;
+    TensorFile *y = tensorfile_open(output_path, &err);
+    assert_non_null(y);
+    const float *got = tensorfile_at(y, 0)->data;
+    for (int i = 0; i < ROWS * WIDE; i++)
+        assert_true(got[i] == 4.0f * value_of(i));
+    tensorfile_close(y);
     assert_true(usage.ru_maxrss > 4L * WIDE * WIDE / 1024); /* the weights were mapped and read */
 }
 
