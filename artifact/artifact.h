@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "io/io.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/pack.h"
 #include "numerics/tile.h"
 #include "quant/quant.h"
 
@@ -157,11 +158,17 @@ static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
     return plan->bucket_size + (int64_t)bucket * plan->num_syms;
 }
 
+/* Bytes of the packed weight of a tensor on the plan's target; 0: it cannot be packed. */
+uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec);
+CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec);
+bool plan_is_cuda(const Plan *plan);
+
 typedef struct Bytes { /* growing buffer, malloc'ed; failed: memory ran out */
     uint8_t *data;
     size_t size, cap;
     bool failed;
 } Bytes;
+void bytes_put(Bytes *b, const void *data, size_t size); /* appends */
 bool plan_encode(const Plan *plan, Bytes *ret);
 void bytes_free(Bytes *bytes);
 /* Everything is checked, as plan_check does, so that what plan_bind accepts can be run without
@@ -182,6 +189,37 @@ CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanL
 bool plan_check_aliasing(const Plan *plan, int bucket, const PlanLayout *layout, IoError *err);
 /* plan_print.c: the whole plan as text, for goldens and `inspect`. */
 void plan_print(Sb *sb, const Plan *plan);
+
+/* device_code.c: what a device runs of a plan --------------------------------------------------- */
+
+/* How one launch is started under one bucket. kernel -1: it is not part of that bucket's list. */
+typedef struct DeviceLaunch {
+    int32_t kernel;
+    int32_t grid, block, smem; /* one-dimensional grid; dynamic shared memory in bytes */
+} DeviceLaunch;
+
+/* One kernel for one architecture. arch: "sm_90a" (a cubin) or "compute_80" (PTX text). */
+typedef struct DeviceImage {
+    char arch[16];
+    int32_t kernel;
+    const uint8_t *data; /* in the decoded bytes */
+    uint64_t size;
+} DeviceImage;
+
+/* Parameters of every kernel: one struct by value, of 32 bytes an operand (data, scale, zero,
+ * outer: device addresses, 0 where there is none) in the order of the launch's operands, for GEMM
+ * followed by a and w, for MOVE src and dst instead; then one i64: rows of a (GEMM), rows of
+ * operand 0 (TILE), elements (MOVE). */
+typedef struct DeviceCode {
+    int num_kernels, num_images, num_launches, num_buckets;
+    const char *const *kernel;  /* entry names */
+    const DeviceLaunch *launch; /* [num_launches][num_buckets] */
+    const DeviceImage *image;
+} DeviceCode;
+bool device_code_encode(const DeviceCode *code, Bytes *ret);
+/* Checked against the plan it belongs to. Images point into data; the rest is one allocation. */
+DeviceCode *device_code_decode(const uint8_t *data, size_t size, const Plan *plan, IoError *err);
+void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 

@@ -22,7 +22,7 @@ typedef struct Coder {
     const char *problem; /* first one */
 } Coder;
 
-static void bytes_put(Bytes *b, const void *data, size_t size)
+void bytes_put(Bytes *b, const void *data, size_t size)
 {
     if (b->failed)
         return;
@@ -176,6 +176,7 @@ static void code_pack_spec(Coder *c, CpuPackSpec *s)
     s->parts = code_small(c, s->parts, 3);
     code_bool(c, &s->mainloop);
     code_bool(c, &s->has_zero);
+    code_bool(c, &s->act_zero);
     code_i64(c, &s->block_rows);
     code_i64(c, &s->block_cols);
     code_i64(c, &s->act_block_cols);

@@ -21,6 +21,35 @@ bool plan_fail(IoError *err, const char *fmt, ...)
     return false;
 }
 
+bool plan_is_cuda(const Plan *plan)
+{
+    return strcmp(plan->target, "cuda") == 0;
+}
+
+CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
+{
+    return (CudaPackSpec){.fmt = spec->fmt,
+                          .act_fmt = spec->act_fmt,
+                          .n = spec->n,
+                          .k = spec->k,
+                          .parts = spec->parts,
+                          .mainloop = spec->mainloop,
+                          .has_zero = spec->has_zero,
+                          .act_zero = spec->act_zero,
+                          .block_rows = spec->block_rows,
+                          .block_cols = spec->block_cols,
+                          .act_block = spec->act_block_cols};
+}
+
+uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)
+{
+    CudaPackSpec cuda = plan_cuda_spec(spec);
+    CudaPacked packed;
+    if (!plan_is_cuda(plan))
+        return cpu_pack_bytes(spec);
+    return cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
+}
+
 bool plan_writes(TileOp op)
 {
     return op == TILE_STORE || op == TILE_QUANTIZE || op == TILE_CODE_SUM;
@@ -106,7 +135,7 @@ static bool check_format(const Plan *p, const PlanTensor *t, IoError *err)
     return true;
 }
 
-static bool check_const(const PlanTensor *t, uint64_t weights_bytes, IoError *err)
+static bool check_const(const Plan *p, const PlanTensor *t, uint64_t weights_bytes, IoError *err)
 {
     uint64_t end;
     if ((t->offset & RAW_ALIGN_MASK) || !checked_add(t->offset, t->bytes, &end) ||
@@ -124,10 +153,10 @@ static bool check_const(const PlanTensor *t, uint64_t weights_bytes, IoError *er
         s->fmt != t->fmt)
         return plan_fail(err, "weight \"%s\" is packed for [%lld, %lld] in %d parts", t->name,
                          (long long)s->n, (long long)s->k, s->parts);
-    const char *problem = cpu_pack_problem(s);
+    const char *problem = plan_is_cuda(p) ? NULL : cpu_pack_problem(s);
     if (problem)
         return plan_fail(err, "weight \"%s\": %s", t->name, problem);
-    uint64_t need = cpu_pack_bytes(s);
+    uint64_t need = plan_packed_bytes(p, s);
     return need == t->bytes ||
            plan_fail(err, "weight \"%s\" packs into %llu bytes, not %llu", t->name,
                      (unsigned long long)need, (unsigned long long)t->bytes);
@@ -179,7 +208,7 @@ static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *
     if (!raw && !check_format(p, t, err))
         return false;
     switch (t->storage) {
-    case STORAGE_CONST: return check_const(t, weights_bytes, err);
+    case STORAGE_CONST: return check_const(p, t, weights_bytes, err);
     case STORAGE_ARENA:
         for (int b = 0; b < p->num_buckets; b++)
             if (t->arena_offset[b] & RAW_ALIGN_MASK)

@@ -144,6 +144,7 @@ static CpuPackSpec pack_spec(const Gemm *g)
                         .mainloop = g->matmul->attr.place == PLACE_MAINLOOP};
     if (spec.mainloop && a->scheme)
         spec.act_block_cols = a->scheme->block[1];
+    spec.act_zero = a->scheme && a->scheme->zero != ZERO_NONE;
     if (w->scheme) {
         spec.has_zero = w->scheme->zero != ZERO_NONE;
         spec.block_rows = w->scheme->block[0];

@@ -46,7 +46,8 @@ typedef struct CpuPackSpec {
     int parts;     /* 1; 2: gate and up rows, stacked [gate; up] in [n, k], are interleaved so that
                       one tile holds both. n counts all parts */
     bool mainloop; /* scales vary along k or must be applied per block: packed inside */
-    bool has_zero;
+    bool has_zero; /* the weight is asymmetric */
+    bool act_zero; /* the activation is asymmetric */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block_cols;         /* mainloop: of the activation's scheme; 0 = all or plain */
     FormatId scale_fmt;

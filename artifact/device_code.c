@@ -1,0 +1,184 @@
+/* Kernels of a plan for devices, as bytes: counts, entry names, the table of launches, then the
+ * images. Little-endian. */
+#include "artifact/artifact.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CODE_MAGIC  0x45444353u /* "SCDE" */
+#define MAX_KERNELS 4096
+#define MAX_IMAGES  65536
+#define MAX_NAME    64
+
+typedef struct Reader {
+    const uint8_t *pos, *end;
+    bool failed;
+} Reader;
+
+static void put_u64(Bytes *b, uint64_t v, int size)
+{
+    uint8_t le[8];
+    for (int i = 0; i < size; i++)
+        le[i] = (uint8_t)(v >> (8 * i));
+    bytes_put(b, le, (size_t)size);
+}
+
+bool device_code_encode(const DeviceCode *code, Bytes *ret)
+{
+    *ret = (Bytes){0};
+    put_u64(ret, CODE_MAGIC, 4);
+    put_u64(ret, (uint64_t)code->num_kernels, 4);
+    put_u64(ret, (uint64_t)code->num_images, 4);
+    put_u64(ret, (uint64_t)code->num_launches, 4);
+    put_u64(ret, (uint64_t)code->num_buckets, 4);
+    for (int i = 0; i < code->num_kernels; i++) {
+        char name[MAX_NAME] = {0};
+        snprintf(name, sizeof name, "%s", code->kernel[i]);
+        bytes_put(ret, name, sizeof name);
+    }
+    for (int i = 0; i < code->num_launches * code->num_buckets; i++) {
+        const DeviceLaunch *l = &code->launch[i];
+        put_u64(ret, (uint32_t)l->kernel, 4);
+        put_u64(ret, (uint32_t)l->grid, 4);
+        put_u64(ret, (uint32_t)l->block, 4);
+        put_u64(ret, (uint32_t)l->smem, 4);
+    }
+    for (int i = 0; i < code->num_images; i++) {
+        const DeviceImage *image = &code->image[i];
+        bytes_put(ret, image->arch, sizeof image->arch);
+        put_u64(ret, (uint32_t)image->kernel, 4);
+        put_u64(ret, image->size, 8);
+        bytes_put(ret, image->data, (size_t)image->size);
+    }
+    return !ret->failed;
+}
+
+static const uint8_t *take(Reader *r, uint64_t size)
+{
+    if (size > (uint64_t)(r->end - r->pos)) {
+        r->failed = true;
+        return NULL;
+    }
+    const uint8_t *at = r->pos;
+    r->pos += size;
+    return at;
+}
+
+static uint64_t get(Reader *r, int size)
+{
+    const uint8_t *at = take(r, (uint64_t)size);
+    uint64_t v = 0;
+    for (int i = 0; at && i < size; i++)
+        v |= (uint64_t)at[i] << (8 * i);
+    return v;
+}
+
+typedef struct CodeBox { /* code first: device_code_free casts back */
+    DeviceCode code;
+    Arena *arena;
+} CodeBox;
+
+static const char *read_names(Reader *r, CodeBox *box)
+{
+    const char **name = ARENA_NEW_ARRAY(box->arena, const char *, (size_t)box->code.num_kernels);
+    for (int i = 0; i < box->code.num_kernels && !r->failed; i++) {
+        const uint8_t *at = take(r, MAX_NAME);
+        if (!at || !memchr(at, 0, MAX_NAME) || !at[0])
+            return "an entry has no name";
+        name[i] = (const char *)at;
+    }
+    box->code.kernel = name;
+    return NULL;
+}
+
+static const char *read_launches(Reader *r, CodeBox *box)
+{
+    DeviceCode *code = &box->code;
+    size_t num = (size_t)code->num_launches * (size_t)code->num_buckets;
+    if (num > (uint64_t)(r->end - r->pos) / 16)
+        return "it ends too early";
+    DeviceLaunch *launch = ARENA_NEW_ARRAY(box->arena, DeviceLaunch, num);
+    for (size_t i = 0; i < num; i++) {
+        launch[i].kernel = (int32_t)get(r, 4);
+        launch[i].grid = (int32_t)get(r, 4);
+        launch[i].block = (int32_t)get(r, 4);
+        launch[i].smem = (int32_t)get(r, 4);
+        const DeviceLaunch *l = &launch[i];
+        if (l->kernel < -1 || l->kernel >= code->num_kernels)
+            return "a launch names a kernel that is not there";
+        if (l->kernel >= 0 && (l->grid < 0 || l->block < 1 || l->block > 1024 || l->smem < 0))
+            return "the shape of a launch is out of range";
+    }
+    code->launch = launch;
+    return NULL;
+}
+
+static const char *read_images(Reader *r, CodeBox *box)
+{
+    DeviceCode *code = &box->code;
+    DeviceImage *image = ARENA_NEW_ARRAY(box->arena, DeviceImage, (size_t)code->num_images);
+    for (int i = 0; i < code->num_images; i++) {
+        const uint8_t *arch = take(r, sizeof image->arch);
+        if (!arch || !memchr(arch, 0, sizeof image->arch))
+            return "an image has no architecture";
+        memcpy(image[i].arch, arch, sizeof image->arch);
+        image[i].kernel = (int32_t)get(r, 4);
+        image[i].size = get(r, 8);
+        image[i].data = take(r, image[i].size);
+        if (r->failed || image[i].kernel < 0 || image[i].kernel >= code->num_kernels)
+            return "an image is cut short or belongs to no kernel";
+    }
+    code->image = image;
+    return NULL;
+}
+
+static const char *read_code(Reader *r, CodeBox *box, const Plan *plan)
+{
+    DeviceCode *code = &box->code;
+    if (get(r, 4) != CODE_MAGIC)
+        return "its magic is unknown";
+    uint64_t kernels = get(r, 4), images = get(r, 4), launches = get(r, 4), buckets = get(r, 4);
+    if (r->failed || kernels > MAX_KERNELS || images > MAX_IMAGES ||
+        launches != (uint64_t)plan->num_launches || buckets != (uint64_t)plan->num_buckets)
+        return "it does not belong to the plan";
+    code->num_kernels = (int)kernels;
+    code->num_images = (int)images;
+    code->num_launches = (int)launches;
+    code->num_buckets = (int)buckets;
+    const char *problem = read_names(r, box);
+    if (!problem)
+        problem = read_launches(r, box);
+    if (!problem)
+        problem = read_images(r, box);
+    return problem ? problem : r->pos != r->end ? "bytes follow its end" : NULL;
+}
+
+DeviceCode *device_code_decode(const uint8_t *data, size_t size, const Plan *plan, IoError *err)
+{
+    Arena *volatile arena = arena_create();
+    jmp_buf exhausted;
+    if (!arena || setjmp(exhausted)) {
+        arena_destroy(arena);
+        *err = (IoError){.id = E_MEMORY, .text = "memory is exhausted while reading device code"};
+        return NULL;
+    }
+    arena_on_exhausted(arena, &exhausted);
+    CodeBox *box = ARENA_NEW(arena, CodeBox);
+    box->arena = arena;
+    Reader r = {.pos = data, .end = data + size};
+    const char *problem = read_code(&r, box, plan);
+    if (problem) {
+        err->id = E_PLAN;
+        snprintf(err->text, sizeof err->text, "the device code cannot be read: %s", problem);
+        arena_destroy(arena);
+        return NULL;
+    }
+    arena_on_exhausted(arena, NULL);
+    return &box->code;
+}
+
+void device_code_free(DeviceCode *code)
+{
+    if (code)
+        arena_destroy(((CodeBox *)code)->arena);
+}
