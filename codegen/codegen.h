@@ -35,6 +35,8 @@ typedef struct WriteOptions {
     const char *source_name, *source_text;
     size_t source_len;
     const char *report;
+    const CodegenTarget *cuda; /* the GPU's plan and code, or NULL */
+    const DeviceCode *code;
     void (*progress)(void *user, double done, const char *what);
     void *user;
 } WriteOptions;

@@ -73,6 +73,17 @@ static bool group_evaluate(Writer *w, int first, int end)
 
 /* Writing -------------------------------------------------------------------------------------- */
 
+static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t bytes, void *packed)
+{
+    CudaPackSpec cuda = plan_cuda_spec(spec);
+    memset(packed, 0, (size_t)bytes);
+    if (t->q.codes)
+        cuda_pack(&cuda, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
+                  packed);
+    else
+        cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, packed);
+}
+
 static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
 {
     const PlanTensor *p = &w->target->plan->tensor[c->tensor];
@@ -82,7 +93,9 @@ static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
         checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
     if (!packed)
         return write_fail(w, c, "memory is exhausted");
-    if (t->q.codes)
+    if (plan_is_cuda(w->target->plan))
+        pack_for_cuda(spec, t, p->bytes, packed);
+    else if (t->q.codes)
         cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
                  packed);
     else
@@ -122,7 +135,7 @@ static bool write_params(Writer *w, const PlanConst *c)
 static bool write_const(Writer *w, const PlanConst *c)
 {
     const PlanTensor *p = &w->target->plan->tensor[c->tensor];
-    artifact_align(w->out, 64);
+    artifact_align(w->out, plan_is_cuda(w->target->plan) ? 256 : 64);
     if (artifact_offset(w->out) != p->offset)
         BUG("constant '%s' is written at %llu, planned at %llu", p->name,
             (unsigned long long)artifact_offset(w->out), (unsigned long long)p->offset);
@@ -182,6 +195,28 @@ static bool write_plan(Writer *w)
     return ok;
 }
 
+static bool write_code(Writer *w)
+{
+    Bytes bytes = {0};
+    bool ok = device_code_encode(w->options->code, &bytes);
+    if (ok)
+        write_section(w, SECTION_CODE, w->target->plan->target, bytes.data, bytes.size);
+    else
+        diag_error(w->m->diag, (Span){0}, E_MEMORY, "memory is exhausted while writing the code");
+    bytes_free(&bytes);
+    return ok;
+}
+
+/* The plan, code and weights of the GPU. */
+static bool write_cuda(Writer *w)
+{
+    const CodegenTarget *cpu = w->target;
+    w->target = w->options->cuda;
+    bool ok = write_plan(w) && write_code(w) && write_weights(w);
+    w->target = cpu;
+    return ok;
+}
+
 static bool write_sections(Writer *w)
 {
     const WriteOptions *o = w->options;
@@ -193,7 +228,7 @@ static bool write_sections(Writer *w)
     if (o->source_text)
         write_section(w, SECTION_SOURCE, o->source_name ? o->source_name : "", o->source_text,
                       o->source_len);
-    if (!write_plan(w) || !write_weights(w))
+    if (!write_plan(w) || !write_weights(w) || (o->cuda && !write_cuda(w)))
         return false;
     if (o->report)
         write_section(w, SECTION_REPORT, "", o->report, strlen(o->report));

@@ -95,6 +95,31 @@ static bool run_until(Work *w, const char *after)
     return work_passes(w, after ? pipeline_until(w, after) : NULL);
 }
 
+/* The plan, or the CUDA sources of a GPU target. */
+static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
+{
+    if (after) {
+        diag_error(&w->diag, (Span){0}, E_USAGE,
+                   "--emit=%s needs the whole pipeline: it and --after=%s exclude each other", what,
+                   after);
+        return false;
+    }
+    if (!work_plan(w))
+        return false;
+    if (!strcmp(what, "plan")) {
+        plan_print(sb, w->target.plan);
+        return true;
+    }
+    if (!w->has_cuda) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--emit=cu needs a GPU target");
+        diag_help(&w->diag, "add --target=sm_90a");
+        return false;
+    }
+    for (int i = 0; i < w->cuda.num_sources; i++)
+        sb_printf(sb, "// %s\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
+    return true;
+}
+
 /* One word of --emit; the module is made once, by the first that needs it. */
 static bool emit(Work *w, Sb *sb, const char *what)
 {
@@ -107,19 +132,8 @@ static bool emit(Work *w, Sb *sb, const char *what)
         module_print(sb, w->module, false);
         return true;
     }
-    if (!strcmp(what, "plan")) {
-        if (after) {
-            diag_error(&w->diag, (Span){0}, E_USAGE,
-                       "a plan needs the whole pipeline: --emit=plan "
-                       "and --after=%s exclude each other",
-                       after);
-            return false;
-        }
-        if (!work_plan(w))
-            return false;
-        plan_print(sb, w->target.plan);
-        return true;
-    }
+    if (!strcmp(what, "plan") || !strcmp(what, "cu"))
+        return put_planned(w, sb, what, after);
     put_graph(w, sb, !strcmp(what, "svg"));
     return true;
 }

@@ -185,9 +185,37 @@ bool work_passes(Work *w, const char *list)
     return passes_run(w->module, &w->passes, list) && !w->diag.num_errors;
 }
 
+/* --target: cubins of each sm_<n>, and portable PTX beside them. */
+static bool read_targets(Work *w)
+{
+    char *rest = arena_strdup(w->arena, cli_get(w->cli, OPTION_TARGET, "cpu"));
+    for (char *name; (name = strsep(&rest, ","));) {
+        if (!strcmp(name, "cpu"))
+            continue;
+        if (strncmp(name, "sm_", 3) != 0 || w->num_archs + 2 > (int)COUNT_OF(w->arch)) {
+            diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is no target", name);
+            diag_help(&w->diag, "'sinter targets' lists them");
+            return false;
+        }
+        w->arch[w->num_archs++] = name;
+    }
+    w->has_cuda = w->num_archs > 0;
+    if (w->has_cuda)
+        w->arch[w->num_archs++] = "compute_80";
+    return true;
+}
+
 bool work_plan(Work *w)
 {
-    return codegen_plan(w->module, w->arena, &w->target) && !w->diag.num_errors;
+    return read_targets(w) && codegen_plan(w->module, w->arena, &w->target) &&
+           (!w->has_cuda || cuda_plan(w->module, w->arena, &w->target, &w->cuda)) &&
+           !w->diag.num_errors;
+}
+
+bool work_compile_kernels(Work *w)
+{
+    CudaCompileOptions options = {.num_archs = w->num_archs, .arch = w->arch};
+    return !w->has_cuda || cuda_compile(&w->diag, w->arena, &w->cuda, &options);
 }
 
 /* Writing -----------------------------------------------------------------------------------------
@@ -215,6 +243,8 @@ bool work_write(Work *w, const char *out_path)
         .source_text = source->text,
         .source_len = source->len,
         .report = report.text,
+        .cuda = w->has_cuda ? &w->cuda.target : NULL,
+        .code = w->has_cuda ? &w->cuda.code : NULL,
         .progress = isatty(STDERR_FILENO) && !w->cli->json ? show_progress : NULL,
     };
     return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
@@ -238,7 +268,7 @@ bool work_compile(Work *w, const char *path, const char *out_path)
         name[i] = w->diag.sources.elem[i].name;
         w->diag.sources.elem[i].name = base_name(name[i]);
     }
-    bool ok = work_plan(w) && work_write(w, out_path);
+    bool ok = work_plan(w) && work_compile_kernels(w) && work_write(w, out_path);
     for (int i = 0; i < num; i++)
         w->diag.sources.elem[i].name = name[i];
     return ok;

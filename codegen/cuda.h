@@ -1,0 +1,64 @@
+/* codegen/cuda: launches of a plan as CUDA C++ for NVRTC. The loops are device files of
+ * kernels/cuda; what is written here is a struct of named constants, the tile programs as straight
+ * lines of statements, and one entry. No text of the user's reaches a source. */
+#ifndef SINTER_CODEGEN_CUDA_H
+#define SINTER_CODEGEN_CUDA_H
+
+#include "artifact/artifact.h"
+#include "kernels/cuda/pack.h"
+
+typedef enum CudaFamily {
+    CUDA_GEMM_MMA, /* tensor cores, tiles */
+    CUDA_STREAM,   /* tensor cores, few rows */
+    CUDA_GEMM_ANY, /* every combination */
+    CUDA_TILE,     /* row programs */
+    CUDA_MOVE,
+    NUM_CUDA_FAMILIES
+} CudaFamily;
+extern const char *const cuda_family_name[NUM_CUDA_FAMILIES];
+
+/* What to do about a dynamic quantisation whose blocks span rows. */
+typedef enum CudaSpan {
+    SPAN_NONE,   /* there is none */
+    SPAN_GATHER, /* find the ranges, store nothing */
+    SPAN_GIVEN   /* scales come from the gathered ranges */
+} CudaSpan;
+
+/* One kernel to write: a launch under one bucket, and the choices made for it. */
+typedef struct CudaKernel {
+    const Plan *plan;
+    const PlanLaunch *launch;
+    const PlanLayout *layout; /* of all tensors, for the bucket's sizes */
+    const int64_t *size;
+    CudaFamily family;
+    CudaSpan span;
+    int span_operand;  /* i32 workspace of the ranges; -1 */
+    bool local_a;      /* CUDA_STREAM: the prologue fills a in shared memory */
+    CudaPackSpec spec; /* of w */
+    CudaPacked packed;
+    int bm, bn, warps_m, warps_n, stages;        /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
+    int n_blocks, split_k, n_warps, batch, rows; /* CUDA_STREAM */
+    int threads_row, run, values, groups;        /* CUDA_TILE: kT kV kE kGroups */
+    int64_t tile_cols, scratch_words;
+} CudaKernel;
+
+/* cuda_program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
+ * part_cols: columns of one part of a staged accumulator. */
+void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
+/* Words of scratch that the program needs of a row of `cols` columns held by `threads`. */
+int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
+                             int64_t cols);
+/* The widest dynamic group (columns) of the program, 0 if it has none. */
+int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
+
+/* cuda_source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
+const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name);
+/* Launch geometry. */
+typedef struct CudaGeometry {
+    int64_t grid;
+    int block;
+    int64_t smem; /* dynamic, bytes */
+} CudaGeometry;
+CudaGeometry cuda_geometry(const CudaKernel *k);
+
+#endif

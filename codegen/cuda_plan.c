@@ -1,0 +1,350 @@
+/* codegen/cuda_plan: the launch plan of the GPU from that of the CPU. Tensors, programs and
+ * operands are the same; what differs is written here:
+ * - weights are packed for the tensor cores;
+ * - a prologue runs inside the product only for few rows; for more, a row kernel runs it first;
+ * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
+ * store;
+ * - every launch gets a kernel and a grid for each bucket. */
+#include "codegen/cuda_target.h"
+
+#include <string.h>
+
+typedef struct CudaBuilder {
+    Module *m;
+    Arena *arena;
+    const Plan *cpu;
+    CudaTarget *out;
+    ARRAY(PlanTensor) tensors;
+    ARRAY(PlanLaunch) launches;
+    ARRAY(CudaRole) roles; /* of the launches */
+    ARRAY(const Op *) launch_ops;
+    uint64_t *arena_bytes;
+    Map kernels; /* name -> index + 1 */
+    ARRAY(CudaSource) sources;
+    ARRAY(DeviceLaunch) device;
+    bool failed;
+} CudaBuilder;
+
+static bool fail(CudaBuilder *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static bool fail(CudaBuilder *b, const char *fmt, ...)
+{
+    Sb sb;
+    va_list args;
+    sb_init(&sb, b->arena);
+    va_start(args, fmt);
+    sb_vprintf(&sb, fmt, args);
+    va_end(args);
+    diag_error(b->m->diag, (Span){0}, E_KERNEL, "%s", sb.text);
+    b->failed = true;
+    return false;
+}
+
+/* Launches
+ * ----------------------------------------------------------------------------------------- */
+
+static void launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op *op)
+{
+    ARRAY_PUSH(b->arena, &b->launches, launch);
+    ARRAY_PUSH(b->arena, &b->roles, role);
+    ARRAY_PUSH(b->arena, &b->launch_ops, op);
+}
+
+static bool step_has_operand(const TileStep *s)
+{
+    return s->op == TILE_LOAD || s->op == TILE_STORE || s->op == TILE_QUANTIZE ||
+           s->op == TILE_CODE_SUM;
+}
+
+/* The program with its operands counted from `by` on. */
+static PlanProgram shifted(CudaBuilder *b, const PlanProgram *p, int by)
+{
+    TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, (size_t)p->num_steps);
+    for (int i = 0; i < p->num_steps; i++) {
+        step[i] = p->step[i];
+        if (step_has_operand(&step[i]))
+            step[i].tensor = (uint16_t)(step[i].tensor + by);
+        if (step[i].op == TILE_CODE_SUM)
+            step[i].tensor2 = (uint16_t)(step[i].tensor2 + by);
+    }
+    return (PlanProgram){step, p->num_steps};
+}
+
+static PlanOperand whole_tensor(int tensor)
+{
+    return (PlanOperand){
+        .tensor = tensor,
+        .row_div = {.add = 1, .sym = {-1, -1}},
+        .row_mod = {.add = 0, .sym = {-1, -1}},
+        .col_step = 1
+    };
+}
+
+/* Operands with one more in front, or behind. */
+static PlanOperand *operands_with(CudaBuilder *b, const PlanLaunch *l, int tensor, bool in_front)
+{
+    PlanOperand *operand = ARENA_NEW_ARRAY(b->arena, PlanOperand, (size_t)l->num_operands + 1);
+    memcpy(operand + in_front, l->operand, (size_t)l->num_operands * sizeof *operand);
+    operand[in_front ? 0 : l->num_operands] = whole_tensor(tensor);
+    return operand;
+}
+
+/* Spans
+ * --------------------------------------------------------------------------------------------- */
+
+static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, const PlanProgram *p)
+{
+    for (int i = 0; i < p->num_steps; i++) {
+        if (p->step[i].op != TILE_QUANTIZE)
+            continue;
+        const PlanTensor *t = &b->tensors.elem[l->operand[p->step[i].tensor].tensor];
+        if (!t->is_static && (t->scheme.block[0] != 1 || t->scheme.outer))
+            return t;
+    }
+    return NULL;
+}
+
+/* An i32-wide workspace behind the arena: three words a block and one for the outer scale. */
+static int add_workspace(CudaBuilder *b, const PlanTensor *t)
+{
+    int buckets = b->cpu->num_buckets;
+    uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
+    int64_t words = 0;
+    for (int i = 0; i < buckets; i++) {
+        PlanLayout l;
+        if (!plan_tensor_layout(t, plan_bucket(b->cpu, i), &l))
+            return fail(b, "the size of '%s' overflows", t->name) - 1;
+        int64_t blocks =
+            scheme_row_blocks(&t->scheme, l.rows) * scheme_col_blocks(&t->scheme, l.cols);
+        words = 3 * blocks + 1 > words ? 3 * blocks + 1 : words;
+    }
+    for (int i = 0; i < buckets; i++) {
+        offset[i] = (b->arena_bytes[i] + 63) & ~UINT64_C(63);
+        b->arena_bytes[i] = offset[i] + (((uint64_t)words * 4 + 63) & ~UINT64_C(63));
+    }
+    PlanTensor space = {.name = t->name,
+                        .fmt = FMT_F32, /* cleared by storing 0 */
+                        .rank = 1,
+                        .dim = {{.add = words, .sym = {-1, -1}}},
+                        .storage = STORAGE_ARENA,
+                        .index = -1,
+                        .arena_offset = offset,
+                        .params = -1};
+    ARRAY_PUSH(b->arena, &b->tensors, space);
+    return b->tensors.num - 1;
+}
+
+static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, const Op *op)
+{
+    TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
+    step[0] = (TileStep){.op = TILE_CONST, .tensor = TILE_NO_TENSOR};
+    step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
+    PlanOperand *operand = ARENA_NEW(b->arena, PlanOperand);
+    *operand = whole_tensor(workspace);
+    PlanLaunch clear = {
+        .family = LAUNCH_TILE,
+        .layer = like->layer,
+        .place = like->place,
+        .absorbed = "clear ranges",
+        .num_operands = 1,
+        .operand = operand,
+        .a = -1,
+        .w = -1,
+        .src = -1,
+        .dst = -1,
+        .program = {step, 2}
+    };
+    launch_put(b, clear, (CudaRole){.span_operand = -1, .product = -1}, op);
+}
+
+/* A row kernel; with blocks that span rows, three of them. */
+static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
+{
+    const PlanTensor *t = spanning(b, &l, &l.program);
+    role.span_operand = -1;
+    if (!t) {
+        launch_put(b, l, role, op);
+        return;
+    }
+    int workspace = add_workspace(b, t);
+    if (workspace < 0)
+        return;
+    put_clear(b, &l, workspace, op);
+    l.operand = operands_with(b, &l, workspace, false);
+    role.span_operand = l.num_operands++;
+    role.span = SPAN_GATHER;
+    launch_put(b, l, role, op);
+    role.span = SPAN_GIVEN;
+    launch_put(b, l, role, op);
+}
+
+/* Products ----------------------------------------------------------------------------------------
+ */
+
+static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l)
+{
+    PlanLaunch tile = *l;
+    tile.family = LAUNCH_TILE;
+    tile.operand = operands_with(b, l, l->a, true);
+    tile.num_operands = l->num_operands + 1;
+    tile.program = shifted(b, &l->prologue, 1);
+    tile.whole_rows = true;
+    tile.prologue = (PlanProgram){0};
+    tile.num_segments = 0;
+    tile.segment = NULL;
+    tile.a = tile.w = -1;
+    return tile;
+}
+
+static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
+{
+    CudaRole role = {.span_operand = -1, .product = -1};
+    if (!l->prologue.num_steps) {
+        launch_put(b, *l, role, op);
+        return;
+    }
+    if (!spanning(b, l, &l->prologue)) {
+        role.product = b->launches.num;
+        role.few_rows = true;
+        launch_put(b, *l, role, op);
+        role.few_rows = false;
+    }
+    put_tile(b, prologue_launch(b, l), role, op);
+    PlanLaunch product = *l;
+    product.prologue = (PlanProgram){0};
+    launch_put(b, product, role, op);
+}
+
+static void put_launches(CudaBuilder *b, const CodegenTarget *cpu)
+{
+    for (int i = 0; i < b->cpu->num_launches && !b->failed; i++) {
+        const PlanLaunch *l = &b->cpu->launch[i];
+        const Op *op = cpu->launch_kernels.elem[i];
+        switch (l->family) {
+        case LAUNCH_GEMM: put_gemm(b, l, op); break;
+        case LAUNCH_TILE: put_tile(b, *l, (CudaRole){.product = -1}, op); break;
+        default: launch_put(b, *l, (CudaRole){.span_operand = -1, .product = -1}, op); break;
+        }
+    }
+}
+
+/* Kernels
+ * ------------------------------------------------------------------------------------------ */
+
+static int kernel_index(CudaBuilder *b, const CudaKernel *k)
+{
+    CudaSource source = {.family = k->family};
+    source.text = cuda_emit_source(b->arena, k, &source.name);
+    uintptr_t known = (uintptr_t)map_get(&b->kernels, source.name);
+    if (known)
+        return (int)known - 1;
+    ARRAY_PUSH(b->arena, &b->sources, source);
+    map_put(&b->kernels, source.name, (void *)(uintptr_t)b->sources.num);
+    return b->sources.num - 1;
+}
+
+static DeviceLaunch no_launch(void)
+{
+    return (DeviceLaunch){.kernel = -1};
+}
+
+static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, int bucket,
+                                  const PlanLayout *layout)
+{
+    const char *problem = NULL;
+    CudaKernel k = {.plan = plan,
+                    .launch = &plan->launch[launch],
+                    .layout = layout,
+                    .size = plan_bucket(plan, bucket)};
+    const CudaRole *role = &b->roles.elem[launch];
+    k.span = role->span;
+    k.span_operand = role->span_operand;
+    bool wanted = cuda_choose(&k, role, &problem);
+    if (problem) {
+        fail(b, "\"%s\": %s", k.launch->layer, problem);
+        return no_launch();
+    }
+    if (!wanted)
+        return no_launch();
+    CudaGeometry g = cuda_geometry(&k);
+    if (g.grid > INT32_MAX) {
+        fail(b, "\"%s\" needs %lld blocks", k.launch->layer, (long long)g.grid);
+        return no_launch();
+    }
+    return (DeviceLaunch){kernel_index(b, &k), (int32_t)g.grid, g.block, (int32_t)g.smem};
+}
+
+static void put_kernels(CudaBuilder *b, const Plan *plan)
+{
+    IoError err;
+    int num = plan->num_launches * plan->num_buckets;
+    DeviceLaunch *device = ARENA_NEW_ARRAY(b->arena, DeviceLaunch, (size_t)num);
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)plan->num_tensors);
+    for (int bucket = 0; bucket < plan->num_buckets && !b->failed; bucket++) {
+        if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout, &err)) {
+            fail(b, "%s", err.text);
+            return;
+        }
+        for (int i = 0; i < plan->num_launches && !b->failed; i++)
+            device[i * plan->num_buckets + bucket] = device_launch(b, plan, i, bucket, layout);
+    }
+    const char **name = ARENA_NEW_ARRAY(b->arena, const char *, (size_t)b->sources.num);
+    for (int i = 0; i < b->sources.num; i++)
+        name[i] = b->sources.elem[i].name;
+    b->out->code = (DeviceCode){.num_kernels = b->sources.num,
+                                .num_launches = plan->num_launches,
+                                .num_buckets = plan->num_buckets,
+                                .kernel = name,
+                                .launch = device};
+    b->out->num_sources = b->sources.num;
+    b->out->source = b->sources.elem;
+}
+
+/* Weights
+ * ------------------------------------------------------------------------------------------ */
+
+static bool move_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *cpu)
+{
+    uint64_t at = 0;
+    b->out->target.consts = cpu->consts;
+    for (int i = 0; i < cpu->consts.num; i++) {
+        PlanTensor *t = &b->tensors.elem[cpu->consts.elem[i].tensor];
+        if (t->packed)
+            t->bytes = plan_packed_bytes(plan, &t->pack_spec);
+        if (!checked_align(at, 256, &t->offset) || !checked_add(t->offset, t->bytes, &at) ||
+            at > LIMIT_BYTES)
+            return fail(b, "the weights of this model exceed %llu bytes",
+                        (unsigned long long)LIMIT_BYTES);
+    }
+    b->out->target.weights_bytes = at;
+    return true;
+}
+
+bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *ret)
+{
+    CudaBuilder b = {.m = m, .arena = arena, .cpu = cpu->plan, .out = ret};
+    Plan *plan = ARENA_NEW(arena, Plan);
+    *ret = (CudaTarget){.target.plan = plan};
+    *plan = *cpu->plan;
+    plan->target = "cuda";
+    map_init(&b.kernels, arena);
+    b.arena_bytes = ARENA_NEW_ARRAY(arena, uint64_t, (size_t)plan->num_buckets);
+    memcpy(b.arena_bytes, plan->arena_bytes, (size_t)plan->num_buckets * sizeof(uint64_t));
+    for (int i = 0; i < plan->num_tensors; i++)
+        ARRAY_PUSH(arena, &b.tensors, plan->tensor[i]);
+    put_launches(&b, cpu);
+    if (b.failed || !move_weights(&b, plan, cpu))
+        return false;
+    plan->num_tensors = b.tensors.num;
+    plan->tensor = b.tensors.elem;
+    plan->num_launches = b.launches.num;
+    plan->launch = b.launches.elem;
+    plan->arena_bytes = b.arena_bytes;
+    for (int i = 0; i < b.launch_ops.num; i++)
+        ARRAY_PUSH(arena, &ret->target.launch_kernels, b.launch_ops.elem[i]);
+    put_kernels(&b, plan);
+    IoError err;
+    if (!b.failed && !plan_check(plan, ret->target.weights_bytes, &err))
+        BUG("%s", err.text);
+    return !b.failed;
+}

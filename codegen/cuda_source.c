@@ -1,0 +1,386 @@
+/* codegen/cuda_source: the text of one kernel: constants, programs, entry. */
+#include "codegen/cuda.h"
+
+#include <inttypes.h>
+
+const char *const cuda_family_name[NUM_CUDA_FAMILIES] = {
+    [CUDA_GEMM_MMA] = "gemm_mma", [CUDA_STREAM] = "stream", [CUDA_GEMM_ANY] = "gemm_any",
+    [CUDA_TILE] = "tile",         [CUDA_MOVE] = "move",
+};
+
+static const char *const format_word[NUM_FORMATS] = {
+#define FORMAT(ID, name, bits, family, is_signed, exp, man, bias, qmin, qmax) \
+    [FMT_##ID] = "FMT_" #ID,
+#include "numerics/formats.def"
+#undef FORMAT
+};
+static const char *const home_word[] = {"HOME_I8", "HOME_F16", "HOME_BF16", "HOME_F32"};
+
+static void put_int(Sb *sb, const char *name, int64_t value)
+{
+    sb_line(sb, "static constexpr int %s = %" PRId64 ";", name, value);
+}
+
+static void put_bool(Sb *sb, const char *name, bool value)
+{
+    sb_line(sb, "static constexpr bool %s = %s;", name, value ? "true" : "false");
+}
+
+/* Constants
+ * ---------------------------------------------------------------------------------------- */
+
+static bool is_integer(FormatId fmt)
+{
+    return format_info[fmt].family == FAMILY_INT;
+}
+
+/* What all products share: operands, shapes, schemes. */
+static void put_product(Sb *sb, const CudaKernel *k)
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    const CudaPackSpec *spec = &k->spec;
+    const CudaPacked *packed = &k->packed;
+    int64_t a_block = a->quantised && a->scheme.block[1] < spec->k ? a->scheme.block[1] : 0;
+    int64_t w_block = packed->scale_blocks > 1 ? spec->block_cols : 0;
+    sb_line(sb, "static constexpr int kA = %s, kW = %s, kHome = %s;", format_word[spec->act_fmt],
+            format_word[spec->fmt], home_word[packed->home]);
+    put_int(sb, "kK", spec->k);
+    put_int(sb, "kN", packed->rows);
+    put_int(sb, "kParts", spec->parts);
+    put_bool(sb, "kMainloop", spec->mainloop);
+    put_int(sb, "kBlockK", packed->block_k);
+    put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
+    put_int(sb, "kABlockK", a_block);
+    put_int(sb, "kAPitch", k->layout[k->launch->a].pitch);
+    put_int(sb, "kWBlockK", w_block);
+    put_bool(sb, "kWZero", packed->zero_at != 0);
+    sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ", kWZeroAt = %" PRId64 ";",
+            packed->scale_at, packed->zero_at);
+    /* a, w come after the operands of the programs */
+    put_int(sb, "kOperandA", k->launch->num_operands);
+    put_int(sb, "kOperandW", k->launch->num_operands + 1);
+}
+
+static void put_tiles(Sb *sb, const CudaKernel *k)
+{
+    put_int(sb, "kBM", k->bm);
+    put_int(sb, "kBN", k->bn);
+    put_int(sb, "kCols", k->bn / k->spec.parts);
+    put_int(sb, "kWarpsM", k->warps_m);
+    put_int(sb, "kWarpsN", k->warps_n);
+    put_int(sb, "kStages", k->stages);
+}
+
+static int64_t stream_columns(const CudaKernel *k)
+{
+    return 8 * (int64_t)k->n_blocks * k->n_warps;
+}
+
+static void put_stream(Sb *sb, const CudaKernel *k)
+{
+    put_int(sb, "kNBlocks", k->n_blocks);
+    put_int(sb, "kSplitK", k->split_k);
+    put_int(sb, "kNWarps", k->n_warps);
+    put_int(sb, "kBatch", k->batch);
+    put_int(sb, "kRows", k->rows);
+    put_bool(sb, "kLocalA", k->local_a);
+    put_int(sb, "kCols", stream_columns(k) / k->spec.parts);
+    /* what the shapes of tiles would be; unused by streams */
+    put_int(sb, "kBM", 16);
+    put_int(sb, "kBN", 8);
+    put_int(sb, "kWarpsM", 1);
+    put_int(sb, "kWarpsN", 1);
+    put_int(sb, "kStages", 2);
+}
+
+static void put_any(Sb *sb, const CudaKernel *k)
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    bool zero = k->spec.mainloop || !is_integer(k->spec.fmt);
+    put_int(sb, "kBN", k->bn);
+    put_int(sb, "kCols", k->bn / k->spec.parts);
+    put_bool(sb, "kAZero", a->quantised && a->scheme.zero != ZERO_NONE && zero);
+    sb_line(sb, "static constexpr int64_t kWPitch = %" PRId64 ";",
+            k->packed.pitch ? k->packed.pitch : k->layout[k->launch->w].pitch);
+}
+
+static void put_rows(Sb *sb, const CudaKernel *k)
+{
+    put_int(sb, "kT", k->threads_row);
+    put_int(sb, "kV", k->run);
+    put_int(sb, "kE", k->values);
+    put_int(sb, "kGroups", k->groups);
+    put_int(sb, "kCols", k->layout[k->launch->operand[0].tensor].cols);
+    put_int(sb, "kTileCols", k->tile_cols);
+    put_int(sb, "kScratchWords", k->scratch_words);
+}
+
+static void put_dims(Sb *sb, const char *name, const PlanDim *dim, int rank, const int64_t *size)
+{
+    sb_printf(sb, "    static __device__ __forceinline__ int64_t %s(int d) { return ", name);
+    for (int i = 0; i + 1 < rank; i++)
+        sb_printf(sb, "d == %d ? %" PRId64 "LL : ", i, plan_dim_eval(dim[i], size));
+    sb_printf(sb, "%" PRId64 "LL; }\n", rank ? plan_dim_eval(dim[rank - 1], size) : 1);
+}
+
+static void put_move(Sb *sb, const CudaKernel *k)
+{
+    const PlanLaunch *l = k->launch;
+    put_int(sb, "kRank", l->move_rank);
+    put_int(sb, "kElementBytes", format_info[k->plan->tensor[l->dst].fmt].bits / 8);
+    sb_line(sb, "static constexpr int64_t kSrcAt = %" PRId64 ", kDstAt = %" PRId64 ";",
+            plan_dim_eval(l->move_src_offset, k->size), plan_dim_eval(l->move_dst_offset, k->size));
+    put_dims(sb, "dim", l->move_dim, l->move_rank, k->size);
+    put_dims(sb, "src", l->move_src_stride, l->move_rank, k->size);
+    put_dims(sb, "dst", l->move_dst_stride, l->move_rank, k->size);
+}
+
+static void put_config(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "struct Cfg {");
+    sb->indent = 4;
+    if (k->family <= CUDA_GEMM_ANY)
+        put_product(sb, k);
+    switch (k->family) {
+    case CUDA_GEMM_MMA: put_tiles(sb, k); break;
+    case CUDA_STREAM: put_stream(sb, k); break;
+    case CUDA_GEMM_ANY: put_any(sb, k); break;
+    case CUDA_TILE: put_rows(sb, k); break;
+    case CUDA_MOVE: put_move(sb, k); break;
+    case NUM_CUDA_FAMILIES: break;
+    }
+    sb->indent = 0;
+    sb_line(sb, "};");
+}
+
+/* Programs ---------------------------------------------------------------------------------------
+ */
+
+static int vector_run(int64_t columns) /* neighbours of a lane in an epilogue */
+{
+    int64_t each = columns / 32;
+    return each % 4 == 0 ? 4 : each % 2 == 0 ? 2 : 1;
+}
+
+static int64_t part_columns(const CudaKernel *k)
+{
+    return (k->family == CUDA_STREAM ? stream_columns(k) : k->bn) / k->spec.parts;
+}
+
+static int block_threads(const CudaKernel *k)
+{
+    switch (k->family) {
+    case CUDA_GEMM_MMA: return 32 * k->warps_m * k->warps_n;
+    case CUDA_STREAM: return 32 * k->split_k * k->n_warps;
+    case CUDA_TILE: return k->threads_row * k->groups;
+    default: return 256;
+    }
+}
+
+/* The epilogue hands each segment its columns of the staged row. */
+static void put_epilogue(Sb *sb, const CudaKernel *k)
+{
+    const PlanLaunch *l = k->launch;
+    int64_t columns = part_columns(k), words = 1;
+    sb_line(sb, "struct Epilogue {");
+    sb->indent = 4;
+    for (int i = 0; i < l->num_segments; i++) {
+        const PlanProgram *program = &l->segment[i].epilogue;
+        int64_t need = cuda_program_scratch(k, program, 32, columns);
+        words = need > words ? need : words;
+        cuda_emit_program(sb, k, program, arena_printf(sb->arena, "segment%d", i));
+    }
+    sb_line(sb, "static __device__ __forceinline__ void row(const Params &p, const Operand &a,");
+    sb_line(sb, "    const char *acc, int64_t m, int n0, int lane)");
+    sb_line(sb, "{");
+    sb->indent = 8;
+    sb_line(sb, "typedef RowShape<32, %d, %" PRId64 "> S;", vector_run(columns), columns / 32);
+    sb_line(sb, "__shared__ int32_t scratch[%d][%" PRId64 "];", block_threads(k) / 32, words);
+    sb_line(sb, "const int last = n0 + %" PRId64 ";", columns);
+    for (int i = 0; i < l->num_segments; i++) {
+        int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
+        sb_line(sb, "if (n0 < %" PRId64 " && last > %" PRId64 ") {", end, begin);
+        sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
+        sb_line(sb, "    const int to = last < %" PRId64 " ? last : %" PRId64 ";", end, end);
+        sb_line(sb,
+                "    Row<S> row = {lane, from - %" PRId64 ", to - %" PRId64
+                ", scratch[threadIdx.x / 32]};",
+                begin, begin);
+        sb_line(sb, "    segment%d(p, a, row, m, acc + (from - n0) * 4);", i);
+        sb_line(sb, "}");
+    }
+    sb->indent = 4;
+    sb_line(sb, "}");
+    sb->indent = 0;
+    sb_line(sb, "};");
+}
+
+static void put_row_program(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "struct Program {");
+    sb->indent = 4;
+    cuda_emit_program(sb, k, &k->launch->program, "steps");
+    sb_line(sb, "template <class S> static __device__ __forceinline__ void row(");
+    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m)");
+    sb_line(sb, "{");
+    sb_line(sb, "    steps(p, p.op[0], row, m, (const char *)0);");
+    sb_line(sb, "}");
+    sb->indent = 0;
+    sb_line(sb, "};");
+}
+
+/* Local a: all threads of the block make row after row of it in shared memory. */
+#define LOCAL_THREADS_RUN 4 /* kV: 256 threads x 4 lanes of the order of sums */
+
+static int64_t local_values(const CudaKernel *k)
+{
+    return (k->spec.k + 1023) / 1024 * LOCAL_THREADS_RUN;
+}
+
+static int64_t local_grid(const CudaKernel *k) /* scales of one row of a */
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    return a->quantised ? scheme_col_blocks(&a->scheme, k->spec.k) : 0;
+}
+
+static int64_t local_bytes(const CudaKernel *k)
+{
+    int64_t codes = (k->layout[k->launch->a].pitch * k->rows + 15) / 16 * 16;
+    return codes + 8 * local_grid(k) * k->rows + 16;
+}
+
+static void put_prologue(Sb *sb, const CudaKernel *k)
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    int64_t codes = (k->layout[k->launch->a].pitch * k->rows + 15) / 16 * 16;
+    int64_t grid = 4 * local_grid(k) * k->rows;
+    int64_t words = cuda_program_scratch(k, &k->launch->prologue, 256, k->spec.k);
+    sb_line(sb, "struct Prologue {");
+    sb->indent = 4;
+    cuda_emit_program(sb, k, &k->launch->prologue, "steps");
+    sb_line(sb, "static __device__ __forceinline__ Operand run(const Params &p)");
+    sb_line(sb, "{");
+    sb->indent = 8;
+    sb_line(sb, "typedef RowShape<256, %d, %" PRId64 "> S;", LOCAL_THREADS_RUN, local_values(k));
+    sb_line(sb, "extern __shared__ __align__(16) char local[];");
+    sb_line(sb, "__shared__ int32_t scratch[%" PRId64 "];", words);
+    sb_line(sb, "Operand a = p.op[Cfg::kOperandA];");
+    sb_line(sb, "a.data = local;");
+    if (a->quantised && !a->is_static) {
+        sb_line(sb, "a.scale = (float *)(local + %" PRId64 ");", codes);
+        sb_line(sb, "a.zero = (int32_t *)(local + %" PRId64 ");", codes + grid);
+    }
+    sb_line(sb, "const Row<S> row = {(int)threadIdx.x, 0, Cfg::kK, scratch};");
+    sb_line(sb, "wait_for_producer();");
+    sb_line(sb, "for (int64_t m = 0; m < p.dim[0]; m++)");
+    sb_line(sb, "    steps(p, a, row, m, (const char *)0);");
+    sb_line(sb, "__syncthreads();");
+    sb_line(sb, "return a;");
+    sb->indent = 4;
+    sb_line(sb, "}");
+    sb->indent = 0;
+    sb_line(sb, "};");
+}
+
+/* Entry ------------------------------------------------------------------------------------------
+ */
+
+static int num_parameters(const CudaKernel *k)
+{
+    return k->family <= CUDA_GEMM_ANY ? k->launch->num_operands + 2
+           : k->family == CUDA_MOVE   ? 2
+                                      : k->launch->num_operands;
+}
+
+static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
+{
+    sb_line(
+        sb,
+        "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ Params p)",
+        block_threads(k), name);
+    sb_line(sb, "{");
+    switch (k->family) {
+    case CUDA_GEMM_MMA: sb_line(sb, "    gemm_mma<Cfg, Epilogue>(p);"); break;
+    case CUDA_GEMM_ANY: sb_line(sb, "    gemm_any<Cfg, Epilogue>(p);"); break;
+    case CUDA_STREAM:
+        sb_line(sb, "    stream<Cfg, Epilogue>(p, %s);",
+                k->local_a ? "Prologue::run(p)" : "p.op[Cfg::kOperandA]");
+        break;
+    case CUDA_TILE: sb_line(sb, "    tile_rows<Cfg, Program>(p);"); break;
+    case CUDA_MOVE: sb_line(sb, "    move_box<Cfg>(p);"); break;
+    case NUM_CUDA_FAMILIES: break;
+    }
+    sb_line(sb, "}");
+}
+
+const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name)
+{
+    Sb body, text;
+    sb_init(&body, arena);
+    sb_init(&text, arena);
+    put_config(&body, k);
+    sb_line(&body, "struct Params {");
+    sb_line(&body, "    Operand op[%d];", num_parameters(k));
+    sb_line(&body, "    int64_t dim[1];");
+    sb_line(&body, "};");
+    if (k->local_a)
+        put_prologue(&body, k);
+    if (k->family <= CUDA_GEMM_ANY)
+        put_epilogue(&body, k);
+    if (k->family == CUDA_TILE)
+        put_row_program(&body, k);
+    *ret_name = arena_printf(arena, "k_%016" PRIx64, hash_bytes(body.text, body.len, k->family));
+    sb_printf(&text, "#include \"kernels/cuda/%s.cuh\"\n", cuda_family_name[k->family]);
+    if (k->family != CUDA_MOVE)
+        sb_put(&text, "#include \"kernels/cuda/row.cuh\"\n");
+    sb_putn(&text, body.text, body.len);
+    put_entry(&text, k, *ret_name);
+    return text.text;
+}
+
+/* Geometry ---------------------------------------------------------------------------------------
+ */
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+CudaGeometry cuda_geometry(const CudaKernel *k)
+{
+    CudaGeometry g = {.block = block_threads(k)};
+    int64_t rows = k->family == CUDA_MOVE   ? 0
+                   : k->family == CUDA_TILE ? k->layout[k->launch->operand[0].tensor].rows
+                                            : k->layout[k->launch->a].rows;
+    switch (k->family) {
+    case CUDA_GEMM_MMA: {
+        int64_t stage = k->bm * 128 * (int64_t)(format_info[k->spec.act_fmt].bits / 8) +
+                        k->bn / 8 * 128 * (int64_t)format_info[k->spec.fmt].bits;
+        int64_t tile = k->bm * (int64_t)(k->bn + 4) * 4;
+        g.grid = ceil_div(rows, k->bm) * ceil_div(k->packed.rows, k->bn);
+        g.smem = stage * k->stages > tile ? stage * k->stages : tile;
+        break;
+    }
+    case CUDA_STREAM:
+        g.grid = ceil_div(k->packed.rows, stream_columns(k));
+        g.smem = k->local_a ? local_bytes(k) : 0;
+        break;
+    case CUDA_GEMM_ANY:
+        g.grid = ceil_div(rows, 4096 / k->bn) * ceil_div(k->packed.rows, k->bn);
+        break;
+    case CUDA_TILE: {
+        int64_t tiles = ceil_div(k->layout[k->launch->operand[0].tensor].cols, k->tile_cols);
+        g.grid = ceil_div(rows * tiles, k->groups);
+        break;
+    }
+    case CUDA_MOVE: {
+        int64_t num = 1;
+        for (int i = 0; i < k->launch->move_rank; i++)
+            num *= plan_dim_eval(k->launch->move_dim[i], k->size);
+        g.grid = ceil_div(num, 1024) < 65536 ? ceil_div(num, 1024) : 65536;
+        break;
+    }
+    case NUM_CUDA_FAMILIES: break;
+    }
+    return g;
+}

@@ -1,0 +1,48 @@
+/* codegen/cuda_target: from a CPU plan to device code. */
+#ifndef SINTER_CODEGEN_CUDA_TARGET_H
+#define SINTER_CODEGEN_CUDA_TARGET_H
+
+#include "codegen/codegen.h"
+#include "codegen/cuda.h"
+
+/* What a launch of the GPU's plan is for. */
+typedef struct CudaRole {
+    int product;   /* the launch of a product with its prologue inside; -1: none */
+    bool few_rows; /* this is that launch: only for buckets whose rows are few enough; else it is
+                      one of those that take its place in the other buckets */
+    CudaSpan span;
+    int span_operand; /* -1: none */
+} CudaRole;
+
+typedef struct CudaSource {
+    const char *name, *text;
+    CudaFamily family;
+} CudaSource;
+
+typedef struct CudaTarget {
+    CodegenTarget target; /* the plan, its constants and ops */
+    DeviceCode code;      /* without images until cuda_compile */
+    int num_sources;
+    const CudaSource *source;
+} CudaTarget;
+
+/* cuda_plan.c. False after reporting to m->diag. */
+bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *ret);
+
+/* cuda_choose.c: the family and tile of a launch under a bucket; false: the launch is not part of
+ * this bucket. *ret_problem: why there is no kernel. */
+bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem);
+
+/* nvrtc.c: compiles every source for every architecture ("sm_90a", "compute_80"), in parallel.
+ * Fills code.image; a failure is reported to diag with the compiler's log. */
+typedef struct CudaCompileOptions {
+    int num_archs;
+    const char *const *arch;
+    int threads; /* 0: one a processor */
+    bool fail_on_spill;
+} CudaCompileOptions;
+bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
+/* Version of the compiler that would be used, "13.0"; NULL and *ret_why when there is none. */
+const char *nvrtc_version(Arena *arena, const char **ret_why);
+
+#endif
