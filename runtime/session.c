@@ -322,7 +322,7 @@ static SinterStatus batch_fail(const Plan *p, const int64_t *size, SinterError *
         for (int b = 0; b < p->num_buckets; b++)
             if (plan_bucket(p, b)[i] > largest)
                 largest = plan_bucket(p, b)[i];
-        if (size[i] <= largest)
+        if (size[i] <= largest || (i == 0 && p->rows_independent))
             continue;
         return model_fail(err, SINTER_ERROR_ARGUMENT,
                           "%s = %lld exceeds the largest compiled size, %lld, and the model cannot "

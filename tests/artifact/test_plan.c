@@ -241,11 +241,29 @@ static void programs_must_be_sound(void **state)
     REFUSED("no such tensor", b.launch[1].w = -1);
 }
 
+/* A third launch quantises x once more, into another tensor at the same place. */
+static void clobber_codes(Broken *b)
+{
+    static const PlanOperand again[] = {
+        {0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
+        {7, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}
+    };
+    b->tensor[7] = b->tensor[1];
+    b->tensor[7].name = "late";
+    b->launch[2] = b->launch[1];
+    b->launch[1] = b->launch[0];
+    b->launch[1].operand = again;
+    b->m.plan.num_tensors = 8;
+    b->m.plan.num_launches = 3;
+}
+
 static void launches_must_not_clobber(void **state)
 {
     (void)state;
     REFUSED("is not written yet", b.launch[0] = b.launch[1]);
     REFUSED("is never written", b.m.plan.num_launches = 1);
+    /* a launch between the quantise and the product writes x's codes */
+    REFUSED("is overwritten by late", clobber_codes(&b));
     /* x's codes are overwritten by an arena tensor of the same place before they are read */
     REFUSED("share bytes", b.tensor[7] = b.tensor[5]; b.tensor[7].storage = STORAGE_ARENA;
             b.tensor[7].arena_offset = b.offset; b.tensor[7].name = "late"; b.arena_bytes[0] = 2048;

@@ -213,6 +213,102 @@ static void output_shapes_follow_inputs(void **state)
     close_model(o);
 }
 
+/* x: f32[B, T, 8] -> y = x + x, likewise; B in [1, 4], T in [8, 16]. */
+static void make_two_symbols(TestModel *m)
+{
+    static const int64_t batch[] = {1, 4}, time[] = {8, 16};
+    static const PlanSym syms[] = {
+        {"B", 2, batch},
+        {"T", 2, time }
+    };
+    static const int64_t bucket[] = {1, 8, 1, 16, 4, 8, 4, 16};
+    static const uint64_t arena_bytes[4] = {0};
+    static const PlanOperand operand[] = {
+        {0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
+        {1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}
+    };
+    static const TileStep step[] = {
+        {.op = TILE_LOAD,  .dst = 0,   .tensor = 0,   .tensor2 = TILE_NO_TENSOR},
+        {.op = TILE_ADD,   .dst = 1,   .src = {0, 0}, .tensor = TILE_NO_TENSOR },
+        {.op = TILE_STORE, .src = {1}, .tensor = 1,   .tensor2 = TILE_NO_TENSOR}
+    };
+    static const PlanPort input[] =
+        {
+            {"x", 0}
+    },
+                          output[] = {{"y", 1}};
+    static const PlanLaunch launch[] = {
+        {.family = LAUNCH_TILE,
+         .layer = "twice",
+         .num_operands = 2,
+         .operand = operand,
+         .program = {step, COUNT_OF(step)}}
+    };
+    static PlanTensor tensor[2];
+    for (int i = 0; i < 2; i++)
+        tensor[i] = (PlanTensor){
+            .name = i ? "y" : "x",
+            .fmt = FMT_F32,
+            .rank = 3,
+            .dim = {{1, 0, {0, -1}}, {1, 0, {1, -1}}, {0, 8, {-1, -1}}},
+            .storage = i ? STORAGE_OUTPUT : STORAGE_INPUT,
+        };
+    *m = (TestModel){
+        .plan = {.target = "cpu",
+                 .num_syms = 2,
+                 .num_buckets = 4,
+                 .num_tensors = 2,
+                 .num_launches = 1,
+                 .num_inputs = 1,
+                 .num_outputs = 1,
+                 .sym = syms,
+                 .bucket_size = bucket,
+                 .arena_bytes = arena_bytes,
+                 .rows_independent = true,
+                 .tensor = tensor,
+                 .launch = launch,
+                 .input = input,
+                 .output = output}
+    };
+}
+
+static void several_symbols_are_told_apart(void **state)
+{
+    (void)state;
+    TestModel m;
+    char path[64];
+    SinterError err;
+    snprintf(path, sizeof path, "%s/two", dir);
+    make_two_symbols(&m);
+    assert_true(model_write(&m, path, "stub", 4));
+    Opened o = open_model(path);
+    unlink(path);
+    for (int64_t b = 1; b < 12; b++)
+        for (int64_t t = 1; t < 19; t += 4) {
+            float x[12 * 19 * 8], y[12 * 19 * 8];
+            for (int i = 0; i < 12 * 19 * 8; i++)
+                x[i] = (float)i;
+            const SinterTensor in = {
+                NULL, SINTER_F32, 3, {b, t, 8},
+                   x
+            };
+            const SinterTensor out = {
+                NULL, SINTER_F32, 3, {b, t, 8},
+                   y
+            };
+            SinterStatus status = sinter_run(o.session, &in, 1, &out, 1, &err);
+            if (t > 16) { /* only the first symbol can be cut */
+                assert_int_equal(status, SINTER_ERROR_ARGUMENT);
+                assert_non_null(strstr(err.text, "T = 17 exceeds the largest compiled size, 16"));
+                continue;
+            }
+            assert_int_equal(status, SINTER_OK);
+            for (int64_t i = 0; i < b * t * 8; i++)
+                assert_true(y[i] == 2.0f * x[i]);
+        }
+    close_model(o);
+}
+
 /* Arguments ------------------------------------------------------------------------------------ */
 
 static SinterSession *wrong_session;
@@ -238,8 +334,7 @@ static void wrong_arguments_are_refused(void **state)
     refused(in, oy, oz, 1, "the model has 2 outputs, got 1");
     bad = in, bad.name = "xx", refused(bad, oy, oz, 2, "no input \"xx\"; it has \"x\"");
     refused(in, oy, oy, 2, "\"y\" is given twice");
-    bad = in, bad.dim[1] = 7,
-    refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f32[4, 7]");
+    bad = in, bad.dim[1] = 7, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f32[4, 7]");
     bad = in, bad.rank = 3, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got f32[4, 8, 0]");
     bad = in, bad.dim[0] = -1, refused(bad, oy, oz, 2, "input \"x\" is f32[B, 8], got");
     bad = in, bad.dtype = SINTER_F16,
@@ -360,6 +455,7 @@ int main(void)
         cmocka_unit_test(batches_that_mix_rows_are_not_cut),
         cmocka_unit_test(a_model_describes_itself),
         cmocka_unit_test(output_shapes_follow_inputs),
+        cmocka_unit_test(several_symbols_are_told_apart),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(other_devices_are_refused_with_a_remedy),
         cmocka_unit_test(traces_list_every_launch),
