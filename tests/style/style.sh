@@ -52,6 +52,15 @@ while read -r file; do
 done <"$tmp/text" >"$tmp/found"
 verdict 'files end in a newline'
 
+# relative links of pages: "page target"
+grep '\.md$' "$tmp/all" | while read -r page; do
+    grep -oE '\]\([^)#: ]+[)#]' "$page" | sed 's/^](//; s/[)#]$//' |
+        grep '[./]' | while read -r target; do
+        [ -e "$(dirname "$page")/$target" ] || echo "$page links to $target, which is not there"
+    done
+done >"$tmp/found"
+verdict 'links between pages lead somewhere'
+
 if [ -n "$formatter" ]; then
     gate 'no line of code longer than 100 bytes' "$tmp/code" '^.{101,}'
     while read -r file; do
