@@ -34,7 +34,8 @@ typedef enum PlanStorage {
     STORAGE_VIEW,   /* columns or whole of tensor `index`: same bytes */
     STORAGE_SCALES, /* the scales (f32 [row blocks, column blocks]), */
     STORAGE_ZEROS,  /* the zero points (i32, likewise) */
-    STORAGE_OUTER   /* or the outer scale (f32 [1, 1]) of the quantised tensor `index` */
+    STORAGE_OUTER   /* or the outer scale (f32 [1, 1]) of the quantised tensor `index`; its scheme
+                       says how many rows there are, not `dim` */
 } PlanStorage;
 
 /* A tensor that launches touch. Quantised tensors: codes (one byte each on the CPU), then scales

@@ -149,10 +149,12 @@ static bool bind_params(const Binder *b, int i)
     bool outer = t->storage == STORAGE_OUTER;
     int64_t rows = outer ? 1 : scheme_row_blocks(&of->scheme, to->rows);
     int64_t cols = outer ? 1 : scheme_col_blocks(&of->scheme, to->cols);
-    if (at->rows != rows || at->cols != cols)
-        return plan_fail(
-            b->err, "\"%s\" is [%lld, %lld], the parameters of \"%s\" are [%lld, %lld]", t->name,
-            (long long)at->rows, (long long)at->cols, of->name, (long long)rows, (long long)cols);
+    if (at->cols != cols)
+        return plan_fail(b->err, "\"%s\" has %lld columns, the parameters of \"%s\" %lld", t->name,
+                         (long long)at->cols, of->name, (long long)cols);
+    at->rows = rows; /* a dim cannot say how many blocks a varying number of rows has */
+    at->pitch = cols * 4;
+    at->bytes = (uint64_t)(rows * cols) * 4;
     at->root = at->params_root = to->params_root;
     at->at = outer ? to->outer_at : t->storage == STORAGE_ZEROS ? to->zero_at : to->scale_at;
     return true;

@@ -70,7 +70,7 @@ int tensor_result(Builder *b, const Value *value, const Op *quantize);
 /* A tensor that only one kernel uses. */
 int tensor_inside(Builder *b, const char *name, const Value *value);
 /* The scales, zero points or outer scale of a quantised tensor, shaped as `type`. */
-int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type, Span span);
+int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type);
 /* The constant weight as cpu_pack lays it out for this spec. */
 int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span);
 

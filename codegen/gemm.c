@@ -64,9 +64,12 @@ static void find_columns(Gemm *g, const Op *op, Columns *c)
         if (in->num_bases > 2)
             c->num_bases = 3;
         c->is_whole |= in->is_whole;
+        if (op->kind == OP_SLICE && in->is_whole)
+            BUG("a kernel cuts rows that it needs whole");
     }
-    c->is_whole |=
-        op_info[op->kind].flags & OPF_ROWWISE || op->kind == OP_QUANTIZE || op->kind == OP_CODE_SUM;
+    bool needs_all = op_info[op->kind].flags & OPF_ROWWISE || op->kind == OP_QUANTIZE ||
+                     op->kind == OP_CODE_SUM;
+    c->is_whole |= needs_all && c->num_bases;
 }
 
 /* Marks of ARGs are their index already; those of the other ops count on. */

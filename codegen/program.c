@@ -162,12 +162,11 @@ static int load_part(Program *p, const Op *op)
         return 0;
     }
     bool is_scale = op->kind == OP_SCALES;
-    int part = tensor_part(b, tensor, is_scale ? STORAGE_SCALES : STORAGE_ZEROS, op->out[0].type,
-                           op->span);
-    int reg = part < 0 ? 0 : load_tensor(p, part, 0, op->span);
-    if (!is_scale || !b->tensors.elem[tensor].scheme.outer || part < 0)
+    int part = tensor_part(b, tensor, is_scale ? STORAGE_SCALES : STORAGE_ZEROS, op->out[0].type);
+    int reg = load_tensor(p, part, 0, op->span);
+    if (!is_scale || !b->tensors.elem[tensor].scheme.outer)
         return reg;
-    int outer = tensor_part(b, tensor, STORAGE_OUTER, op->out[0].type, op->span);
+    int outer = tensor_part(b, tensor, STORAGE_OUTER, op->out[0].type);
     int both[2] = {reg, load_tensor(p, outer, 0, op->span)};
     return step_add(p, tile_step(TILE_MUL), 2, both, true);
 }

@@ -193,7 +193,7 @@ int tensor_get(Builder *b, const Value *value, Span span)
     } else if (op->kind == OP_SCALES || op->kind == OP_ZEROS) {
         int of = tensor_get(b, op_in(op, 0), span);
         PlanStorage part = op->kind == OP_SCALES ? STORAGE_SCALES : STORAGE_ZEROS;
-        tensor = of < 0 ? -1 : tensor_part(b, of, part, value->type, span);
+        tensor = of < 0 ? -1 : tensor_part(b, of, part, value->type);
     } else {
         build_fail(b, span, "%s is not part of a kernel", op_info[op->kind].name);
     }
@@ -312,29 +312,15 @@ int tensor_inside(Builder *b, const char *name, const Value *value)
     return tensor;
 }
 
-int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type, Span span)
+int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type)
 {
     const PlanTensor *of = &b->tensors.elem[tensor];
     Dim dim[LIMIT_RANK];
     memcpy(dim, type->dim, sizeof dim);
     int rank = type->rank;
-    int64_t block = of->scheme.block[0];
-    if (part == STORAGE_OUTER || block == 0) {
+    if (part == STORAGE_OUTER || of->scheme.block[0] == 0) {
         rank = 1;
         dim[0] = dim_const(1);
-    } else if (block > 1) {
-        Dim rows = dim_const(1);
-        for (int i = 0; i + 1 < type->rank; i++)
-            if (!dim_is_const(dim[i]) || !dim_mul(rows, dim[i], &rows)) {
-                build_fail(b, span,
-                           "scales in blocks of %lld rows of a varying number of rows are not "
-                           "supported outside the main loop",
-                           (long long)block);
-                return -1;
-            }
-        rank = 2;
-        dim[0] = dim_const(scheme_row_blocks(&of->scheme, rows.add));
-        dim[1] = dim_const(1);
     }
     FormatId fmt = part == STORAGE_ZEROS ? FMT_I32 : FMT_F32;
     const Type *part_type = type_plain(b->m, fmt, rank, dim);

@@ -160,6 +160,27 @@ static const char *epilogue_pointwise(Fuse *f, Op *op, Region *ret)
     return NULL;
 }
 
+/* Was the value made from whole rows of the tile? Then all of its columns must be there. */
+static bool needs_all_columns(Fuse *f, Op *op)
+{
+    ARRAY(Op *) stack = {0};
+
+    f->search++;
+    ARRAY_PUSH(f->ctx->scratch, &stack, op);
+    while (stack.num) {
+        Op *top = stack.elem[--stack.num];
+        FuseOp *of = fuse_of(f, top);
+        if (!fuse_has(f, top) || of->region.kind == REGION_PROLOGUE || of->seen == f->search)
+            continue;
+        if (op_info[top->kind].flags & OPF_ROWWISE)
+            return true;
+        of->seen = f->search;
+        for (int i = 0; i < top->num_in; i++)
+            ARRAY_PUSH(f->ctx->scratch, &stack, op_in(top, i)->def);
+    }
+    return false;
+}
+
 static const char *epilogue_slice(Fuse *f, Op *op, Region *ret)
 {
     Region in = fuse_of(f, op_in(op, 0)->def)->region;
@@ -167,6 +188,8 @@ static const char *epilogue_slice(Fuse *f, Op *op, Region *ret)
 
     if (in.kind != REGION_FULL || attr->axis != op_in(op, 0)->type->rank - 1)
         return say(f, "slice along axis %lld moves elements between tiles", (long long)attr->axis);
+    if (needs_all_columns(f, op_in(op, 0)->def))
+        return "slice cuts rows that an operation before it needs whole";
     *ret = (Region){REGION_SLICE, attr->start, attr->stop - attr->start};
     return NULL;
 }
