@@ -1,9 +1,10 @@
-/* A plan as text: one line a tensor, launch and step. For goldens and `inspect`; never read back. */
+/* A plan as text: a line for each tensor, launch and step. For goldens; never read back. */
 #include "artifact/artifact.h"
 
 #include <string.h>
 
-static const char *const storage_name[] = {"const", "arena", "input", "output", "view",   "scales", "zeros", "outer"};
+static const char *const storage_name[] = {"const", "arena",  "input", "output",
+                                           "view",  "scales", "zeros", "outer"};
 
 /* clang-format off: version 14 crashes on this table */
 static const struct {

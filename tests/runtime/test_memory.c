@@ -50,66 +50,36 @@ static bool write_model(void)
         {"B", 2, sizes}
     };
     static const uint64_t at[] = {0, 0}, arena_bytes[] = {WIDE * 4, ROWS * WIDE * 4};
+    /* clang-format off: version 14 spoils nested tables */
     static const TileStep store[] = {
         {.op = TILE_ACC, .fmt = FMT_F32, .tensor = TILE_NO_TENSOR, .tensor2 = TILE_NO_TENSOR},
-        {.op = TILE_STORE,              .tensor = 0,             .tensor2 = TILE_NO_TENSOR            }
+        {.op = TILE_STORE, .tensor = 0, .tensor2 = TILE_NO_TENSOR},
     };
-    static const PlanSegment segment[] = {
-        {0, WIDE, {store, 2}}
-    };
-    static const PlanOperand to_h[] =
-        {
-            {1, PLAIN}
-    },
-                             to_y[] = {{3, PLAIN}};
-    static const PlanPort input[] =
-        {
-            {"x", 0}
-    },
-                          output[] = {{"y", 3}};
+    static const PlanSegment segment[] = {{0, WIDE, {store, 2}}};
+    static const PlanOperand to_h[] = {{1, PLAIN}}, to_y[] = {{3, PLAIN}};
+    static const PlanPort input[] = {{"x", 0}}, output[] = {{"y", 3}};
     const CpuPackSpec spec = {.fmt = FMT_F32, .act_fmt = FMT_F32, .n = WIDE, .k = WIDE, .parts = 1};
     const uint64_t packed = cpu_pack_bytes(&spec);
     const PlanTensor tensor[] = {
-        {"x",            FMT_F32,           .rank = 2, .dim = {DIM_B, FIXED(WIDE)}, .storage = STORAGE_INPUT                   },
-        {"h",            FMT_F32,           .rank = 2, .dim = {DIM_B, FIXED(WIDE)}, .storage = STORAGE_ARENA,
+        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(WIDE)}, .storage = STORAGE_INPUT},
+        {"h", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(WIDE)}, .storage = STORAGE_ARENA,
          .arena_offset = at},
-        {"w",              FMT_F32,                             .rank = 2,                  .dim = {FIXED(WIDE), FIXED(WIDE)},        .bytes = packed,
+        {"w", FMT_F32, .rank = 2, .dim = {FIXED(WIDE), FIXED(WIDE)}, .bytes = packed,
          .packed = true, .pack_spec = spec},
-        {"y", FMT_F32, .rank = 2,          .dim = {DIM_B, FIXED(WIDE)},                                   .storage = STORAGE_OUTPUT                                                                      }
+        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(WIDE)}, .storage = STORAGE_OUTPUT},
     };
     const PlanLaunch launch[] = {
-        {.family = LAUNCH_GEMM,
-         .num_operands = 1,
-         .operand = to_h,
-         .a = 0,
-         .w = 2,
-         .num_segments = 1,
-         .segment = segment},
-        {.family = LAUNCH_GEMM,
-         .num_operands = 1,
-         .operand = to_y,
-         .a = 1,
-         .w = 2,
-         .num_segments = 1,
-         .segment = segment}
+        {.family = LAUNCH_GEMM, .num_operands = 1, .operand = to_h, .a = 0, .w = 2,
+         .num_segments = 1, .segment = segment},
+        {.family = LAUNCH_GEMM, .num_operands = 1, .operand = to_y, .a = 1, .w = 2,
+         .num_segments = 1, .segment = segment},
     };
-    TestModel m = {
-        .plan = {.target = "cpu",
-                 .num_syms = 1,
-                 .num_buckets = 2,
-                 .num_tensors = 4,
-                 .num_launches = 2,
-                 .num_inputs = 1,
-                 .num_outputs = 1,
-                 .sym = syms,
-                 .bucket_size = sizes,
-                 .arena_bytes = arena_bytes,
-                 .rows_independent = true,
-                 .tensor = tensor,
-                 .launch = launch,
-                 .input = input,
-                 .output = output}
-    };
+    TestModel m = {.plan = {.target = "cpu", .num_syms = 1, .num_buckets = 2, .num_tensors = 4,
+                            .num_launches = 2, .num_inputs = 1, .num_outputs = 1, .sym = syms,
+                            .bucket_size = sizes, .arena_bytes = arena_bytes,
+                            .rows_independent = true, .tensor = tensor, .launch = launch,
+                            .input = input, .output = output}};
+    /* clang-format on */
     IoError err;
     uint64_t stub_size;
     char *stub = file_read(stub_path, 64 << 20, &stub_size, &err);
