@@ -74,11 +74,6 @@ LOOP_VERSIONS(linalg_tile_update,
                const double *err, double *w),
               (m, n, first, last, begin, end, err, w))
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 #ifdef HAVE_LAPACKE
 
 bool linalg_cholesky(double *a, int64_t n)
@@ -96,6 +91,11 @@ void linalg_invert_lower(const double *l, double *inv, int64_t n)
 }
 
 #else
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* The block at k on the diagonal, unblocked. */
 static bool factor_block(double *a, int64_t n, int64_t k, int64_t size)
