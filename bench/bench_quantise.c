@@ -1,5 +1,6 @@
 /* Speed of round-to-nearest quantisation of a bf16 weight, in GB of bf16 read a second and core.
- * usage: bench_quantise [ROWS COLS] (OMP_NUM_THREADS=1 for one core) */
+ * Then, with a number of samples, the seconds that each weight quantiser takes.
+ * usage: bench_quantise [ROWS COLS [SAMPLES]] (OMP_NUM_THREADS=1 for one core) */
 #include "quant/quant.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,39 @@ static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t co
     qtensor_free(&q);
 }
 
+static void measure_quantisers(int64_t rows, int64_t cols, const uint16_t *src, int64_t samples)
+{
+    const Scheme scheme = {
+        .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 128}
+    };
+    float *x = malloc((size_t)(samples * cols) * sizeof *x);
+    LayerStats stats;
+    if (!x || !layer_stats_init(&stats, cols, true))
+        exit(1);
+    for (int64_t i = 0; i < samples * cols; i++)
+        x[i] = num_from_bf16(src[(i * 7 + 3) % (rows * cols)]);
+    double start = now();
+    layer_stats_observe(&stats, x, samples);
+    layer_stats_finish(&stats);
+    printf("%-36s %8.2f s\n", "statistics", now() - start);
+    for (int i = 0; weight_quantisers[i]; i++) {
+        QTensor q;
+        const WeightArgs args = {0};
+        if (!qtensor_init(&q, &scheme, rows, cols))
+            exit(1);
+        start = now();
+        const char *why = weight_quantisers[i]->run(&q, FMT_BF16, src, &stats.seen, &args);
+        printf("%-36s %8.2f s%s%s\n", weight_quantisers[i]->name, now() - start, why ? ": " : "",
+               why ? why : "");
+        qtensor_free(&q);
+    }
+    start = now();
+    const char *why = awq_search_scales(&scheme, FMT_BF16, src, rows, cols, &stats.seen, x);
+    printf("%-36s %8.2f s%s\n", "awq channel factors", now() - start, why ? why : "");
+    layer_stats_free(&stats);
+    free(x);
+}
+
 int main(int argc, char **argv)
 {
     int64_t rows = argc > 2 ? atoll(argv[1]) : 4096;
@@ -78,6 +112,8 @@ int main(int argc, char **argv)
     printf("%lld x %lld bf16, %d threads\n", (long long)rows, (long long)cols, threads());
     for (size_t i = 0; i < COUNT_OF(schemes); i++)
         measure(arena, &schemes[i], rows, cols, src);
+    if (argc > 3)
+        measure_quantisers(rows, cols, src, atoll(argv[3]));
     free(src);
     arena_destroy(arena);
     return 0;

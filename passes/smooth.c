@@ -1,8 +1,9 @@
 /* smooth: moves the outliers of activations into the weights (SmoothQuant). The activation's
  * channel j is divided by s[j] = amax_x[j]^alpha / amax_w[j]^(1 - alpha), the weights' columns are
- * multiplied by it.
+ * multiplied by it. Weight quantisers that ask for factors of their own (input_scales: awq) get
+ * them the same way, where the rule does not say `smooth`.
  *
- * Needs: layers whose rule says `smooth`, bound weights, `calibrate` files.
+ * Needs: layers whose rule says `smooth` or such a quantiser, bound weights, `calibrate` files.
  * Leaves: the division inside the norm or linear layer that makes the activation, the product on
  * the weight, both as constant expressions. A layer whose activation's maker cannot absorb the
  * division keeps its activation, and a warning says why.
@@ -14,6 +15,9 @@
  *                                                 %y = matmul %n, %4
  */
 #include "passes/internal.h"
+#include <stdlib.h>
+
+enum { HESSIAN_MOST = 16384 }; /* columns; more get factors from mean magnitudes alone */
 
 typedef struct Group { /* the layers that read one activation */
     Value *value;      /* before casts */
@@ -21,6 +25,8 @@ typedef struct Group { /* the layers that read one activation */
     double alpha;
     float *amax; /* [cols], of the activation */
     float *weight_amax;
+    const WeightQuantiser *quantiser; /* its factors; NULL: smoothing's */
+    LayerStats stats;                 /* what it asks of the activation */
     int64_t cols;
     const char *why; /* it stays as it is */
     struct Group *next;
@@ -29,6 +35,7 @@ typedef struct Group { /* the layers that read one activation */
 typedef struct Groups {
     Group **of; /* by the mark of the defining op */
     ARRAY(Group *) all;
+    bool failed;
 } Groups;
 
 static Value *before_casts(Value *value)
@@ -141,15 +148,37 @@ static bool wants_smooth(const Op *op)
            spec->weight;
 }
 
-/* Every reader of the value, casts looked through, is a smoothed layer's first operand. */
-static const char *readers_refusal(const Value *value)
+/* The layer's weight quantiser when it asks for factors. */
+static const WeightQuantiser *wanted_factors(const Op *op)
+{
+    const QuantSpec *spec = op->attr.quant;
+
+    if (op->kind != OP_MATMUL || !spec || spec->keep || !spec->weight || !spec->by ||
+        wants_smooth(op))
+        return NULL;
+    const WeightQuantiser *found = weight_quantiser_find(spec->by);
+    return found && found->input_scales ? found : NULL;
+}
+
+static bool wants_the_same(const Op *a, const Op *b)
+{
+    if (wants_smooth(a) || wants_smooth(b))
+        return wants_smooth(a) && wants_smooth(b);
+    return wanted_factors(a) && wanted_factors(a) == wanted_factors(b) &&
+           a->attr.quant->weight == b->attr.quant->weight;
+}
+
+/* Every reader of the value, casts looked through, has it as its first operand and wants what
+ * `matmul` wants. */
+static const char *readers_refusal(const Value *value, const Op *matmul)
 {
     for_each_use(use, value) {
         const char *why = NULL;
         if (use->user->kind == OP_CAST)
-            why = readers_refusal(&use->user->out[0]);
-        else if (!wants_smooth(use->user) || use != &use->user->in[0])
-            why = "something that is not smoothed reads it too";
+            why = readers_refusal(&use->user->out[0], matmul);
+        else if (!wants_the_same(use->user, matmul) || use != &use->user->in[0])
+            why = wants_smooth(matmul) ? "something that is not smoothed reads it too"
+                                       : "something that takes no such factors reads it too";
         else if (!value_is_constant(op_in(use->user, 1)))
             why = "the other operand is computed, so it cannot take the factors";
         if (why)
@@ -168,7 +197,8 @@ static void group_add(Groups *g, Arena *scratch, Op *matmul)
         group->value = value;
         group->cols = type_cols(value->type);
         group->alpha = matmul->attr.quant->smooth_alpha;
-        group->why = readers_refusal(value);
+        group->quantiser = wanted_factors(matmul);
+        group->why = readers_refusal(value, matmul);
         if (!group->why)
             group->why = group->cols < 0 ? "its columns are not constant" : refusal(value, 0);
         if (!group->why) {
@@ -187,13 +217,30 @@ static void amax_update(float *amax, int64_t cols, const Tensor *t)
         columns_amax(t->fmt, t->data, (int64_t)tensor_elements(t) / cols, cols, amax);
 }
 
+static bool stats_update(LayerStats *stats, int64_t cols, const Tensor *t)
+{
+    uint64_t num = tensor_elements(t), bytes;
+    float *x = checked_mul(num, sizeof *x, &bytes) ? malloc(bytes + 1) : NULL;
+
+    if (!x)
+        return false;
+    format_to_f32(t->fmt, t->data, x, num);
+    layer_stats_observe(stats, x, (int64_t)num / cols);
+    free(x);
+    return true;
+}
+
 static void group_observe(void *user, const Value *value, const Tensor *t)
 {
     Groups *g = user;
     Group *group = value->def->block->owner ? NULL : g->of[value->def->mark];
 
-    if (group && !group->why)
+    if (!group || group->why)
+        return;
+    if (!group->quantiser)
         amax_update(group->amax, group->cols, t);
+    else if (!stats_update(&group->stats, group->cols, t))
+        g->failed = true;
 }
 
 static bool weights_observe(Module *m, Group *group)
@@ -212,15 +259,73 @@ static bool weights_observe(Module *m, Group *group)
     return true;
 }
 
+static bool group_prepare(Module *m, Group *group)
+{
+    if (group->why)
+        return true;
+    if (!group->quantiser)
+        return weights_observe(m, group);
+    return layer_stats_init(&group->stats, group->cols, group->cols <= HESSIAN_MOST);
+}
+
 /* Rewriting --------------------------------------------------------------------------------------
  */
 
-static void group_smooth(Module *m, Group *group)
+/* The weights of all readers, f32, one below the other. NULL: *ret_why says it. */
+static float *stacked_weights(Module *m, const Group *group, int64_t *ret_rows,
+                              const char **ret_why)
+{
+    uint64_t num = 0, bytes;
+    float *all = NULL;
+
+    for (int i = 0; i < group->matmuls.num; i++) {
+        Tensor t = {0};
+        if (!eval_constant(m, op_in(group->matmuls.elem[i], 1), &t, ret_why)) {
+            free(all);
+            return NULL;
+        }
+        uint64_t more = tensor_elements(&t);
+        float *grown = checked_add(num, more, &more) && checked_mul(more, sizeof *all, &bytes)
+                           ? realloc(all, bytes + 1)
+                           : NULL;
+        if (grown)
+            format_to_f32(t.fmt, t.data, grown + num, more - num);
+        tensor_free(&t);
+        if (!grown) {
+            free(all);
+            *ret_why = "memory is exhausted";
+            return NULL;
+        }
+        all = grown;
+        num = more;
+    }
+    *ret_rows = (int64_t)num / group->cols;
+    return all;
+}
+
+/* NULL, or why there are no factors. */
+static const char *quantiser_factors(Module *m, Group *group, float *s)
+{
+    const char *why = "it has no weight";
+    const Scheme *scheme = group->matmuls.elem[0]->attr.quant->weight;
+    int64_t rows;
+    float *weights = stacked_weights(m, group, &rows, &why);
+
+    if (!weights)
+        return why;
+    layer_stats_finish(&group->stats);
+    why = group->quantiser->input_scales(scheme, FMT_F32, weights, rows, group->cols,
+                                         &group->stats.seen, s);
+    free(weights);
+    layer_stats_free(&group->stats);
+    return why;
+}
+
+static void group_scale(Module *m, Group *group, const float *s)
 {
     size_t cols = (size_t)group->cols;
-    float *s = ARENA_NEW_ARRAY(m->arena, float, cols), *r = ARENA_NEW_ARRAY(m->arena, float, cols);
+    float *r = ARENA_NEW_ARRAY(m->arena, float, cols);
 
-    smooth_scales(group->amax, group->weight_amax, group->cols, group->alpha, s);
     for (size_t i = 0; i < cols; i++)
         r[i] = 1 / s[i];
     Op *user = group->value->uses->user;
@@ -231,18 +336,29 @@ static void group_smooth(Module *m, Group *group)
 
 static void group_settle(Module *m, Group *group)
 {
+    float *s = group->why ? NULL : ARENA_NEW_ARRAY(m->arena, float, (size_t)group->cols);
+
+    if (s && group->quantiser)
+        group->why = quantiser_factors(m, group, s);
+    else if (s)
+        smooth_scales(group->amax, group->weight_amax, group->cols, group->alpha, s);
+    if (group->why)
+        s = NULL;
     for (int i = 0; i < group->matmuls.num; i++) {
         Op *op = group->matmuls.elem[i];
         QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
         *spec = *op->attr.quant;
         spec->smooth = false;
         op->attr.quant = spec;
-        if (group->why)
+        if (group->why && group->quantiser)
+            diag_warning(m->diag, op->span, E_SMOOTH, "%s: %s leaves its channels as they are: %s",
+                         layer_name(op), group->quantiser->name, group->why);
+        else if (group->why)
             diag_warning(m->diag, op->span, E_SMOOTH, "%s is not smoothed: %s", layer_name(op),
                          group->why);
     }
-    if (!group->why)
-        group_smooth(m, group);
+    if (s)
+        group_scale(m, group, s);
 }
 
 bool pass_smooth(Module *m, PassContext *ctx)
@@ -256,7 +372,7 @@ bool pass_smooth(Module *m, PassContext *ctx)
     g.of = ARENA_NEW_ARRAY(ctx->scratch, Group *, num);
     block_number(&m->body);
     for_each_op(op, &m->body)
-        if (wants_smooth(op))
+        if (wants_smooth(op) || (wanted_factors(op) && m->calibrate_files.num))
             group_add(&g, ctx->scratch, op);
     if (!g.all.num || ctx->options.no_weights)
         return false;
@@ -266,9 +382,13 @@ bool pass_smooth(Module *m, PassContext *ctx)
         return false;
     }
     for (int i = 0; i < g.all.num && ok; i++)
-        ok = g.all.elem[i]->why || weights_observe(m, g.all.elem[i]);
-    ok = ok && calibration_run(m, ctx, group_observe, &g);
+        ok = group_prepare(m, g.all.elem[i]);
+    ok = ok && calibration_run(m, ctx, group_observe, &g) && !g.failed;
+    if (!ok && !m->diag->num_errors)
+        diag_error(m->diag, (Span){0}, E_CALIBRATION_DATA, "memory is exhausted by calibration");
     for (int i = 0; i < g.all.num && ok; i++)
         group_settle(m, g.all.elem[i]);
+    for (int i = 0; i < g.all.num; i++)
+        layer_stats_free(&g.all.elem[i]->stats);
     return ok;
 }

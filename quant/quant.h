@@ -63,7 +63,8 @@ bool scheme_find(const char *name, Scheme *ret);
 /* Blocks along rows and columns: ceil(rows / block). */
 int64_t scheme_row_blocks(const Scheme *scheme, int64_t rows);
 int64_t scheme_col_blocks(const Scheme *scheme, int64_t cols);
-bool scheme_varies_along_cols(const Scheme *scheme, int64_t cols); /* more than one scale in a row */
+bool scheme_varies_along_cols(const Scheme *scheme,
+                              int64_t cols); /* more than one scale in a row */
 /* Why this scheme cannot quantise such a tensor (static text), or NULL. */
 const char *scheme_problem(const Scheme *scheme);
 
@@ -79,7 +80,7 @@ typedef struct QTensor {
     uint64_t codes_bytes, row_bytes;
     float *scale;
     int32_t *zero;
-    float outer; /* 1 when the scheme has none */
+    float outer;  /* 1 when the scheme has none */
     void *memory; /* the one allocation behind all of these */
 } QTensor;
 
@@ -122,8 +123,8 @@ const Calibrator *calibrator_find(const char *name);
 /* How the codes of a weight are chosen. A NULL-terminated table: weight_quantisers[]. */
 typedef struct WeightStats { /* what calibration saw at the input of the layer; may be NULL */
     int64_t cols, samples;
-    const double *hessian;  /* [cols, cols] sum of x x^T, or NULL */
-    const float *mean_abs;  /* [cols] */
+    const double *hessian; /* [cols, cols] sum of x x^T, or NULL */
+    const float *mean_abs; /* [cols] */
 } WeightStats;
 typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quantiser's default */
     bool act_order;
@@ -132,8 +133,12 @@ typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quan
 typedef struct WeightQuantiser {
     const char *name, *describe;
     bool needs_stats;
-    bool row_by_row; /* the codes of a row do not depend on the other rows */
+    bool row_by_row;              /* the codes of a row do not depend on the other rows */
     const char *const *arg_names; /* NULL-terminated, the named arguments it takes */
+    /* Factors [cols] for the layer's input channels, to be folded into the weight and divided out
+     * of what produces the input before run; NULL: it wants none. Result as for run. */
+    const char *(*input_scales)(const Scheme *scheme, FormatId src_fmt, const void *src,
+                                int64_t rows, int64_t cols, const WeightStats *stats, float *ret);
     /* NULL, or a sentence that says what went wrong */
     const char *(*run)(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
                        const WeightArgs *args);
@@ -143,7 +148,8 @@ const WeightQuantiser *weight_quantiser_find(const char *name);
 
 /* stats.c ------------------------------------------------------------------------------------- */
 
-/* What calibration sees at the input of one layer. Rows that hold a NaN or an infinity are skipped. */
+/* What calibration sees at the input of one layer. Rows that hold a NaN or an infinity are skipped.
+ */
 typedef struct LayerStats {
     WeightStats seen;     /* current after layer_stats_finish; hessian NULL when not asked for */
     const float *max_abs; /* [cols], for smoothing */

@@ -207,5 +207,6 @@ const WeightQuantiser weight_awq = {
     .describe = "input channels that matter are scaled up, ranges clipped by their weight",
     .needs_stats = true,
     .arg_names = no_args,
+    .input_scales = awq_search_scales,
     .run = awq_run,
 };
