@@ -206,6 +206,7 @@ const WeightQuantiser weight_awq = {
     .name = "awq",
     .describe = "input channels that matter are scaled up, ranges clipped by their weight",
     .needs_stats = true,
+    .row_by_row = true,
     .arg_names = no_args,
     .input_scales = awq_search_scales,
     .run = awq_run,

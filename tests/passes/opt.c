@@ -44,6 +44,8 @@ static int run(Arena *arena, const PassOptions *options, bool notes, const char 
             print_notes(&diag, &ctx);
     }
     free(text);
+    if (m && m->weights)
+        weights_close(m->weights);
     return ok ? 0 : 1;
 }
 
