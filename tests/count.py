@@ -35,6 +35,20 @@ def count_test(entry):
     return passed, failed
 
 
+def print_failure(entry):
+    """What a failed test said: its failed lines with the remarks before each, else its end."""
+    print(f"not ok - {entry['name']} ({entry['result']})")
+    said, remarks = [], []
+    for line in (entry.get("stdout") or "").splitlines():
+        if line.startswith("not ok"):
+            said += [*remarks[-20:], line]
+        remarks = remarks + [line] if line.startswith("#") else []
+    if not said:
+        said = (entry.get("stdout") or "").splitlines()[-40:]
+    said += (entry.get("stderr") or "").splitlines()[-40:]
+    print("\n".join("    " + line for line in said))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--failures", action="store_true")
@@ -50,10 +64,7 @@ def main():
                 total[0] += passed
                 total[1] += failed
                 if failed and args.failures:
-                    print(f"not ok - {entry['name']} ({entry['result']})")
-                    for stream in ("stdout", "stderr"):
-                        text = (entry.get(stream) or "").splitlines()
-                        print("\n".join("    " + part for part in text[-40:]))
+                    print_failure(entry)
     print(f"{total[0]} passed, {total[1]} failed")
     return 1 if total[1] or not total[0] else 0
 
