@@ -191,7 +191,7 @@ bool plan_check_aliasing(const Plan *plan, int bucket, const PlanLayout *layout,
 /* plan_print.c: the whole plan as text, for goldens and `inspect`. */
 void plan_print(Sb *sb, const Plan *plan);
 
-/* device_code.c: what a device runs of a plan --------------------------------------------------- */
+/* device_code.c: what a device runs of a plan ------------------------------------------------- */
 
 /* How one launch is started under one bucket. kernel -1: it is not part of that bucket's list. */
 typedef struct DeviceLaunch {

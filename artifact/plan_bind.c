@@ -180,8 +180,7 @@ static bool bind_tensors(const Binder *b)
     return true;
 }
 
-/* Launches ----------------------------------------------------------------------------------------
- */
+/* Launches ------------------------------------------------------------------------------------ */
 
 /* Reads of rows x cols through an operand's mapping stay inside its tensor. */
 static bool bind_read(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)

@@ -31,34 +31,35 @@ _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_L
 /* A region whose objects die together. Memory comes zeroed and aligned to 16 bytes. */
 typedef struct Arena Arena;
 
-Arena *arena_create(void); /* NULL when memory is exhausted */
-void arena_destroy(Arena *arena); /* accepts NULL */
-void arena_reset(Arena *arena); /* forgets all objects, keeps the memory for reuse */
+Arena *arena_create(void);              /* NULL when memory is exhausted */
+void arena_destroy(Arena *arena);       /* accepts NULL */
+void arena_reset(Arena *arena);         /* forgets all objects, keeps the memory for reuse */
 size_t arena_bytes(const Arena *arena); /* bytes handed out since creation or reset */
 /* Where arena_alloc jumps (longjmp value 1) when memory is exhausted; without it, exit(70) with a
  * sentence on stderr. */
 void arena_on_exhausted(Arena *arena, jmp_buf *handler);
-void *arena_alloc(Arena *arena, size_t size); /* never NULL */
+void *arena_alloc(Arena *arena, size_t size);                   /* never NULL */
 void *arena_alloc_array(Arena *arena, size_t num, size_t size); /* checks num * size */
 void *arena_grow(Arena *arena, void *old, size_t old_size, size_t new_size);
 char *arena_strdup(Arena *arena, const char *text);
 char *arena_strndup(Arena *arena, const char *text, size_t len);
 char *arena_printf(Arena *arena, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-#define ARENA_NEW(arena, Type) ((Type *)arena_alloc(arena, sizeof(Type)))
+#define ARENA_NEW(arena, Type)            ((Type *)arena_alloc(arena, sizeof(Type)))
 #define ARENA_NEW_ARRAY(arena, Type, num) ((Type *)arena_alloc_array(arena, num, sizeof(Type)))
 
 /* A growing array in an arena: `ARRAY(Op *) ops = {0}; ARRAY_PUSH(arena, &ops, op);` */
-#define ARRAY(Type)                                                                                \
-    struct {                                                                                       \
-        Type *elem;                                                                                \
-        int num, cap;                                                                              \
+#define ARRAY(Type)   \
+    struct {          \
+        Type *elem;   \
+        int num, cap; \
     }
-#define ARRAY_PUSH(arena, array, value)                                                            \
-    do {                                                                                           \
-        if ((array)->num == (array)->cap)                                                          \
-            (array)->elem = array_grow(arena, (array)->elem, sizeof *(array)->elem, &(array)->cap); \
-        (array)->elem[(array)->num++] = (value);                                                   \
+#define ARRAY_PUSH(arena, array, value)                                                 \
+    do {                                                                                \
+        if ((array)->num == (array)->cap)                                               \
+            (array)->elem =                                                             \
+                array_grow(arena, (array)->elem, sizeof *(array)->elem, &(array)->cap); \
+        (array)->elem[(array)->num++] = (value);                                        \
     } while (0)
 void *array_grow(Arena *arena, void *elem, size_t size, int *cap);
 
@@ -97,7 +98,7 @@ typedef struct Map {
     struct MapEntry {
         const char *key;
         void *value;
-    } *entry; /* in the order of insertion */
+    } * entry; /* in the order of insertion */
     int num, cap;
     int *slot;
     int num_slots;

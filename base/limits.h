@@ -3,20 +3,20 @@
 #ifndef SINTER_LIMITS_H
 #define SINTER_LIMITS_H
 
-#define LIMIT_SOURCE_BYTES      (16u << 20) /* a model text */
-#define LIMIT_TOKEN_BYTES       4096u
-#define LIMIT_NESTING           64
-#define LIMIT_OPS               1000000 /* operations of a lowered model */
-#define LIMIT_RANK              6
-#define LIMIT_DIM               2147483647 /* one dimension */
-#define LIMIT_ELEMENTS          (UINT64_C(1) << 40)
-#define LIMIT_BYTES             (UINT64_C(1) << 44)
-#define LIMIT_BUCKETS           64
+#define LIMIT_SOURCE_BYTES       (16u << 20) /* a model text */
+#define LIMIT_TOKEN_BYTES        4096u
+#define LIMIT_NESTING            64
+#define LIMIT_OPS                1000000 /* operations of a lowered model */
+#define LIMIT_RANK               6
+#define LIMIT_DIM                2147483647 /* one dimension */
+#define LIMIT_ELEMENTS           (UINT64_C(1) << 40)
+#define LIMIT_BYTES              (UINT64_C(1) << 44)
+#define LIMIT_BUCKETS            64
 #define LIMIT_SAFETENSORS_HEADER 100000000u
-#define LIMIT_TENSORS           1000000u /* in one file */
-#define LIMIT_NPY_HEADER        10000u
-#define LIMIT_K_I8_I8           131071 /* int32 accumulator: 2^31 / (128 * 128) - 1 */
-#define LIMIT_K_U8_I8           65793
-#define LIMIT_K_U8_U8           33025
+#define LIMIT_TENSORS            1000000u /* in one file */
+#define LIMIT_NPY_HEADER         10000u
+#define LIMIT_K_I8_I8            131071 /* int32 accumulator: 2^31 / (128 * 128) - 1 */
+#define LIMIT_K_U8_I8            65793
+#define LIMIT_K_U8_U8            33025
 
 #endif

@@ -231,9 +231,7 @@ static void step_add(Product *p, TileStep step)
     p->step[p->segment.epilogue.num_steps++] = step;
 }
 
-/* int8
- * -------------------------------------------------------------------------------------------------
- */
+/* int8 ---------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_DNNL
 static void dnnl_check(dnnl_status_t status, int line)
@@ -447,9 +445,7 @@ static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, dou
     product_free(p);
 }
 
-/* f32
- * ----------------------------------------------------------------------------------------------------
- */
+/* f32 ----------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_CBLAS
 static void blas_run(void *arg)
@@ -495,9 +491,7 @@ static void bench_f32(int64_t m, int64_t n, int64_t k)
     product_free(p);
 }
 
-/* Packing
- * -------------------------------------------------------------------------------------------------
- */
+/* Packing ------------------------------------------------------------------------------------- */
 
 typedef struct PackRun {
     CpuPackSpec spec;

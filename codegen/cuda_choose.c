@@ -86,8 +86,7 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
     k->scratch_words = cuda_program_scratch(k, &k->launch->program, k->threads_row, tile);
 }
 
-/* Products ----------------------------------------------------------------------------------------
- */
+/* Products ------------------------------------------------------------------------------------ */
 
 static int64_t stage_bytes(const CudaKernel *k, int bm, int bn)
 {

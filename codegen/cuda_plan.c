@@ -178,8 +178,7 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
     launch_put(b, l, role, op);
 }
 
-/* Products ----------------------------------------------------------------------------------------
- */
+/* Products ------------------------------------------------------------------------------------ */
 
 static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l)
 {

@@ -44,8 +44,7 @@ static const PlanLayout *operand_layout(const CudaKernel *k, int operand)
     return &k->layout[k->launch->operand[operand].tensor];
 }
 
-/* Operands --------------------------------------------------------------------------------------
- */
+/* Operands ------------------------------------------------------------------------------------ */
 
 /* The operand's struct: the launch's own, or the copy of `a` in shared memory. */
 static const char *operand_text(Emit *e, int operand)
@@ -114,8 +113,7 @@ static bool spans_rows(const CudaKernel *k, int operand)
     return t->quantised && !t->is_static && (t->scheme.block[0] != 1 || t->scheme.outer);
 }
 
-/* Registers -------------------------------------------------------------------------------------
- */
+/* Registers ----------------------------------------------------------------------------------- */
 
 static const char *element(Emit *e, const Reg *r)
 {
@@ -141,8 +139,7 @@ static void define(Emit *e, const TileStep *s, int step, RegKind kind, bool is_v
             is_vector ? "[S::kE]" : "");
 }
 
-/* Steps ------------------------------------------------------------------------------------------
- */
+/* Steps --------------------------------------------------------------------------------------- */
 
 static void emit_acc(Emit *e, const TileStep *s, int step)
 {
@@ -345,8 +342,7 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
     sb_line(sb, "}");
 }
 
-/* Facts about programs ---------------------------------------------------------------------------
- */
+/* Facts about programs ------------------------------------------------------------------------ */
 
 static int64_t dynamic_group(const CudaKernel *k, const TileStep *s)
 {

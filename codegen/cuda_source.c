@@ -153,8 +153,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
-/* Programs ---------------------------------------------------------------------------------------
- */
+/* Programs ------------------------------------------------------------------------------------ */
 
 static int vector_run(int64_t columns) /* neighbours of a lane in an epilogue */
 {
@@ -282,8 +281,7 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
-/* Entry ------------------------------------------------------------------------------------------
- */
+/* Entry --------------------------------------------------------------------------------------- */
 
 static int num_parameters(const CudaKernel *k)
 {
@@ -338,8 +336,7 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     return text.text;
 }
 
-/* Geometry ---------------------------------------------------------------------------------------
- */
+/* Geometry ------------------------------------------------------------------------------------ */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {

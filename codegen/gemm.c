@@ -32,8 +32,7 @@ typedef struct Gemm {
     ARRAY(Store) before; /* the prologue's */
 } Gemm;
 
-/* Columns ----------------------------------------------------------------------------------------
- */
+/* Columns ------------------------------------------------------------------------------------- */
 
 static void add_base(Columns *c, int64_t base)
 {
@@ -67,8 +66,8 @@ static void find_columns(Gemm *g, const Op *op, Columns *c)
         if (op->kind == OP_SLICE && in->is_whole)
             BUG("a kernel cuts rows that it needs whole");
     }
-    bool needs_all = op_info[op->kind].flags & OPF_ROWWISE || op->kind == OP_QUANTIZE ||
-                     op->kind == OP_CODE_SUM;
+    bool needs_all =
+        op_info[op->kind].flags & OPF_ROWWISE || op->kind == OP_QUANTIZE || op->kind == OP_CODE_SUM;
     c->is_whole |= needs_all && c->num_bases;
 }
 
@@ -133,8 +132,7 @@ static bool place_yields(Gemm *g)
     return true;
 }
 
-/* Operands ---------------------------------------------------------------------------------------
- */
+/* Operands ------------------------------------------------------------------------------------ */
 
 static CpuPackSpec pack_spec(const Gemm *g)
 {
@@ -251,8 +249,7 @@ static void find_yields(Gemm *g)
     }
 }
 
-/* Segments ---------------------------------------------------------------------------------------
- */
+/* Segments ------------------------------------------------------------------------------------ */
 
 static int compare_i64(const void *a, const void *b)
 {

@@ -106,8 +106,7 @@ const char *nvrtc_version(Arena *arena, const char **ret_why)
     return arena_printf(arena, "%d.%d", major, minor);
 }
 
-/* Jobs -------------------------------------------------------------------------------------------
- */
+/* Jobs ---------------------------------------------------------------------------------------- */
 
 typedef struct Job {
     const CudaSource *source;

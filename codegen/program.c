@@ -38,8 +38,7 @@ static bool is_narrow(const Type *type)
     return type->rank == 0 || is_one(type_last(type));
 }
 
-/* Operands ---------------------------------------------------------------------------------------
- */
+/* Operands ------------------------------------------------------------------------------------ */
 
 /* Rows of the tensor are found as (row / div) % mod: its dims of 1 repeat rows of the domain, and
  * lie outside or inside of all the others. */
@@ -102,8 +101,7 @@ int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain)
     return operands->list.num - 1;
 }
 
-/* Steps ------------------------------------------------------------------------------------------
- */
+/* Steps --------------------------------------------------------------------------------------- */
 
 static int step_add(Program *p, TileStep step, int num_src, const int *src, bool sets)
 {
@@ -305,8 +303,7 @@ static void store_add(Program *p, const Store *store)
     step_add(p, step, num_src, &reg, false);
 }
 
-/* Registers --------------------------------------------------------------------------------------
- */
+/* Registers ----------------------------------------------------------------------------------- */
 
 /* False when more are alive at once than there are. */
 static bool assign_registers(Program *p)

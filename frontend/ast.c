@@ -129,8 +129,7 @@ WordList ast_words_add(Parse *p, WordList list, Word word)
     return list;
 }
 
-/* Statements ------------------------------------------------------------------------------------
- */
+/* Statements ---------------------------------------------------------------------------------- */
 
 Decl ast_decl(Span span, Word name, TypeExpr type)
 {
@@ -212,8 +211,7 @@ StmtList ast_stmts_add(Parse *p, StmtList list, Stmt *stmt)
     return list;
 }
 
-/* Schemes and rules -------------------------------------------------------------------------------
- */
+/* Schemes and rules --------------------------------------------------------------------------- */
 
 SchemeWord ast_scheme_word(SchemeWordKind kind, Span span)
 {

@@ -70,8 +70,7 @@ struct Expr {
     Item *item; /* REF_CONST, REF_DIM, REF_BLOCK; EXPR_AT: the scheme */
 };
 
-/* Types and statements ----------------------------------------------------------------------------
- */
+/* Types and statements ------------------------------------------------------------------------ */
 
 typedef struct TypeExpr {
     Word fmt;

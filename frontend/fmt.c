@@ -111,8 +111,7 @@ static void put_token(Format *f, const Token *token)
     f->prev = token->kind;
 }
 
-/* Lines ------------------------------------------------------------------------------------------
- */
+/* Lines --------------------------------------------------------------------------------------- */
 
 static void cell_end(Format *f)
 {
@@ -174,8 +173,7 @@ static bool cell_begins(const Format *f, int kind)
     return false;
 }
 
-/* Braces ------------------------------------------------------------------------------------------
- */
+/* Braces -------------------------------------------------------------------------------------- */
 
 static int matching_brace(const Format *f, int open)
 {

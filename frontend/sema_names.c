@@ -71,8 +71,7 @@ static int slot_add(Body *b, SlotKind kind, Word name, bool assigned)
     return b->info->slots.num - 1;
 }
 
-/* Uses -------------------------------------------------------------------------------------------
- */
+/* Uses ---------------------------------------------------------------------------------------- */
 
 static void unknown(Body *b, Expr *expr, bool is_call)
 {
@@ -261,8 +260,7 @@ static void resolve_type(Body *b, TypeExpr *type)
         resolve_expr(b, type->dims.elem[i]);
 }
 
-/* Statements -------------------------------------------------------------------------------------
- */
+/* Statements ---------------------------------------------------------------------------------- */
 
 static void resolve_stmts(Body *b, StmtList *list);
 

@@ -114,8 +114,7 @@ bool eval_int(Sema *s, const Frame *frame, Expr *expr, int64_t *ret)
     return ok;
 }
 
-/* Dims -------------------------------------------------------------------------------------------
- */
+/* Dims ---------------------------------------------------------------------------------------- */
 
 /* Exact division of each coefficient. */
 static bool dim_div(Dim a, Dim b, Dim *ret)
@@ -192,8 +191,7 @@ bool eval_dim(Sema *s, const Frame *frame, Expr *expr, Dim *ret)
     return false;
 }
 
-/* All of them ------------------------------------------------------------------------------------
- */
+/* All of them --------------------------------------------------------------------------------- */
 
 static void define(Sema *s, const char *name, int64_t value)
 {

@@ -247,8 +247,7 @@ const char *walk_path_text(Walk *w)
     return sb.text;
 }
 
-/* Rules without a layer ---------------------------------------------------------------------------
- */
+/* Rules without a layer ----------------------------------------------------------------------- */
 
 static const char *source_slice(Sema *s, Span span)
 {

@@ -20,8 +20,7 @@ bool walk_step(Walk *w, Span span)
     return false;
 }
 
-/* Blocks -----------------------------------------------------------------------------------------
- */
+/* Blocks -------------------------------------------------------------------------------------- */
 
 static bool pass_input(Walk *w, const Decl *decl, const Type *type, Expr *at, Val *val)
 {

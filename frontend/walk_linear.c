@@ -1,8 +1,7 @@
 /* linear and matmul: operands, what the rules ask of the layer and whether it can be done. */
 #include "frontend/sema.h"
 
-/* What the rules ask, against the layer's K -------------------------------------------------------
- */
+/* What the rules ask, against the layer's K --------------------------------------------------- */
 
 static bool is_integer(const Scheme *scheme)
 {

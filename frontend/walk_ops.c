@@ -78,9 +78,7 @@ static Val walk_unary(Walk *w, Frame *frame, Expr *call, OpKind kind, Expr *cons
     return walk_emit(w, kind, NULL, type, 1, &x, call->span);
 }
 
-/* Rows
- * -----------------------------------------------------------------------------------------------
- */
+/* Rows ---------------------------------------------------------------------------------------- */
 
 static bool need_row(Walk *w, Expr *call, const Val *x)
 {

@@ -14,7 +14,7 @@ typedef struct IoError {
 /* Fills err (may be NULL) and returns false. Control characters of names come out as '?'. */
 bool io_fail(IoError *err, ErrorId id, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* file.c ----------------------------------------------------------------------------------------- */
+/* file.c -------------------------------------------------------------------------------------- */
 
 /* A read-only mapping of a regular file (no FIFOs, no devices). */
 typedef struct MappedFile {
@@ -41,13 +41,13 @@ void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
 /* dir of `base` joined with `rel` unless rel is absolute; malloc'ed */
 char *path_beside(const char *base, const char *rel);
 
-/* tensorfile.c, npy.c, safetensors.c ------------------------------------------------------------- */
+/* tensorfile.c, npy.c, safetensors.c ---------------------------------------------------------- */
 
 /* What files store; wider than FormatId (i64, bool..). */
 typedef struct TensorView {
-    const char *name;     /* NULL in npy */
-    FormatId fmt;         /* FMT_NONE when the file's dtype has no format of ours */
-    const char *dtype;    /* as the file says, "F8_E4M3", "<f4" */
+    const char *name;  /* NULL in npy */
+    FormatId fmt;      /* FMT_NONE when the file's dtype has no format of ours */
+    const char *dtype; /* as the file says, "F8_E4M3", "<f4" */
     int rank;
     int64_t dim[LIMIT_RANK];
     uint64_t elements, bytes;
@@ -73,8 +73,8 @@ typedef struct SafetensorsItem {
     const int64_t *dim;
     const void *data;
 } SafetensorsItem;
-/* Items are stored by element size, largest first, else in the order given, so that each is aligned.
- * Formats of 4 bits other than e2m1 have no dtype there: an error. */
+/* Items are stored by element size, largest first, else in the order given, so that each is
+ * aligned. Formats of 4 bits other than e2m1 have no dtype there: an error. */
 bool safetensors_write(const char *path, int num, const SafetensorsItem *item, IoError *err);
 
 /* weights.c: a set of weight files seen as one name space; .safetensors or a sharded
@@ -86,9 +86,9 @@ const TensorView *weights_find(const WeightSet *w, const char *name);
 int weights_num(const WeightSet *w);
 const TensorView *weights_at(const WeightSet *w, int index);
 
-/* json.c: a strict streaming reader (no trees): duplicate keys are the caller's concern. Strings are
- * checked to be UTF-8 without NUL. Objects and arrays: begin, then next until it returns false; that
- * was an error when j->error is set. */
+/* json.c: a strict streaming reader (no trees): duplicate keys are the caller's concern. Strings
+ * are checked to be UTF-8 without NUL. Objects and arrays: begin, then next until it returns false;
+ * that was an error when j->error is set. */
 typedef struct Json {
     const char *text;
     size_t len, pos;
@@ -97,7 +97,8 @@ typedef struct Json {
 } Json;
 void json_init(Json *j, const char *text, size_t len);
 bool json_object_begin(Json *j);
-/* Next key (unescaped into buf, at most size - 1 bytes) or false at the closing brace or an error. */
+/* Next key (unescaped into buf, at most size - 1 bytes) or false at the closing brace or an error.
+ */
 bool json_next_key(Json *j, char *buf, size_t size, bool *first);
 bool json_array_begin(Json *j);
 bool json_next_element(Json *j, bool *first);

@@ -37,8 +37,7 @@ const Sym *module_find_sym(const Module *m, const char *name)
     return NULL;
 }
 
-/* Uses ------------------------------------------------------------------------------------------
- */
+/* Uses ---------------------------------------------------------------------------------------- */
 
 static void use_link(Use *use, Value *value)
 {
@@ -99,8 +98,7 @@ int value_num_uses(const Value *value)
     return num;
 }
 
-/* Ops -------------------------------------------------------------------------------------------
- */
+/* Ops ----------------------------------------------------------------------------------------- */
 
 static void block_insert(Block *block, Op *op, Op *before)
 {
@@ -167,8 +165,7 @@ void op_move_before(Op *op, Op *before)
     block_insert(before->block, op, before);
 }
 
-/* Builders --------------------------------------------------------------------------------------
- */
+/* Builders ------------------------------------------------------------------------------------ */
 
 /* Gives the op its type or takes it out again. */
 static Value *finish(Module *m, Op *op, const Type *declared)

@@ -22,8 +22,7 @@ bool eval_op_cast(Eval *e, const Op *op)
     return true;
 }
 
-/* Elementwise -----------------------------------------------------------------------------------
- */
+/* Elementwise --------------------------------------------------------------------------------- */
 
 /* One row: dst[i] = f(a[i * step_a], b[i * step_b]); steps are 0 or 1. */
 #define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr)                                           \
@@ -145,8 +144,7 @@ bool eval_op_elementwise(Eval *e, const Op *op)
     return ok || eval_no_memory(e, op);
 }
 
-/* Whole rows ------------------------------------------------------------------------------------
- */
+/* Whole rows ---------------------------------------------------------------------------------- */
 
 static void rmsnorm_f64(double *dst, const double *x, const double *weight, const double *bias,
                         double eps, int64_t num)

@@ -73,8 +73,7 @@ static inline Dim type_last(const Type *type)
 }
 bool type_rows(const Type *type, const int64_t *size, int64_t *ret); /* product of leading dims */
 
-/* Attributes ------------------------------------------------------------------------------------
- */
+/* Attributes ---------------------------------------------------------------------------------- */
 
 typedef enum ScalePlace { PLACE_NONE, PLACE_EPILOGUE, PLACE_MAINLOOP } ScalePlace;
 typedef enum QuantMode { MODE_NONE, MODE_DYNAMIC, MODE_STATIC, MODE_WEIGHT } QuantMode;
@@ -296,8 +295,7 @@ Module *module_parse(Arena *arena, Diag *diag, uint32_t source); /* NULL after e
 /* verify.c: every invariant of this page. Reports to stderr with the op and returns false. */
 bool module_verify(const Module *m, const char *after);
 
-/* eval.c: the meaning of every op -----------------------------------------------------------------
- */
+/* eval.c: the meaning of every op ------------------------------------------------------------- */
 
 typedef enum EvalMode {
     EVAL_CONTRACT, /* f32 steps as numerics.h says; float dot products in f64, rounded to f32;

@@ -4,8 +4,7 @@
 #include "ir/parse.h"
 #include <string.h>
 
-/* Values ------------------------------------------------------------------------------------------
- */
+/* Values -------------------------------------------------------------------------------------- */
 
 typedef ARRAY(Value *) Values;
 typedef ARRAY(Token) Tokens;
@@ -53,8 +52,7 @@ static void define_value(Parser *p, const Block *block, const Token *t, Value *v
         parse_fail(p, t->span, E_IR_SYNTAX, "'%s' is neither a word nor a number", name);
 }
 
-/* Constants ---------------------------------------------------------------------------------------
- */
+/* Constants ----------------------------------------------------------------------------------- */
 
 typedef struct ConstText { /* what stands before the type that says how to read it */
     Tokens number;
@@ -165,8 +163,7 @@ static void fill_const(Parser *p, Op *op, const Type *type, const ConstText *tex
                    (unsigned long long)c->bytes, type_text(p->arena, type));
 }
 
-/* Ops ---------------------------------------------------------------------------------------------
- */
+/* Ops ----------------------------------------------------------------------------------------- */
 
 typedef struct OpText { /* one op as it is read, before it exists */
     OpKind kind;
@@ -304,8 +301,7 @@ static void parse_body(Parser *p, Op *kernel, const OpText *t)
     }
 }
 
-/* Header ------------------------------------------------------------------------------------------
- */
+/* Header -------------------------------------------------------------------------------------- */
 
 static void parse_dim_line(Parser *p)
 {

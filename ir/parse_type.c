@@ -19,8 +19,7 @@ FormatId parse_format(Parser *p)
                best ? "; did you mean " : "", best ? best : "");
 }
 
-/* Schemes ---------------------------------------------------------------------------------------
- */
+/* Schemes ------------------------------------------------------------------------------------- */
 
 static int64_t block_size(Parser *p, const char *text, const char **end)
 {
@@ -87,8 +86,7 @@ static const Scheme *parse_scheme(Parser *p, FormatId fmt, Span span)
     return scheme_intern(p->m, &scheme);
 }
 
-/* Types -----------------------------------------------------------------------------------------
- */
+/* Types --------------------------------------------------------------------------------------- */
 
 static Dim parse_sym(Parser *p)
 {
@@ -166,8 +164,7 @@ const Type *parse_type(Parser *p)
     return scheme ? type_quantised(p->m, scheme, rank, dim) : type_plain(p->m, fmt, rank, dim);
 }
 
-/* Attributes ------------------------------------------------------------------------------------
- */
+/* Attributes ---------------------------------------------------------------------------------- */
 
 static void get_I64(Parser *p, Attr *attr, int64_t *ret)
 {

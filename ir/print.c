@@ -11,8 +11,7 @@ static void put_string(Sb *sb, const char *text)
     sb_put_json_string(sb, text, strlen(text));
 }
 
-/* Attributes --------------------------------------------------------------------------------------
- */
+/* Attributes ---------------------------------------------------------------------------------- */
 
 static void put_by_args(Sb *sb, const char *name, const WeightArgs *args)
 {
@@ -171,8 +170,7 @@ void attr_print(Sb *sb, unsigned attrs, const Attr *attr)
         sb_putc(sb, '}');
 }
 
-/* Constants ---------------------------------------------------------------------------------------
- */
+/* Constants ----------------------------------------------------------------------------------- */
 
 static void put_element(Sb *sb, FormatId fmt, const void *data, uint64_t index)
 {
@@ -248,8 +246,7 @@ static void put_const(Sb *sb, const Op *op)
         put_dense(sb, c, fmt);
 }
 
-/* Ops ---------------------------------------------------------------------------------------------
- */
+/* Ops ----------------------------------------------------------------------------------------- */
 
 typedef struct Printer {
     Sb *sb;
@@ -322,8 +319,7 @@ void op_print(Sb *sb, const Op *op)
     put_head(&p, op);
 }
 
-/* Module ------------------------------------------------------------------------------------------
- */
+/* Module -------------------------------------------------------------------------------------- */
 
 static void put_files(Sb *sb, const char *word, int num, const char *const *file)
 {

@@ -77,8 +77,7 @@ static const Type *need_declared(const Op *op, const Type *declared)
     return declared;
 }
 
-/* Sources, moves --------------------------------------------------------------------------------
- */
+/* Sources, moves ------------------------------------------------------------------------------ */
 
 static const Type *rule_declared(Module *m, const Op *op, const Type *declared)
 {
@@ -272,8 +271,7 @@ static const Type *rule_concat(Module *m, const Op *op, const Type *declared)
     return with_dims(m, first, first->rank, dim);
 }
 
-/* Numbers -----------------------------------------------------------------------------------------
- */
+/* Numbers ------------------------------------------------------------------------------------- */
 
 static const Type *rule_cast(Module *m, const Op *op, const Type *declared)
 {
@@ -363,8 +361,7 @@ static const Type *rule_norm(Module *m, const Op *op, const Type *declared)
     return result;
 }
 
-/* Quantisation ------------------------------------------------------------------------------------
- */
+/* Quantisation -------------------------------------------------------------------------------- */
 
 /* A static scale or zero point: rank 0 where the scheme has one block, else its grid. */
 static bool params_fit(Module *m, const Op *op, const Type *declared, int slot, FormatId fmt)
@@ -494,8 +491,7 @@ static const Type *rule_code_sum(Module *m, const Op *op, const Type *declared)
     return per_row(m, op, FMT_I32, false);
 }
 
-/* Matmul ------------------------------------------------------------------------------------------
- */
+/* Matmul -------------------------------------------------------------------------------------- */
 
 static bool is_integer_code(const Type *type)
 {
@@ -603,8 +599,7 @@ static const Type *rule_matmul(Module *m, const Op *op, const Type *declared)
     return type_plain(m, FMT_F32, a->rank, dim);
 }
 
-/* Kernels -----------------------------------------------------------------------------------------
- */
+/* Kernels ------------------------------------------------------------------------------------- */
 
 static const Type *rule_kernel(Module *m, const Op *op, const Type *declared)
 {

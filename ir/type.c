@@ -2,8 +2,7 @@
 #include "ir/internal.h"
 #include <string.h>
 
-/* Dims ------------------------------------------------------------------------------------------
- */
+/* Dims ---------------------------------------------------------------------------------------- */
 
 bool dim_equal(Dim a, Dim b)
 {
@@ -91,8 +90,7 @@ void dim_print(Sb *sb, Dim d)
         sb_printf(sb, " - %llu", 0 - (unsigned long long)d.add);
 }
 
-/* Interning -------------------------------------------------------------------------------------
- */
+/* Interning ----------------------------------------------------------------------------------- */
 
 struct TypeTable {
     Type **slot; /* open addressing, a power of two */
@@ -222,8 +220,7 @@ bool type_rows(const Type *type, const int64_t *size, int64_t *ret)
     return true;
 }
 
-/* Printing --------------------------------------------------------------------------------------
- */
+/* Printing ------------------------------------------------------------------------------------ */
 
 void scheme_put(Sb *sb, const Scheme *scheme)
 {

@@ -89,8 +89,7 @@ NUM_FN int num_rne(float x)
     return (int)(num_bits(x + NUM_RNE_MAGIC) - num_bits(NUM_RNE_MAGIC));
 }
 
-/* Functions -------------------------------------------------------------------------------------
- */
+/* Functions ----------------------------------------------------------------------------------- */
 
 /* e^(x + lo) as (1 + t) * *s1 * *s2, for x <= 89 and |lo| far below 1: returns t, small. */
 NUM_FN float num_exp_split(float x, float lo, float *s1, float *s2)
@@ -237,8 +236,7 @@ NUM_FN float num_gelu_tanh(float x)
     return num_gate(x, a, m, s);
 }
 
-/* Conversions ------------------------------------------------------------------------------------
- */
+/* Conversions --------------------------------------------------------------------------------- */
 
 /* Nearest code, ties to even, of a format with `man` mantissa bits and that bias; magnitudes beyond
  * max_code become it. The sign goes to bit sign_at; a NaN becomes nan_code. */

@@ -11,31 +11,31 @@
 #include <stdint.h>
 
 typedef enum TileOp {
-    TILE_ACC,      /* dst <- part `part` of the GEMM accumulator (i32 or f32, see fmt) */
-    TILE_LOAD,     /* dst <- tensor; plain formats convert to f32 (I32 stays i32), quantised
-                      tensors are dequantised */
-    TILE_CONST,    /* dst <- imm, every element */
-    TILE_ADD_I32,  /* dst <- src0 op src1, wrapping */
+    TILE_ACC,     /* dst <- part `part` of the GEMM accumulator (i32 or f32, see fmt) */
+    TILE_LOAD,    /* dst <- tensor; plain formats convert to f32 (I32 stays i32), quantised
+                     tensors are dequantised */
+    TILE_CONST,   /* dst <- imm, every element */
+    TILE_ADD_I32, /* dst <- src0 op src1, wrapping */
     TILE_SUB_I32,
     TILE_MUL_I32,
     TILE_I32_TO_F32, /* dst <- (float)src0, round to nearest even */
-    TILE_ROUND,    /* dst <- src0 rounded to format fmt and back */
-    TILE_RMSNORM,  /* rows: dst <- rmsnorm(src0) * src1; imm = eps. Needs whole rows */
-    TILE_LAYERNORM, /* dst <- layernorm(src0) * src1 + src2; imm = eps. Needs whole rows */
-    TILE_SOFTMAX,  /* dst <- softmax(src0) along the columns. Needs whole rows */
-    TILE_STORE,    /* tensor <- src0 converted to the tensor's plain format */
-    TILE_QUANTIZE, /* tensor <- quantise(src0): codes, and for dynamic schemes scales and zero
-                      points. Static scales are read from the tensor's own scale buffer. Dynamic
-                      blocks must lie inside the tile */
-    TILE_CODE_SUM, /* i32 tensor [rows, 1] <- sum over the columns of the codes in `tensor2`: an
-                      operand, or what the preceding TILE_QUANTIZE stored. Needs whole rows */
+    TILE_ROUND,      /* dst <- src0 rounded to format fmt and back */
+    TILE_RMSNORM,    /* rows: dst <- rmsnorm(src0) * src1; imm = eps. Needs whole rows */
+    TILE_LAYERNORM,  /* dst <- layernorm(src0) * src1 + src2; imm = eps. Needs whole rows */
+    TILE_SOFTMAX,    /* dst <- softmax(src0) along the columns. Needs whole rows */
+    TILE_STORE,      /* tensor <- src0 converted to the tensor's plain format */
+    TILE_QUANTIZE,   /* tensor <- quantise(src0): codes, and for dynamic schemes scales and zero
+                        points. Static scales are read from the tensor's own scale buffer. Dynamic
+                        blocks must lie inside the tile */
+    TILE_CODE_SUM,   /* i32 tensor [rows, 1] <- sum over the columns of the codes in `tensor2`: an
+                        operand, or what the preceding TILE_QUANTIZE stored. Needs whole rows */
 #define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) TILE_##ID,
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
     NUM_TILE_OPS
 } TileOp;
 
-#define TILE_MAX_REGS 32
+#define TILE_MAX_REGS  32
 #define TILE_NO_TENSOR 0xFFFF
 
 /* Plain data, stored as it is in the compiled file (little-endian, 24 bytes). */

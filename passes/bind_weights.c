@@ -18,8 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Opening ----------------------------------------------------------------------------------------
- */
+/* Opening ------------------------------------------------------------------------------------- */
 
 /* Where the text names the file that an error of opening begins with. */
 static Span file_span(const Module *m, int num, const char *const *path, const char *error)
@@ -56,8 +55,7 @@ static const Op *first_weight(const Module *m)
     return NULL;
 }
 
-/* Checks -----------------------------------------------------------------------------------------
- */
+/* Checks -------------------------------------------------------------------------------------- */
 
 static void report_missing(Module *m, const Op *op)
 {

@@ -140,8 +140,7 @@ static WeightStats *stats_make(Module *m, Watch *watch)
     return stats;
 }
 
-/* Pass ------------------------------------------------------------------------------------------
- */
+/* Pass ---------------------------------------------------------------------------------------- */
 
 static const Calibrator *calibrator_of(Module *m, const Op *matmul, Span span)
 {

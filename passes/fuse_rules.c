@@ -83,8 +83,7 @@ static const char *say(Fuse *f, const char *fmt, ...)
     return sb.text;
 }
 
-/* Epilogue ----------------------------------------------------------------------------------------
- */
+/* Epilogue ------------------------------------------------------------------------------------ */
 
 static Region region_join(Fuse *f, Region a, Region b, const char **ret_why)
 {

@@ -14,8 +14,9 @@
 #ifdef _OPENMP
 #define PARALLEL_FOR PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)))
 #define PARALLEL_MAX PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)) reduction(max : hi))
-#define PARALLEL_RANGE \
-    PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)) reduction(max : hi) reduction(min : lo))
+#define PARALLEL_RANGE                                                            \
+    PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)) reduction(max : hi) \
+           reduction(min : lo))
 #else
 #define PARALLEL_FOR
 #define PARALLEL_MAX
@@ -66,8 +67,7 @@ static int64_t segment_len(const QTensor *q, int64_t col, int64_t chunk_end)
     return min64(width - col % width, chunk_end - col);
 }
 
-/* Ranges -----------------------------------------------------------------------------------------
- */
+/* Ranges -------------------------------------------------------------------------------------- */
 
 static RangeKind range_kind(const Scheme *scheme)
 {
@@ -159,8 +159,7 @@ static void range_outer(QTensor *q, const Reader *reader)
     q->outer = num_outer((int)q->scheme.fmt, hi);
 }
 
-/* Codes ------------------------------------------------------------------------------------------
- */
+/* Codes --------------------------------------------------------------------------------------- */
 
 static float block_inverse(const QTensor *q, int64_t at)
 {

@@ -55,8 +55,7 @@ static const char *awq_run(QTensor *q, FormatId src_fmt, const void *src, const 
     return why;
 }
 
-/* Search of scales --------------------------------------------------------------------------------
- */
+/* Search of scales ---------------------------------------------------------------------------- */
 
 typedef struct Search {
     const WeightStats *stats;

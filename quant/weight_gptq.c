@@ -105,8 +105,7 @@ static const char *prepare(Gptq *g, const WeightStats *stats, const WeightArgs *
                 "not positive definite); use more samples or a larger damp";
 }
 
-/* Tiles ------------------------------------------------------------------------------------------
- */
+/* Tiles --------------------------------------------------------------------------------------- */
 
 typedef struct Tile {
     int64_t row;

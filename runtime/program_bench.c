@@ -12,8 +12,7 @@
 #define BENCH_US   1e6
 #define LEAST_RUNS 10
 
-/* Made-up data ----------------------------------------------------------------------------------
- */
+/* Made-up data -------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -58,8 +57,7 @@ static int make_side(const Program *p, bool output, const int64_t *size, BoundSe
     return PROGRAM_OK;
 }
 
-/* Timing ------------------------------------------------------------------------------------------
- */
+/* Timing -------------------------------------------------------------------------------------- */
 
 typedef struct Times {
     double *us;
@@ -198,8 +196,7 @@ int bench_run(const Program *p)
     return code || !p->trace ? code : trace_write(p);
 }
 
-/* Traces ------------------------------------------------------------------------------------------
- */
+/* Traces -------------------------------------------------------------------------------------- */
 
 /* A row a layer, in the order of first launch, named by the layer's path. */
 static int layer_row(Map *rows, Sb *sb, const char *layer)

@@ -20,8 +20,7 @@ const OptionInfo option_info[NUM_OPTIONS] = {
 #undef OPTION
 };
 
-/* Help -------------------------------------------------------------------------------------------
- */
+/* Help ---------------------------------------------------------------------------------------- */
 
 static const char *const examples[NUM_COMMANDS] = {
     [COMMAND_CHECK] = "  sinter check --no-weights mlp.sinter\n",
@@ -90,8 +89,7 @@ static int print_command_help(CommandId command)
     return EXIT_OK;
 }
 
-/* Errors ------------------------------------------------------------------------------------------
- */
+/* Errors -------------------------------------------------------------------------------------- */
 
 /* Under --diagnostics=json a usage error is one object a line too, like every diagnostic. */
 static void print_problem(const Cli *cli, const char *text, const char *help)
@@ -153,8 +151,7 @@ static CommandId find_command(const char *word, Nearest *nearest)
     return NUM_COMMANDS;
 }
 
-/* Options -----------------------------------------------------------------------------------------
- */
+/* Options ------------------------------------------------------------------------------------- */
 
 static bool word_in(const char *list, char separator, const char *word, size_t len)
 {

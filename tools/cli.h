@@ -50,8 +50,7 @@ typedef struct OptionInfo {
     unsigned commands;
 } OptionInfo;
 
-/* cli.c ------------------------------------------------------------------------------------------
- */
+/* cli.c --------------------------------------------------------------------------------------- */
 
 /* One command line, parsed and checked against the tables. */
 struct Cli {

@@ -218,8 +218,7 @@ bool work_compile_kernels(Work *w)
     return !w->has_cuda || cuda_compile(&w->diag, w->arena, &w->cuda, &options);
 }
 
-/* Writing -----------------------------------------------------------------------------------------
- */
+/* Writing ------------------------------------------------------------------------------------- */
 
 /* One line that rewrites itself, on a terminal only. */
 static void show_progress(void *user, double done, const char *what)

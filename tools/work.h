@@ -33,8 +33,8 @@ bool work_options(Work *w, FrontendOptions *ret); /* -D and --rules */
 bool work_lower(Work *w, const char *path);       /* text to module, passes ready to run */
 bool work_load_ir(Work *w, const char *path);     /* printed IR to module */
 bool work_passes(Work *w, const char *list);      /* NULL: the pipeline */
-bool work_plan(Work *w); /* for every target */
-bool work_compile_kernels(Work *w); /* of the GPU target, if there is one */
+bool work_plan(Work *w);                          /* for every target */
+bool work_compile_kernels(Work *w);               /* of the GPU target, if there is one */
 bool work_write(Work *w, const char *out_path);
 /* lower, pipeline, plan, write */
 bool work_compile(Work *w, const char *path, const char *out_path);

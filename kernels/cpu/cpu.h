@@ -35,8 +35,7 @@ typedef struct CpuTensor {
     float *outer_scale;
 } CpuTensor;
 
-/* pack.c ------------------------------------------------------------------------------------------
- */
+/* pack.c -------------------------------------------------------------------------------------- */
 
 /* How one weight [n, k] is packed. Codegen stores this with the packed bytes. */
 typedef struct CpuPackSpec {

@@ -1,3 +1,4 @@
+/* Models made by hand; see models.h. */
 #include "models.h"
 
 #include <stdio.h>

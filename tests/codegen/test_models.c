@@ -88,8 +88,7 @@ static int print_plan(const char *path)
     return 0;
 }
 
-/* Data -------------------------------------------------------------------------------------------
- */
+/* Data ---------------------------------------------------------------------------------------- */
 
 static uint64_t random_state;
 
@@ -162,8 +161,7 @@ static bool make_inputs(const Plan *plan, const int64_t *size, const SinterModel
     return plan->num_inputs <= MAX_PORTS && plan->num_outputs <= MAX_PORTS;
 }
 
-/* Running ----------------------------------------------------------------------------------------
- */
+/* Running ------------------------------------------------------------------------------------- */
 
 static bool run_file(SinterModel *model, const Data *in, Data *out)
 {
@@ -272,8 +270,7 @@ static bool compare_bits(const Data *a, const Data *b)
     return true;
 }
 
-/* Models -----------------------------------------------------------------------------------------
- */
+/* Models -------------------------------------------------------------------------------------- */
 
 typedef struct Pair { /* one model, compiled at both levels */
     Model model[2];

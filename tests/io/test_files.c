@@ -358,8 +358,7 @@ static void safetensors_round_trip(void **state)
     assert_int_equal(num_entries(), 1);
 }
 
-/* Weight sets ------------------------------------------------------------------------------------
- */
+/* Weight sets --------------------------------------------------------------------------------- */
 
 static const int64_t one[] = {1};
 

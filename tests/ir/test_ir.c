@@ -67,8 +67,7 @@ static Value *unary(Module *m, OpKind kind, Value *in)
     return build_op(m, &m->body, NULL, kind, NULL, NULL, 1, &in, nowhere);
 }
 
-/* Dims ------------------------------------------------------------------------------------------
- */
+/* Dims ---------------------------------------------------------------------------------------- */
 
 static const char *dim_text(Dim d)
 {
@@ -134,8 +133,7 @@ static void test_types_are_interned(void **state)
     assert_ptr_not_equal(type_quantised(m, &scheme, 2, dim), type_quantised(m, &same, 2, dim));
 }
 
-/* Ops -------------------------------------------------------------------------------------------
- */
+/* Ops ----------------------------------------------------------------------------------------- */
 
 static void test_uses(void **state)
 {
@@ -271,8 +269,7 @@ static void test_verifier(void **state)
     refuse(m);
 }
 
-/* Evaluator -------------------------------------------------------------------------------------
- */
+/* Evaluator ----------------------------------------------------------------------------------- */
 
 static Tensor f32_tensor(float *data, int64_t rows, int64_t cols)
 {

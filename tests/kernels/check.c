@@ -1,3 +1,5 @@
+/* The harness of the kernel tests: seeded points, guarded buffers, comparisons, TAP; see check.h.
+ */
 #include "check.h"
 #include <math.h>
 #include <stdarg.h>
@@ -283,20 +285,12 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--full"))
             options.full = true;
-        else if (!strcmp(argv[i], "--bench"))
-            options.bench = true;
         else if (!strncmp(argv[i], "--seed=", 7))
             options.seed = strtoull(argv[i] + 7, NULL, 0);
         else if (!strncmp(argv[i], "--only=", 7))
             only = argv[i] + 7;
         else
-            return fprintf(stderr, "usage: %s [--full] [--bench] [--seed=N] [--only=TEXT]\n",
-                           argv[0]),
-                   2;
-    }
-    if (options.bench) {
-        bench_kernels();
-        return 0;
+            return fprintf(stderr, "usage: %s [--full] [--seed=N] [--only=TEXT]\n", argv[0]), 2;
     }
     check_gemm();
     check_tile();

@@ -1,7 +1,7 @@
 /* Harness of the kernel checks: every family against a reference in f64 or int64 written here,
  * under every instruction set of the machine, with guarded buffers. TAP on stdout.
  *
- * usage: check_kernels [--full] [--bench] [--seed=N] [--only=TEXT] */
+ * usage: check_kernels [--full] [--seed=N] [--only=TEXT] */
 #ifndef SINTER_TESTS_KERNELS_CHECK_H
 #define SINTER_TESTS_KERNELS_CHECK_H
 
@@ -44,7 +44,7 @@ bool check_failed(void);
 void check_same(const void *data, uint64_t size);
 
 typedef struct CheckOptions {
-    bool full, bench;
+    bool full;
     uint64_t seed;
 } CheckOptions;
 /* One test point: `run` on each instruction set of the machine. */
@@ -55,6 +55,5 @@ void check_gemm(void); /* each runs its test points */
 void check_tile(void);
 void check_quantise(void);
 void check_move(void);
-void bench_kernels(void);
 
 #endif

@@ -91,8 +91,7 @@ static void grids(void **state)
     assert_int_equal(scheme_col_blocks(&s, 300), 1);
 }
 
-/* Calibrators ------------------------------------------------------------------------------------
- */
+/* Calibrators --------------------------------------------------------------------------------- */
 
 static int float_order(const void *a, const void *b)
 {

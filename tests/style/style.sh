@@ -62,15 +62,18 @@ done >"$tmp/found"
 verdict 'links between pages lead somewhere'
 
 if [ -n "$formatter" ]; then
-    gate 'no line of code longer than 100 bytes' "$tmp/code" '^.{101,}'
+    grep -v '/vectors_' "$tmp/code" >"$tmp/written"
+    # rows of tables, which clang-format aligns at any width, end in a brace
+    xargs grep -nE '^.{101,}' <"$tmp/written" | grep -vE ':[0-9]+: +\{|\},?;?$' >"$tmp/found" || true
+    verdict 'no line of code longer than 100 bytes, rows of tables aside'
     while read -r file; do
-        awk 'NR == 1 && !/^\/\*|^%(option|\{|top)|^#ifndef/ { print FILENAME ": no comment at the top" }
+        awk 'NR == 1 && !/^\/\*|^%(option|code|\{|top)|^#ifndef/ { print FILENAME ": no comment at the top" }
              END { if (NR > 900) print FILENAME ": " NR " lines, split at 900" }' "$file"
-    done <"$tmp/code" >"$tmp/found"
+    done <"$tmp/written" >"$tmp/found"
     verdict 'every file of code has a comment at the top and at most 900 lines'
 
     # version 14 crashes when it aligns some tables; such a file is named but not held against anyone
-    grep -E '\.[ch]$' "$tmp/code" | while read -r file; do
+    grep -E '\.[ch]$' "$tmp/written" | while read -r file; do
         if ! "$formatter" --style=file "$file" >"$tmp/formatted" 2>/dev/null; then
             echo "# clang-format crashes on $file" >&3
         elif ! cmp -s "$tmp/formatted" "$file"; then

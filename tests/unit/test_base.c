@@ -268,8 +268,7 @@ static void utf8_rejects_what_is_malformed(void **state)
         assert_int_equal(utf8_valid(cases[i].text, strlen(cases[i].text)), cases[i].is_valid);
 }
 
-/* Diagnostics ------------------------------------------------------------------------------------
- */
+/* Diagnostics --------------------------------------------------------------------------------- */
 
 static const char *printed(const Diag *diag, bool json, bool color)
 {

@@ -1,4 +1,0 @@
-#include "check.h"
-void bench_kernels(void)
-{
-}
