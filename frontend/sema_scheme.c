@@ -299,6 +299,8 @@ static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
         line_range(&l, info);
     line_by(&l, info);
     const char *problem = l.bad || l.plain ? NULL : scheme_problem(&l.scheme);
+    if (!problem && line->is_act && format_info[l.scheme.fmt].family == FAMILY_CODEBOOK)
+        problem = "a codebook is for weights; activations take integers and minifloats";
     if (problem) {
         diag_error(s->diag, line->span, E_SCHEME_FIT, "%s", problem);
         l.bad = true;
