@@ -156,7 +156,7 @@ static inline bool storage_is_part(PlanStorage storage)
 /* The sizes of one bucket. */
 static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
 {
-    return plan->bucket_size + (int64_t)bucket * plan->num_syms;
+    return plan->num_syms ? plan->bucket_size + (int64_t)bucket * plan->num_syms : NULL;
 }
 
 /* Bytes of the packed weight of a tensor on the plan's target; 0: it cannot be packed. */
