@@ -363,12 +363,10 @@ static bool read_table(const Reader *r, const uint8_t *trailer)
         const uint8_t *row = data + at + (uint64_t)i * ROW_BYTES;
         Section *s = &a->section[i];
         uint64_t kind = get(row, 8);
-        *s = (Section){
-            .kind = kind > SECTION_REPORT ? (SectionKind)0 : (SectionKind)kind,
-            .offset = get(row + 40, 8),
-            .size = get(row + 48, 8),
-            .hash = {get(row + 56, 8), get(row + 64, 8)}
-        };
+        *s = (Section){.kind = kind > SECTION_REPORT ? (SectionKind)0 : (SectionKind)kind,
+                       .offset = get(row + 40, 8),
+                       .size = get(row + 48, 8),
+                       .hash = {get(row + 56, 8), get(row + 64, 8)}};
         memcpy(s->name, row + 8, sizeof s->name);
         if (!section_ok(r, s, begin, at))
             return altered(r, "the table of sections");

@@ -246,15 +246,13 @@ static void code_step(Coder *c, TileStep *s)
     if (c->out)
         return;
     bits = (uint32_t)imm;
-    *s = (TileStep){
-        .op = (uint16_t)v[0],
-        .fmt = (uint8_t)v[1],
-        .dst = (uint8_t)v[2],
-        .src = {(uint8_t)v[3], (uint8_t)v[4], (uint8_t)v[5]},
-        .part = (uint8_t)v[6],
-        .tensor = (uint16_t)v[7],
-        .tensor2 = (uint16_t)v[8]
-    };
+    *s = (TileStep){.op = (uint16_t)v[0],
+                    .fmt = (uint8_t)v[1],
+                    .dst = (uint8_t)v[2],
+                    .src = {(uint8_t)v[3], (uint8_t)v[4], (uint8_t)v[5]},
+                    .part = (uint8_t)v[6],
+                    .tensor = (uint16_t)v[7],
+                    .tensor2 = (uint16_t)v[8]};
     memcpy(&s->imm, &bits, sizeof bits);
 }
 

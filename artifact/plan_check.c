@@ -258,18 +258,12 @@ static void step_types(const TileStep *s, int *ret_num, RegType *ret_src, RegTyp
     static const struct {
         uint8_t num, src, dst;
     } row[] = {
-        [TILE_ADD_I32] = {2, REG_I32,   REG_I32  },
-          [TILE_SUB_I32] = {2, REG_I32,   REG_I32  },
-        [TILE_MUL_I32] = {2, REG_I32,   REG_I32  },
-          [TILE_I32_TO_F32] = {1, REG_I32,   REG_F32  },
-        [TILE_ROUND] = {1, REG_F32,   REG_F32  },
-          [TILE_RMSNORM] = {2, REG_F32,   REG_F32  },
-        [TILE_LAYERNORM] = {3, REG_F32,   REG_F32  },
-          [TILE_SOFTMAX] = {1, REG_F32,   REG_F32  },
-        [TILE_CONST] = {0, REG_UNSET, REG_F32  },
-          [TILE_STORE] = {1, REG_F32,   REG_UNSET},
-        [TILE_QUANTIZE] = {1, REG_F32,   REG_UNSET},
-          [TILE_CODE_SUM] = {0, REG_UNSET, REG_UNSET},
+        [TILE_ADD_I32] = {2, REG_I32, REG_I32},    [TILE_SUB_I32] = {2, REG_I32, REG_I32},
+        [TILE_MUL_I32] = {2, REG_I32, REG_I32},    [TILE_I32_TO_F32] = {1, REG_I32, REG_F32},
+        [TILE_ROUND] = {1, REG_F32, REG_F32},      [TILE_RMSNORM] = {2, REG_F32, REG_F32},
+        [TILE_LAYERNORM] = {3, REG_F32, REG_F32},  [TILE_SOFTMAX] = {1, REG_F32, REG_F32},
+        [TILE_CONST] = {0, REG_UNSET, REG_F32},    [TILE_STORE] = {1, REG_F32, REG_UNSET},
+        [TILE_QUANTIZE] = {1, REG_F32, REG_UNSET}, [TILE_CODE_SUM] = {0, REG_UNSET, REG_UNSET},
     };
     *ret_num = elementwise_arity((TileOp)s->op);
     *ret_src = *ret_dst = REG_F32;

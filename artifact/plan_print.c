@@ -6,7 +6,6 @@
 static const char *const storage_name[] = {"const", "arena",  "input", "output",
                                            "view",  "scales", "zeros", "outer"};
 
-/* clang-format off: version 14 crashes on this table */
 static const struct {
     const char *name;
     int num_src;
@@ -30,7 +29,6 @@ static const struct {
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
 };
-/* clang-format on */
 
 static const char *text(const char *may_be_null)
 {

@@ -26,16 +26,16 @@ static int threads(void)
 }
 
 static const Scheme schemes[] = {
-    {.fmt = FMT_I8,         .scale_fmt = FMT_F32,  .block = {1, 0}    },
-    {.fmt = FMT_I8,         .scale_fmt = FMT_F32 },
-    {.fmt = FMT_I4, .scale_fmt = FMT_F32,     .block = {1, 128}                   },
-    {.fmt = FMT_I4, .scale_fmt = FMT_F16,      .zero = ZERO_INT, .block = {1, 128}},
-    {.fmt = FMT_E4M3,       .scale_fmt = FMT_F32,  .block = {1, 0}  },
-    {.fmt = FMT_E4M3,       .scale_fmt = FMT_F32,  .block = {128, 128}    },
-    {.fmt = FMT_E4M3,       .scale_fmt = FMT_E8M0, .block = {1, 32}},
-    {.fmt = FMT_E2M1,       .scale_fmt = FMT_E8M0, .block = {1, 32}   },
-    {.fmt = FMT_E2M1,       .scale_fmt = FMT_E4M3, .outer = true,    .block = {1, 16}},
-    {.fmt = FMT_NF4,                     .scale_fmt = FMT_F32,                             .block = {1, 64}      },
+    {.fmt = FMT_I8, .scale_fmt = FMT_F32, .block = {1, 0}},
+    {.fmt = FMT_I8, .scale_fmt = FMT_F32},
+    {.fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 128}},
+    {.fmt = FMT_I4, .scale_fmt = FMT_F16, .zero = ZERO_INT, .block = {1, 128}},
+    {.fmt = FMT_E4M3, .scale_fmt = FMT_F32, .block = {1, 0}},
+    {.fmt = FMT_E4M3, .scale_fmt = FMT_F32, .block = {128, 128}},
+    {.fmt = FMT_E4M3, .scale_fmt = FMT_E8M0, .block = {1, 32}},
+    {.fmt = FMT_E2M1, .scale_fmt = FMT_E8M0, .block = {1, 32}},
+    {.fmt = FMT_E2M1, .scale_fmt = FMT_E4M3, .outer = true, .block = {1, 16}},
+    {.fmt = FMT_NF4, .scale_fmt = FMT_F32, .block = {1, 64}},
 };
 
 static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t cols,
@@ -65,8 +65,7 @@ static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t co
 static void measure_quantisers(int64_t rows, int64_t cols, const uint16_t *src, int64_t samples)
 {
     const Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 128}
-    };
+        .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 128}};
     float *x = malloc((size_t)(samples * cols) * sizeof *x);
     LayerStats stats;
     if (!x || !layer_stats_init(&stats, cols, true))

@@ -72,12 +72,10 @@ static PlanProgram shifted(CudaBuilder *b, const PlanProgram *p, int by)
 
 static PlanOperand whole_tensor(int tensor)
 {
-    return (PlanOperand){
-        .tensor = tensor,
-        .row_div = {.add = 1, .sym = {-1, -1}},
-        .row_mod = {.add = 0, .sym = {-1, -1}},
-        .col_step = 1
-    };
+    return (PlanOperand){.tensor = tensor,
+                         .row_div = {.add = 1, .sym = {-1, -1}},
+                         .row_mod = {.add = 0, .sym = {-1, -1}},
+                         .col_step = 1};
 }
 
 /* Operands with one more in front, or behind. */
@@ -141,19 +139,17 @@ static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, con
     step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
     PlanOperand *operand = ARENA_NEW(b->arena, PlanOperand);
     *operand = whole_tensor(workspace);
-    PlanLaunch clear = {
-        .family = LAUNCH_TILE,
-        .layer = like->layer,
-        .place = like->place,
-        .absorbed = "clear ranges",
-        .num_operands = 1,
-        .operand = operand,
-        .a = -1,
-        .w = -1,
-        .src = -1,
-        .dst = -1,
-        .program = {step, 2}
-    };
+    PlanLaunch clear = {.family = LAUNCH_TILE,
+                        .layer = like->layer,
+                        .place = like->place,
+                        .absorbed = "clear ranges",
+                        .num_operands = 1,
+                        .operand = operand,
+                        .a = -1,
+                        .w = -1,
+                        .src = -1,
+                        .dst = -1,
+                        .program = {step, 2}};
     launch_put(b, clear, (CudaRole){.span_operand = -1, .product = -1}, op);
 }
 

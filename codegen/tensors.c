@@ -40,9 +40,7 @@ void ptrmap_put(PtrMap *map, const void *key, int value)
 
 PlanDim plan_dim(Dim d)
 {
-    PlanDim ret = {
-        .mul = d.mul, .add = d.add, .sym = {-1, -1}
-    };
+    PlanDim ret = {.mul = d.mul, .add = d.add, .sym = {-1, -1}};
     for (int i = 0; i < 2 && d.mul != 0; i++)
         if (d.sym[i])
             ret.sym[i] = d.sym[i]->index;

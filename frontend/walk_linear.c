@@ -235,9 +235,7 @@ Val walk_matmul(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
         return val_bad();
     in[0] = walk_cast(w, in[0], fmt, call->span);
     in[1] = walk_cast(w, in[1], fmt, call->span);
-    Attr turn = {
-        .num_perm = 2, .perm = {1, 0}
-    };
+    Attr turn = {.num_perm = 2, .perm = {1, 0}};
     Dim turned[2] = {b->dim[1], b->dim[0]};
     in[1] =
         walk_emit(w, OP_TRANSPOSE, &turn, type_plain(w->m, fmt, 2, turned), 1, &in[1], call->span);

@@ -15,20 +15,10 @@ typedef struct Descr {
 } Descr;
 
 static const Descr descrs[] = {
-    {"f4",  32,  FMT_F32 },
-    {"f2",  16,  FMT_F16 },
-    {"f8",  64,  FMT_F64 },
-    {"i4",  32,  FMT_I32 },
-    {"i1",  8,   FMT_I8  },
-    {"u1",  8,   FMT_U8  },
-    {"b1",  8,   FMT_NONE},
-    {"i2",  16,  FMT_NONE},
-    {"u2",  16,  FMT_NONE},
-    {"u4",  32,  FMT_NONE},
-    {"i8",  64,  FMT_NONE},
-    {"u8",  64,  FMT_NONE},
-    {"c8",  64,  FMT_NONE},
-    {"c16", 128, FMT_NONE},
+    {"f4", 32, FMT_F32},  {"f2", 16, FMT_F16},    {"f8", 64, FMT_F64},  {"i4", 32, FMT_I32},
+    {"i1", 8, FMT_I8},    {"u1", 8, FMT_U8},      {"b1", 8, FMT_NONE},  {"i2", 16, FMT_NONE},
+    {"u2", 16, FMT_NONE}, {"u4", 32, FMT_NONE},   {"i8", 64, FMT_NONE}, {"u8", 64, FMT_NONE},
+    {"c8", 64, FMT_NONE}, {"c16", 128, FMT_NONE},
 };
 
 typedef struct Header {

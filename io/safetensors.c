@@ -17,28 +17,14 @@ typedef struct Dtype {
 } Dtype;
 
 static const Dtype dtypes[] = {
-    {"F32",         32, FMT_F32 },
-    {"BF16",        16, FMT_BF16},
-    {"F16",         16, FMT_F16 },
-    {"F64",         64, FMT_F64 },
-    {"I32",         32, FMT_I32 },
-    {"I8",          8,  FMT_I8  },
-    {"U8",          8,  FMT_U8  },
-    {"F8_E4M3",     8,  FMT_E4M3},
-    {"F8_E5M2",     8,  FMT_E5M2},
-    {"F8_E8M0",     8,  FMT_E8M0},
-    {"F4",          4,  FMT_E2M1},
-    {"F6_E2M3",     6,  FMT_NONE},
-    {"F6_E3M2",     6,  FMT_NONE},
-    {"F8_E4M3FNUZ", 8,  FMT_NONE},
-    {"F8_E5M2FNUZ", 8,  FMT_NONE},
-    {"BOOL",        8,  FMT_NONE},
-    {"I16",         16, FMT_NONE},
-    {"U16",         16, FMT_NONE},
-    {"U32",         32, FMT_NONE},
-    {"I64",         64, FMT_NONE},
-    {"U64",         64, FMT_NONE},
-    {"C64",         64, FMT_NONE},
+    {"F32", 32, FMT_F32},     {"BF16", 16, FMT_BF16},       {"F16", 16, FMT_F16},
+    {"F64", 64, FMT_F64},     {"I32", 32, FMT_I32},         {"I8", 8, FMT_I8},
+    {"U8", 8, FMT_U8},        {"F8_E4M3", 8, FMT_E4M3},     {"F8_E5M2", 8, FMT_E5M2},
+    {"F8_E8M0", 8, FMT_E8M0}, {"F4", 4, FMT_E2M1},          {"F6_E2M3", 6, FMT_NONE},
+    {"F6_E3M2", 6, FMT_NONE}, {"F8_E4M3FNUZ", 8, FMT_NONE}, {"F8_E5M2FNUZ", 8, FMT_NONE},
+    {"BOOL", 8, FMT_NONE},    {"I16", 16, FMT_NONE},        {"U16", 16, FMT_NONE},
+    {"U32", 32, FMT_NONE},    {"I64", 64, FMT_NONE},        {"U64", 64, FMT_NONE},
+    {"C64", 64, FMT_NONE},
 };
 
 static const Dtype *dtype_find(const char *name)

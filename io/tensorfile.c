@@ -13,15 +13,16 @@ static const char *known_kind(const TensorFile *f)
         size_t len;
         const char *what;
     } kinds[] = {
-        {"PK\x03\x04",   4,  "a zip archive (a PyTorch checkpoint or .npz)"          },
-        {"\x80\x02",     2,  "a Python pickle"                                       },
-        {"\x80\x03",     2,  "a Python pickle"                                       },
-        {"\x80\x04",     2,  "a Python pickle"                                       },
-        {"\x80\x05",     2,  "a Python pickle"                                       },
-        {"\x89HDF\r\n",  6,  "an HDF5 file"                                          },
-        {"GGUF",         4,  "a GGUF file"                                           },
+        {"PK\x03\x04", 4, "a zip archive (a PyTorch checkpoint or .npz)"},
+        {"\x80\x02", 2, "a Python pickle"},
+        {"\x80\x03", 2, "a Python pickle"},
+        {"\x80\x04", 2, "a Python pickle"},
+        {"\x80\x05", 2, "a Python pickle"},
+        {"\x89HDF\r\n", 6, "an HDF5 file"},
+        {"GGUF", 4, "a GGUF file"},
         {"\x7f"
-         "ELF", 4,  "a program"                                             },
+         "ELF",
+         4, "a program"},
         {"version http", 12, "a Git LFS pointer (run `git lfs pull` to get the file)"},
     };
     for (size_t i = 0; i < COUNT_OF(kinds); i++)

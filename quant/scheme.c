@@ -36,8 +36,8 @@ bool scheme_find(const char *name, Scheme *ret)
         const char *name;
         Scheme scheme;
     } named[] = {
-        {"mxfp8", {.fmt = FMT_E4M3, .scale_fmt = FMT_E8M0, .block = {1, 32}}               },
-        {"mxfp4", {.fmt = FMT_E2M1, .scale_fmt = FMT_E8M0, .block = {1, 32}}               },
+        {"mxfp8", {.fmt = FMT_E4M3, .scale_fmt = FMT_E8M0, .block = {1, 32}}},
+        {"mxfp4", {.fmt = FMT_E2M1, .scale_fmt = FMT_E8M0, .block = {1, 32}}},
         {"nvfp4", {.fmt = FMT_E2M1, .scale_fmt = FMT_E4M3, .outer = true, .block = {1, 16}}},
     };
     for (size_t i = 0; i < COUNT_OF(named); i++) {

@@ -371,14 +371,9 @@ static const struct {
     int bytes;
     bool is_signed;
 } label_dtype[] = {
-    {"i8", "I64", 8, true },
-    {"i4", "I32", 4, true },
-    {"i2", "I16", 2, true },
-    {"i1", "I8",  1, true },
-    {"u8", "U64", 8, false},
-    {"u4", "U32", 4, false},
-    {"u2", "U16", 2, false},
-    {"u1", "U8",  1, false},
+    {"i8", "I64", 8, true},  {"i4", "I32", 4, true},  {"i2", "I16", 2, true},
+    {"i1", "I8", 1, true},   {"u8", "U64", 8, false}, {"u4", "U32", 4, false},
+    {"u2", "U16", 2, false}, {"u1", "U8", 1, false},
 };
 
 static int find_label_dtype(const char *dtype)

@@ -10,12 +10,24 @@
 static const int64_t sizes[NUM_BUCKETS] = {1, 4, 16};
 static const PlanSym syms[] = {{"B", NUM_BUCKETS, sizes}};
 
-#define DIM_B    {1, 0, {0, -1}}
-#define FIXED(n) {0, n, {-1, -1}}
-#define PLAIN    .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 1
-#define REPEAT   .row_div = FIXED(1), .row_mod = FIXED(1), .col_step = 1
-#define COLUMN   .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 0
-#define NO_STEP  .tensor2 = TILE_NO_TENSOR
+#define DIM_B     \
+    {             \
+        1, 0,     \
+        {         \
+            0, -1 \
+        }         \
+    }
+#define FIXED(n)   \
+    {              \
+        0, n,      \
+        {          \
+            -1, -1 \
+        }          \
+    }
+#define PLAIN   .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 1
+#define REPEAT  .row_div = FIXED(1), .row_mod = FIXED(1), .col_step = 1
+#define COLUMN  .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 0
+#define NO_STEP .tensor2 = TILE_NO_TENSOR
 
 static void fill_numbers(TestModel *m)
 {
@@ -223,8 +235,7 @@ void model_int8(TestModel *m)
         {"sw", FMT_F32, .rank = 1, .dim = {FIXED(MODEL_N)}, .offset = bias_at + 64,
          .bytes = sizeof half},
         {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
-        {"sx", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_SCALES,
-         .index = 1},
+        {"sx", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_SCALES, .index = 1},
     };
     memcpy(tensor, t, sizeof t);
     m->plan = (Plan){.target = "cpu",

@@ -180,9 +180,7 @@ static void tensors_must_be_sound(void **state)
     REFUSED("lies outside the", b.tensor[3].offset += 6400);
     REFUSED("lies outside the", b.tensor[3].bytes = UINT64_MAX);
     REFUSED("needs 64 bytes, has 60", b.tensor[3].bytes = 60);
-    REFUSED("varies with the batch", b.tensor[3].dim[0] = (PlanDim){
-                                         1, 0, {0, -1}
-    });
+    REFUSED("varies with the batch", b.tensor[3].dim[0] = (PlanDim){1, 0, {0, -1}});
     REFUSED("bad type", b.tensor[0].dim[0].sym[0] = 1);
     REFUSED("bad type", b.tensor[0].dim[0].mul = -1);
     REFUSED("overflows", b.tensor[1].dim[0].mul = INT64_MAX);
@@ -208,10 +206,7 @@ static void buckets_must_be_sound(void **state)
     REFUSED("do not ascend", b.bucket_size[1] = 32);
     REFUSED("bucket 0: B = 0", b.bucket_size[0] = 0);
     REFUSED("0 buckets", b.m.plan.num_buckets = 0; b.tensor[1].storage = STORAGE_VIEW);
-    REFUSED("says how large B is", b.tensor[0].dim[0] =
-                                       (PlanDim){
-                                           0, 4, {-1, -1}
-    };
+    REFUSED("says how large B is", b.tensor[0].dim[0] = (PlanDim){0, 4, {-1, -1}};
             b.m.plan.rows_independent = false);
     REFUSED("cannot be cut", b.tensor[0].dim[0].add = 1);
 }
@@ -244,10 +239,8 @@ static void programs_must_be_sound(void **state)
 /* A third launch quantises x once more, into another tensor at the same place. */
 static void clobber_codes(Broken *b)
 {
-    static const PlanOperand again[] = {
-        {0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
-        {7, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}
-    };
+    static const PlanOperand again[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
+                                        {7, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}};
     b->tensor[7] = b->tensor[1];
     b->tensor[7].name = "late";
     b->launch[2] = b->launch[1];
@@ -274,15 +267,13 @@ static void launches_must_not_clobber(void **state)
 static void views_must_fit(void **state)
 {
     (void)state;
-    const PlanTensor part = {
-        .name = "part",
-        .fmt = FMT_F32,
-        .rank = 2,
-        .dim = {{1, 0, {0, -1}}, {0, 8, {-1, -1}}},
-        .storage = STORAGE_VIEW,
-        .index = 5,
-        .view_col = 8
-    };
+    const PlanTensor part = {.name = "part",
+                             .fmt = FMT_F32,
+                             .rank = 2,
+                             .dim = {{1, 0, {0, -1}}, {0, 8, {-1, -1}}},
+                             .storage = STORAGE_VIEW,
+                             .index = 5,
+                             .view_col = 8};
     Broken ok;
     break_begin(&ok);
     ok.tensor[7] = part;

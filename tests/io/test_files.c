@@ -274,9 +274,9 @@ static void paths_beside(void **state)
     (void)state;
     static const char *const cases[][3] = {
         {"a/b/m.sinter", "w.safetensors", "a/b/w.safetensors"},
-        {"m.sinter",     "w",             "w"                },
-        {"a/m",          "/abs/w",        "/abs/w"           },
-        {"/m",           "w",             "/w"               },
+        {"m.sinter", "w", "w"},
+        {"a/m", "/abs/w", "/abs/w"},
+        {"/m", "w", "/w"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char *path = path_beside(cases[i][0], cases[i][1]);
@@ -322,12 +322,12 @@ static void safetensors_round_trip(void **state)
     (void)state;
     static const int64_t two[] = {1, 2}, four[] = {4};
     const SafetensorsItem item[] = {
-        {"bytes",           FMT_U8,   1, four, "abcd"            },
-        {"x\"\\\n\xc3\xa9", FMT_F32,  2, two,  "12345678"        },
-        {"wide",            FMT_F64,  2, two,  "0123456789abcdef"},
-        {"half",            FMT_BF16, 1, four, "ABCDEFGH"        },
-        {"nibbles",         FMT_E2M1, 1, four, "uv"              },
-        {"scalar",          FMT_F32,  0, NULL, "wxyz"            },
+        {"bytes", FMT_U8, 1, four, "abcd"},
+        {"x\"\\\n\xc3\xa9", FMT_F32, 2, two, "12345678"},
+        {"wide", FMT_F64, 2, two, "0123456789abcdef"},
+        {"half", FMT_BF16, 1, four, "ABCDEFGH"},
+        {"nibbles", FMT_E2M1, 1, four, "uv"},
+        {"scalar", FMT_F32, 0, NULL, "wxyz"},
     };
     IoError err;
     const char *path = in_folder("a.safetensors");
@@ -405,28 +405,28 @@ static void weight_index(void **state)
     static const struct {
         const char *text, *rule; /* rule NULL: accepted */
     } cases[] = {
-        {"{\"metadata\":{\"total_size\":8},\"weight_map\":{\"x\":\"a\",\"y\":\"b\"}}",         NULL                        },
-        {" \n{\"weight_map\":{\"x\":\"a\"}}\n",                                                NULL                        },
-        {"{\"weight_map\":{}}",                                                                NULL                        },
-        {"{\"metadata\":{}}",                                                                  "has no weight_map"         },
-        {"{\"weight_map\":{},\"weight_map\":{}}",                                              "occurs twice"              },
-        {"{\"weight_map\":{\"z\":\"a\"}}",                                                     "'z' is not in"             },
-        {"{\"weight_map\":{\"x\":\"a\",\"x\":\"a\"}}",                                         "'x' is also in"            },
-        {"{\"weight_map\":{\"x\":\"../a\"}}",                                                  "not a plain name"          },
-        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}",                                           "not a plain name"          },
-        {"{\"weight_map\":{\"x\":\"..\"}}",                                                    "not a plain name"          },
-        {"{\"weight_map\":{\"x\":\"\"}}",                                                      "not a plain name"          },
-        {"{\"weight_map\":{\"x\":\"gone\"}}",                                                  "No such file"              },
-        {"{\"weight_map\":{\"x\":1}}",                                                         "a string is expected"      },
-        {"{\"weight_map\":[]}",                                                                "an object is expected"     },
-        {"{\"weight_map\":{\"x\":\"a\"}",                                                      "a comma or '}' is expected"},
-        {"{\"weight_map\":{\"x\":\"a\"}} x",                                                   "text follows the end"      },
-        {"{\"metadata\":nul,\"weight_map\":{}}",                                               "a value is expected"       },
-        {"{\"metadata\":-,\"weight_map\":{}}",                                                 "lacks its digits"          },
-        {"{\"metadata\":01,\"weight_map\":{}}",                                                "leading zeros"             },
-        {"{\"metadata\":[1,2.5e-3,true,null,\"s\",{\"k\":[]}],\"weight_map\":{}}",             NULL                        },
+        {"{\"metadata\":{\"total_size\":8},\"weight_map\":{\"x\":\"a\",\"y\":\"b\"}}", NULL},
+        {" \n{\"weight_map\":{\"x\":\"a\"}}\n", NULL},
+        {"{\"weight_map\":{}}", NULL},
+        {"{\"metadata\":{}}", "has no weight_map"},
+        {"{\"weight_map\":{},\"weight_map\":{}}", "occurs twice"},
+        {"{\"weight_map\":{\"z\":\"a\"}}", "'z' is not in"},
+        {"{\"weight_map\":{\"x\":\"a\",\"x\":\"a\"}}", "'x' is also in"},
+        {"{\"weight_map\":{\"x\":\"../a\"}}", "not a plain name"},
+        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}", "not a plain name"},
+        {"{\"weight_map\":{\"x\":\"..\"}}", "not a plain name"},
+        {"{\"weight_map\":{\"x\":\"\"}}", "not a plain name"},
+        {"{\"weight_map\":{\"x\":\"gone\"}}", "No such file"},
+        {"{\"weight_map\":{\"x\":1}}", "a string is expected"},
+        {"{\"weight_map\":[]}", "an object is expected"},
+        {"{\"weight_map\":{\"x\":\"a\"}", "a comma or '}' is expected"},
+        {"{\"weight_map\":{\"x\":\"a\"}} x", "text follows the end"},
+        {"{\"metadata\":nul,\"weight_map\":{}}", "a value is expected"},
+        {"{\"metadata\":-,\"weight_map\":{}}", "lacks its digits"},
+        {"{\"metadata\":01,\"weight_map\":{}}", "leading zeros"},
+        {"{\"metadata\":[1,2.5e-3,true,null,\"s\",{\"k\":[]}],\"weight_map\":{}}", NULL},
         {"{\"metadata\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
-         "nested too deeply"                                                                                               },
+         "nested too deeply"},
     };
     IoError err;
     write_weight("a", "x", "aaaa");

@@ -122,11 +122,7 @@ static void test_types_are_interned(void **state)
         Dim dim[1] = {dim_const(i)};
         assert_ptr_equal(first[i], type_plain(m, FMT_F32, 1, dim));
     }
-    Scheme scheme =
-               {
-                   .fmt = FMT_I8, .scale_fmt = FMT_F32, .block = {1, 0}
-    },
-           same = scheme;
+    Scheme scheme = {.fmt = FMT_I8, .scale_fmt = FMT_F32, .block = {1, 0}}, same = scheme;
     Dim dim[2] = {dim_const(2), dim_const(3)};
     assert_ptr_equal(type_quantised(m, &scheme, 2, dim), type_quantised(m, &same, 2, dim));
     same.block[0] = 0;
@@ -273,13 +269,11 @@ static void test_verifier(void **state)
 
 static Tensor f32_tensor(float *data, int64_t rows, int64_t cols)
 {
-    return (Tensor){
-        .fmt = FMT_F32,
-        .rank = 2,
-        .dim = {rows, cols},
-        .data = data,
-        .bytes = (uint64_t)(rows * cols) * sizeof *data
-    };
+    return (Tensor){.fmt = FMT_F32,
+                    .rank = 2,
+                    .dim = {rows, cols},
+                    .data = data,
+                    .bytes = (uint64_t)(rows * cols) * sizeof *data};
 }
 
 static const char mlp[] = "module \"m\"\n"

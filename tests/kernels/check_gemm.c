@@ -212,9 +212,7 @@ static void case_run(Case *c, int threads, int64_t first_row, int64_t m, uint32_
         step[num++] =
             (TileStep){.op = TILE_STORE, .src = {(uint8_t)part}, .tensor = (uint16_t)part};
     }
-    CpuSegment segment = {
-        0, n_part, {step, num}
-    };
+    CpuSegment segment = {0, n_part, {step, num}};
     CpuGemm g = {.m = m,
                  .spec = c->spec,
                  .packed = packed,
@@ -386,11 +384,7 @@ static void check_extremes(Rng *rng, const CheckOptions *options)
 {
     (void)options;
     static const FormatId pair[][2] = {
-        {FMT_U8, FMT_U8},
-        {FMT_I8, FMT_I8},
-        {FMT_U8, FMT_I8},
-        {FMT_I8, FMT_U8}
-    };
+        {FMT_U8, FMT_U8}, {FMT_I8, FMT_I8}, {FMT_U8, FMT_I8}, {FMT_I8, FMT_U8}};
     for (int i = 0; i < 4 && !check_failed(); i++) {
         int64_t k = i == 0 ? 33025 : i == 1 ? 131071 : 65793;
         Case c = case_random(rng, pair[i][0], pair[i][1], 2, 17, 8);

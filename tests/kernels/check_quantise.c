@@ -113,42 +113,34 @@ static void check_one(Rng *rng, FormatId fmt)
     }
     int64_t pitch = cols + 5;
     uint8_t *codes = guard_alloc((uint64_t)(rows * pitch));
-    CpuTensor operand[2] = {
-        {.fmt = FMT_F32,
-         .data = x,
-         .rows = rows,
-         .cols = cols,
-         .pitch = cols * 4,
-         .row_div = 1,
-         .row_mod = INT64_MAX,
-         .col_step = 1        },
-        { .fmt = fmt,
-         .quantised = true,
-         .is_static = is_static,
-         .has_zero = scheme.zero != ZERO_NONE,
-         .scale_fmt = scheme.scale_fmt,
-         .outer = scheme.outer,
-         .data = codes,
-         .rows = rows,
-         .cols = cols,
-         .pitch = pitch,
-         .row_div = 1,
-         .row_mod = INT64_MAX,
-         .col_step = 1,
-         .block_rows = scheme.block[0],
-         .block_cols = scheme.block[1],
-         .scale = scale,
-         .zero = zero,
-         .outer_scale = &outer}
-    };
-    TileStep step[2] = {
-        {.op = TILE_LOAD,     .tensor = 0},
-        {.op = TILE_QUANTIZE, .tensor = 1}
-    };
-    CpuTile tile = {
-        rows, cols, false, {step, 2},
-           operand, 2
-    };
+    CpuTensor operand[2] = {{.fmt = FMT_F32,
+                             .data = x,
+                             .rows = rows,
+                             .cols = cols,
+                             .pitch = cols * 4,
+                             .row_div = 1,
+                             .row_mod = INT64_MAX,
+                             .col_step = 1},
+                            {.fmt = fmt,
+                             .quantised = true,
+                             .is_static = is_static,
+                             .has_zero = scheme.zero != ZERO_NONE,
+                             .scale_fmt = scheme.scale_fmt,
+                             .outer = scheme.outer,
+                             .data = codes,
+                             .rows = rows,
+                             .cols = cols,
+                             .pitch = pitch,
+                             .row_div = 1,
+                             .row_mod = INT64_MAX,
+                             .col_step = 1,
+                             .block_rows = scheme.block[0],
+                             .block_cols = scheme.block[1],
+                             .scale = scale,
+                             .zero = zero,
+                             .outer_scale = &outer}};
+    TileStep step[2] = {{.op = TILE_LOAD, .tensor = 0}, {.op = TILE_QUANTIZE, .tensor = 1}};
+    CpuTile tile = {rows, cols, false, {step, 2}, operand, 2};
     int threads = (int)rng_range(rng, 1, 2);
     uint64_t bytes = cpu_tile_scratch(&tile, threads);
     void *scratch = guard_alloc(bytes);

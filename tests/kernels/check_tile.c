@@ -82,10 +82,7 @@ static void input_free(Input *in)
 static void run_tile(const TileStep *step, int num, CpuTensor *operand, int operands, int64_t rows,
                      int64_t cols, bool whole, int threads)
 {
-    CpuTile tile = {
-        rows, cols, whole, {step, num},
-           operand, operands
-    };
+    CpuTile tile = {rows, cols, whole, {step, num}, operand, operands};
     void *scratch = guard_alloc(cpu_tile_scratch(&tile, threads));
     cpu_tile(&tile, scratch, threads);
     guard_free(scratch);
@@ -143,12 +140,10 @@ static void check_elementwise(Rng *rng, const CheckOptions *options)
         input_make(rng, &b, RNG_PICK(rng, plain), (Shape)rng_range(rng, 0, 3), rows, cols);
         CpuTensor out = tensor_make(RNG_PICK(rng, plain), rows, cols);
         uint8_t dst = (uint8_t)rng_range(rng, 0, 2); /* may overwrite an operand */
-        TileStep step[] = {
-            {.op = TILE_LOAD,        .dst = 0,     .tensor = 0  },
-            {.op = TILE_LOAD,        .dst = 1,     .tensor = 1  },
-            {.op = (uint16_t)op_now, .dst = dst,   .src = {0, 1}},
-            {.op = TILE_STORE,       .src = {dst}, .tensor = 2  }
-        };
+        TileStep step[] = {{.op = TILE_LOAD, .dst = 0, .tensor = 0},
+                           {.op = TILE_LOAD, .dst = 1, .tensor = 1},
+                           {.op = (uint16_t)op_now, .dst = dst, .src = {0, 1}},
+                           {.op = TILE_STORE, .src = {dst}, .tensor = 2}};
         CpuTensor operand[] = {a.tensor, b.tensor, out};
         run_tile(step, 4, operand, 3, rows, cols, false, (int)rng_range(rng, 1, 2));
         for (int64_t j = 0; j < rows * cols; j++) {
@@ -199,13 +194,11 @@ static void check_norms(Rng *rng, const CheckOptions *options)
         input_make(rng, &gain, RNG_PICK(rng, plain), ROW, rows, cols);
         input_make(rng, &bias, RNG_PICK(rng, plain), ROW, rows, cols);
         CpuTensor out = tensor_make(FMT_F32, rows, cols);
-        TileStep step[] = {
-            {.op = TILE_LOAD,    .dst = 0, .tensor = 0      },
-            {.op = TILE_LOAD,    .dst = 1, .tensor = 1      },
-            {.op = TILE_LOAD,    .dst = 2, .tensor = 2      },
-            {.op = (uint16_t)op, .dst = 0, .src = {0, 1, 2},  .imm = eps},
-            {.op = TILE_STORE,                  .src = {0},           .tensor = 3}
-        };
+        TileStep step[] = {{.op = TILE_LOAD, .dst = 0, .tensor = 0},
+                           {.op = TILE_LOAD, .dst = 1, .tensor = 1},
+                           {.op = TILE_LOAD, .dst = 2, .tensor = 2},
+                           {.op = (uint16_t)op, .dst = 0, .src = {0, 1, 2}, .imm = eps},
+                           {.op = TILE_STORE, .src = {0}, .tensor = 3}};
         CpuTensor operand[] = {x.tensor, gain.tensor, bias.tensor, out};
         run_tile(step, 5, operand, 4, rows, cols, true, 2);
         double *want = calloc((size_t)cols, sizeof *want);
@@ -235,14 +228,12 @@ static void check_integers(Rng *rng, const CheckOptions *options)
         input_make(rng, &a, FMT_I32, (Shape)rng_range(rng, 0, 3), rows, cols);
         input_make(rng, &b, FMT_I32, (Shape)rng_range(rng, 0, 3), rows, cols);
         CpuTensor raw = tensor_make(FMT_I32, rows, cols), out = tensor_make(FMT_F32, rows, cols);
-        TileStep step[] = {
-            {.op = TILE_LOAD,       .dst = 4,   .tensor = 0  },
-            {.op = TILE_LOAD,       .dst = 1,   .tensor = 1  },
-            {.op = (uint16_t)op,    .dst = 1,   .src = {4, 1}},
-            {.op = TILE_STORE,      .src = {1}, .tensor = 2  },
-            {.op = TILE_I32_TO_F32, .dst = 1,   .src = {1}   },
-            {.op = TILE_STORE,      .src = {1}, .tensor = 3  }
-        };
+        TileStep step[] = {{.op = TILE_LOAD, .dst = 4, .tensor = 0},
+                           {.op = TILE_LOAD, .dst = 1, .tensor = 1},
+                           {.op = (uint16_t)op, .dst = 1, .src = {4, 1}},
+                           {.op = TILE_STORE, .src = {1}, .tensor = 2},
+                           {.op = TILE_I32_TO_F32, .dst = 1, .src = {1}},
+                           {.op = TILE_STORE, .src = {1}, .tensor = 3}};
         CpuTensor operand[] = {a.tensor, b.tensor, raw, out};
         run_tile(step, 6, operand, 4, rows, cols, false, 1);
         for (int64_t j = 0; j < rows * cols; j++) {
@@ -288,11 +279,9 @@ static void check_codes(Rng *rng, const CheckOptions *options)
         for (int64_t j = 0; j < rows * cols; j++)
             ((uint8_t *)q.data)[j / cols * q.pitch + j % cols] = (uint8_t)ref_random_code(rng, fmt);
         /* the sums are of the codes that the step before stored: stored again by a program */
-        TileStep step[] = {
-            {.op = TILE_LOAD,     .dst = 0,    .tensor = 0 },
-            {.op = TILE_STORE,    .src = {0},  .tensor = 1 },
-            {.op = TILE_CODE_SUM, .tensor = 2, .tensor2 = 0}
-        };
+        TileStep step[] = {{.op = TILE_LOAD, .dst = 0, .tensor = 0},
+                           {.op = TILE_STORE, .src = {0}, .tensor = 1},
+                           {.op = TILE_CODE_SUM, .tensor = 2, .tensor2 = 0}};
         CpuTensor operand[] = {q, out, sum};
         run_tile(step, ref_is_int(fmt) ? 3 : 2, operand, 3, rows, cols, true, 1);
         int64_t grid_cols = q.block_cols ? (cols + q.block_cols - 1) / q.block_cols : 1;
@@ -378,32 +367,20 @@ static void check_epilogue_one(Rng *rng)
     CpuTensor operand[] = {e.token.tensor, e.channel.tensor, e.bias.tensor, e.residual.tensor,
                            e.out,          second,           e.codes};
     TileStep first_steps[] = {
-        {.op = TILE_ACC,        .fmt = FMT_I32, .dst = 0     },
-        {.op = TILE_I32_TO_F32, .dst = 0,       .src = {0}   },
-        {.op = TILE_LOAD,       .dst = 1,       .tensor = 0  },
-        {.op = TILE_MUL,        .dst = 0,       .src = {0, 1}},
-        {.op = TILE_LOAD,       .dst = 1,       .tensor = 1  },
-        {.op = TILE_MUL,        .dst = 0,       .src = {0, 1}},
-        {.op = TILE_LOAD,       .dst = 2,       .tensor = 2  },
-        {.op = TILE_ADD,        .dst = 0,       .src = {0, 2}},
-        {.op = TILE_GELU,       .dst = 0,       .src = {0}   },
-        {.op = TILE_LOAD,       .dst = 2,       .tensor = 3  },
-        {.op = TILE_ADD,        .dst = 0,       .src = {0, 2}},
-        {.op = TILE_STORE,      .src = {0},     .tensor = 4  }
-    };
-    TileStep second_steps[] = {
-        {.op = TILE_ACC,        .fmt = FMT_I32, .dst = 0     },
-        {.op = TILE_I32_TO_F32, .dst = 0,       .src = {0}   },
-        {.op = TILE_LOAD,       .dst = 1,       .tensor = 0  },
-        {.op = TILE_MUL,        .dst = 0,       .src = {0, 1}},
-        {.op = TILE_LOAD,       .dst = 1,       .tensor = 5  },
-        {.op = TILE_MUL,        .dst = 0,       .src = {0, 1}},
-        {.op = TILE_QUANTIZE,   .src = {0},     .tensor = 6  }
-    };
-    CpuSegment segment[] = {
-        {0,     e.cut, {first_steps, 12}},
-        {e.cut, e.n,   {second_steps, 7}}
-    };
+        {.op = TILE_ACC, .fmt = FMT_I32, .dst = 0}, {.op = TILE_I32_TO_F32, .dst = 0, .src = {0}},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 0},   {.op = TILE_MUL, .dst = 0, .src = {0, 1}},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 1},   {.op = TILE_MUL, .dst = 0, .src = {0, 1}},
+        {.op = TILE_LOAD, .dst = 2, .tensor = 2},   {.op = TILE_ADD, .dst = 0, .src = {0, 2}},
+        {.op = TILE_GELU, .dst = 0, .src = {0}},    {.op = TILE_LOAD, .dst = 2, .tensor = 3},
+        {.op = TILE_ADD, .dst = 0, .src = {0, 2}},  {.op = TILE_STORE, .src = {0}, .tensor = 4}};
+    TileStep second_steps[] = {{.op = TILE_ACC, .fmt = FMT_I32, .dst = 0},
+                               {.op = TILE_I32_TO_F32, .dst = 0, .src = {0}},
+                               {.op = TILE_LOAD, .dst = 1, .tensor = 0},
+                               {.op = TILE_MUL, .dst = 0, .src = {0, 1}},
+                               {.op = TILE_LOAD, .dst = 1, .tensor = 5},
+                               {.op = TILE_MUL, .dst = 0, .src = {0, 1}},
+                               {.op = TILE_QUANTIZE, .src = {0}, .tensor = 6}};
+    CpuSegment segment[] = {{0, e.cut, {first_steps, 12}}, {e.cut, e.n, {second_steps, 7}}};
     CpuGemm g = {
         .m = e.m, .segment = segment, .num_segments = 2, .operand = operand, .num_operands = 7};
     g.spec = (CpuPackSpec){

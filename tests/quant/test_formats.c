@@ -116,27 +116,13 @@ static void integers_decode_and_encode(void **state)
         float x;
         int code;
     } want[] = {
-        {FMT_I8,  0.5f,      0        },
-        {FMT_I8,  1.5f,      2        },
-        {FMT_I8,  2.5f,      2        },
-        {FMT_I8,  -0.5f,     0        },
-        {FMT_I8,  -1.5f,     0xfe     },
-        {FMT_I8,  126.5f,    126      },
-        {FMT_I8,  300,       127      },
-        {FMT_I8,  -300,      0x81     },
-        {FMT_I8,  INFINITY,  127      },
-        {FMT_I8,  -INFINITY, 0x81     },
-        {FMT_I8,  NAN,       0        },
-        {FMT_U8,  -3,        0        },
-        {FMT_U8,  254.5f,    254      },
-        {FMT_U8,  1e30f,     255      },
-        {FMT_I4,  9,         7        },
-        {FMT_I4,  -9,        9        },
-        {FMT_I4,  3.5f,      4        },
-        {FMT_U4,  15.5f,     15       },
-        {FMT_I32, 2.5f,      2        },
-        {FMT_I32, 3e9f,      INT32_MAX},
-        {FMT_I32, NAN,       0        },
+        {FMT_I8, 0.5f, 0},         {FMT_I8, 1.5f, 2},          {FMT_I8, 2.5f, 2},
+        {FMT_I8, -0.5f, 0},        {FMT_I8, -1.5f, 0xfe},      {FMT_I8, 126.5f, 126},
+        {FMT_I8, 300, 127},        {FMT_I8, -300, 0x81},       {FMT_I8, INFINITY, 127},
+        {FMT_I8, -INFINITY, 0x81}, {FMT_I8, NAN, 0},           {FMT_U8, -3, 0},
+        {FMT_U8, 254.5f, 254},     {FMT_U8, 1e30f, 255},       {FMT_I4, 9, 7},
+        {FMT_I4, -9, 9},           {FMT_I4, 3.5f, 4},          {FMT_U4, 15.5f, 15},
+        {FMT_I32, 2.5f, 2},        {FMT_I32, 3e9f, INT32_MAX}, {FMT_I32, NAN, 0},
     };
     for (size_t i = 0; i < COUNT_OF(want); i++)
         assert_int_equal(format_encode(want[i].fmt, want[i].x), want[i].code);

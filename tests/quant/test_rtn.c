@@ -140,9 +140,7 @@ static void decoded_values_are_near(void **state)
 
 static void quantise_row(QTensor *q, FormatId fmt, ZeroKind zero, const float *x, int64_t num)
 {
-    Scheme scheme = {
-        .fmt = fmt, .scale_fmt = FMT_F32, .zero = zero, .block = {1, 0}
-    };
+    Scheme scheme = {.fmt = fmt, .scale_fmt = FMT_F32, .zero = zero, .block = {1, 0}};
     assert_true(qtensor_init(q, &scheme, 1, num));
     quantize_rtn(q, FMT_F32, x);
 }
@@ -209,9 +207,7 @@ static void static_encoding_uses_given_scales(void **state)
 static void sizes_are_checked(void **state)
 {
     (void)state;
-    Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 1}
-    };
+    Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 1}};
     QTensor q;
     assert_false(qtensor_init(&q, &scheme, INT64_MAX, INT64_MAX));
     assert_false(qtensor_init(&q, &scheme, -1, 4));

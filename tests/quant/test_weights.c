@@ -76,11 +76,7 @@ static void statistics_match_plain_sums(void **state)
 static void statistics_skip_rows_that_are_not_finite(void **state)
 {
     (void)state;
-    const float x[3][2] = {
-        {1,        2},
-        {NAN,      1},
-        {INFINITY, 1}
-    };
+    const float x[3][2] = {{1, 2}, {NAN, 1}, {INFINITY, 1}};
     LayerStats s;
     assert_true(layer_stats_init(&s, 2, true));
     layer_stats_observe(&s, x[0], 3);
@@ -156,9 +152,7 @@ static double layer_error(const char *name, const Scheme *scheme, bool at_output
 static void quantisers_lower_the_error(void **state)
 {
     (void)state;
-    const Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 32}
-    };
+    const Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 32}};
     double rtn = layer_error("rtn", &scheme, true);
     double gptq = layer_error("gptq", &scheme, true);
     double awq = layer_error("awq", &scheme, true);
@@ -171,9 +165,7 @@ static void quantisers_lower_the_error(void **state)
 static void awq_scales_match_reference(void **state)
 {
     (void)state;
-    const Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 32}
-    };
+    const Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 32}};
     float s[COLS];
     assert_null(awq_search_scales(&scheme, FMT_F32, weight, ROWS, COLS, &stats.seen, s));
     for (int c = 0; c < COLS; c++) /* the mean itself may differ in its last bit */
@@ -194,9 +186,7 @@ static void smoothing_matches_reference(void **state)
 static void missing_data_is_an_error(void **state)
 {
     (void)state;
-    const Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 32}
-    };
+    const Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 32}};
     QTensor q;
     WeightArgs args = {0};
     WeightStats other = stats.seen;
@@ -225,9 +215,7 @@ static void missing_data_is_an_error(void **state)
 static void nan_stays_in_its_block(void **state)
 {
     (void)state;
-    const Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 32}
-    };
+    const Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 32}};
     float keep = weight[3 * COLS + 70];
     weight[3 * COLS + 70] = NAN;
     for (int i = 0; weight_quantisers[i]; i++) {

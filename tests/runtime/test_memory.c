@@ -46,9 +46,7 @@ static float value_of(int i)
 static bool write_model(void)
 {
     static const int64_t sizes[] = {1, ROWS};
-    static const PlanSym syms[] = {
-        {"B", 2, sizes}
-    };
+    static const PlanSym syms[] = {{"B", 2, sizes}};
     static const uint64_t at[] = {0, 0}, arena_bytes[] = {WIDE * 4, ROWS * WIDE * 4};
     /* clang-format off: version 14 spoils nested tables */
     static const TileStep store[] = {
@@ -69,16 +67,36 @@ static bool write_model(void)
         {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(WIDE)}, .storage = STORAGE_OUTPUT},
     };
     const PlanLaunch launch[] = {
-        {.family = LAUNCH_GEMM, .num_operands = 1, .operand = to_h, .a = 0, .w = 2,
-         .num_segments = 1, .segment = segment},
-        {.family = LAUNCH_GEMM, .num_operands = 1, .operand = to_y, .a = 1, .w = 2,
-         .num_segments = 1, .segment = segment},
+        {.family = LAUNCH_GEMM,
+         .num_operands = 1,
+         .operand = to_h,
+         .a = 0,
+         .w = 2,
+         .num_segments = 1,
+         .segment = segment},
+        {.family = LAUNCH_GEMM,
+         .num_operands = 1,
+         .operand = to_y,
+         .a = 1,
+         .w = 2,
+         .num_segments = 1,
+         .segment = segment},
     };
-    TestModel m = {.plan = {.target = "cpu", .num_syms = 1, .num_buckets = 2, .num_tensors = 4,
-                            .num_launches = 2, .num_inputs = 1, .num_outputs = 1, .sym = syms,
-                            .bucket_size = sizes, .arena_bytes = arena_bytes,
-                            .rows_independent = true, .tensor = tensor, .launch = launch,
-                            .input = input, .output = output}};
+    TestModel m = {.plan = {.target = "cpu",
+                            .num_syms = 1,
+                            .num_buckets = 2,
+                            .num_tensors = 4,
+                            .num_launches = 2,
+                            .num_inputs = 1,
+                            .num_outputs = 1,
+                            .sym = syms,
+                            .bucket_size = sizes,
+                            .arena_bytes = arena_bytes,
+                            .rows_independent = true,
+                            .tensor = tensor,
+                            .launch = launch,
+                            .input = input,
+                            .output = output}};
     /* clang-format on */
     IoError err;
     uint64_t stub_size;

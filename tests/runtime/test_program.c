@@ -52,10 +52,7 @@ static bool write_inputs(void)
         if (r % 7 == 0)
             label[r] = -1; /* three of 21 are wrong */
     }
-    const SafetensorsItem named[] = {
-        {"x",     FMT_F32, 2, dim,  x    },
-        {"other", FMT_I32, 1, rows, label}
-    };
+    const SafetensorsItem named[] = {{"x", FMT_F32, 2, dim, x}, {"other", FMT_I32, 1, rows, label}};
     bool ok = npy_write(in_dir("x.npy"), FMT_F32, 2, dim, x, &err) &&
               npy_write(in_dir("wide.npy"), FMT_F64, 2, dim, wide, &err) &&
               npy_write(in_dir("whole.npy"), FMT_I32, 2, dim, whole, &err) &&

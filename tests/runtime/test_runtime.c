@@ -79,26 +79,17 @@ static void fill_rows(float *x, int64_t rows, int seed)
 
 static SinterTensor tensor_x(float *x, int64_t rows)
 {
-    return (SinterTensor){
-        "x", SINTER_F32, 2, {rows, MODEL_K},
-           x
-    };
+    return (SinterTensor){"x", SINTER_F32, 2, {rows, MODEL_K}, x};
 }
 
 static SinterTensor tensor_y(float *y, int64_t rows)
 {
-    return (SinterTensor){
-        "y", SINTER_F32, 2, {rows, MODEL_N},
-           y
-    };
+    return (SinterTensor){"y", SINTER_F32, 2, {rows, MODEL_N}, y};
 }
 
 static SinterTensor tensor_z(float *z, int64_t rows)
 {
-    return (SinterTensor){
-        "z", SINTER_F32, 3, {rows, 2, 8},
-           z
-    };
+    return (SinterTensor){"z", SINTER_F32, 3, {rows, 2, 8}, z};
 }
 
 static void check_float(SinterSession *s, int64_t rows, int seed)
@@ -217,33 +208,21 @@ static void output_shapes_follow_inputs(void **state)
 static void make_two_symbols(TestModel *m)
 {
     static const int64_t batch[] = {1, 4}, time[] = {8, 16};
-    static const PlanSym syms[] = {
-        {"B", 2, batch},
-        {"T", 2, time }
-    };
+    static const PlanSym syms[] = {{"B", 2, batch}, {"T", 2, time}};
     static const int64_t bucket[] = {1, 8, 1, 16, 4, 8, 4, 16};
     static const uint64_t arena_bytes[4] = {0};
-    static const PlanOperand operand[] = {
-        {0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
-        {1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}
-    };
+    static const PlanOperand operand[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
+                                          {1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}};
     static const TileStep step[] = {
-        {.op = TILE_LOAD,  .dst = 0,   .tensor = 0,   .tensor2 = TILE_NO_TENSOR},
-        {.op = TILE_ADD,   .dst = 1,   .src = {0, 0}, .tensor = TILE_NO_TENSOR },
-        {.op = TILE_STORE, .src = {1}, .tensor = 1,   .tensor2 = TILE_NO_TENSOR}
-    };
-    static const PlanPort input[] =
-        {
-            {"x", 0}
-    },
-                          output[] = {{"y", 1}};
-    static const PlanLaunch launch[] = {
-        {.family = LAUNCH_TILE,
-         .layer = "twice",
-         .num_operands = 2,
-         .operand = operand,
-         .program = {step, COUNT_OF(step)}}
-    };
+        {.op = TILE_LOAD, .dst = 0, .tensor = 0, .tensor2 = TILE_NO_TENSOR},
+        {.op = TILE_ADD, .dst = 1, .src = {0, 0}, .tensor = TILE_NO_TENSOR},
+        {.op = TILE_STORE, .src = {1}, .tensor = 1, .tensor2 = TILE_NO_TENSOR}};
+    static const PlanPort input[] = {{"x", 0}}, output[] = {{"y", 1}};
+    static const PlanLaunch launch[] = {{.family = LAUNCH_TILE,
+                                         .layer = "twice",
+                                         .num_operands = 2,
+                                         .operand = operand,
+                                         .program = {step, COUNT_OF(step)}}};
     static PlanTensor tensor[2];
     for (int i = 0; i < 2; i++)
         tensor[i] = (PlanTensor){
@@ -253,23 +232,21 @@ static void make_two_symbols(TestModel *m)
             .dim = {{1, 0, {0, -1}}, {1, 0, {1, -1}}, {0, 8, {-1, -1}}},
             .storage = i ? STORAGE_OUTPUT : STORAGE_INPUT,
         };
-    *m = (TestModel){
-        .plan = {.target = "cpu",
-                 .num_syms = 2,
-                 .num_buckets = 4,
-                 .num_tensors = 2,
-                 .num_launches = 1,
-                 .num_inputs = 1,
-                 .num_outputs = 1,
-                 .sym = syms,
-                 .bucket_size = bucket,
-                 .arena_bytes = arena_bytes,
-                 .rows_independent = true,
-                 .tensor = tensor,
-                 .launch = launch,
-                 .input = input,
-                 .output = output}
-    };
+    *m = (TestModel){.plan = {.target = "cpu",
+                              .num_syms = 2,
+                              .num_buckets = 4,
+                              .num_tensors = 2,
+                              .num_launches = 1,
+                              .num_inputs = 1,
+                              .num_outputs = 1,
+                              .sym = syms,
+                              .bucket_size = bucket,
+                              .arena_bytes = arena_bytes,
+                              .rows_independent = true,
+                              .tensor = tensor,
+                              .launch = launch,
+                              .input = input,
+                              .output = output}};
 }
 
 static void several_symbols_are_told_apart(void **state)
@@ -288,14 +265,8 @@ static void several_symbols_are_told_apart(void **state)
             float x[12 * 19 * 8], y[12 * 19 * 8];
             for (int i = 0; i < 12 * 19 * 8; i++)
                 x[i] = (float)i;
-            const SinterTensor in = {
-                NULL, SINTER_F32, 3, {b, t, 8},
-                   x
-            };
-            const SinterTensor out = {
-                NULL, SINTER_F32, 3, {b, t, 8},
-                   y
-            };
+            const SinterTensor in = {NULL, SINTER_F32, 3, {b, t, 8}, x};
+            const SinterTensor out = {NULL, SINTER_F32, 3, {b, t, 8}, y};
             SinterStatus status = sinter_run(o.session, &in, 1, &out, 1, &err);
             if (t > 16) { /* only the first symbol can be cut */
                 assert_int_equal(status, SINTER_ERROR_ARGUMENT);

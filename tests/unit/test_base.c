@@ -249,20 +249,20 @@ static void utf8_rejects_what_is_malformed(void **state)
         const char *text;
         bool is_valid;
     } cases[] = {
-        {"",                 true },
-        {"\xc3\xa9",         true },
-        {"\xed\x9f\xbf",     true },
-        {"\xf4\x8f\xbf\xbf", true },
-        {"\xc0\x80",         false},
-        {"\xc1\xbf",         false},
-        {"\xe0\x9f\xbf",     false},
+        {"", true},
+        {"\xc3\xa9", true},
+        {"\xed\x9f\xbf", true},
+        {"\xf4\x8f\xbf\xbf", true},
+        {"\xc0\x80", false},
+        {"\xc1\xbf", false},
+        {"\xe0\x9f\xbf", false},
         {"\xf0\x8f\xbf\xbf", false},
-        {"\xed\xa0\x80",     false},
+        {"\xed\xa0\x80", false},
         {"\xf4\x90\x80\x80", false},
         {"\xf5\x80\x80\x80", false},
-        {"\x80",             false},
-        {"\xe2\x82",         false},
-        {"\xe2\x28\xa1",     false},
+        {"\x80", false},
+        {"\xe2\x82", false},
+        {"\xe2\x28\xa1", false},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         assert_int_equal(utf8_valid(cases[i].text, strlen(cases[i].text)), cases[i].is_valid);
