@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -116,19 +119,38 @@ static bool wanted(const char *name)
 #define READ_BYTES ((int64_t)1 << 30)
 static uint64_t read_sum;
 
+#define READ_BLOCK 4096 /* words */
+
+static uint64_t read_plain(const uint64_t *words)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < READ_BLOCK; i++)
+        sum += words[i];
+    return sum;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static uint64_t read_avx512(const uint64_t *words)
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t i = 0; i < READ_BLOCK; i += 8)
+        sum = _mm512_add_epi64(sum, _mm512_loadu_si512(words + i));
+    return (uint64_t)_mm512_reduce_add_epi64(sum);
+}
+#endif
+
 static void read_run(void *arg)
 {
     const uint64_t *words = arg;
     uint64_t sum = 0;
+    uint64_t (*read)(const uint64_t *) = read_plain;
+#if defined(__x86_64__)
+    if (cpu_isa() == CPU_AVX512)
+        read = read_avx512;
+#endif
 #pragma omp parallel for reduction(+ : sum) num_threads(threads)
-    for (int64_t block = 0; block < READ_BYTES / 8; block += 4096) {
-        uint64_t part[8] = {0};
-        for (int64_t i = 0; i < 4096; i += 8)
-            for (int j = 0; j < 8; j++)
-                part[j] += words[block + i + j];
-        for (int j = 0; j < 8; j++)
-            sum += part[j];
-    }
+    for (int64_t block = 0; block < READ_BYTES / 8; block += READ_BLOCK)
+        sum += read(words + block);
     read_sum += sum;
 }
 

@@ -17,6 +17,7 @@ typedef struct GemmPlan {
     const CpuKernels *kern;
     PackLayout l;
     Prepared a;
+    float outer;                              /* of the weight */
     int64_t row0, rows, row_tiles, col_tiles; /* of the rows being done */
     char *threads;                            /* scratch of all threads */
     uint64_t thread_bytes, tile_bytes, block_bytes, panel_bytes;
@@ -77,6 +78,7 @@ typedef struct PanelJob {
     float *out;   /* [rows][ACC_COLS] the tile's columns of this panel */
     float *block; /* mainloop: [rows][PANEL_COLS] sums of one block */
     void *decoded;
+    BlockWords *words; /* of the block being done */
 } PanelJob;
 
 static const float *prepared_values(const GemmPlan *p, const PanelJob *j)
@@ -107,7 +109,7 @@ static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b
                         float *acc, int64_t ldc, const BlockFinish *finish)
 {
     const float *a = prepared_values(p, j) + k_at;
-    const int32_t *zero = p->l.late_zero ? NULL : b->zero;
+    const int32_t *zero = b->zero && !p->l.late_zero ? j->words->zero : NULL;
     int64_t step = CHUNK_K / p->l.unit;
     for (int64_t u = 0; u < b->units; u += step) {
         int64_t num = b->units - u < step ? b->units - u : step;
@@ -126,16 +128,17 @@ static BlockFinish block_finish(const GemmPlan *p, const PanelJob *j, const Pack
                                 int64_t index)
 {
     int64_t at = j->slot * p->l.blocks + index;
-    BlockFinish f = {.step = p->l.blocks, .sum = b->sum, .sb = b->scale};
+    BlockFinish f = {.step = p->l.blocks, .sum = j->words->sum};
+    f.sb = b->scale ? j->words->scale : NULL;
     f.sa = p->a.scale ? p->a.scale + at : NULL;
     f.offset = -p->l.weight_offset;
     if (p->l.is_int) {
         f.ra = p->a.ra + at;
         f.rb = p->a.rb + at;
-        f.zero = b->zero;
+        f.zero = b->zero ? j->words->zero : NULL;
     } else if (p->l.late_zero) {
         f.rb_f32 = p->a.sum + at;
-        f.zero = b->zero;
+        f.zero = j->words->zero;
     }
     if (p->g->spec.mainloop) {
         f.out = j->out;
@@ -152,6 +155,7 @@ static void panel_direct(const GemmPlan *p, const PanelJob *j)
     d.lda = p->a.lda;
     d.sum = p->a.sum ? p->a.sum + at : NULL;
     d.scale = p->a.scale ? p->a.scale + at : NULL;
+    d.outer = p->outer;
     d.out = j->out;
     d.ld = ACC_COLS;
     p->kern->direct(&d);
@@ -171,6 +175,7 @@ static void panel_run(const GemmPlan *p, const PanelJob *j)
         memset(j->out + r * ACC_COLS, 0, (size_t)j->cols * 4);
     for (int64_t i = 0; i < l->blocks; i++) {
         PackBlock b = layout_block(l, j->panel, j->cols, i);
+        p->kern->decode_words(l, &b, j->cols, p->outer, j->words);
         BlockFinish finish = block_finish(p, j, &b, i);
         if (l->is_int)
             block_int(p, j, &b, k_at, (int32_t *)(void *)acc, ldc, &finish);
@@ -188,7 +193,8 @@ static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_
     int64_t first = s->n_begin + n0;
     int64_t last = first + CPU_TILE_COLS < s->n_end ? first + CPU_TILE_COLS : s->n_end;
     float *tile = (float *)(void *)memory;
-    PanelJob job = {.slot = slot, .rows = rows};
+    BlockWords words;
+    PanelJob job = {.slot = slot, .rows = rows, .words = &words};
     job.block = (float *)(void *)(memory + p->tile_bytes);
     job.decoded = memory + p->tile_bytes + p->block_bytes;
     int64_t panel0 = first / PANEL_COLS;
@@ -260,6 +266,9 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
         cpu_tile(&tile, scratch, threads);
     }
     plan_scratch(&p);
+    p.outer = 1.0f;
+    if (p.l.outer)
+        memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.l), sizeof p.outer);
     int64_t most = rows_at_once(g);
     p.a = prepare_place(g, &p.l, most, scratch);
     p.threads = (char *)scratch + prepare_bytes(g, &p.l, most);

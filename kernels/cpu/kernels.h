@@ -35,6 +35,12 @@ typedef struct BlockFinish {
     int64_t ld;
 } BlockFinish;
 
+/* The words of a record of up to PANEL_COLS columns. */
+typedef struct BlockWords {
+    int32_t sum[PANEL_COLS], zero[PANEL_COLS];
+    float scale[PANEL_COLS];
+} BlockWords;
+
 /* A panel of a float-class weight against few rows, decoded in registers. */
 #define DIRECT_ROWS 4
 typedef struct DirectPanel {
@@ -44,6 +50,7 @@ typedef struct DirectPanel {
     const float *a;
     int64_t lda;
     const float *sum, *scale; /* [rows][blocks] of the activation; may be NULL */
+    float outer;
     float *out;
     int64_t ld;
 } DirectPanel;
@@ -62,6 +69,9 @@ typedef struct CpuKernels {
     /* units of a float-class weight to [units * unit][cols] f32, zero points subtracted */
     void (*decode_f32)(FormatId fmt, const uint8_t *src, int cols, int64_t units,
                        const int32_t *zero, float *dst);
+    /* the words of a record, widened; scales times outer. Those that the record lacks are left */
+    void (*decode_words)(const PackLayout *l, const PackBlock *b, int cols, float outer,
+                         BlockWords *words);
     /* all blocks of a panel, the bits of decode_f32 and dot_f32; may be NULL */
     void (*direct)(const DirectPanel *d);
 

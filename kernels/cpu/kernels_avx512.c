@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #define BLOCK_ROWS 6
+#define PREFETCH   6144 /* bytes ahead: across page ends, where the hardware stops */
 #define INLINE     static inline __attribute__((always_inline))
 #define UNROLL     _Pragma("GCC unroll 8")
 
@@ -181,6 +182,17 @@ INLINE __m512 decode_e4m3(__m128i codes)
     return _mm512_mask_blend_ps(nan, value, _mm512_set1_ps(num_float(NUM_NAN_BITS)));
 }
 
+/* Powers of two; 0 is the denormal 2^-127 and 255 a NaN. */
+INLINE __m512 decode_e8m0(__m128i codes)
+{
+    __m512i x = _mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23);
+    __mmask16 none = _mm512_testn_epi32_mask(x, x);
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(NUM_INF_BITS));
+    x = _mm512_mask_mov_epi32(x, none, _mm512_set1_epi32(0x00400000));
+    x = _mm512_mask_mov_epi32(x, nan, _mm512_set1_epi32(NUM_NAN_BITS));
+    return _mm512_castsi512_ps(x);
+}
+
 /* 16 elements of a format of 8, 16 or 32 bits. */
 INLINE __m512 decode_16(FormatId fmt, const uint8_t *p)
 {
@@ -196,6 +208,7 @@ INLINE __m512 decode_16(FormatId fmt, const uint8_t *p)
     case FMT_E5M2:
         return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(bytes)), 8));
     case FMT_E4M3: return decode_e4m3(_mm_loadu_si128(bytes));
+    case FMT_E8M0: return decode_e8m0(_mm_loadu_si128(bytes));
     default: return _mm512_loadu_ps(p);
     }
 }
@@ -250,6 +263,19 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
 /* Products with few rows
  * ----------------------------------------------------------------------------- */
 
+/* 16 scales of a record, times the outer one. */
+INLINE __m512 decode_scale(const PackLayout *l, const void *scale, int col, __m512 outer)
+{
+    const uint8_t *p = (const uint8_t *)scale + col * l->scale_bytes;
+    switch (l->scale_fmt) {
+    case FMT_F16: return _mm512_mul_ps(decode_16(FMT_F16, p), outer);
+    case FMT_BF16: return _mm512_mul_ps(decode_16(FMT_BF16, p), outer);
+    case FMT_E4M3: return _mm512_mul_ps(decode_16(FMT_E4M3, p), outer);
+    case FMT_E8M0: return _mm512_mul_ps(decode_16(FMT_E8M0, p), outer);
+    default: return _mm512_mul_ps(_mm512_loadu_ps(p), outer);
+    }
+}
+
 /* `units` units of `rows` rows by `vecs` vectors of columns. */
 INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *d, const float *a,
                            const uint8_t *w, int64_t units, const __m512 *zero, bool has_zero,
@@ -257,7 +283,11 @@ INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *
 {
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i word[4];
-        UNROLL for (int v = 0; v < vecs; v++) word[v] = _mm512_loadu_si512(w + 64 * v);
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
+            word[v] = _mm512_loadu_si512(w + 64 * v);
+            _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
+        }
         UNROLL for (int i = 0; i < 8; i++) UNROLL for (int v = 0; v < vecs; v++)
         {
             __m512i index = i ? _mm512_srli_epi32(word[v], 4 * i) : word[v];
@@ -278,6 +308,8 @@ INLINE void direct_wide(int rows, int vecs, FormatId fmt, int bytes, const Direc
         __m512 b[4];
         UNROLL for (int v = 0; v < vecs; v++)
         {
+            if (v * bytes % 4 == 0)
+                _mm_prefetch((const char *)w + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
             b[v] = decode_16(fmt, w + 16 * v * bytes);
             if (has_zero)
                 b[v] = _mm512_sub_ps(b[v], zero[v]);
@@ -296,6 +328,7 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
 {
     const PackLayout *l = d->layout;
     const __m512 table = bytes ? _mm512_setzero_ps() : code_table(l->fmt);
+    const __m512 outer = _mm512_set1_ps(d->outer);
     const float *a = d->a;
     __m512 out[DIRECT_ROWS][4];
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) out[r][v] =
@@ -306,7 +339,7 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
         __m512 acc[DIRECT_ROWS][4], zero[4];
         UNROLL for (int v = 0; v < vecs; v++)
         {
-            zero[v] = has_zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(b.zero + col + 16 * v))
+            zero[v] = has_zero ? decode_16(FMT_I8, (const uint8_t *)b.zero + col + 16 * v)
                                : _mm512_setzero_ps();
             UNROLL for (int r = 0; r < rows; r++) acc[r][v] = _mm512_setzero_ps();
         }
@@ -320,7 +353,8 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
         a += b.units * l->unit;
         UNROLL for (int v = 0; v < vecs; v++)
         {
-            __m512 sb = b.scale ? _mm512_loadu_ps(b.scale + col + 16 * v) : _mm512_set1_ps(1.0f);
+            __m512 sb =
+                b.scale ? decode_scale(l, b.scale, col + 16 * v, outer) : _mm512_set1_ps(1.0f);
             UNROLL for (int r = 0; r < rows; r++)
             {
                 int64_t at = r * l->blocks + i;
@@ -364,7 +398,6 @@ DIRECT_FORMAT(e5m2, FMT_E5M2, 1, false)
 DIRECT_FORMAT(i8, FMT_I8, 1, false)
 DIRECT_FORMAT(u8, FMT_U8, 1, false)
 DIRECT_FORMAT(i8_asym, FMT_I8, 1, true)
-DIRECT_FORMAT(u8_asym, FMT_U8, 1, true)
 DIRECT_FORMAT(nibbles_sym, FMT_NONE, 0, false)
 DIRECT_FORMAT(nibbles_asym, FMT_NONE, 0, true)
 
@@ -378,7 +411,7 @@ static void direct(const DirectPanel *d)
     case FMT_E4M3: direct_e4m3(d); break;
     case FMT_E5M2: direct_e5m2(d); break;
     case FMT_I8: (has_zero ? direct_i8_asym : direct_i8)(d); break;
-    case FMT_U8: (has_zero ? direct_u8_asym : direct_u8)(d); break;
+    case FMT_U8: direct_u8(d); break;
     default: (has_zero ? direct_nibbles_asym : direct_nibbles_sym)(d); break;
     }
 }

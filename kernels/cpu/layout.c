@@ -58,14 +58,34 @@ static void layout_codes(PackLayout *l)
     } else if (format_is_nibble(l->fmt)) {
         l->unit = 8;
         l->unit_bytes = 4;
-        if (l->fmt == FMT_U4 && l->has_zero) {
-            l->fmt = FMT_I4;
-            l->weight_offset = 8;
-        }
     } else {
         l->unit = 1;
         l->unit_bytes = format_bytes(l->fmt);
     }
+    if (!l->is_int && l->has_zero && (l->fmt == FMT_U4 || l->fmt == FMT_U8)) {
+        l->weight_offset = l->fmt == FMT_U4 ? 8 : 128;
+        l->fmt = l->fmt == FMT_U4 ? FMT_I4 : FMT_I8;
+    }
+}
+
+/* Sums of blocks this long fit 16 bits. */
+#define SHORT_SUM_K 256
+
+static void layout_words(PackLayout *l, const CpuPackSpec *s)
+{
+    if (l->is_int)
+        l->sum_bytes = l->block <= SHORT_SUM_K ? 2 : 4;
+    if (!l->has_scale)
+        return;
+    switch (s->scale_fmt) {
+    case FMT_F16:
+    case FMT_BF16: l->scale_bytes = 2; break;
+    case FMT_E4M3:
+    case FMT_E8M0: l->scale_bytes = 1; break;
+    default: l->scale_bytes = 4; break;
+    }
+    l->scale_fmt = l->scale_bytes == 4 ? FMT_F32 : s->scale_fmt;
+    l->outer = s->outer;
 }
 
 const char *layout_init(PackLayout *l, const CpuPackSpec *s)
@@ -88,6 +108,7 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
         if ((w > a ? w : a) % l->block && w < s->k && a < s->k)
             return "neither operand's block along k divides the other's";
     }
+    layout_words(l, s);
     l->blocks = ceil_div(s->k, l->block);
     l->block_units = ceil_div(l->block, l->unit);
     l->last_units = ceil_div(s->k - (l->blocks - 1) * l->block, l->unit);
@@ -104,8 +125,8 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
 
 static uint64_t record_bytes(const PackLayout *l, int cols, int64_t units)
 {
-    uint64_t words = (uint64_t)l->is_int + l->has_scale + l->has_zero;
-    return (uint64_t)cols * ((uint64_t)units * (uint64_t)l->unit_bytes + 4 * words);
+    uint64_t words = (uint64_t)(l->sum_bytes + l->scale_bytes + l->has_zero);
+    return (uint64_t)cols * ((uint64_t)units * (uint64_t)l->unit_bytes + words);
 }
 
 static uint64_t panel_bytes(const PackLayout *l, int cols)
@@ -127,10 +148,15 @@ uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part)
            (uint64_t)part * panel_bytes(l, layout_panel_cols(l, panel));
 }
 
-uint64_t layout_bytes(const PackLayout *l)
+uint64_t layout_outer_at(const PackLayout *l)
 {
     int last = layout_panel_cols(l, l->panels - 1);
     return layout_panel_at(l, l->panels - 1, 0) + (uint64_t)l->parts * panel_bytes(l, last);
+}
+
+uint64_t layout_bytes(const PackLayout *l)
+{
+    return layout_outer_at(l) + (l->outer ? sizeof(float) : 0);
 }
 
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block)
@@ -140,15 +166,8 @@ PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int6
     b.k_count = last ? l->k - b.k_begin : l->block;
     b.codes = panel + (uint64_t)block * record_bytes(l, cols, l->block_units);
     const uint8_t *words = b.codes + (uint64_t)cols * (uint64_t)b.units * (uint64_t)l->unit_bytes;
-    if (l->is_int) {
-        b.sum = (const int32_t *)(const void *)words;
-        words += 4 * cols;
-    }
-    if (l->has_scale) {
-        b.scale = (const float *)(const void *)words;
-        words += 4 * cols;
-    }
-    if (l->has_zero)
-        b.zero = (const int32_t *)(const void *)words;
+    b.sum = words;
+    b.scale = l->has_scale ? words + cols * l->sum_bytes : NULL;
+    b.zero = l->has_zero ? (const int8_t *)words + cols * (l->sum_bytes + l->scale_bytes) : NULL;
     return b;
 }

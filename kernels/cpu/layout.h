@@ -6,9 +6,11 @@
  * reads memory in order. A record holds
  *
  *   codes  [units][cols][unit_bytes]   `unit` consecutive k of one column side by side
- *   sum    [cols] i32                  integer class: sum of the stored codes
- *   scale  [cols] f32                  mainloop and quantised: scale * outer
- *   zero   [cols] i32                  zero points (integer class: of the stored codes)
+ *   sum    [cols] i32, i16             integer class: sum of the stored codes
+ *   scale  [cols] the scheme's format  mainloop and quantised
+ *   zero   [cols] i8                   zero points of the stored codes
+ *
+ * and after all panels comes the outer scale, f32. Decoding a record's words once serves all rows.
  *
  * The block of K is the smaller of the two operands' blocks when scales apply in the main loop,
  * else all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
@@ -16,7 +18,9 @@
  * Two classes. Integer (both operands integers): activations are widened to u8, weights stored as
  * s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by -128, i4 weights by
  * 8, and the product is corrected exactly from the sums. Float (everything else): weights decode to
- * f32. */
+ * f32, unsigned codes with zero points as signed ones. Zero points of 4-bit weights in short blocks
+ * are applied to the block's sum: a subtraction a weight would be a quarter of the work of a
+ * product with one row. In long blocks that sum could cancel too much. */
 #ifndef SINTER_CPU_LAYOUT_H
 #define SINTER_CPU_LAYOUT_H
 
@@ -27,6 +31,9 @@
 typedef struct PackLayout {
     FormatId fmt;
     bool is_int, has_scale, has_zero;
+    FormatId scale_fmt;
+    int sum_bytes, scale_bytes; /* of a column; 0: absent */
+    bool outer;
     int unit, unit_bytes;
     int parts;
     int64_t n_part, panels; /* columns and panels of one part */
@@ -40,9 +47,8 @@ typedef struct PackLayout {
 
 typedef struct PackBlock {
     const uint8_t *codes;
-    const int32_t *sum;
-    const float *scale;
-    const int32_t *zero;
+    const void *sum, *scale;
+    const int8_t *zero;
     int64_t units, k_begin, k_count;
 } PackBlock;
 
@@ -51,6 +57,8 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *spec);
 int layout_panel_cols(const PackLayout *l, int64_t panel);
 uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part);
 uint64_t layout_bytes(const PackLayout *l);
+/* Where the outer scale is. */
+uint64_t layout_outer_at(const PackLayout *l);
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block);
 
 static inline bool format_is_integer(FormatId fmt)

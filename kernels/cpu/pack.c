@@ -22,7 +22,6 @@ typedef struct PackSource {
     int64_t pitch, grid_cols;
     const float *scale;
     const int32_t *zero;
-    float outer;
 } PackSource;
 
 static uint32_t nibble_at(const uint8_t *row, int64_t k)
@@ -64,6 +63,9 @@ static void pack_float(const PackLayout *l, const uint8_t *row, const PackBlock 
         const uint8_t *src = row + b->k_begin * l->unit_bytes;
         for (int64_t u = 0; u < b->units; u++, dst += stride, src += size)
             memcpy(dst, src, size);
+        if (l->weight_offset) /* u8 as i8 */
+            for (int64_t u = 1; u <= b->units; u++)
+                dst[-u * stride] ^= 128;
         return;
     }
     uint32_t flip = (uint32_t)l->weight_offset; /* 8: u4 as i4 */
@@ -85,13 +87,15 @@ static void pack_params(const PackLayout *l, const PackSource *src, int64_t n, c
     int64_t grid_col = s->block_cols > 0 ? b->k_begin / s->block_cols : 0;
     int64_t at = grid_row * src->grid_cols + grid_col;
     if (b->scale) {
-        float scale = src->scale[at] * (s->outer ? src->outer : 1.0f);
-        memcpy((float *)(uintptr_t)b->scale + col, &scale, sizeof scale);
+        uint8_t *scale = (uint8_t *)(uintptr_t)b->scale + col * l->scale_bytes;
+        uint32_t code = num_bits(src->scale[at]);
+        if (l->scale_bytes < 4)
+            code = num_encode((int)l->scale_fmt, src->scale[at]);
+        for (int i = 0; i < l->scale_bytes; i++)
+            scale[i] = (uint8_t)(code >> (8 * i));
     }
-    if (b->zero) {
-        int32_t zero = src->zero[at] - l->weight_offset;
-        memcpy((int32_t *)(uintptr_t)b->zero + col, &zero, sizeof zero);
-    }
+    if (b->zero)
+        *((int8_t *)(uintptr_t)b->zero + col) = (int8_t)(src->zero[at] - l->weight_offset);
 }
 
 static void pack_column(const PackLayout *l, const PackSource *src, int64_t n, uint8_t *panel,
@@ -104,7 +108,9 @@ static void pack_column(const PackLayout *l, const PackSource *src, int64_t n, u
         uint8_t *dst = (uint8_t *)(uintptr_t)b.codes + col * l->unit_bytes;
         if (l->is_int) {
             int32_t sum = pack_int(l, row, &b, dst, stride);
-            memcpy((int32_t *)(uintptr_t)b.sum + col, &sum, sizeof sum);
+            uint8_t *at = (uint8_t *)(uintptr_t)b.sum + col * l->sum_bytes;
+            for (int j = 0; j < l->sum_bytes; j++)
+                at[j] = (uint8_t)((uint32_t)sum >> (8 * j));
         } else {
             pack_float(l, row, &b, dst, stride);
         }
@@ -118,10 +124,12 @@ void cpu_pack(const CpuPackSpec *spec, const void *codes, int64_t src_pitch, con
     PackLayout l;
     if (layout_init(&l, spec))
         return;
-    PackSource src = {spec, codes, src_pitch, 1, scale, zero, outer};
+    PackSource src = {spec, codes, src_pitch, 1, scale, zero};
     if (spec->block_cols > 0)
         src.grid_cols = (spec->k + spec->block_cols - 1) / spec->block_cols;
     memset(dst, 0, layout_bytes(&l));
+    if (l.outer)
+        memcpy((uint8_t *)dst + layout_outer_at(&l), &outer, sizeof outer);
     for (int64_t p = 0; p < l.panels; p++) {
         int cols = layout_panel_cols(&l, p);
         for (int part = 0; part < l.parts; part++) {

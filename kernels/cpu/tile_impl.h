@@ -244,9 +244,40 @@ static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t 
         }
 }
 
-#define CPU_KERNELS_SHARED                                                                    \
-    .decode_i4 = block_decode_i4, .load = row_load, .store = row_store, .round = row_round,   \
-    .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, \
-    .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,               \
-    .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,   \
-    .rmsnorm = row_rmsnorm, .layernorm = row_layernorm, .softmax = row_softmax
+#define SCALE_CASE(FMT, Elem)                                                       \
+    case FMT:                                                                       \
+        for (int i = 0; i < cols; i++)                                              \
+            words->scale[i] = num_decode(FMT, ((const Elem *)b->scale)[i]) * outer; \
+        break;
+
+static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols, float outer,
+                               BlockWords *words)
+{
+    const int32_t *sum = b->sum;
+    const int16_t *short_sum = b->sum;
+    const float *scale = b->scale;
+    for (int i = 0; l->sum_bytes && i < cols; i++)
+        words->sum[i] = l->sum_bytes == 2 ? short_sum[i] : sum[i];
+    for (int i = 0; b->zero && i < cols; i++)
+        words->zero[i] = b->zero[i];
+    if (!scale)
+        return;
+    switch (l->scale_fmt) {
+        SCALE_CASE(FMT_F16, uint16_t)
+        SCALE_CASE(FMT_BF16, uint16_t)
+        SCALE_CASE(FMT_E4M3, uint8_t)
+        SCALE_CASE(FMT_E8M0, uint8_t)
+    default:
+        for (int i = 0; i < cols; i++)
+            words->scale[i] = scale[i] * outer;
+        break;
+    }
+}
+
+#define CPU_KERNELS_SHARED                                                                  \
+    .decode_i4 = block_decode_i4, .decode_words = block_decode_words, .load = row_load,     \
+    .store = row_store, .round = row_round, .elementwise = row_elementwise,                 \
+    .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, .dequantise = row_dequantise, \
+    .quantise = row_quantise, .range = row_range, .outer_bits = row_outer_bits,             \
+    .code_sum = row_code_sum, .widen_codes = row_widen_codes, .rmsnorm = row_rmsnorm,       \
+    .layernorm = row_layernorm, .softmax = row_softmax

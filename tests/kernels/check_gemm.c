@@ -15,6 +15,7 @@ typedef struct Operand {
     FormatId fmt;
     int64_t rows, cols, block_rows, block_cols, grid_cols;
     bool quantised, has_zero, outer;
+    FormatId scale_fmt;
     double *value;  /* [rows][cols] code or element as it is */
     uint32_t *code; /* [rows][cols] */
     float *scale;
@@ -35,6 +36,20 @@ static void *make(int64_t num, size_t size)
     return memory;
 }
 
+static const FormatId scale_formats[] = {FMT_F32, FMT_F16, FMT_BF16, FMT_E4M3, FMT_E8M0};
+
+/* A value of the format between about 1/64 and 1/2. */
+static float random_scale(Rng *rng, FormatId fmt)
+{
+    switch (fmt) {
+    case FMT_F16: return ldexpf((float)rng_range(rng, 1024, 2047), -(int)rng_range(rng, 11, 16));
+    case FMT_BF16: return ldexpf((float)rng_range(rng, 128, 255), -(int)rng_range(rng, 9, 13));
+    case FMT_E4M3: return ldexpf((float)rng_range(rng, 8, 15), -(int)rng_range(rng, 5, 9));
+    case FMT_E8M0: return ldexpf(1, -(int)rng_range(rng, 1, 6));
+    default: return (float)rng_real(rng, 0.01, 0.3);
+    }
+}
+
 static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols, bool is_act)
 {
     static const int64_t groups[] = {1, 3, 4, 8, 16, 32, 48, 64, 100, 128};
@@ -46,6 +61,7 @@ static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols
         o.block_cols = kind >= 2 ? RNG_PICK(rng, groups) : 0;
         o.has_zero = ref_is_int(fmt) && rng_range(rng, 0, 1);
         o.outer = rng_range(rng, 0, 7) == 0;
+        o.scale_fmt = is_act ? FMT_F32 : RNG_PICK(rng, scale_formats);
     }
     if (o.outer)
         o.outer_scale = (float)rng_real(rng, 0.5, 2);
@@ -65,7 +81,7 @@ static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols
     }
     int lo = (int)(fmt == FMT_I8 ? -128 : fmt == FMT_I4 ? -8 : 0);
     for (int64_t i = 0; i < grid; i++) {
-        o.scale[i] = (float)rng_real(rng, 0.01, 0.3);
+        o.scale[i] = random_scale(rng, o.scale_fmt);
         o.zero[i] = (int32_t)rng_range(rng, lo, lo + (1 << ref_bits(fmt) % 32) - 1);
     }
     return o;
@@ -171,7 +187,7 @@ static Case case_random(Rng *rng, FormatId fa, FormatId fw, int64_t m, int64_t n
     c.spec.block_rows = c.w.block_rows;
     c.spec.block_cols = c.w.block_cols;
     c.spec.act_block_cols = c.a.quantised ? c.a.block_cols : 0;
-    c.spec.scale_fmt = FMT_F32;
+    c.spec.scale_fmt = c.w.scale_fmt;
     c.spec.outer = c.w.outer;
     return c;
 }
