@@ -24,6 +24,7 @@ typedef struct CudaTarget {
     DeviceCode code;      /* without images until cuda_compile */
     int num_sources;
     const CudaSource *source;
+    int num_cached; /* images that cuda_compile did not have to compile */
 } CudaTarget;
 
 /* cuda_plan.c. False after reporting to m->diag. */
@@ -34,15 +35,17 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *re
 bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem);
 
 /* nvrtc.c: compiles every source for every architecture ("sm_90a", "compute_80"), in parallel.
- * Fills code.image; a failure is reported to diag with the compiler's log. */
+ * Fills code.image; a failure is reported to diag with the compiler's log. Images are kept in the
+ * cache (cache.h); when it holds all of them NVRTC is not even loaded. */
 typedef struct CudaCompileOptions {
     int num_archs;
     const char *const *arch;
     int threads; /* 0: one a processor */
-    bool fail_on_spill;
+    bool fail_on_spill, no_cache;
 } CudaCompileOptions;
 bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
-/* Version of the compiler that would be used, "13.0"; NULL and *ret_why when there is none. */
-const char *nvrtc_version(Arena *arena, const char **ret_why);
+/* Version of the compiler that would be used, "13.0", and its file; NULL and *ret_why when there is
+ * none. */
+const char *nvrtc_find(Arena *arena, const char **ret_path, const char **ret_why);
 
 #endif

@@ -1,12 +1,14 @@
 /* codegen/nvrtc: CUDA C++ to cubins and PTX through NVRTC, which is loaded at run time and needs no
  * GPU. Headers are the device files, embedded in this program; nothing is read from disk. Jobs run
  * on a few threads. Contraction is off and fast-math stays off: the numbers contract. */
+#include "codegen/cache.h"
 #include "codegen/cuda_target.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_THREADS 16
@@ -95,13 +97,22 @@ static bool load(Nvrtc *n, const char **ret_why)
     return ok;
 }
 
-const char *nvrtc_version(Arena *arena, const char **ret_why)
+static const char *library_path(const Nvrtc *n)
+{
+    void *symbol;
+    Dl_info info;
+    memcpy(&symbol, &n->version, sizeof symbol);
+    return dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+const char *nvrtc_find(Arena *arena, const char **ret_path, const char **ret_why)
 {
     Nvrtc n;
     int major = 0, minor = 0;
     if (!load(&n, ret_why))
         return NULL;
     n.version(&major, &minor);
+    *ret_path = arena_strdup(arena, library_path(&n));
     dlclose(n.library);
     return arena_printf(arena, "%d.%d", major, minor);
 }
@@ -114,15 +125,32 @@ typedef struct Job {
     int kernel;
     char *image, *log; /* malloc'ed */
     size_t size;
+    long spilled; /* bytes */
     int result;
+    CacheKey key;
 } Job;
 
 typedef struct Queue {
     const Nvrtc *nvrtc;
+    Cache *cache; /* NULL: none */
     Job *job;
-    int num, next;
+    int num, next, num_kept /* images from the cache */;
     pthread_mutex_t lock;
 } Queue;
+
+/* Bytes that ptxas says it spilled. */
+static long spilled(const char *log)
+{
+    long most = 0;
+    for (const char *at = log; at && (at = strstr(at, " bytes spill stores")) != NULL; at++) {
+        const char *digits = at;
+        while (digits > log && digits[-1] >= '0' && digits[-1] <= '9')
+            digits--;
+        long bytes = strtol(digits, NULL, 10);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
 
 static void fetch(const Nvrtc *n, void *program, Job *job)
 {
@@ -134,15 +162,20 @@ static void fetch(const Nvrtc *n, void *program, Job *job)
         (is_cubin ? n->cubin : n->ptx)(program, job->image);
 }
 
+/* Beside the architecture. The first ones are for PTX too. */
+static const char *const common_options[] = {"--std=c++17", "--fmad=false", "-default-device",
+                                             "--ptxas-options=-v"};
+
 static void run(const Nvrtc *n, Job *job)
 {
     const char *text[COUNT_OF(device_files)], *name[COUNT_OF(device_files)];
+    const char *options[1 + COUNT_OF(common_options)];
     char arch[64];
     void *program = NULL;
     size_t log_size = 0;
     snprintf(arch, sizeof arch, "--gpu-architecture=%s", job->arch);
-    const char *options[] = {arch, "--std=c++17", "--fmad=false", "-default-device",
-                             "--ptxas-options=-v"};
+    options[0] = arch;
+    memcpy(options + 1, common_options, sizeof common_options);
     bool is_cubin = strncmp(job->arch, "sm_", 3) == 0;
     for (size_t i = 0; i < COUNT_OF(device_files); i++) {
         text[i] = (const char *)device_files[i].text;
@@ -161,7 +194,140 @@ static void run(const Nvrtc *n, Job *job)
     if (job->result == 0)
         fetch(n, program, job);
     n->destroy(&program);
+    job->spilled = job->log ? spilled(job->log) : 0;
 }
+
+/* The cache -----------------------------------------------------------------------------------
+ */
+
+/* What is kept of a job: the bytes that it spilled, then its image. */
+static void keep(Cache *cache, const Job *job)
+{
+    char about[64];
+    if (job->result != 0 || !job->image)
+        return;
+    size_t size = sizeof job->spilled + job->size;
+    char *data = malloc(size);
+    if (!data)
+        return;
+    memcpy(data, &job->spilled, sizeof job->spilled);
+    memcpy(data + sizeof job->spilled, job->image, job->size);
+    snprintf(about, sizeof about, "%s %s %s", job->arch, cuda_family_name[job->source->family],
+             job->source->name);
+    cache_put(cache, job->key, about, data, size);
+    free(data);
+}
+
+static void get_kept(Cache *cache, Job *job)
+{
+    size_t size = 0;
+    char *data = cache_get(cache, job->key, &size);
+    if (data && size >= sizeof job->spilled) {
+        memcpy(&job->spilled, data, sizeof job->spilled);
+        job->size = size - sizeof job->spilled;
+        memmove(data, data + sizeof job->spilled, job->size);
+        job->image = data;
+        return;
+    }
+    free(data);
+}
+
+static CachePart text_part(const char *text)
+{
+    return (CachePart){text, strlen(text)};
+}
+
+static CacheKey key_of_headers(void)
+{
+    CachePart part[2 * COUNT_OF(device_files)];
+    for (size_t i = 0; i < COUNT_OF(device_files); i++) {
+        part[2 * i] = text_part(device_files[i].path);
+        part[2 * i + 1] = (CachePart){device_files[i].text, *device_files[i].size};
+    }
+    return cache_key((int)COUNT_OF(part), part);
+}
+
+/* Everything that an image depends on. */
+static CacheKey key_of_job(const Job *job, CacheKey headers, const char *version)
+{
+    CachePart part[6 + COUNT_OF(common_options)] = {
+        text_part("kernel " SINTER_VERSION), text_part(version),
+        {&headers, sizeof headers},
+          text_part(job->arch),
+        text_part(job->source->name),        text_part(job->source->text)
+    };
+    for (size_t i = 0; i < COUNT_OF(common_options); i++)
+        part[6 + i] = text_part(common_options[i]);
+    return cache_key((int)COUNT_OF(part), part);
+}
+
+/* Which library was loaded the last time, so that its version is known without loading it: valid
+ * while the file is the same. */
+typedef struct Compiler {
+    uint64_t device, inode, size, seconds, nanoseconds;
+    char version[16], path[1024];
+} Compiler;
+
+static CacheKey key_of_compiler(void)
+{
+    const char *given = secure_getenv("SINTER_NVRTC"), *path = secure_getenv("LD_LIBRARY_PATH");
+    const CachePart part[] = {text_part("compiler"), text_part(given ? given : ""),
+                              text_part(path ? path : "")};
+    return cache_key(3, part);
+}
+
+static bool look_at_compiler(Compiler *c)
+{
+    struct stat st;
+    if (stat(c->path, &st) != 0)
+        return false;
+    c->device = (uint64_t)st.st_dev;
+    c->inode = (uint64_t)st.st_ino;
+    c->size = (uint64_t)st.st_size;
+    c->seconds = (uint64_t)st.st_mtim.tv_sec;
+    c->nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
+    return true;
+}
+
+/* False: not known without loading. */
+static bool known_compiler(Cache *cache, Compiler *ret)
+{
+    size_t size = 0;
+    Compiler *kept = cache_get(cache, key_of_compiler(), &size), now;
+    bool ok = kept && size == sizeof *kept;
+    if (ok) {
+        now = *kept;
+        ok = look_at_compiler(&now) && memcmp(&now, kept, sizeof now) == 0;
+        *ret = *kept;
+    }
+    free(kept);
+    return ok;
+}
+
+static void keep_compiler(Cache *cache, const Nvrtc *n, const char *version)
+{
+    Compiler c;
+    memset(&c, 0, sizeof c);
+    int len = snprintf(c.path, sizeof c.path, "%s", library_path(n));
+    snprintf(c.version, sizeof c.version, "%s", version);
+    if (len < (int)sizeof c.path && c.path[0] == '/' && look_at_compiler(&c))
+        cache_put(cache, key_of_compiler(), "compiler", &c, sizeof c);
+}
+
+/* Images that are kept for this version of the compiler; true when none is missing. */
+static bool get_all(Queue *q, const char *version)
+{
+    CacheKey headers = key_of_headers();
+    for (int i = 0; i < q->num; i++) {
+        q->job[i].key = key_of_job(&q->job[i], headers, version);
+        get_kept(q->cache, &q->job[i]);
+        q->num_kept += q->job[i].image != NULL;
+    }
+    return q->num_kept == q->num;
+}
+
+/* Threads -------------------------------------------------------------------------------------
+ */
 
 static void *work(void *user)
 {
@@ -172,7 +338,11 @@ static void *work(void *user)
         pthread_mutex_unlock(&q->lock);
         if (i < 0)
             return NULL;
+        if (q->job[i].image)
+            continue; /* from the cache */
         run(q->nvrtc, &q->job[i]);
+        if (q->cache)
+            keep(q->cache, &q->job[i]);
     }
 }
 
@@ -188,20 +358,6 @@ static void run_all(Queue *q, int threads)
         pthread_join(thread[i], NULL);
 }
 
-/* Bytes that ptxas says it spilled. */
-static long spilled(const char *log)
-{
-    long most = 0;
-    for (const char *at = log; at && (at = strstr(at, " bytes spill stores")) != NULL; at++) {
-        const char *digits = at;
-        while (digits > log && digits[-1] >= '0' && digits[-1] <= '9')
-            digits--;
-        long bytes = strtol(digits, NULL, 10);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOptions *options,
                     Job *job, int num)
 {
@@ -209,7 +365,6 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
     bool ok = true;
     for (int i = 0; i < num; i++) {
         Job *j = &job[i];
-        long bytes = j->log ? spilled(j->log) : 0;
         if (j->result != 0 || !j->image) {
             diag_error(diag, (Span){0}, E_KERNEL, "NVRTC cannot compile kernel %s (%s) for %s",
                        j->source->name, cuda_family_name[j->source->family], j->arch);
@@ -217,9 +372,9 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
             ok = false;
             continue;
         }
-        if (bytes && options->fail_on_spill) {
+        if (j->spilled && options->fail_on_spill) {
             diag_error(diag, (Span){0}, E_KERNEL, "kernel %s (%s) for %s spills %ld bytes",
-                       j->source->name, cuda_family_name[j->source->family], j->arch, bytes);
+                       j->source->name, cuda_family_name[j->source->family], j->arch, j->spilled);
             ok = false;
         }
         uint8_t *copy = arena_alloc(arena, j->size);
@@ -234,27 +389,63 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
     return ok;
 }
 
-bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options)
+static Cache *open_cache(Diag *diag, const CudaCompileOptions *options)
+{
+    char why[512];
+    if (options->no_cache)
+        return NULL;
+    Cache *cache = cache_open(NULL, true, NULL, why, sizeof why);
+    if (!cache) {
+        diag_warning(diag, (Span){0}, E_CACHE, "%s", why);
+        diag_help(diag, "kernels are compiled anew each time; --no-cache does not ask");
+    }
+    return cache;
+}
+
+/* Loads NVRTC and compiles what the cache does not hold. */
+static bool compile_rest(Diag *diag, Queue *q, bool known, int threads)
 {
     Nvrtc nvrtc;
     const char *why = NULL;
+    char version[16];
+    int major = 0, minor = 0;
     if (!load(&nvrtc, &why)) {
         diag_error(diag, (Span){0}, E_NO_TARGET, "the target 'cuda' needs NVRTC: %s", why);
         return false;
     }
+    q->nvrtc = &nvrtc;
+    nvrtc.version(&major, &minor);
+    snprintf(version, sizeof version, "%d.%d", major, minor);
+    if (q->cache && !known) {
+        keep_compiler(q->cache, &nvrtc, version);
+        if (get_all(q, version))
+            return true;
+    }
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    run_all(q, threads ? threads : (int)processors);
+    return true;
+}
+
+bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options)
+{
+    Compiler compiler;
     int num = target->num_sources * options->num_archs;
     Job *job = ARENA_NEW_ARRAY(arena, Job, (size_t)num);
     for (int i = 0; i < num; i++)
         job[i] = (Job){.source = &target->source[i / options->num_archs],
                        .arch = options->arch[i % options->num_archs],
                        .kernel = i / options->num_archs};
-    Queue q = {.nvrtc = &nvrtc, .job = job, .num = num, .lock = PTHREAD_MUTEX_INITIALIZER};
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    run_all(&q, options->threads ? options->threads : (int)processors);
-    bool ok = collect(diag, arena, target, options, job, num);
+    Queue q = {.job = job, .num = num, .lock = PTHREAD_MUTEX_INITIALIZER};
+    q.cache = open_cache(diag, options);
+    bool known = q.cache && known_compiler(q.cache, &compiler);
+    bool ok = known && get_all(&q, compiler.version);
+    ok = (ok || compile_rest(diag, &q, known, options->threads)) &&
+         collect(diag, arena, target, options, job, num);
+    target->num_cached = q.num_kept;
     for (int i = 0; i < num; i++) {
         free(job[i].image);
         free(job[i].log);
     }
+    cache_close(q.cache);
     return ok;
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
@@ -214,8 +215,25 @@ bool work_plan(Work *w)
 
 bool work_compile_kernels(Work *w)
 {
-    CudaCompileOptions options = {.num_archs = w->num_archs, .arch = w->arch};
-    return !w->has_cuda || cuda_compile(&w->diag, w->arena, &w->cuda, &options);
+    int threads;
+    if (!w->has_cuda)
+        return true;
+    if (!work_threads(w, &threads))
+        return false;
+    CudaCompileOptions options = {.num_archs = w->num_archs,
+                                  .arch = w->arch,
+                                  .threads = threads,
+                                  .fail_on_spill = cli_has(w->cli, OPTION_FAIL_ON_SPILL),
+                                  .no_cache = cli_has(w->cli, OPTION_NO_CACHE)};
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    bool ok = cuda_compile(&w->diag, w->arena, &w->cuda, &options);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    if (ok && cli_has(w->cli, OPTION_TIME_PASSES))
+        fprintf(stderr, "%d kernels for %d targets, %d images from the cache: %.3f s\n",
+                w->cuda.num_sources, w->num_archs, w->cuda.num_cached,
+                (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+    return ok;
 }
 
 /* Writing ------------------------------------------------------------------------------------- */

@@ -116,7 +116,7 @@ def test_words():
     check("a missing operand", 2, ["sinter", "compile"], err="needs MODEL")
     check("an operand too many", 2, ["sinter", "check", "a", "b"], err="'b' is one too many")
     check("-- ends options", 1, ["sinter", "check", "--", "-o"], err="-o")
-    for name in ("tune", "report", "cache"):
+    for name in ("tune", "report"):
         check(f"'{name}' is refused by name", 2, ["sinter", name], out=None,
               err=f"'{name}' is not part of this version")
     check("a usage error as json", 2, ["sinter", "check", "--diagnostics=json", "--nope"],
@@ -136,6 +136,18 @@ def test_words():
            [code for code in codes if call(["sinter", "explain", code]).returncode])
     check("doctor", 0, ["sinter", "doctor"], out="instructions", err=None)
     check("targets", 0, ["sinter", "targets"], out="^cpu ", err=None)
+    with tempfile.TemporaryDirectory() as path:
+        env = {"SINTER_CACHE_DIR": path}
+        check("an empty cache", 0, ["sinter", "cache", "ls"], out="^0 entries, 0 bytes", env=env)
+        check("cache without a verb of its own", 2, ["sinter", "cache", "rm"], err="'ls' or 'prune'")
+        check("prune by a bad number", 2, ["sinter", "cache", "prune", "--max-bytes=1k"],
+              err="takes a number of bytes, not '1k'", env=env)
+        os.chmod(path, 0o777)
+        check("a cache that others may write", 1, ["sinter", "cache", "prune"], out=None,
+              err="E0702.*other users may write to it", env=env)
+        os.chmod(path, 0o700)
+        env = {"SINTER_CACHE_DIR": path + "/none"}
+        check("no cache yet", 0, ["sinter", "cache", "prune"], out="nothing has been kept", env=env)
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w", encoding="utf-8") as full:
             check("a full standard output", 1, ["sinter", "targets"], stdout=full,
