@@ -7,7 +7,8 @@ typedef struct Verifier {
     Module *m;
     Arena *arena;
     const char *after;
-    ValueMap *seen; /* the blocks of the values defined so far */
+    ValueMap *seen;      /* the blocks of the values defined so far */
+    Map inputs, outputs; /* by name */
     bool ok;
 } Verifier;
 
@@ -147,6 +148,16 @@ int op_num_results(const Op *op)
     }
 }
 
+static void check_name(Verifier *v, const Op *op)
+{
+    Map *names = op->kind == OP_INPUT ? &v->inputs : &v->outputs;
+    if (!op->name)
+        return;
+    if (map_has(names, op->name))
+        fail(v, op, "a second %s of this name", op_info[op->kind].name);
+    map_put(names, op->name, (void *)op);
+}
+
 static void verify_block(Verifier *v, const Block *block)
 {
     for_each_op(op, block) {
@@ -161,6 +172,8 @@ static void verify_block(Verifier *v, const Block *block)
             verify_block(v, op->body);
         for (int i = 0; i < op->num_out; i++)
             check_out(v, op, i);
+        if (op->kind == OP_INPUT || op->kind == OP_OUTPUT)
+            check_name(v, op);
         if (op_place_problem(op))
             fail(v, op, "%s %s", op_info[op->kind].name, op_place_problem(op));
         if (v->ok) /* rules read operands and types, which must be there */
@@ -177,19 +190,6 @@ static void verify_block(Verifier *v, const Block *block)
     }
 }
 
-static void check_names(Verifier *v, OpKind kind)
-{
-    Map names;
-    map_init(&names, v->arena);
-    for_each_op(op, &v->m->body) {
-        if (op->kind != kind || !op->name)
-            continue;
-        if (map_has(&names, op->name))
-            fail(v, op, "a second %s of this name", op_info[kind].name);
-        map_put(&names, op->name, op);
-    }
-}
-
 bool module_verify(const Module *m, const char *after)
 {
     /* Inference interns types, which adds nothing when all is well; the cast is for that table. */
@@ -200,9 +200,9 @@ bool module_verify(const Module *m, const char *after)
         return false;
     }
     v.seen = valuemap_create(v.arena);
+    map_init(&v.inputs, v.arena);
+    map_init(&v.outputs, v.arena);
     verify_block(&v, &m->body);
-    check_names(&v, OP_INPUT);
-    check_names(&v, OP_OUTPUT);
     arena_destroy(v.arena);
     return v.ok;
 }
