@@ -1,5 +1,5 @@
 #!/bin/sh
-# large.sh TOOL: texts of 10,000 layers are checked and lowered in far less than a second, and
+# large.sh TOOL [memory]: texts of 10,000 layers are checked and lowered in far less than a second, and
 # texts made to use up time or memory are refused as fast. TAP; prints what it measured.
 # The bound on time is wide, since other tests run beside; bench/ has the figures.
 set -u
@@ -81,5 +81,22 @@ run 'a sum of 1,000,000 terms' 1 "$tmp/sum.sinter"
 run 'blocks that double 40 times' 1 "$tmp/doubling.sinter"
 run '4,000,000 open brackets' 1 "$tmp/deep.sinter"
 run 'a text of 17 MB' 1 "$tmp/huge.sinter"
+# With ever less memory: done, or a sentence and exit code 70, never a signal. Sanitizers need more
+# address space than any of these.
+if [ "${2-}" = memory ]; then
+    num=$((num + 1))
+    verdict=ok
+    for kib in 8000 12000 16000 24000 32000 48000 64000 96000; do
+        (
+            ulimit -v $kib
+            exec "$tool" "$tmp/flat.sinter" >/dev/null 2>"$tmp/err"
+        )
+        code=$?
+        [ $code -eq 0 ] || { [ $code -eq 70 ] && grep -q 'memory is exhausted' "$tmp/err"; } ||
+            verdict="not ok"
+    done
+    [ "$verdict" = ok ] || failed=1
+    echo "$verdict $num - little memory"
+fi
 echo "1..$num"
 exit $failed
