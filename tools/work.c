@@ -31,6 +31,8 @@ int work_end(Work *w, int exit_code)
         diag_print(&w->diag, stderr, w->cli->color);
     if (w->diag.num_errors && exit_code == EXIT_OK)
         exit_code = EXIT_INPUT;
+    if (w->module && w->module->weights)
+        weights_close(w->module->weights);
     arena_destroy(w->arena);
     return exit_code;
 }
