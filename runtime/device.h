@@ -8,6 +8,8 @@
 #include "artifact/artifact.h"
 #include "runtime/sinter.h"
 
+#include <pthread.h>
+
 typedef struct Trace { /* launches of the latest run, while on */
     bool on;
     SinterLaunchTime *time;
@@ -21,13 +23,25 @@ typedef struct DeviceRun {
     void *const *input;  /* by port */
     void *const *output;
     Trace *trace;
+    bool is_async; /* on `stream`, without waiting; devices without streams wait */
+    void *stream;
 } DeviceRun;
 
+/* What a device keeps of a model for all its sessions. */
+typedef struct DeviceShared {
+    pthread_mutex_t lock;
+    void *state; /* NULL until the device's create sets it under the lock; Device.close frees it */
+} DeviceShared;
+
 typedef struct DeviceOpen {
-    const Plan *plan; /* both outlive the session */
+    const Plan *plan; /* as all pointers here, outlives the session */
     const uint8_t *weights;
-    int ordinal; /* "cuda:1": 1 */
-    int threads; /* 0: all */
+    uint64_t weights_bytes;
+    const DeviceCode *code; /* NULL: the file holds none */
+    DeviceShared *shared;
+    int ordinal;  /* "cuda:1": 1 */
+    int threads;  /* 0: all */
+    bool prepare; /* every bucket now, not when first run */
 } DeviceOpen;
 
 typedef struct Device {
@@ -36,9 +50,14 @@ typedef struct Device {
     void (*destroy)(void *state); /* accepts NULL */
     SinterStatus (*run)(void *state, const DeviceRun *run, SinterError *err);
     uint64_t (*bytes)(const void *state); /* memory reserved so far */
+    /* The session's own memory of a port; NULL where ports have none. */
+    void (*port)(const void *state, bool is_output, int index, void **ret_address,
+                 uint64_t *ret_bytes);
+    void (*close)(void *shared_state); /* NULL: nothing is shared */
 } Device;
 
 extern const Device device_cpu;       /* cpu.c */
+extern const Device device_cuda;      /* cuda_session.c */
 extern const Device *const devices[]; /* NULL-terminated */
 
 struct SinterModel {
@@ -50,6 +69,8 @@ struct SinterModel {
         Plan *plan;
         const uint8_t *weights;
         uint64_t weights_bytes;
+        DeviceCode *code; /* NULL: none */
+        DeviceShared shared;
     } target[4];
 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const Device *const devices[] = {&device_cpu, NULL};
+const Device *const devices[] = {&device_cpu, &device_cuda, NULL};
 
 const char *sinter_version(void)
 {
@@ -102,6 +102,7 @@ static bool open_target(SinterModel *model, const Device *device, const char *pa
 {
     const Section *plan = artifact_find(&model->artifact, SECTION_PLAN, device->target);
     const Section *weights = artifact_find(&model->artifact, SECTION_WEIGHTS, device->target);
+    const Section *code = artifact_find(&model->artifact, SECTION_CODE, device->target);
     if (!plan || model->num_targets == COUNT_OF(model->target))
         return true;
     struct ModelTarget *t = &model->target[model->num_targets];
@@ -116,11 +117,20 @@ static bool open_target(SinterModel *model, const Device *device, const char *pa
         t->plan = NULL;
         plan_fail(&why, "the targets' inputs and outputs differ");
     }
+    if (t->plan && code) {
+        t->code =
+            device_code_decode(artifact_data(&model->artifact, code), code->size, t->plan, &why);
+        if (!t->code) {
+            plan_free(t->plan);
+            t->plan = NULL;
+        }
+    }
     if (!t->plan) {
         err->id = why.id;
         snprintf(err->text, sizeof err->text, "%.200s: %.300s", path, why.text);
         return false;
     }
+    pthread_mutex_init(&t->shared.lock, NULL);
     model->num_targets++;
     return true;
 }
@@ -156,8 +166,14 @@ void sinter_close(SinterModel *model)
 {
     if (!model)
         return;
-    for (int i = 0; i < model->num_targets; i++)
-        plan_free(model->target[i].plan);
+    for (int i = 0; i < model->num_targets; i++) {
+        struct ModelTarget *t = &model->target[i];
+        if (t->device->close)
+            t->device->close(t->shared.state);
+        pthread_mutex_destroy(&t->shared.lock);
+        device_code_free(t->code);
+        plan_free(t->plan);
+    }
     artifact_close(&model->artifact);
     free(model);
 }

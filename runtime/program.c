@@ -30,7 +30,7 @@ static const struct {
     [OPTION_INPUT]   = {"--input",   "NAME=FILE", ".npy or .safetensors; one input needs no NAME="},
     [OPTION_OUTPUT]  = {"--output",  "NAME=FILE", ".npy or .safetensors, by the file's ending"},
     [OPTION_LABELS]  = {"--labels",  "FILE",      "score: how often the largest output is right"},
-    [OPTION_DEVICE]  = {"--device",  "NAME",      "cpu (default) or cuda:N"},
+    [OPTION_DEVICE]  = {"--device",  "NAME",      "cpu or cuda:N (default: a GPU, if any)"},
     [OPTION_THREADS] = {"--threads", "N",         "CPU threads (default: all)"},
     [OPTION_BENCH]   = {"--bench",   NULL,        "time every bucket: median, p95, GB/s, GFLOP/s"},
     [OPTION_BUCKET]  = {"--bucket",  "NAME=N",    "with --bench: this size only"},
@@ -272,7 +272,7 @@ static int run_program(Program *p, const char *path)
         print_info(p);
         return PROGRAM_OK;
     }
-    const SinterSessionOptions options = {p->device, p->threads};
+    const SinterSessionOptions options = {.device = p->device, .threads = p->threads};
     if (!status)
         status = sinter_session_create(p->model, &options, &p->session, &err);
     if (status)
@@ -282,7 +282,7 @@ static int run_program(Program *p, const char *path)
 
 int program_main(const char *path, int argc, char **argv)
 {
-    Program p = {.name = argc > 0 ? argv[0] : "model", .device = "cpu"};
+    Program p = {.name = argc > 0 ? argv[0] : "model"};
     int exit_code;
     if (parse_words(&p, argc, argv, &exit_code))
         return exit_code;

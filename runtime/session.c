@@ -9,8 +9,9 @@
 #define MAX_SYMS 8 /* plan_check refuses more */
 
 struct SinterSession {
-    const SinterModel *model;
+    SinterModel *model;
     const Device *device;
+    char device_name[24]; /* "cuda:0" */
     void *state;
     Trace trace;
     void **address;              /* of inputs, then outputs, of the piece at hand */
@@ -37,7 +38,7 @@ static bool device_parse(const char *name, char *target, size_t size, int *ret_o
     return name[len + 1] >= '0' && name[len + 1] <= '9' && !*end && ordinal < 1024;
 }
 
-static const struct ModelTarget *find_target(const SinterModel *model, const char *target)
+static struct ModelTarget *find_target(SinterModel *model, const char *target)
 {
     for (int i = 0; i < model->num_targets; i++)
         if (!strcmp(model->target[i].device->target, target))
@@ -45,7 +46,8 @@ static const struct ModelTarget *find_target(const SinterModel *model, const cha
     return NULL;
 }
 
-static SinterStatus open_device(SinterSession *s, const char *name, int threads, SinterError *err)
+static SinterStatus open_device(SinterSession *s, const char *name,
+                                const SinterSessionOptions *options, SinterError *err)
 {
     char target[16];
     int ordinal;
@@ -53,7 +55,7 @@ static SinterStatus open_device(SinterSession *s, const char *name, int threads,
         return model_fail(err, SINTER_ERROR_ARGUMENT,
                           "\"%s\" does not name a device; devices are \"cpu\" and \"cuda:0\"",
                           name);
-    const struct ModelTarget *t = find_target(s->model, target);
+    struct ModelTarget *t = find_target(s->model, target);
     if (!t && strcmp(target, "cpu") && strcmp(target, "cuda"))
         return model_fail(err, SINTER_ERROR_NO_DEVICE,
                           "there is no device \"%s\"; devices are \"cpu\" and \"cuda:0\"", name);
@@ -63,15 +65,44 @@ static SinterStatus open_device(SinterSession *s, const char *name, int threads,
             "the compiled file holds no code for %s; run it on %s instead, or compile "
             "the model for %s",
             name, s->model->target[0].device->target, name);
+    const DeviceOpen open = {.plan = t->plan,
+                             .weights = t->weights,
+                             .weights_bytes = t->weights_bytes,
+                             .code = t->code,
+                             .shared = &t->shared,
+                             .ordinal = ordinal,
+                             .threads = options->threads,
+                             .prepare = options->prepare != 0};
+    SinterStatus status = t->device->create(&open, &s->state, err);
+    if (status)
+        return status;
     s->device = t->device;
-    const DeviceOpen open = {t->plan, t->weights, ordinal, threads};
-    return s->device->create(&open, &s->state, err);
+    if (t->device == &device_cpu)
+        snprintf(s->device_name, sizeof s->device_name, "%s", target);
+    else
+        snprintf(s->device_name, sizeof s->device_name, "%s:%d", target, ordinal);
+    return SINTER_OK;
+}
+
+/* The first GPU where the file holds code for it and there is one, else the processor. */
+static SinterStatus open_any_device(SinterSession *s, const SinterSessionOptions *options,
+                                    SinterError *err)
+{
+    if (find_target(s->model, device_cuda.target)) {
+        SinterStatus status = open_device(s, device_cuda.target, options, err);
+        if (status != SINTER_ERROR_NO_DEVICE && status != SINTER_ERROR_UNSUPPORTED)
+            return status;
+    }
+    return open_device(s, s->model->target[0].device->target, options, err);
 }
 
 SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOptions *options,
                                    SinterSession **ret, SinterError *err)
 {
+    static const SinterSessionOptions defaults = {0};
     *ret = NULL;
+    if (!options)
+        options = &defaults;
     const Plan *p = model_plan(model);
     size_t ports = (size_t)p->num_inputs + (size_t)p->num_outputs + 1;
     SinterSession *s = calloc(1, sizeof *s);
@@ -84,11 +115,11 @@ SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOption
     SinterStatus status = SINTER_OK;
     if (!s || !s->address || !s->stride || !s->tensor)
         status = model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
-    else if (options && (options->threads < 0 || options->threads > 1024))
+    else if (options->threads < 0 || options->threads > 1024)
         status = model_fail(err, SINTER_ERROR_ARGUMENT, "%d threads", options->threads);
     else
-        status = open_device(s, options && options->device ? options->device : "cpu",
-                             options ? options->threads : 0, err);
+        status = options->device ? open_device(s, options->device, options, err)
+                                 : open_any_device(s, options, err);
     if (status)
         sinter_session_destroy(s);
     else
@@ -344,12 +375,24 @@ static void set_strides(SinterSession *s, int64_t rows)
         s->stride[i] = (int64_t)(tensor_bytes(s->tensor[i]) / (uint64_t)rows);
 }
 
-static SinterStatus run_pieces(SinterSession *s, int64_t *size, SinterError *err)
+typedef struct RunOptions {
+    bool is_async;
+    void *stream;
+} RunOptions;
+
+static SinterStatus run_pieces(SinterSession *s, int64_t *size, RunOptions options,
+                               SinterError *err)
 {
     const Plan *p = model_plan(s->model);
     int num = p->num_inputs + p->num_outputs;
     int bucket = bucket_find(p, size, -1);
-    DeviceRun run = {bucket, size, s->address, s->address + p->num_inputs, &s->trace};
+    DeviceRun run = {.bucket = bucket,
+                     .size = size,
+                     .input = s->address,
+                     .output = s->address + p->num_inputs,
+                     .trace = &s->trace,
+                     .is_async = options.is_async,
+                     .stream = options.stream};
     for (int i = 0; i < num; i++)
         s->address[i] = s->tensor[i]->data;
     if (bucket >= 0)
@@ -392,8 +435,9 @@ SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, 
     return status;
 }
 
-SinterStatus sinter_run(SinterSession *s, const SinterTensor *inputs, int num_inputs,
-                        const SinterTensor *outputs, int num_outputs, SinterError *err)
+static SinterStatus run_tensors(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                                const SinterTensor *outputs, int num_outputs, RunOptions options,
+                                SinterError *err)
 {
     const Plan *p = model_plan(s->model);
     const Ports in = ports_of(p, false), out = ports_of(p, true);
@@ -418,7 +462,46 @@ SinterStatus sinter_run(SinterSession *s, const SinterTensor *inputs, int num_in
     if (output_bytes == 0)
         return SINTER_OK; /* an empty batch */
     s->trace.start_us = clock_us();
-    return run_pieces(s, size, err);
+    return run_pieces(s, size, options, err);
+}
+
+SinterStatus sinter_run(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                        const SinterTensor *outputs, int num_outputs, SinterError *err)
+{
+    return run_tensors(s, inputs, num_inputs, outputs, num_outputs, (RunOptions){false, NULL}, err);
+}
+
+SinterStatus sinter_run_async(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                              const SinterTensor *outputs, int num_outputs, void *stream,
+                              SinterError *err)
+{
+    return run_tensors(s, inputs, num_inputs, outputs, num_outputs, (RunOptions){true, stream},
+                       err);
+}
+
+/* Devices' memory ------------------------------------------------------------------------------ */
+
+const char *sinter_session_device(const SinterSession *s)
+{
+    return s->device_name;
+}
+
+SinterStatus sinter_port_memory(const SinterSession *s, int is_output, int index,
+                                void **ret_address, uint64_t *ret_bytes, SinterError *err)
+{
+    const Plan *p = model_plan(s->model);
+    int num = is_output ? p->num_outputs : p->num_inputs;
+    *ret_address = NULL;
+    *ret_bytes = 0;
+    if (index < 0 || index >= num)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "there is no %s %d",
+                          is_output ? "output" : "input", index);
+    if (!s->device->port)
+        return model_fail(err, SINTER_ERROR_UNSUPPORTED,
+                          "sessions on %s work in the caller's memory and have none for ports",
+                          s->device_name);
+    s->device->port(s->state, is_output != 0, index, ret_address, ret_bytes);
+    return SINTER_OK;
 }
 
 /* Traces --------------------------------------------------------------------------------------- */

@@ -92,13 +92,16 @@ SINTER_API SinterStatus sinter_port_shape(const SinterModel *model, int is_outpu
                                           SinterError *err);
 
 typedef struct SinterSessionOptions {
-    const char *device; /* "cpu" (default) */
+    const char *device; /* "cpu", "cuda" or "cuda:1"; NULL: the first GPU if the file holds code for
+                           it and there is one, else the processor */
     int threads;        /* CPU threads; 0: all */
+    int prepare;        /* GPUs: make every bucket's graph now, not when it first runs */
 } SinterSessionOptions;
 SINTER_API SinterStatus sinter_session_create(SinterModel *model,
                                               const SinterSessionOptions *options,
                                               SinterSession **ret, SinterError *err);
-SINTER_API void sinter_session_destroy(SinterSession *session); /* accepts NULL */
+SINTER_API void sinter_session_destroy(SinterSession *session);             /* accepts NULL */
+SINTER_API const char *sinter_session_device(const SinterSession *session); /* "cpu", "cuda:0" */
 
 /* Inputs and outputs are given by name, in any order; with the name NULL by position. A call reads
  * the inputs and writes the outputs it is given, which must not overlap, and no other memory. */
@@ -114,6 +117,20 @@ SINTER_API SinterStatus sinter_output_shapes(SinterSession *session, const Sinte
 SINTER_API SinterStatus sinter_run(SinterSession *session, const SinterTensor *inputs,
                                    int num_inputs, const SinterTensor *outputs, int num_outputs,
                                    SinterError *err);
+
+/* GPUs. Tensors lie in host memory or in the GPU's. sinter_run returns when the outputs are
+ * written. sinter_run_async only puts the run on the caller's stream (CUstream or cudaStream_t;
+ * NULL: the default stream): inputs and outputs belong to it until the stream has passed it, and
+ * host memory should be pinned. Runs of one session follow each other whatever their streams. On
+ * the CPU it is sinter_run. */
+SINTER_API SinterStatus sinter_run_async(SinterSession *session, const SinterTensor *inputs,
+                                         int num_inputs, const SinterTensor *outputs,
+                                         int num_outputs, void *stream, SinterError *err);
+/* The session's own memory for a port, on its GPU and large enough for any bucket. A tensor there
+ * is neither copied in nor out, if its batch is not cut; the next run may overwrite it. */
+SINTER_API SinterStatus sinter_port_memory(const SinterSession *session, int is_output, int index,
+                                           void **ret_address, uint64_t *ret_bytes,
+                                           SinterError *err);
 
 /* Per-launch times of the latest run, for traces. */
 typedef struct SinterLaunchTime {

@@ -227,7 +227,8 @@ static int run_expects(Work *w, const char *program)
     int threads, exit_code = EXIT_OK;
     if (!work_threads(w, &threads))
         return EXIT_USAGE;
-    SinterSessionOptions options = {cli_get(w->cli, OPTION_DEVICE, "cpu"), threads};
+    SinterSessionOptions options = {.device = cli_get(w->cli, OPTION_DEVICE, "cpu"),
+                                    .threads = threads};
     if (sinter_open(program, &t.model, &err) ||
         sinter_session_create(t.model, &options, &t.session, &err)) {
         diag_error(&w->diag, (Span){0}, E_EXPECT, "%s", err.text);

@@ -1,0 +1,32 @@
+/* A libcuda.so.1 for tests: objects are counted, device memory is host memory, copies happen at
+ * once, kernels do nothing, every call can be made to fail, and what was captured and launched is
+ * logged. The runtime loads it through SINTER_LIBCUDA; tests load it too and call these. */
+#ifndef SINTER_FAKE_DRIVER_H
+#define SINTER_FAKE_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct FakeOptions {
+    int version, devices, capability, max_shared; /* 12080, 1, 90, 232448 */
+    uint64_t memory;                              /* bytes that can be allocated */
+    const char *fail_function;                    /* exported name; NULL: any */
+    int fail_call;                                /* this call of it fails, from 1 on; 0: none */
+    int fail_result;
+} FakeOptions;
+
+typedef struct FakeCounts {
+    int calls;  /* of all functions but the two that name errors */
+    int misuse; /* dead handles, sizes outside of memory, calls that a capture forbids */
+    int memory, pinned, modules, streams, events, graphs, execs, contexts, pushed; /* alive */
+    int loads, graph_launches, kernel_launches, uploads;                           /* so far */
+    bool failed; /* the call that should fail was made */
+    const char *failed_function;
+} FakeCounts;
+
+/* Exported as "fake_reset", "fake_counts" and "fake_log". */
+typedef void FakeReset(const FakeOptions *options); /* NULL: as above; forgets log and counts */
+typedef FakeCounts FakeGetCounts(void);
+typedef const char *FakeGetLog(void); /* valid until the next call of the driver */
+
+#endif
