@@ -102,15 +102,9 @@ static bool spec_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
     if (!group_fits(w, call, spec->weight, spec->weight_span, k) ||
         !group_fits(w, call, spec->act, spec->act_span, k))
         return false;
-    if (spec->act && !spec->weight) {
-        if (first_report(call)) {
-            diag_error(w->diag, spec->act_span, E_SCHEME_PAIR,
-                       "the activation is quantised, but the weight is not");
-            note_layer(w, call, k);
-        }
-        return false;
-    }
-    return !spec->act || (blocks_fit(w, call, spec, k) && sum_fits(w, call, spec, k));
+    if (!spec->act || !spec->weight)
+        return true;
+    return blocks_fit(w, call, spec, k) && sum_fits(w, call, spec, k);
 }
 
 /* linear

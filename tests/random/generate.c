@@ -33,17 +33,10 @@ typedef struct Element {
     bool symmetric, codebook;
 } Element;
 static const Element elements[] = {
-    {"i8 sym",  true,  false},
-    {"i8 asym", false, false},
-    {"u8 asym", false, false},
-    {"i4 sym",  true,  false},
-    {"i4 asym", false, false},
-    {"u4 asym", false, false},
-    {"e4m3",    true,  false},
-    {"e5m2",    true,  false},
-    {"e2m1",    true,  false},
-    {"nf4",     true,  true },
-    {"fp4",     true,  true },
+    {"i8 sym", true, false}, {"i8 asym", false, false}, {"u8 asym", false, false},
+    {"i4 sym", true, false}, {"i4 asym", false, false}, {"u4 asym", false, false},
+    {"e4m3", true, false},   {"e5m2", true, false},     {"e2m1", true, false},
+    {"nf4", true, true},     {"fp4", true, true},
 };
 static const char *const named[] = {"mxfp8", "mxfp4", "nvfp4"};
 static const char *const plain[] = {"f32", "f16", "bf16", ""};
@@ -51,8 +44,8 @@ static const char *const plain[] = {"f32", "f16", "bf16", ""};
 enum { GRAIN_TENSOR, GRAIN_ROW, GRAIN_GROUP, GRAIN_BLOCK, NUM_GRAINS };
 enum {
     NUM_ELEMENTS = COUNT_OF(elements),
-    NUM_WEIGHTS = NUM_ELEMENTS * NUM_GRAINS + COUNT_OF(named),
-    NUM_ACT_ELEMENTS = NUM_ELEMENTS - 2, /* codebooks are for weights */
+    NUM_WEIGHTS = NUM_ELEMENTS * NUM_GRAINS + COUNT_OF(named) + 1, /* the last: plain */
+    NUM_ACT_ELEMENTS = NUM_ELEMENTS - 2,                           /* codebooks are for weights */
     NUM_ACTS =
         NUM_ACT_ELEMENTS * NUM_GRAINS + COUNT_OF(named) + COUNT_OF(plain) /* grain 3: static */
 };
@@ -163,10 +156,7 @@ static void param_data(Gen *g, const char *tensor, int rank, int64_t rows, int64
 {
     static const FormatId stored[] = {FMT_F32, FMT_BF16, FMT_F16};
     GenParam *p = &g->param[g->num_params++];
-    *p = (GenParam){
-        .rank = rank, .dim = {rows, cols},
-             .stored = stored[draw(g, 3)]
-    };
+    *p = (GenParam){.rank = rank, .dim = {rows, cols}, .stored = stored[draw(g, 3)]};
     snprintf(p->tensor, sizeof p->tensor, "%s", tensor);
 }
 
@@ -211,11 +201,15 @@ static void put_scale(Gen *g, const Element *e)
 static bool grain_has_groups(int index)
 {
     int grain = index % NUM_GRAINS;
-    return index >= NUM_ELEMENTS * NUM_GRAINS || grain == GRAIN_GROUP || grain == GRAIN_BLOCK;
+    if (index >= NUM_ELEMENTS * NUM_GRAINS)
+        return index != NUM_WEIGHTS - 1;
+    return grain == GRAIN_GROUP || grain == GRAIN_BLOCK;
 }
 
 static void put_weight(Gen *g, int index, int cols, bool alone)
 {
+    if (index == NUM_WEIGHTS - 1)
+        return;
     sb_put(&g->schemes, "weight ");
     if (index >= NUM_ELEMENTS * NUM_GRAINS) {
         sb_put(&g->schemes, named[index - NUM_ELEMENTS * NUM_GRAINS]);
@@ -240,10 +234,10 @@ static void put_act(Gen *g, int index, int cols, bool alone)
     if (index >= first_plain) {
         const char *fmt = plain[index - first_plain];
         if (*fmt)
-            sb_printf(&g->schemes, "; act %s", fmt);
+            sb_printf(&g->schemes, "act %s", fmt);
         return;
     }
-    sb_put(&g->schemes, "; act ");
+    sb_put(&g->schemes, "act ");
     if (index >= first_named) {
         sb_put(&g->schemes, named[index - first_named]);
         return;
@@ -273,8 +267,11 @@ static const char *scheme_next(Gen *g, int cols)
                           ? act % NUM_GRAINS == GRAIN_GROUP
                           : act < NUM_ACT_ELEMENTS * NUM_GRAINS + (int)COUNT_OF(named);
     const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
+    if (weight == NUM_WEIGHTS - 1 && act == NUM_ACTS - 1)
+        act--; /* a scheme says something */
     sb_printf(&g->schemes, "scheme %s { ", name);
     put_weight(g, weight, cols, !act_groups);
+    sb_put(&g->schemes, weight == NUM_WEIGHTS - 1 ? " " : "; ");
     put_act(g, act, cols, !grain_has_groups(weight));
     sb_put(&g->schemes, " }\n");
     g->pairs_used++;
