@@ -216,12 +216,15 @@ static void put_weight(Gen *g, int index, int cols, bool alone)
         return;
     }
     const Element *e = &elements[index / NUM_GRAINS];
+    int rows; /* drawn apart: compilers differ in the order of arguments */
     sb_put(&g->schemes, e->words);
     switch (index % NUM_GRAINS) {
     case GRAIN_TENSOR: sb_put(&g->schemes, " per tensor"); break;
     case GRAIN_ROW: sb_put(&g->schemes, " per channel"); break;
     case GRAIN_GROUP: sb_printf(&g->schemes, " group %d", draw_group(g, cols, alone)); break;
-    default: sb_printf(&g->schemes, " block %dx%d", 1 + draw(g, 9), draw_group(g, cols, alone));
+    default:
+        rows = 1 + draw(g, 9);
+        sb_printf(&g->schemes, " block %dx%d", rows, draw_group(g, cols, alone));
     }
     put_scale(g, e);
 }
@@ -309,13 +312,17 @@ static int add_linear(Gen *g, int x, int cols, const char *scheme)
 static int wide_operand(Gen *g)
 {
     int x = value_pick(g, 32);
-    return x >= 0 ? x : add_linear(g, value_pick(g, 1), 32 + draw(g, 40), NULL);
+    if (x >= 0)
+        return x;
+    x = value_pick(g, 1);
+    return add_linear(g, x, 32 + draw(g, 40), NULL);
 }
 
 static void step_linear(Gen *g)
 {
     int x = wide_operand(g);
-    add_linear(g, x, draw_cols(g), scheme_next(g, g->value[x].shape.cols));
+    int cols = draw_cols(g);
+    add_linear(g, x, cols, scheme_next(g, g->value[x].shape.cols));
 }
 
 /* silu(linear(x, gate) @ a) * (linear(x, up) @ b): one scheme or two. */
@@ -610,7 +617,8 @@ static void add_inputs(Gen *g)
 {
     g->num_inputs = 1 + draw(g, 3);
     for (int i = 0; i < g->num_inputs; i++) {
-        Shape shape = {.sym = i && chance(g, 25) ? 'T' : 'B', .cols = draw_cols(g)};
+        char sym = i && chance(g, 25) ? 'T' : 'B';
+        Shape shape = {.sym = sym, .cols = draw_cols(g)};
         if (chance(g, 20))
             shape.mid = 1 + draw(g, 4);
         g->has_t = g->has_t || shape.sym == 'T';
