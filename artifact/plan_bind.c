@@ -123,6 +123,9 @@ static bool bind_view(const Binder *b, int i, int depth)
     }
     at->root = at->params_root = to->root;
     at->at = to->at;
+    if (t->view_col == 0 && at->rows * at->cols == to->rows * to->cols &&
+        to->pitch == to->cols * elem)
+        return true; /* first, since a reshape of no rows looks like columns too */
     if (at->rows == to->rows && t->view_col + at->cols <= to->cols) {
         at->pitch = to->pitch;
         at->at += (uint64_t)(t->view_col * elem);
@@ -130,9 +133,6 @@ static bool bind_view(const Binder *b, int i, int depth)
             at->rows && at->cols ? (uint64_t)((at->rows - 1) * at->pitch + at->cols * elem) : 0;
         return true;
     }
-    if (t->view_col == 0 && at->rows * at->cols == to->rows * to->cols &&
-        to->pitch == to->cols * elem)
-        return true;
     return plan_fail(b->err, "view \"%s\" [%lld, %lld] does not fit \"%s\" [%lld, %lld]", t->name,
                      (long long)at->rows, (long long)at->cols, of->name, (long long)to->rows,
                      (long long)to->cols);
@@ -257,6 +257,8 @@ static bool bind_gemm(const Binder *b, const PlanLaunch *l)
     const PlanLayout *a = &b->layout[l->a];
     CpuPackSpec spec =
         plan_gemm_spec(&b->plan->tensor[l->a], &b->plan->tensor[l->w], &b->layout[l->w]);
+    if (a->rows == 0) /* the launch does nothing, and a computed weight may be as empty */
+        return true;
     if (a->cols != spec.k)
         return plan_fail(b->err, "\"%s\": the activation has %lld columns, the weight %lld",
                          l->layer, (long long)a->cols, (long long)spec.k);

@@ -155,6 +155,8 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
     const PlanLayout *w_at = &r->state->layout[l->w];
     CpuTensor operand[PLAN_MAX_OPERANDS];
     CpuSegment segment[PLAN_MAX_SEGMENTS];
+    if (r->state->layout[l->a].rows == 0)
+        return SINTER_OK;
     bind_operands(r, l, operand);
     CpuPackSpec spec = plan_gemm_spec(&p->tensor[l->a], w, w_at);
     for (int i = 0; i < l->num_segments; i++)
