@@ -48,6 +48,8 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
 /* Words of scratch that the program needs of a row of `cols` columns held by `threads`. */
 int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
                              int64_t cols);
+/* Some step needs all columns of a row at once. */
+bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
 

@@ -1,11 +1,12 @@
 /* codegen/cuda_choose: which family and tile runs a launch under one bucket. */
 #include "codegen/cuda_target.h"
 
-#define SMEM_BUDGET    99328 /* dynamic shared memory that every target GPU gives a block */
-#define FEW_ROWS       8     /* up to here a product takes its prologue in */
-#define STREAM_ROWS    16    /* up to here products stream their weights */
-#define LOCAL_A_COLS   8192  /* longest row that a prologue inside a product makes */
-#define ROW_COLS_LIMIT 32768 /* longest row that one block holds */
+#define SMEM_BUDGET    99328  /* dynamic shared memory that every target GPU gives a block */
+#define SMEM_HOPPER    225280 /* .. and what an H200 gives one, where nothing smaller fits */
+#define FEW_ROWS       8      /* up to here a product takes its prologue in */
+#define STREAM_ROWS    16     /* up to here products stream their weights */
+#define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
+#define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
 
 static int64_t epilogue_group(const CudaKernel *k)
 {
@@ -17,13 +18,16 @@ static int64_t epilogue_group(const CudaKernel *k)
     return most;
 }
 
-/* Blocks of a dynamic quantisation in the epilogue lie inside the columns of one part of a tile. */
-static bool group_fits(const CudaKernel *k, int64_t part_cols)
+/* What the epilogue needs together lies inside the columns of one part of a tile. */
+static bool epilogue_fits(const CudaKernel *k, int64_t part_cols)
 {
+    if (part_cols * k->spec.parts >= k->packed.rows)
+        return true;
     for (int i = 0; i < k->launch->num_segments; i++) {
         const PlanSegment *s = &k->launch->segment[i];
         int64_t group = cuda_program_group(k, &s->epilogue);
-        if (group && (part_cols % group || s->n_begin % group))
+        if (cuda_program_needs_row(k, &s->epilogue) ||
+            (group && (part_cols % group || s->n_begin % group)))
             return false;
     }
     return true;
@@ -31,26 +35,6 @@ static bool group_fits(const CudaKernel *k, int64_t part_cols)
 
 /* Row kernels
  * -------------------------------------------------------------------------------------- */
-
-static bool whole_rows(const CudaKernel *k)
-{
-    const PlanProgram *p = &k->launch->program;
-    for (int i = 0; i < p->num_steps; i++) {
-        const TileStep *s = &p->step[i];
-        if (s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM || s->op == TILE_SOFTMAX ||
-            s->op == TILE_CODE_SUM)
-            return true;
-        if (s->op != TILE_QUANTIZE)
-            continue;
-        const PlanOperand *o = &k->launch->operand[s->tensor];
-        const PlanTensor *t = &k->plan->tensor[o->tensor];
-        int64_t block = t->scheme.block[1];
-        if (!t->is_static && t->scheme.block[0] == 1 &&
-            (block == 0 || block >= k->layout[o->tensor].cols))
-            return true;
-    }
-    return false;
-}
 
 static void row_shape(CudaKernel *k, int threads, int64_t cols)
 {
@@ -65,7 +49,7 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
 {
     int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
     int64_t group = cuda_program_group(k, &k->launch->program), tile = cols;
-    if (!whole_rows(k) && cols > 256)
+    if (!cuda_program_needs_row(k, &k->launch->program) && cols > 256)
         tile = group > 1024 ? group : group ? 1024 / group * group : 1024;
     if (tile > cols)
         tile = cols;
@@ -101,30 +85,29 @@ static int64_t tiles_of(const CudaKernel *k, int64_t rows, int bm, int bn)
 
 /* The tallest tile that the rows fill and registers and shared memory hold; narrower where the
  * grid would leave processors idle. */
-static bool choose_mma(CudaKernel *k, int64_t rows)
+static bool choose_mma(CudaKernel *k, int64_t rows, int64_t budget)
 {
     static const int heights[] = {128, 64, 32};
     k->family = CUDA_GEMM_MMA;
     for (int bn = 128; bn >= 64; bn /= 2) {
         int wide = epilogue_group(k) * k->spec.parts > bn ? 256 : bn;
-        if (!group_fits(k, wide / k->spec.parts) || (wide == 256 && bn == 64))
+        if (!epilogue_fits(k, wide / k->spec.parts) || (wide == 256 && bn == 64))
             continue;
         for (size_t i = 0; i < COUNT_OF(heights); i++) {
             int bm = heights[i];
             bool too_tall = bm > 32 && rows <= bm / 2;
             bool too_big = (k->spec.mainloop || wide > 128) && bm > (wide > 128 ? 32 : 64);
             int64_t staged = (int64_t)bm * (wide + 4) * 4;
-            if (too_tall || too_big || staged > SMEM_BUDGET ||
-                2 * stage_bytes(k, bm, wide) > SMEM_BUDGET)
+            if (too_tall || too_big || staged > budget || 2 * stage_bytes(k, bm, wide) > budget)
                 continue;
             k->bm = bm;
             k->bn = wide;
             k->warps_m = bm == 32 ? 1 : 2;
             k->warps_n = wide == 64 ? 2 : 4;
-            int64_t stages = SMEM_BUDGET / stage_bytes(k, bm, wide);
+            int64_t stages = budget / stage_bytes(k, bm, wide);
             k->stages = (int)(stages > 4 ? 4 : stages);
             if (bn == 64 || tiles_of(k, rows, bm, wide) >= 100 || wide > 128 ||
-                !group_fits(k, 64 / k->spec.parts) || rows > 1024)
+                !epilogue_fits(k, 64 / k->spec.parts) || rows > 1024)
                 return true;
             break;
         }
@@ -136,8 +119,10 @@ static bool choose_stream(CudaKernel *k, int64_t rows)
 {
     bool ordered = k->packed.home == CUDA_HOME_I8 && k->spec.mainloop;
     int64_t group = epilogue_group(k), part = group > 32 ? group : 32;
+    if (!epilogue_fits(k, part)) /* whole rows of few columns */
+        part = (k->packed.rows / k->spec.parts + 31) / 32 * 32;
     int64_t blocks = part * k->spec.parts / 8;
-    if (part % 32 || blocks > 64 || !group_fits(k, part))
+    if (part % 32 || blocks > 64 || !epilogue_fits(k, part))
         return false;
     int units = format_info[k->spec.fmt].bits / 4;
     k->family = CUDA_STREAM;
@@ -153,7 +138,7 @@ static bool choose_any(CudaKernel *k)
 {
     k->family = CUDA_GEMM_ANY;
     for (k->bn = 64; k->bn <= 256; k->bn *= 2)
-        if (group_fits(k, k->bn / k->spec.parts))
+        if (epilogue_fits(k, k->bn / k->spec.parts))
             return true;
     return false;
 }
@@ -203,7 +188,8 @@ static void choose_gemm(CudaKernel *k, const char **ret_problem)
     bool lanes = k->packed.layout == CUDA_LANES;
     if (lanes && rows <= STREAM_ROWS && (k->local_a || reads_aligned(k)) && choose_stream(k, rows))
         return;
-    if (lanes && reads_aligned(k) && !k->local_a && choose_mma(k, rows))
+    if (lanes && reads_aligned(k) && !k->local_a &&
+        (choose_mma(k, rows, SMEM_BUDGET) || choose_mma(k, rows, SMEM_HOPPER)))
         return;
     if (lanes)
         *ret_problem = "its quantisation groups do not lie inside a tile";

@@ -375,3 +375,21 @@ int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, in
     }
     return words;
 }
+
+bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        if (s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM || s->op == TILE_SOFTMAX ||
+            s->op == TILE_CODE_SUM)
+            return true;
+        if (s->op != TILE_QUANTIZE)
+            continue;
+        const PlanTensor *t = operand_tensor(k, s->tensor);
+        int64_t block = t->scheme.block[1];
+        if (!t->is_static && t->scheme.block[0] == 1 &&
+            (block == 0 || block >= operand_layout(k, s->tensor)->cols))
+            return true;
+    }
+    return false;
+}

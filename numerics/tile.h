@@ -35,6 +35,10 @@ typedef enum TileOp {
     NUM_TILE_OPS
 } TileOp;
 
+/* Products of at most so many columns lie in one tile of every target, so that what needs whole rows
+ * may run in their epilogues. */
+#define TILE_ROW_COLS 128
+
 #define TILE_MAX_REGS  32
 #define TILE_NO_TENSOR 0xFFFF
 

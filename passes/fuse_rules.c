@@ -193,11 +193,12 @@ static const char *epilogue_slice(Fuse *f, Op *op, Region *ret)
     return NULL;
 }
 
-static bool row_in_tile(const Type *type)
+/* All columns of the product, so all of any value over it, lie in one tile of every target. */
+static bool rows_in_tile(const Fuse *f)
 {
-    int64_t cols = type_cols(type);
+    int64_t cols = type_cols(op_out(f->matmul)->type);
 
-    return cols >= 0 && cols <= CPU_TILE_COLS;
+    return cols >= 0 && cols <= TILE_ROW_COLS;
 }
 
 static const char *epilogue_quantize(Fuse *f, Op *op, Region *ret)
@@ -205,7 +206,7 @@ static const char *epilogue_quantize(Fuse *f, Op *op, Region *ret)
     const Scheme *scheme = op_out(op)->type->scheme;
     Region in = fuse_of(f, op_in(op, 0)->def)->region;
     int64_t group = scheme->block[1];
-    long long cols = (long long)type_cols(op_in(op, 0)->type);
+    long long cols = (long long)type_cols(op_out(f->matmul)->type);
 
     if (in.kind == REGION_NARROW || in.kind == REGION_PROLOGUE)
         return "quantize of a value that is not a tile";
@@ -221,12 +222,14 @@ static const char *epilogue_quantize(Fuse *f, Op *op, Region *ret)
                    ? "dynamic quantize per tensor needs the whole tensor first"
                    : say(f, "dynamic quantize in blocks of %lld rows needs all of them first",
                          (long long)scheme->block[0]);
-    if (row_in_tile(op_in(op, 0)->type))
+    if (rows_in_tile(f))
         return NULL;
     if (group == 0)
-        return say(f,
-                   "dynamic quantize per token needs whole rows of %lld columns; the tile holds %d",
-                   cols, CPU_TILE_COLS);
+        return say(
+            f,
+            "dynamic quantize per token needs whole rows of a product of %lld columns; a tile "
+            "holds %d",
+            cols, TILE_ROW_COLS);
     if (CPU_TILE_COLS % group)
         return say(f, "dynamic quantize in groups of %lld columns; the tile holds %d",
                    (long long)group, CPU_TILE_COLS);
@@ -240,9 +243,10 @@ static const char *epilogue_rowwise(Fuse *f, Op *op, Region *ret)
 
     if (!fuse_has(f, in->def) || region.kind == REGION_NARROW || region.kind == REGION_PROLOGUE)
         return say(f, "%s reads other rows than this kernel makes", op_info[op->kind].name);
-    if (!row_in_tile(in->type))
-        return say(f, "%s needs whole rows of %lld columns; the tile holds %d",
-                   op_info[op->kind].name, (long long)type_cols(in->type), CPU_TILE_COLS);
+    if (!rows_in_tile(f))
+        return say(f, "%s needs whole rows of a product of %lld columns; a tile holds %d",
+                   op_info[op->kind].name, (long long)type_cols(op_out(f->matmul)->type),
+                   TILE_ROW_COLS);
     *ret = region;
     return NULL;
 }
