@@ -10,7 +10,7 @@
 
 #ifdef __CUDACC_RTC__
 #define NUM_FN    static __device__ __forceinline__
-#define NUM_TABLE static __device__ const
+#define NUM_TABLE static __device__ constexpr
 #else
 #include <math.h>
 #include <stdint.h>

@@ -214,34 +214,105 @@ template <> struct Decode<FMT_E2M1, HOME_BF16> {
 };
 
 /* Codebooks: a table lookup a code, rounded to the home; the rest, which 16 bits leave out, is
- * multiplied as a second operand, so that sums are as good as f32's. */
+ * multiplied as a second operand, so that sums are as good as f32's. Tables are computed while this
+ * is compiled and looked up by byte permutations: a dependent load a code, unrolled, would be slow
+ * to run and took NVRTC ten seconds and more. */
 template <int FMT> struct IsCodebook {
     static constexpr bool kYes = FMT == FMT_NF4 || FMT == FMT_FP4;
 };
-template <int FMT, int HOME> struct DecodeCodebook {
-    static __device__ __forceinline__ uint32_t pack(float lo, float hi)
-    {
-        return HOME == HOME_F16 ? pack_f16x2(lo, hi) : pack_bf16x2(lo, hi);
+
+struct HomeNumber { /* of a magnitude: its bits, and what they stand for */
+    uint32_t bits;
+    double value;
+};
+constexpr HomeNumber round_to_home(double x, int home)
+{
+    const int man = home == HOME_F16 ? 10 : 7, bias = home == HOME_F16 ? 15 : 127;
+    int e = 0;
+    double unit = 1.0, y = x; /* x = y * unit, unit = 2^e */
+    while (y >= 2.0)
+        y /= 2.0, unit *= 2.0, e++;
+    while (y < 1.0 && e > 1 - bias)
+        y *= 2.0, unit /= 2.0, e--;
+    double scaled = y * (1 << man);
+    int n = (int)scaled;
+    double left = scaled - n;
+    n += left > 0.5 || (left == 0.5 && n % 2);
+    return HomeNumber{((uint32_t)(e + bias - 1) << man) + (uint32_t)n, n * unit / (1 << man)};
+}
+
+/* Code c in the home's bits, or the rest of it. */
+template <int FMT, int HOME, bool REST> constexpr uint32_t codebook_bits(int c)
+{
+    double x = FMT == FMT_NF4 ? num_nf4_value[c] : num_fp4_value[c % 8];
+    bool negative = FMT == FMT_NF4 ? x < 0.0 : c >= 8;
+    double magnitude = x < 0.0 ? -x : x;
+    HomeNumber home = round_to_home(magnitude, HOME);
+    if (REST) {
+        double left = magnitude - home.value;
+        negative = negative != (left < 0.0);
+        home = round_to_home(left < 0.0 ? -left : left, HOME);
     }
-    static __device__ __forceinline__ float home(float x)
+    return home.bits | (negative ? 0x8000u : 0u);
+}
+
+/* Codes 1 and 9 as numpy rounds them. */
+static_assert(codebook_bits<FMT_NF4, HOME_F16, false>(1) == 0xB992, "nf4 in f16");
+static_assert(codebook_bits<FMT_NF4, HOME_F16, true>(1) == 0x064F, "nf4, the rest in f16");
+static_assert(codebook_bits<FMT_NF4, HOME_BF16, false>(9) == 0x3E25, "nf4 in bf16");
+static_assert(codebook_bits<FMT_NF4, HOME_BF16, true>(9) == 0xB954, "nf4, the rest in bf16");
+static_assert(codebook_bits<FMT_FP4, HOME_F16, false>(9) == 0x9D55, "fp4 in f16");
+static_assert(codebook_bits<FMT_FP4, HOME_F16, true>(9) == 0x8015, "fp4, the rest in f16");
+static_assert(codebook_bits<FMT_FP4, HOME_BF16, true>(1) == 0xB72B, "fp4, the rest in bf16");
+
+/* Byte PLANE of codes 4 * word .. 4 * word + 3. */
+template <int FMT, int HOME, bool REST, int PLANE> constexpr uint32_t codebook_word(int word)
+{
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; i++)
+        bytes |= (codebook_bits<FMT, HOME, REST>(4 * word + i) >> (8 * PLANE) & 0xFFu) << (8 * i);
+    return bytes;
+}
+
+template <int FMT, int HOME> struct DecodeCodebook {
+    /* One byte of each of four codes; low: their low three bits, high: where each lies among the
+     * codes below 8 (bytes 0..3) and above (4..7). */
+    template <bool REST, int PLANE>
+    static __device__ __forceinline__ uint32_t plane(uint32_t low, uint32_t high)
     {
-        return HOME == HOME_F16 ? num_round_f16(x) : num_round_bf16(x);
+        constexpr uint32_t kWord[4] = {codebook_word<FMT, HOME, REST, PLANE>(0),
+                                       codebook_word<FMT, HOME, REST, PLANE>(1),
+                                       codebook_word<FMT, HOME, REST, PLANE>(2),
+                                       codebook_word<FMT, HOME, REST, PLANE>(3)};
+        return __byte_perm(__byte_perm(kWord[0], kWord[1], low),
+                           __byte_perm(kWord[2], kWord[3], low), high);
+    }
+    /* Four codes, in the low 16 bits, as two words of neighbours. */
+    template <bool REST>
+    static __device__ __forceinline__ void four(uint32_t codes, uint32_t (&out)[2])
+    {
+        uint32_t low = codes & 0x7777u, high = 0x3210u | (codes & 0x8888u) >> 1;
+        uint32_t p0 = plane<REST, 0>(low, high), p1 = plane<REST, 1>(low, high);
+        out[0] = __byte_perm(p0, p1, 0x5140);
+        out[1] = __byte_perm(p0, p1, 0x7362);
+    }
+    template <bool REST>
+    static __device__ __forceinline__ void all(uint32_t raw, uint32_t (&out)[4])
+    {
+        uint32_t even[2], odd[2];
+        four<REST>(raw, even);
+        four<REST>(raw >> 16, odd);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] = __byte_perm(even[i / 2], odd[i / 2], i % 2 ? 0x7632 : 0x5410);
     }
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            out[i] = pack(num_decode(FMT, (raw[0] >> (4 * i)) & 15),
-                          num_decode(FMT, (raw[0] >> (4 * i + 16)) & 15));
+        all<false>(raw[0], out);
     }
     static __device__ __forceinline__ void rest(const uint32_t *raw, uint32_t (&out)[4])
     {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float lo = num_decode(FMT, (raw[0] >> (4 * i)) & 15);
-            float hi = num_decode(FMT, (raw[0] >> (4 * i + 16)) & 15);
-            out[i] = pack(lo - home(lo), hi - home(hi));
-        }
+        all<true>(raw[0], out);
     }
 };
 template <> struct Decode<FMT_NF4, HOME_F16> : DecodeCodebook<FMT_NF4, HOME_F16> {
