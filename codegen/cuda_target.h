@@ -34,6 +34,15 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *re
  * this bucket. *ret_problem: why there is no kernel. */
 bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem);
 
+/* The architectures that --target takes, oldest first. */
+typedef struct CudaArch {
+    const char *name, *describe;
+} CudaArch;
+#define NUM_CUDA_ARCHS 8
+extern const CudaArch cuda_archs[NUM_CUDA_ARCHS];
+/* PTX that the drivers of all of them compile when a file is opened; always in the file. */
+#define CUDA_PORTABLE "compute_80"
+
 /* nvrtc.c: compiles every source for every architecture ("sm_90a", "compute_80"), in parallel.
  * Fills code.image; a failure is reported to diag with the compiler's log. Images are kept in the
  * cache (cache.h); when it holds all of them NVRTC is not even loaded. */

@@ -20,6 +20,17 @@
 #include "codegen/device_files.def"
 #undef DEVICE_FILE
 
+const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
+    {"sm_80", "A100, A30"},
+    {"sm_86", "RTX 30, A10, A40"},
+    {"sm_89", "RTX 40, L4, L40"},
+    {"sm_90", "H100, H200"},
+    {"sm_90a", "H100, H200, for them only"},
+    {"sm_100", "B200, GB200"},
+    {"sm_103", "B300, GB300"},
+    {"sm_120", "RTX 50"},
+};
+
 typedef struct DeviceFile {
     const char *path;
     const unsigned char *text;
@@ -252,10 +263,8 @@ static CacheKey key_of_job(const Job *job, CacheKey headers, const char *version
 {
     CachePart part[6 + COUNT_OF(common_options)] = {
         text_part("kernel " SINTER_VERSION), text_part(version),
-        {&headers, sizeof headers},
-          text_part(job->arch),
-        text_part(job->source->name),        text_part(job->source->text)
-    };
+        {&headers, sizeof headers},          text_part(job->arch),
+        text_part(job->source->name),        text_part(job->source->text)};
     for (size_t i = 0; i < COUNT_OF(common_options); i++)
         part[6 + i] = text_part(common_options[i]);
     return cache_key((int)COUNT_OF(part), part);

@@ -1,4 +1,6 @@
 /* doctor, targets: what this machine and this version offer. */
+#include "codegen/cache.h"
+#include "codegen/cuda_target.h"
 #include "kernels/cpu/cpu.h"
 #include "tools/cli.h"
 #include "tools/stub.h"
@@ -63,10 +65,46 @@ static bool print_temporary(void)
     return ok;
 }
 
+/* 12080 is 12.8. */
+static void print_driver(void)
+{
+    int (*driver_version)(int *) = NULL;
+    int version = 0;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!cuda) {
+        puts("  GPU driver     not found: compiled files run on the CPU here");
+        return;
+    }
+    void *symbol = dlsym(cuda, "cuDriverGetVersion");
+    memcpy(&driver_version, &symbol, sizeof symbol);
+    if (symbol && driver_version(&version) == 0)
+        printf("  GPU driver     libcuda.so.1, for CUDA %d.%d\n", version / 1000,
+               version % 1000 / 10);
+    else
+        puts("  GPU driver     libcuda.so.1 does not tell its version");
+    dlclose(cuda);
+}
+
+static void print_gpu(Arena *arena)
+{
+    char reason[512];
+    const char *path = NULL, *why = NULL, *version = nvrtc_find(arena, &path, &why);
+    bool missing = false;
+    print_driver();
+    if (version)
+        printf("  NVRTC          %s, %s\n", version, path);
+    else
+        printf("  NVRTC          none, so --target takes no GPU: %s\n", why);
+    Cache *cache = cache_open(NULL, false, &missing, reason, sizeof reason);
+    printf("  kernel cache   %s\n", cache     ? cache_folder(cache)
+                                    : missing ? "nothing kept yet"
+                                              : reason);
+    cache_close(cache);
+}
+
 int cmd_doctor(Cli *cli)
 {
     struct utsname name;
-    (void)cli;
     printf("sinter %s, stub of %zu bytes\n", SINTER_VERSION, sinter_stub_size);
     if (uname(&name) == 0)
         printf("  system         %s %s %s\n", name.sysname, name.release, name.machine);
@@ -78,20 +116,24 @@ int cmd_doctor(Cli *cli)
     bool ok = print_temporary();
     printf("  dot            %s\n", on_path("dot") ? "found: 'show --emit=svg' uses its layout"
                                                    : "not found: 'show --emit=svg' has its own");
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    printf("  GPU driver     %s; this version compiles for the CPU only\n",
-           cuda ? "found" : "not found");
-    if (cuda)
-        dlclose(cuda);
+    print_gpu(cli->arena);
     return ok ? EXIT_OK : EXIT_INPUT;
 }
 
 int cmd_targets(Cli *cli)
 {
-    (void)cli;
-    printf("cpu    instruction sets, chosen when the file runs:");
+    const char *path, *why, *version = nvrtc_find(cli->arena, &path, &why);
+    printf("cpu     instruction sets, chosen when the file runs:");
     for (CpuIsa isa = CPU_PORTABLE; isa <= CPU_AVX512; isa++)
         printf(" %s", cpu_isa_name(isa));
-    printf("\n       this machine runs %s\n", cpu_isa_name(cpu_isa()));
+    printf("\n        this machine runs %s\n", cpu_isa_name(cpu_isa()));
+    for (int i = 0; i < NUM_CUDA_ARCHS; i++)
+        printf("%-6s  %s\n", cuda_archs[i].name, cuda_archs[i].describe);
+    puts("        every GPU target adds portable PTX (" CUDA_PORTABLE
+         "), which newer drivers compile");
+    if (version)
+        printf("        NVRTC %s compiles for GPUs here; no GPU is needed\n", version);
+    else
+        printf("        no GPU target here: %s\n", why);
     return EXIT_OK;
 }

@@ -95,7 +95,22 @@ static bool run_until(Work *w, const char *after)
     return work_passes(w, after ? pipeline_until(w, after) : NULL);
 }
 
-/* The plan, or the CUDA sources of a GPU target. */
+/* The portable code, one module a kernel. */
+static bool put_ptx(Work *w, Sb *sb)
+{
+    w->arch[0] = CUDA_PORTABLE;
+    w->num_archs = 1;
+    if (!work_compile_kernels(w))
+        return false;
+    for (int i = 0; i < w->cuda.code.num_images; i++) {
+        const DeviceImage *image = &w->cuda.code.image[i];
+        sb_printf(sb, "// %s\n", w->cuda.source[image->kernel].name);
+        sb_putn(sb, (const char *)image->data, strnlen((const char *)image->data, image->size));
+    }
+    return true;
+}
+
+/* The plan, or the sources or portable code of a GPU target. */
 static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
 {
     if (after) {
@@ -111,10 +126,12 @@ static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
         return true;
     }
     if (!w->has_cuda) {
-        diag_error(&w->diag, (Span){0}, E_USAGE, "--emit=cu needs a GPU target");
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--emit=%s needs a GPU target", what);
         diag_help(&w->diag, "add --target=sm_90a");
         return false;
     }
+    if (!strcmp(what, "ptx"))
+        return put_ptx(w, sb);
     for (int i = 0; i < w->cuda.num_sources; i++)
         sb_printf(sb, "// %s\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
     return true;
@@ -132,7 +149,7 @@ static bool emit(Work *w, Sb *sb, const char *what)
         module_print(sb, w->module, false);
         return true;
     }
-    if (!strcmp(what, "plan") || !strcmp(what, "cu"))
+    if (!strcmp(what, "plan") || !strcmp(what, "cu") || !strcmp(what, "ptx"))
         return put_planned(w, sb, what, after);
     put_graph(w, sb, !strcmp(what, "svg"));
     return true;

@@ -188,6 +188,22 @@ bool work_passes(Work *w, const char *list)
     return passes_run(w->module, &w->passes, list) && !w->diag.num_errors;
 }
 
+static bool is_arch(const char *name)
+{
+    for (int i = 0; i < NUM_CUDA_ARCHS; i++)
+        if (!strcmp(name, cuda_archs[i].name))
+            return true;
+    return false;
+}
+
+static bool has_arch(const Work *w, const char *name)
+{
+    for (int i = 0; i < w->num_archs; i++)
+        if (!strcmp(name, w->arch[i]))
+            return true;
+    return false;
+}
+
 /* --target: cubins of each sm_<n>, and portable PTX beside them. */
 static bool read_targets(Work *w)
 {
@@ -195,16 +211,17 @@ static bool read_targets(Work *w)
     for (char *name; (name = strsep(&rest, ","));) {
         if (!strcmp(name, "cpu"))
             continue;
-        if (strncmp(name, "sm_", 3) != 0 || w->num_archs + 2 > (int)COUNT_OF(w->arch)) {
+        if (!is_arch(name)) {
             diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is no target", name);
             diag_help(&w->diag, "'sinter targets' lists them");
             return false;
         }
-        w->arch[w->num_archs++] = name;
+        if (!has_arch(w, name))
+            w->arch[w->num_archs++] = name;
     }
     w->has_cuda = w->num_archs > 0;
     if (w->has_cuda)
-        w->arch[w->num_archs++] = "compute_80";
+        w->arch[w->num_archs++] = CUDA_PORTABLE;
     return true;
 }
 

@@ -20,7 +20,7 @@ typedef struct Work {
     CudaTarget cuda; /* planned when --target names a GPU */
     bool has_cuda;
     int num_archs;
-    const char *arch[16];
+    const char *arch[NUM_CUDA_ARCHS + 1];
 } Work;
 
 bool work_init(Work *w, Cli *cli); /* false: out of memory, said */
