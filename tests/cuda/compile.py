@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile [--update]
+
+GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
+without a spill, and its portable PTX is assembled for each generation of GPUs; the same text gives
+the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
+user writes reaches a source. TAP; exit 77 where there is no NVRTC (not needed for golden, hostile).
+"""
+import concurrent.futures
+import glob
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+SINTER, GENERATE, RANDOM, ROOT = (pathlib.Path(word).resolve() for word in sys.argv[1:5])
+HERE = ROOT / "tests/cuda"
+ASSEMBLE_FOR = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+number, failures = 0, 0
+
+# every format, granularity and symmetry of weights, against every kind of activation
+SCHEMES = """
+weight i8 sym per channel; act i8 sym per token dynamic
+weight i8 sym per tensor; act i8 sym per tensor dynamic
+weight i8 sym per channel; act i8 asym per tensor static
+weight i8 asym per channel; act u8 asym per token dynamic
+weight u8 asym per channel; act i8 asym per token dynamic
+weight u8 asym group 64; act u8 asym per token group 64 dynamic
+weight i8 sym group 128; act i8 sym per token group 128 dynamic
+weight i8 sym block 64x64; act i8 sym per token group 64 dynamic
+weight i8 sym per channel; act bf16
+weight i4 sym per channel; act i4 sym per token group 32 dynamic
+weight i4 sym group 64; act i8 sym per token dynamic
+weight i4 asym group 128; act f32
+weight i4 asym group 64; act bf16
+weight u4 asym group 64; act i8 asym per token dynamic
+weight u4 asym per channel; act f16
+weight e4m3 per channel; act e4m3 per token dynamic
+weight e4m3 per tensor; act e4m3 per tensor static
+weight e4m3 per channel; act e5m2 per token dynamic
+weight e4m3 block 128x128; act e4m3 per token group 128 dynamic
+weight e5m2 per channel; act f16
+weight e5m2 per tensor; act e5m2 per tensor dynamic
+weight e2m1 group 48; act e4m3 per token dynamic
+weight e2m1 group 32; act bf16
+weight nf4 group 64; act bf16
+weight nf4 per channel; act i8 sym per token dynamic
+weight fp4 group 64; act f16
+weight mxfp8; act mxfp8
+weight mxfp4; act bf16
+weight mxfp4; act mxfp8
+weight nvfp4; act nvfp4
+weight nvfp4; act f16
+weight f16; act f16
+""".strip().splitlines()
+RANDOM_SEEDS = (3, 11, 24, 42)
+
+
+def report(what, problems, skip=""):
+    global number, failures
+    number += 1
+    failures += bool(problems)
+    for problem in problems:
+        for line in str(problem).splitlines()[:40]:
+            print(f"# {line}")
+    state = "not ok" if problems else "ok"
+    print(f"{state} {number} - {what}{' # SKIP ' + skip if skip else ''}", flush=True)
+
+
+def call(words, cwd=None, limit=300):
+    return subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True,
+                          timeout=limit, check=False)
+
+
+def sinter(*words, cwd=None):
+    """Standard output, and what went wrong."""
+    done = call([SINTER, *words], cwd=cwd)
+    problems = [] if done.returncode == 0 else [f"exit {done.returncode}: {' '.join(map(str, words))}",
+                                                done.stderr.decode(errors="replace")[-3000:]]
+    return done.stdout, problems
+
+
+def nvrtc():
+    found = re.search(rb"^  NVRTC +[0-9]+\.[0-9]+, (.*)$", sinter("doctor")[0], re.M)
+    return found and pathlib.Path(os.fsdecode(found.group(1)))
+
+
+def ptxas(library):
+    named = os.environ.get("SINTER_PTXAS")
+    near = [named] if named else [shutil.which("ptxas"), "/usr/local/cuda/bin/ptxas",
+                                  *glob.glob("/usr/local/cuda-*/bin/ptxas"),
+                                  *map(str, library.parents[1].glob("bin/ptxas")),
+                                  *map(str, library.parents[2].glob("*/bin/ptxas"))]
+    return next((path for path in near if path and os.access(path, os.X_OK)), None)
+
+
+def write_safetensors(path, shapes):
+    header, at, data = {}, 0, b""
+    rng = random.Random(1)
+    for name, shape in shapes.items():
+        count = 1
+        for size in shape:
+            count *= size
+        data += struct.pack(f"<{count}f", *(rng.uniform(-1, 1) for _ in range(count)))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, len(data)]}
+        at = len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def plain(source):
+    """What is not plain ASCII in a source."""
+    bad = re.search(rb"[^\x20-\x7e\n]", source)
+    return [f"byte {bad.group()!r} at {bad.start()}"] if bad else []
+
+
+modules = {}  # portable PTX by kernel, of all models
+
+
+def check_model(what, folder, words, anew):
+    """One model: compiles, the same again from the cache or (anew) without it."""
+    target = "--target=sm_90a"
+    spill = "--fail-on-spill"
+    problems = sinter("compile", *words, target, spill, "-o", "a.out", cwd=folder)[1]
+    if not problems:
+        more = ["--no-cache"] if anew else []
+        problems = sinter("compile", *words, target, spill, *more, "-o", "b.out", cwd=folder)[1]
+    if not problems and (folder / "a.out").read_bytes() != (folder / "b.out").read_bytes():
+        problems = ["compiled again, the file differs"]
+    source, more = sinter("show", "--emit=cu", *words, target, cwd=folder)
+    problems += more + plain(source)
+    if b"__global__" not in source:
+        problems.append("there is no kernel")
+    if not problems:
+        text, problems = sinter("show", "--emit=ptx", *words, target, cwd=folder)
+        parts = re.split(rb"^// (k_[0-9a-f]{16})$", text, flags=re.M)[1:]
+        if not parts:
+            problems.append("there is no PTX")
+        modules.update(zip(parts[::2], parts[1::2]))
+    report(what, problems)
+
+
+def assemble(tool, folder):
+    """Each kernel's PTX for each generation; the oldest with every optimisation, as drivers do."""
+    def one(kernel, arch):
+        path = folder / f"{kernel.decode()}.ptx"
+        level = "-O3" if arch == "sm_80" else "-O1"
+        done = call([tool, level, f"-arch={arch}", path, "-o", folder / f"{path.name}.{arch}"])
+        (folder / f"{path.name}.{arch}").unlink(missing_ok=True)
+        return [] if done.returncode == 0 else [f"{kernel.decode()}: {done.stderr.decode()[-800:]}"]
+
+    for kernel, text in modules.items():
+        (folder / f"{kernel.decode()}.ptx").write_bytes(text)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for arch in ASSEMBLE_FOR:
+            results = pool.map(lambda kernel, arch=arch: one(kernel, arch), modules)
+            report(f"portable code of {len(modules)} kernels is assembled for {arch}",
+                   [problem for result in results for problem in result])
+
+
+def run_schemes(folder):
+    made = call([GENERATE, folder, "256", "256", "1", "8"])
+    assert made.returncode == 0, made.stderr
+    text = (ROOT / "examples/ffn/ffn.sinter").read_text()
+    text = re.sub(r"const D = \d+", "const D = 256", text)
+    text = re.sub(r"const F = \d+", "const F = 256", text)
+    text = re.sub(r"const L = \d+", "const L = 1", text)
+    text = re.sub(r"dim T in \[.*\]", "dim T in [1, 64]", text)
+    (folder / "m.sinter").write_text(text)
+    only = os.environ.get("SCHEMES")
+    for at, scheme in enumerate(SCHEMES):
+        if only and str(at) not in only.split(","):
+            continue
+        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 12 == 0)
+
+
+def write_models(folder):
+    write_safetensors(folder / "zoo.safetensors", {"g": [128], "b": [128], "w0": [128, 128],
+                                                   "w1": [128, 128], "w2": [128, 48]})
+    write_safetensors(folder / "attend.safetensors", {name: [64, 64] for name in
+                                                      ("wq", "wk", "wv")})
+    for path in sorted((HERE / "models").glob("*.sinter")):
+        shutil.copy(path, folder)
+
+
+def run_models(folder):
+    write_models(folder)
+    for path in sorted(folder.glob("*.sinter")):
+        check_model(path.stem, folder, [path.name], anew=False)
+    (folder / "random").mkdir()
+    for seed in RANDOM_SEEDS:
+        done = call([RANDOM, str(seed), "1", folder / "random"])
+        texts = list((folder / "random").glob(f"{seed}/*.sinter"))
+        if done.returncode or not texts:
+            report(f"random model {seed}", [done.stdout.decode()[-2000:]])
+            continue
+        check_model(f"random model {seed}", texts[0].parent, [texts[0].name], anew=False)
+
+
+def run_golden(_):
+    for path in sorted((HERE / "golden").glob("*.sinter")):
+        source, problems = sinter("show", "--emit=cu", "--no-weights", "--target=sm_90a", path)
+        expected = path.with_suffix(".cu")
+        if "--update" in sys.argv and not problems:
+            expected.write_bytes(source)
+        if not problems and source != expected.read_bytes():
+            (pathlib.Path(tempfile.gettempdir()) / expected.name).write_bytes(source)
+            diff = call(["diff", "-u", expected, pathlib.Path(tempfile.gettempdir()) /
+                         expected.name]).stdout.decode()
+            problems.append(diff)
+        report(f"source of {path.stem}", problems + plain(source))
+
+
+def run_hostile(folder):
+    """Names, paths and comments of a text that would be worth a lot inside a source."""
+    rng = random.Random(5)
+    bait = ["zq_global", "zq_asm", "zqCfg", "zq__launch_bounds__", "zqk_0123456789abcdef"]
+    for _ in range(40):
+        bait.append("zq" + "".join(rng.choice("abcXYZ_0189") for _ in range(rng.randint(1, 60))))
+    strings = ['zq*/ #include', "zq\\n}}", "zq%s%n", "zq??/", "zq\u202e", "zq'; asm(", "zq//"]
+    for case in range(9):
+        rng.shuffle(bait)
+        m, x, y, w, u, h, blk, s = bait[:8]
+        q, r = (rng.choice(strings).replace("\\", "\\\\") for _ in range(2))
+        (folder / "h.sinter").write_text(f"""version 1
+# zq {q}
+const D = 64
+dim {h}T in [1, 24]
+scheme {s}s {{ weight i8 sym per channel; act i8 sym per token dynamic }}
+block {blk}b[i] ({x}: bf16[{h}T, D]) -> bf16[{h}T, D] {{
+    param {w}: bf16[D, D] from "{q}.{{i}}"
+    param {u}: bf16[D] from "{r}.n.{{i}}"
+    return {x} + silu(linear(rmsnorm({x}, {u}), {w}))
+}}
+model {m}m ({x}: bf16[{h}T, D]) -> ({y}: bf16[{h}T, D]) {{
+    {y} = {x}
+    for i in 0 .. 2 {{ {y} = {blk}b[i]({y}) }}
+}}
+quant {{ default : {s}s }}
+""")
+        source, problems = sinter("show", "--emit=cu", "--no-weights", "--target=sm_90a",
+                                  folder / "h.sinter")
+        if b"__global__" not in source:
+            problems.append("there is no kernel")
+        if b"zq" in source.lower():
+            at = source.lower().index(b"zq")
+            problems.append(f"a name of the text: {source[max(0, at - 40):at + 40]!r}")
+        report(f"hostile names, case {case}", problems + plain(source))
+
+
+def main():
+    group = sys.argv[5]
+    compiles = group in ("schemes", "models")
+    library = nvrtc() if compiles else None
+    if compiles and not library:
+        print("1..0 # SKIP there is no NVRTC")
+        return 77
+    with tempfile.TemporaryDirectory() as path:
+        os.environ["SINTER_CACHE_DIR"] = path + "/cache"
+        folder = pathlib.Path(path)
+        globals()["run_" + group](folder)
+        tool = ptxas(library) if compiles else None
+        if tool:
+            assemble(tool, folder)
+        elif compiles:
+            for arch in ASSEMBLE_FOR:
+                report(f"portable code is assembled for {arch}", [], skip="no ptxas")
+    print(f"1..{number}")
+    return 1 if failures else 0
+
+
+sys.exit(main())

@@ -1,0 +1,56 @@
+// k_53aba29470e33c66
+#include "kernels/cuda/gemm_mma.cuh"
+#include "kernels/cuda/row.cuh"
+struct Cfg {
+    static constexpr int kA = FMT_BF16, kW = FMT_I4, kHome = HOME_BF16;
+    static constexpr int kK = 64;
+    static constexpr int kN = 64;
+    static constexpr int kParts = 1;
+    static constexpr bool kMainloop = true;
+    static constexpr int kBlockK = 32;
+    static constexpr int kABlockRows = 1;
+    static constexpr int kABlockK = 0;
+    static constexpr int kAPitch = 128;
+    static constexpr int kWBlockK = 32;
+    static constexpr bool kWZero = true;
+    static constexpr int64_t kWScaleAt = 4096, kWZeroAt = 4608;
+    static constexpr int kOperandA = 1;
+    static constexpr int kOperandW = 2;
+    static constexpr int kBM = 64;
+    static constexpr int kBN = 64;
+    static constexpr int kCols = 64;
+    static constexpr int kWarpsM = 2;
+    static constexpr int kWarpsN = 2;
+    static constexpr int kStages = 4;
+};
+struct Params {
+    Operand op[3];
+    int64_t dim[1];
+};
+struct Epilogue {
+    template <class S> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    {
+        float v0[S::kE];
+        row_acc(row, acc + 0 * Cfg::kCols * 4, v0);
+        row_store<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
+    }
+    static __device__ __forceinline__ void row(const Params &p, const Operand &a,
+        const char *acc, int64_t m, int n0, int lane)
+    {
+        typedef RowShape<32, 2, 2> S;
+        __shared__ int32_t scratch[4][1];
+        const int last = n0 + 64;
+        if (n0 < 64 && last > 0) {
+            const int from = n0 > 0 ? n0 : 0;
+            const int to = last < 64 ? last : 64;
+            Row<S> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
+            segment0(p, a, row, m, acc + (from - n0) * 4);
+        }
+    }
+};
+extern "C" __global__ void __launch_bounds__(128) k_53aba29470e33c66(const __grid_constant__ Params p)
+{
+    gemm_mma<Cfg, Epilogue>(p);
+}
+

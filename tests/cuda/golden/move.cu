@@ -1,0 +1,56 @@
+// k_8ae04650eb967fff
+#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/row.cuh"
+struct Cfg {
+    static constexpr int kT = 32;
+    static constexpr int kV = 8;
+    static constexpr int kE = 8;
+    static constexpr int kGroups = 4;
+    static constexpr int kCols = 8;
+    static constexpr int kTileCols = 8;
+    static constexpr int kScratchWords = 1;
+};
+struct Params {
+    Operand op[2];
+    int64_t dim[1];
+};
+struct Program {
+    template <class S> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    {
+        float v0[S::kE];
+        row_load<FMT_F32>(row, (char *)p.op[1].data + (m) * 32LL, v0);
+        float v1[S::kE];
+        row_softmax(row, v1, v0);
+        row_store<FMT_F32>(row, (char *)p.op[0].data + (m) * 32LL, v1);
+    }
+    template <class S> static __device__ __forceinline__ void row(
+        const Params &p, const Row<S> &row, int64_t m)
+    {
+        steps(p, p.op[0], row, m, (const char *)0);
+    }
+};
+extern "C" __global__ void __launch_bounds__(128) k_8ae04650eb967fff(const __grid_constant__ Params p)
+{
+    tile_rows<Cfg, Program>(p);
+}
+
+// k_1a8f937dbe6a056a
+#include "kernels/cuda/move.cuh"
+struct Cfg {
+    static constexpr int kRank = 3;
+    static constexpr int kElementBytes = 4;
+    static constexpr int64_t kSrcAt = 0, kDstAt = 0;
+    static __device__ __forceinline__ int64_t dim(int d) { return d == 0 ? 4LL : d == 1 ? 8LL : 8LL; }
+    static __device__ __forceinline__ int64_t src(int d) { return d == 0 ? 8LL : d == 1 ? 32LL : 1LL; }
+    static __device__ __forceinline__ int64_t dst(int d) { return d == 0 ? 64LL : d == 1 ? 8LL : 1LL; }
+};
+struct Params {
+    Operand op[2];
+    int64_t dim[1];
+};
+extern "C" __global__ void __launch_bounds__(256) k_1a8f937dbe6a056a(const __grid_constant__ Params p)
+{
+    move_box<Cfg>(p);
+}
+

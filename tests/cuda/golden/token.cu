@@ -1,0 +1,107 @@
+// k_b728f94c63e1bfe2
+#include "kernels/cuda/stream.cuh"
+#include "kernels/cuda/row.cuh"
+struct Cfg {
+    static constexpr int kA = FMT_I8, kW = FMT_I8, kHome = HOME_I8;
+    static constexpr int kK = 64;
+    static constexpr int kN = 64;
+    static constexpr int kParts = 1;
+    static constexpr bool kMainloop = false;
+    static constexpr int kBlockK = 0;
+    static constexpr int kABlockRows = 1;
+    static constexpr int kABlockK = 0;
+    static constexpr int kAPitch = 64;
+    static constexpr int kWBlockK = 0;
+    static constexpr bool kWZero = false;
+    static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
+    static constexpr int kOperandA = 6;
+    static constexpr int kOperandW = 7;
+    static constexpr int kNBlocks = 4;
+    static constexpr int kSplitK = 8;
+    static constexpr int kNWarps = 1;
+    static constexpr int kBatch = 2;
+    static constexpr int kRows = 8;
+    static constexpr bool kLocalA = true;
+    static constexpr int kCols = 32;
+    static constexpr int kBM = 16;
+    static constexpr int kBN = 8;
+    static constexpr int kWarpsM = 1;
+    static constexpr int kWarpsN = 1;
+    static constexpr int kStages = 2;
+};
+struct Params {
+    Operand op[8];
+    int64_t dim[1];
+};
+struct Prologue {
+    template <class S> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    {
+        float v0[S::kE];
+        row_load<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        float v1[S::kE];
+        row_load<FMT_BF16>(row, (char *)p.op[1].data + (0) * 128LL, v1);
+        float v2[S::kE];
+        row_rmsnorm(row, v2, v0, v1, num_float(0x3727c5acu), row.end);
+        int32_t sum3 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, a, m, 64LL, v2);
+    }
+    static __device__ __forceinline__ Operand run(const Params &p)
+    {
+        typedef RowShape<256, 4, 4> S;
+        extern __shared__ __align__(16) char local[];
+        __shared__ int32_t scratch[512];
+        Operand a = p.op[Cfg::kOperandA];
+        a.data = local;
+        a.scale = (float *)(local + 512);
+        a.zero = (int32_t *)(local + 544);
+        const Row<S> row = {(int)threadIdx.x, 0, Cfg::kK, scratch};
+        wait_for_producer();
+        for (int64_t m = 0; m < p.dim[0]; m++)
+            steps(p, a, row, m, (const char *)0);
+        __syncthreads();
+        return a;
+    }
+};
+struct Epilogue {
+    template <class S> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    {
+        float v0[S::kE];
+        row_load<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        int32_t v1[S::kE];
+        row_acc(row, acc + 0 * Cfg::kCols * 4, v1);
+        float v2[S::kE];
+        SINTER_EACH(e) v2[e] = (float)(v1[e]);
+        float v3;
+        v3 = Plain<FMT_F32>::load(*(const Plain<FMT_F32>::Element *)((char *)a.scale + (m) * 4LL));
+        float v4[S::kE];
+        SINTER_EACH(e) { float a = v2[e], b = v3; (void)b; v4[e] = a * b; }
+        float v5[S::kE];
+        row_load<FMT_F32>(row, (char *)p.op[4].data + (0) * 256LL, v5);
+        float v6[S::kE];
+        SINTER_EACH(e) { float a = v4[e], b = v5[e]; (void)b; v6[e] = a * b; }
+        float v7[S::kE];
+        SINTER_EACH(e) { float a = v6[e], b = v6[e]; (void)b; v7[e] = num_silu(a); }
+        float v8[S::kE];
+        SINTER_EACH(e) { float a = v0[e], b = v7[e]; (void)b; v8[e] = a + b; }
+        row_store<FMT_BF16>(row, (char *)p.op[5].data + (m) * 128LL, v8);
+    }
+    static __device__ __forceinline__ void row(const Params &p, const Operand &a,
+        const char *acc, int64_t m, int n0, int lane)
+    {
+        typedef RowShape<32, 1, 1> S;
+        __shared__ int32_t scratch[8][1];
+        const int last = n0 + 32;
+        if (n0 < 64 && last > 0) {
+            const int from = n0 > 0 ? n0 : 0;
+            const int to = last < 64 ? last : 64;
+            Row<S> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
+            segment0(p, a, row, m, acc + (from - n0) * 4);
+        }
+    }
+};
+extern "C" __global__ void __launch_bounds__(256) k_b728f94c63e1bfe2(const __grid_constant__ Params p)
+{
+    stream<Cfg, Epilogue>(p, Prologue::run(p));
+}
+
