@@ -63,10 +63,7 @@ CacheKey cache_key(int num, const CachePart *part)
 
 static void hash_entry(const EntryHead *head, const void *data, uint64_t ret[2])
 {
-    const CachePart part[] = {
-        {head->about, sizeof head->about},
-        {data,        head->size        }
-    };
+    const CachePart part[] = {{head->about, sizeof head->about}, {data, head->size}};
     hash_parts(2, part, ret);
 }
 
@@ -280,10 +277,7 @@ void *cache_get(Cache *c, CacheKey key, size_t *ret_size)
 bool cache_put(Cache *c, CacheKey key, const char *about, const void *data, size_t size)
 {
     char name[48], temporary[64];
-    EntryHead head = {
-        .magic = MAGIC, .key = {key.half[0], key.half[1]},
-             .size = size
-    };
+    EntryHead head = {.magic = MAGIC, .key = {key.half[0], key.half[1]}, .size = size};
     bool ok = size <= MAX_ENTRY;
     snprintf(head.about, sizeof head.about, "%s", about);
     hash_entry(&head, data, head.hash);
