@@ -104,7 +104,7 @@ static bool put_ptx(Work *w, Sb *sb)
         return false;
     for (int i = 0; i < w->cuda.code.num_images; i++) {
         const DeviceImage *image = &w->cuda.code.image[i];
-        sb_printf(sb, "// %s\n", w->cuda.source[image->kernel].name);
+        sb_printf(sb, "/* %s */\n", w->cuda.source[image->kernel].name);
         sb_putn(sb, (const char *)image->data, strnlen((const char *)image->data, image->size));
     }
     return true;
@@ -133,7 +133,7 @@ static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
     if (!strcmp(what, "ptx"))
         return put_ptx(w, sb);
     for (int i = 0; i < w->cuda.num_sources; i++)
-        sb_printf(sb, "// %s\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
+        sb_printf(sb, "/* %s */\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
     return true;
 }
 

@@ -127,12 +127,7 @@ static void test_round_trip(void **state)
 static void test_key_separates_parts(void **state)
 {
     (void)state;
-    const CachePart one[] =
-        {
-            {"ab", 2},
-            {"c",  1}
-    },
-                    two[] = {{"a", 1}, {"bc", 2}};
+    const CachePart one[] = {{"ab", 2}, {"c", 1}}, two[] = {{"a", 1}, {"bc", 2}};
     CacheKey x = cache_key(2, one), y = cache_key(2, two);
     assert_memory_not_equal(&x, &y, sizeof x);
 }
@@ -429,10 +424,7 @@ static void test_list_and_prune(void **state)
     char stale[160], fresh[160];
     Cache *c = open_it();
     put(c, "old", "0123456789");
-    const struct timespec past[2] = {
-        {1000, 0},
-        {1000, 0}
-    };
+    const struct timespec past[2] = {{1000, 0}, {1000, 0}};
     assert_int_equal(utimensat(AT_FDCWD, only_file(), past, 0), 0);
     put(c, "new", "0123456789");
     snprintf(stale, sizeof stale, "%s/.tmp-1", folder);

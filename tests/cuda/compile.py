@@ -139,7 +139,7 @@ def check_model(what, folder, words, anew):
         problems.append("there is no kernel")
     if not problems:
         text, problems = sinter("show", "--emit=ptx", *words, target, cwd=folder)
-        parts = re.split(rb"^// (k_[0-9a-f]{16})$", text, flags=re.M)[1:]
+        parts = re.split(rb"^/\* (k_[0-9a-f]{16}) \*/$", text, flags=re.M)[1:]
         if not parts:
             problems.append("there is no PTX")
         modules.update(zip(parts[::2], parts[1::2]))

@@ -1,4 +1,4 @@
-// k_53aba29470e33c66
+/* k_53aba29470e33c66 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {

@@ -1,4 +1,4 @@
-// k_8ae04650eb967fff
+/* k_8ae04650eb967fff */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(128) k_8ae04650eb967fff(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-// k_1a8f937dbe6a056a
+/* k_1a8f937dbe6a056a */
 #include "kernels/cuda/move.cuh"
 struct Cfg {
     static constexpr int kRank = 3;

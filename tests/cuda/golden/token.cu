@@ -1,4 +1,4 @@
-// k_b728f94c63e1bfe2
+/* k_b728f94c63e1bfe2 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
