@@ -121,29 +121,31 @@ static uint64_t first_bad(const TensorView *view, double most, bool allow_nan, d
     return view->elements;
 }
 
-/* The exponent bits of 16- and 32-bit floats say at once whether a value is finite; whole
- * checkpoints pass here, so this is the path that must be fast. */
+/* The exponent bits of 16- and 32-bit floats say at once whether a value is finite: all set, one
+ * more carries into the sign's place. Eight bytes at a time: whole checkpoints pass here. */
 static bool all_finite(const TensorView *view)
 {
-    uint32_t bad = 0;
+    const uint8_t *data = view->data;
+    uint64_t ones =
+        view->fmt == FMT_F32 ? UINT64_C(0x0000000100000001) : UINT64_C(0x0001000100010001);
+    uint64_t exponent = ones * (view->fmt == FMT_F32    ? 0x7F800000u
+                                : view->fmt == FMT_BF16 ? 0x7F80u
+                                                        : 0x7C00u);
+    uint64_t lowest = ones * (view->fmt == FMT_F32    ? 0x00800000u
+                              : view->fmt == FMT_BF16 ? 0x0080u
+                                                      : 0x0400u);
+    uint64_t bytes = view->elements * (uint64_t)format_info[view->fmt].bits / 8, bad = 0, word;
+    uint64_t whole = bytes / 8 * 8;
 
-    if (view->fmt == FMT_F32) {
-        const uint8_t *data = view->data;
-        for (uint64_t i = 0; i < view->elements; i++) {
-            uint32_t bits;
-            memcpy(&bits, data + 4 * i, 4);
-            bad |= (bits & 0x7F800000u) == 0x7F800000u;
-        }
-    } else {
-        const uint8_t *data = view->data;
-        uint16_t mask = view->fmt == FMT_BF16 ? 0x7F80 : 0x7C00;
-        for (uint64_t i = 0; i < view->elements; i++) {
-            uint16_t bits;
-            memcpy(&bits, data + 2 * i, 2);
-            bad |= (bits & mask) == mask;
-        }
+    for (uint64_t i = 0; i < whole; i += 8) {
+        memcpy(&word, data + i, 8);
+        bad |= (word & exponent) + lowest;
     }
-    return !bad;
+    word = 0;
+    memcpy(&word, data + whole, bytes - whole);
+    bad |= (word & exponent) + lowest;
+    return !(bad &
+             (view->fmt == FMT_F32 ? UINT64_C(0x8000000080000000) : UINT64_C(0x8000800080008000)));
 }
 
 static bool values_fit(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
