@@ -9,7 +9,7 @@
  * that is subtracted (16-bit homes of integers only).
  *
  * 4-bit codes are packed in the order that lets masks and shifts hand out neighbours (pack.c):
- * nibble_place there says where code j of eight lies. */
+ * order_nibbles there says where each of eight lies. */
 #ifndef SINTER_CUDA_FORMAT
 #define SINTER_CUDA_FORMAT
 

@@ -115,24 +115,41 @@ static uint32_t code_at(const uint8_t *row, int bits, int64_t k)
     }
 }
 
-/* Position of code j (0..7) among the nibbles of a lane's 32 bits. */
-static int nibble_place(CudaHome home, int j)
+/* The eight codes of a lane's 32 bits, from k order (lowest k in the lowest bits) to the order that
+ * decoding wants: for bytes, codes 0..3 in the low nibbles and 4..7 in the high ones; for halves,
+ * even codes in the low 16 bits and odd ones in the high. */
+static uint32_t order_nibbles(CudaHome home, uint32_t word)
 {
-    static const int for_bytes[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-    static const int for_halves[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    return home == CUDA_HOME_I8 ? for_bytes[j] : for_halves[j];
+    uint32_t even, odd;
+    if (home == CUDA_HOME_I8) {
+        even = word & 0xFFFF;
+        odd = word >> 16;
+        even = (even | even << 8) & 0x00FF00FF;
+        odd = (odd | odd << 8) & 0x00FF00FF;
+        even = (even | even << 4) & 0x0F0F0F0F;
+        odd = (odd | odd << 4) & 0x0F0F0F0F;
+        return even | odd << 4;
+    }
+    even = word & 0x0F0F0F0F;
+    odd = word >> 4 & 0x0F0F0F0F;
+    even = (even | even >> 4) & 0x00FF00FF;
+    odd = (odd | odd >> 4) & 0x00FF00FF;
+    return ((even | even >> 8) & 0xFFFF) | (odd | odd >> 8) << 16;
 }
 
-static void put_code(uint8_t *lane, CudaHome home, int bits, int step, int j, uint32_t code)
+/* Eight codes of one lane from canonical bytes. */
+static inline void put_codes(uint8_t *at, CudaHome home, int bits, const uint8_t *codes)
 {
-    if (bits == 4) {
-        int place = nibble_place(home, j);
-        lane[step * 4 + place / 2] |= (uint8_t)(code << (place % 2 * 4));
-    } else if (bits == 8) {
-        lane[step * 8 + j] = (uint8_t)code;
+    if (bits == 8) {
+        memcpy(at, codes, 8);
+    } else if (bits == 16) {
+        memcpy(at, codes, 16);
     } else {
-        lane[2 * j] = (uint8_t)code;
-        lane[2 * j + 1] = (uint8_t)(code >> 8);
+        uint32_t word = (uint32_t)codes[0] | (uint32_t)codes[1] << 8 | (uint32_t)codes[2] << 16 |
+                        (uint32_t)codes[3] << 24;
+        word = order_nibbles(home, word);
+        for (int i = 0; i < 4; i++)
+            at[i] = (uint8_t)(word >> (8 * i));
     }
 }
 
@@ -149,24 +166,48 @@ static uint32_t padding_code(const CudaPackSpec *spec, const CudaPacked *packed,
     return (uint32_t)zero[r * blocks + blocks - 1] & (facts[spec->fmt].bits == 4 ? 15u : 255u);
 }
 
+/* Where the eight codes from k on lie in a block, k a multiple of 8. */
+static inline int64_t lane_at(int bits, int64_t row, int64_t k)
+{
+    int unit_steps = 16 / bits, step = (int)(k % 128 / 32), t = (int)(k % 32 / 8);
+    return k / 128 * 128 * bits + step / unit_steps * 512 + (row % 8 * 4 + t) * 16 +
+           step % unit_steps * bits;
+}
+
+static inline void pack_lanes_row(const CudaPackSpec *spec, CudaHome home, int bits, int64_t row,
+                                  const uint8_t *codes, uint32_t pad, uint8_t *block)
+{
+    int64_t whole = spec->k / 8 * 8, padded = (spec->k + 127) / 128 * 128;
+    for (int64_t k = 0; k < whole; k += 8)
+        put_codes(block + lane_at(bits, row, k), home, bits, codes + k * bits / 8);
+    for (int64_t k = whole; k < padded; k += 8) {
+        uint8_t tail[16] = {0};
+        for (int64_t i = 0; i < 8; i++) {
+            uint32_t code = k + i < spec->k ? code_at(codes, bits, k + i) : pad;
+            for (int b = 0; b < bits; b += 4) /* nibble by nibble */
+                tail[(i * bits + b) / 8] |= (uint8_t)((code >> b & 15) << (i * bits + b) % 8);
+        }
+        put_codes(block + lane_at(bits, row, k), home, bits, tail);
+    }
+}
+
 static void pack_lanes(const CudaPackSpec *spec, const CudaPacked *packed, const uint8_t *src,
                        int64_t src_pitch, const int32_t *zero, uint8_t *dst)
 {
-    int bits = facts[spec->fmt].bits, unit_steps = 16 / bits;
-    int64_t tiles = (spec->k + 127) / 128;
+    CudaHome home = packed->home;
+    int bits = facts[spec->fmt].bits;
+    int64_t block_bytes = (spec->k + 127) / 128 * 128 * bits;
     for (int64_t r = 0; r < packed->rows; r++) {
         int64_t row = source_row(spec, r);
         if (row < 0)
             continue;
         const uint8_t *codes = src + row * src_pitch;
         uint32_t pad = padding_code(spec, packed, zero, row);
-        uint8_t *block = dst + r / 8 * tiles * 128 * bits;
-        for (int64_t k = 0; k < tiles * 128; k++) {
-            int step = (int)(k % 128 / 32), t = (int)(k % 32 / 8), j = (int)(k % 8);
-            uint8_t *unit = block + k / 128 * 128 * bits + step / unit_steps * 512;
-            uint8_t *lane = unit + (r % 8 * 4 + t) * 16;
-            put_code(lane, packed->home, bits, step % unit_steps, j,
-                     k < spec->k ? code_at(codes, bits, k) : pad);
+        uint8_t *block = dst + r / 8 * block_bytes;
+        switch (bits) { /* a loop each, compiled for these bits */
+        case 4: pack_lanes_row(spec, home, 4, r, codes, pad, block); break;
+        case 8: pack_lanes_row(spec, home, 8, r, codes, pad, block); break;
+        default: pack_lanes_row(spec, home, 16, r, codes, pad, block); break;
         }
     }
 }
@@ -182,24 +223,26 @@ static void pack_rows(const CudaPackSpec *spec, const CudaPacked *packed, const 
     }
 }
 
-/* Scales and zero points from the weight's grid to [blocks of K][packed rows]. */
+/* Scales and zero points from the weight's grid to [blocks of K][packed rows]: eight rows at a
+ * time, which lie side by side there. */
 static void pack_grids(const CudaPackSpec *spec, const CudaPacked *packed, const float *scale,
                        const int32_t *zero, float outer, uint8_t *dst)
 {
-    int64_t blocks = packed->scale_blocks;
-    for (int64_t r = 0; r < packed->rows; r++) {
-        int64_t row = source_row(spec, r);
-        if (row < 0)
-            continue;
-        int64_t grid = (spec->block_rows ? row / spec->block_rows : 0) * blocks;
+    int64_t blocks = packed->scale_blocks, grid[8];
+    if (!packed->scale_at && !packed->zero_at)
+        return;
+    for (int64_t first = 0; first < packed->rows; first += 8) {
+        int num = 0; /* padding comes last */
+        for (int64_t row; num < 8 && (row = source_row(spec, first + num)) >= 0; num++)
+            grid[num] = (spec->block_rows ? row / spec->block_rows : 0) * blocks;
         for (int64_t b = 0; b < blocks; b++) {
-            int64_t at = (b * packed->rows + r) * 4;
-            if (packed->scale_at) {
-                float s = scale ? num_scale_effective(scale[grid + b], outer) : 1.0f;
-                memcpy(dst + packed->scale_at + at, &s, 4);
+            uint8_t *at = dst + (b * packed->rows + first) * 4;
+            for (int i = 0; packed->scale_at && i < num; i++) {
+                float s = scale ? num_scale_effective(scale[grid[i] + b], outer) : 1.0f;
+                memcpy(at + packed->scale_at + 4 * i, &s, 4);
             }
-            if (packed->zero_at)
-                memcpy(dst + packed->zero_at + at, &zero[grid + b], 4);
+            for (int i = 0; packed->zero_at && i < num; i++)
+                memcpy(at + packed->zero_at + 4 * i, &zero[grid[i] + b], 4);
         }
     }
 }

@@ -1,0 +1,210 @@
+/* Packing of weights for the GPU: random matrices, and for every place of the packed bytes the
+ * element that kernels/cuda/pack.h says lies there. Nibbles of a lane are read as format.cuh
+ * decodes them. TAP.
+ * usage: check_cuda_pack [NUM] */
+#include "kernels/cuda/pack.h"
+#include "quant/quant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Matrix {
+    CudaPackSpec spec;
+    CudaPacked packed;
+    int bits;
+    int64_t pitch, grid_cols, grid_rows;
+    uint8_t *codes, *dst;
+    float *scale, outer;
+    int32_t *zero;
+} Matrix;
+
+static int failures;
+static uint64_t state = 1;
+
+static int64_t draw(int64_t below)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int64_t)(state >> 33) % below;
+}
+
+static int64_t range(int64_t first, int64_t last) /* both included */
+{
+    return first + draw(last - first + 1);
+}
+
+#define PICK(array) ((array)[draw((int64_t)COUNT_OF(array))])
+
+static bool is_int(FormatId fmt)
+{
+    return format_info[fmt].family == FAMILY_INT;
+}
+
+static void fail(const Matrix *m, const char *what, int64_t at)
+{
+    if (failures++ < 10)
+        printf("# %s by %s, %lld x %lld, %d parts: %s at %lld\n", format_info[m->spec.fmt].name,
+               format_info[m->spec.act_fmt].name, (long long)m->spec.n, (long long)m->spec.k,
+               m->spec.parts, what, (long long)at);
+}
+
+/* Row of the weight that packed row r holds, -1 for padding: parts alternate, eight rows each. */
+static int64_t logical_row(const Matrix *m, int64_t r)
+{
+    int64_t of_part = m->spec.n / m->spec.parts, part = r / 8 % m->spec.parts;
+    int64_t row = r / 8 / m->spec.parts * 8 + r % 8;
+    return row < of_part ? part * of_part + row : -1;
+}
+
+static int64_t grid_entry(const Matrix *m, int64_t row, int64_t k)
+{
+    int64_t r = m->spec.block_rows ? row / m->spec.block_rows : 0;
+    int64_t c = m->spec.block_cols ? k / m->spec.block_cols : 0;
+    return r * m->grid_cols + c;
+}
+
+static uint32_t source_code(const Matrix *m, int64_t row, int64_t k)
+{
+    const uint8_t *at = m->codes + row * m->pitch + k * m->bits / 8;
+    if (m->bits == 4)
+        return k % 2 ? at[0] >> 4 : at[0] & 15;
+    return m->bits == 8 ? at[0] : at[0] + 256u * at[1];
+}
+
+/* What must stand for element (packed row r, k), padding included. */
+static uint32_t expected_code(const Matrix *m, int64_t r, int64_t k)
+{
+    int64_t row = logical_row(m, r);
+    if (row < 0)
+        return 0;
+    if (k < m->spec.k)
+        return source_code(m, row, k);
+    uint32_t mask = m->bits == 4 ? 15 : 255;
+    return m->packed.zero_at ? (uint32_t)m->zero[grid_entry(m, row, m->spec.k - 1)] & mask : 0;
+}
+
+/* Code j of a lane's eight: 32 bits of nibbles, 64 of bytes, 128 of halves. */
+static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
+{
+    if (m->bits == 8)
+        return lane[j];
+    if (m->bits == 16)
+        return lane[2 * j] + 256u * lane[2 * j + 1];
+    uint32_t word = lane[0] + 256u * lane[1] + 65536u * lane[2] + 16777216u * lane[3];
+    if (m->packed.home == CUDA_HOME_I8) /* (word & 0x0F0F0F0F), then (word >> 4 & 0x0F0F0F0F) */
+        return (j < 4 ? word : word >> 4) >> (8 * (j % 4)) & 15;
+    return word >> (4 * (j / 2)) >> (j % 2 * 16) & 15; /* (word >> 4 * i) & 0x000F000F */
+}
+
+/* Every lane of every unit of every tile of every block, in the order of the bytes. */
+static void check_lanes(const Matrix *m)
+{
+    const uint8_t *lane = m->dst;
+    int64_t tiles = (m->spec.k + 127) / 128, steps = 16 / m->bits;
+    for (int64_t block = 0; block < m->packed.rows / 8; block++)
+        for (int64_t tile = 0; tile < tiles; tile++)
+            for (int64_t unit = 0; unit < 4 / steps; unit++)
+                for (int64_t l = 0; l < 32; l++, lane += 16)
+                    for (int64_t i = 0; i < steps * 8; i++) {
+                        int64_t step = unit * steps + i / 8;
+                        int64_t k = tile * 128 + step * 32 + l % 4 * 8 + i % 8;
+                        const uint8_t *at = lane + i / 8 * m->bits;
+                        if (lane_code(m, at, (int)(i % 8)) !=
+                            expected_code(m, block * 8 + l / 4, k))
+                            fail(m, "another code", lane - m->dst);
+                    }
+}
+
+static void check_rows(const Matrix *m)
+{
+    for (int64_t r = 0; r < m->packed.rows; r++) {
+        int64_t row = logical_row(m, r);
+        for (int64_t i = 0; i < m->pitch && row >= 0; i++)
+            if (m->dst[r * m->packed.pitch + i] != m->codes[row * m->pitch + i])
+                fail(m, "another byte", r * m->packed.pitch + i);
+    }
+}
+
+static void check_grids(const Matrix *m)
+{
+    int64_t width = m->packed.scale_blocks > 1 ? m->spec.block_cols : m->spec.k;
+    for (int64_t b = 0; b < m->packed.scale_blocks; b++)
+        for (int64_t r = 0; r < m->packed.rows; r++) {
+            int64_t row = logical_row(m, r), at = (b * m->packed.rows + r) * 4;
+            if (row < 0)
+                continue;
+            float scale = m->scale[grid_entry(m, row, b * width)] * m->outer, got;
+            int32_t zero;
+            if (m->packed.scale_at && memcpy(&got, m->dst + m->packed.scale_at + at, 4) &&
+                got != scale)
+                fail(m, "another scale", at);
+            if (m->packed.zero_at && memcpy(&zero, m->dst + m->packed.zero_at + at, 4) &&
+                zero != m->zero[grid_entry(m, row, b * width)])
+                fail(m, "another zero point", at);
+        }
+}
+
+static void matrix_fill(Matrix *m)
+{
+    const CudaPackSpec *s = &m->spec;
+    m->bits = format_info[s->fmt].bits;
+    m->pitch = (s->k * m->bits + 7) / 8;
+    m->grid_rows = s->block_rows ? (s->n + s->block_rows - 1) / s->block_rows : 1;
+    m->grid_cols = s->block_cols ? (s->k + s->block_cols - 1) / s->block_cols : 1;
+    m->codes = malloc((uint64_t)(s->n * m->pitch));
+    for (int64_t i = 0; i < s->n * m->pitch; i++)
+        m->codes[i] = (uint8_t)draw(256);
+    int64_t cells = m->grid_rows * m->grid_cols;
+    m->scale = malloc((size_t)cells * sizeof *m->scale);
+    m->zero = malloc((size_t)cells * sizeof *m->zero);
+    m->outer = (float)range(1, 4) * 0.5f;
+    for (int64_t i = 0; i < cells; i++) {
+        m->scale[i] = (float)range(1, 1000) * 0x1p-8f;
+        m->zero[i] = (int32_t)range(0, m->bits == 4 ? 15 : 127);
+    }
+    m->dst = malloc(m->packed.bytes);
+    memset(m->dst, 0, m->packed.bytes);
+}
+
+static CudaPackSpec random_spec(void)
+{
+    static const FormatId formats[] = {FMT_F16,  FMT_BF16, FMT_I8,   FMT_U8,  FMT_I4, FMT_U4,
+                                       FMT_E4M3, FMT_E5M2, FMT_E2M1, FMT_NF4, FMT_FP4};
+    static const FormatId acts[] = {FMT_F16, FMT_BF16, FMT_F32, FMT_I8, FMT_U8, FMT_E4M3};
+    static const int64_t blocks[] = {0, 0, 16, 32, 64, 128};
+    CudaPackSpec s = {.fmt = PICK(formats), .act_fmt = PICK(acts)};
+    s.parts = (int)range(1, 2);
+    s.n = range(1, 40) * s.parts;
+    s.k = range(0, 3) ? range(1, 40) * 16 : range(1, 300);
+    s.mainloop = range(0, 1);
+    s.has_zero = is_int(s.fmt) && range(0, 1);
+    s.act_zero = is_int(s.act_fmt) && range(0, 1);
+    s.block_rows = range(0, 3);
+    s.block_cols = s.mainloop ? PICK(blocks) : 0;
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    int num = argc > 1 ? atoi(argv[1]) : 1000, lanes = 0;
+    for (int i = 0; i < num; i++) {
+        Matrix m = {.spec = random_spec()};
+        if (!cuda_pack_plan(&m.spec, &m.packed)) {
+            fail(&m, "no plan", 0);
+            continue;
+        }
+        matrix_fill(&m);
+        cuda_pack(&m.spec, m.codes, m.pitch, m.scale, m.zero, m.outer, m.dst);
+        lanes += m.packed.layout == CUDA_LANES;
+        (m.packed.layout == CUDA_LANES ? check_lanes : check_rows)(&m);
+        check_grids(&m);
+        free(m.codes);
+        free(m.dst);
+        free(m.scale);
+        free(m.zero);
+    }
+    printf("# %d matrices, %d of them in lanes\n", num, lanes);
+    printf("%sok 1 - every packed element is in its place\n", failures ? "not " : "");
+    printf("%sok 2 - both layouts are drawn\n1..2\n", lanes > num / 4 && lanes < num ? "" : "not ");
+    return failures || lanes <= num / 4 || lanes >= num;
+}
