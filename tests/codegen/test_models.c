@@ -1,11 +1,11 @@
 /* test_models plan FILE.ir: prints the launch plan of a model.
  * test_models run PATH..: compiles each model (folders: every .ir in them but goldens) with and
  * without fusion to a file, runs the files on random inputs of many batch sizes and compares: both
- * must give the same bits, and what the evaluator gives for the fused module. A first line with the
- * word `exact` asks for the evaluator's very bits, else the normalised mean square error counts.
+ * must give the same bits, and those that the evaluator gives from the same sums (forced.h).
  * test_models random FIRST NUM: the same for random models, by their seeds. */
 #include "codegen/codegen.h"
 #include "runtime/sinter.h"
+#include "tests/codegen/forced.h"
 #include "tests/passes/models.h"
 
 #include <dirent.h>
@@ -33,7 +33,7 @@ typedef struct Model {
     CodegenTarget target;
 } Model;
 
-static bool model_build(Model *model, const char *name, const char *text, int level)
+static bool model_build(Model *model, const char *name, const char *text, int level, bool probes)
 {
     model->arena = arena_create();
     diag_init(&model->diag, model->arena);
@@ -42,8 +42,10 @@ static bool model_build(Model *model, const char *name, const char *text, int le
     PassContext context;
     pass_context_init(&context, model->arena, &options);
     model->m = module_parse(model->arena, &model->diag, source);
-    bool ok = model->m && passes_run(model->m, &context, NULL) &&
-              codegen_plan(model->m, model->arena, &model->target);
+    bool ok = model->m && passes_run(model->m, &context, NULL);
+    if (ok && probes)
+        probes_add(model->m);
+    ok = ok && codegen_plan(model->m, model->arena, &model->target);
     if (!ok || model->diag.num_errors)
         diag_print(&model->diag, stdout, false);
     return ok && !model->diag.num_errors;
@@ -78,7 +80,7 @@ static int print_plan(const char *path)
     Model model = {0};
     Sb sb;
     char *text = read_text(path);
-    if (!text || !model_build(&model, file_name(path), text, 1))
+    if (!text || !model_build(&model, file_name(path), text, 1, false))
         return 1;
     sb_init(&sb, model.arena);
     plan_print(&sb, model.target.plan);
@@ -191,81 +193,9 @@ static bool run_file(SinterModel *model, const Data *in, Data *out)
     return status == SINTER_OK;
 }
 
-static bool run_eval(const Module *m, const int64_t *size, const Data *in, Eval **ret)
-{
-    const char *why = "";
-    Eval *e = eval_create(m, EVAL_CONTRACT, size);
-    for (int i = 0; i < in->num; i++) {
-        const SinterTensor *from = &in->port[i];
-        Tensor t = {.fmt = format_of(from->dtype),
-                    .rank = from->rank,
-                    .data = from->data,
-                    .bytes = port_bytes(from)};
-        memcpy(t.dim, from->dim, sizeof t.dim);
-        if (!eval_bind(e, from->name, &t)) {
-            printf("# the evaluator does not take %s\n", from->name);
-            return false;
-        }
-    }
-    *ret = e;
-    if (eval_run(e, NULL, NULL, &why))
-        return true;
-    printf("# the evaluator: %s\n", why);
-    return false;
-}
-
-static double as_number(FormatId fmt, const void *data, uint64_t at)
-{
-    double value;
-    if (fmt == FMT_I32)
-        return ((const int32_t *)data)[at];
-    format_to_f64(fmt, (const char *)data + at * (uint64_t)format_info[fmt].bits / 8, &value, 1);
-    return value;
-}
-
-/* NaN where there is no bound: rounding may move an f32 sum by a last place, and then a stored bf16
- * or a code by one of theirs. */
-static double normalised_error(const SinterTensor *got, const Tensor *want)
-{
-    double error = 0, power = 0;
-    for (uint64_t i = 0; i < port_elements(got); i++) {
-        double a = as_number(format_of(got->dtype), got->data, i);
-        double b = as_number(want->fmt, want->data, i);
-        if (isnan(a) != isnan(b))
-            return INFINITY;
-        if (isnan(a) || a == b)
-            continue;
-        error += (a - b) * (a - b);
-        power += b * b;
-    }
-    return error == 0 ? 0 : error / power;
-}
-
-static bool compare_eval(const Data *got, const Eval *e, double f32_bound)
-{
-    bool ok = true;
-    for (int i = 0; i < got->num; i++) {
-        const SinterTensor *port = &got->port[i];
-        const Tensor *want = eval_output(e, port->name);
-        double bound = port->dtype == SINTER_F32 || f32_bound == 0 ? f32_bound : 1e-5;
-        if (port_elements(port) < 16) /* a few sums that may cancel */
-            bound *= 25;
-        if (!want || want->bytes != port_bytes(port)) {
-            printf("# output %s has another shape\n", port->name);
-            return false;
-        }
-        double error = normalised_error(port, want);
-        if (!(error <= bound)) {
-            printf("# output %s: error %g, at most %g\n", port->name, error, bound);
-            ok = false;
-        }
-    }
-    return ok;
-}
-
 static bool compare_bits(const Data *a, const Data *b)
 {
-    for (int i = 0; i < a->num; i++)
+    for (int i = 0; i < a->num && i < b->num; i++)
         if (port_bytes(&a->port[i]) != port_bytes(&b->port[i]) ||
             memcmp(a->port[i].data, b->port[i].data, port_bytes(&a->port[i])) != 0)
             return false;
@@ -274,25 +204,26 @@ static bool compare_bits(const Data *a, const Data *b)
 
 /* Models -------------------------------------------------------------------------------------- */
 
-typedef struct Pair { /* one model, compiled at both levels */
-    Model model[2];
-    SinterModel *file[2];
-    double bound; /* of the normalised error of f32 outputs; rounded ones may have more */
-    bool refused;
-} Pair;
+enum { UNFUSED, FUSED, PROBED, NUM_BUILDS };
 
-static bool pair_open(Pair *pair, const char *name, const char *text)
+typedef struct Builds { /* of one model: without and with fusion, and unfused with its sums shown */
+    Model model[NUM_BUILDS];
+    SinterModel *file[NUM_BUILDS];
+    bool refused;
+} Builds;
+
+static bool builds_open(Builds *b, const char *name, const char *text)
 {
-    for (int level = 0; level < 2; level++) {
+    for (int i = 0; i < NUM_BUILDS; i++) {
         char out[] = "/tmp/sinter-model-XXXXXX";
         SinterError err;
         int fd = mkstemp(out);
         if (fd >= 0)
             close(fd);
-        bool ok = fd >= 0 && model_build(&pair->model[level], name, text, level);
-        pair->refused = fd >= 0 && !ok;
-        ok = ok && model_write(&pair->model[level], out);
-        if (ok && sinter_open(out, &pair->file[level], &err)) {
+        bool ok = fd >= 0 && model_build(&b->model[i], name, text, i == FUSED, i == PROBED);
+        b->refused = fd >= 0 && !ok;
+        ok = ok && model_write(&b->model[i], out);
+        if (ok && sinter_open(out, &b->file[i], &err)) {
             printf("# %s\n", err.text);
             ok = false;
         }
@@ -303,103 +234,115 @@ static bool pair_open(Pair *pair, const char *name, const char *text)
     return true;
 }
 
-static void pair_close(Pair *pair)
+static void builds_close(Builds *b)
 {
-    for (int level = 0; level < 2; level++) {
-        sinter_close(pair->file[level]);
-        arena_destroy(pair->model[level].arena);
+    for (int i = 0; i < NUM_BUILDS; i++) {
+        sinter_close(b->file[i]);
+        arena_destroy(b->model[i].arena);
     }
 }
 
-static bool run_sizes(Pair *pair, const int64_t *size, bool *ret_same, bool *ret_close)
+typedef struct Outcome {
+    bool same, equal; /* the levels to each other, all to the evaluator */
+    ForcedStats stats;
+} Outcome;
+
+static bool run_sizes(Builds *b, const int64_t *size, Outcome *ret)
 {
-    Data in = {0}, out[2] = {{.num = 0}};
-    Eval *e = NULL;
-    const Plan *plan = pair->model[1].target.plan;
-    bool ok = make_inputs(plan, size, pair->file[1], &in);
-    for (int level = 0; ok && level < 2; level++)
-        ok = run_file(pair->file[level], &in, &out[level]);
-    ok = ok && run_eval(pair->model[1].m, size, &in, &e);
+    Data in = {0}, out[NUM_BUILDS] = {{.num = 0}};
+    const Plan *plan = b->model[FUSED].target.plan;
+    bool ok = make_inputs(plan, size, b->file[FUSED], &in);
+    for (int i = 0; ok && i < NUM_BUILDS; i++)
+        ok = run_file(b->file[i], &in, &out[i]);
     if (ok) {
-        bool same = compare_bits(&out[0], &out[1]), close = compare_eval(&out[1], e, pair->bound);
-        if (!same || !close)
+        const Data *probed = &out[PROBED];
+        bool same = compare_bits(&out[UNFUSED], &out[FUSED]);
+        bool equal = compare_bits(&out[UNFUSED], probed) &&
+                     forced_compare(b->model[PROBED].m, size, in.num, in.port, probed->num,
+                                    probed->port, &ret->stats);
+        if (!same || !equal)
             printf("# with %s = %lld\n", plan->num_syms ? plan->sym[0].name : "no size",
                    plan->num_syms ? (long long)size[0] : 0);
-        *ret_same &= same;
-        *ret_close &= close;
+        ret->same &= same;
+        ret->equal &= equal;
     }
-    if (e)
-        eval_destroy(e);
     data_free(&in);
-    data_free(&out[0]);
-    data_free(&out[1]);
+    for (int i = 0; i < NUM_BUILDS; i++)
+        data_free(&out[i]);
     return ok;
 }
 
-/* Every bucket, sizes between them, and, where batches may be cut, one beyond the largest. */
-static bool run_all_sizes(Pair *pair, bool *ret_same, bool *ret_close)
+static bool may_cut(const Builds *b)
 {
-    const Plan *plan = pair->model[1].target.plan;
+    for (int i = 0; i < NUM_BUILDS; i++)
+        if (!b->model[i].target.plan->rows_independent)
+            return false;
+    return true;
+}
+
+/* Every bucket, sizes between them, and, where batches may be cut, one beyond the largest. */
+static bool run_all_sizes(Builds *builds, Outcome *ret)
+{
+    const Plan *plan = builds->model[FUSED].target.plan;
     bool ok = true;
     for (int b = 0; ok && b < plan->num_buckets; b++) {
         int64_t size[LIMIT_BUCKETS];
         for (int i = 0; i < plan->num_syms; i++)
             size[i] = plan_bucket(plan, b)[i];
-        ok = run_sizes(pair, size, ret_same, ret_close);
+        ok = run_sizes(builds, size, ret);
         bool is_last = b + 1 == plan->num_buckets;
         if (plan->num_syms && size[0] > 2)
             size[0] -= 2;
-        bool cuts = plan->rows_independent && pair->model[0].target.plan->rows_independent;
-        if (plan->num_syms && is_last && cuts)
+        if (plan->num_syms && is_last && may_cut(builds))
             size[0] = 2 * plan_bucket(plan, b)[0] + 3;
-        ok = ok && run_sizes(pair, size, ret_same, ret_close);
+        ok = ok && run_sizes(builds, size, ret);
     }
     return ok;
 }
 
 static void test_model(const char *path)
 {
-    Pair pair = {0};
+    Builds builds = {0};
     char *text = read_text(path);
-    const char *end = text ? strchr(text, '\n') : NULL, *word = text ? strstr(text, "exact") : NULL;
-    bool exact = end && word && text[0] == ';' && word < end;
-    pair.bound = exact ? 0 : 1e-9;
     random_state = 1;
-    bool same = true, close = true, ran = text && pair_open(&pair, file_name(path), text);
-    ran = ran && run_all_sizes(&pair, &same, &close);
+    Outcome outcome = {true, true, {0}};
+    bool ran = text && builds_open(&builds, file_name(path), text);
+    ran = ran && run_all_sizes(&builds, &outcome);
     report(ran, path, "compiles and runs");
     if (ran) {
-        report(same, path, "fused and unfused give the same bits");
-        report(close, path, exact ? "equals the evaluator" : "is near the evaluator");
+        report(outcome.same, path, "fused and unfused give the same bits");
+        report(outcome.equal, path, "gives the evaluator's bits");
     }
-    pair_close(&pair);
+    builds_close(&builds);
     free(text);
 }
 
-/* A code of a small format that flips where float sums differ in their last place changes a result
- * by far more than the sums do, hence the wide bound: the sharp test here is that both levels give
- * the same bits. */
 static void test_random(uint64_t first, uint64_t num)
 {
     uint64_t failed = 0, refused = 0;
+    Outcome total = {.stats = {0}};
     for (uint64_t seed = first; seed < first + num; seed++) {
-        Pair pair = {.bound = 2e-3};
+        Builds builds = {0};
         Arena *arena = arena_create();
         const char *text = model_text(arena, seed);
         random_state = seed;
-        bool same = true, close = true, ran = pair_open(&pair, "m.ir", text);
-        ran = ran && run_all_sizes(&pair, &same, &close);
-        refused += pair.refused;
-        if (!pair.refused && (!ran || !same || !close)) {
+        Outcome outcome = {true, true, total.stats};
+        bool ran = builds_open(&builds, "m.ir", text);
+        ran = ran && run_all_sizes(&builds, &outcome);
+        total = outcome;
+        refused += builds.refused;
+        if (!builds.refused && (!ran || !outcome.same || !outcome.equal)) {
             failed++;
             printf("# seed %llu:%s%s%s\n", (unsigned long long)seed, ran ? "" : " does not run",
-                   same ? "" : " levels differ", close ? "" : " far from the evaluator");
+                   outcome.same ? "" : " levels differ",
+                   outcome.equal ? "" : " differs from the evaluator");
         }
-        pair_close(&pair);
+        builds_close(&builds);
         arena_destroy(arena);
     }
     printf("# %llu models, %llu refused\n", (unsigned long long)num, (unsigned long long)refused);
-    report(failed == 0, "random models", "run, with the same bits at both levels");
+    forced_print(&total.stats);
+    report(failed == 0, "random models", "run, with the evaluator's bits at both levels");
     report(refused * 3 < num, "random models", "few are refused");
 }
 
