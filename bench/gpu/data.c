@@ -3,7 +3,7 @@
  *   data ffn <folder> <D> <F> <L> <T>      a stack of L gated feed-forward layers: model.safetensors
  *                                          (bf16, deviation 1/sqrt(K)), T rows x.npy, and y.npy by
  *                                          plain loops in double precision
- *   data linear <folder> <N> <K> <R> <T>   R weights w0 .. of N by K, T rows x.npy, and y.npy for w0 */
+ *   data linear <folder> <N> <K> <R> <T>   R weights w0 .. of N by K, T rows x.npy, and y.npy for w0; norm, of K */
 #include "bench/gpu/gpu.h"
 #include "io/io.h"
 
@@ -176,7 +176,8 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
         item[i] = (SafetensorsItem){name[i], FMT_BF16, 2, dim,
                                     random_bf16((uint64_t)n * (uint64_t)k, 0, 1 / sqrt((double)k))};
     }
-    write_weights(folder, (int)weights, item);
+    item[weights] = (SafetensorsItem){"norm", FMT_BF16, 1, dim + 1, random_bf16((uint64_t)k, 1, 0.1)};
+    write_weights(folder, (int)weights + 1, item);
     float *x = random_rows(rows, k);
     write_rows(folder, "x.npy", x, rows, k);
     double *in = need(calloc((size_t)(rows * k), sizeof *in));
@@ -191,7 +192,7 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
     free(in);
     free(y);
     free(want);
-    for (int i = 0; i < weights; i++)
+    for (int i = 0; i <= weights; i++)
         free((void *)(uintptr_t)item[i].data);
     free(x);
 }

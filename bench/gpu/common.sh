@@ -1,0 +1,126 @@
+# Shared by the scripts beside it; source it with: build out work (work may be empty).
+# build: a build folder, or what pack.sh made of one. out: where results.jsonl grows. work: a folder
+# for weights and compiled models, kept if given.
+set -eu
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "${1:?usage: $(basename "$0") <build> <out-dir> [work-dir]}" && pwd)
+mkdir -p "${2:?usage: $(basename "$0") <build> <out-dir> [work-dir]}"
+out=$(cd "$2" && pwd)
+results=$out/results.jsonl
+if [ -n "${3:-}" ]; then
+    mkdir -p "$3"
+    work=$(cd "$3" && pwd)
+else
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+fi
+sinter=$build/tools/sinter
+data=$build/bench/gpu-data
+model=$build/bench/gpu-model
+cublaslt=$build/bench/gpu-cublaslt
+[ -x "$sinter" ] && [ -x "$data" ] || { echo "$build holds no sinter and gpu-data" >&2; exit 1; }
+target=${SINTER_BENCH_TARGET:-sm_90a}
+export XDG_CACHE_HOME=$work/cache
+
+# library <name>: the first of CUDA's or of python's packages; nothing if there is none
+library()
+{
+    for dir in /usr/local/cuda/lib64 /usr/local/cuda/lib /usr/lib/x86_64-linux-gnu; do
+        [ ! -e "$dir/$1" ] || { echo "$dir/$1"; return; }
+    done
+    python3 - "$1" 2>/dev/null <<'END' || true
+import glob, site, sys
+for root in site.getsitepackages() + [site.getusersitepackages()]:
+    for path in glob.glob(f"{root}/nvidia/**/{sys.argv[1]}", recursive=True):
+        print(path)
+        sys.exit()
+END
+}
+
+if [ -z "${SINTER_NVRTC:-}" ]; then
+    SINTER_NVRTC=$(library libnvrtc.so.13)
+    [ -n "$SINTER_NVRTC" ] && export SINTER_NVRTC || unset SINTER_NVRTC
+fi
+
+# seconds <command..>: runs it, sets took
+seconds()
+{
+    begin=$(date +%s.%N)
+    "$@"
+    end=$(date +%s.%N)
+    took=$(awk "BEGIN { printf \"%.2f\", $end - $begin }")
+}
+
+# rules <scheme>: the text of a file of rules
+rules()
+{
+    case $1 in
+    bf16) return ;;
+    fp8*block) text='weight e4m3 block 128x128; act e4m3 per token group 128 dynamic' ;;
+    fp8*) text='weight e4m3 per channel; act e4m3 per token dynamic' ;;
+    int8) text='weight i8 sym per channel; act i8 sym per token dynamic' ;;
+    w4a16) text='weight i4 sym group 128; act bf16' ;;
+    w4a8) text='weight i4 sym group 128; act i8 sym per token dynamic' ;;
+    *) echo "no scheme $1" >&2; exit 1 ;;
+    esac
+    echo "scheme s { $text }"
+    echo 'quant { default : s }'
+}
+
+# compile <model.sinter> <scheme> <level> <file>: once; says how long it took
+compile()
+{
+    [ ! -e "$4" ] || return 0
+    rules "$2" >"$4.rules"
+    set -- "$1" "$2" "$3" "$4" "$(date +%s.%N)"
+    timeout 150 "$sinter" compile "$1" --rules "$4.rules" "-O$3" "--target=$target" -o "$4.new" \
+        >"$4.log" 2>&1 || { echo "compile $(basename "$4") failed:"; tail -n 5 "$4.log"; return 1; }
+    mv "$4.new" "$4"
+    awk -v name="$(basename "$4")" -v begin="$5" -v end="$(date +%s.%N)" \
+        -v bytes="$(wc -c <"$4")" 'BEGIN {
+        printf "compile %-24s %6.2f s, %.0f MB\n", name, end - begin, bytes * 1e-6
+        printf "{\"bench\": \"compile\", \"who\": \"sinter\", \"scheme\": \"%s\", " \
+            "\"seconds\": %.3f, \"bytes\": %d}\n", name, end - begin, bytes >>"'"$results"'" }'
+}
+
+# ffn_text <folder> <D> <F> <L> <buckets>
+ffn_text()
+{
+    cat >"$1/ffn.sinter" <<END
+version 1
+weights "model.safetensors"
+const D = $2
+const F = $3
+const L = $4
+dim T in [$5]
+
+block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {
+    param norm: bf16[D]    from "model.layers.{i}.post_attention_layernorm.weight"
+    param gate: bf16[F, D] from "model.layers.{i}.mlp.gate_proj.weight"
+    param up:   bf16[F, D] from "model.layers.{i}.mlp.up_proj.weight"
+    param down: bf16[D, F] from "model.layers.{i}.mlp.down_proj.weight"
+    n = rmsnorm(x, norm, eps=1e-5)
+    h = silu(linear(n, gate)) * linear(n, up)
+    return x + linear(h, down)
+}
+
+model ffn_stack (x: bf16[T, D]) -> (y: bf16[T, D]) {
+    y = x
+    for i in 0 .. L { y = ffn[i](y) }
+}
+END
+}
+
+# An 8B model's feed-forward layers, four of them: 704 MB of fp8, 12 times the L2 of an H200.
+ffn_layers=4
+ffn_folder()
+{
+    ffn=$work/ffn
+    [ ! -e "$ffn/y.npy" ] || return 0
+    mkdir -p "$ffn"
+    seconds "$data" ffn "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" $ffn_layers 16
+    ffn_text "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" $ffn_layers \
+        "${SINTER_BENCH_T:-1, 16, 128, 1024}"
+    echo "weights made in $took s"
+}
