@@ -46,25 +46,25 @@ typedef struct Found { /* cublasLtMatmulHeuristicResult_t */
 } Found;
 _Static_assert(sizeof(Found) == 96, "as in cublasLt.h");
 
-#define LT_FUNCTIONS(FN)                                                                           \
-    FN(create, "cublasLtCreate", (void **handle))                                                  \
-    FN(desc_create, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale_type))        \
-    FN(desc_set, "cublasLtMatmulDescSetAttribute",                                                 \
-       (void *desc, int attribute, const void *value, size_t size))                                \
-    FN(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                    \
-    FN(layout_create, "cublasLtMatrixLayoutCreate",                                                \
-       (void **layout, int type, uint64_t rows, uint64_t cols, int64_t pitch))                     \
-    FN(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                              \
-    FN(pref_create, "cublasLtMatmulPreferenceCreate", (void **pref))                               \
-    FN(pref_set, "cublasLtMatmulPreferenceSetAttribute",                                           \
-       (void *pref, int attribute, const void *value, size_t size))                                \
-    FN(heuristics, "cublasLtMatmulAlgoGetHeuristic",                                               \
-       (void *handle, void *desc, void *a, void *b, void *c, void *d, void *pref, int most,        \
-        Found *found, int *num))                                                                   \
-    FN(matmul, "cublasLtMatmul",                                                                   \
-       (void *handle, void *desc, const void *alpha, DrvAddress a, void *a_layout, DrvAddress b,   \
-        void *b_layout, const void *beta, DrvAddress c, void *c_layout, DrvAddress d,              \
-        void *d_layout, const void *algorithm, DrvAddress workspace, size_t workspace_size,        \
+#define LT_FUNCTIONS(FN)                                                                         \
+    FN(create, "cublasLtCreate", (void **handle))                                                \
+    FN(desc_create, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale_type))      \
+    FN(desc_set, "cublasLtMatmulDescSetAttribute",                                               \
+       (void *desc, int attribute, const void *value, size_t size))                              \
+    FN(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                  \
+    FN(layout_create, "cublasLtMatrixLayoutCreate",                                              \
+       (void **layout, int type, uint64_t rows, uint64_t cols, int64_t pitch))                   \
+    FN(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                            \
+    FN(pref_create, "cublasLtMatmulPreferenceCreate", (void **pref))                             \
+    FN(pref_set, "cublasLtMatmulPreferenceSetAttribute",                                         \
+       (void *pref, int attribute, const void *value, size_t size))                              \
+    FN(heuristics, "cublasLtMatmulAlgoGetHeuristic",                                             \
+       (void *handle, void *desc, void *a, void *b, void *c, void *d, void *pref, int most,      \
+        Found *found, int *num))                                                                 \
+    FN(matmul, "cublasLtMatmul",                                                                 \
+       (void *handle, void *desc, const void *alpha, DrvAddress a, void *a_layout, DrvAddress b, \
+        void *b_layout, const void *beta, DrvAddress c, void *c_layout, DrvAddress d,            \
+        void *d_layout, const void *algorithm, DrvAddress workspace, size_t workspace_size,      \
         DrvStream stream))
 
 typedef struct Lt {
@@ -283,12 +283,11 @@ static bool capture(Case *c)
     gpu_check(c->gpu, d->cuStreamBeginCapture(c->gpu->stream, DRV_STREAM_CAPTURE_THREAD_LOCAL),
               "capturing");
     for (int i = 0; i < c->copies && ok; i++)
-        ok = !c->lt->matmul(c->lt->handle, c->desc,
-                            whole ? (const void *)&one_whole : (const void *)&one, c->w[i],
-                            c->layout_w, c->x, c->layout_x,
-                            whole ? (const void *)&zero_whole : (const void *)&zero, c->y[i],
-                            c->layout_y, c->y[i], c->layout_y, c->algorithm->algorithm,
-                            c->workspace, (size_t)WORKSPACE, c->gpu->stream);
+        ok = !c->lt->matmul(
+            c->lt->handle, c->desc, whole ? (const void *)&one_whole : (const void *)&one, c->w[i],
+            c->layout_w, c->x, c->layout_x, whole ? (const void *)&zero_whole : (const void *)&zero,
+            c->y[i], c->layout_y, c->y[i], c->layout_y, c->algorithm->algorithm, c->workspace,
+            (size_t)WORKSPACE, c->gpu->stream);
     DrvResult ended = d->cuStreamEndCapture(c->gpu->stream, &graph);
     ok = ok && !ended && !d->cuGraphInstantiate(&c->graph, graph, 0);
     if (graph)

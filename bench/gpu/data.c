@@ -1,9 +1,9 @@
 /* Weights and rows for the GPU benchmarks, made on all processors. Normal, no outliers; same
  * arguments, same bytes.
- *   data ffn <folder> <D> <F> <L> <T>      a stack of L gated feed-forward layers: model.safetensors
- *                                          (bf16, deviation 1/sqrt(K)), T rows x.npy, and y.npy by
- *                                          plain loops in double precision
- *   data linear <folder> <N> <K> <R> <T>   R weights w0 .. of N by K, T rows x.npy, and y.npy for w0; norm, of K */
+ *   data ffn <folder> <D> <F> <L> <T>     a stack of L gated feed-forward layers
+ *   data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K, and norm, of K
+ * Both write model.safetensors (bf16, deviation 1/sqrt(K)), T rows x.npy, and y.npy by plain loops
+ * in double precision: what the stack, or w0, makes of x. */
 #include "bench/gpu/gpu.h"
 #include "io/io.h"
 
@@ -41,7 +41,7 @@ static uint16_t *random_bf16(uint64_t num, double mean, double deviation)
     return f.to;
 }
 
-/* The stack in double precision ----------------------------------------------------------------- */
+/* The stack in double precision --------------------------------------------------------------- */
 
 typedef struct Step { /* rows of `in` times rows of w, by blocks of w's rows */
     const uint16_t *w;
@@ -101,7 +101,7 @@ static void apply(uint16_t *const *w, double *x, int64_t rows, int64_t d, int64_
     free(u);
 }
 
-/* Files ----------------------------------------------------------------------------------------- */
+/* Files --------------------------------------------------------------------------------------- */
 
 static void write_rows(const char *folder, const char *file, const float *x, int64_t rows,
                        int64_t width)
@@ -176,7 +176,8 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
         item[i] = (SafetensorsItem){name[i], FMT_BF16, 2, dim,
                                     random_bf16((uint64_t)n * (uint64_t)k, 0, 1 / sqrt((double)k))};
     }
-    item[weights] = (SafetensorsItem){"norm", FMT_BF16, 1, dim + 1, random_bf16((uint64_t)k, 1, 0.1)};
+    uint16_t *norm = random_bf16((uint64_t)k, 1, 0.1);
+    item[weights] = (SafetensorsItem){"norm", FMT_BF16, 1, dim + 1, norm};
     write_weights(folder, (int)weights + 1, item);
     float *x = random_rows(rows, k);
     write_rows(folder, "x.npy", x, rows, k);

@@ -1,3 +1,4 @@
+/* What the GPU benchmarks share; see gpu.h. */
 #include "bench/gpu/gpu.h"
 
 #include <dlfcn.h>
@@ -126,8 +127,9 @@ void gpu_check(const Gpu *gpu, DrvResult result, const char *what)
 void gpu_open(Gpu *gpu)
 {
     Driver *d = &gpu->driver;
+    const char *path = secure_getenv("SINTER_LIBCUDA"); /* as the runtime does */
     *gpu = (Gpu){0};
-    d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    d->library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d->library)
         die("there is no NVIDIA driver: %s", dlerror());
     static const struct {

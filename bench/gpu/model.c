@@ -43,8 +43,7 @@ static void session_open(Model *m, const char *path)
     ok(sinter_session_create(m->model, &options, &m->session, &err), &err);
     m->num_in = sinter_num_inputs(m->model);
     m->num_out = sinter_num_outputs(m->model);
-    if (m->num_in > MAX_PORTS || m->num_out > MAX_PORTS ||
-        sinter_num_symbols(m->model) > MAX_SYMS)
+    if (m->num_in > MAX_PORTS || m->num_out > MAX_PORTS || sinter_num_symbols(m->model) > MAX_SYMS)
         die("%s has too many ports or sizes", path);
 }
 
@@ -97,8 +96,10 @@ static void encode(SinterDtype dtype, const float *from, void *to, uint64_t num)
 
 static void decode(SinterDtype dtype, const void *from, float *to, uint64_t num)
 {
-    format_to_f32(dtype == SINTER_F32 ? FMT_F32 : dtype == SINTER_F16 ? FMT_F16 : FMT_BF16, from,
-                  to, num);
+    format_to_f32(dtype == SINTER_F32   ? FMT_F32
+                  : dtype == SINTER_F16 ? FMT_F16
+                                        : FMT_BF16,
+                  from, to, num);
 }
 
 /* Rows of the file over and over; without a file, normal numbers. */
@@ -158,17 +159,17 @@ static double output_error(const Model *m, const TensorView *x, const TensorView
     return error;
 }
 
-/* Launches of one run, one by one with events between. */
+/* Launches of one run, one by one with events between; runs after it are traced too. */
 static int trace_once(Model *m)
 {
     SinterError err;
     sinter_session_trace(m->session, 1);
     ok(sinter_run(m->session, m->in, m->num_in, m->out, m->num_out, &err), &err);
-    sinter_session_trace(m->session, 0);
     return sinter_num_launch_times(m->session);
 }
 
-/* time ------------------------------------------------------------------------------------------ */
+/* time --------------------------------------------------------------------------------------------
+ */
 
 typedef struct TimeOptions {
     const char *bench, *scheme;
@@ -181,6 +182,7 @@ typedef struct TimeOptions {
 static void time_bucket(Model *m, const TimeOptions *o, int bucket)
 {
     int64_t rows = sinter_num_symbols(m->model) ? sinter_bucket_size(m->model, bucket, 0) : 1;
+    sinter_session_trace(m->session, 0);
     bind_bucket(m, bucket);
     set_input(m, o->x);
     run_once(m);
@@ -199,8 +201,8 @@ static void time_bucket(Model *m, const TimeOptions *o, int bucket)
         return;
     fprintf(json,
             "{\"bench\": \"%s\", \"who\": \"sinter\", \"scheme\": \"%s\", \"shape\": "
-            "\"%s\", \"level\": %d, \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"nodes\": %.3f, \"samples\": %d, \"inner\": %d, "
-            "\"launch_us\": [",
+            "\"%s\", \"level\": %d, \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"nodes\": %.3f, "
+            "\"samples\": %d, \"inner\": %d, \"launch_us\": [",
             o->bench, o->scheme, o->shape, o->level, (long long)rows, layer, t.p95 / o->layers,
             (double)launches / o->layers, t.samples, t.inner);
     for (int i = 0; i < launches && i < 32; i++)
@@ -211,10 +213,14 @@ static void time_bucket(Model *m, const TimeOptions *o, int bucket)
 static void cmd_time(Model *m, int argc, char **argv)
 {
     TensorFile *x, *y;
-    TimeOptions o = {option(argc, argv, "--bench", "ffn"), option(argc, argv, "--scheme", "?"),
+    TimeOptions o = {option(argc, argv, "--bench", "ffn"),
+                     option(argc, argv, "--scheme", "?"),
                      atoi(option(argc, argv, "--layers", "1")),
-                     atoi(option(argc, argv, "--level", "1")), option(argc, argv, "--shape", ""),
-                     *option(argc, argv, "--residual", "") == '1', NULL, NULL};
+                     atoi(option(argc, argv, "--level", "1")),
+                     option(argc, argv, "--shape", ""),
+                     *option(argc, argv, "--residual", "") == '1',
+                     NULL,
+                     NULL};
     o.x = open_rows(option(argc, argv, "--x", ""), &x);
     o.y = open_rows(option(argc, argv, "--y", ""), &y);
     if (o.layers < 1)
@@ -227,7 +233,8 @@ static void cmd_time(Model *m, int argc, char **argv)
     tensorfile_close(y);
 }
 
-/* trace ----------------------------------------------------------------------------------------- */
+/* trace -------------------------------------------------------------------------------------------
+ */
 
 static int by_value(const void *a, const void *b)
 {
@@ -257,6 +264,8 @@ static void cmd_trace(Model *m, int argc, char **argv)
         }
         us[r < 0 ? 0 : r] = sum;
     }
+    if (!launches)
+        die("%s launches nothing before its product", argv[2]);
     qsort(us, (size_t)rounds, sizeof *us, by_value);
     double num = (double)elements(&m->in[0]);
     double bytes = num * ((double)dtype_bytes(m->in[0].dtype) + code), median = us[rounds / 2];
@@ -271,7 +280,8 @@ static void cmd_trace(Model *m, int argc, char **argv)
                 bytes / median * 1e-6, launches);
 }
 
-/* open ------------------------------------------------------------------------------------------ */
+/* open --------------------------------------------------------------------------------------------
+ */
 
 #define COPY_BYTES (UINT64_C(1) << 30)
 
@@ -332,7 +342,8 @@ static void cmd_open(Model *m, int argc, char **argv)
                 allowed);
 }
 
-/* replay ---------------------------------------------------------------------------------------- */
+/* replay ------------------------------------------------------------------------------------------
+ */
 
 #define REPLAYS 400
 
@@ -372,8 +383,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(Model *m, int argc, char **argv);
-    } command[] = {{"time", cmd_time}, {"trace", cmd_trace}, {"open", cmd_open},
-                   {"replay", cmd_replay}};
+    } command[] = {
+        {"time", cmd_time}, {"trace", cmd_trace}, {"open", cmd_open}, {"replay", cmd_replay}};
     static Model m;
     json_open(option(argc, argv, "--json", ""));
     for (size_t i = 0; i < COUNT_OF(command) && argc >= 3; i++)
