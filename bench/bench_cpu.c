@@ -113,8 +113,7 @@ static bool wanted(const char *name)
     return !only || strstr(name, only);
 }
 
-/* Read bandwidth
- * -------------------------------------------------------------------------------------- */
+/* Read bandwidth ------------------------------------------------------------------------------- */
 
 #define READ_BYTES ((int64_t)1 << 30)
 static uint64_t read_sum;
@@ -166,8 +165,7 @@ static void bench_bandwidth(void)
     free(memory);
 }
 
-/* Products
- * --------------------------------------------------------------------------------------------- */
+/* Products ------------------------------------------------------------------------------------- */
 
 #define MAX_COPIES 64
 typedef struct Product {
@@ -353,17 +351,11 @@ static void bench_w8a8(int64_t m, int64_t n, int64_t k)
     step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_I32, .dst = 0});
     step_add(p, (TileStep){.op = TILE_I32_TO_F32, .dst = 0, .src = {0}});
     step_add(p, (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = 0});
-    step_add(p, (TileStep){
-                    .op = TILE_MUL, .dst = 0, .src = {0, 1}
-    });
+    step_add(p, (TileStep){.op = TILE_MUL, .dst = 0, .src = {0, 1}});
     step_add(p, (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = 1});
-    step_add(p, (TileStep){
-                    .op = TILE_MUL, .dst = 0, .src = {0, 1}
-    });
+    step_add(p, (TileStep){.op = TILE_MUL, .dst = 0, .src = {0, 1}});
     step_add(p, (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = 2});
-    step_add(p, (TileStep){
-                    .op = TILE_ADD, .dst = 0, .src = {0, 1}
-    });
+    step_add(p, (TileStep){.op = TILE_ADD, .dst = 0, .src = {0, 1}});
     step_add(p, (TileStep){.op = TILE_GELU, .dst = 0, .src = {0}});
     step_add(p, (TileStep){.op = TILE_QUANTIZE, .src = {0}, .tensor = 3});
     product_finish(p, w, k, NULL, NULL);
@@ -383,8 +375,7 @@ static void bench_w8a8(int64_t m, int64_t n, int64_t k)
     product_free(p);
 }
 
-/* Weights of few bits
- * ------------------------------------------------------------------------------------ */
+/* Weights of few bits -------------------------------------------------------------------------- */
 
 typedef struct Weights {
     const char *name;
@@ -536,9 +527,7 @@ static void bench_pack(const Weights *w, int64_t n, int64_t k)
     if (!wanted(name))
         return;
     bool nibbles = w->fmt == FMT_I4 || w->fmt == FMT_U4 || w->fmt == FMT_NF4 || w->fmt == FMT_E2M1;
-    PackRun p = {
-        .spec = {.fmt = w->fmt, .act_fmt = w->act_fmt, .n = n, .k = k, .parts = 1}
-    };
+    PackRun p = {.spec = {.fmt = w->fmt, .act_fmt = w->act_fmt, .n = n, .k = k, .parts = 1}};
     p.spec.mainloop = w->group > 0;
     p.spec.has_zero = w->has_zero;
     p.spec.block_rows = 1;

@@ -67,8 +67,7 @@ static void hash_entry(const EntryHead *head, const void *data, uint64_t ret[2])
     hash_parts(2, part, ret);
 }
 
-/* The folder
- * -------------------------------------------------------------------------------------- */
+/* The folder ----------------------------------------------------------------------------------- */
 
 static char *join(const char *a, const char *b)
 {
@@ -187,8 +186,7 @@ CacheCounts cache_counts(const Cache *c)
     return (CacheCounts){c->hits, c->misses, c->corrupt, c->unwritten};
 }
 
-/* Entries
- * ----------------------------------------------------------------------------------------- */
+/* Entries -------------------------------------------------------------------------------------- */
 
 static void entry_name(CacheKey key, char ret[48])
 {
@@ -298,8 +296,7 @@ bool cache_put(Cache *c, CacheKey key, const char *about, const void *data, size
     return ok;
 }
 
-/* All entries
- * ------------------------------------------------------------------------------------- */
+/* All entries ---------------------------------------------------------------------------------- */
 
 static bool ends_in(const char *name, const char *suffix)
 {

@@ -33,8 +33,7 @@ static bool epilogue_fits(const CudaKernel *k, int64_t part_cols)
     return true;
 }
 
-/* Row kernels
- * -------------------------------------------------------------------------------------- */
+/* Row kernels ---------------------------------------------------------------------------------- */
 
 static void row_shape(CudaKernel *k, int threads, int64_t cols)
 {

@@ -40,8 +40,7 @@ static bool fail(CudaBuilder *b, const char *fmt, ...)
     return false;
 }
 
-/* Launches
- * ----------------------------------------------------------------------------------------- */
+/* Launches ------------------------------------------------------------------------------------- */
 
 static void launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op *op)
 {
@@ -87,8 +86,7 @@ static PlanOperand *operands_with(CudaBuilder *b, const PlanLaunch *l, int tenso
     return operand;
 }
 
-/* Spans
- * --------------------------------------------------------------------------------------------- */
+/* Spans ---------------------------------------------------------------------------------------- */
 
 static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, const PlanProgram *p)
 {
@@ -223,8 +221,7 @@ static void put_launches(CudaBuilder *b, const CodegenTarget *cpu)
     }
 }
 
-/* Kernels
- * ------------------------------------------------------------------------------------------ */
+/* Kernels -------------------------------------------------------------------------------------- */
 
 static int kernel_index(CudaBuilder *b, const CudaKernel *k)
 {
@@ -295,8 +292,7 @@ static void put_kernels(CudaBuilder *b, const Plan *plan)
     b->out->source = b->sources.elem;
 }
 
-/* Weights
- * ------------------------------------------------------------------------------------------ */
+/* Weights -------------------------------------------------------------------------------------- */
 
 static bool move_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *cpu)
 {

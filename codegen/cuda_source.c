@@ -26,8 +26,7 @@ static void put_bool(Sb *sb, const char *name, bool value)
     sb_line(sb, "static constexpr bool %s = %s;", name, value ? "true" : "false");
 }
 
-/* Constants
- * ---------------------------------------------------------------------------------------- */
+/* Constants ------------------------------------------------------------------------------------ */
 
 static bool is_integer(FormatId fmt)
 {

@@ -208,8 +208,7 @@ static void run(const Nvrtc *n, Job *job)
     job->spilled = job->log ? spilled(job->log) : 0;
 }
 
-/* The cache -----------------------------------------------------------------------------------
- */
+/* The cache ------------------------------------------------------------------------------------ */
 
 /* What is kept of a job: the bytes that it spilled, then its image. */
 static void keep(Cache *cache, const Job *job)
@@ -335,8 +334,7 @@ static bool get_all(Queue *q, const char *version)
     return q->num_kept == q->num;
 }
 
-/* Threads -------------------------------------------------------------------------------------
- */
+/* Threads -------------------------------------------------------------------------------------- */
 
 static void *work(void *user)
 {

@@ -1,8 +1,12 @@
 /* generate <folder> <D> <F> <L> <T>: weights, inputs and expected outputs of a stack of L gated
  * feed-forward layers of a language model, width D, inner width F, for the examples ffn, rules and
- * mx: model.safetensors  bf16, named as Llama checkpoints name them x.npy, y.npy       T rows in,
- * and out by plain loops in double precision calib.npy          T more rows, for static ranges As
- * in real models a few channels of the activations are far larger than the rest, which is what
+ * mx. It writes
+ *
+ *   model.safetensors   bf16, named as Llama checkpoints name them
+ *   x.npy, y.npy        T rows in, and out by plain loops in double precision
+ *   calib.npy           T more rows, for static ranges
+ *
+ * As in real models a few channels of the activations are far larger than the rest, which is what
  * makes them hard to quantise. Same arguments, same bytes. */
 #include "io/io.h"
 #include <math.h>

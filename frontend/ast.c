@@ -298,8 +298,7 @@ BoundList ast_bounds_add(Parse *p, BoundList list, BoundKind kind, Span span, do
     return list;
 }
 
-/* Top level
- * ------------------------------------------------------------------------------------------- */
+/* Top level ------------------------------------------------------------------------------------ */
 
 Item *ast_item(Parse *p, ItemKind kind, Span span, Word name)
 {

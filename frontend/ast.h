@@ -102,8 +102,7 @@ struct Stmt {
     bool reported;
 };
 
-/* Schemes and rules
- * --------------------------------------------------------------------------------- */
+/* Schemes and rules ---------------------------------------------------------------------------- */
 
 typedef enum SchemeWordKind {
     SW_SYM,
@@ -165,8 +164,7 @@ typedef struct Rule {
 } Rule;
 typedef ARRAY(Rule) RuleList;
 
-/* Top level
- * ------------------------------------------------------------------------------------------- */
+/* Top level ------------------------------------------------------------------------------------ */
 
 typedef enum BoundKind { BOUND_ATOL, BOUND_RTOL, BOUND_COSINE, BOUND_SQNR } BoundKind;
 typedef struct Bound {
@@ -241,8 +239,7 @@ void parse_skip_block(Parse *p); /* leave out the braces of an item that was not
 /* Gives up on the text after an error was reported: back in ast_parse, with what there is. */
 _Noreturn void parse_abandon(Parse *p);
 
-/* ast.c: builders; the grammar's actions call nothing else
- * -------------------------------------------- */
+/* ast.c: builders; the grammar's actions call nothing else ------------------------------------- */
 
 Span span_join(Span a, Span b);
 

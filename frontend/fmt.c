@@ -286,8 +286,7 @@ static void close_brace(Format *f)
     put_token(f, &f->tokens.elem[f->at]);
 }
 
-/* Tokens
- * ------------------------------------------------------------------------------------------- */
+/* Tokens --------------------------------------------------------------------------------------- */
 
 static const char *comment_text(Format *f, const Token *token)
 {

@@ -391,8 +391,7 @@ static void resolve_stmts(Body *b, StmtList *list)
         resolve_stmt(b, list->elem[i], i + 1 == list->num);
 }
 
-/* Bodies
- * ------------------------------------------------------------------------------------------- */
+/* Bodies --------------------------------------------------------------------------------------- */
 
 static void add_results(Body *b)
 {

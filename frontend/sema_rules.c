@@ -4,8 +4,7 @@
 #include "frontend/sema.h"
 #include <string.h>
 
-/* Compiling
- * ---------------------------------------------------------------------------------------- */
+/* Compiling ------------------------------------------------------------------------------------ */
 
 static bool compile_segment(Sema *s, const Segment *segment, SegmentInfo *info)
 {
@@ -114,8 +113,7 @@ void rules_compile(Sema *s)
     }
 }
 
-/* Matching
- * ----------------------------------------------------------------------------------------- */
+/* Matching ------------------------------------------------------------------------------------- */
 
 static bool step_matches(const SegmentInfo *info, const Step *step)
 {

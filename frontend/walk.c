@@ -196,8 +196,7 @@ static void walk_block(Walk *w, Frame *frame, Expr *call, Val *ret)
         ret[i].origin = call->span;
 }
 
-/* Statements
- * --------------------------------------------------------------------------------------- */
+/* Statements ----------------------------------------------------------------------------------- */
 
 /* {i} stands for an index or a constant, {{ and }} for braces. NULL after reporting. */
 static const char *tensor_name(Walk *w, const Frame *frame, Stmt *stmt)
@@ -394,8 +393,7 @@ static void walk_stmts(Walk *w, Frame *frame, const StmtList *list)
     }
 }
 
-/* Expressions
- * ---------------------------------------------------------------------------------------- */
+/* Expressions ---------------------------------------------------------------------------------- */
 
 static Val number(double value)
 {
@@ -519,8 +517,7 @@ Val walk_expr(Walk *w, Frame *frame, Expr *expr)
     return val;
 }
 
-/* Whole bodies
- * ----------------------------------------------------------------------------------------- */
+/* Whole bodies --------------------------------------------------------------------------------- */
 
 static void declare_dims(Walk *w)
 {

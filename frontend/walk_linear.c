@@ -107,8 +107,7 @@ static bool spec_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
     return blocks_fit(w, call, spec, k) && sum_fits(w, call, spec, k);
 }
 
-/* linear
- * ------------------------------------------------------------------------------------------- */
+/* linear --------------------------------------------------------------------------------------- */
 
 static bool need_constant(Walk *w, Expr *arg, const Val *val, const char *what)
 {

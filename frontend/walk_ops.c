@@ -12,8 +12,7 @@ static FormatId join_formats(FormatId a, FormatId b)
     return b == FMT_NONE ? a : FMT_F32;
 }
 
-/* Arithmetic
- * --------------------------------------------------------------------------------------- */
+/* Arithmetic ----------------------------------------------------------------------------------- */
 
 static bool broadcast(Walk *w, Expr *expr, const Val *a, const Val *b, int *ret_rank, Dim *ret)
 {
@@ -153,8 +152,7 @@ static Val walk_softmax(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
     return walk_emit(w, OP_SOFTMAX, NULL, type, 1, &x, call->span);
 }
 
-/* Shapes
- * --------------------------------------------------------------------------------------------- */
+/* Shapes --------------------------------------------------------------------------------------- */
 
 static bool concat_fits(Walk *w, Expr *call, int64_t axis, const Val *first, const Val *next)
 {

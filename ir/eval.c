@@ -46,8 +46,7 @@ Tensor *eval_result(Eval *e, const Op *op, int index)
     return tensor_make(e, op, op->out[index].type, t) ? t : NULL;
 }
 
-/* Running
- * ------------------------------------------------------------------------------------------ */
+/* Running -------------------------------------------------------------------------------------- */
 
 typedef bool EvalFn(Eval *e, const Op *op);
 static EvalFn *const eval_fns[NUM_OPS] = {
@@ -150,8 +149,7 @@ bool eval_op_output(Eval *e, const Op *op)
     return tensor_take(e, op, 0, out);
 }
 
-/* Constants
- * ---------------------------------------------------------------------------------------- */
+/* Constants ------------------------------------------------------------------------------------ */
 
 static uint64_t splitmix64(uint64_t state)
 {
@@ -221,8 +219,7 @@ bool eval_op_const(Eval *e, const Op *op)
     return ok;
 }
 
-/* Whole modules
- * ------------------------------------------------------------------------------------ */
+/* Whole modules -------------------------------------------------------------------------------- */
 
 Eval *eval_create(const Module *m, EvalMode mode, const int64_t *sym_size)
 {
@@ -326,8 +323,7 @@ const Tensor *eval_output(const Eval *e, const char *output)
     return t && (t->data || t->q.codes) ? t : NULL;
 }
 
-/* Constant expressions
- * ------------------------------------------------------------------------------ */
+/* Constant expressions ------------------------------------------------------------------------- */
 
 typedef struct Walk { /* the ops that a value needs, operands first */
     Arena *arena;

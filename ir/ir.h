@@ -130,8 +130,7 @@ enum {
 };
 #undef ATTR
 
-/* Ops and values
- * ----------------------------------------------------------------------------------- */
+/* Ops and values ------------------------------------------------------------------------------- */
 
 typedef enum OpKind {
 #define OP(ID, name, min_in, max_in, flags, type_rule, eval, attrs) OP_##ID,

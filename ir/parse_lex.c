@@ -206,8 +206,7 @@ double parse_f64(Parser *p, const char *wanted)
     return strtod(buf, NULL);
 }
 
-/* Strings are JSON's
- * --------------------------------------------------------------------------------- */
+/* Strings are JSON's --------------------------------------------------------------------------- */
 
 static uint32_t hex4(Parser *p, const char *text, const char *end)
 {

@@ -45,8 +45,7 @@ static Value *before_casts(Value *value)
     return value;
 }
 
-/* May the maker take the division? ---------------------------------------------------------------
- */
+/* May the maker take the division? ------------------------------------------------------------- */
 
 static bool only_use(const Value *value)
 {
@@ -137,8 +136,7 @@ static void absorb(Module *m, Op *user, int slot, const float *by, int64_t num)
     }
 }
 
-/* Groups -----------------------------------------------------------------------------------------
- */
+/* Groups --------------------------------------------------------------------------------------- */
 
 static bool wants_smooth(const Op *op)
 {
@@ -268,8 +266,7 @@ static bool group_prepare(Module *m, Group *group)
     return layer_stats_init(&group->stats, group->cols, group->cols <= HESSIAN_MOST);
 }
 
-/* Rewriting --------------------------------------------------------------------------------------
- */
+/* Rewriting ------------------------------------------------------------------------------------ */
 
 /* The weights of all readers, f32, one below the other. NULL: *ret_why says it. */
 static float *stacked_weights(Module *m, const Group *group, int64_t *ret_rows,

@@ -77,8 +77,7 @@ void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void 
     quantize_static(q, FMT_F32, w);
 }
 
-/* Clip search
- * --------------------------------------------------------------------------------------- */
+/* Clip search ---------------------------------------------------------------------------------- */
 
 #define CLIP_STEPS 40 /* of which the first half, ranges 1 .. 0.525, is tried */
 

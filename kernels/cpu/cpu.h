@@ -61,8 +61,7 @@ const char *cpu_pack_problem(const CpuPackSpec *spec);
 void cpu_pack(const CpuPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
               const int32_t *zero, float outer, void *dst);
 
-/* gemm.c
- * ------------------------------------------------------------------------------------------- */
+/* gemm.c --------------------------------------------------------------------------------------- */
 
 typedef struct CpuProgram {
     const TileStep *step;
@@ -97,8 +96,7 @@ typedef struct CpuGemm {
 uint64_t cpu_gemm_scratch(const CpuGemm *g, int threads);
 void cpu_gemm(const CpuGemm *g, void *scratch, int threads);
 
-/* tile.c: norms, softmax, elementwise chains, quantise
- * --------------------------------------------- */
+/* tile.c: norms, softmax, elementwise chains, quantise ----------------------------------------- */
 
 /* Runs one program over rows x cols. whole_rows: some step needs complete rows. Dynamic blocks that
  * span rows (per tensor, 2-D) are done in two passes over the program. */
@@ -112,8 +110,7 @@ typedef struct CpuTile {
 uint64_t cpu_tile_scratch(const CpuTile *t, int threads);
 void cpu_tile(const CpuTile *t, void *scratch, int threads);
 
-/* move.c: transpose, slice, concat as one strided copy
- * ----------------------------------------------- */
+/* move.c: transpose, slice, concat as one strided copy ----------------------------------------- */
 
 #define CPU_MOVE_RANK 6
 typedef struct CpuMove {
@@ -126,8 +123,7 @@ typedef struct CpuMove {
 } CpuMove;
 void cpu_move(const CpuMove *move, int threads);
 
-/* dispatch.c
- * ------------------------------------------------------------------------------------------ */
+/* dispatch.c ----------------------------------------------------------------------------------- */
 
 typedef enum CpuIsa { CPU_PORTABLE, CPU_AVX2, CPU_AVX512 } CpuIsa;
 CpuIsa cpu_isa(void);               /* best of this machine, or what cpu_isa_limit allows */

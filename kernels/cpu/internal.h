@@ -22,8 +22,7 @@ static inline int64_t ceil_blocks(int64_t num, int64_t block)
     return block > 0 ? (num + block - 1) / block : 1;
 }
 
-/* operand.c
- * ---------------------------------------------------------------------------------------- */
+/* operand.c ------------------------------------------------------------------------------------ */
 
 static inline int64_t tensor_row(const CpuTensor *t, int64_t row)
 {
@@ -50,8 +49,7 @@ int32_t tensor_zero(const CpuTensor *t, int64_t grid_at);
 void tensor_read(const CpuKernels *kern, const CpuTensor *t, int64_t mapped_row, int64_t col,
                  float *dst, int64_t num);
 
-/* tile.c
- * ------------------------------------------------------------------------------------------- */
+/* tile.c --------------------------------------------------------------------------------------- */
 
 /* Ranges gathered over a whole tensor before the pass that quantises it. */
 typedef struct TileSpan {
@@ -86,8 +84,7 @@ void quantise_row(const TileRun *run, const CpuTensor *t, int64_t row, const flo
 void gather_row(const TileRun *run, int operand, int64_t row, const float *src);
 void span_finish(const CpuTensor *t, const TileSpan *span);
 
-/* prepare.c
- * ---------------------------------------------------------------------------------------- */
+/* prepare.c ------------------------------------------------------------------------------------ */
 
 /* Activations as the main loop reads them, padded like the weight: u8 codes or f32 values, and per
  * row and block of K the scale and the terms of the integer correction. */

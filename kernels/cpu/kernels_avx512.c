@@ -160,8 +160,7 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
     }
 }
 
-/* Decoding
- * ------------------------------------------------------------------------------------------ */
+/* Decoding ------------------------------------------------------------------------------------- */
 
 INLINE __m512 code_table(FormatId fmt)
 {
@@ -260,8 +259,7 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
     }
 }
 
-/* Products with few rows
- * ----------------------------------------------------------------------------- */
+/* Products with few rows ----------------------------------------------------------------------- */
 
 /* 16 scales of a record, times the outer one. */
 INLINE __m512 decode_scale(const PackLayout *l, const void *scale, int col, __m512 outer)

@@ -231,8 +231,7 @@ void tile_run(const TileRun *run)
         tile_step(&s, &run->program->step[i]);
 }
 
-/* cpu_tile
- * ----------------------------------------------------------------------------------------- */
+/* cpu_tile ------------------------------------------------------------------------------------- */
 
 #define TILE_BYTES 32768 /* of one register, at most, where rows are short */
 

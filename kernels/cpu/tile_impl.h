@@ -231,8 +231,7 @@ static void row_softmax(const float *x, float *dst, int64_t num)
     num_row_softmax(dst, x, num);
 }
 
-/* Steps of the main loop that every instruction set shares
- * ------------------------------------------- */
+/* Steps of the main loop that every instruction set shares ------------------------------------- */
 
 static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t *dst)
 {

@@ -190,8 +190,7 @@ __device__ __forceinline__ void row_acc(const Row<S> &row, const char *acc, Acc 
     }
 }
 
-/* Reductions over the row's threads
- * ----------------------------------------------------------------- */
+/* Reductions over the row's threads ------------------------------------------------------------ */
 
 template <class S, class Combine>
 __device__ __forceinline__ int32_t row_reduce(const Row<S> &row, int32_t v, Combine combine)
@@ -337,8 +336,7 @@ __device__ __forceinline__ void row_softmax(const Row<S> &row, float (&dst)[S::k
         dst[e] = dst[e] / sum;
 }
 
-/* Quantisation
- * --------------------------------------------------------------------------------------- */
+/* Quantisation --------------------------------------------------------------------------------- */
 
 /* The scheme of a quantised operand, as constants. kBlock: columns that share a scale (0 = all);
  * kBlockRows likewise rows; kGridCols: blocks along a row. */

@@ -67,8 +67,7 @@ static void expect_accepted(const void *bytes, size_t size, const char *what)
         fail_msg("%s: refused: %s", what, err.text);
 }
 
-/* safetensors
- * --------------------------------------------------------------------------------------- */
+/* safetensors ---------------------------------------------------------------------------------- */
 
 static size_t make_safetensors(uint8_t *out, const char *header, size_t data)
 {
@@ -317,8 +316,7 @@ static void safetensors_many_tensors(void **state)
     free(bytes);
 }
 
-/* npy
- * ---------------------------------------------------------------------------------------------- */
+/* npy ------------------------------------------------------------------------------------------ */
 
 static size_t make_npy(uint8_t *out, int major, int minor, const char *header, size_t data)
 {
@@ -445,8 +443,7 @@ static void npy_versions_and_lengths(void **state)
     expect_accepted(bytes, make_npy(bytes, 1, 0, header, 4), "the longest header");
 }
 
-/* Other files
- * ---------------------------------------------------------------------------------------- */
+/* Other files ---------------------------------------------------------------------------------- */
 
 static void other_files_are_told_apart(void **state)
 {

@@ -42,8 +42,7 @@ double rng_normal(Rng *rng)
     return sum;
 }
 
-/* Guarded memory
- * ------------------------------------------------------------------------------------ */
+/* Guarded memory ------------------------------------------------------------------------------- */
 
 typedef struct Guard {
     uint64_t size, mapped;
@@ -93,8 +92,7 @@ void guard_free(void *memory)
     munmap(guard.base, guard.mapped);
 }
 
-/* Formats
- * -------------------------------------------------------------------------------------------- */
+/* Formats -------------------------------------------------------------------------------------- */
 
 static double minifloat(uint32_t code, int exp_bits, int man_bits, int bias, bool ieee)
 {
@@ -225,8 +223,7 @@ double ref_element(FormatId fmt, const void *src)
     return ref_decode(fmt, half);
 }
 
-/* Points
- * --------------------------------------------------------------------------------------------- */
+/* Points --------------------------------------------------------------------------------------- */
 
 void check_fail(const char *fmt, ...)
 {

@@ -25,8 +25,7 @@ double random_normal(uint64_t *state) /* near enough: a sum of uniform numbers *
     return sum * 1.4142135623730951;
 }
 
-/* Pairs of schemes -------------------------------------------------------------------------------
- */
+/* Pairs of schemes ----------------------------------------------------------------------------- */
 
 typedef struct Element {
     const char *words; /* format and symmetry */
@@ -55,8 +54,7 @@ int generate_num_pairs(void)
     return NUM_WEIGHTS * NUM_ACTS;
 }
 
-/* Text -------------------------------------------------------------------------------------------
- */
+/* Text ----------------------------------------------------------------------------------------- */
 
 #define MAX_VALUES 96
 #define MAX_PARAMS 128
@@ -175,8 +173,7 @@ static const char *param_add(Gen *g, int64_t rows, int64_t cols)
     return name;
 }
 
-/* Schemes ----------------------------------------------------------------------------------------
- */
+/* Schemes -------------------------------------------------------------------------------------- */
 
 static int draw_group(Gen *g, int cols, bool alone)
 {
@@ -281,8 +278,7 @@ static const char *scheme_next(Gen *g, int cols)
     return name;
 }
 
-/* Statements -------------------------------------------------------------------------------------
- */
+/* Statements ----------------------------------------------------------------------------------- */
 
 static const char *const unary[] = {"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
 
@@ -536,8 +532,7 @@ static void step(Gen *g)
         (chance(g, 35) ? step_linear : other[draw(g, COUNT_OF(other))])(g);
 }
 
-/* Files ------------------------------------------------------------------------------------------
- */
+/* Files ---------------------------------------------------------------------------------------- */
 
 /* Plain, with zero rows, with columns that stick out, huge, tiny, or all one number. */
 static void fill(Gen *g, float *data, int64_t rows, int64_t cols)

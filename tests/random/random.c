@@ -3,8 +3,8 @@
  *   - it is compiled with and without fusion to files, which are run on sizes from 0 to beyond the
  *     largest bucket: both give the same bits;
  *   - the results are those of the evaluator on the fused module: exactly where no float is summed,
- *     else within the bounds of docs/numerics.md; where float sums are quantised again, a last
- * place can move a code, and the bound is what a few codes are worth;
+ *     else within the bounds of docs/numerics.md; where float sums are quantised again, a last place
+ *     can move a code, and the bound is what a few codes are worth;
  *   - quantised results resemble those of the plain model.
  * With DIR the files of each seed stay in DIR/SEED. TAP, one line for ten seeds; a failing seed is
  * named. */
@@ -42,8 +42,7 @@ static bool complain(const char *what, Diag *diag)
     return false;
 }
 
-/* Compiling --------------------------------------------------------------------------------------
- */
+/* Compiling ------------------------------------------------------------------------------------ */
 
 static Module *frontend(Compiled *c, const char *path)
 {
@@ -118,8 +117,7 @@ static bool check_text(const char *path)
     return ok;
 }
 
-/* Data
- * --------------------------------------------------------------------------------------------- */
+/* Data ----------------------------------------------------------------------------------------- */
 
 static FormatId format_of(SinterDtype dtype)
 {
@@ -237,8 +235,7 @@ static Eval *run_eval(const Module *m, EvalMode mode, const int64_t *size, const
     return NULL;
 }
 
-/* Comparing
- * ---------------------------------------------------------------------------------------- */
+/* Comparing ------------------------------------------------------------------------------------ */
 
 /* What is known of a model's numbers, from its fused module. */
 typedef struct Nature {
@@ -368,8 +365,7 @@ static bool same_bits(const Data *a, const Data *b)
     return true;
 }
 
-/* Models
- * ------------------------------------------------------------------------------------------- */
+/* Models --------------------------------------------------------------------------------------- */
 
 static bool run_size(Compiled *c, const Module *plain, const Nature *nature, const int64_t *size,
                      uint64_t *state, Totals *totals)
