@@ -40,6 +40,7 @@ typedef struct CudaKernel {
     int n_blocks, split_k, n_warps, batch, rows; /* CUDA_STREAM */
     int threads_row, run, values, groups;        /* CUDA_TILE: kT kV kE kGroups */
     int64_t tile_cols, scratch_words;
+    Sb *rejected; /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
 
 /* cuda_program.c: the statements of one program as the body of a function over (p, a, row, m, acc).

@@ -1,12 +1,26 @@
 /* codegen/cuda_choose: which family and tile runs a launch under one bucket. */
 #include "codegen/cuda_target.h"
 
+#include <stdarg.h>
+
 #define SMEM_BUDGET    99328  /* dynamic shared memory that every target GPU gives a block */
 #define SMEM_HOPPER    225280 /* .. and what an H200 gives one, where nothing smaller fits */
 #define FEW_ROWS       8      /* up to here a product takes its prologue in */
 #define STREAM_ROWS    16     /* up to here products stream their weights */
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
+
+static void reject(const CudaKernel *k, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static void reject(const CudaKernel *k, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    sb_put(k->rejected, "not ");
+    sb_vprintf(k->rejected, fmt, args);
+    sb_putc(k->rejected, '\n');
+    va_end(args);
+}
 
 static int64_t epilogue_group(const CudaKernel *k)
 {
@@ -90,15 +104,22 @@ static bool choose_mma(CudaKernel *k, int64_t rows, int64_t budget)
     k->family = CUDA_GEMM_MMA;
     for (int bn = 128; bn >= 64; bn /= 2) {
         int wide = epilogue_group(k) * k->spec.parts > bn ? 256 : bn;
-        if (!epilogue_fits(k, wide / k->spec.parts) || (wide == 256 && bn == 64))
+        if (!epilogue_fits(k, wide / k->spec.parts) || (wide == 256 && bn == 64)) {
+            reject(k, "gemm_mma %d wide: a quantisation group or a row does not lie inside", bn);
             continue;
+        }
         for (size_t i = 0; i < COUNT_OF(heights); i++) {
             int bm = heights[i];
             bool too_tall = bm > 32 && rows <= bm / 2;
             bool too_big = (k->spec.mainloop || wide > 128) && bm > (wide > 128 ? 32 : 64);
             int64_t staged = (int64_t)bm * (wide + 4) * 4;
-            if (too_tall || too_big || staged > budget || 2 * stage_bytes(k, bm, wide) > budget)
+            if (too_tall || too_big || staged > budget || 2 * stage_bytes(k, bm, wide) > budget) {
+                reject(k, "gemm_mma %dx%d: %s", bm, wide,
+                       too_tall  ? "less than half of its rows would be used"
+                       : too_big ? "its sums and scaled sums exceed the registers"
+                                 : "it exceeds the shared memory of a block");
                 continue;
+            }
             k->bm = bm;
             k->bn = wide;
             k->warps_m = bm == 32 ? 1 : 2;
@@ -108,6 +129,8 @@ static bool choose_mma(CudaKernel *k, int64_t rows, int64_t budget)
             if (bn == 64 || tiles_of(k, rows, bm, wide) >= 100 || wide > 128 ||
                 !epilogue_fits(k, 64 / k->spec.parts) || rows > 1024)
                 return true;
+            reject(k, "gemm_mma %dx%d: only %lld blocks, most processors would idle", bm, wide,
+                   (long long)tiles_of(k, rows, bm, wide));
             break;
         }
     }
@@ -121,8 +144,11 @@ static bool choose_stream(CudaKernel *k, int64_t rows)
     if (!epilogue_fits(k, part)) /* whole rows of few columns */
         part = (k->packed.rows / k->spec.parts + 31) / 32 * 32;
     int64_t blocks = part * k->spec.parts / 8;
-    if (part % 32 || blocks > 64 || !epilogue_fits(k, part))
+    if (part % 32 || blocks > 64 || !epilogue_fits(k, part)) {
+        reject(k,
+               "stream: a quantisation group or a row does not lie inside the columns of a block");
         return false;
+    }
     int units = format_info[k->spec.fmt].bits / 4;
     k->family = CUDA_STREAM;
     k->rows = rows <= 8 ? 8 : 16;
@@ -171,6 +197,20 @@ static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product)
            a->pitch * FEW_ROWS < SMEM_BUDGET / 2 && a->pitch % 16 == 0;
 }
 
+/* Why a packed weight is not laid out for the tensor cores (cuda_pack_plan). */
+static const char *no_lanes(const CudaKernel *k)
+{
+    if (k->packed.block_k % 32)
+        return "a scale's block of K is no multiple of 32";
+    if (k->spec.k * format_info[k->spec.act_fmt].bits / 8 % 16)
+        return "rows of the activation are no multiple of 16 bytes";
+    if (format_info[k->spec.fmt].family == FAMILY_INT &&
+        format_info[k->spec.act_fmt].family == FAMILY_INT && k->spec.mainloop &&
+        (k->spec.has_zero || k->spec.act_zero))
+        return "integer zero points vary along K";
+    return "no tensor core multiplies these formats exactly";
+}
+
 static void choose_gemm(CudaKernel *k, const char **ret_problem)
 {
     const PlanTensor *w = &k->plan->tensor[k->launch->w];
@@ -184,16 +224,22 @@ static void choose_gemm(CudaKernel *k, const char **ret_problem)
     } else {
         rows_of_weight(k);
     }
-    bool lanes = k->packed.layout == CUDA_LANES;
-    if (lanes && rows <= STREAM_ROWS && (k->local_a || reads_aligned(k)) && choose_stream(k, rows))
+    if (k->packed.layout != CUDA_LANES) {
+        reject(k, "stream, gemm_mma: %s", w->packed ? no_lanes(k) : "the weight is computed");
+        if (!choose_any(k))
+            *ret_problem = "its quantisation groups do not lie inside a tile";
         return;
-    if (lanes && reads_aligned(k) && !k->local_a &&
+    }
+    if (!k->local_a && !reads_aligned(k))
+        reject(k, "stream, gemm_mma: rows of the activation do not start at multiples of 16 bytes");
+    else if (rows > STREAM_ROWS)
+        reject(k, "stream: more than %d rows", STREAM_ROWS);
+    else if (choose_stream(k, rows))
+        return;
+    if (reads_aligned(k) && !k->local_a &&
         (choose_mma(k, rows, SMEM_BUDGET) || choose_mma(k, rows, SMEM_HOPPER)))
         return;
-    if (lanes)
-        *ret_problem = "its quantisation groups do not lie inside a tile";
-    else if (!choose_any(k))
-        *ret_problem = "its quantisation groups do not lie inside a tile";
+    *ret_problem = "its quantisation groups do not lie inside a tile";
 }
 
 bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem)

@@ -22,6 +22,7 @@ typedef struct CudaBuilder {
     Map kernels; /* name -> index + 1 */
     ARRAY(CudaSource) sources;
     ARRAY(DeviceLaunch) device;
+    CudaChoice *choice; /* [launches][buckets] */
     bool failed;
 } CudaBuilder;
 
@@ -244,10 +245,14 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
                                   const PlanLayout *layout)
 {
     const char *problem = NULL;
+    Sb rejected, text;
+    sb_init(&rejected, b->arena);
+    sb_init(&text, b->arena);
     CudaKernel k = {.plan = plan,
                     .launch = &plan->launch[launch],
                     .layout = layout,
-                    .size = plan_bucket(plan, bucket)};
+                    .size = plan_bucket(plan, bucket),
+                    .rejected = &rejected};
     const CudaRole *role = &b->roles.elem[launch];
     k.span = role->span;
     k.span_operand = role->span_operand;
@@ -263,6 +268,8 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
         fail(b, "\"%s\" needs %lld blocks", k.launch->layer, (long long)g.grid);
         return no_launch();
     }
+    cuda_describe(&text, &k);
+    b->choice[launch * plan->num_buckets + bucket] = (CudaChoice){text.text, rejected.text};
     return (DeviceLaunch){kernel_index(b, &k), (int32_t)g.grid, g.block, (int32_t)g.smem};
 }
 
@@ -272,6 +279,8 @@ static void put_kernels(CudaBuilder *b, const Plan *plan)
     int num = plan->num_launches * plan->num_buckets;
     DeviceLaunch *device = ARENA_NEW_ARRAY(b->arena, DeviceLaunch, (size_t)num);
     PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)plan->num_tensors);
+    b->choice = ARENA_NEW_ARRAY(b->arena, CudaChoice, (size_t)num);
+    memset(b->choice, 0, (size_t)num * sizeof *b->choice);
     for (int bucket = 0; bucket < plan->num_buckets && !b->failed; bucket++) {
         if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout, &err)) {
             fail(b, "%s", err.text);
@@ -290,6 +299,7 @@ static void put_kernels(CudaBuilder *b, const Plan *plan)
                                 .launch = device};
     b->out->num_sources = b->sources.num;
     b->out->source = b->sources.elem;
+    b->out->choice = b->choice;
 }
 
 /* Weights -------------------------------------------------------------------------------------- */

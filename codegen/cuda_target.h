@@ -19,12 +19,19 @@ typedef struct CudaSource {
     CudaFamily family;
 } CudaSource;
 
+/* What a launch runs under a bucket and why, for people; text NULL: nothing. */
+typedef struct CudaChoice {
+    const char *text;
+    const char *rejected; /* lines */
+} CudaChoice;
+
 typedef struct CudaTarget {
     CodegenTarget target; /* the plan, its constants and ops */
     DeviceCode code;      /* without images until cuda_compile */
     int num_sources;
     const CudaSource *source;
-    int num_cached; /* images that cuda_compile did not have to compile */
+    const CudaChoice *choice; /* [launches][buckets] */
+    int num_cached;           /* images that cuda_compile did not have to compile */
 } CudaTarget;
 
 /* cuda_plan.c. False after reporting to m->diag. */
@@ -33,6 +40,10 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *re
 /* cuda_choose.c: the family and tile of a launch under a bucket; false: the launch is not part of
  * this bucket. *ret_problem: why there is no kernel. */
 bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem);
+
+/* cuda_explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
+void cuda_describe(Sb *sb, const CudaKernel *k);
+void cuda_explain(Sb *sb, const CudaTarget *target);
 
 /* The architectures that --target takes, oldest first. */
 typedef struct CudaArch {

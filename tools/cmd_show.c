@@ -203,6 +203,22 @@ static void put_meta(Sb *sb, const Artifact *a)
         sb_putc(sb, '\n');
 }
 
+static bool put_device(Work *w, Sb *sb, const Artifact *a, const char *target, const Plan *plan)
+{
+    IoError err;
+    const Section *s = artifact_find(a, SECTION_CODE, target);
+    if (!s)
+        return true;
+    DeviceCode *code = device_code_decode(artifact_data(a, s), s->size, plan, &err);
+    if (!code) {
+        work_io_error(w, &err);
+        return false;
+    }
+    device_summary(sb, plan, code);
+    device_code_free(code);
+    return true;
+}
+
 static bool put_plans(Work *w, Sb *sb, const Artifact *a)
 {
     for (int i = 0; i < a->num_sections; i++) {
@@ -217,7 +233,10 @@ static bool put_plans(Work *w, Sb *sb, const Artifact *a)
             return false;
         }
         plan_summary(sb, plan);
+        bool ok = put_device(w, sb, a, s->name, plan);
         plan_free(plan);
+        if (!ok)
+            return false;
     }
     return true;
 }

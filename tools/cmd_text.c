@@ -92,7 +92,7 @@ int cmd_explain(Cli *cli)
     if (work_lower(&w, word) && work_passes(&w, NULL) && work_plan(&w)) {
         Sb sb;
         sb_init(&sb, w.arena);
-        codegen_explain(&sb, w.module, &w.passes, &w.target);
+        work_explain(&w, &sb);
         work_put(&w, NULL, sb.text, sb.len);
     }
     return work_end(&w, EXIT_OK);

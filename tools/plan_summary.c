@@ -1,5 +1,6 @@
 /* What `inspect` says of a launch plan: ports, buckets, weights and kernels, not every step. */
 #include "tools/print.h"
+#include <string.h>
 
 static void put_dim(Sb *sb, const Plan *plan, PlanDim d)
 {
@@ -109,4 +110,40 @@ void plan_summary(Sb *sb, const Plan *plan)
     sb_printf(sb, "kernels %d\n", plan->num_launches);
     for (int i = 0; i < plan->num_launches; i++)
         put_launch(sb, plan, i);
+}
+
+static void put_images(Sb *sb, const DeviceCode *code)
+{
+    for (int i = 0; i < code->num_images; i++) {
+        const char *arch = code->image[i].arch;
+        uint64_t bytes = 0;
+        int num = 0;
+        bool is_first = true;
+        for (int j = 0; j < code->num_images; j++) {
+            if (strcmp(code->image[j].arch, arch) != 0)
+                continue;
+            is_first = is_first && j >= i;
+            bytes += code->image[j].size;
+            num++;
+        }
+        if (is_first)
+            sb_printf(sb, "images %-10s %d kernels, %llu bytes\n", arch, num,
+                      (unsigned long long)bytes);
+    }
+}
+
+void device_summary(Sb *sb, const Plan *plan, const DeviceCode *code)
+{
+    put_images(sb, code);
+    for (int i = 0; i < code->num_launches; i++)
+        for (int b = 0; b < code->num_buckets; b++) {
+            const DeviceLaunch *d = &code->launch[i * code->num_buckets + b];
+            if (d->kernel < 0)
+                continue;
+            sb_printf(sb, "  k%-4d", i);
+            for (int s = 0; s < plan->num_syms; s++)
+                sb_printf(sb, " %s=%lld", plan->sym[s].name, (long long)plan_bucket(plan, b)[s]);
+            sb_printf(sb, "  %s, %d x %d threads, %d bytes shared\n", code->kernel[d->kernel],
+                      d->grid, d->block, d->smem);
+        }
 }

@@ -6,5 +6,7 @@
 
 /* Ports, buckets, weights and kernels. */
 void plan_summary(Sb *sb, const Plan *plan);
+/* Images of each architecture, and the kernel and grid of each launch and bucket. */
+void device_summary(Sb *sb, const Plan *plan, const DeviceCode *code);
 
 #endif

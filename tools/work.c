@@ -255,6 +255,13 @@ bool work_compile_kernels(Work *w)
     return ok;
 }
 
+void work_explain(Work *w, Sb *sb)
+{
+    codegen_explain(sb, w->module, &w->passes, &w->target);
+    if (w->has_cuda)
+        cuda_explain(sb, &w->cuda);
+}
+
 /* Writing ------------------------------------------------------------------------------------- */
 
 /* One line that rewrites itself, on a terminal only. */
@@ -270,7 +277,7 @@ bool work_write(Work *w, const char *out_path)
 {
     Sb report;
     sb_init(&report, w->arena);
-    codegen_explain(&report, w->module, &w->passes, &w->target);
+    work_explain(w, &report);
     const Source *source = &w->diag.sources.elem[0];
     WriteOptions options = {
         .stub = sinter_stub,

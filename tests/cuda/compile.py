@@ -57,7 +57,7 @@ weight mxfp4; act bf16
 weight mxfp4; act mxfp8
 weight nvfp4; act nvfp4
 weight nvfp4; act f16
-weight f16; act f16
+act i8 sym per token dynamic
 """.strip().splitlines()
 RANDOM_SEEDS = (3, 11, 24, 42)
 

@@ -1,0 +1,80 @@
+/* codegen/cuda_explain: which kernel, tile and grid every launch of the GPU's plan got for each
+ * bucket, what was not taken, and why. */
+#include "codegen/cuda_target.h"
+
+#include <string.h>
+
+void cuda_describe(Sb *sb, const CudaKernel *k)
+{
+    CudaGeometry g = cuda_geometry(k);
+    sb_put(sb, cuda_family_name[k->family]);
+    switch (k->family) {
+    case CUDA_GEMM_MMA:
+        sb_printf(sb, " %dx%d, %dx%d warps, %d stages", k->bm, k->bn, k->warps_m, k->warps_n,
+                  k->stages);
+        break;
+    case CUDA_STREAM:
+        sb_printf(sb, " %d rows x %d columns, K over %d warps%s", k->rows,
+                  8 * k->n_blocks * k->n_warps, k->split_k,
+                  k->local_a ? ", its input made in shared memory" : "");
+        break;
+    case CUDA_GEMM_ANY: sb_printf(sb, " %dx%d on CUDA cores", 4096 / k->bn, k->bn); break;
+    case CUDA_TILE:
+        sb_printf(sb, " %d threads a row of %lld columns", k->threads_row, (long long)k->tile_cols);
+        if (k->span != SPAN_NONE)
+            sb_put(sb, k->span == SPAN_GATHER ? ", finds ranges" : ", ranges known");
+        break;
+    default: break;
+    }
+    sb_printf(sb, ": %lld block%s of %d threads, %lld bytes shared", (long long)g.grid,
+              g.grid == 1 ? "" : "s", g.block, (long long)g.smem);
+}
+
+static bool same(const CudaChoice *a, const CudaChoice *b)
+{
+    return a->text && b->text && strcmp(a->text, b->text) == 0 &&
+           strcmp(a->rejected, b->rejected) == 0;
+}
+
+static void put_bucket(Sb *sb, const Plan *plan, int bucket)
+{
+    for (int i = 0; i < plan->num_syms; i++)
+        sb_printf(sb, "%s%s = %lld", i ? ", " : "", plan->sym[i].name,
+                  (long long)plan_bucket(plan, bucket)[i]);
+}
+
+static void put_launch(Sb *sb, const CudaTarget *t, int launch)
+{
+    const Plan *plan = t->target.plan;
+    const PlanLaunch *l = &plan->launch[launch];
+    const CudaChoice *choice = &t->choice[launch * plan->num_buckets];
+    sb_printf(sb, "%3d  %-4s  %s", launch, launch_family_name[l->family], l->layer);
+    if (l->place[0])
+        sb_printf(sb, "  (%s)", l->place);
+    sb_printf(sb, "\n    %s\n", l->absorbed);
+    for (int b = 0; b < plan->num_buckets; b++) {
+        if (!choice[b].text)
+            continue;
+        sb_put(sb, "    ");
+        put_bucket(sb, plan, b);
+        while (b + 1 < plan->num_buckets && same(&choice[b], &choice[b + 1])) {
+            sb_put(sb, "; ");
+            put_bucket(sb, plan, ++b);
+        }
+        sb_printf(sb, "%s%s  [cost model]\n", plan->num_syms ? ": " : "", choice[b].text);
+        for (const char *at = choice[b].rejected; *at;) {
+            int len = (int)strcspn(at, "\n");
+            sb_printf(sb, "      %.*s\n", len, at);
+            at += len + (at[len] == '\n');
+        }
+    }
+}
+
+void cuda_explain(Sb *sb, const CudaTarget *t)
+{
+    const Plan *plan = t->target.plan;
+    sb_printf(sb, "%d launches for %s by %d kernels, %llu bytes of weights\n", plan->num_launches,
+              plan->target, t->num_sources, (unsigned long long)t->target.weights_bytes);
+    for (int i = 0; i < plan->num_launches; i++)
+        put_launch(sb, t, i);
+}
