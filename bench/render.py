@@ -260,6 +260,8 @@ def readme(root, check):
     lines += [f"![{path.stem}]({path.relative_to(root)})" for path in files]
     page = root / "README.md"
     text = page.read_text(encoding="utf-8")
+    if "<!-- speed -->" not in text:
+        sys.exit("render.py: README.md has no <!-- speed --> <!-- /speed -->")
     body = "\n".join(lines) + "\n"
     files[page] = re.sub(r"(<!-- speed -->\n).*?(<!-- /speed -->)",
                          lambda m: m.group(1) + body + m.group(2), text, flags=re.S)

@@ -75,9 +75,9 @@ compile()
     rules "$2" >"$4.rules"
     set -- "$1" "$2" "$3" "$4" "$(date +%s.%N)"
     timeout 150 "$sinter" compile "$1" --rules "$4.rules" "-O$3" "--target=$target" -o "$4.new" \
-        >"$4.log" 2>&1 || { echo "compile $(basename "$4") failed:"; tail -n 5 "$4.log"; return 1; }
+        >"$4.log" 2>&1 || { echo "compile ${4#"$work"/} failed:"; tail -n 5 "$4.log"; return 1; }
     mv "$4.new" "$4"
-    awk -v name="$(basename "$4")" -v begin="$5" -v end="$(date +%s.%N)" \
+    awk -v name="${4#"$work"/}" -v begin="$5" -v end="$(date +%s.%N)" \
         -v bytes="$(wc -c <"$4")" 'BEGIN {
         printf "compile %-24s %6.2f s, %.0f MB\n", name, end - begin, bytes * 1e-6
         printf "{\"bench\": \"compile\", \"who\": \"sinter\", \"scheme\": \"%s\", " \

@@ -77,7 +77,7 @@ typedef struct Lt {
 
 #define WORKSPACE   (UINT64_C(64) << 20)
 #define ROTATE      UINT64_C(240000000)
-#define MOST_FOUND  32
+#define MOST_FOUND  24
 #define MOST_COPIES 32
 #define SAMPLE_ROWS 4
 #define SAMPLE_COLS 64
@@ -362,8 +362,10 @@ static void measure(Case *c)
     int best = -1;
     double least = (double)INFINITY;
     bool described = describe(c);
+    if (described && c->num_found) /* until clocks have risen */
+        time_algorithm(c, &c->found[0], 60);
     for (int i = 0; described && i < c->num_found; i++) {
-        double us = time_algorithm(c, &c->found[i], 4).median;
+        double us = time_algorithm(c, &c->found[i], 3).median;
         if (us < least) {
             least = us;
             best = i;

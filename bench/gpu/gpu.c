@@ -197,7 +197,7 @@ static int by_value(const void *a, const void *b)
 GpuTimes gpu_time(const Gpu *gpu, RunFn *run, void *arg, double budget_ms)
 {
     double us[MAX_SAMPLES], rough = sample(gpu, run, arg, 1);
-    for (double left = 100 * budget_ms; left > 0; left -= rough)
+    for (double left = 1e3 * budget_ms; left > 0; left -= rough)
         rough = sample(gpu, run, arg, 1);
     double length = 100 * budget_ms < SAMPLE_US ? 100 * budget_ms : SAMPLE_US;
     GpuTimes times = {.inner = (int)(length / (rough + 0.1)) + 1};
