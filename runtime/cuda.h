@@ -80,10 +80,9 @@ typedef struct CudaSession {
     PlanLayout *padded;  /* of the bucket's */
     int64_t *size;       /* that `layout` is for; bucket -1: none */
     int bucket;
-    DrvEvent done;    /* of the latest asynchronous run */
-    DrvStream latest; /* where that ran */
-    bool pending;     /* it may not have ended */
-    DrvEvent *event;  /* for traces */
+    DrvEvent done;   /* of the latest asynchronous run */
+    bool pending;    /* it may not have ended */
+    DrvEvent *event; /* for traces */
     int num_events;
     bool step; /* SINTER_SYNC: wait after every launch */
 } CudaSession;

@@ -211,17 +211,17 @@ static SinterStatus upload_weights(CudaModel *model, const DeviceOpen *open, Sin
 static void model_free(CudaModel *model)
 {
     const Driver *d = model->driver;
-    SinterError ignored;
-    if (model->context && !cuda_enter(model, &ignored)) {
-        for (int i = 0; model->kernel && i < model->code->num_kernels; i++)
+    if (model->context) {
+        bool entered = !cuda_enter(model, NULL);
+        for (int i = 0; i < model->code->num_kernels; i++)
             if (model->kernel[i].module)
                 d->cuModuleUnload(model->kernel[i].module);
         if (model->weights)
             d->cuMemFree(model->weights);
-        cuda_leave(model);
-    }
-    if (model->context)
+        if (entered)
+            cuda_leave(model);
         d->cuDevicePrimaryCtxRelease(model->device);
+    }
     free(model->kernel);
     free(model);
 }

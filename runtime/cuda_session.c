@@ -12,30 +12,8 @@
 
 /* Creating ------------------------------------------------------------------------------------- */
 
-static void cuda_destroy(void *state)
+static void session_free(CudaSession *s)
 {
-    CudaSession *s = state;
-    if (!s)
-        return;
-    const Driver *d = s->model->driver;
-    if (!cuda_enter(s->model, NULL)) {
-        if (s->pending)
-            d->cuStreamSynchronize(s->latest);
-        if (s->stream)
-            d->cuStreamSynchronize(s->stream);
-        for (int i = 0; s->graph && i < s->model->plan->num_buckets; i++)
-            if (s->graph[i])
-                d->cuGraphExecDestroy(s->graph[i]);
-        for (int i = 0; i < s->num_events; i++)
-            d->cuEventDestroy(s->event[i]);
-        if (s->done)
-            d->cuEventDestroy(s->done);
-        if (s->memory)
-            d->cuMemFree(s->memory);
-        if (s->stream)
-            d->cuStreamDestroy(s->stream);
-        cuda_leave(s->model);
-    }
     free(s->port);
     free(s->graph);
     free(s->layout);
@@ -43,6 +21,34 @@ static void cuda_destroy(void *state)
     free(s->size);
     free(s->event);
     free(s);
+}
+
+/* Errors do not matter here: what is left of a lost GPU goes with the process. */
+static void cuda_destroy(void *state)
+{
+    CudaSession *s = state;
+    if (!s)
+        return;
+    const Driver *d = s->model->driver;
+    bool entered = !cuda_enter(s->model, NULL);
+    if (s->pending)
+        d->cuEventSynchronize(s->done);
+    if (s->stream)
+        d->cuStreamSynchronize(s->stream);
+    for (int i = 0; i < s->model->plan->num_buckets; i++)
+        if (s->graph[i])
+            d->cuGraphExecDestroy(s->graph[i]);
+    for (int i = 0; i < s->num_events; i++)
+        d->cuEventDestroy(s->event[i]);
+    if (s->done)
+        d->cuEventDestroy(s->done);
+    if (s->memory)
+        d->cuMemFree(s->memory);
+    if (s->stream)
+        d->cuStreamDestroy(s->stream);
+    if (entered)
+        cuda_leave(s->model);
+    session_free(s);
 }
 
 static CudaSession *session_alloc(const Plan *p)
@@ -59,13 +65,7 @@ static CudaSession *session_alloc(const Plan *p)
     s->event = calloc((size_t)p->num_launches + 2, sizeof *s->event);
     if (s->port && s->graph && s->layout && s->padded && s->size && s->event)
         return s;
-    free(s->port);
-    free(s->graph);
-    free(s->layout);
-    free(s->padded);
-    free(s->size);
-    free(s->event);
-    free(s);
+    session_free(s);
     return NULL;
 }
 
@@ -309,10 +309,11 @@ static SinterStatus finish(const Run *r, SinterStatus so_far)
     return status;
 }
 
-/* Runs of one session follow each other, whatever streams they are given. */
+/* Runs of one session follow each other, whatever streams they are given. (Streams cannot be told
+ * apart: a new one may get the address of one that is gone.) */
 static SinterStatus wait_for_latest(CudaSession *s, DrvStream stream, SinterError *err)
 {
-    if (!s->pending || s->latest == stream)
+    if (!s->pending)
         return SINTER_OK;
     return cuda_check(s->model, s->model->driver->cuStreamWaitEvent(stream, s->done, 0), err,
                       "waiting for the run before");
@@ -330,7 +331,6 @@ static SinterStatus run_current(Run *r)
         s->pending = false;
         return finish(r, status);
     }
-    s->latest = r->stream;
     s->pending = true;
     return cuda_check(s->model, d->cuEventRecord(s->done, r->stream), r->err, "recording an event");
 }

@@ -14,6 +14,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT FakeReset fake_reset;
+EXPORT FakeSetKernel fake_kernel;
 EXPORT FakeGetCounts fake_counts;
 EXPORT FakeGetLog fake_log;
 
@@ -27,6 +28,11 @@ typedef enum Kind {
     KIND_EXEC
 } Kind;
 
+typedef struct Node { /* a captured launch */
+    char name[64];
+    FakeParams params;
+} Node;
+
 typedef struct Object {
     Kind kind;
     struct Object *next;   /* of all that are alive */
@@ -34,9 +40,10 @@ typedef struct Object {
     char name[64];         /* function */
     int shared;            /* function: dynamic shared memory allowed */
     struct Object *graph;  /* stream: being captured */
-    unsigned long thread;  /* stream: that captures */
     int nodes;             /* graph, exec */
+    Node *node;            /* likewise */
     int recorded;          /* event */
+    int device, retained;  /* context */
 } Object;
 
 typedef struct Block { /* device or pinned memory */
@@ -58,6 +65,7 @@ static uint64_t allocated;
 static char *log_text;
 static size_t log_size, log_cap;
 static int calls_of_function;
+static FakeKernel *kernel_function;
 static __thread int capturing; /* streams that this thread captures */
 static __thread int pushed;
 
@@ -100,6 +108,13 @@ void fake_reset(const FakeOptions *o)
     log_size = 0;
     if (log_text)
         log_text[0] = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_kernel(FakeKernel *kernel)
+{
+    pthread_mutex_lock(&lock);
+    kernel_function = kernel;
     pthread_mutex_unlock(&lock);
 }
 
@@ -191,6 +206,7 @@ static DrvResult object_free(const void *handle, Kind kind)
     *at = o->next;
     if (count_of(kind))
         --*count_of(kind);
+    free(o->node);
     free(o);
     return DRV_SUCCESS;
 }
@@ -319,25 +335,38 @@ DrvResult fake_cuDeviceGetAttribute(int *value, int attribute, DrvDevice device)
     return leave(result);
 }
 
+/* A device has one primary context, however often it is retained. */
+static Object *primary(DrvDevice device)
+{
+    Object *o = objects;
+    while (o && (o->kind != KIND_CONTEXT || o->device != device))
+        o = o->next;
+    return o;
+}
+
 DrvResult fake_cuDevicePrimaryCtxRetain(DrvContext *context, DrvDevice device)
 {
     DrvResult result = enter("cuDevicePrimaryCtxRetain");
-    if (!result) {
-        Object *o = object_new(KIND_CONTEXT);
-        o->nodes = device;
-        *context = (DrvContext)(void *)o;
-    }
+    if (result)
+        return leave(result);
+    Object *o = primary(device);
+    if (!o)
+        o = object_new(KIND_CONTEXT);
+    o->device = device;
+    o->retained++;
+    *context = (DrvContext)(void *)o;
     return leave(result);
 }
 
 DrvResult fake_cuDevicePrimaryCtxRelease(DrvDevice device)
 {
     DrvResult result = enter("cuDevicePrimaryCtxRelease_v2");
-    Object *o = objects;
-    while (o && (o->kind != KIND_CONTEXT || o->nodes != device))
-        o = o->next;
-    DrvResult freed = object_free(o, KIND_CONTEXT);
-    return leave(result ? result : freed);
+    Object *o = primary(device);
+    if (!o)
+        return leave(misuse("a context is released that is not retained"));
+    if (--o->retained == 0)
+        object_free(o, KIND_CONTEXT);
+    return leave(result);
 }
 
 DrvResult fake_cuCtxPushCurrent(DrvContext context)
@@ -533,6 +562,39 @@ DrvResult fake_cuPointerGetAttribute(void *value, int attribute, DrvAddress addr
     return leave(result);
 }
 
+/* The parameters of a kernel whose name tells how many operands it has; false: they are wrong. */
+static bool read_params(const char *name, void *const *params, FakeParams *ret)
+{
+    const char *suffix = strrchr(name, '_');
+    char *end = NULL;
+    long num = suffix ? strtol(suffix + 1, &end, 10) : 0;
+    *ret = (FakeParams){.count = -1};
+    if (!suffix || num < 1 || num > 8 || *end)
+        return true;
+    ret->num_operands = (int)num;
+    memcpy(ret->operand, params[0], (size_t)num * sizeof ret->operand[0]);
+    memcpy(&ret->count, (const char *)params[0] + (size_t)num * sizeof ret->operand[0],
+           sizeof ret->count);
+    for (int i = 0; i < (int)num; i++)
+        if (!block_find(ret->operand[i].data, 1))
+            return false;
+    return true;
+}
+
+static void run_kernel(const Node *node)
+{
+    if (kernel_function && node->params.num_operands)
+        kernel_function(node->name, &node->params);
+}
+
+static void graph_add(Object *graph, const Node *node)
+{
+    graph->node = realloc(graph->node, ((size_t)graph->nodes + 1) * sizeof *graph->node);
+    if (!graph->node)
+        abort();
+    graph->node[graph->nodes++] = *node;
+}
+
 DrvResult fake_cuStreamCreate(DrvStream *stream, unsigned flags)
 {
     DrvResult result = enter("cuStreamCreate");
@@ -612,6 +674,11 @@ DrvResult fake_cuGraphInstantiate(DrvGraphExec *exec, DrvGraph graph, unsigned l
     if (from) {
         Object *o = object_new(KIND_EXEC);
         o->nodes = from->nodes;
+        o->node = calloc((size_t)from->nodes + 1, sizeof *o->node);
+        if (!o->node)
+            abort();
+        if (from->nodes)
+            memcpy(o->node, from->node, (size_t)from->nodes * sizeof *o->node);
         *exec = (DrvGraphExec)(void *)o;
     }
     return leave(result);
@@ -634,6 +701,8 @@ DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
     if (o) {
         counts.graph_launches++;
         log_line("graph of %d", o->nodes);
+        for (int i = 0; i < o->nodes; i++)
+            run_kernel(&o->node[i]);
     }
     return leave(result);
 }
@@ -662,18 +731,26 @@ DrvResult fake_cuLaunchKernelEx(const DrvLaunchConfig *config, DrvFunction funct
         return leave(result ? result : DRV_ERROR_INVALID_HANDLE);
     uint64_t first;
     memcpy(&first, params[0], sizeof first);
-    if (extra || !block_find((const void *)(uintptr_t)first, 1))
-        return leave(misuse("the first operand lies outside of device memory"));
+    Node node;
+    snprintf(node.name, sizeof node.name, "%s", o->name);
+    if (extra || !block_find((const void *)(uintptr_t)first, 1) ||
+        !read_params(o->name, params, &node.params))
+        return leave(misuse("an operand lies outside of device memory"));
     if ((int)config->shared_bytes > o->shared || !config->grid_x || !config->block_x)
         return leave(misuse("the shape of a launch"));
     bool early = config->num_attrs == 1 &&
                  config->attrs->id == DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION &&
                  config->attrs->value.programmatic_stream_serialization == 1;
-    log_line("launch %s grid %u block %u shared %u%s", o->name, config->grid_x, config->block_x,
-             config->shared_bytes, early ? " early" : "");
+    char count[32] = "";
+    if (node.params.num_operands)
+        snprintf(count, sizeof count, " count %lld", (long long)node.params.count);
+    log_line("launch %s grid %u block %u shared %u%s%s", o->name, config->grid_x, config->block_x,
+             config->shared_bytes, count, early ? " early" : "");
     counts.kernel_launches++;
     if (stream && stream->graph)
-        stream->graph->nodes++;
+        graph_add(stream->graph, &node);
+    else
+        run_kernel(&node);
     return leave(result);
 }
 

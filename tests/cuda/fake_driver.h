@@ -1,6 +1,7 @@
 /* A libcuda.so.1 for tests: objects are counted, device memory is host memory, copies happen at
- * once, kernels do nothing, every call can be made to fail, and what was captured and launched is
- * logged. The runtime loads it through SINTER_LIBCUDA; tests load it too and call these. */
+ * once, every call can be made to fail, and what was captured and launched is logged. Kernels are a
+ * function of the test; those named "<word>_<N>" are checked to have N operands in device memory.
+ * The runtime loads it through SINTER_LIBCUDA; tests load it too and call these. */
 #ifndef SINTER_FAKE_DRIVER_H
 #define SINTER_FAKE_DRIVER_H
 
@@ -24,8 +25,22 @@ typedef struct FakeCounts {
     const char *failed_function;
 } FakeCounts;
 
-/* Exported as "fake_reset", "fake_counts" and "fake_log". */
+typedef struct FakeParams { /* operands, then the count behind the last */
+    struct {
+        void *data;
+        float *scale;
+        int32_t *zero;
+        float *outer;
+    } operand[8];
+    int num_operands;
+    int64_t count;
+} FakeParams;
+/* Runs a kernel named "<word>_<N>"; NULL: none does anything. */
+typedef void FakeKernel(const char *name, const FakeParams *params);
+
+/* Exported as "fake_reset", "fake_kernel", "fake_counts" and "fake_log". */
 typedef void FakeReset(const FakeOptions *options); /* NULL: as above; forgets log and counts */
+typedef void FakeSetKernel(FakeKernel *kernel);
 typedef FakeCounts FakeGetCounts(void);
 typedef const char *FakeGetLog(void); /* valid until the next call of the driver */
 
