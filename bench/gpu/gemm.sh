@@ -1,6 +1,7 @@
 #!/bin/sh
-# gemm.sh <build> <out-dir> [work-dir]: single linear layers, ours and cuBLASLt's, in one run. Ours
-# quantise their activation themselves: once for all weights of a model, so a part of it is counted.
+# gemm.sh <build> <out-dir> [work-dir]: single linear layers, ours and cuBLASLt's, in one run. Each of
+# ours has an input of its own, or the compiler would make one wide product of all, and quantises it:
+# that is counted, and cuBLASLt's operands are codes already.
 # SINTER_BENCH_ALL=1 adds the layers of a 70B model.
 . "$(dirname "$0")/common.sh"
 lt=$(library libcublasLt.so.13)
@@ -12,14 +13,17 @@ linear_text()
 {
     awk -v n="$1" -v k="$2" -v r="$3" -v buckets="$4" 'BEGIN {
         print "version 1\nweights \"model.safetensors\"\ndim M in [" buckets "]\n"
-        printf "model linear_set (x: bf16[M, %d]) -> (", k
+        printf "model linear_set ("
+        for (i = 0; i < r; i++)
+            printf "%sx%d: bf16[M, %d]", i ? ", " : "", i, k
+        printf ") -> ("
         for (i = 0; i < r; i++)
             printf "%sy%d: bf16[M, %d]", i ? ", " : "", i, n
         print ") {"
         for (i = 0; i < r; i++)
             printf "    param w%d: bf16[%d, %d] from \"w%d\"\n", i, n, k, i
         for (i = 0; i < r; i++)
-            printf "    y%d = linear(x, w%d)\n", i, i
+            printf "    y%d = linear(x%d, w%d)\n", i, i, i
         print "}" }'
 }
 

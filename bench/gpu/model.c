@@ -116,16 +116,18 @@ static float *make_rows(const TensorView *view, uint64_t num)
     return x;
 }
 
-static void set_input(const Model *m, const TensorView *x)
+static void set_inputs(const Model *m, const TensorView *x)
 {
-    const SinterTensor *t = &m->in[0];
-    uint64_t num = elements(t);
-    float *rows = make_rows(x, num);
-    void *coded = need(calloc(num, 4));
-    encode(t->dtype, rows, coded, num);
-    gpu_upload(&m->gpu, (DrvAddress)(uintptr_t)t->data, coded, num * dtype_bytes(t->dtype));
-    free(coded);
-    free(rows);
+    for (int i = 0; i < m->num_in; i++) {
+        const SinterTensor *t = &m->in[i];
+        uint64_t num = elements(t);
+        float *rows = make_rows(x, num);
+        void *coded = need(calloc(num, 4));
+        encode(t->dtype, rows, coded, num);
+        gpu_upload(&m->gpu, (DrvAddress)(uintptr_t)t->data, coded, num * dtype_bytes(t->dtype));
+        free(coded);
+        free(rows);
+    }
 }
 
 static const TensorView *open_rows(const char *path, TensorFile **ret)
@@ -184,12 +186,16 @@ static void time_bucket(Model *m, const TimeOptions *o, int bucket)
     int64_t rows = sinter_num_symbols(m->model) ? sinter_bucket_size(m->model, bucket, 0) : 1;
     sinter_session_trace(m->session, 0);
     bind_bucket(m, bucket);
-    set_input(m, o->x);
+    set_inputs(m, o->x);
     run_once(m);
     double error = o->y ? output_error(m, o->residual ? o->x : NULL, o->y) : (double)NAN;
     GpuTimes t = gpu_time(&m->gpu, run_once, m, 150);
     int launches = trace_once(m), shown = 0;
-    double layer = t.median / o->layers;
+    double layer = t.median / o->layers, other = 0; /* other: launches that are no products */
+    for (int i = 0; i < launches; i++) {
+        SinterLaunchTime l = sinter_launch_time(m->session, i);
+        other += strcmp(l.family, "gemm") ? l.duration_us / o->layers : 0;
+    }
     printf("%-4s %-9s %s O%d m=%-5lld %9.2f us/layer  p95 %9.2f  %5.2f nodes/layer  error %.2e  [",
            o->bench, o->scheme, o->shape, o->level, (long long)rows, layer, t.p95 / o->layers,
            (double)launches / o->layers, error);
@@ -204,7 +210,7 @@ static void time_bucket(Model *m, const TimeOptions *o, int bucket)
             "\"%s\", \"level\": %d, \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"nodes\": %.3f, "
             "\"samples\": %d, \"inner\": %d, \"launch_us\": [",
             o->bench, o->scheme, o->shape, o->level, (long long)rows, layer, t.p95 / o->layers,
-            (double)launches / o->layers, t.samples, t.inner);
+            (double)launches / o->layers, t.samples, t.inner, other);
     for (int i = 0; i < launches && i < 32; i++)
         fprintf(json, "%s%.2f", i ? ", " : "", sinter_launch_time(m->session, i).duration_us);
     fprintf(json, isfinite(error) ? "], \"error\": %.4e}\n" : "], \"error\": null}\n", error);
@@ -251,7 +257,7 @@ static void cmd_trace(Model *m, int argc, char **argv)
     gpu_open(&m->gpu);
     session_open(m, argv[2]);
     bind_bucket(m, sinter_num_buckets(m->model) - 1);
-    set_input(m, NULL);
+    set_inputs(m, NULL);
     int launches = 0;
     for (int r = -3; r < rounds; r++) {
         int num = trace_once(m);
@@ -353,7 +359,7 @@ static void cmd_replay(Model *m, int argc, char **argv)
     gpu_open(&m->gpu);
     session_open(m, argv[2]);
     bind_bucket(m, 0);
-    set_input(m, NULL);
+    set_inputs(m, NULL);
     for (int i = -20; i < REPLAYS; i++) {
         double c = thread_cpu_us(), w = wall_us();
         run_once(m);
