@@ -208,7 +208,7 @@ static void time_bucket(Model *m, const TimeOptions *o, int bucket)
     fprintf(json,
             "{\"bench\": \"%s\", \"who\": \"sinter\", \"scheme\": \"%s\", \"shape\": "
             "\"%s\", \"level\": %d, \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"nodes\": %.3f, "
-            "\"samples\": %d, \"inner\": %d, \"launch_us\": [",
+            "\"samples\": %d, \"inner\": %d, \"other_us\": %.3f, \"launch_us\": [",
             o->bench, o->scheme, o->shape, o->level, (long long)rows, layer, t.p95 / o->layers,
             (double)launches / o->layers, t.samples, t.inner, other);
     for (int i = 0; i < launches && i < 32; i++)
