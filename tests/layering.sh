@@ -37,8 +37,10 @@ function allow(folder, used,   n, i, word) {
     for (i = 1; i <= n; i++)
         if (word[i] in row)
             allow(folder, word[i])
-        else if (word[i] == "kernels")
+        else if (word[i] == "kernels") {
             allow(folder, "kernels/cpu")
+            allow(folder, "kernels/cuda")
+        }
 }
 function owner(path,   p) {
     for (p = path; p != ""; )
