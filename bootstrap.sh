@@ -17,6 +17,8 @@ esac
 build_packages='gcc libc6-dev make pkg-config python3 meson ninja-build flex bison libxxhash-dev'
 build_packages="$build_packages liblapacke-dev libopenblas-dev"
 test_packages="$build_packages clang clang-format shellcheck libcmocka-dev graphviz git"
+# to fetch NVRTC for the tests of GPU code (tests/all.sh)
+test_packages="$test_packages python3-pip"
 packages=$build_packages
 [ "$mode" = demo ] || packages=$test_packages
 

@@ -96,9 +96,31 @@ installed()
     tests/installed.sh "$prefix/usr/local"
 }
 
+# GPU code is compiled by NVRTC, which needs no GPU; where there is none, that of PyPI is fetched
+# into the build folder. Without it those tests are skipped, and the line here says so.
+find_nvrtc()
+{
+    sinter=$out/gcc/tools/sinter
+    library=$root/$out/nvrtc/nvidia/cu13/lib/libnvrtc.so.13
+    "$sinter" doctor | grep -q '^  NVRTC *[0-9]' && return 0
+    if [ ! -f "$library" ]; then
+        python3 -m pip install --quiet --disable-pip-version-check --no-deps \
+            --only-binary :all: --target "$out/nvrtc" \
+            nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-nvcc==13.0.88 >"$out/nvrtc.log" 2>&1
+    fi
+    if [ -f "$library" ]; then
+        SINTER_NVRTC=$library
+        export SINTER_NVRTC
+    else
+        tail -n 3 "$out/nvrtc.log"
+        say 'NVRTC cannot be had: GPU code will not be compiled'
+    fi
+    return 0
+}
+
 mkdir -p "$out"
 rm -f "$out"/log.*.json
-stage 'gcc builds without warnings' build gcc gcc all &&
+stage 'gcc builds without warnings' build gcc gcc all && find_nvrtc &&
     suites gcc
 stage 'shellcheck finds nothing' scripts
 stage 'the installed files work' installed
