@@ -291,10 +291,11 @@ static int num_parameters(const CudaKernel *k)
 
 static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
 {
+    /* two blocks at once are enough for GEMM_ANY: left alone, ptxas spills to fit in four */
     sb_line(
         sb,
-        "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ Params p)",
-        block_threads(k), name);
+        "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ Params p)",
+        block_threads(k), k->family == CUDA_GEMM_ANY ? ", 2" : "", name);
     sb_line(sb, "{");
     switch (k->family) {
     case CUDA_GEMM_MMA: sb_line(sb, "    gemm_mma<Cfg, Epilogue>(p);"); break;

@@ -74,6 +74,7 @@ __device__ __forceinline__ void gemm_any(const Params &p)
     float sum[4][4] = {}, acc[4][4] = {};
     int32_t exact[4][4] = {};
     wait_for_producer();
+#pragma unroll 1 /* small K would be unrolled whole, and its addresses would exceed the registers */
     for (int k0 = 0; k0 < Cfg::kK;) {
         int block_end = (k0 / G::kBlock + 1) * G::kBlock;
         int k1 = k0 + G::kBK < block_end ? k0 + G::kBK : block_end;
