@@ -3,8 +3,8 @@
  *   - it is compiled with and without fusion to files, which are run on sizes from 0 to beyond the
  *     largest bucket: both give the same bits;
  *   - the results are those of the evaluator on the fused module: exactly where no float is summed,
- *     else within the bounds of docs/numerics.md; where float sums are quantised again, a last place
- *     can move a code, and the bound is what a few codes are worth;
+ *     else within the bounds of docs/numerics.md; where float sums are quantised again, a last
+ *     place can move a code, and the bound is what a few codes are worth;
  *   - quantised results resemble those of the plain model.
  * With DIR the files of each seed stay in DIR/SEED. TAP, one line for ten seeds; a failing seed is
  * named. */
