@@ -140,16 +140,6 @@ static int plain_constant(Builder *b, const Value *value, Span span)
     return tensor;
 }
 
-static bool same_dims(const Type *a, const Type *b)
-{
-    if (a->rank != b->rank)
-        return false;
-    for (int i = 0; i < a->rank; i++)
-        if (!dim_equal(a->dim[i], b->dim[i]))
-            return false;
-    return true;
-}
-
 /* The same bytes in another shape. Columns of a wider tensor are copied first. */
 static int reshaped(Builder *b, const Value *value, Span span)
 {
@@ -157,7 +147,7 @@ static int reshaped(Builder *b, const Value *value, Span span)
     if (from < 0)
         return -1;
     const Type *from_type = b->infos.elem[from].type;
-    if (same_dims(from_type, value->type))
+    if (type_same_shape(from_type, value->type))
         return from;
     if (b->infos.elem[from].is_strided &&
         !dim_equal(type_last(from_type), type_last(value->type))) {
@@ -293,7 +283,7 @@ int tensor_result(Builder *b, const Value *value, const Op *quantize)
     } else {
         b->outputs_from[output] = value;
         tensor = b->num_inputs + output;
-        if (!same_dims(b->infos.elem[tensor].type, value->type)) {
+        if (!type_same_shape(b->infos.elem[tensor].type, value->type)) {
             int view = tensor_add(b, value_text(value), value->type, STORAGE_VIEW);
             b->tensors.elem[view].index = tensor;
             tensor = view;

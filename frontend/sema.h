@@ -223,8 +223,7 @@ const Type *walk_type_expr(Walk *w, const Frame *frame, TypeExpr *type, bool is_
 /* An operand that must be a tensor; reports otherwise. */
 bool walk_tensor(Walk *w, Frame *frame, Expr *expr, Val *ret);
 bool walk_axis(Walk *w, Frame *frame, Expr *expr, const Val *x, int64_t *ret); /* NULL: last */
-void note_type(Walk *w, const Val *val,
-               const char *what); /* "'x' is f32[B, 784]", with its place */
-bool same_dims(const Type *a, const Type *b);
+/* "'x' is f32[B, 784]", with its place */
+void note_type(Walk *w, const Val *val, const char *what);
 
 #endif

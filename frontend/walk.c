@@ -26,7 +26,7 @@ static bool pass_input(Walk *w, const Decl *decl, const Type *type, Expr *at, Va
 {
     if (val->kind != VAL_TENSOR || !type)
         return false;
-    if (!same_dims(val->type, type)) {
+    if (!type_same_shape(val->type, type)) {
         if (first_report(at)) {
             diag_error(w->diag, at->span, E_SHAPE, "%s given for an input of type %s",
                        type_text(w->arena, val->type), type_text(w->arena, type));
@@ -51,7 +51,7 @@ static Val pass_result(Walk *w, const Decl *decl, const Type *type, Span span, E
     }
     if (val.kind != VAL_TENSOR || !type)
         return val_bad();
-    if (!same_dims(val.type, type)) {
+    if (!type_same_shape(val.type, type)) {
         if (!at || first_report(at)) {
             diag_error(w->diag, span, E_SHAPE, "the result is %s, but %s is declared",
                        type_text(w->arena, val.type), type_text(w->arena, type));

@@ -7,17 +7,6 @@ Val val_bad(void)
     return (Val){.kind = VAL_BAD};
 }
 
-bool same_dims(const Type *a, const Type *b)
-{
-    if (a->rank != b->rank)
-        return false;
-    for (int i = 0; i < a->rank; i++) {
-        if (!dim_equal(a->dim[i], b->dim[i]))
-            return false;
-    }
-    return true;
-}
-
 void note_type(Walk *w, const Val *val, const char *what)
 {
     const char *type = type_text(w->arena, val->type);

@@ -71,6 +71,7 @@ static inline Dim type_last(const Type *type)
 {
     return type->rank ? type->dim[type->rank - 1] : dim_const(1);
 }
+bool type_same_shape(const Type *a, const Type *b);
 bool type_rows(const Type *type, const int64_t *size, int64_t *ret); /* product of leading dims */
 
 /* Attributes ---------------------------------------------------------------------------------- */

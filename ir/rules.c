@@ -99,17 +99,6 @@ static const Type *rule_none(Module *m, const Op *op, const Type *declared)
     return in_type(op, 0);
 }
 
-static bool same_shape(const Type *a, const Type *b)
-{
-    if (a->rank != b->rank)
-        return false;
-    for (int i = 0; i < a->rank; i++) {
-        if (!dim_equal(a->dim[i], b->dim[i]))
-            return false;
-    }
-    return true;
-}
-
 /* The product of the dims that are not struck out; false where a Dim cannot hold it. */
 static bool product_left(const Type *type, const bool *struck, Dim *ret)
 {
@@ -279,7 +268,7 @@ static const Type *rule_cast(Module *m, const Op *op, const Type *declared)
     need_declared(op, declared);
     if (in->scheme || !is_float(declared))
         return clash(m, op, E_FORMAT, "cannot make %s of %s", text(m, declared), text(m, in));
-    if (!same_shape(in, declared))
+    if (!type_same_shape(in, declared))
         return clash(m, op, E_SHAPE, "keeps the shape, but %s is to become %s", text(m, in),
                      text(m, declared));
     return declared;
@@ -401,7 +390,7 @@ static const Type *rule_quantize(Module *m, const Op *op, const Type *declared)
         return NULL;
     if (!declared->scheme)
         return clash(m, op, E_FORMAT, "makes quantised values, not %s", text(m, declared));
-    if (!same_shape(in, declared) || in->rank == 0)
+    if (!type_same_shape(in, declared) || in->rank == 0)
         return clash(m, op, E_SHAPE, "cannot make %s of %s", text(m, declared), text(m, in));
     const char *problem = scheme_problem(declared->scheme);
     if (problem)

@@ -208,6 +208,16 @@ const Type *type_make_same(Module *m, const Type *type)
     return type_make(m, type->fmt, type->scheme, type->rank, type->dim);
 }
 
+bool type_same_shape(const Type *a, const Type *b)
+{
+    if (a->rank != b->rank)
+        return false;
+    for (int i = 0; i < a->rank; i++)
+        if (!dim_equal(a->dim[i], b->dim[i]))
+            return false;
+    return true;
+}
+
 bool type_rows(const Type *type, const int64_t *size, int64_t *ret)
 {
     int64_t rows = 1;

@@ -154,7 +154,7 @@ static bool prologue_absorbs(Fuse *f, Value *value)
     Op *op = value->def;
 
     if (fuse_has(f, op) || op->block != &f->m->body || !op_is_computed(f, op) ||
-        !prologue_takes(op) || !types_same_shape(value->type, f->prologue) ||
+        !prologue_takes(op) || !type_same_shape(value->type, f->prologue) ||
         other_users(f, value) || f->body.num >= FUSE_MAX_OPS)
         return false;
     for (int i = 0; i < op->num_in; i++)

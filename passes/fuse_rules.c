@@ -304,7 +304,7 @@ const char *tile_refusal(Fuse *f, Op *op, Region *ret)
         return say(f, "%s changes the shape", name);
     if (!(flags & (OPF_POINTWISE | OPF_ROWWISE)) && op->kind != OP_QUANTIZE)
         return "";
-    if (!types_same_shape(type, f->domain))
+    if (!type_same_shape(type, f->domain))
         return say(f, "%s makes %s of rows of %s", name, type_text(f->ctx->arena, type),
                    type_text(f->ctx->arena, f->domain));
     return NULL;

@@ -24,7 +24,6 @@ void block_number(const Block *block);
 /* Numbers the block and returns, by mark, which ops are constant expressions: value_is_constant for
  * all at once, because asking op by op walks each expression again. */
 bool *block_constants(const Block *block, Arena *scratch);
-bool types_same_shape(const Type *a, const Type *b);
 int64_t type_cols(const Type *type);  /* last dimension, -1 when it is not constant */
 const char *layer_name(const Op *op); /* never NULL */
 bool scheme_is_integer(const Scheme *scheme);

@@ -83,16 +83,6 @@ bool *block_constants(const Block *block, Arena *scratch)
     return constant;
 }
 
-bool types_same_shape(const Type *a, const Type *b)
-{
-    if (a->rank != b->rank)
-        return false;
-    for (int i = 0; i < a->rank; i++)
-        if (!dim_equal(a->dim[i], b->dim[i]))
-            return false;
-    return true;
-}
-
 int64_t type_cols(const Type *type)
 {
     Dim last = type_last(type);

@@ -415,19 +415,27 @@ static SinterStatus run_pieces(SinterSession *s, int64_t *size, RunOptions optio
 
 /* Running -------------------------------------------------------------------------------------- */
 
-SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, int num_inputs,
-                                  SinterTensor *outputs, int num_outputs, SinterError *err)
+/* The tensors of all ports, and the sizes that the inputs' shapes give. */
+static SinterStatus match_tensors(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                                  const SinterTensor *outputs, int num_outputs, int64_t *size,
+                                  SinterError *err)
 {
     const Plan *p = model_plan(s->model);
     const Ports in = ports_of(p, false), out = ports_of(p, true);
-    int64_t size[MAX_SYMS];
     SinterStatus status = match_ports(&in, inputs, num_inputs, s->tensor, err);
     if (!status)
         status = match_ports(&out, outputs, num_outputs, s->tensor + p->num_inputs, err);
     if (!status)
         status = infer_sizes(s->model, s->tensor, size, err);
-    if (!status)
-        status = check_shapes(s->model, &in, s->tensor, size, err);
+    return status ? status : check_shapes(s->model, &in, s->tensor, size, err);
+}
+
+SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, int num_inputs,
+                                  SinterTensor *outputs, int num_outputs, SinterError *err)
+{
+    const Ports out = ports_of(model_plan(s->model), true);
+    int64_t size[MAX_SYMS];
+    SinterStatus status = match_tensors(s, inputs, num_inputs, outputs, num_outputs, size, err);
     for (int i = 0; !status && i < num_outputs; i++) {
         int at = outputs[i].name ? port_find(&out, outputs[i].name) : i;
         status = sinter_port_shape(s->model, 1, at, size, &outputs[i], err);
@@ -440,16 +448,10 @@ static SinterStatus run_tensors(SinterSession *s, const SinterTensor *inputs, in
                                 SinterError *err)
 {
     const Plan *p = model_plan(s->model);
-    const Ports in = ports_of(p, false), out = ports_of(p, true);
+    const Ports out = ports_of(p, true);
     int64_t size[MAX_SYMS];
     s->trace.num = 0;
-    SinterStatus status = match_ports(&in, inputs, num_inputs, s->tensor, err);
-    if (!status)
-        status = match_ports(&out, outputs, num_outputs, s->tensor + p->num_inputs, err);
-    if (!status)
-        status = infer_sizes(s->model, s->tensor, size, err);
-    if (!status)
-        status = check_shapes(s->model, &in, s->tensor, size, err);
+    SinterStatus status = match_tensors(s, inputs, num_inputs, outputs, num_outputs, size, err);
     if (!status)
         status = check_shapes(s->model, &out, s->tensor + p->num_inputs, size, err);
     if (!status)
