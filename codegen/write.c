@@ -225,9 +225,12 @@ static bool write_sections(Writer *w)
     sb_printf(&meta, "model = %s\ncompiler = sinter %s\ntarget = %s\n",
               w->m->name ? w->m->name : "", SINTER_VERSION, w->target->plan->target);
     write_section(w, SECTION_META, "", meta.text, meta.len);
-    if (o->source_text)
-        write_section(w, SECTION_SOURCE, o->source_name ? o->source_name : "", o->source_text,
-                      o->source_len);
+    if (o->source_text) { /* of a long name the beginning */
+        char name[sizeof((Section *)0)->name] = "";
+        snprintf(name, sizeof name, "%.*s", (int)sizeof name - 1,
+                 o->source_name ? o->source_name : "");
+        write_section(w, SECTION_SOURCE, name, o->source_text, o->source_len);
+    }
     if (!write_plan(w) || !write_weights(w) || (o->cuda && !write_cuda(w)))
         return false;
     if (o->report)

@@ -294,6 +294,10 @@ def test_files():
         check("the program says what it takes", 0, [one / "m", "--help"], out="--input", err=None)
         check("inspect", 0, ["sinter", "inspect", "m"], cwd=one, err=None,
               out=r"input x: f32\[B, 64\].*buckets 4.*i8.*kernels")
+        name = "a-name-of-more-characters-than-a-section-holds.sinter"
+        shutil.copy(one / "digits.sinter", one / name)
+        check("a text with a long name", 0, ["sinter", "compile", name, "-o", "long"], out=None,
+              err=None, cwd=one)
         check("the default output is the text's name", 0, ["sinter", "compile", "digits.sinter"],
               cwd=two)
         bound = f"x={DIGITS}/test_x.npy"
