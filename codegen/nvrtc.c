@@ -65,6 +65,7 @@ static bool find(void *library, const char *name, void *slot)
     return symbol != NULL;
 }
 
+/* Never closed: NVRTC keeps memory that only it can free, and does not. */
 static void *open_library(void)
 {
     static const char *const names[] = {"libnvrtc.so.13",
@@ -124,7 +125,6 @@ const char *nvrtc_find(Arena *arena, const char **ret_path, const char **ret_why
         return NULL;
     n.version(&major, &minor);
     *ret_path = arena_strdup(arena, library_path(&n));
-    dlclose(n.library);
     return arena_printf(arena, "%d.%d", major, minor);
 }
 
