@@ -93,6 +93,10 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
 {
     const uint8_t *a = p->a.codes + j->slot * p->a.lda + k_at;
     bool nibbles = p->l.unit == 8;
+    if (nibbles && j->rows <= DIRECT_ROWS && p->kern->dot_i4) {
+        p->kern->dot_i4(j->rows, a, p->a.lda, b->codes, j->cols, b->units, acc, ldc, finish);
+        return;
+    }
     int64_t step = nibbles ? CHUNK_K / 8 : CHUNK_INT / 4;
     for (int64_t u = 0; u < b->units; u += step) {
         int64_t num = b->units - u < step ? b->units - u : step;

@@ -61,7 +61,10 @@ typedef struct CpuKernels {
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                     const BlockFinish *finish);
-    /* the same for w as [k][cols] */
+    /* a whole block of nibbles for at most DIRECT_ROWS rows; may be NULL */
+    void (*dot_i4)(int rows, const uint8_t *a, int64_t lda, const uint8_t *w, int cols,
+                   int64_t units, int32_t *c, int64_t ldc, const BlockFinish *finish);
+    /* dot_i32 for w as [k][cols] */
     void (*dot_f32)(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);
     /* [units][cols][4] nibbles to [2 * units][cols][4] bytes */

@@ -7,7 +7,8 @@
 #define INT_ROWS   4
 #define FLOAT_ROWS 6
 #define INLINE     static inline __attribute__((always_inline))
-#define UNROLL     _Pragma("GCC unroll 8")
+/* Loops of constant length, unrolled so that their arrays are registers. */
+#define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)
 
 INLINE __m256i load_i32(const void *p)
 {
@@ -20,51 +21,51 @@ INLINE void dot_i32_block(int rows, const uint8_t *a, int64_t lda, const int8_t 
 {
     const __m256i low = _mm256_set1_epi16(255);
     __m256i acc[INT_ROWS][2];
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < 2; v++) acc[r][v] =
-        accumulate ? load_i32(c + r * ldc + 8 * v) : _mm256_setzero_si256();
+    for_each(r, rows)
+        for_each(v, 2)
+            acc[r][v] = accumulate ? load_i32(c + r * ldc + 8 * v) : _mm256_setzero_si256();
     for (int64_t u = 0; u < units; u++, w += w_step, a += 4) {
         __m256i even[2], odd[2];
-        UNROLL for (int v = 0; v < 2; v++)
-        {
+        for_each(v, 2) {
             __m256i b = load_i32(w + 32 * v);
             even[v] = _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8);
             odd[v] = _mm256_srai_epi16(b, 8);
         }
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        for_each(r, rows) {
             int32_t word;
             memcpy(&word, a + r * lda, 4);
             __m256i x = _mm256_set1_epi32(word);
             __m256i x_even = _mm256_and_si256(x, low), x_odd = _mm256_srli_epi16(x, 8);
-            UNROLL for (int v = 0; v < 2; v++)
-            {
+            for_each(v, 2) {
                 __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even, even[v]),
                                                _mm256_madd_epi16(x_odd, odd[v]));
                 acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
             }
         }
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < 2; v++)
-        _mm256_storeu_si256((__m256i *)(c + r * ldc + 8 * v), acc[r][v]);
+    for_each(r, rows)
+        for_each(v, 2)
+            _mm256_storeu_si256((__m256i *)(c + r * ldc + 8 * v), acc[r][v]);
 }
 
 INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w, int64_t w_step,
                           int64_t k, float *c, int64_t ldc, bool accumulate)
 {
     __m256 acc[FLOAT_ROWS][2];
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < 2; v++) acc[r][v] =
-        accumulate ? _mm256_loadu_ps(c + r * ldc + 8 * v) : _mm256_setzero_ps();
+    for_each(r, rows)
+        for_each(v, 2)
+            acc[r][v] = accumulate ? _mm256_loadu_ps(c + r * ldc + 8 * v) : _mm256_setzero_ps();
     for (int64_t i = 0; i < k; i++, w += w_step) {
         __m256 b0 = _mm256_loadu_ps(w), b1 = _mm256_loadu_ps(w + 8);
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        for_each(r, rows) {
             __m256 x = _mm256_broadcast_ss(a + r * lda + i);
             acc[r][0] = _mm256_fmadd_ps(x, b0, acc[r][0]);
             acc[r][1] = _mm256_fmadd_ps(x, b1, acc[r][1]);
         }
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < 2; v++)
-        _mm256_storeu_ps(c + r * ldc + 8 * v, acc[r][v]);
+    for_each(r, rows)
+        for_each(v, 2)
+            _mm256_storeu_ps(c + r * ldc + 8 * v, acc[r][v]);
 }
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,

@@ -5,7 +5,8 @@
 #define BLOCK_ROWS 6
 #define PREFETCH   6144 /* bytes ahead: across page ends, where the hardware stops */
 #define INLINE     static inline __attribute__((always_inline))
-#define UNROLL     _Pragma("GCC unroll 8")
+/* Loops of constant length, unrolled so that their arrays are registers. */
+#define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)
 
 INLINE __m512i broadcast_4(const uint8_t *p)
 {
@@ -21,8 +22,7 @@ INLINE void finish_i32(const BlockFinish *f, int64_t row, int rows, int col, __m
     __m512i sum = _mm512_loadu_si512(f->sum + col);
     __m512i zero = f->zero ? _mm512_loadu_si512(f->zero + col) : _mm512_setzero_si512();
     __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
-    UNROLL for (int r = 0; r < rows; r++)
-    {
+    for_each(r, rows) {
         int64_t at = (row + r) * f->step;
         int32_t rb = f->rb[at];
         __m512i less = _mm512_mullo_epi32(_mm512_set1_epi32(f->ra[at]), sum);
@@ -54,8 +54,7 @@ INLINE void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int col
     __m512 zero =
         f->zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(f->zero + col)) : _mm512_setzero_ps();
     __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
-    UNROLL for (int r = 0; r < rows; r++)
-    {
+    for_each(r, rows) {
         int64_t at = (row + r) * f->step;
         float *out = f->out + (row + r) * f->ld + col;
         __m512 scale = _mm512_mul_ps(_mm512_set1_ps(f->sa ? f->sa[at] : 1.0f), sb);
@@ -70,25 +69,31 @@ INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, con
                           const BlockFinish *finish, int64_t row, int col)
 {
     __m512i acc[BLOCK_ROWS][4];
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) acc[r][v] =
-        accumulate ? _mm512_loadu_si512(c + r * ldc + 16 * v) : _mm512_setzero_si512();
+    for_each(r, rows)
+        for_each(v, vecs)
+            acc[r][v] =
+                accumulate ? _mm512_loadu_si512(c + r * ldc + 16 * v) : _mm512_setzero_si512();
     for (int64_t u = 0; u < units; u++, w += w_step, a += 4) {
         __m512i b[4];
-        UNROLL for (int v = 0; v < vecs; v++) b[v] = _mm512_loadu_si512(w + 64 * v);
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        for_each(v, vecs) {
+            b[v] = _mm512_loadu_si512(w + 64 * v);
+            if (rows <= DIRECT_ROWS)
+                _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
+        }
+        for_each(r, rows) {
             __m512i x = broadcast_4(a + r * lda);
-            UNROLL for (int v = 0; v < vecs; v++) acc[r][v] =
-                _mm512_dpbusd_epi32(acc[r][v], x, b[v]);
+            for_each(v, vecs)
+                acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], x, b[v]);
         }
     }
     if (finish) {
-        UNROLL for (int v = 0; v < vecs; v++)
+        for_each(v, vecs)
             finish_i32(finish, row, rows, col + 16 * v, &acc[0][v], 4, c - col, ldc);
         return;
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
-        _mm512_storeu_si512(c + r * ldc + 16 * v, acc[r][v]);
+    for_each(r, rows)
+        for_each(v, vecs)
+            _mm512_storeu_si512(c + r * ldc + 16 * v, acc[r][v]);
 }
 
 INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const float *w,
@@ -96,24 +101,27 @@ INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const
                           const BlockFinish *finish, int64_t row, int col)
 {
     __m512 acc[BLOCK_ROWS][4];
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) acc[r][v] =
-        accumulate ? _mm512_loadu_ps(c + r * ldc + 16 * v) : _mm512_setzero_ps();
+    for_each(r, rows)
+        for_each(v, vecs)
+            acc[r][v] = accumulate ? _mm512_loadu_ps(c + r * ldc + 16 * v) : _mm512_setzero_ps();
     for (int64_t i = 0; i < k; i++, w += w_step) {
         __m512 b[4];
-        UNROLL for (int v = 0; v < vecs; v++) b[v] = _mm512_loadu_ps(w + 16 * v);
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        for_each(v, vecs)
+            b[v] = _mm512_loadu_ps(w + 16 * v);
+        for_each(r, rows) {
             __m512 x = _mm512_set1_ps(a[r * lda + i]);
-            UNROLL for (int v = 0; v < vecs; v++) acc[r][v] = _mm512_fmadd_ps(x, b[v], acc[r][v]);
+            for_each(v, vecs)
+                acc[r][v] = _mm512_fmadd_ps(x, b[v], acc[r][v]);
         }
     }
     if (finish) {
-        UNROLL for (int v = 0; v < vecs; v++)
+        for_each(v, vecs)
             finish_rows_f32(finish, row, rows, col + 16 * v, &acc[0][v], 4);
         return;
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
-        _mm512_storeu_ps(c + r * ldc + 16 * v, acc[r][v]);
+    for_each(r, rows)
+        for_each(v, vecs)
+            _mm512_storeu_ps(c + r * ldc + 16 * v, acc[r][v]);
 }
 
 /* A call of `block` with its numbers of rows and vectors as constants. */
@@ -142,6 +150,45 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
             BLOCK_CASES(dot_i32_block, 1, x, lda, w + 4 * col, 4 * cols, units, out + col, ldc,
                         accumulate, finish, r, col)
     }
+}
+
+/* dot_i32_block for nibbles of few rows; units of eight k. */
+INLINE void dot_i4_block(int rows, int vecs, const uint8_t *a, int64_t lda, const uint8_t *w,
+                         int64_t w_step, int64_t units, int32_t *c, int64_t ldc,
+                         const BlockFinish *finish, int col)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i acc[BLOCK_ROWS][4];
+    for_each(r, rows)
+        for_each(v, vecs)
+            acc[r][v] = _mm512_setzero_si512();
+    for (int64_t u = 0; u < units; u++, w += w_step, a += 8)
+        for_each(v, vecs) {
+            __m512i b = _mm512_loadu_si512(w + 64 * v);
+            __m512i b0 = _mm512_and_si512(b, low);
+            __m512i b1 = _mm512_and_si512(_mm512_srli_epi16(b, 4), low);
+            _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
+            for_each(r, rows) {
+                const uint8_t *x = a + r * lda;
+                acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], broadcast_4(x), b0);
+                acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], broadcast_4(x + 4), b1);
+            }
+        }
+    for_each(v, vecs)
+        finish_i32(finish, 0, rows, col + 16 * v, &acc[0][v], 4, c - col, ldc);
+}
+
+static void dot_i4(int rows, const uint8_t *a, int64_t lda, const uint8_t *w, int cols,
+                   int64_t units, int32_t *c, int64_t ldc, const BlockFinish *finish)
+{
+    int64_t r = 0;
+    if (cols == PANEL_COLS) {
+        BLOCK_CASES(dot_i4_block, 4, a, lda, w, 256, units, c, ldc, finish, 0)
+        return;
+    }
+    for (int col = 0; col < cols; col += 16)
+        BLOCK_CASES(dot_i4_block, 1, a, lda, w + 4 * col, 4 * cols, units, c + col, ldc, finish,
+                    col)
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
@@ -236,8 +283,7 @@ INLINE void decode_nibbles(FormatId fmt, const uint8_t *src, int cols, int64_t u
             __m512 z = _mm512_setzero_ps();
             if (zero)
                 z = _mm512_cvtepi32_ps(_mm512_loadu_si512(zero + col));
-            UNROLL for (int i = 0; i < 8; i++)
-            {
+            for_each(i, 8) {
                 __m512 x = _mm512_permutexvar_ps(word, table);
                 word = _mm512_srli_epi32(word, 4);
                 _mm512_storeu_ps(dst + (u * 8 + i) * cols + col, zero ? _mm512_sub_ps(x, z) : x);
@@ -281,20 +327,23 @@ INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *
 {
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i word[4];
-        UNROLL for (int v = 0; v < vecs; v++)
-        {
+        for_each(v, vecs) {
             word[v] = _mm512_loadu_si512(w + 64 * v);
             _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
         }
-        UNROLL for (int i = 0; i < 8; i++) UNROLL for (int v = 0; v < vecs; v++)
-        {
-            __m512i index = i ? _mm512_srli_epi32(word[v], 4 * i) : word[v];
-            __m512 b = _mm512_permutexvar_ps(index, table);
-            if (has_zero)
-                b = _mm512_sub_ps(b, zero[v]);
-            UNROLL for (int r = 0; r < rows; r++) acc[r][v] =
-                _mm512_fmadd_ps(_mm512_set1_ps(a[r * d->lda + i]), b, acc[r][v]);
-        }
+        for_each(i, 8)
+            for_each(v, vecs) {
+                /* only the low four bits of an index count: another byte of the word is a load away
+                 */
+                if (i && i % 2 == 0)
+                    word[v] = _mm512_loadu_si512(w + 64 * v + i / 2);
+                __m512i index = i % 2 ? _mm512_srli_epi32(word[v], 4) : word[v];
+                __m512 b = _mm512_permutexvar_ps(index, table);
+                if (has_zero)
+                    b = _mm512_sub_ps(b, zero[v]);
+                for_each(r, rows)
+                    acc[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[r * d->lda + i]), b, acc[r][v]);
+            }
     }
 }
 
@@ -304,18 +353,17 @@ INLINE void direct_wide(int rows, int vecs, FormatId fmt, int bytes, const Direc
 {
     for (int64_t u = 0; u < units; u++, w += bytes * d->cols) {
         __m512 b[4];
-        UNROLL for (int v = 0; v < vecs; v++)
-        {
+        for_each(v, vecs) {
             if (v * bytes % 4 == 0)
                 _mm_prefetch((const char *)w + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
             b[v] = decode_16(fmt, w + 16 * v * bytes);
             if (has_zero)
                 b[v] = _mm512_sub_ps(b[v], zero[v]);
         }
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        for_each(r, rows) {
             __m512 x = _mm512_set1_ps(a[r * d->lda + u]);
-            UNROLL for (int v = 0; v < vecs; v++) acc[r][v] = _mm512_fmadd_ps(x, b[v], acc[r][v]);
+            for_each(v, vecs)
+                acc[r][v] = _mm512_fmadd_ps(x, b[v], acc[r][v]);
         }
     }
 }
@@ -329,17 +377,18 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
     const __m512 outer = _mm512_set1_ps(d->outer);
     const float *a = d->a;
     __m512 out[DIRECT_ROWS][4];
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) out[r][v] =
-        _mm512_setzero_ps();
+    for_each(r, rows)
+        for_each(v, vecs)
+            out[r][v] = _mm512_setzero_ps();
     for (int64_t i = 0; i < l->blocks; i++) {
         PackBlock b = layout_block(l, d->panel, d->cols, i);
         const uint8_t *w = b.codes + col * (bytes ? bytes : 4);
         __m512 acc[DIRECT_ROWS][4], zero[4];
-        UNROLL for (int v = 0; v < vecs; v++)
-        {
+        for_each(v, vecs) {
             zero[v] = has_zero ? decode_16(FMT_I8, (const uint8_t *)b.zero + col + 16 * v)
                                : _mm512_setzero_ps();
-            UNROLL for (int r = 0; r < rows; r++) acc[r][v] = _mm512_setzero_ps();
+            for_each(r, rows)
+                acc[r][v] = _mm512_setzero_ps();
         }
         bool early = has_zero && !l->late_zero, late = has_zero && l->late_zero;
         if (bytes)
@@ -349,12 +398,10 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
         else
             direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, acc);
         a += b.units * l->unit;
-        UNROLL for (int v = 0; v < vecs; v++)
-        {
+        for_each(v, vecs) {
             __m512 sb =
                 b.scale ? decode_scale(l, b.scale, col + 16 * v, outer) : _mm512_set1_ps(1.0f);
-            UNROLL for (int r = 0; r < rows; r++)
-            {
+            for_each(r, rows) {
                 int64_t at = r * l->blocks + i;
                 __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d->scale ? d->scale[at] : 1.0f), sb);
                 if (l->mainloop)
@@ -365,8 +412,9 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
             }
         }
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
-        _mm512_storeu_ps(d->out + r * d->ld + col + 16 * v, out[r][v]);
+    for_each(r, rows)
+        for_each(v, vecs)
+            _mm512_storeu_ps(d->out + r * d->ld + col + 16 * v, out[r][v]);
 }
 
 /* One function a format, with all numbers of rows and both widths. */
@@ -415,6 +463,7 @@ static void direct(const DirectPanel *d)
 }
 
 const CpuKernels cpu_kernels_avx512 = {.dot_i32 = dot_i32,
+                                       .dot_i4 = dot_i4,
                                        .dot_f32 = dot_f32,
                                        .decode_f32 = decode_f32,
                                        .direct = direct,

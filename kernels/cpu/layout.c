@@ -156,7 +156,8 @@ uint64_t layout_outer_at(const PackLayout *l)
 
 uint64_t layout_bytes(const PackLayout *l)
 {
-    return layout_outer_at(l) + (l->outer ? sizeof(float) : 0);
+    /* nibbles are also read from one to three bytes on */
+    return layout_outer_at(l) + (l->outer || l->unit == 8 ? sizeof(float) : 0);
 }
 
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block)

@@ -10,7 +10,8 @@
  *   scale  [cols] the scheme's format  mainloop and quantised
  *   zero   [cols] i8                   zero points of the stored codes
  *
- * and after all panels comes the outer scale, f32. Decoding a record's words once serves all rows.
+ * and after all panels comes the outer scale, f32 (or as many bytes that may be read). Decoding a
+ * record's words once serves all rows.
  *
  * The block of K is the smaller of the two operands' blocks when scales apply in the main loop,
  * else all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
