@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -548,8 +549,23 @@ static void bench_pack(const Weights *w, int64_t n, int64_t k)
     free(p.packed);
 }
 
+/* OpenBLAS takes a processor that it does not know for an old one and reads this choice when it is
+ * loaded, so the program starts itself again with the best fitting one. */
+static void choose_blas_core(char **argv)
+{
+#ifdef HAVE_CBLAS
+    if (getenv("OPENBLAS_CORETYPE") || cpu_isa() != CPU_AVX512)
+        return;
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+    execv("/proc/self/exe", argv);
+#else
+    (void)argv;
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    choose_blas_core(argv);
 #ifdef _OPENMP
     threads = omp_get_max_threads();
 #endif
@@ -587,6 +603,9 @@ int main(int argc, char **argv)
     static const Weights fp8 = {"w e4m3 g128", FMT_E4M3, FMT_BF16, 128, false, FMT_F32};
     static const Weights w8 = {"w8a8 group 128", FMT_I8, FMT_I8, 128, false, FMT_F32};
     static const Weights bf16 = {"bf16", FMT_BF16, FMT_BF16, 0, false, FMT_F32};
+#ifdef HAVE_CBLAS
+    printf("OpenBLAS kernels: %s\n", openblas_get_corename());
+#endif
     bench_bandwidth();
     bench_w8a8(512, 4096, 4096);
     bench_w8a8(64, 11008, 4096);

@@ -5,12 +5,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define MAX_ROWS  512 /* activations prepared at a time */
-#define TILE_ROWS 96  /* rows of an accumulator tile */
-#define EPI_ROWS  8   /* rows of an epilogue's tile */
-#define CHUNK_K   128 /* of K decoded at a time, for one panel; a multiple of every unit */
-#define CHUNK_INT 512 /* of K of one panel that stays in the first cache, integer class */
-#define ACC_COLS  (CPU_TILE_COLS + PANEL_COLS) /* a tile may begin inside a panel */
+#define MAX_ROWS 512 /* activations prepared at a time, and rows of a tile at most */
+#define MIN_ROWS 48  /* of a tile, unless there are fewer */
+#define ROW_STEP 6   /* kernels like rows in multiples of this */
+#define EPI_ROWS 8   /* rows of an epilogue's tile */
+#define CHUNK_K  128 /* of K decoded at a time, for one panel; a multiple of every unit */
+#define RANGE_K \
+    512 /* of K that all panels of a tile pass before the next: activations stay cached */
+#define ACC_COLS (CPU_TILE_COLS + PANEL_COLS) /* a tile may begin inside a panel */
 
 typedef struct GemmPlan {
     const CpuGemm *g;
@@ -19,7 +21,8 @@ typedef struct GemmPlan {
     Prepared a;
     float outer;                              /* of the weight */
     int64_t row0, rows, row_tiles, col_tiles; /* of the rows being done */
-    char *threads;                            /* scratch of all threads */
+    int64_t tile_rows;
+    char *threads; /* scratch of all threads */
     uint64_t thread_bytes, tile_bytes, block_bytes, panel_bytes;
 } GemmPlan;
 
@@ -28,7 +31,21 @@ static int64_t segment_tiles(const CpuSegment *s)
     return ceil_blocks(s->n_end - s->n_begin, CPU_TILE_COLS);
 }
 
-static void plan_scratch(GemmPlan *p)
+static int64_t rows_at_once(const CpuGemm *g)
+{
+    return g->m < MAX_ROWS ? g->m : MAX_ROWS;
+}
+
+/* Tall tiles read weights once; there should be some for every thread, though. */
+static int64_t rows_of_tile(const GemmPlan *p, int threads)
+{
+    int64_t rows = rows_at_once(p->g), tiles = 1;
+    while (tiles * p->col_tiles < 8 * (int64_t)threads && ceil_blocks(rows, tiles) > MIN_ROWS)
+        tiles++;
+    return ceil_blocks(ceil_blocks(rows, tiles), ROW_STEP) * ROW_STEP;
+}
+
+static void plan_scratch(GemmPlan *p, int threads)
 {
     const CpuGemm *g = p->g;
     uint64_t program = 0;
@@ -37,8 +54,9 @@ static void plan_scratch(GemmPlan *p)
         program = bytes > program ? bytes : program;
         p->col_tiles += segment_tiles(&g->segment[i]);
     }
-    p->tile_bytes = (uint64_t)g->spec.parts * TILE_ROWS * ACC_COLS * 4;
-    p->block_bytes = g->spec.mainloop ? TILE_ROWS * PANEL_COLS * 4 : 0;
+    p->tile_rows = rows_of_tile(p, threads);
+    p->tile_bytes = (uint64_t)g->spec.parts * (uint64_t)p->tile_rows * ACC_COLS * 4;
+    p->block_bytes = g->spec.mainloop ? (uint64_t)p->tile_rows * PANEL_COLS * 4 : 0;
     p->panel_bytes = CHUNK_K * PANEL_COLS * 4;
     p->thread_bytes = p->tile_bytes + p->block_bytes + p->panel_bytes + align_64(program);
 }
@@ -48,19 +66,16 @@ static CpuTile gemm_prologue(const CpuGemm *g)
     return (CpuTile){g->m, g->a.cols, true, g->prologue, g->operand, g->num_operands};
 }
 
-static int64_t rows_at_once(const CpuGemm *g)
-{
-    return g->m < MAX_ROWS ? g->m : MAX_ROWS;
-}
-
 uint64_t cpu_gemm_scratch(const CpuGemm *g, int threads)
 {
     GemmPlan p = {.g = g};
     if (g->m <= 0 || layout_init(&p.l, &g->spec))
         return 0;
-    plan_scratch(&p);
-    uint64_t bytes = prepare_bytes(g, &p.l, rows_at_once(g)) +
-                     (uint64_t)(threads > 1 ? threads : 1) * p.thread_bytes;
+    threads = threads > 1 ? threads : 1;
+    plan_scratch(&p, threads);
+    int64_t rows = rows_at_once(g);
+    p.a = prepare_shape(g, &p.l, rows);
+    uint64_t bytes = prepare_bytes(&p.a, g, &p.l, rows) + (uint64_t)threads * p.thread_bytes;
     uint64_t before = 0;
     if (g->prologue.num_steps) {
         CpuTile tile = gemm_prologue(g);
@@ -81,25 +96,32 @@ typedef struct PanelJob {
     BlockWords *words; /* of the block being done */
 } PanelJob;
 
-static const float *prepared_values(const GemmPlan *p, const PanelJob *j)
+static const float *prepared_values(const GemmPlan *p, int64_t slot, int64_t k)
 {
-    const float *base =
-        p->a.is_direct ? (const float *)p->g->a.data + p->row0 * p->a.lda : p->a.values;
-    return base + j->slot * p->a.lda;
+    const float *base = p->a.values;
+    if (p->a.is_direct)
+        base = (const float *)((const char *)p->g->a.data + p->row0 * p->g->a.pitch);
+    return base + prepared_at(&p->a, slot, k);
 }
 
-static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
-                      int32_t *acc, int64_t ldc, const BlockFinish *finish)
+/* Units of K of one block; `a` below is where the first of them meets its activations. */
+typedef struct UnitRange {
+    int64_t begin, end;
+} UnitRange;
+
+static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, UnitRange range,
+                      const uint8_t *a, int32_t *acc, int64_t ldc, const BlockFinish *finish)
 {
-    const uint8_t *a = p->a.codes + j->slot * p->a.lda + k_at;
     bool nibbles = p->l.unit == 8;
-    if (nibbles && j->rows <= DIRECT_ROWS && p->kern->dot_i4) {
+    bool whole = !range.begin && range.end == b->units;
+    if (nibbles && whole && j->rows <= DIRECT_ROWS && p->kern->dot_i4) {
         p->kern->dot_i4(j->rows, a, p->a.lda, b->codes, j->cols, b->units, acc, ldc, finish);
         return;
     }
-    int64_t step = nibbles ? CHUNK_K / 8 : CHUNK_INT / 4;
-    for (int64_t u = 0; u < b->units; u += step) {
-        int64_t num = b->units - u < step ? b->units - u : step;
+    int64_t step = nibbles ? CHUNK_K / 8 : range.end - range.begin;
+    a -= range.begin * p->l.unit;
+    for (int64_t u = range.begin; u < range.end; u += step) {
+        int64_t num = range.end - u < step ? range.end - u : step;
         const uint8_t *codes = b->codes + u * j->cols * 4;
         const int8_t *w = nibbles ? j->decoded : (const int8_t *)codes;
         if (nibbles)
@@ -109,14 +131,14 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
     }
 }
 
-static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t k_at,
-                        float *acc, int64_t ldc, const BlockFinish *finish)
+static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b, UnitRange range,
+                        const float *a, float *acc, int64_t ldc, const BlockFinish *finish)
 {
-    const float *a = prepared_values(p, j) + k_at;
     const int32_t *zero = b->zero && !p->l.late_zero ? j->words->zero : NULL;
     int64_t step = CHUNK_K / p->l.unit;
-    for (int64_t u = 0; u < b->units; u += step) {
-        int64_t num = b->units - u < step ? b->units - u : step;
+    a -= range.begin * p->l.unit;
+    for (int64_t u = range.begin; u < range.end; u += step) {
+        int64_t num = range.end - u < step ? range.end - u : step;
         const uint8_t *codes = b->codes + u * j->cols * p->l.unit_bytes;
         const float *w = j->decoded;
         if (p->l.fmt == FMT_F32)
@@ -155,7 +177,7 @@ static void panel_direct(const GemmPlan *p, const PanelJob *j)
 {
     int64_t at = j->slot * p->l.blocks;
     DirectPanel d = {.layout = &p->l, .panel = j->panel, .cols = j->cols, .rows = j->rows};
-    d.a = prepared_values(p, j);
+    d.a = prepared_values(p, j->slot, 0);
     d.lda = p->a.lda;
     d.sum = p->a.sum ? p->a.sum + at : NULL;
     d.scale = p->a.scale ? p->a.scale + at : NULL;
@@ -165,35 +187,66 @@ static void panel_direct(const GemmPlan *p, const PanelJob *j)
     p->kern->direct(&d);
 }
 
-static void panel_run(const GemmPlan *p, const PanelJob *j)
+/* One block, or a range of its units, against a panel. */
+static void panel_block(const GemmPlan *p, const PanelJob *j, int64_t index, UnitRange range)
 {
     const PackLayout *l = &p->l;
-    bool inside = p->g->spec.mainloop;
-    float *acc = inside ? j->block : j->out;
-    int64_t ldc = inside ? PANEL_COLS : ACC_COLS, k_at = 0;
-    if (!l->is_int && j->rows <= DIRECT_ROWS && p->kern->direct) {
-        panel_direct(p, j);
+    float *acc = l->mainloop ? j->block : j->out;
+    int64_t ldc = l->mainloop ? PANEL_COLS : ACC_COLS,
+            k_at = (index * l->block_units + range.begin) * l->unit;
+    PackBlock b = layout_block(l, j->panel, j->cols, index);
+    p->kern->decode_words(l, &b, j->cols, p->outer, j->words);
+    BlockFinish finish = block_finish(p, j, &b, index);
+    if (range.end > b.units)
+        range.end = b.units;
+    if (l->is_int)
+        block_int(p, j, &b, range, p->a.codes + prepared_at(&p->a, j->slot, k_at),
+                  (int32_t *)(void *)acc, ldc, &finish);
+    else
+        block_float(p, j, &b, range, prepared_values(p, j->slot, k_at), acc, ldc,
+                    l->mainloop ? &finish : NULL);
+}
+
+/* Range number `range` of K against a panel: whole blocks where scales apply inside, else units of
+ * the one block. */
+static void panel_range(const GemmPlan *p, const PanelJob *j, int64_t range)
+{
+    const PackLayout *l = &p->l;
+    int64_t units = p->a.range_k / l->unit;
+    if (!l->mainloop) {
+        panel_block(p, j, 0, (UnitRange){range * units, (range + 1) * units});
         return;
     }
-    for (int r = 0; inside && r < j->rows; r++)
+    for (int r = 0; range == 0 && r < j->rows; r++)
         memset(j->out + r * ACC_COLS, 0, (size_t)j->cols * 4);
-    for (int64_t i = 0; i < l->blocks; i++) {
-        PackBlock b = layout_block(l, j->panel, j->cols, i);
-        p->kern->decode_words(l, &b, j->cols, p->outer, j->words);
-        BlockFinish finish = block_finish(p, j, &b, i);
-        if (l->is_int)
-            block_int(p, j, &b, k_at, (int32_t *)(void *)acc, ldc, &finish);
-        else
-            block_float(p, j, &b, k_at, acc, ldc, inside ? &finish : NULL);
-        k_at += b.units * l->unit;
-    }
+    int64_t step = ceil_blocks(units, l->block_units), begin = range * step;
+    for (int64_t i = begin; i < begin + step && i < l->blocks; i++)
+        panel_block(p, j, i, (UnitRange){0, INT64_MAX});
+}
+
+/* The product of a tile: panels [panel0, last / PANEL_COLS) by rows from slot. */
+static void tile_product(const GemmPlan *p, PanelJob *j, int64_t panel0, int64_t last, float *tile)
+{
+    bool direct = !p->l.is_int && p->g->m <= DIRECT_ROWS && p->kern->direct;
+    int64_t ranges = ceil_blocks(p->l.k_padded, p->a.range_k);
+    for (int64_t range = 0; range < ranges; range++)
+        for (int64_t panel = panel0; panel * PANEL_COLS < last; panel++)
+            for (int part = 0; part < p->l.parts; part++) {
+                j->panel = (const uint8_t *)p->g->packed + layout_panel_at(&p->l, panel, part);
+                j->cols = layout_panel_cols(&p->l, panel);
+                j->out = tile + part * p->tile_rows * ACC_COLS + (panel - panel0) * PANEL_COLS;
+                if (direct)
+                    panel_direct(p, j);
+                else
+                    panel_range(p, j, range);
+            }
 }
 
 /* Columns [n0, n0 + cols) of the segment by rows [slot, slot + rows): product, then epilogue. */
 static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_t slot,
                       char *memory)
 {
-    int rows = (int)(p->rows - slot < TILE_ROWS ? p->rows - slot : TILE_ROWS);
+    int rows = (int)(p->rows - slot < p->tile_rows ? p->rows - slot : p->tile_rows);
     int64_t first = s->n_begin + n0;
     int64_t last = first + CPU_TILE_COLS < s->n_end ? first + CPU_TILE_COLS : s->n_end;
     float *tile = (float *)(void *)memory;
@@ -202,13 +255,7 @@ static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_
     job.block = (float *)(void *)(memory + p->tile_bytes);
     job.decoded = memory + p->tile_bytes + p->block_bytes;
     int64_t panel0 = first / PANEL_COLS;
-    for (int64_t panel = panel0; panel * PANEL_COLS < last; panel++)
-        for (int part = 0; part < p->l.parts; part++) {
-            job.panel = (const uint8_t *)p->g->packed + layout_panel_at(&p->l, panel, part);
-            job.cols = layout_panel_cols(&p->l, panel);
-            job.out = tile + (int64_t)part * TILE_ROWS * ACC_COLS + (panel - panel0) * PANEL_COLS;
-            panel_run(p, &job);
-        }
+    tile_product(p, &job, panel0, last, tile);
     TileRun run = {.kern = p->kern, .program = &s->epilogue, .operand = p->g->operand};
     run.n0 = n0;
     run.cols = last - first;
@@ -219,7 +266,7 @@ static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_
         run.rows = rows - r < EPI_ROWS ? rows - r : EPI_ROWS;
         for (int part = 0; part < p->l.parts; part++)
             run.acc[part] =
-                tile + ((int64_t)part * TILE_ROWS + r) * ACC_COLS + (first - panel0 * PANEL_COLS);
+                tile + (part * p->tile_rows + r) * ACC_COLS + (first - panel0 * PANEL_COLS);
         tile_run(&run);
     }
 }
@@ -227,7 +274,7 @@ static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_
 /* Items count through the rows of one column of tiles first: its weights stay in cache. */
 static void plan_item(const GemmPlan *p, int64_t item, char *memory)
 {
-    int64_t column = item / p->row_tiles, slot = item % p->row_tiles * TILE_ROWS;
+    int64_t column = item / p->row_tiles, slot = item % p->row_tiles * p->tile_rows;
     const CpuSegment *s = p->g->segment;
     while (column >= segment_tiles(s))
         column -= segment_tiles(s++);
@@ -269,16 +316,17 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
         CpuTile tile = gemm_prologue(g);
         cpu_tile(&tile, scratch, threads);
     }
-    plan_scratch(&p);
+    plan_scratch(&p, threads);
     p.outer = 1.0f;
     if (p.l.outer)
         memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.l), sizeof p.outer);
     int64_t most = rows_at_once(g);
-    p.a = prepare_place(g, &p.l, most, scratch);
-    p.threads = (char *)scratch + prepare_bytes(g, &p.l, most);
+    p.a = prepare_shape(g, &p.l, most);
+    prepare_place(&p.a, g, &p.l, most, scratch);
+    p.threads = (char *)scratch + prepare_bytes(&p.a, g, &p.l, most);
     for (p.row0 = 0; p.row0 < g->m; p.row0 += most) {
         p.rows = g->m - p.row0 < most ? g->m - p.row0 : most;
-        p.row_tiles = ceil_blocks(p.rows, TILE_ROWS);
+        p.row_tiles = ceil_blocks(p.rows, p.tile_rows);
         plan_run(&p, threads);
     }
 }

@@ -86,19 +86,27 @@ void span_finish(const CpuTensor *t, const TileSpan *span);
 
 /* prepare.c ------------------------------------------------------------------------------------ */
 
-/* Activations as the main loop reads them, padded like the weight: u8 codes or f32 values, and per
- * row and block of K the scale and the terms of the integer correction. */
+/* Activations as the main loop reads them, padded like the weight: u8 codes or f32 values, cut
+ * along K into ranges so that what a range of the product reads lies together; and per row and
+ * block of K the scale and the terms of the integer correction. */
 typedef struct Prepared {
-    bool is_direct; /* the tensor's own f32 rows serve */
-    int64_t lda;    /* elements */
+    bool is_direct;       /* the tensor's own f32 rows serve */
+    int64_t range_k, lda; /* elements of a row in a range, and from row to row */
+    int64_t range_step;   /* elements from range to range */
     uint8_t *codes;
     const float *values;
     float *scale;     /* [rows][blocks]; NULL: scales are not the main loop's */
     int32_t *ra, *rb; /* [rows][blocks]; integer class */
     float *sum;       /* [rows][blocks] of the values; where zero points apply to sums */
 } Prepared;
-uint64_t prepare_bytes(const CpuGemm *g, const PackLayout *l, int64_t rows);
-Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory);
+Prepared prepare_shape(const CpuGemm *g, const PackLayout *l, int64_t rows);
+uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows);
+void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory);
+/* Element k (padded) of a row. */
+static inline int64_t prepared_at(const Prepared *p, int64_t slot, int64_t k)
+{
+    return k / p->range_k * p->range_step + slot * p->lda + k % p->range_k;
+}
 /* Row `row` of the launch into slot `slot`. */
 void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, const Prepared *p,
                  int64_t row, int64_t slot);

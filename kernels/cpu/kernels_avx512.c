@@ -158,7 +158,7 @@ INLINE void dot_i4_block(int rows, int vecs, const uint8_t *a, int64_t lda, cons
                          const BlockFinish *finish, int col)
 {
     const __m512i low = _mm512_set1_epi8(15);
-    __m512i acc[BLOCK_ROWS][4];
+    __m512i acc[DIRECT_ROWS][4];
     for_each(r, rows)
         for_each(v, vecs)
             acc[r][v] = _mm512_setzero_si512();
@@ -181,14 +181,19 @@ INLINE void dot_i4_block(int rows, int vecs, const uint8_t *a, int64_t lda, cons
 static void dot_i4(int rows, const uint8_t *a, int64_t lda, const uint8_t *w, int cols,
                    int64_t units, int32_t *c, int64_t ldc, const BlockFinish *finish)
 {
-    int64_t r = 0;
-    if (cols == PANEL_COLS) {
-        BLOCK_CASES(dot_i4_block, 4, a, lda, w, 256, units, c, ldc, finish, 0)
-        return;
-    }
-    for (int col = 0; col < cols; col += 16)
-        BLOCK_CASES(dot_i4_block, 1, a, lda, w + 4 * col, 4 * cols, units, c + col, ldc, finish,
-                    col)
+    int64_t step = 4 * (int64_t)cols;
+    int vecs = cols == PANEL_COLS ? 4 : 1;
+    for (int col = 0; col < cols; col += 16 * vecs, w += 64 * vecs, c += 16 * vecs)
+        switch (rows * 8 + vecs) {
+        case 8 + 4: dot_i4_block(1, 4, a, lda, w, step, units, c, ldc, finish, col); break;
+        case 16 + 4: dot_i4_block(2, 4, a, lda, w, step, units, c, ldc, finish, col); break;
+        case 24 + 4: dot_i4_block(3, 4, a, lda, w, step, units, c, ldc, finish, col); break;
+        case 32 + 4: dot_i4_block(4, 4, a, lda, w, step, units, c, ldc, finish, col); break;
+        case 8 + 1: dot_i4_block(1, 1, a, lda, w, step, units, c, ldc, finish, col); break;
+        case 16 + 1: dot_i4_block(2, 1, a, lda, w, step, units, c, ldc, finish, col); break;
+        case 24 + 1: dot_i4_block(3, 1, a, lda, w, step, units, c, ldc, finish, col); break;
+        default: dot_i4_block(4, 1, a, lda, w, step, units, c, ldc, finish, col); break;
+        }
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,

@@ -3,20 +3,27 @@
 #include "kernels/cpu/internal.h"
 #include <string.h>
 
-/* f32 rows that the main loop can read where they lie. */
+#define RANGE_K 512
+
+/* f32 rows that few-row products can read where they lie. */
 static bool is_direct(const CpuGemm *g, const PackLayout *l)
 {
     const CpuTensor *a = &g->a;
     return !l->is_int && !a->quantised && a->fmt == FMT_F32 && l->k_padded == l->k &&
-           a->row_div <= 1 && a->row_mod >= g->m && a->pitch % 4 == 0;
+           g->m <= DIRECT_ROWS && a->row_div <= 1 && a->row_mod >= g->m && a->pitch % 4 == 0;
 }
 
-/* A stride that is no multiple of the page keeps the rows of a tile in different cache sets. */
-static int64_t padded_stride(const PackLayout *l)
+/* Ranges are whole blocks where scales apply inside. Few rows have one range. */
+Prepared prepare_shape(const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
-    int64_t size = l->is_int ? 1 : 4;
-    int64_t bytes = (l->k_padded * size + 63) & ~(int64_t)63;
-    return (bytes % 1024 ? bytes : bytes + 64) / size;
+    Prepared p = {.is_direct = is_direct(g, l), .range_k = RANGE_K};
+    if (l->mainloop)
+        p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
+    if (g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
+        p.range_k = l->k_padded;
+    p.lda = p.is_direct ? g->a.pitch / 4 : (p.range_k + 15) / 16 * 16;
+    p.range_step = p.lda * rows;
+    return p;
 }
 
 static bool scales_inside(const CpuGemm *g)
@@ -24,38 +31,56 @@ static bool scales_inside(const CpuGemm *g)
     return g->spec.mainloop && g->a.quantised;
 }
 
-uint64_t prepare_bytes(const CpuGemm *g, const PackLayout *l, int64_t rows)
+static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
 {
-    uint64_t num = (uint64_t)rows, grid = align_64(4 * num * (uint64_t)l->blocks), bytes = 0;
-    if (!is_direct(g, l))
-        bytes += align_64(num * (uint64_t)padded_stride(l) * (l->is_int ? 1 : 4));
-    return bytes + (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0) +
+    if (p->is_direct)
+        return 0;
+    uint64_t num = (uint64_t)p->range_step * (uint64_t)ceil_blocks(l->k_padded, p->range_k);
+    return align_64(num * (l->is_int ? 1 : 4));
+}
+
+uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows)
+{
+    uint64_t grid = align_64(4 * (uint64_t)rows * (uint64_t)l->blocks);
+    return value_bytes(p, l) + (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0) +
            (l->late_zero ? grid : 0);
 }
 
-Prepared prepare_place(const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory)
+void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory)
 {
-    Prepared p = {.is_direct = is_direct(g, l), .lda = padded_stride(l)};
-    char *at = memory;
-    uint64_t num = (uint64_t)rows, grid = align_64(4 * num * (uint64_t)l->blocks);
-    if (p.is_direct) {
-        p.lda = g->a.pitch / 4;
-    } else {
-        p.codes = memory;
-        p.values = memory;
-        at += align_64(num * (uint64_t)p.lda * (l->is_int ? 1 : 4));
-    }
+    char *at = (char *)memory + value_bytes(p, l);
+    uint64_t grid = align_64(4 * (uint64_t)rows * (uint64_t)l->blocks);
+    p->codes = memory;
+    p->values = memory;
     if (scales_inside(g)) {
-        p.scale = (float *)(void *)at;
+        p->scale = (float *)(void *)at;
         at += grid;
     }
     if (l->is_int) {
-        p.ra = (int32_t *)(void *)at;
-        p.rb = (int32_t *)(void *)(at + grid);
+        p->ra = (int32_t *)(void *)at;
+        p->rb = (int32_t *)(void *)(at + grid);
     }
     if (l->late_zero)
-        p.sum = (float *)(void *)at;
-    return p;
+        p->sum = (float *)(void *)at;
+}
+
+/* A run of K that lies together both in the tensor and among the prepared. */
+typedef struct Piece {
+    int64_t from, num;   /* in the tensor */
+    int64_t to, padding; /* prepared */
+} Piece;
+
+/* The piece of block b that begins at `done` of its elements; num 0 ends. */
+static Piece block_piece(const Prepared *p, const PackLayout *l, int64_t b, int64_t done)
+{
+    int64_t num = b + 1 < l->blocks ? l->block : l->k - b * l->block;
+    int64_t padded = (b + 1 < l->blocks ? l->block_units : l->last_units) * l->unit;
+    Piece piece = {.from = b * l->block + done, .to = b * l->block_units * l->unit + done};
+    int64_t room = p->range_k - piece.to % p->range_k;
+    piece.num = num - done < room ? num - done : room;
+    if (done + piece.num == num)
+        piece.padding = padded - num < room - piece.num ? padded - num : room - piece.num;
+    return piece;
 }
 
 /* How far the integer class shifts signed codes to make them unsigned. */
@@ -69,18 +94,20 @@ static void prepare_codes(const CpuKernels *kern, const CpuGemm *g, const PackLa
 {
     const CpuTensor *a = &g->a;
     const uint8_t *src = (const uint8_t *)a->data + mapped * a->pitch;
-    uint8_t *dst = p->codes + slot * p->lda;
     for (int64_t b = 0; b < l->blocks; b++) {
-        int64_t begin = b * l->block, num = b + 1 < l->blocks ? l->block : l->k - begin;
-        int64_t padded = (b + 1 < l->blocks ? l->block_units : l->last_units) * l->unit;
-        int32_t sum = kern->widen_codes(a->fmt, src + begin, dst, num);
-        memset(dst + num, 0, (size_t)(padded - num));
+        uint32_t sum = 0;
+        int64_t done = 0;
+        for (Piece c = block_piece(p, l, b, 0); c.num; c = block_piece(p, l, b, done)) {
+            uint8_t *dst = p->codes + prepared_at(p, slot, c.to);
+            sum += (uint32_t)kern->widen_codes(a->fmt, src + c.from, dst, c.num);
+            memset(dst + c.num, 0, (size_t)c.padding);
+            done += c.num;
+        }
         int32_t zero = code_offset(a->fmt);
         if (g->spec.mainloop)
-            zero += tensor_zero(a, tensor_grid_at(a, mapped, begin));
+            zero += tensor_zero(a, tensor_grid_at(a, mapped, b * l->block));
         p->ra[slot * l->blocks + b] = zero;
-        p->rb[slot * l->blocks + b] = (int32_t)((uint32_t)sum - (uint32_t)num * (uint32_t)zero);
-        dst += padded;
+        p->rb[slot * l->blocks + b] = (int32_t)(sum - (uint32_t)done * (uint32_t)zero);
     }
 }
 
@@ -98,35 +125,38 @@ static void prepare_decoded(const CpuKernels *kern, const CpuTensor *a, int64_t 
     }
 }
 
+/* The sum is f64, whose rounding hardly depends on the order. */
+static double prepare_piece(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
+                            const Prepared *p, int64_t mapped, int64_t slot, const Piece *c)
+{
+    const float *x = (const float *)((const char *)g->a.data + mapped * g->a.pitch) + c->from;
+    if (!p->is_direct) {
+        float *dst = (float *)(uintptr_t)p->values + prepared_at(p, slot, c->to);
+        if (g->a.quantised)
+            prepare_decoded(kern, &g->a, mapped, c->from, c->num, dst);
+        else
+            tensor_read(kern, &g->a, mapped, c->from, dst, c->num);
+        memset(dst + c->num, 0, (size_t)c->padding * 4);
+        x = dst;
+    }
+    double sum = 0;
+    for (int64_t i = 0; l->late_zero && i < c->num; i++)
+        sum += (double)x[i];
+    return sum;
+}
+
 static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
                            const Prepared *p, int64_t mapped, int64_t slot)
 {
-    float *dst = (float *)(uintptr_t)p->values + slot * p->lda;
     for (int64_t b = 0; b < l->blocks; b++) {
-        int64_t begin = b * l->block, num = b + 1 < l->blocks ? l->block : l->k - begin;
-        int64_t padded = (b + 1 < l->blocks ? l->block_units : l->last_units) * l->unit;
-        if (g->a.quantised)
-            prepare_decoded(kern, &g->a, mapped, begin, num, dst);
-        else
-            tensor_read(kern, &g->a, mapped, begin, dst, num);
-        memset(dst + num, 0, (size_t)(padded - num) * 4);
-        dst += padded;
-    }
-}
-
-static void prepare_sums(const CpuGemm *g, const PackLayout *l, const Prepared *p, int64_t row,
-                         int64_t slot)
-{
-    const float *x = p->values + slot * p->lda;
-    if (p->is_direct)
-        x = (const float *)g->a.data + row * p->lda;
-    for (int64_t b = 0; b < l->blocks; b++) {
-        int64_t num = (b + 1 < l->blocks ? l->block_units : l->last_units) * l->unit;
         double sum = 0;
-        for (int64_t i = 0; i < num; i++)
-            sum += (double)x[i];
-        p->sum[slot * l->blocks + b] = (float)sum;
-        x += num;
+        int64_t done = 0;
+        for (Piece c = block_piece(p, l, b, 0); c.num; c = block_piece(p, l, b, done)) {
+            sum += prepare_piece(kern, g, l, p, mapped, slot, &c);
+            done += c.num;
+        }
+        if (p->sum)
+            p->sum[slot * l->blocks + b] = (float)sum;
     }
 }
 
@@ -136,10 +166,8 @@ void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, 
     int64_t mapped = tensor_row(&g->a, row);
     if (l->is_int)
         prepare_codes(kern, g, l, p, mapped, slot);
-    else if (!p->is_direct)
+    else if (!p->is_direct || p->sum)
         prepare_values(kern, g, l, p, mapped, slot);
-    if (p->sum)
-        prepare_sums(g, l, p, row, slot);
     for (int64_t b = 0; p->scale && b < l->blocks; b++)
         p->scale[slot * l->blocks + b] =
             tensor_scale(&g->a, tensor_grid_at(&g->a, mapped, b * l->block));
