@@ -387,6 +387,10 @@ def views(tmp):
           ["sinter", "opt", "x.ir", "--passes=simplify,dce", "--no-weights"], cwd=tmp, out="matmul")
     check("explain a model", 0, ["sinter", "explain", "digits.sinter"], cwd=tmp, err=None,
           out="fc1.*fc2.*fc3")
+    done = call(["sinter", "explain", "digits.sinter", "--rules", "w8a8.rules"], cwd=DIGITS)
+    kernels = done.stdout[done.stdout.find("  0  gemm"):]
+    shown = kernels and f"```\n{kernels}```" in (ROOT / "README.md").read_text()
+    report("the README shows what explain says", [] if shown else [kernels])
     ugly = (tmp / "digits.sinter").read_text().replace(" = ", "=")
     write(tmp / "ugly.sinter", ugly)
     check("fmt --check", 1, ["sinter", "fmt", "--check", "ugly.sinter"], cwd=tmp, out="ugly.sinter")
