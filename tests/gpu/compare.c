@@ -1,7 +1,9 @@
 /* compare FILE BOUND [NAME]: runs a compiled file on the CPU and on the first GPU, for all buckets
  * and some sizes between them, and compares. BOUND: "exact" (the same bits) or the largest
  * normalised mean square error. On the GPU each run is done twice and must give the same bits, and
- * once launch by launch (a trace). TAP lines without a plan; exits with 77 without a GPU.
+ * once launch by launch (a trace). The largest bucket is also run many times over, by two threads,
+ * from and to device memory on a stream of the caller's, and with all rows but one changed. TAP
+ * lines without a plan; exits with 77 without a GPU.
  * compare --probe: only says whether there is a GPU. */
 #include "io/io.h"
 #include "quant/quant.h"
@@ -9,6 +11,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,6 +214,182 @@ static void compare_all(const Pair *p)
     }
 }
 
+/* The largest bucket, many times -------------------------------------------------------------- */
+
+#define REPLAYS 100
+#define ROUNDS  30
+
+typedef struct Sides {
+    Side in, want, got; /* want: of the first run on the GPU */
+} Sides;
+
+static void check_replays(const Pair *p, const int64_t *size, Sides *s)
+{
+    bool same = true;
+    for (int i = 0; i < REPLAYS && same; i++)
+        same = run_gpu(p, size, "replay", &s->in, &s->got) && same_bits(&s->want, &s->got);
+    report(p, size, "same bits in 100 replays", same, "");
+}
+
+typedef struct Worker {
+    pthread_t thread;
+    const Pair *pair;
+    const Sides *sides;
+    const int64_t *size;
+    const char *why;
+    SinterError err;
+} Worker;
+
+static void *work(void *arg)
+{
+    Worker *w = arg;
+    SinterSession *session = NULL;
+    Side out;
+    if (!side_make(w->pair->model, true, w->size, &out)) {
+        w->why = "memory";
+        return NULL;
+    }
+    if (sinter_session_create(w->pair->model, &(SinterSessionOptions){.device = "cuda:0"}, &session,
+                              &w->err))
+        w->why = w->err.text;
+    for (int i = 0; i < ROUNDS && !w->why; i++) {
+        const Side *in = &w->sides->in;
+        if (sinter_run(session, in->tensor, in->num, out.tensor, out.num, &w->err))
+            w->why = w->err.text;
+        else if (!same_bits(&w->sides->want, &out))
+            w->why = "the bits differ";
+    }
+    sinter_session_destroy(session);
+    side_free(&out);
+    return NULL;
+}
+
+static void check_threads(const Pair *p, const int64_t *size, const Sides *s)
+{
+    Worker worker[2];
+    bool started[2];
+    for (int i = 0; i < 2; i++) {
+        worker[i] = (Worker){.pair = p, .sides = s, .size = size};
+        started[i] = !pthread_create(&worker[i].thread, NULL, work, &worker[i]);
+    }
+    const char *why = started[0] && started[1] ? NULL : "no threads";
+    for (int i = 0; i < 2; i++) {
+        if (started[i])
+            pthread_join(worker[i].thread, NULL);
+        why = worker[i].why ? worker[i].why : why;
+    }
+    report(p, size, "same bits by two threads", !why, why ? why : "");
+}
+
+/* All inputs but one row become others; the row's results stay. */
+static void check_rows(const Pair *p, const int64_t *size, Sides *s)
+{
+    int64_t rows = size[0], kept = rows / 2;
+    if (!model_plan(p->model)->rows_independent || rows < 2)
+        return;
+    Side other;
+    bool same = side_make(p->model, false, size, &other);
+    if (same)
+        fill(&other, 4711);
+    for (int i = 0; i < other.num && same; i++) {
+        size_t row = (size_t)(other.bytes[i] / (uint64_t)rows);
+        memcpy((uint8_t *)other.tensor[i].data + (size_t)kept * row,
+               (uint8_t *)s->in.tensor[i].data + (size_t)kept * row, row);
+    }
+    same = same && run_gpu(p, size, "run with other rows", &other, &s->got);
+    for (int i = 0; i < s->got.num && same; i++) {
+        size_t row = (size_t)(s->got.bytes[i] / (uint64_t)rows);
+        same = !memcmp((uint8_t *)s->got.tensor[i].data + (size_t)kept * row,
+                       (uint8_t *)s->want.tensor[i].data + (size_t)kept * row, row);
+    }
+    report(p, size, "a row does not depend on the others", same, "");
+    side_free(&other);
+}
+
+static CudaModel *gpu_model(const Pair *p)
+{
+    for (int i = 0; i < p->model->num_targets; i++)
+        if (p->model->target[i].device == &device_cuda)
+            return p->model->target[i].shared.state;
+    return NULL;
+}
+
+/* Tensors of a side in device memory: the ports of another session. */
+static bool lend(const SinterSession *lender, bool is_output, const Side *side, Side *ret)
+{
+    SinterError err;
+    *ret = *side;
+    for (int i = 0; i < side->num; i++) {
+        uint64_t bytes;
+        if (sinter_port_memory(lender, is_output, i, &ret->tensor[i].data, &bytes, &err) ||
+            bytes < side->bytes[i])
+            return false;
+    }
+    return true;
+}
+
+/* Host to device, run, device to host, all on one stream, and one wait. */
+static bool run_on_stream(const Pair *p, const Driver *d, DrvStream stream,
+                          const SinterSession *lender, Sides *s, SinterError *err)
+{
+    Side in, out;
+    bool ok = lend(lender, false, &s->in, &in) && lend(lender, true, &s->got, &out);
+    for (int i = 0; i < in.num && ok; i++)
+        ok = !d->cuMemcpyHtoDAsync((DrvAddress)(uintptr_t)in.tensor[i].data, s->in.tensor[i].data,
+                                   s->in.bytes[i], stream);
+    ok = ok && !sinter_run_async(p->gpu, in.tensor, in.num, out.tensor, out.num, stream, err);
+    for (int i = 0; i < out.num && ok; i++)
+        ok = !d->cuMemcpyDtoHAsync(s->got.tensor[i].data, (DrvAddress)(uintptr_t)out.tensor[i].data,
+                                   s->got.bytes[i], stream);
+    return !d->cuStreamSynchronize(stream) && ok;
+}
+
+static void check_device_memory(const Pair *p, const int64_t *size, Sides *s)
+{
+    CudaModel *model = gpu_model(p);
+    SinterSession *lender = NULL;
+    SinterError err = {.text = "the driver"};
+    DrvStream stream = NULL;
+    bool ok = !sinter_session_create(p->model, &(SinterSessionOptions){.device = "cuda:0"}, &lender,
+                                     &err) &&
+              !cuda_enter(model, &err);
+    if (ok) {
+        const Driver *d = model->driver;
+        ok = !d->cuStreamCreate(&stream, DRV_STREAM_NON_BLOCKING);
+        for (int i = 0; i < s->got.num; i++)
+            memset(s->got.tensor[i].data, 0xa5, (size_t)s->got.bytes[i]);
+        ok = ok && run_on_stream(p, d, stream, lender, s, &err) && same_bits(&s->want, &s->got);
+        if (stream)
+            d->cuStreamDestroy(stream);
+        cuda_leave(model);
+    }
+    report(p, size, "same bits from device memory on a stream", ok, ok ? "" : err.text);
+    sinter_session_destroy(lender);
+}
+
+static void stress(const Pair *p)
+{
+    int64_t size[MAX_SYMS] = {1};
+    int largest = sinter_num_buckets(p->model) - 1;
+    for (int i = 0; i < sinter_num_symbols(p->model); i++)
+        size[i] = sinter_bucket_size(p->model, largest, i);
+    Sides s;
+    bool ok = side_make(p->model, false, size, &s.in);
+    ok = side_make(p->model, true, size, &s.want) && ok;
+    ok = side_make(p->model, true, size, &s.got) && ok;
+    if (ok)
+        fill(&s.in, 99);
+    if (ok && run_gpu(p, size, "run", &s.in, &s.want)) {
+        check_replays(p, size, &s);
+        check_threads(p, size, &s);
+        check_rows(p, size, &s);
+        check_device_memory(p, size, &s);
+    }
+    side_free(&s.in);
+    side_free(&s.want);
+    side_free(&s.got);
+}
+
 static int probe(void)
 {
     SinterStatus status;
@@ -256,6 +435,7 @@ int main(int argc, char **argv)
         num_failed = status == SINTER_ERROR_NO_DEVICE ? 0 : 1;
     } else {
         compare_all(&p);
+        stress(&p);
     }
     sinter_session_destroy(p.gpu);
     sinter_session_destroy(p.cpu);

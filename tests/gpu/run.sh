@@ -3,7 +3,9 @@
 # what they give on the CPU. BUILD: a build folder, made if it is not there; programs built on another
 # machine will do (pack.sh). LOG: a file for every check. Prints one line a model, then a summary.
 # GPU_ONLY: an extended regular expression over "text rules" that picks models; GPU_TARGET: what to
-# compile for (sm_90a). Exits with 77 where there is no GPU.
+# compile for (sm_90a). GPU_KEEP=1: models that are already compiled are not compiled again, as for
+# a second run with CUDA_FORCE_PTX_JIT=1, which takes the portable code. Exits with 77 where there is
+# no GPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -56,6 +58,7 @@ jobs=$(nproc)
 jobs=$(((jobs + 3) / 4))
 running=0
 while read -r set text rules bound; do
+    [ "${GPU_KEEP:-0}" = 0 ] || [ ! -x "$work/$set/$text.$rules" ] || continue
     rm -f "$work/$set/$text.$rules"
     compile "$set" "$text" "$rules" "$bound" &
     running=$((running + 1))
