@@ -12,6 +12,7 @@ const Type *type_make_same(Module *m, const Type *type);
 /* valuemap.c: a pointer beside a value; NULL where none was put. */
 typedef struct ValueMap ValueMap;
 ValueMap *valuemap_create(Arena *arena);
+void valuemap_reserve(ValueMap *map, size_t num); /* room for num values without growing */
 void *valuemap_get(const ValueMap *map, const Value *value);
 void valuemap_put(ValueMap *map, const Value *value, void *data);
 

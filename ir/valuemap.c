@@ -27,16 +27,25 @@ ValueMap *valuemap_create(Arena *arena)
     return map;
 }
 
-static void grow(ValueMap *map)
+static void resize(ValueMap *map, size_t cap)
 {
     struct ValueSlot *old = map->slot;
     size_t old_cap = map->cap;
-    map->cap *= 2;
+    map->cap = cap;
     map->slot = ARENA_NEW_ARRAY(map->arena, struct ValueSlot, map->cap);
     for (size_t i = 0; i < old_cap; i++) {
         if (old[i].value)
             *find(map, old[i].value) = old[i];
     }
+}
+
+void valuemap_reserve(ValueMap *map, size_t num)
+{
+    size_t cap = map->cap;
+    while (cap < 2 * num)
+        cap *= 2;
+    if (cap > map->cap)
+        resize(map, cap);
 }
 
 void *valuemap_get(const ValueMap *map, const Value *value)
@@ -49,7 +58,7 @@ void valuemap_put(ValueMap *map, const Value *value, void *data)
     struct ValueSlot *slot = find(map, value);
     if (!slot->value) {
         if (++map->num * 2 > map->cap) {
-            grow(map);
+            resize(map, 2 * map->cap);
             slot = find(map, value);
         }
         slot->value = value;

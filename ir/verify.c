@@ -200,6 +200,7 @@ bool module_verify(const Module *m, const char *after)
         return false;
     }
     v.seen = valuemap_create(v.arena);
+    valuemap_reserve(v.seen, (size_t)m->num_ops); /* most have one result */
     map_init(&v.inputs, v.arena);
     map_init(&v.outputs, v.arena);
     verify_block(&v, &m->body);
