@@ -1,19 +1,28 @@
-/* Speed of round-to-nearest quantisation of a bf16 weight, in GB of bf16 read a second and core.
+/* Speed of round-to-nearest quantisation of a bf16 weight and of packing its codes, in GB of bf16 a
+ * second and core (of CPU time).
  * Then, with a number of samples, the seconds that each weight quantiser takes.
  * usage: bench_quantise [ROWS COLS [SAMPLES]] (OMP_NUM_THREADS=1 for one core) */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cuda/pack.h"
 #include "quant/quant.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-static double now(void)
+static double clock_now(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double now(void)
+{
+    return clock_now(CLOCK_MONOTONIC);
 }
 
 static int threads(void)
@@ -38,6 +47,51 @@ static const Scheme schemes[] = {
     {.fmt = FMT_NF4, .scale_fmt = FMT_F32, .block = {1, 64}},
 };
 
+/* Packing the codes for products with bf16 activations, for the CPU and for GPUs. */
+static void measure_packing(const Scheme *scheme, const QTensor *q, double gb)
+{
+    bool mainloop = scheme->block[1] > 0, has_zero = scheme->zero != ZERO_NONE;
+    CpuPackSpec cpu = {.fmt = scheme->fmt,
+                       .act_fmt = FMT_BF16,
+                       .n = q->rows,
+                       .k = q->cols,
+                       .parts = 1,
+                       .mainloop = mainloop,
+                       .has_zero = has_zero,
+                       .block_rows = scheme->block[0],
+                       .block_cols = scheme->block[1],
+                       .scale_fmt = scheme->scale_fmt,
+                       .outer = scheme->outer};
+    CudaPackSpec cuda = {.fmt = scheme->fmt,
+                         .act_fmt = FMT_BF16,
+                         .n = q->rows,
+                         .k = q->cols,
+                         .parts = 1,
+                         .mainloop = mainloop,
+                         .has_zero = has_zero,
+                         .block_rows = scheme->block[0],
+                         .block_cols = scheme->block[1]};
+    CudaPacked packed;
+    double best[2] = {1e9, 1e9};
+    uint64_t bytes[2] = {cpu_pack_bytes(&cpu), cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0};
+    for (int target = 0; target < 2; target++) {
+        uint8_t *dst = calloc(1, bytes[target] + 1);
+        for (int run = 0; dst && run < 5; run++) {
+            double start = clock_now(CLOCK_PROCESS_CPUTIME_ID);
+            memset(dst, 0, bytes[target]);
+            if (target == 0)
+                cpu_pack(&cpu, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, dst);
+            else
+                cuda_pack(&cuda, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, dst);
+            double took = clock_now(CLOCK_PROCESS_CPUTIME_ID) - start;
+            best[target] = took < best[target] ? took : best[target];
+        }
+        free(dst);
+    }
+    printf("%-36s %6.2f GB/s per core for the CPU, %6.2f for GPUs\n", "    packed", gb / best[0],
+           gb / best[1]);
+}
+
 static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t cols,
                     const uint16_t *src)
 {
@@ -46,19 +100,21 @@ static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t co
         fprintf(stderr, "out of memory\n");
         exit(1);
     }
-    double best = 1e9;
+    double best = 1e9, best_cpu = 1e9; /* CPU time does not count who else is there */
     for (int run = 0; run < 7; run++) {
-        double start = now();
+        double start = now(), start_cpu = clock_now(CLOCK_PROCESS_CPUTIME_ID);
         quantize_rtn(&q, FMT_BF16, src);
-        double took = now() - start;
+        double took = now() - start, cpu = clock_now(CLOCK_PROCESS_CPUTIME_ID) - start_cpu;
         best = took < best ? took : best;
+        best_cpu = cpu < best_cpu ? cpu : best_cpu;
     }
     Sb name;
     sb_init(&name, arena);
     scheme_print(&name, scheme, false);
-    double gb = 2e-9 * (double)rows * (double)cols / best;
-    printf("%-36s %8.2f ms  %6.2f GB/s  %6.2f GB/s per core\n", name.text, best * 1e3, gb,
-           gb / threads());
+    double gb = 2e-9 * (double)rows * (double)cols;
+    printf("%-36s %8.2f ms  %6.2f GB/s  %6.2f GB/s per core\n", name.text, best * 1e3, gb / best,
+           gb / best_cpu);
+    measure_packing(scheme, &q, gb);
     qtensor_free(&q);
 }
 
