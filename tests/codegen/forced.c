@@ -125,18 +125,24 @@ static double *magnitudes(const Tensor *t, bool scaled)
     return ret;
 }
 
+/* Sums of magnitudes bound the error of f32 sums in any order: half a place for each addition and a
+ * few for scales and roundings, and the least float for each product. */
+static double sum_bound(double sum, int64_t k)
+{
+    return ((double)k + 8) * 0x1p-24 * 1.001 * sum + (double)k * 0x1p-149;
+}
+
 static bool element_near(float got, float want, double sum, int64_t k)
 {
     if (isnan(want) || isnan(sum))
         return isnan(got);
-    if (isinf(want) || sum > FLT_MAX / 2)
-        return isinf(want) == isinf(got) || sum > FLT_MAX / 2;
-    double bound = ((double)k + 8) * 0x1p-24 * 1.001 * sum + (double)k * 0x1p-149;
-    return fabs((double)got - want) <= bound;
+    if (isinf(sum))
+        return got == want;
+    if (sum > FLT_MAX / 2) /* some order may overflow on the way */
+        return true;
+    return fabs((double)got - want) <= sum_bound(sum, k);
 }
 
-/* sums of magnitudes bound the error of f32 sums in any order: (k - 1 + a few) half places of the
- * sum of magnitudes. */
 static bool product_near(Forced *f, const Op *op, const float *got, const float *want)
 {
     bool scaled = op->attr.place == PLACE_MAINLOOP;
@@ -154,12 +160,11 @@ static bool product_near(Forced *f, const Op *op, const float *got, const float 
             printf("# %s, element %lld: %.9g, %.9g by the evaluator, magnitudes %.9g\n",
                    op->attr.layer ? op->attr.layer : "a product", (long long)at, got[at], want[at],
                    sum);
-        if (!isfinite(off))
+        if (!isfinite(off) || !(sum <= FLT_MAX / 2))
             continue;
         error += off * off;
         power += (double)want[at] * want[at];
-        double share = sum > 0 ? fabs(off) / (((double)k + 8) * 0x1p-24 * sum) : 0;
-        f->stats->worst_share = fmax(f->stats->worst_share, share);
+        f->stats->worst_share = fmax(f->stats->worst_share, fabs(off) / sum_bound(sum, k));
     }
     f->stats->products++;
     f->stats->elements += (uint64_t)(m * n);
