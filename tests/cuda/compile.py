@@ -4,7 +4,7 @@
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
 without a spill, and its portable PTX is assembled for each generation of GPUs; the same text gives
 the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
-user writes reaches a source. TAP; exit 77 where there is no NVRTC (not needed for golden, hostile).
+user writes reaches a source. TAP; schemes and models are skipped where there is no NVRTC.
 """
 import concurrent.futures
 import glob
@@ -261,7 +261,7 @@ def main():
     library = nvrtc() if compiles else None
     if compiles and not library:
         print("1..0 # SKIP there is no NVRTC")
-        return 77
+        return 0
     with tempfile.TemporaryDirectory() as path:
         os.environ["SINTER_CACHE_DIR"] = path + "/cache"
         folder = pathlib.Path(path)
