@@ -308,10 +308,11 @@ static bool look_at(const Cache *c, const char *name, CacheEntry *ret)
 {
     struct stat st;
     EntryHead head;
-    if (fstatat(c->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+    size_t len = strlen(name);
+    if (len >= sizeof ret->name || fstatat(c->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return false;
     *ret = (CacheEntry){.bytes = (uint64_t)st.st_size, .used = (int64_t)st.st_mtime};
-    snprintf(ret->name, sizeof ret->name, "%s", name);
+    memcpy(ret->name, name, len + 1);
     int fd = openat(c->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0 && read_head(fd, &head)) {
         for (size_t i = 0; i < sizeof head.about - 1 && head.about[i]; i++)

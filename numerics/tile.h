@@ -35,8 +35,8 @@ typedef enum TileOp {
     NUM_TILE_OPS
 } TileOp;
 
-/* Products of at most so many columns lie in one tile of every target, so that what needs whole rows
- * may run in their epilogues. */
+/* Products of at most so many columns lie in one tile of every target, so that what needs whole
+ * rows may run in their epilogues. */
 #define TILE_ROW_COLS 128
 
 #define TILE_MAX_REGS  32

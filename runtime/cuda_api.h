@@ -113,7 +113,8 @@ typedef struct DrvLaunchConfig { /* CUlaunchConfig */
     FN(cuDeviceGetCount, "cuDeviceGetCount", (int *count))                                         \
     FN(cuDeviceGet, "cuDeviceGet", (DrvDevice *device, int ordinal))                               \
     FN(cuDeviceGetName, "cuDeviceGetName", (char *name, int size, DrvDevice device))               \
-    FN(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *value, int attribute, DrvDevice device)) \
+    FN(cuDeviceGetAttribute, "cuDeviceGetAttribute",                                               \
+       (int *value, int attribute, DrvDevice device))                                              \
     FN(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain",                                       \
        (DrvContext *context, DrvDevice device))                                                    \
     FN(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (DrvDevice device))              \

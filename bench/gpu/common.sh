@@ -1,6 +1,7 @@
 # Shared by the scripts beside it; source it with: build out work (work may be empty).
 # build: a build folder, or what pack.sh made of one. out: where results.jsonl grows. work: a folder
 # for weights and compiled models, kept if given.
+# shellcheck shell=sh disable=SC2034 # what is set here is used there
 set -eu
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +20,10 @@ sinter=$build/tools/sinter
 data=$build/bench/gpu-data
 model=$build/bench/gpu-model
 cublaslt=$build/bench/gpu-cublaslt
-[ -x "$sinter" ] && [ -x "$data" ] || { echo "$build holds no sinter and gpu-data" >&2; exit 1; }
+if [ ! -x "$sinter" ] || [ ! -x "$data" ]; then
+    echo "$build holds no sinter and gpu-data" >&2
+    exit 1
+fi
 target=${SINTER_BENCH_TARGET:-sm_90a}
 export XDG_CACHE_HOME=$work/cache
 
@@ -40,7 +44,8 @@ END
 
 if [ -z "${SINTER_NVRTC:-}" ]; then
     SINTER_NVRTC=$(library libnvrtc.so.13)
-    [ -n "$SINTER_NVRTC" ] && export SINTER_NVRTC || unset SINTER_NVRTC
+    export SINTER_NVRTC
+    [ -n "$SINTER_NVRTC" ] || unset SINTER_NVRTC
 fi
 
 # seconds <command..>: runs it, sets took

@@ -6,7 +6,7 @@
 ffn_folder
 for scheme in bf16 fp8; do
     compile "$ffn/ffn.sinter" $scheme 1 "$ffn/$scheme" || continue
-    for round in 1 2 3; do
+    for _ in 1 2 3; do
         timeout 40 "$model" open "$ffn/$scheme" "--scheme=$scheme" "--json=$results" ||
             echo "open $scheme failed ($?)"
     done

@@ -88,6 +88,7 @@ if [ "${2-}" = memory ]; then
     verdict=ok
     for kib in 8000 12000 16000 24000 32000 48000 64000 96000; do
         (
+            # shellcheck disable=SC3045 # dash and bash both have it
             ulimit -v $kib
             exec "$tool" "$tmp/flat.sinter" >/dev/null 2>"$tmp/err"
         )
