@@ -25,7 +25,7 @@ if [ ! -x "$sinter" ] || [ ! -x "$data" ]; then
     exit 1
 fi
 target=${SINTER_BENCH_TARGET:-sm_90a}
-export XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME="$work/cache"
 
 # library <name>: the first of CUDA's or of python's packages; nothing if there is none
 library()
