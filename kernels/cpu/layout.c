@@ -112,8 +112,9 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
     l->blocks = ceil_div(s->k, l->block);
     l->block_units = ceil_div(l->block, l->unit);
     l->last_units = ceil_div(s->k - (l->blocks - 1) * l->block, l->unit);
-    l->late_zero =
-        !l->is_int && l->unit == 8 && l->has_zero && s->mainloop && l->block <= LATE_ZERO_K;
+    bool is_16_bit = s->act_fmt == FMT_BF16 || s->act_fmt == FMT_F16;
+    l->late_zero = !l->is_int && l->unit == 8 && l->has_zero && s->mainloop && is_16_bit &&
+                   l->block <= LATE_ZERO_K;
     l->k_padded = ((l->blocks - 1) * l->block_units + l->last_units) * l->unit;
     if (l->is_int && code_magnitude(s->fmt, s->mainloop) * code_magnitude(s->act_fmt, s->mainloop) >
                          INT32_MAX / l->block)

@@ -19,9 +19,10 @@
  * Two classes. Integer (both operands integers): activations are widened to u8, weights stored as
  * s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by -128, i4 weights by
  * 8, and the product is corrected exactly from the sums. Float (everything else): weights decode to
- * f32, unsigned codes with zero points as signed ones. Zero points of 4-bit weights in short blocks
- * are applied to the block's sum: a subtraction a weight would be a quarter of the work of a
- * product with one row. In long blocks that sum could cancel too much. */
+ * f32, unsigned codes with zero points as signed ones. Zero points of 4-bit weights in
+ * short blocks that meet 16-bit activations are applied to the block's sum: a subtraction a weight
+ * would be a quarter of the work of a product with one row. In long blocks that sum could cancel
+ * too much, and f32 activations are promised a smaller error. */
 #ifndef SINTER_CPU_LAYOUT_H
 #define SINTER_CPU_LAYOUT_H
 
