@@ -305,6 +305,9 @@ static void plan_run(GemmPlan *p, int threads)
     }
 }
 
+/* Below this many products, waking threads takes longer than the work. */
+#define SMALL_WORK 200000.0
+
 void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
 {
     GemmPlan p = {.g = g, .kern = cpu_kernels()};
@@ -320,6 +323,7 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
     p.outer = 1.0f;
     if (p.l.outer)
         memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.l), sizeof p.outer);
+    bool small = (double)g->m * (double)g->spec.n * (double)g->spec.k < SMALL_WORK;
     int64_t most = rows_at_once(g);
     p.a = prepare_shape(g, &p.l, most);
     prepare_place(&p.a, g, &p.l, most, scratch);
@@ -327,6 +331,6 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
     for (p.row0 = 0; p.row0 < g->m; p.row0 += most) {
         p.rows = g->m - p.row0 < most ? g->m - p.row0 : most;
         p.row_tiles = ceil_blocks(p.rows, p.tile_rows);
-        plan_run(&p, threads);
+        plan_run(&p, small ? 1 : threads);
     }
 }

@@ -109,5 +109,38 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
         block_finish_f32(finish, rows, cols, c, ldc);
 }
 
+/* Eight values of 4-bit codes: two tables of eight, chosen by the code's highest bit. */
+INLINE __m256 lookup(__m256i code, __m256 low, __m256 high)
+{
+    __m256 choose = _mm256_castsi256_ps(_mm256_slli_epi32(code, 28));
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code),
+                            _mm256_permutevar8x32_ps(high, code), choose);
+}
+
+static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+                       const int32_t *zero, float *dst)
+{
+    if (!format_is_nibble(fmt)) {
+        block_decode_f32(fmt, src, cols, units, zero, dst);
+        return;
+    }
+    float value[16];
+    for (unsigned code = 0; code < 16; code++)
+        value[code] = num_decode((int)fmt, code);
+    const __m256 low = _mm256_loadu_ps(value), high = _mm256_loadu_ps(value + 8);
+    for (int64_t u = 0; u < units; u++)
+        for (int col = 0; col < cols; col += 8) {
+            __m256i word = load_i32(src + (u * cols + col) * 4);
+            __m256 z = _mm256_setzero_ps();
+            if (zero)
+                z = _mm256_cvtepi32_ps(load_i32(zero + col));
+            for_each(i, 8) {
+                __m256 x = lookup(word, low, high);
+                word = _mm256_srli_epi32(word, 4);
+                _mm256_storeu_ps(dst + (u * 8 + i) * cols + col, _mm256_sub_ps(x, z));
+            }
+        }
+}
+
 const CpuKernels cpu_kernels_avx2 = {
-    .dot_i32 = dot_i32, .dot_f32 = dot_f32, .decode_f32 = block_decode_f32, CPU_KERNELS_SHARED};
+    .dot_i32 = dot_i32, .dot_f32 = dot_f32, .decode_f32 = decode_f32, CPU_KERNELS_SHARED};

@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #define BLOCK_ROWS 6
-#define PREFETCH   6144 /* bytes ahead: across page ends, where the hardware stops */
+#define PREFETCH   12288 /* bytes ahead: across page ends, where the hardware stops */
 #define INLINE     static inline __attribute__((always_inline))
 /* Loops of constant length, unrolled so that their arrays are registers. */
 #define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)

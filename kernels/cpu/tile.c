@@ -233,6 +233,7 @@ void tile_run(const TileRun *run)
 
 /* cpu_tile ------------------------------------------------------------------------------------- */
 
+#define SMALL_WORK 8192  /* elements: below, waking threads takes longer than the work */
 #define TILE_BYTES 32768 /* of one register, at most, where rows are short */
 
 typedef struct TileShape {
@@ -296,8 +297,9 @@ static void tile_pass(const CpuTile *t, const TileShape *shape, TileSpan *gather
 {
     const CpuKernels *kern = cpu_kernels();
     int64_t items = shape->row_tiles * shape->col_tiles;
-    (void)threads;
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && items > 1)
+    bool alone = threads <= 1 || items <= 1 || t->rows * t->cols < SMALL_WORK;
+    (void)alone;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (!alone)
     for (int64_t i = 0; i < items; i++) {
         TileRun run = {.kern = kern, .program = &t->program, .operand = t->operand};
         run.gather = gather;
