@@ -197,6 +197,8 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "const int last = n0 + %" PRId64 ";", columns);
     for (int i = 0; i < l->num_segments; i++) {
         int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
+        if (end == PLAN_LAST_COLUMN)
+            end = k->packed.rows;
         sb_line(sb, "if (n0 < %" PRId64 " && last > %" PRId64 ") {", end, begin);
         sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
         sb_line(sb, "    const int to = last < %" PRId64 " ? last : %" PRId64 ";", end, end);
