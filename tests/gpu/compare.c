@@ -105,6 +105,27 @@ static bool same_bits(const Side *a, const Side *b)
     return true;
 }
 
+/* "12 bytes differ, the first at byte 640 of 16000": where two runs part. */
+static const char *first_difference(const Side *a, const Side *b)
+{
+    static char text[96];
+    uint64_t num = 0, first = 0;
+    text[0] = 0;
+    for (int i = 0; i < a->num; i++) {
+        const char *x = a->tensor[i].data, *y = b->tensor[i].data;
+        for (uint64_t k = 0; k < a->bytes[i]; k++)
+            if (x[k] != y[k] && num++ == 0)
+                first = k;
+        if (num) {
+            snprintf(text, sizeof text,
+                     "%" PRIu64 " bytes differ, the first at byte %" PRIu64 " of %" PRIu64, num,
+                     first, (uint64_t)a->bytes[i]);
+            break;
+        }
+    }
+    return text;
+}
+
 typedef struct Pair {
     SinterModel *model;
     SinterSession *cpu, *gpu;
@@ -126,10 +147,12 @@ static bool run_gpu(const Pair *p, const int64_t *size, const char *what, const 
     SinterError err;
     for (int i = 0; i < out->num; i++)
         memset(out->tensor[i].data, 0xa5, (size_t)out->bytes[i]);
-    if (!sinter_run(p->gpu, in->tensor, in->num, out->tensor, out->num, &err))
-        return true;
-    report(p, size, what, false, err.text);
-    return false;
+    SinterStatus status = sinter_run(p->gpu, in->tensor, in->num, out->tensor, out->num, &err);
+    if (status == SINTER_ERROR_UNSUPPORTED) /* sizes between buckets, where columns vary */
+        printf("ok - %s # SKIP %s\n", p->name, err.text);
+    else if (status)
+        report(p, size, what, false, err.text);
+    return !status;
 }
 
 static void compare_outputs(const Pair *p, const int64_t *size, const Side *want, const Side *got)
@@ -160,10 +183,11 @@ static void compare_runs(const Pair *p, const int64_t *size, const Side *in, Sid
         return;
     compare_outputs(p, size, want, got);
     if (run_gpu(p, size, "second run", in, again))
-        report(p, size, "same bits again", same_bits(got, again), "");
+        report(p, size, "same bits again", same_bits(got, again), first_difference(got, again));
     sinter_session_trace(p->gpu, 1);
     if (run_gpu(p, size, "traced run", in, again))
-        report(p, size, "same bits launch by launch", same_bits(got, again), "");
+        report(p, size, "same bits launch by launch", same_bits(got, again),
+               first_difference(got, again));
     sinter_session_trace(p->gpu, 0);
 }
 
