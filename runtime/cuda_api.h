@@ -139,8 +139,8 @@ typedef struct DrvLaunchConfig { /* CUlaunchConfig */
        (DrvAddress to, DrvAddress from, size_t size, DrvStream stream))                            \
     FN(cuMemsetD8Async, "cuMemsetD8Async",                                                         \
        (DrvAddress to, unsigned char value, size_t size, DrvStream stream))                        \
-    FN(cuPointerGetAttribute, "cuPointerGetAttribute",                                             \
-       (void *value, int attribute, DrvAddress address))                                           \
+    FN(cuPointerGetAttributes, "cuPointerGetAttributes",                                           \
+       (unsigned num, int *attribute, void **value, DrvAddress address))                           \
     FN(cuStreamCreate, "cuStreamCreate", (DrvStream *stream, unsigned flags))                      \
     FN(cuStreamDestroy, "cuStreamDestroy_v2", (DrvStream stream))                                  \
     FN(cuStreamSynchronize, "cuStreamSynchronize", (DrvStream stream))                             \

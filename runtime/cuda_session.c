@@ -160,9 +160,11 @@ typedef struct Run {
 
 static bool on_device(const CudaSession *s, const void *address)
 {
-    int type = 0;
-    DrvResult result = s->model->driver->cuPointerGetAttribute(&type, DRV_POINTER_MEMORY_TYPE,
-                                                               (DrvAddress)(uintptr_t)address);
+    int type = 0, attribute = DRV_POINTER_MEMORY_TYPE;
+    void *value = &type;
+    /* the plural one knows no wrong address: memory that the driver has not seen has type 0 */
+    DrvResult result = s->model->driver->cuPointerGetAttributes(1, &attribute, &value,
+                                                                (DrvAddress)(uintptr_t)address);
     return result == DRV_SUCCESS && type != DRV_MEMORY_HOST && type != 0;
 }
 

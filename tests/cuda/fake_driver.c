@@ -548,17 +548,16 @@ DrvResult fake_cuMemsetD8Async(DrvAddress to, unsigned char value, size_t size, 
     return transfer("cuMemsetD8Async", (void *)(uintptr_t)to, true, NULL, false, size, stream);
 }
 
-DrvResult fake_cuPointerGetAttribute(void *value, int attribute, DrvAddress address)
+DrvResult fake_cuPointerGetAttributes(unsigned num, int *attribute, void **value,
+                                      DrvAddress address)
 {
-    DrvResult result = enter("cuPointerGetAttribute");
+    DrvResult result = enter("cuPointerGetAttributes");
     if (result)
         return leave(result);
     const Block *b = block_find((const void *)(uintptr_t)address, 1);
-    if (attribute != DRV_POINTER_MEMORY_TYPE)
+    if (num != 1 || attribute[0] != DRV_POINTER_MEMORY_TYPE)
         return leave(misuse("an attribute of a pointer"));
-    if (!b)
-        return leave(DRV_ERROR_INVALID_VALUE);
-    *(int *)value = b->pinned ? DRV_MEMORY_HOST : DRV_MEMORY_DEVICE;
+    *(int *)value[0] = !b ? 0 : b->pinned ? DRV_MEMORY_HOST : DRV_MEMORY_DEVICE;
     return leave(result);
 }
 

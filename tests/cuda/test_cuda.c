@@ -622,7 +622,7 @@ static bool may_fail(const char *function)
 {
     static const char *const names[] = {"cuCtxPopCurrent_v2", "cuMemFreeHost",
                                         "cuStreamDestroy_v2", "cuEventDestroy_v2",
-                                        "cuGraphDestroy",     "cuPointerGetAttribute"};
+                                        "cuGraphDestroy",     "cuPointerGetAttributes"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (!strcmp(names[i], function))
             return true;
