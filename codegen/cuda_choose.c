@@ -152,7 +152,10 @@ static bool choose_stream(CudaKernel *k, int64_t rows)
     int units = format_info[k->spec.fmt].bits / 4;
     k->family = CUDA_STREAM;
     k->rows = rows <= 8 ? 8 : 16;
-    k->n_warps = ordered ? (blocks < 8 ? (int)blocks : 8) : blocks > 8 ? (int)(blocks / 8) : 1;
+    /* powers of two: the threads of a block share the rows that a prologue makes */
+    k->n_warps = 1;
+    while (k->n_warps < 8 && blocks % (2 * k->n_warps) == 0 && (ordered || blocks / k->n_warps > 8))
+        k->n_warps *= 2;
     k->n_blocks = (int)(blocks / k->n_warps);
     k->split_k = ordered ? 1 : 8 / k->n_warps > 0 ? 8 / k->n_warps : 1;
     k->batch = 16 / (k->n_blocks * units) > 0 ? 16 / (k->n_blocks * units) : 1;

@@ -229,12 +229,16 @@ static void put_row_program(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
-/* Local a: all threads of the block make row after row of it in shared memory. */
-#define LOCAL_THREADS_RUN 4 /* kV: 256 threads x 4 lanes of the order of sums */
-
-static int64_t local_values(const CudaKernel *k)
+/* Local a: all threads of the block make row after row of it in shared memory. Between them they
+ * hold the 1024 lanes of the order of sums, so their number is a power of two. */
+static int local_run(const CudaKernel *k) /* kV */
 {
-    return (k->spec.k + 1023) / 1024 * LOCAL_THREADS_RUN;
+    return 1024 / block_threads(k);
+}
+
+static int64_t local_values(const CudaKernel *k) /* kE */
+{
+    return (k->spec.k + 1023) / 1024 * local_run(k);
 }
 
 static int64_t local_grid(const CudaKernel *k) /* scales of one row of a */
@@ -254,14 +258,17 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     int64_t codes = (k->layout[k->launch->a].pitch * k->rows + 15) / 16 * 16;
     int64_t grid = 4 * local_grid(k) * k->rows;
-    int64_t words = cuda_program_scratch(k, &k->launch->prologue, 256, k->spec.k);
+    int threads = block_threads(k);
+    int64_t words = cuda_program_scratch(k, &k->launch->prologue, threads, k->spec.k);
     sb_line(sb, "struct Prologue {");
     sb->indent = 4;
     cuda_emit_program(sb, k, &k->launch->prologue, "steps");
     sb_line(sb, "static __device__ __forceinline__ Operand run(const Params &p)");
     sb_line(sb, "{");
     sb->indent = 8;
-    sb_line(sb, "typedef RowShape<256, %d, %" PRId64 "> S;", LOCAL_THREADS_RUN, local_values(k));
+    sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 "> S;", threads, local_run(k), local_values(k));
+    sb_line(sb, "static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,");
+    sb_line(sb, "              \"the block's threads are those of a row\");");
     sb_line(sb, "extern __shared__ __align__(16) char local[];");
     sb_line(sb, "__shared__ int32_t scratch[%" PRId64 "];", words);
     sb_line(sb, "Operand a = p.op[Cfg::kOperandA];");

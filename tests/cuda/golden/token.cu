@@ -1,4 +1,4 @@
-/* k_b728f94c63e1bfe2 */
+/* k_20beb4d94dad2946 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -48,6 +48,8 @@ struct Prologue {
     static __device__ __forceinline__ Operand run(const Params &p)
     {
         typedef RowShape<256, 4, 4> S;
+        static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,
+                      "the block's threads are those of a row");
         extern __shared__ __align__(16) char local[];
         __shared__ int32_t scratch[512];
         Operand a = p.op[Cfg::kOperandA];
@@ -100,7 +102,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256) k_b728f94c63e1bfe2(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_20beb4d94dad2946(const __grid_constant__ Params p)
 {
     stream<Cfg, Epilogue>(p, Prologue::run(p));
 }
