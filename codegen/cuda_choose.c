@@ -1,51 +1,14 @@
 /* codegen/cuda_choose: which family and tile runs a launch under one bucket. */
-#include "codegen/cuda_target.h"
+#include "codegen/cuda_choose.h"
 
-#include <stdarg.h>
+#include <string.h>
 
 #define SMEM_BUDGET    99328  /* dynamic shared memory that every target GPU gives a block */
 #define SMEM_HOPPER    225280 /* .. and what an H200 gives one, where nothing smaller fits */
 #define FEW_ROWS       8      /* up to here a product takes its prologue in */
-#define STREAM_ROWS    16     /* up to here products stream their weights */
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
-
-static void reject(const CudaKernel *k, const char *fmt, ...) PRINTF_LIKE(2, 3);
-
-static void reject(const CudaKernel *k, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    sb_put(k->rejected, "not ");
-    sb_vprintf(k->rejected, fmt, args);
-    sb_putc(k->rejected, '\n');
-    va_end(args);
-}
-
-static int64_t epilogue_group(const CudaKernel *k)
-{
-    int64_t most = 0;
-    for (int i = 0; i < k->launch->num_segments; i++) {
-        int64_t group = cuda_program_group(k, &k->launch->segment[i].epilogue);
-        most = group > most ? group : most;
-    }
-    return most;
-}
-
-/* What the epilogue needs together lies inside the columns of one part of a tile. */
-static bool epilogue_fits(const CudaKernel *k, int64_t part_cols)
-{
-    if (part_cols * k->spec.parts >= k->packed.rows)
-        return true;
-    for (int i = 0; i < k->launch->num_segments; i++) {
-        const PlanSegment *s = &k->launch->segment[i];
-        int64_t group = cuda_program_group(k, &s->epilogue);
-        if (cuda_program_needs_row(k, &s->epilogue) ||
-            (group && (part_cols % group || s->n_begin % group)))
-            return false;
-    }
-    return true;
-}
+#define SLOWER_SHOWN   3      /* candidates that `explain` shows beside the fastest */
 
 /* Row kernels ---------------------------------------------------------------------------------- */
 
@@ -84,92 +47,6 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
 }
 
 /* Products ------------------------------------------------------------------------------------ */
-
-static int64_t stage_bytes(const CudaKernel *k, int bm, int bn)
-{
-    return bm * 128 * (int64_t)(format_info[k->spec.act_fmt].bits / 8) +
-           bn / 8 * 128 * (int64_t)format_info[k->spec.fmt].bits;
-}
-
-static int64_t tiles_of(const CudaKernel *k, int64_t rows, int bm, int bn)
-{
-    return (rows + bm - 1) / bm * ((k->packed.rows + bn - 1) / bn);
-}
-
-/* The tallest tile that the rows fill and registers and shared memory hold; narrower where the
- * grid would leave processors idle. */
-static bool choose_mma(CudaKernel *k, int64_t rows, int64_t budget)
-{
-    static const int heights[] = {128, 64, 32};
-    k->family = CUDA_GEMM_MMA;
-    for (int bn = 128; bn >= 64; bn /= 2) {
-        int wide = epilogue_group(k) * k->spec.parts > bn ? 256 : bn;
-        if (!epilogue_fits(k, wide / k->spec.parts) || (wide == 256 && bn == 64)) {
-            reject(k, "gemm_mma %d wide: a quantisation group or a row does not lie inside", bn);
-            continue;
-        }
-        for (size_t i = 0; i < COUNT_OF(heights); i++) {
-            int bm = heights[i];
-            bool too_tall = bm > 32 && rows <= bm / 2;
-            bool too_big = (k->spec.mainloop || wide > 128) && bm > (wide > 128 ? 32 : 64);
-            int64_t staged = (int64_t)bm * (wide + 4) * 4;
-            if (too_tall || too_big || staged > budget || 2 * stage_bytes(k, bm, wide) > budget) {
-                reject(k, "gemm_mma %dx%d: %s", bm, wide,
-                       too_tall  ? "less than half of its rows would be used"
-                       : too_big ? "its sums and scaled sums exceed the registers"
-                                 : "it exceeds the shared memory of a block");
-                continue;
-            }
-            k->bm = bm;
-            k->bn = wide;
-            k->warps_m = bm == 32 ? 1 : 2;
-            k->warps_n = wide == 64 ? 2 : 4;
-            int64_t stages = budget / stage_bytes(k, bm, wide);
-            k->stages = (int)(stages > 4 ? 4 : stages);
-            if (bn == 64 || tiles_of(k, rows, bm, wide) >= 100 || wide > 128 ||
-                !epilogue_fits(k, 64 / k->spec.parts) || rows > 1024)
-                return true;
-            reject(k, "gemm_mma %dx%d: only %lld blocks, most processors would idle", bm, wide,
-                   (long long)tiles_of(k, rows, bm, wide));
-            break;
-        }
-    }
-    return k->bm > 0;
-}
-
-static bool choose_stream(CudaKernel *k, int64_t rows)
-{
-    bool ordered = k->packed.home == CUDA_HOME_I8 && k->spec.mainloop;
-    int64_t group = epilogue_group(k), part = group > 32 ? group : 32;
-    if (!epilogue_fits(k, part)) /* whole rows of few columns */
-        part = (k->packed.rows / k->spec.parts + 31) / 32 * 32;
-    int64_t blocks = part * k->spec.parts / 8;
-    if (part % 32 || blocks > 64 || !epilogue_fits(k, part)) {
-        reject(k,
-               "stream: a quantisation group or a row does not lie inside the columns of a block");
-        return false;
-    }
-    int units = format_info[k->spec.fmt].bits / 4;
-    k->family = CUDA_STREAM;
-    k->rows = rows <= 8 ? 8 : 16;
-    /* powers of two: the threads of a block share the rows that a prologue makes */
-    k->n_warps = 1;
-    while (k->n_warps < 8 && blocks % (2 * k->n_warps) == 0 && (ordered || blocks / k->n_warps > 8))
-        k->n_warps *= 2;
-    k->n_blocks = (int)(blocks / k->n_warps);
-    k->split_k = ordered ? 1 : 8 / k->n_warps > 0 ? 8 / k->n_warps : 1;
-    k->batch = 16 / (k->n_blocks * units) > 0 ? 16 / (k->n_blocks * units) : 1;
-    return true;
-}
-
-static bool choose_any(CudaKernel *k)
-{
-    k->family = CUDA_GEMM_ANY;
-    for (k->bn = 64; k->bn <= 256; k->bn *= 2)
-        if (epilogue_fits(k, k->bn / k->spec.parts))
-            return true;
-    return false;
-}
 
 /* A weight that another kernel computes lies in plain rows. */
 static void rows_of_weight(CudaKernel *k)
@@ -214,51 +91,153 @@ static const char *no_lanes(const CudaKernel *k)
     return "no tensor core multiplies these formats exactly";
 }
 
-static void choose_gemm(CudaKernel *k, const char **ret_problem)
+/* The formats and layout of w. False: too large. */
+static bool look_at_weight(CudaKernel *k)
 {
     const PlanTensor *w = &k->plan->tensor[k->launch->w];
-    int64_t rows = k->layout[k->launch->a].rows;
-    if (w->packed) {
-        k->spec = plan_cuda_spec(&w->pack_spec);
-        if (!cuda_pack_plan(&k->spec, &k->packed)) {
-            *ret_problem = "the packed weight is too large";
-            return;
-        }
-    } else {
+    if (!w->packed) {
         rows_of_weight(k);
-    }
-    if (k->packed.layout != CUDA_LANES) {
-        reject(k, "stream, gemm_mma: %s", w->packed ? no_lanes(k) : "the weight is computed");
-        if (!choose_any(k))
-            *ret_problem = "its quantisation groups do not lie inside a tile";
-        return;
-    }
-    if (!k->local_a && !reads_aligned(k))
-        reject(k, "stream, gemm_mma: rows of the activation do not start at multiples of 16 bytes");
-    else if (rows > STREAM_ROWS)
-        reject(k, "stream: more than %d rows", STREAM_ROWS);
-    else if (choose_stream(k, rows))
-        return;
-    if (reads_aligned(k) && !k->local_a &&
-        (choose_mma(k, rows, SMEM_BUDGET) || choose_mma(k, rows, SMEM_HOPPER)))
-        return;
-    *ret_problem = "its quantisation groups do not lie inside a tile";
-}
-
-bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem)
-{
-    if (k->launch->family == LAUNCH_MOVE) {
-        k->family = CUDA_MOVE;
         return true;
     }
+    k->spec = plan_cuda_spec(&w->pack_spec);
+    return cuda_pack_plan(&k->spec, &k->packed);
+}
+
+static void enumerate(CudaCandidates *c)
+{
+    const CudaKernel *k = &c->like;
+    if (k->packed.layout != CUDA_LANES) {
+        cuda_candidates_any(c);
+        return;
+    }
+    if (k->local_a || reads_aligned(k))
+        cuda_candidates_stream(c);
+    if (!k->local_a && reads_aligned(k))
+        cuda_candidates_mma(c);
+}
+
+/* What every target GPU gives a block, and where nothing fits in that, what an H200 gives one. */
+void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k)
+{
+    *c = (CudaCandidates){.arena = arena,
+                          .like = *k,
+                          .rows = k->layout[k->launch->a].rows,
+                          .budget = SMEM_BUDGET,
+                          .where = "the shared memory of a block"};
+    enumerate(c);
+    if (!c->num_valid) {
+        c->list.num = 0;
+        c->budget = SMEM_HOPPER;
+        enumerate(c);
+    }
+    for (int i = 0; i < c->list.num; i++)
+        if (!c->list.elem[i].reason)
+            c->list.elem[i].us = cuda_cost(&c->list.elem[i].kernel);
+}
+
+/* The fastest valid candidate that is slower than `than`; the first of equals; -1: none. */
+static int next_best(const CudaCandidates *c, const CudaCandidate *than)
+{
+    int best = -1;
+    for (int i = 0; i < c->list.num; i++) {
+        const CudaCandidate *at = &c->list.elem[i];
+        bool slower = !than || at->us > than->us || (at->us == than->us && at > than);
+        if (!at->reason && slower && (best < 0 || at->us < c->list.elem[best].us))
+            best = i;
+    }
+    return best;
+}
+
+/* Families that no candidate of the list is of, in one line. */
+static void say_absent(const CudaKernel *k)
+{
+    const PlanTensor *w = &k->plan->tensor[k->launch->w];
+    if (k->packed.layout != CUDA_LANES)
+        sb_printf(k->rejected, "not stream, gemm_mma: %s\n",
+                  w->packed ? no_lanes(k) : "the weight is computed");
+    else if (!k->local_a && !reads_aligned(k))
+        sb_put(k->rejected, "not stream, gemm_mma: rows of the activation do not start at "
+                            "multiples of 16 bytes\n");
+    else if (k->local_a)
+        sb_put(k->rejected, "not gemm_mma: its input is made inside\n");
+}
+
+static bool same_reason(const CudaCandidate *a, const CudaCandidate *b)
+{
+    return b->reason && a->kernel.family == b->kernel.family && !strcmp(a->reason, b->reason);
+}
+
+/* One line for all of a family that the same keeps from running, where its first one stands. */
+static void say_rejected(const CudaCandidates *c, int first)
+{
+    const CudaCandidate *list = c->list.elem;
+    Sb *sb = c->like.rejected;
+    for (int i = 0; i < first; i++)
+        if (same_reason(&list[first], &list[i]))
+            return;
+    sb_put(sb, "not ");
+    cuda_candidate_put(sb, &list[first].kernel);
+    for (int i = first + 1; i < c->list.num; i++)
+        if (same_reason(&list[first], &list[i])) {
+            sb_put(sb, ", ");
+            cuda_candidate_put_numbers(sb, &list[i].kernel);
+        }
+    sb_printf(sb, ": %s\n", list[first].reason);
+}
+
+/* What was not taken: the next fastest, then what cannot run. */
+static void say_others(const CudaCandidates *c, int chosen)
+{
+    Sb *sb = c->like.rejected;
+    say_absent(&c->like);
+    int at = chosen;
+    for (int i = 0; i < SLOWER_SHOWN && at >= 0; i++) {
+        at = next_best(c, &c->list.elem[at]);
+        if (at < 0)
+            break;
+        sb_put(sb, "not ");
+        cuda_candidate_put(sb, &c->list.elem[at].kernel);
+        sb_printf(sb, ": %.1f us\n", c->list.elem[at].us);
+    }
+    for (int i = 0; i < c->list.num; i++)
+        if (c->list.elem[i].reason)
+            say_rejected(c, i);
+}
+
+static void choose_gemm(CudaKernel *k, Arena *arena, double *ret_us, const char **ret_problem)
+{
+    CudaCandidates c;
+    if (!look_at_weight(k)) {
+        *ret_problem = "the packed weight is too large";
+        return;
+    }
+    cuda_candidates(&c, arena, k);
+    int best = next_best(&c, NULL);
+    if (best < 0) {
+        *ret_problem = "its quantisation groups do not lie inside a tile";
+        return;
+    }
+    say_others(&c, best);
+    *ret_us = c.list.elem[best].us;
+    *k = c.list.elem[best].kernel;
+}
+
+bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, double *ret_us,
+                 const char **ret_problem)
+{
     if (role->product >= 0) {
         if (prologue_fits(k, &k->plan->launch[role->product]) != role->few_rows)
             return false;
         k->local_a = role->few_rows;
     }
+    if (k->launch->family == LAUNCH_GEMM) {
+        choose_gemm(k, arena, ret_us, ret_problem);
+        return *ret_problem == NULL;
+    }
     if (k->launch->family == LAUNCH_TILE)
         choose_tile(k, ret_problem);
     else
-        choose_gemm(k, ret_problem);
+        k->family = CUDA_MOVE;
+    *ret_us = *ret_problem ? 0 : cuda_cost(k);
     return *ret_problem == NULL;
 }

@@ -256,7 +256,8 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
     const CudaRole *role = &b->roles.elem[launch];
     k.span = role->span;
     k.span_operand = role->span_operand;
-    bool wanted = cuda_choose(&k, role, &problem);
+    double us = 0;
+    bool wanted = cuda_choose(&k, role, b->arena, &us, &problem);
     if (problem) {
         fail(b, "\"%s\": %s", k.launch->layer, problem);
         return no_launch();
@@ -269,7 +270,7 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
         return no_launch();
     }
     cuda_describe(&text, &k);
-    b->choice[launch * plan->num_buckets + bucket] = (CudaChoice){text.text, rejected.text};
+    b->choice[launch * plan->num_buckets + bucket] = (CudaChoice){text.text, rejected.text, us};
     return (DeviceLaunch){kernel_index(b, &k), (int32_t)g.grid, g.block, (int32_t)g.smem};
 }
 

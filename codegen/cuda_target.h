@@ -23,6 +23,7 @@ typedef struct CudaSource {
 typedef struct CudaChoice {
     const char *text;
     const char *rejected; /* lines */
+    double us;            /* predicted */
 } CudaChoice;
 
 typedef struct CudaTarget {
@@ -37,9 +38,10 @@ typedef struct CudaTarget {
 /* cuda_plan.c. False after reporting to m->diag. */
 bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *ret);
 
-/* cuda_choose.c: the family and tile of a launch under a bucket; false: the launch is not part of
- * this bucket. *ret_problem: why there is no kernel. */
-bool cuda_choose(CudaKernel *k, const CudaRole *role, const char **ret_problem);
+/* cuda_choose.c: the family and tile of a launch under a bucket, and how long it takes; false: the
+ * launch is not part of this bucket. *ret_problem: why there is no kernel. */
+bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, double *ret_us,
+                 const char **ret_problem);
 
 /* cuda_explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
 void cuda_describe(Sb *sb, const CudaKernel *k);

@@ -1,0 +1,203 @@
+/* codegen/cuda_candidates: the candidates of each family of products. To add one, fill a copy of
+ * c->like and hand it to `valid`, or give `reject` the reason. */
+#include "codegen/cuda_choose.h"
+
+#define STREAM_ROWS    16    /* most that a stream multiplies */
+#define STREAM_THREADS 512   /* most of a block of a stream */
+#define STREAM_STAGED  49152 /* bytes of shared memory that its warps' sums may have */
+
+static void valid(CudaCandidates *c, const CudaKernel *k)
+{
+    CudaCandidate candidate = {.kernel = *k};
+    ARRAY_PUSH(c->arena, &c->list, candidate);
+    c->num_valid++;
+}
+
+static void reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+static void reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
+{
+    Sb sb;
+    va_list args;
+    sb_init(&sb, c->arena);
+    va_start(args, fmt);
+    sb_vprintf(&sb, fmt, args);
+    va_end(args);
+    CudaCandidate candidate = {.kernel = *k, .reason = sb.text};
+    ARRAY_PUSH(c->arena, &c->list, candidate);
+}
+
+void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k)
+{
+    switch (k->family) {
+    case CUDA_GEMM_MMA:
+        sb_printf(sb, "%dx%d", k->bm, k->bn);
+        if (k->warps_m)
+            sb_printf(sb, " w%dx%d s%d", k->warps_m, k->warps_n, k->stages);
+        break;
+    case CUDA_STREAM:
+        sb_printf(sb, "%dx%d", k->rows, 8 * k->n_blocks * k->n_warps);
+        if (k->batch)
+            sb_printf(sb, " w%d k%d b%d", k->n_warps, k->split_k, k->batch);
+        break;
+    case CUDA_GEMM_ANY: sb_printf(sb, "%dx%d", 4096 / k->bn, k->bn); break;
+    default: break;
+    }
+}
+
+void cuda_candidate_put(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, "%s ", cuda_family_name[k->family]);
+    cuda_candidate_put_numbers(sb, k);
+}
+
+/* Epilogues ------------------------------------------------------------------------------------ */
+
+static int64_t epilogue_group(const CudaKernel *k)
+{
+    int64_t most = 0;
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        int64_t group = cuda_program_group(k, &k->launch->segment[i].epilogue);
+        most = group > most ? group : most;
+    }
+    return most;
+}
+
+/* What the epilogue needs together lies inside the columns of one part of a tile. */
+static bool epilogue_fits(const CudaKernel *k, int64_t part_cols)
+{
+    if (part_cols * k->spec.parts >= k->packed.rows)
+        return true;
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        const PlanSegment *s = &k->launch->segment[i];
+        int64_t group = cuda_program_group(k, &s->epilogue);
+        if (cuda_program_needs_row(k, &s->epilogue) ||
+            (group && (part_cols % group || s->n_begin % group)))
+            return false;
+    }
+    return true;
+}
+
+/* gemm_mma ------------------------------------------------------------------------------------- */
+
+static int64_t stage_bytes(const CudaKernel *k, int bm, int bn)
+{
+    return bm * 128 * (int64_t)(format_info[k->spec.act_fmt].bits / 8) +
+           bn / 8 * 128 * (int64_t)format_info[k->spec.fmt].bits;
+}
+
+static void mma_tile(CudaCandidates *c, int bm, int bn)
+{
+    CudaKernel k = c->like;
+    k.family = CUDA_GEMM_MMA;
+    k.bm = bm;
+    k.bn = bn;
+    int tallest = bn > 128 ? 32 : k.spec.mainloop ? 64 : 128; /* whose sums registers hold */
+    int64_t most = c->budget / stage_bytes(&k, bm, bn);
+    if (bm > 32 && c->rows <= bm / 2) {
+        reject(c, &k, "less than half of its rows would be used");
+    } else if (bm > tallest) {
+        reject(c, &k, "its sums and scaled sums exceed the registers");
+    } else if (most < 2 || (int64_t)bm * (bn + 4) * 4 > c->budget) {
+        reject(c, &k, "it exceeds %s", c->where);
+    } else {
+        k.warps_m = bm == 32 ? 1 : 2;
+        k.warps_n = bn == 64 ? 2 : 4;
+        for (k.stages = most < 4 ? (int)most : 4; k.stages >= 2; k.stages--)
+            valid(c, &k);
+    }
+}
+
+void cuda_candidates_mma(CudaCandidates *c)
+{
+    static const int heights[] = {128, 64, 32};
+    bool wide = epilogue_group(&c->like) * c->like.spec.parts > 128;
+    for (int bn = wide ? 256 : 128; bn >= 64; bn /= 2) {
+        if (!epilogue_fits(&c->like, bn / c->like.spec.parts)) {
+            CudaKernel k = c->like;
+            k.family = CUDA_GEMM_MMA;
+            k.bm = heights[0];
+            k.bn = bn;
+            reject(c, &k, "a quantisation group or a row does not lie inside its columns");
+            continue;
+        }
+        for (size_t i = 0; i < COUNT_OF(heights); i++)
+            mma_tile(c, heights[i], bn);
+    }
+}
+
+/* stream --------------------------------------------------------------------------------------- */
+
+/* `part` columns of each part a block, whose threads are a power of two: they share the rows that a
+ * prologue makes. */
+static void stream_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
+{
+    CudaKernel k = c->like;
+    int64_t blocks = part * k.spec.parts / 8; /* of 8 columns */
+    int units = format_info[k.spec.fmt].bits / 4, threads = 32 * n_warps * split_k;
+    if (blocks % n_warps || threads > STREAM_THREADS)
+        return;
+    k.family = CUDA_STREAM;
+    k.rows = c->rows <= 8 ? 8 : 16;
+    k.n_warps = n_warps;
+    k.n_blocks = (int)(blocks / n_warps);
+    k.split_k = split_k;
+    if (k.n_blocks > 8 || split_k * (8 * blocks + 4) * 64 > STREAM_STAGED)
+        return; /* its sums exceed the registers, or the shared memory */
+    int most = 16 / (k.n_blocks * units) > 0 ? 16 / (k.n_blocks * units) : 1;
+    for (k.batch = most; k.batch > 0 && k.batch >= most / 2; k.batch /= 2)
+        valid(c, &k);
+}
+
+/* Warps share the columns where integer blocks along K must keep their order, else K too. */
+static void stream_columns(CudaCandidates *c, int64_t part)
+{
+    static const int shapes[][2] = {{1, 8}, {2, 4},  {4, 2}, {8, 1},
+                                    {1, 4}, {1, 16}, {2, 8}, {4, 4}};
+    const CudaKernel *like = &c->like;
+    if (like->packed.home == CUDA_HOME_I8 && like->spec.mainloop) {
+        for (int n_warps = 16; n_warps >= 1; n_warps /= 2)
+            stream_block(c, part, n_warps, 1);
+        return;
+    }
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        stream_block(c, part, shapes[i][0], shapes[i][1]);
+}
+
+void cuda_candidates_stream(CudaCandidates *c)
+{
+    const CudaKernel *like = &c->like;
+    CudaKernel k = *like;
+    k.family = CUDA_STREAM;
+    k.rows = STREAM_ROWS;
+    k.n_warps = 1;
+    k.n_blocks = 4 * k.spec.parts;
+    if (c->rows > STREAM_ROWS) {
+        reject(c, &k, "more than %d rows", STREAM_ROWS);
+        return;
+    }
+    int64_t group = epilogue_group(like), whole = (like->packed.rows / like->spec.parts + 31) / 32;
+    int64_t least = group > 32 ? group : 32;
+    int before = c->num_valid;
+    for (int64_t part = least; part <= 4 * least && part * like->spec.parts <= 512; part *= 2)
+        if (part % 32 == 0 && epilogue_fits(like, part))
+            stream_columns(c, part);
+    if (c->num_valid == before && whole * 32 * like->spec.parts <= 512) /* all columns */
+        stream_columns(c, whole * 32);
+    if (c->num_valid == before)
+        reject(c, &k, "a quantisation group or a row does not lie inside the columns of a block");
+}
+
+/* gemm_any ------------------------------------------------------------------------------------- */
+
+void cuda_candidates_any(CudaCandidates *c)
+{
+    CudaKernel k = c->like;
+    k.family = CUDA_GEMM_ANY;
+    for (k.bn = 64; k.bn <= 256; k.bn *= 2) {
+        if (epilogue_fits(&k, k.bn / k.spec.parts))
+            valid(c, &k);
+        else
+            reject(c, &k, "a quantisation group or a row does not lie inside its columns");
+    }
+}

@@ -1,0 +1,43 @@
+/* codegen/cuda_choose: the candidates for a launch under one bucket, and which of them runs it.
+ *
+ * A candidate is a family and its numbers (tile, warps, stages, ..). Families enumerate theirs in
+ * cuda_candidates.c, each either valid or with the reason why not; cuda_cost.c predicts how long a
+ * valid one takes; cuda_choose.c takes the fastest. */
+#ifndef SINTER_CODEGEN_CUDA_CHOOSE_H
+#define SINTER_CODEGEN_CUDA_CHOOSE_H
+
+#include "codegen/cuda_target.h"
+
+typedef struct CudaCandidate {
+    CudaKernel kernel;
+    const char *reason; /* why it cannot run; NULL: it can */
+    double us;          /* predicted, of a valid one */
+} CudaCandidate;
+
+typedef struct CudaCandidates {
+    Arena *arena;
+    CudaKernel like;   /* the launch, without a family */
+    int64_t rows;      /* of the activation */
+    int64_t budget;    /* dynamic shared memory that a block may have, bytes */
+    const char *where; /* what `budget` is, for reasons */
+    int num_valid;
+    ARRAY(CudaCandidate) list;
+} CudaCandidates;
+
+/* cuda_choose.c: the candidates of a product whose spec and packed are known, in all families that
+ * its layout allows, with predictions. */
+void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k);
+
+/* cuda_candidates.c: every candidate of one family, in the order of preference among equals. */
+void cuda_candidates_mma(CudaCandidates *c);
+void cuda_candidates_stream(CudaCandidates *c);
+void cuda_candidates_any(CudaCandidates *c);
+/* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
+ * s3". Names the candidate in tables of timings. */
+void cuda_candidate_put(Sb *sb, const CudaKernel *k);
+void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k); /* without the family */
+
+/* cuda_cost.c: microseconds of a launch in a captured graph, predicted. */
+double cuda_cost(const CudaKernel *k);
+
+#endif

@@ -1,0 +1,126 @@
+/* codegen/cuda_cost: how long a launch takes, predicted.
+ *
+ *   us = launch + max(bytes / bandwidth, work of the busiest processor / its rate) + epilogue
+ *
+ * Rates are what each family reached on an H200 (bench/results), in the unit of its inner loop;
+ * other GPUs order candidates alike. The constants are data: change them when a family changes. */
+#include "codegen/cuda_choose.h"
+
+#define PROCESSORS  132
+#define BANDWIDTH   4.1e6 /* bytes a microsecond from memory, read once */
+#define L2_RATE     7.0e6 /* .. that all processors together get from L2 */
+#define LAUNCH_US   2.2   /* of a node in a captured graph, its producer's end overlapped */
+#define SHARED_SM   232448
+#define ALONE       0.6 /* of its rate that a processor reaches with one block */
+#define FULL_WARPS  8   /* that it needs for it */
+#define BLOCK_START 0.5 /* us from a block's start to its first product */
+
+/* Multiplications and additions, 1e6 a microsecond of the whole GPU, of a tile of 128x128. */
+static double mma_rate(const CudaKernel *k)
+{
+    bool narrow = format_info[k->spec.fmt].bits < 8;
+    switch (k->packed.home) {
+    case CUDA_HOME_I8: return k->spec.mainloop ? 190 : narrow ? 300 : 356;
+    case CUDA_HOME_F16: return k->spec.mainloop ? 150 : 244;
+    case CUDA_HOME_BF16: return narrow ? 155 : k->spec.mainloop ? 150 : 250;
+    default: return 30;
+    }
+}
+
+/* Small tiles load more for each product. */
+static double tile_efficiency(int bm, int bn)
+{
+    double loads = 128.0 / bm + 128.0 / bn; /* 2 for 128x128 */
+    return 1 / (1 + 0.2 * (loads - 2));
+}
+
+/* The time of `tiles` equal ones, `us` each on a processor of its own, of which `resident` of
+ * `warps` warps fit. */
+static double waves_us(int64_t tiles, double us, int64_t resident, int warps)
+{
+    int64_t busiest = (tiles + PROCESSORS - 1) / PROCESSORS;
+    int64_t together = resident < busiest ? resident : busiest;
+    double busy = together > 1 ? 1 : ALONE, filled = (double)(together * warps) / FULL_WARPS;
+    return (double)busiest * us / (filled < busy ? filled : busy);
+}
+
+static double mma_us(const CudaKernel *k, const CudaGeometry *g)
+{
+    double flops = 2.0 * k->bm * k->bn * (double)k->spec.k;
+    double rate = mma_rate(k) * 1e6 / PROCESSORS * tile_efficiency(k->bm, k->bn);
+    double deep = 1 + 0.03 * (4 - k->stages); /* fewer stages hide less of the memory's latency */
+    int64_t resident = SHARED_SM / (g->smem + 1024);
+    return waves_us(g->grid, deep * flops / rate, resident, g->block / 32) + BLOCK_START;
+}
+
+/* Codes that the GPU decodes and multiplies, 1e6 a microsecond, for up to 8 rows. */
+static double stream_rate(const CudaKernel *k)
+{
+    FormatFamily family = format_info[k->spec.fmt].family;
+    int bits = format_info[k->spec.fmt].bits;
+    double rate = bits == 16 ? 4.0 : bits == 8 ? family == FAMILY_INT ? 3.8 : 3.2 : 2.7;
+    if (family == FAMILY_CODEBOOK)
+        rate = 1.2;
+    return rate * (k->spec.mainloop ? 0.9 : 1) * (k->rows > 8 ? 0.75 : 1);
+}
+
+static double stream_us(const CudaKernel *k, const CudaGeometry *g)
+{
+    double codes = 8.0 * k->n_blocks * k->n_warps * (double)k->spec.k; /* of a block */
+    int64_t busiest = (g->grid + PROCESSORS - 1) / PROCESSORS;
+    int64_t resident = 2048 / g->block < busiest ? 2048 / g->block : busiest;
+    double warps = (double)resident * g->block / 32; /* at once on a processor */
+    double filled = k->split_k == 1 ? warps / 16 : 0.25 + warps / 20;
+    double shallow = 16.0 / (k->batch * k->n_blocks * (format_info[k->spec.fmt].bits / 4));
+    double crowded = g->block > 256 ? 1.6 : 1; /* registers for half as many */
+    return (double)busiest * codes /
+               (stream_rate(k) * 1e6 / PROCESSORS * (filled < 1 ? filled : 1)) * crowded *
+               (1 + 0.02 * shallow) +
+           BLOCK_START;
+}
+
+static double any_us(const CudaKernel *k, const CudaGeometry *g)
+{
+    double flops = 2.0 * 4096 * (double)k->spec.k;
+    return waves_us(g->grid, flops / (8e6 / PROCESSORS), 2, 8) * (1 + 0.001 * k->bn);
+}
+
+/* Bytes of a tensor as it is stored, for its actual rows. */
+static double tensor_bytes(const CudaKernel *k, int tensor)
+{
+    const PlanLayout *l = &k->layout[tensor];
+    double bits = format_info[k->plan->tensor[tensor].fmt].bits;
+    if (k->plan->tensor[tensor].quantised && bits < 8)
+        bits = 8; /* activations keep a byte a code */
+    return (double)l->rows * (double)l->cols * bits / 8;
+}
+
+static double operand_bytes(const CudaKernel *k)
+{
+    double sum = 0;
+    for (int i = 0; i < k->launch->num_operands; i++)
+        sum += tensor_bytes(k, k->launch->operand[i].tensor);
+    return sum;
+}
+
+static double product_us(const CudaKernel *k, const CudaGeometry *g)
+{
+    double weights = k->packed.bytes ? (double)k->packed.bytes : tensor_bytes(k, k->launch->w);
+    double others = operand_bytes(k) + tensor_bytes(k, k->launch->a);
+    double us = k->family == CUDA_GEMM_MMA ? mma_us(k, g)
+                : k->family == CUDA_STREAM ? stream_us(k, g)
+                                           : any_us(k, g);
+    double memory = weights / BANDWIDTH;
+    return (us > memory ? us : memory) + others / L2_RATE;
+}
+
+double cuda_cost(const CudaKernel *k)
+{
+    CudaGeometry g = cuda_geometry(k);
+    if (k->family <= CUDA_GEMM_ANY)
+        return LAUNCH_US + product_us(k, &g);
+    double bytes = k->family == CUDA_TILE
+                       ? operand_bytes(k)
+                       : tensor_bytes(k, k->launch->src) + tensor_bytes(k, k->launch->dst);
+    return LAUNCH_US + 1 + bytes / (bytes < 32e6 ? L2_RATE / 2 : BANDWIDTH * 0.85);
+}
