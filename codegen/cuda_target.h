@@ -51,10 +51,12 @@ void cuda_explain(Sb *sb, const CudaTarget *target);
 typedef struct CudaArch {
     const char *name, *describe;
 } CudaArch;
-#define NUM_CUDA_ARCHS 8
+#define NUM_CUDA_ARCHS 9
 extern const CudaArch cuda_archs[NUM_CUDA_ARCHS];
-/* PTX that the drivers of all of them compile when a file is opened; always in the file. */
-#define CUDA_PORTABLE "compute_80"
+/* The PTX that goes into the file beside binaries for these architectures, which the drivers of
+ * newer GPUs compile when the file is opened: for compute capability 8.0, or for 7.5 when nothing
+ * newer is asked for. */
+const char *cuda_portable(int num_archs, const char *const *arch);
 
 /* nvrtc.c: compiles every source for every architecture ("sm_90a", "compute_80"), in parallel.
  * Fills code.image; a failure is reported to diag with the compiler's log. Images are kept in the

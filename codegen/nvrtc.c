@@ -21,6 +21,7 @@
 #undef DEVICE_FILE
 
 const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
+    {"sm_75", "T4, RTX 20"},
     {"sm_80", "A100, A30"},
     {"sm_86", "RTX 30, A10, A40"},
     {"sm_89", "RTX 40, L4, L40"},
@@ -30,6 +31,14 @@ const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
     {"sm_103", "B300, GB300"},
     {"sm_120", "RTX 50"},
 };
+
+const char *cuda_portable(int num_archs, const char *const *arch)
+{
+    for (int i = 0; i < num_archs; i++)
+        if (strcmp(arch[i], "sm_75"))
+            return "compute_80";
+    return num_archs ? "compute_75" : "compute_80";
+}
 
 typedef struct DeviceFile {
     const char *path;

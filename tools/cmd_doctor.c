@@ -129,8 +129,8 @@ int cmd_targets(Cli *cli)
     printf("\n        this machine runs %s\n", cpu_isa_name(cpu_isa()));
     for (int i = 0; i < NUM_CUDA_ARCHS; i++)
         printf("%-6s  %s\n", cuda_archs[i].name, cuda_archs[i].describe);
-    puts("        every GPU target adds portable PTX (" CUDA_PORTABLE
-         "), which newer drivers compile");
+    printf("        every GPU target adds portable PTX (%s), which newer drivers compile\n",
+           cuda_portable(0, NULL));
     if (version)
         printf("        NVRTC %s compiles for GPUs here; no GPU is needed\n", version);
     else

@@ -2,49 +2,14 @@
 #include "tools/graph.h"
 #include "tools/print.h"
 #include "tools/work.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-extern char **environ;
-
-/* Graphviz's layout of a drawing, when `dot` is on the path: false when it is not, or fails. The
- * text goes through files in memory, so that neither side waits for the other. */
+/* Graphviz's layout of a drawing: false when `dot` is not on the path, or fails. */
 static bool dot_layout(const Sb *dot, Sb *ret)
 {
     char *argv[] = {"dot", "-Tsvg", NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t pid;
-    int status = -1;
-    int in = memfd_create("dot", MFD_CLOEXEC), out = memfd_create("svg", MFD_CLOEXEC);
-    if (in < 0 || out < 0 || posix_spawn_file_actions_init(&actions))
-        goto done;
-    if (write(in, dot->text, dot->len) == (ssize_t)dot->len && lseek(in, 0, SEEK_SET) == 0 &&
-        posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO) == 0 &&
-        posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO) == 0 &&
-        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
-        posix_spawnp(&pid, "dot", &actions, NULL, argv, environ) == 0)
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
-    posix_spawn_file_actions_destroy(&actions);
-    if (status == 0) {
-        char buf[4096];
-        ssize_t num;
-        lseek(out, 0, SEEK_SET);
-        while ((num = read(out, buf, sizeof buf)) > 0)
-            sb_putn(ret, buf, (size_t)num);
-    }
-done:
-    if (in >= 0)
-        close(in);
-    if (out >= 0)
-        close(out);
-    return status == 0 && ret->len > 0;
+    return filter_through(argv, dot->text, dot->len, ret);
 }
 
 static void put_graph(Work *w, Sb *sb, bool as_svg)
@@ -98,7 +63,7 @@ static bool run_until(Work *w, const char *after)
 /* The portable code, one module a kernel. */
 static bool put_ptx(Work *w, Sb *sb)
 {
-    w->arch[0] = CUDA_PORTABLE;
+    w->arch[0] = w->arch[w->num_archs - 1];
     w->num_archs = 1;
     if (!work_compile_kernels(w))
         return false;
@@ -110,7 +75,36 @@ static bool put_ptx(Work *w, Sb *sb)
     return true;
 }
 
-/* The plan, or the sources or portable code of a GPU target. */
+/* The instructions that the first architecture of --target runs, as NVIDIA's disassembler prints
+ * them. */
+static bool put_sass(Work *w, Sb *sb)
+{
+    char *given = secure_getenv("SINTER_NVDISASM");
+    char *tools[] = {given ? given : "nvdisasm", "/usr/local/cuda/bin/nvdisasm"};
+    w->num_archs = 1;
+    if (!work_compile_kernels(w))
+        return false;
+    for (int i = 0; i < w->cuda.code.num_images; i++) {
+        const DeviceImage *image = &w->cuda.code.image[i];
+        bool ok = false;
+        sb_printf(sb, "/* %s %s */\n", w->cuda.source[image->kernel].name, image->arch);
+        for (size_t t = 0; t < (given ? 1 : COUNT_OF(tools)) && !ok; t++) {
+            char *argv[] = {tools[t], "--print-code", "/dev/stdin", NULL};
+            ok = filter_through(argv, image->data, image->size, sb);
+        }
+        if (!ok) {
+            diag_error(&w->diag, (Span){0}, E_DISASSEMBLER,
+                       "--emit=sass needs '%s', which is not found or cannot read %s", tools[0],
+                       image->arch);
+            diag_help(&w->diag, "install it (CUDA toolkit, or pip package nvidia-cuda-nvdisasm), "
+                                "put it on the path or name it in SINTER_NVDISASM");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The plan, or the sources or code of a GPU target. */
 static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
 {
     if (after) {
@@ -132,6 +126,8 @@ static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
     }
     if (!strcmp(what, "ptx"))
         return put_ptx(w, sb);
+    if (!strcmp(what, "sass"))
+        return put_sass(w, sb);
     for (int i = 0; i < w->cuda.num_sources; i++)
         sb_printf(sb, "/* %s */\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
     return true;
@@ -149,7 +145,8 @@ static bool emit(Work *w, Sb *sb, const char *what)
         module_print(sb, w->module, false);
         return true;
     }
-    if (!strcmp(what, "plan") || !strcmp(what, "cu") || !strcmp(what, "ptx"))
+    if (!strcmp(what, "plan") || !strcmp(what, "cu") || !strcmp(what, "ptx") ||
+        !strcmp(what, "sass"))
         return put_planned(w, sb, what, after);
     put_graph(w, sb, !strcmp(what, "svg"));
     return true;

@@ -1,4 +1,4 @@
-/* Texts of the command that are too long for the file of their subcommand. */
+/* What subcommands print that is too long for their files. */
 #ifndef SINTER_PRINT_H
 #define SINTER_PRINT_H
 
@@ -8,5 +8,9 @@
 void plan_summary(Sb *sb, const Plan *plan);
 /* Images of each architecture, and the kernel and grid of each launch and bucket. */
 void device_summary(Sb *sb, const Plan *plan, const DeviceCode *code);
+
+/* What the program argv[0] (found on the path) makes of size bytes at its standard input, appended
+ * to ret. False when it cannot be started, fails or says nothing. */
+bool filter_through(char *const argv[], const void *data, size_t size, Sb *ret);
 
 #endif

@@ -220,8 +220,10 @@ static bool read_targets(Work *w)
             w->arch[w->num_archs++] = name;
     }
     w->has_cuda = w->num_archs > 0;
-    if (w->has_cuda)
-        w->arch[w->num_archs++] = CUDA_PORTABLE;
+    if (w->has_cuda) {
+        const char *portable = cuda_portable(w->num_archs, w->arch);
+        w->arch[w->num_archs++] = portable;
+    }
     return true;
 }
 

@@ -13,7 +13,7 @@
 #ifndef SINTER_CUDA_FORMAT
 #define SINTER_CUDA_FORMAT
 
-#include "kernels/cuda/prelude.cuh"
+#include "kernels/cuda/mma.cuh"
 
 enum Home { HOME_I8, HOME_F16, HOME_BF16, HOME_F32 };
 

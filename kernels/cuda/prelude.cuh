@@ -39,20 +39,38 @@ __device__ __forceinline__ uint32_t smem_address(const void *p)
 }
 
 /* Asynchronous 16-byte copy, global to shared; bytes past src_bytes (0..16) become zero.
- * PTX ISA, "cp.async". */
+ * PTX ISA, "cp.async". Before compute capability 8.0 the copy is done when this returns. */
 __device__ __forceinline__ void copy_async16(uint32_t dst, const void *src, int src_bytes)
 {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
                  "r"(src_bytes)
                  : "memory");
+#else
+    uint32_t word[4] = {};
+    if (src_bytes == 16) {
+        Bytes16 v = *(const Bytes16 *)src;
+        word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+    } else {
+        for (int i = 0; i < src_bytes; i++)
+            word[i / 4] |= (uint32_t)((const uint8_t *)src)[i] << (i % 4 * 8);
+    }
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(word[0]), "r"(word[1]),
+                 "r"(word[2]), "r"(word[3])
+                 : "memory");
+#endif
 }
 __device__ __forceinline__ void copy_commit()
 {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }
 template <int PENDING> __device__ __forceinline__ void copy_wait()
 {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
 }
 
 /* Programmatic dependent launch (PTX ISA, "griddepcontrol"): before the first read of what an
@@ -80,45 +98,6 @@ __device__ __forceinline__ Bytes16 load_stream16(const void *p)
     return v;
 }
 
-/* d = a * b + d on one 16x8 tile. Fragments: lane = 4 * g + t holds of A rows g and g + 8, of B
- * column g, of D rows g (d0, d1) and g + 8 (d2, d3), columns 2t and 2t + 1.
- * PTX ISA, "Matrix Fragments for mma.m16n8k32" and "mma.m16n8k16". */
-template <bool A_SIGNED, bool B_SIGNED>
-__device__ __forceinline__ void mma_i8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                       uint32_t b1)
-{
-#define SINTER_MMA_I8(types)                                                                       \
-    asm("mma.sync.aligned.m16n8k32.row.col.s32." types ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, " \
-        "{%8, %9}, {%0, %1, %2, %3};"                                                              \
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                           \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-    if (A_SIGNED && B_SIGNED)
-        SINTER_MMA_I8("s8.s8");
-    else if (A_SIGNED)
-        SINTER_MMA_I8("s8.u8");
-    else if (B_SIGNED)
-        SINTER_MMA_I8("u8.s8");
-    else
-        SINTER_MMA_I8("u8.u8");
-#undef SINTER_MMA_I8
-}
-__device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                        uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                         uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* Pairs of 16-bit floats: a * b + c, exact where the comment of the caller says so. */
 __device__ __forceinline__ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -126,22 +105,42 @@ __device__ __forceinline__ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
-__device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
+__device__ __forceinline__ float bf16_to_float(uint32_t bits)
 {
-    uint32_t d;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
+    return __uint_as_float(bits << 16);
 }
 __device__ __forceinline__ uint32_t pack_bf16x2(float lo, float hi)
 {
+#if __CUDA_ARCH__ >= 800
     uint32_t d;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
     return d;
+#else
+    return num_to_bf16(lo) | (uint32_t)num_to_bf16(hi) << 16;
+#endif
+}
+__device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+#if __CUDA_ARCH__ >= 800
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+#else
+    return pack_bf16x2(
+        num_fma(bf16_to_float(a), bf16_to_float(b), bf16_to_float(c)),
+        num_fma(bf16_to_float(a >> 16), bf16_to_float(b >> 16), bf16_to_float(c >> 16)));
+#endif
 }
 __device__ __forceinline__ uint32_t pack_f16x2(float lo, float hi)
 {
     uint32_t d;
+#if __CUDA_ARCH__ >= 800
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+#else
+    asm("{ .reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h}; }"
+        : "=r"(d)
+        : "f"(lo), "f"(hi));
+#endif
     return d;
 }
 __device__ __forceinline__ uint32_t bits_at(uint32_t x, uint32_t mask, uint32_t flip)

@@ -78,9 +78,7 @@ template <> struct Plain<FMT_BF16> {
     }
     static __device__ __forceinline__ uint16_t store(float x)
     {
-        uint16_t h;
-        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
-        return h;
+        return (uint16_t)pack_bf16x2(x, 0.0f);
     }
 };
 

@@ -164,6 +164,25 @@ def assemble(tool, folder):
                    [problem for result in results for problem in result])
 
 
+# compute capability 7.5 has smaller instructions, and none for bf16; without --fail-on-spill: lanes
+# that pass bf16 elements round may run out of registers
+TURING = {"weight i8 sym per channel; act i8 sym per token dynamic": ["--fail-on-spill"],
+          "weight e4m3 per channel; act e4m3 per token dynamic": ["--fail-on-spill"],
+          "weight i4 sym group 64; act bf16": []}
+
+
+def check_turing(folder):
+    for scheme, words in TURING.items():
+        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+        words = ["m.sinter", "--rules", "s.rules", "--target=sm_75", *words]
+        problems = sinter("compile", *words, "-o", "t.out", cwd=folder)[1]
+        if not problems:
+            listing, problems = sinter("inspect", "t.out", cwd=folder)
+            problems += [f"no {name}" for name in ("sm_75", "compute_75")
+                         if name.encode() not in listing]
+        report(f"sm_75: {scheme}", problems)
+
+
 def run_schemes(folder):
     made = call([GENERATE, folder, "256", "256", "1", "8"])
     assert made.returncode == 0, made.stderr
@@ -179,6 +198,7 @@ def run_schemes(folder):
             continue
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
         check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 12 == 0)
+    check_turing(folder)
 
 
 def write_models(folder):
@@ -190,8 +210,29 @@ def write_models(folder):
         shutil.copy(path, folder)
 
 
+def check_sass(folder):
+    """nvdisasm gets every cubin; without it the error says what to install."""
+    tool = folder / "disassembler"
+    tool.write_text("#!/bin/sh\necho \"$@ $(wc -c)\"\n")
+    tool.chmod(0o755)
+    words = ["show", "--emit=sass", "--target=sm_90a", "zoo.sinter"]
+    os.environ["SINTER_NVDISASM"] = str(tool)
+    text, problems = sinter(*words, cwd=folder)
+    kernels = re.findall(rb"^/\* k_[0-9a-f]{16} sm_90a \*/\n--print-code /dev/stdin [0-9]{4,}$",
+                         text, re.M)
+    if not kernels or len(kernels) != text.count(b"/*"):
+        problems.append(text[:500])
+    os.environ["SINTER_NVDISASM"] = str(folder / "nowhere")
+    done = call([SINTER, *words], cwd=folder)
+    del os.environ["SINTER_NVDISASM"]
+    if done.returncode != 1 or b"E1004" not in done.stderr or b"nowhere" not in done.stderr:
+        problems.append(done.stderr)
+    report("show --emit=sass", problems)
+
+
 def run_models(folder):
     write_models(folder)
+    check_sass(folder)
     for path in sorted(folder.glob("*.sinter")):
         check_model(path.stem, folder, [path.name], anew=False)
     (folder / "random").mkdir()
