@@ -1,5 +1,5 @@
 #!/bin/sh
-# test.sh digits|ffn|rules|mx <sinter> [generate]: runs an example and holds each of its lines to a bound.
+# test.sh digits|ffn|rules|mx|minilm <sinter> [generate]: runs an example and holds each of its lines to a bound.
 # TAP. Bounds: for digits, how much accuracy a format may lose against float; for the others the
 # distance from the expected output in dB, a few below what the formats reach.
 set -eu
@@ -11,6 +11,9 @@ shift
 case $example in
 digits)
     "$here/digits/run.sh" "$1" | sed -n 's/^\([a-z0-9]*\) .*accuracy \([0-9.]*\).*/\1 \2/p'
+    ;;
+minilm)
+    "$here/minilm/run.sh" "$1" tiny | sed -n 's/^\([a-z0-9-]*\) .*sqnr \([0-9.]*\) dB.*/\1 \2/p'
     ;;
 *) "$here/$example/run.sh" "$@" | sed -n 's/^\([a-z0-9]*\) .*sqnr \([0-9.]*\) dB.*/\1 \2/p' ;;
 esac | awk -v bounds="$here/bounds.txt" -v example="$example" '
