@@ -15,6 +15,9 @@
 #define LIMIT_SAFETENSORS_HEADER 100000000u
 #define LIMIT_TENSORS            1000000u /* in one file */
 #define LIMIT_NPY_HEADER         10000u
+#define LIMIT_TIMING_BYTES       (16u << 20) /* a table of timings */
+#define LIMIT_TIMING_LINE        1000
+#define LIMIT_TIMING_ROWS        200000
 #define LIMIT_K_I8_I8            131071 /* int32 accumulator: 2^31 / (128 * 128) - 1 */
 #define LIMIT_K_U8_I8            65793
 #define LIMIT_K_U8_U8            33025

@@ -116,11 +116,40 @@ static void enumerate(CudaCandidates *c)
         cuda_candidates_mma(c);
 }
 
+/* Measured times where a table has them; what failed when it was measured cannot run. */
+static void look_up(CudaCandidates *c, const Timings *timings)
+{
+    Sb word;
+    sb_init(&word, c->arena);
+    for (int i = 0; i < c->list.num; i++) {
+        CudaCandidate *at = &c->list.elem[i];
+        if (at->reason)
+            continue;
+        at->us = at->predicted = cuda_cost(&at->kernel);
+        if (!timings || !timings->gpu)
+            continue;
+        TimingSource source;
+        word.len = 0;
+        cuda_candidate_put(&word, &at->kernel);
+        const TimingRow *row = timings_find(timings, c->problem, c->rows, word.text, &source);
+        if (!row)
+            continue;
+        at->source = source;
+        at->us = row->us;
+        if (row->us < 0) {
+            at->reason = arena_printf(c->arena, "it failed when it was measured%s%s",
+                                      row->note[0] ? ": " : "", row->note);
+            c->num_valid--;
+        }
+    }
+}
+
 /* What every target GPU gives a block, and where nothing fits in that, what an H200 gives one. */
-void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k)
+void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k, const Timings *timings)
 {
     *c = (CudaCandidates){.arena = arena,
                           .like = *k,
+                          .problem = cuda_problem(arena, k),
                           .rows = k->layout[k->launch->a].rows,
                           .budget = SMEM_BUDGET,
                           .where = "the shared memory of a block"};
@@ -130,22 +159,34 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k)
         c->budget = SMEM_HOPPER;
         enumerate(c);
     }
-    for (int i = 0; i < c->list.num; i++)
-        if (!c->list.elem[i].reason)
-            c->list.elem[i].us = cuda_cost(&c->list.elem[i].kernel);
+    look_up(c, timings);
 }
 
-/* The fastest valid candidate that is slower than `than`; the first of equals; -1: none. */
+/* Before every one that was only predicted stand those that were measured. */
+static bool is_faster(const CudaCandidate *a, const CudaCandidate *b)
+{
+    bool a_known = a->source != TIMING_MODEL, b_known = b->source != TIMING_MODEL;
+    if (a_known != b_known)
+        return a_known;
+    return a->us < b->us || (a->us == b->us && a < b); /* elements of one list */
+}
+
+/* The fastest valid candidate after `than`; -1: none. */
 static int next_best(const CudaCandidates *c, const CudaCandidate *than)
 {
     int best = -1;
     for (int i = 0; i < c->list.num; i++) {
         const CudaCandidate *at = &c->list.elem[i];
-        bool slower = !than || at->us > than->us || (at->us == than->us && at > than);
-        if (!at->reason && slower && (best < 0 || at->us < c->list.elem[best].us))
+        if (!at->reason && (!than || is_faster(than, at)) &&
+            (best < 0 || is_faster(at, &c->list.elem[best])))
             best = i;
     }
     return best;
+}
+
+int cuda_candidates_best(const CudaCandidates *c)
+{
+    return next_best(c, NULL);
 }
 
 /* Families that no candidate of the list is of, in one line. */
@@ -197,33 +238,38 @@ static void say_others(const CudaCandidates *c, int chosen)
             break;
         sb_put(sb, "not ");
         cuda_candidate_put(sb, &c->list.elem[at].kernel);
-        sb_printf(sb, ": %.1f us\n", c->list.elem[at].us);
+        sb_printf(sb, ": %.1f us%s\n", c->list.elem[at].us,
+                  c->list.elem[at].source == c->list.elem[chosen].source ? "" : " [cost model]");
     }
     for (int i = 0; i < c->list.num; i++)
         if (c->list.elem[i].reason)
             say_rejected(c, i);
 }
 
-static void choose_gemm(CudaKernel *k, Arena *arena, double *ret_us, const char **ret_problem)
+static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *options,
+                        CudaChoice *ret, const char **ret_problem)
 {
     CudaCandidates c;
     if (!look_at_weight(k)) {
         *ret_problem = "the packed weight is too large";
         return;
     }
-    cuda_candidates(&c, arena, k);
-    int best = next_best(&c, NULL);
+    cuda_candidates(&c, arena, k, options->timings);
+    int best = cuda_candidates_best(&c);
     if (best < 0) {
         *ret_problem = "its quantisation groups do not lie inside a tile";
         return;
     }
     say_others(&c, best);
-    *ret_us = c.list.elem[best].us;
+    ret->us = c.list.elem[best].us;
+    ret->source = c.list.elem[best].source;
     *k = c.list.elem[best].kernel;
+    if (options->visit)
+        options->visit(options->user, &c);
 }
 
-bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, double *ret_us,
-                 const char **ret_problem)
+bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,
+                 CudaChoice *ret, const char **ret_problem)
 {
     if (role->product >= 0) {
         if (prologue_fits(k, &k->plan->launch[role->product]) != role->few_rows)
@@ -231,13 +277,13 @@ bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, double *ret_
         k->local_a = role->few_rows;
     }
     if (k->launch->family == LAUNCH_GEMM) {
-        choose_gemm(k, arena, ret_us, ret_problem);
+        choose_gemm(k, arena, options, ret, ret_problem);
         return *ret_problem == NULL;
     }
     if (k->launch->family == LAUNCH_TILE)
         choose_tile(k, ret_problem);
     else
         k->family = CUDA_MOVE;
-    *ret_us = *ret_problem ? 0 : cuda_cost(k);
+    ret->us = *ret_problem ? 0 : cuda_cost(k);
     return *ret_problem == NULL;
 }

@@ -10,23 +10,33 @@
 
 typedef struct CudaCandidate {
     CudaKernel kernel;
-    const char *reason; /* why it cannot run; NULL: it can */
-    double us;          /* predicted, of a valid one */
+    const char *reason;  /* why it cannot run; NULL: it can */
+    double us;           /* of a valid one */
+    double predicted;    /* likewise, by the cost model */
+    TimingSource source; /* of us */
 } CudaCandidate;
 
 typedef struct CudaCandidates {
     Arena *arena;
-    CudaKernel like;   /* the launch, without a family */
-    int64_t rows;      /* of the activation */
-    int64_t budget;    /* dynamic shared memory that a block may have, bytes */
-    const char *where; /* what `budget` is, for reasons */
+    CudaKernel like;     /* the launch, without a family */
+    const char *problem; /* as tables of timings name it (cuda_problem.c) */
+    int64_t rows;        /* of the activation */
+    int64_t budget;      /* dynamic shared memory that a block may have, bytes */
+    const char *where;   /* what `budget` is, for reasons */
     int num_valid;
     ARRAY(CudaCandidate) list;
 } CudaCandidates;
 
 /* cuda_choose.c: the candidates of a product whose spec and packed are known, in all families that
- * its layout allows, with predictions. */
-void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k);
+ * its layout allows, and their times. */
+void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k, const Timings *timings);
+/* The fastest valid candidate, the first of equals; those that were measured come before those that
+ * are only predicted. -1: none. */
+int cuda_candidates_best(const CudaCandidates *c);
+
+/* cuda_problem.c: what a product's time depends on beside its rows, as text: formats and their
+ * granularity, sizes, what the prologue and epilogue read and write. */
+const char *cuda_problem(Arena *arena, const CudaKernel *k);
 
 /* cuda_candidates.c: every candidate of one family, in the order of preference among equals. */
 void cuda_candidates_mma(CudaCandidates *c);

@@ -13,6 +13,7 @@ typedef struct CudaBuilder {
     Module *m;
     Arena *arena;
     const Plan *cpu;
+    const CudaPlanOptions *options;
     CudaTarget *out;
     ARRAY(PlanTensor) tensors;
     ARRAY(PlanLaunch) launches;
@@ -256,8 +257,8 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
     const CudaRole *role = &b->roles.elem[launch];
     k.span = role->span;
     k.span_operand = role->span_operand;
-    double us = 0;
-    bool wanted = cuda_choose(&k, role, b->arena, &us, &problem);
+    CudaChoice *choice = &b->choice[launch * plan->num_buckets + bucket], chosen = {0};
+    bool wanted = cuda_choose(&k, role, b->arena, b->options, &chosen, &problem);
     if (problem) {
         fail(b, "\"%s\": %s", k.launch->layer, problem);
         return no_launch();
@@ -270,7 +271,9 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
         return no_launch();
     }
     cuda_describe(&text, &k);
-    b->choice[launch * plan->num_buckets + bucket] = (CudaChoice){text.text, rejected.text, us};
+    chosen.text = text.text;
+    chosen.rejected = rejected.text;
+    *choice = chosen;
     return (DeviceLaunch){kernel_index(b, &k), (int32_t)g.grid, g.block, (int32_t)g.smem};
 }
 
@@ -279,10 +282,10 @@ static void put_kernels(CudaBuilder *b, const Plan *plan)
     IoError err;
     int num = plan->num_launches * plan->num_buckets;
     DeviceLaunch *device = ARENA_NEW_ARRAY(b->arena, DeviceLaunch, (size_t)num);
-    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)plan->num_tensors);
     b->choice = ARENA_NEW_ARRAY(b->arena, CudaChoice, (size_t)num);
     memset(b->choice, 0, (size_t)num * sizeof *b->choice);
     for (int bucket = 0; bucket < plan->num_buckets && !b->failed; bucket++) {
+        PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)plan->num_tensors);
         if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout, &err)) {
             fail(b, "%s", err.text);
             return;
@@ -322,9 +325,10 @@ static bool move_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *cpu)
     return true;
 }
 
-bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *ret)
+bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, const CudaPlanOptions *options,
+               CudaTarget *ret)
 {
-    CudaBuilder b = {.m = m, .arena = arena, .cpu = cpu->plan, .out = ret};
+    CudaBuilder b = {.m = m, .arena = arena, .cpu = cpu->plan, .options = options, .out = ret};
     Plan *plan = ARENA_NEW(arena, Plan);
     *ret = (CudaTarget){.target.plan = plan};
     *plan = *cpu->plan;

@@ -4,6 +4,7 @@
 
 #include "codegen/codegen.h"
 #include "codegen/cuda.h"
+#include "codegen/timing.h"
 
 /* What a launch of the GPU's plan is for. */
 typedef struct CudaRole {
@@ -23,7 +24,8 @@ typedef struct CudaSource {
 typedef struct CudaChoice {
     const char *text;
     const char *rejected; /* lines */
-    double us;            /* predicted */
+    double us;            /* of one launch in a captured graph, as `source` says */
+    TimingSource source;
 } CudaChoice;
 
 typedef struct CudaTarget {
@@ -31,17 +33,28 @@ typedef struct CudaTarget {
     DeviceCode code;      /* without images until cuda_compile */
     int num_sources;
     const CudaSource *source;
-    const CudaChoice *choice; /* [launches][buckets] */
+    const CudaChoice *choice; /* [launches][buckets]: what each takes, and how that is known */
     int num_cached;           /* images that cuda_compile did not have to compile */
 } CudaTarget;
 
+struct CudaCandidates;
+
+typedef struct CudaPlanOptions {
+    const Timings *timings; /* NULL: the cost model alone */
+    /* NULL, or called with the candidates of every product and bucket; they and the layouts that
+     * they name live as long as the plan */
+    void (*visit)(void *user, const struct CudaCandidates *c);
+    void *user;
+} CudaPlanOptions;
+
 /* cuda_plan.c. False after reporting to m->diag. */
-bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, CudaTarget *ret);
+bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, const CudaPlanOptions *options,
+               CudaTarget *ret);
 
 /* cuda_choose.c: the family and tile of a launch under a bucket, and how long it takes; false: the
  * launch is not part of this bucket. *ret_problem: why there is no kernel. */
-bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, double *ret_us,
-                 const char **ret_problem);
+bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,
+                 CudaChoice *ret, const char **ret_problem);
 
 /* cuda_explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
 void cuda_describe(Sb *sb, const CudaKernel *k);

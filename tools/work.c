@@ -227,11 +227,21 @@ static bool read_targets(Work *w)
     return true;
 }
 
+static bool plan_cuda(Work *w)
+{
+    const char *which = cli_get(w->cli, OPTION_TIMING, NULL);
+    CudaPlanOptions options = w->cuda_options;
+    Timings timings;
+    if (!timings_open(&timings, w->arena, &w->diag, which, w->num_archs, w->arch))
+        return false;
+    options.timings = &timings;
+    return cuda_plan(w->module, w->arena, &w->target, &options, &w->cuda);
+}
+
 bool work_plan(Work *w)
 {
     return read_targets(w) && codegen_plan(w->module, w->arena, &w->target) &&
-           (!w->has_cuda || cuda_plan(w->module, w->arena, &w->target, &w->cuda)) &&
-           !w->diag.num_errors;
+           (!w->has_cuda || plan_cuda(w)) && !w->diag.num_errors;
 }
 
 bool work_compile_kernels(Work *w)

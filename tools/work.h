@@ -17,7 +17,8 @@ typedef struct Work {
     Module *module;
     PassContext passes;
     CodegenTarget target;
-    CudaTarget cuda; /* planned when --target names a GPU */
+    CudaTarget cuda;              /* planned when --target names a GPU */
+    CudaPlanOptions cuda_options; /* but for the timings, which --timing gives */
     bool has_cuda;
     int num_archs;
     const char *arch[NUM_CUDA_ARCHS + 1];

@@ -1,0 +1,254 @@
+/* codegen/timing: see timing.h. */
+#include "codegen/timing.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEADER    "sinter timings 1"
+#define MOST_US   1e9 /* of one launch */
+#define LONG_NAME 64  /* of a GPU */
+
+const char *const timing_source_name[NUM_TIMING_SOURCES] = {
+    [TIMING_MODEL] = "cost model",
+    [TIMING_SHIPPED] = "shipped table",
+    [TIMING_MEASURED] = "measured",
+};
+
+/* Tables --------------------------------------------------------------------------------------- */
+
+void timing_table_init(TimingTable *t, Arena *arena, const char *gpu)
+{
+    *t = (TimingTable){.arena = arena, .gpu = arena_strdup(arena, gpu)};
+    map_init(&t->index, arena);
+}
+
+static const char *row_key(Arena *arena, const char *problem, int64_t rows, const char *candidate)
+{
+    return arena_printf(arena, "%" PRId64 " %s\n%s", rows, candidate, problem);
+}
+
+static int find_row(const TimingTable *t, const char *problem, int64_t rows, const char *candidate)
+{
+    return (int)(uintptr_t)map_get(&t->index, row_key(t->arena, problem, rows, candidate)) - 1;
+}
+
+const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
+                                   const char *candidate)
+{
+    int at = find_row(t, problem, rows, candidate);
+    return at < 0 ? NULL : &t->row.elem[at];
+}
+
+void timing_table_put(TimingTable *t, const TimingRow *row)
+{
+    TimingRow copy = {.problem = arena_strdup(t->arena, row->problem),
+                      .candidate = arena_strdup(t->arena, row->candidate),
+                      .rows = row->rows,
+                      .us = row->us,
+                      .note = arena_strdup(t->arena, row->note)};
+    int at = find_row(t, row->problem, row->rows, row->candidate);
+    if (at >= 0) {
+        t->row.elem[at] = copy;
+        return;
+    }
+    ARRAY_PUSH(t->arena, &t->row, copy);
+    map_put(&t->index, row_key(t->arena, row->problem, row->rows, row->candidate),
+            (void *)(uintptr_t)t->row.num);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const TimingRow *x = *(const TimingRow *const *)a, *y = *(const TimingRow *const *)b;
+    int order = strcmp(x->problem, y->problem);
+    if (order == 0 && x->rows != y->rows)
+        order = x->rows < y->rows ? -1 : 1;
+    return order ? order : strcmp(x->candidate, y->candidate);
+}
+
+void timing_table_print(Sb *sb, const TimingTable *t)
+{
+    const TimingRow **row = ARENA_NEW_ARRAY(sb->arena, const TimingRow *, (size_t)t->row.num + 1);
+    const char *problem = "";
+    for (int i = 0; i < t->row.num; i++)
+        row[i] = &t->row.elem[i];
+    qsort(row, (size_t)t->row.num, sizeof *row, by_text);
+    sb_printf(sb, HEADER "\ngpu %s\n", t->gpu);
+    for (int i = 0; i < t->row.num; i++) {
+        if (strcmp(problem, row[i]->problem) != 0)
+            sb_printf(sb, "\nproduct %s\n", row[i]->problem);
+        problem = row[i]->problem;
+        sb_printf(sb, "%" PRId64 " ", row[i]->rows);
+        if (row[i]->us < 0)
+            sb_put(sb, "failed");
+        else
+            sb_printf(sb, "%.2f", row[i]->us);
+        sb_printf(sb, " %s%s%s\n", row[i]->candidate, row[i]->note[0] ? "  # " : "", row[i]->note);
+    }
+}
+
+bool timing_table_write(const TimingTable *t, const char *path, IoError *err)
+{
+    Sb sb;
+    sb_init(&sb, t->arena);
+    timing_table_print(&sb, t);
+    OutFile *out = outfile_create(path, 0644, err);
+    if (!out)
+        return false;
+    outfile_write(out, sb.text, sb.len);
+    return outfile_finish(out, err);
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+typedef struct Reader {
+    TimingTable *table;
+    const char *name;
+    int line;
+    const char *problem;
+    IoError *err;
+} Reader;
+
+static bool fail(const Reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static bool fail(const Reader *r, const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return io_fail(r->err, E_TIMING, "%s:%d: %s", r->name, r->line, text);
+}
+
+/* The next word of a line that is one's own: terminated and stepped over; NULL at its end. */
+static char *next_word(char **at)
+{
+    char *word = *at + strspn(*at, " ");
+    if (!*word)
+        return NULL;
+    *at = word + strcspn(word, " ");
+    if (**at)
+        *(*at)++ = 0;
+    return word;
+}
+
+/* Without blanks at both ends. */
+static char *trim(char *text)
+{
+    text += strspn(text, " ");
+    for (size_t len = strlen(text); len && text[len - 1] == ' '; len--)
+        text[len - 1] = 0;
+    return text;
+}
+
+static bool is_gpu(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 0 && len < LONG_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+}
+
+static bool read_us(const Reader *r, const char *word, double *ret)
+{
+    char *end;
+    *ret = -1;
+    if (!strcmp(word, "failed"))
+        return true;
+    *ret = strtod(word, &end);
+    *ret = round(*ret * 100) / 100; /* as it is printed */
+    if (strspn(word, "0123456789.") == strlen(word) && !*end && *ret > 0 && *ret < MOST_US)
+        return true;
+    return fail(r, "'%.40s' is neither 'failed' nor microseconds from 0.01 to 1e9", word);
+}
+
+static bool read_row(const Reader *r, char *line)
+{
+    TimingRow row = {.problem = r->problem, .note = ""};
+    char *note = strchr(line, '#'), *end = NULL, *rows, *us;
+    if (note) {
+        *note++ = 0;
+        row.note = trim(note);
+    }
+    rows = next_word(&line);
+    us = next_word(&line);
+    row.candidate = trim(line);
+    if (!rows || !us || !row.candidate[0])
+        return fail(r, "a row holds rows, microseconds and a candidate");
+    if (strlen(row.candidate) + strlen(row.note) > LIMIT_TIMING_LINE - 100)
+        return fail(r, "a candidate and its note are longer than %d bytes",
+                    LIMIT_TIMING_LINE - 100);
+    if (!r->problem)
+        return fail(r, "a row stands before the first 'product'");
+    errno = 0;
+    row.rows = strtoll(rows, &end, 10);
+    if (*rows < '0' || *rows > '9' || *end || errno || row.rows < 1 || row.rows > LIMIT_DIM)
+        return fail(r, "'%.40s' is no number of rows", rows);
+    if (!read_us(r, us, &row.us))
+        return false;
+    if (timing_table_find(r->table, row.problem, row.rows, row.candidate))
+        return fail(r, "'%.80s' with %" PRId64 " rows stands here twice", row.candidate, row.rows);
+    if (r->table->row.num >= LIMIT_TIMING_ROWS)
+        return fail(r, "a table holds at most %d rows", LIMIT_TIMING_ROWS);
+    timing_table_put(r->table, &row);
+    return true;
+}
+
+static bool read_line(Reader *r, char *line)
+{
+    static const char product[] = "product ", gpu[] = "gpu ";
+    for (const char *c = line; *c; c++)
+        if (*c < ' ' || *c > '~')
+            return fail(r, "byte 0x%02x; a table is ASCII text", (unsigned char)*c);
+    if (r->line == 1)
+        return strcmp(line, HEADER) == 0 || fail(r, "a table begins with '" HEADER "'");
+    if (!line[strspn(line, " ")] || line[0] == '#')
+        return true;
+    if (!strncmp(line, gpu, sizeof gpu - 1) && !r->table->gpu) {
+        char *name = trim(line + sizeof gpu - 1);
+        r->table->gpu = arena_strdup(r->table->arena, name);
+        return is_gpu(name) || fail(r, "'%.40s' names no GPU", name);
+    }
+    if (!r->table->gpu)
+        return fail(r, "'gpu' and its name come first");
+    if (strncmp(line, product, sizeof product - 1) != 0)
+        return read_row(r, line);
+    r->problem = arena_strdup(r->table->arena, trim(line + sizeof product - 1));
+    return r->problem[0] || fail(r, "a product has no description");
+}
+
+bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const char *text,
+                        size_t len, IoError *err)
+{
+    char line[LIMIT_TIMING_LINE + 1];
+    Reader r = {.table = ret, .name = name, .err = err};
+    *ret = (TimingTable){.arena = arena};
+    map_init(&ret->index, arena);
+    for (size_t at = 0; at < len;) {
+        const char *end = memchr(text + at, '\n', len - at);
+        size_t num = end ? (size_t)(end - text) - at : len - at;
+        r.line++;
+        if (num > LIMIT_TIMING_LINE)
+            return fail(&r, "a line is longer than %d bytes", LIMIT_TIMING_LINE);
+        if (memchr(text + at, 0, num))
+            return fail(&r, "byte 0x00; a table is ASCII text");
+        memcpy(line, text + at, num);
+        line[num] = 0;
+        if (!read_line(&r, line))
+            return false;
+        at += num + 1;
+    }
+    r.line += r.line == 0;
+    return ret->gpu || fail(&r, "the table names no GPU");
+}
+
+bool timing_table_read(TimingTable *ret, Arena *arena, const char *path, IoError *err)
+{
+    uint64_t size;
+    char *text = file_read(path, LIMIT_TIMING_BYTES, &size, err);
+    bool ok = text && timing_table_parse(ret, arena, path, text, size, err);
+    free(text);
+    return ok;
+}

@@ -1,0 +1,80 @@
+/* codegen/timing: tables of measured microseconds, and where a predicted time comes from.
+ *
+ * A table belongs to one kind of GPU, named by what decides its speed, never by its product name:
+ * architecture, processors and memory, "sm_90-132sm-144g" (timing_gpu_name). It is text:
+ *
+ *     sinter timings 1
+ *     gpu sm_90-132sm-144g
+ *     product w=e4m3 a=e4m3/token n=28672 k=4096 parts=2 out=bf16
+ *     16 46.91 stream 16x64 w1 k8 b2
+ *     16 failed gemm_mma 32x128 w1x4 s4  # it did not end within 5 s
+ *
+ * one `product` line for each problem, below it rows of the activation, microseconds of one launch
+ * (or "failed") and the candidate; '#' begins a note. Printed tables are sorted, so that they can
+ * be compared line by line. Tables of this project are part of the compiler (codegen/timing/),
+ * those that `sinter tune` measured lie in $XDG_DATA_HOME/sinter/timing, else ~/.local/share/.. */
+#ifndef SINTER_TIMING_H
+#define SINTER_TIMING_H
+
+#include "base/base.h"
+#include "io/io.h"
+
+typedef enum TimingSource { /* ascending by trust */
+                            TIMING_MODEL,
+                            TIMING_SHIPPED,
+                            TIMING_MEASURED,
+                            NUM_TIMING_SOURCES
+} TimingSource;
+extern const char *const timing_source_name[NUM_TIMING_SOURCES]; /* "cost model", .. */
+
+typedef struct TimingRow {
+    const char *problem, *candidate;
+    int64_t rows;
+    double us;        /* negative: the candidate failed; see note */
+    const char *note; /* "" when there is none */
+} TimingRow;
+
+typedef struct TimingTable {
+    Arena *arena;
+    const char *gpu;
+    ARRAY(TimingRow) row;
+    Map index; /* problem, rows and candidate -> index of the row + 1 */
+} TimingTable;
+
+void timing_table_init(TimingTable *t, Arena *arena, const char *gpu);
+/* Everything is checked; `name` is for messages. Bounded by LIMIT_TIMING_*. */
+bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const char *text,
+                        size_t len, IoError *err);
+bool timing_table_read(TimingTable *ret, Arena *arena, const char *path, IoError *err);
+/* Atomic: the old table or the new one, never a part. */
+bool timing_table_write(const TimingTable *t, const char *path, IoError *err);
+void timing_table_print(Sb *sb, const TimingTable *t);
+void timing_table_put(TimingTable *t, const TimingRow *row); /* replaces; texts are copied */
+const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
+                                   const char *candidate);
+
+/* "sm_90-132sm-144g" of a GPU; memory in whole steps, so that what a driver keeps for itself does
+ * not count. */
+const char *timing_gpu_name(Arena *arena, int capability, int processors, uint64_t memory_bytes);
+/* Where the table of a GPU that was measured here lies; NULL: no home folder. make: create the
+ * folders above it. */
+const char *timing_own_path(Arena *arena, const char *gpu, bool make);
+/* The table of this GPU that is part of the compiler; NULL: there is none. */
+const char *timing_shipped(const char *gpu, size_t *ret_len);
+
+/* What a compilation goes by: rows measured here over shipped ones. */
+typedef struct Timings {
+    const char *gpu; /* NULL: no tables, the cost model decides alone */
+    bool has_own, has_shipped;
+    TimingTable own, shipped;
+} Timings;
+/* which: "none"; a GPU; a file (it holds '/' or '.'); NULL: for the last of the architectures
+ * ("sm_90a") that has one, the GPU whose table was measured here, else whose table is shipped. A
+ * default table that cannot be read is left out after a warning; false after an error. */
+bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int num_archs,
+                  const char *const *arch);
+/* The row that counts and its source; NULL: only the cost model knows. */
+const TimingRow *timings_find(const Timings *t, const char *problem, int64_t rows,
+                              const char *candidate, TimingSource *ret_source);
+
+#endif

@@ -1,0 +1,199 @@
+/* codegen/timing_files: which tables of timings a compilation goes by. */
+#include "codegen/timing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SUFFIX ".timing"
+
+/* Embedded tables (codegen/meson.build makes them). */
+#define TIMING_FILE(symbol, gpu)         \
+    extern const unsigned char symbol[]; \
+    extern const size_t symbol##_size;
+#include "codegen/timing_files.def"
+#undef TIMING_FILE
+
+typedef struct Shipped {
+    const char *gpu;
+    const unsigned char *text;
+    const size_t *size;
+} Shipped;
+static const Shipped shipped[] = {
+#define TIMING_FILE(symbol, gpu) {gpu, symbol, &symbol##_size},
+#include "codegen/timing_files.def"
+#undef TIMING_FILE
+};
+
+const char *timing_shipped(const char *gpu, size_t *ret_len)
+{
+    for (size_t i = 0; i < COUNT_OF(shipped); i++)
+        if (!strcmp(shipped[i].gpu, gpu)) {
+            *ret_len = *shipped[i].size;
+            return (const char *)shipped[i].text;
+        }
+    return NULL;
+}
+
+/* In steps of 4 GiB, beyond 32 GiB of 16, upwards. */
+const char *timing_gpu_name(Arena *arena, int capability, int processors, uint64_t memory_bytes)
+{
+    uint64_t step = memory_bytes > UINT64_C(32) << 30 ? 16 : 4;
+    uint64_t steps = (memory_bytes + (step << 30) - 1) / (step << 30);
+    return arena_printf(arena, "sm_%d-%dsm-%dg", capability, processors, (int)(steps * step));
+}
+
+/* Folders of the user's ------------------------------------------------------------------------ */
+
+static const char *own_folder(Arena *arena)
+{
+    const char *data = secure_getenv("XDG_DATA_HOME"), *home = secure_getenv("HOME");
+    if (data && data[0] == '/')
+        return arena_printf(arena, "%s/sinter/timing", data);
+    return home && home[0] == '/' ? arena_printf(arena, "%s/.local/share/sinter/timing", home)
+                                  : NULL;
+}
+
+static void make_folders(Arena *arena, const char *path)
+{
+    char *part = arena_strdup(arena, path);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        (void)mkdir(part, 0777); /* what is missing is said when the file is written */
+        *slash = '/';
+    }
+}
+
+const char *timing_own_path(Arena *arena, const char *gpu, bool make)
+{
+    const char *folder = own_folder(arena);
+    if (!folder)
+        return NULL;
+    const char *path = arena_printf(arena, "%s/%s" SUFFIX, folder, gpu);
+    if (make)
+        make_folders(arena, path);
+    return path;
+}
+
+/* Choosing ------------------------------------------------------------------------------------- */
+
+/* "sm_90-" of "sm_90a": what the names of its GPUs begin with. */
+static const char *gpu_prefix(Arena *arena, const char *arch)
+{
+    size_t len = strlen("sm_");
+    len += strspn(arch + len, "0123456789");
+    return arena_printf(arena, "%.*s-", (int)len, arch);
+}
+
+static const char *shipped_gpu(const char *prefix)
+{
+    for (size_t i = 0; i < COUNT_OF(shipped); i++)
+        if (!strncmp(shipped[i].gpu, prefix, strlen(prefix)))
+            return shipped[i].gpu;
+    return NULL;
+}
+
+/* The GPU of a table that was measured here: `preferred` where there is one, else the first by
+ * name. */
+static const char *own_gpu(Arena *arena, const char *prefix, const char *preferred)
+{
+    const char *folder = own_folder(arena), *best = NULL;
+    DIR *dir = folder ? opendir(folder) : NULL;
+    for (const struct dirent *e; dir && (e = readdir(dir));) {
+        size_t len = strlen(e->d_name), suffix = strlen(SUFFIX);
+        if (len <= suffix || strcmp(e->d_name + len - suffix, SUFFIX) != 0 ||
+            strncmp(e->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        const char *gpu = arena_strndup(arena, e->d_name, len - suffix);
+        bool is_preferred = preferred && !strcmp(gpu, preferred);
+        if (!best || is_preferred || strcmp(gpu, best) < 0)
+            best = gpu;
+        if (is_preferred)
+            break;
+    }
+    if (dir)
+        closedir(dir);
+    return best;
+}
+
+static const char *default_gpu(Arena *arena, int num_archs, const char *const *arch)
+{
+    for (int i = num_archs - 1; i >= 0; i--) {
+        if (strncmp(arch[i], "sm_", 3) != 0)
+            continue;
+        const char *prefix = gpu_prefix(arena, arch[i]), *with = shipped_gpu(prefix);
+        const char *own = own_gpu(arena, prefix, with);
+        if (own || with)
+            return own ? own : with;
+    }
+    return NULL;
+}
+
+static void open_own(Timings *t, Arena *arena, Diag *diag)
+{
+    IoError err;
+    struct stat st;
+    const char *path = timing_own_path(arena, t->gpu, false);
+    if (!path || (stat(path, &st) != 0 && errno == ENOENT))
+        return;
+    t->has_own = timing_table_read(&t->own, arena, path, &err);
+    if (!t->has_own) {
+        diag_warning(diag, (Span){0}, err.id, "%s", err.text);
+        diag_help(diag, "without it kernels are chosen by less; remove it, or measure again with "
+                        "'sinter tune --again'");
+    }
+}
+
+static bool open_shipped(Timings *t, Arena *arena, Diag *diag)
+{
+    IoError err;
+    size_t len;
+    const char *text = timing_shipped(t->gpu, &len);
+    if (!text)
+        return true;
+    t->has_shipped = timing_table_parse(&t->shipped, arena, t->gpu, text, len, &err);
+    if (!t->has_shipped)
+        diag_error(diag, (Span){0}, err.id, "%s", err.text);
+    return t->has_shipped;
+}
+
+bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int num_archs,
+                  const char *const *arch)
+{
+    IoError err;
+    *ret = (Timings){0};
+    if (which && !strcmp(which, "none"))
+        return true;
+    if (which && strpbrk(which, "/.")) {
+        ret->has_own = timing_table_read(&ret->own, arena, which, &err);
+        if (!ret->has_own)
+            diag_error(diag, (Span){0}, err.id, "%s", err.text);
+        ret->gpu = ret->own.gpu;
+        return ret->has_own && open_shipped(ret, arena, diag);
+    }
+    ret->gpu = which ? which : default_gpu(arena, num_archs, arch);
+    if (!ret->gpu)
+        return true;
+    open_own(ret, arena, diag);
+    if (!open_shipped(ret, arena, diag))
+        return false;
+    if (which && !ret->has_own && !ret->has_shipped) {
+        diag_error(diag, (Span){0}, E_TIMING, "there is no table of timings of the GPU '%s'",
+                   which);
+        diag_help(diag, "'sinter tune' measures one where that GPU is; --timing=none does without");
+        return false;
+    }
+    return true;
+}
+
+const TimingRow *timings_find(const Timings *t, const char *problem, int64_t rows,
+                              const char *candidate, TimingSource *ret_source)
+{
+    const TimingRow *row = t->has_own ? timing_table_find(&t->own, problem, rows, candidate) : NULL;
+    *ret_source = row ? TIMING_MEASURED : TIMING_SHIPPED;
+    if (!row && t->has_shipped)
+        row = timing_table_find(&t->shipped, problem, rows, candidate);
+    return row;
+}

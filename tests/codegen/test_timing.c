@@ -1,0 +1,241 @@
+/* Tables of timings: what is read, refused with its line, printed, merged and chosen from. */
+#include "codegen/timing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define HEAD "sinter timings 1\ngpu sm_90-132sm-144g\n"
+
+static Arena *arena;
+
+static int setup(void **state)
+{
+    (void)state;
+    arena = arena_create();
+    return arena ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    arena_destroy(arena);
+    return 0;
+}
+
+static bool parse(TimingTable *t, const char *text, IoError *err)
+{
+    return timing_table_parse(t, arena, "t", text, strlen(text), err);
+}
+
+static void test_reads_what_it_prints(void **state)
+{
+    static const char sorted[] = HEAD "\n"
+                                      "product a=bf16\n"
+                                      "8 2.50 gemm_mma 64x64 w2x2 s4\n"
+                                      "8 failed stream 8x32 w1 k8 b2  # it did not end within 5 s\n"
+                                      "16 0.01 stream 16x32 w1 k8 b2\n"
+                                      "\n"
+                                      "product w=e4m3 n=28672\n"
+                                      "16 46.91 stream 16x64 w1 k8 b2  # twice as fast\n";
+    static const char shuffled[] = HEAD
+        "# a remark\n\n  \nproduct w=e4m3 n=28672\n"
+        "16   46.91   stream 16x64 w1 k8 b2 #twice as fast\nproduct a=bf16\n"
+        "16 .01 stream 16x32 w1 k8 b2\n8 failed stream 8x32 w1 k8 b2# it did not end within 5 s\n"
+        "8 2.5 gemm_mma 64x64 w2x2 s4";
+    IoError err;
+    TimingTable t;
+    Sb sb;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(parse(&t, i ? sorted : shuffled, &err));
+        sb_init(&sb, arena);
+        timing_table_print(&sb, &t);
+        assert_string_equal(sb.text, sorted);
+    }
+    const TimingRow *row = timing_table_find(&t, "a=bf16", 8, "stream 8x32 w1 k8 b2");
+    assert_non_null(row);
+    assert_true(row->us < 0);
+    assert_string_equal(row->note, "it did not end within 5 s");
+    assert_null(timing_table_find(&t, "a=bf16", 9, "stream 8x32 w1 k8 b2"));
+    assert_null(timing_table_find(&t, "a=bf1", 8, "stream 8x32 w1 k8 b2"));
+}
+
+static void test_refuses(void **state)
+{
+    static const struct {
+        const char *text, *error;
+    } bad[] = {
+        {"", "t:1: the table names no GPU"},
+        {"sinter timings 2\n", "t:1: a table begins with 'sinter timings 1'"},
+        {"sinter timings 1\n", "t:1: the table names no GPU"},
+        {"sinter timings 1\nproduct x\n", "t:2: 'gpu' and its name come first"},
+        {"sinter timings 1\ngpu Sm 90\n", "t:2: 'Sm 90' names no GPU"},
+        {"sinter timings 1\ngpu ../../etc\n", "t:2: '../../etc' names no GPU"},
+        {HEAD "8 1 x\n", "t:3: a row stands before the first 'product'"},
+        {HEAD "product \n", "t:3: a product has no description"},
+        {HEAD "product x\n8 1\n", "t:4: a row holds rows, microseconds and a candidate"},
+        {HEAD "product x\n8 1 # y\n", "t:4: a row holds rows, microseconds and a candidate"},
+        {HEAD "product x\n0 1 y\n", "t:4: '0' is no number of rows"},
+        {HEAD "product x\n-8 1 y\n", "t:4: '-8' is no number of rows"},
+        {HEAD "product x\n8a 1 y\n", "t:4: '8a' is no number of rows"},
+        {HEAD "product x\n99999999999999999999 1 y\n",
+         "t:4: '99999999999999999999' is no number of rows"},
+        {HEAD "product x\n8 nan y\n",
+         "t:4: 'nan' is neither 'failed' nor microseconds from 0.01 to 1e9"},
+        {HEAD "product x\n8 0 y\n",
+         "t:4: '0' is neither 'failed' nor microseconds from 0.01 to 1e9"},
+        {HEAD "product x\n8 1e3 y\n",
+         "t:4: '1e3' is neither 'failed' nor microseconds from 0.01 to 1e9"},
+        {HEAD "product x\n8 1.2.3 y\n",
+         "t:4: '1.2.3' is neither 'failed' nor microseconds from 0.01 to 1e9"},
+        {HEAD "product x\n8 9999999999 y\n",
+         "t:4: '9999999999' is neither 'failed' nor microseconds from 0.01 to 1e9"},
+        {HEAD "product x\n8 0.004 y\n",
+         "t:4: '0.004' is neither 'failed' nor microseconds from 0.01 to 1e9"},
+        {HEAD "product x\n8 1 y\n8 2 y\n", "t:5: 'y' with 8 rows stands here twice"},
+        {HEAD "product \x01\n", "t:3: byte 0x01; a table is ASCII text"},
+        {HEAD "product \xc3\xa9\n", "t:3: byte 0xc3; a table is ASCII text"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        IoError err;
+        TimingTable t;
+        assert_false(parse(&t, bad[i].text, &err));
+        assert_string_equal(err.text, bad[i].error);
+        assert_int_equal(err.id, E_TIMING);
+    }
+}
+
+static void test_limits(void **state)
+{
+    IoError err;
+    TimingTable t;
+    Sb sb;
+    (void)state;
+    sb_init(&sb, arena);
+    sb_put(&sb, HEAD "product ");
+    for (int i = 0; i < LIMIT_TIMING_LINE; i++)
+        sb_putc(&sb, 'x');
+    assert_false(parse(&t, sb.text, &err));
+    assert_string_equal(err.text, "t:3: a line is longer than 1000 bytes");
+    assert_false(timing_table_parse(&t, arena, "t", HEAD "product \0", sizeof HEAD + 8, &err));
+    assert_string_equal(err.text, "t:3: byte 0x00; a table is ASCII text");
+    sb.len = 0;
+    sb_put(&sb, HEAD "product x\n8 1 ");
+    for (int i = 0; i < LIMIT_TIMING_LINE - 50; i++)
+        sb_putc(&sb, 'x');
+    assert_false(parse(&t, sb.text, &err));
+    assert_string_equal(err.text, "t:4: a candidate and its note are longer than 900 bytes");
+    sb.len = 0;
+    sb_put(&sb, HEAD "product x\n");
+    for (int i = 0; i <= LIMIT_TIMING_ROWS; i++)
+        sb_printf(&sb, "%d 1 y\n", i + 1);
+    assert_false(parse(&t, sb.text, &err));
+    assert_string_equal(err.text, "t:200004: a table holds at most 200000 rows");
+}
+
+static void test_names_of_gpus(void **state)
+{
+    (void)state;
+    /* what drivers report of an H200, an H100, an A100 of 40 GB and an RTX 4090 */
+    assert_string_equal(timing_gpu_name(arena, 90, 132, 150115123200), "sm_90-132sm-144g");
+    assert_string_equal(timing_gpu_name(arena, 90, 132, 84987740160), "sm_90-132sm-80g");
+    assert_string_equal(timing_gpu_name(arena, 80, 108, 42297786368), "sm_80-108sm-48g");
+    assert_string_equal(timing_gpu_name(arena, 89, 128, 25262096384), "sm_89-128sm-24g");
+}
+
+static void put(const char *gpu, double us)
+{
+    IoError err;
+    TimingTable t;
+    timing_table_init(&t, arena, gpu);
+    timing_table_put(&t, &(TimingRow){"p", "c", 8, 1, ""});
+    timing_table_put(&t, &(TimingRow){"p", "c", 8, us, ""}); /* replaces */
+    assert_int_equal(t.row.num, 1);
+    assert_true(timing_table_write(&t, timing_own_path(arena, gpu, true), &err));
+}
+
+static void test_choice_of_tables(void **state)
+{
+    static const char *const arch[] = {"sm_75", "compute_80"};
+    char folder[] = "/tmp/sinter-timing-XXXXXX";
+    Timings t;
+    TimingSource source;
+    Diag diag;
+    (void)state;
+    diag_init(&diag, arena);
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_DATA_HOME", folder, 1);
+    assert_true(timings_open(&t, arena, &diag, NULL, 2, arch));
+    assert_null(t.gpu);
+    put("sm_75-40sm-16g", 2);
+    put("sm_75-30sm-8g", 3);
+    put("sm_7-1sm-8g", 4);
+    assert_true(timings_open(&t, arena, &diag, NULL, 2, arch));
+    assert_string_equal(t.gpu, "sm_75-30sm-8g"); /* the first by name */
+    const TimingRow *row = timings_find(&t, "p", 8, "c", &source);
+    assert_true(row && row->us == 3.0 && source == TIMING_MEASURED);
+    assert_true(timings_open(&t, arena, &diag, "sm_75-40sm-16g", 2, arch));
+    row = timings_find(&t, "p", 8, "c", &source);
+    assert_true(row && row->us == 2.0);
+    assert_true(timings_open(&t, arena, &diag, "none", 2, arch));
+    assert_null(t.gpu);
+    assert_null(timings_find(&t, "p", 8, "c", &source));
+    assert_int_equal(diag.num_errors + diag.num_warnings, 0);
+    assert_false(timings_open(&t, arena, &diag, "sm_75-1sm-4g", 2, arch));
+    assert_false(timings_open(&t, arena, &diag, "./missing", 2, arch));
+    assert_int_equal(diag.num_errors, 2);
+    /* one that is broken is left out of a default, with a warning */
+    FILE *f = fopen(timing_own_path(arena, "sm_75-30sm-8g", false), "w");
+    assert_non_null(f);
+    fputs("rubbish\n", f);
+    fclose(f);
+    assert_true(timings_open(&t, arena, &diag, NULL, 2, arch));
+    assert_false(t.has_own);
+    assert_int_equal(diag.num_warnings, 1);
+    for (int i = 0; i < 3; i++)
+        unlink(timing_own_path(
+            arena, ((const char *[]){"sm_75-40sm-16g", "sm_75-30sm-8g", "sm_7-1sm-8g"})[i], false));
+    rmdir(arena_printf(arena, "%s/sinter/timing", folder));
+    rmdir(arena_printf(arena, "%s/sinter", folder));
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* The tables that are part of the compiler can be read and are as `sinter tune` would print them.
+ */
+static void test_shipped(void **state)
+{
+    IoError err;
+    TimingTable t;
+    Sb sb;
+    size_t len;
+    (void)state;
+    const char *text = timing_shipped("sm_90-132sm-144g", &len);
+    assert_non_null(text);
+    assert_true(timing_table_parse(&t, arena, "shipped", text, len, &err));
+    assert_string_equal(t.gpu, "sm_90-132sm-144g");
+    sb_init(&sb, arena);
+    timing_table_print(&sb, &t);
+    assert_int_equal(sb.len, len);
+    assert_memory_equal(sb.text, text, len);
+    assert_null(timing_shipped("sm_90-1sm-144g", &len));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_reads_what_it_prints, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names_of_gpus, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_choice_of_tables, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_shipped, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
