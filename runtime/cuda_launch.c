@@ -1,6 +1,7 @@
 /* The launch list of a bucket: parameters from layouts, launches one by one or captured as a graph,
  * and what sizes the compiled kernels allow. */
 #include "runtime/cuda.h"
+#include "runtime/nvtx.h"
 
 #include <string.h>
 
@@ -155,7 +156,9 @@ SinterStatus cuda_start(CudaSession *s, int bucket, const int64_t *size, const P
     for (int i = 0; i < p->num_launches && !status; i++) {
         if (device_launch(s, i, bucket)->kernel < 0)
             continue;
+        nvtx_push(p->launch[i].layer);
         status = launch_one(&b, i, stream, early, err);
+        nvtx_pop();
         early = how == CUDA_START && s->model->early_launch;
         if (!status && how == CUDA_START_TIME)
             status = add_event(s, events++, stream, err);

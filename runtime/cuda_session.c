@@ -4,6 +4,7 @@
  * launches the bucket's graph. Else rows that are not there would count, and the launch list runs
  * with the actual sizes, outside of the graph. */
 #include "runtime/cuda.h"
+#include "runtime/nvtx.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -281,9 +282,12 @@ static SinterStatus start_launches(const Run *r)
         s->bucket = -1; /* the capture binds layouts of its own */
         status = cuda_capture(s, bucket, r->err);
     }
-    if (!status)
-        status = cuda_check(s->model, s->model->driver->cuGraphLaunch(s->graph[bucket], r->stream),
-                            r->err, "launching bucket %d", bucket);
+    if (status)
+        return status;
+    nvtx_push("sinter");
+    status = cuda_check(s->model, s->model->driver->cuGraphLaunch(s->graph[bucket], r->stream),
+                        r->err, "launching bucket %d", bucket);
+    nvtx_pop();
     return status;
 }
 

@@ -1,8 +1,9 @@
-/* test_cuda <fakecuda.so>: the CUDA device over the fake driver: drivers that are missing or too
- * old, results, padding, device memory, asynchronous runs, traces, every error at every call, and
- * sessions on several threads. */
+/* test_cuda <fakecuda.so> <profiler.so>: the CUDA device over the fake driver: drivers that are
+ * missing or too old, results, padding, device memory, asynchronous runs, traces, every error at
+ * every call, and sessions on several threads. */
 #include "cuda_models.h"
 #include "fake_driver.h"
+#include "profiler.h"
 #include "runtime/cuda.h"
 
 #include <cmocka.h>
@@ -19,7 +20,7 @@
 #define MAX_ROWS   45
 #define MANY_BYTES (UINT64_C(20) << 20) /* weights of several stages */
 
-static const char *fake_path;
+static const char *fake_path, *profiler_path;
 static FakeReset *reset;
 static FakeSetKernel *set_kernel;
 static FakeGetCounts *get_counts;
@@ -854,6 +855,35 @@ static void test_threads(void **state)
     assert_nothing_left();
 }
 
+/* Layers as a profiler sees them: around each launch of a capture, and one range a run. */
+static void test_profiler(void **state)
+{
+    (void)state;
+    void *library = dlopen(profiler_path, RTLD_NOW | RTLD_NOLOAD), *found;
+    const char *(*log)(void);
+    if (!library)
+        fail_msg("the runtime did not load the profiler: %s", dlerror());
+    found = symbol(library, "profiler_log");
+    memcpy(&log, &found, sizeof log);
+    fresh();
+    Opened o = open_model(path);
+    static Data d;
+    SinterError err;
+    data_make(&d, 4, 1);
+    log();
+    assert_int_equal(sinter_run(o.session, &d.in, 1, d.out, 2, &err), SINTER_OK);
+    const char *text = log();
+    char names[256] = "";
+    for (int i = 0; i < model.plan.num_launches; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "<%s>",
+                 model.plan.launch[i].layer);
+    assert_says(text, names);
+    assert_int_equal(sinter_run(o.session, &d.in, 1, d.out, 2, &err), SINTER_OK);
+    assert_string_equal(log(), "<sinter>");
+    close_model(o);
+    dlclose(library);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -873,11 +903,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_faulty_layer),
         cmocka_unit_test(test_portable_code_refused),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_profiler),
     };
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_cuda FAKE_DRIVER\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_cuda FAKE_DRIVER PROFILER\n");
         return 2;
     }
     fake_path = argv[1];
+    profiler_path = argv[2];
+    setenv("NVTX_INJECTION64_PATH", profiler_path, 1);
     return cmocka_run_group_tests_name("cuda", tests, setup, teardown);
 }
