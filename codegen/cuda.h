@@ -40,15 +40,23 @@ typedef struct CudaKernel {
     int n_blocks, split_k, n_warps, batch, rows; /* CUDA_STREAM */
     int threads_row, run, values, groups;        /* CUDA_TILE: kT kV kE kGroups */
     int64_t tile_cols, scratch_words;
-    Sb *rejected; /* gets a line for each candidate that was not taken, and why */
+    int64_t most_blocks; /* CUDA_TILE: they take row after row; 0: each takes one */
+    Sb *rejected;        /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
 
 /* cuda_program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
  * part_cols: columns of one part of a staged accumulator. */
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
+/* The statements that end a gathering of ranges (SPAN_GATHER) over (p, found, scratch). */
+void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *program);
+/* What is known of the edges of tiles of `cols` columns between columns `begin` and `end`, of which
+ * threads hold runs of `run`: the name of an enum Edge of kernels/cuda/columns.cuh. */
+const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, int run);
 /* Words of scratch that the program needs of a row of `cols` columns held by `threads`. */
 int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
                              int64_t cols);
+/* Some step adds up a row in the fixed order of numerics/rows.h. */
+bool cuda_program_sums(const PlanProgram *program);
 /* Some step needs all columns of a row at once. */
 bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */

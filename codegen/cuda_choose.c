@@ -9,41 +9,48 @@
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
 #define SLOWER_SHOWN   3      /* candidates that `explain` shows beside the fastest */
+#define ROW_VALUES     32     /* of a row that one thread holds */
+#define ROW_WARPS      528    /* four for each processor of an H200: rows to share out first */
+#define GATHER_BLOCKS  1056   /* eight for each: they find ranges in row after row */
 
 /* Row kernels ---------------------------------------------------------------------------------- */
 
-static void row_shape(CudaKernel *k, int threads, int64_t cols)
+/* Threads for a row of at most `values` columns a thread; few of them need no barrier. */
+static void row_shape(CudaKernel *k, int64_t tile, int64_t rows, bool sums)
 {
+    int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
+    int threads = 32;
+    while (threads < 1024 && (int64_t)threads * ROW_VALUES < tile)
+        threads *= 2;
     k->threads_row = threads;
-    k->run = threads == 32 ? 8 : 1024 / threads;
-    int64_t all = (int64_t)threads * k->run;
-    k->values = (int)((cols + all - 1) / all) * k->run;
-    k->groups = threads == 32 ? 4 : 1;
+    k->run = cols % 8 != 0 && cols % 4 == 0 ? 4 : 8;
+    if (sums && threads * k->run > 1024) /* the order of sums */
+        k->run = 1024 / threads;
+    int64_t all = (int64_t)threads * k->run, units = rows * ((cols + tile - 1) / tile);
+    k->values = (int)((tile + all - 1) / all) * k->run;
+    k->groups = threads > 32 ? 1 : units >= 8 * ROW_WARPS ? 8 : units >= 2 * ROW_WARPS ? 4 : 1;
 }
 
 static void choose_tile(CudaKernel *k, const char **ret_problem)
 {
-    int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
-    int64_t group = cuda_program_group(k, &k->launch->program), tile = cols;
-    if (!cuda_program_needs_row(k, &k->launch->program) && cols > 256)
-        tile = group > 1024 ? group : group ? 1024 / group * group : 1024;
-    if (tile > cols)
-        tile = cols;
+    const PlanProgram *program = &k->launch->program;
+    const PlanLayout *l = &k->layout[k->launch->operand[0].tensor];
+    int64_t group = cuda_program_group(k, program), tile = l->cols;
+    int64_t most = 32 * ROW_VALUES;
+    if (!cuda_program_needs_row(k, program) && l->cols > most)
+        tile = group > most ? group : group ? most / group * group : most;
+    if (tile > l->cols)
+        tile = l->cols;
     if (tile < 1)
         tile = 1;
     if (tile > ROW_COLS_LIMIT)
         *ret_problem = "it needs whole rows of more than 32768 columns, more than one block of "
                        "threads holds";
-    row_shape(k,
-              tile <= 256     ? 32
-              : tile <= 4096  ? 128
-              : tile <= 8192  ? 256
-              : tile <= 16384 ? 512
-                              : 1024,
-              tile);
     k->family = CUDA_TILE;
     k->tile_cols = tile;
-    k->scratch_words = cuda_program_scratch(k, &k->launch->program, k->threads_row, tile);
+    row_shape(k, tile, l->rows, cuda_program_sums(program));
+    k->most_blocks = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
+    k->scratch_words = cuda_program_scratch(k, program, k->threads_row, tile);
 }
 
 /* Products ------------------------------------------------------------------------------------ */

@@ -113,6 +113,20 @@ static bool spans_rows(const CudaKernel *k, int operand)
     return t->quantised && !t->is_static && (t->scheme.block[0] != 1 || t->scheme.outer);
 }
 
+/* One range for all of it. */
+static bool whole_tensor(const CudaKernel *k, int operand)
+{
+    const Scheme *s = &operand_tensor(k, operand)->scheme;
+    return s->block[0] == 0 &&
+           (s->block[1] == 0 || s->block[1] >= operand_layout(k, operand)->cols);
+}
+
+/* The workspace of gathered ranges. */
+static const char *ranges_text(Emit *e)
+{
+    return arena_printf(e->sb->arena, "(int32_t *)p.op[%d].data", e->k->span_operand);
+}
+
 /* Registers ----------------------------------------------------------------------------------- */
 
 static const char *element(Emit *e, const Reg *r)
@@ -139,6 +153,13 @@ static void define(Emit *e, const TileStep *s, int step, RegKind kind, bool is_v
             is_vector ? "[S::kE]" : "");
 }
 
+/* A vector that stays as it is stored until it is read. */
+static void define_packed(Emit *e, const TileStep *s, int step, FormatId fmt)
+{
+    e->reg[s->dst] = (Reg){REG_F32, true, step};
+    sb_line(e->sb, "Loaded<%s, S> v%d;", format_word[fmt], step);
+}
+
 /* Steps --------------------------------------------------------------------------------------- */
 
 static void emit_acc(Emit *e, const TileStep *s, int step)
@@ -154,6 +175,11 @@ static void emit_load(Emit *e, const TileStep *s, int step)
     const PlanOperand *o = &e->k->launch->operand[s->tensor];
     const char *at = address_text(e, s->tensor);
     bool is_int = t->fmt == FMT_I32;
+    if (o->col_step && !is_int && !t->quantised) {
+        define_packed(e, s, step, t->fmt);
+        sb_line(e->sb, "row_load(row, %s, v%d);", at, step);
+        return;
+    }
     define(e, s, step, is_int ? REG_I32 : REG_F32, o->col_step != 0);
     if (t->quantised)
         sb_line(e->sb, "row_dequantise<%s>(row, %s, %s, %lldLL, v%d);", quant_text(e, s->tensor),
@@ -163,8 +189,6 @@ static void emit_load(Emit *e, const TileStep *s, int step)
         sb_line(e->sb, "row_load_i32(row, %s, v%d);", at, step);
     else if (is_int)
         sb_line(e->sb, "v%d = *(const int32_t *)(%s);", step, at);
-    else if (o->col_step)
-        sb_line(e->sb, "row_load<%s>(row, %s, v%d);", format_word[t->fmt], at, step);
     else
         sb_line(e->sb, "v%d = Plain<%s>::load(*(const Plain<%s>::Element *)(%s));", step,
                 format_word[t->fmt], format_word[t->fmt], at);
@@ -197,6 +221,11 @@ static void emit_convert(Emit *e, const TileStep *s, int step)
 {
     const Reg a = e->reg[s->src[0]];
     const char *from = element(e, &a);
+    if (s->op == TILE_ROUND && a.is_vector && (s->fmt == FMT_F16 || s->fmt == FMT_BF16)) {
+        define_packed(e, s, step, (FormatId)s->fmt);
+        sb_line(e->sb, "row_round(v%d, v%d);", step, a.step);
+        return;
+    }
     const char *how = s->op == TILE_I32_TO_F32 ? "(float)"
                       : s->fmt == FMT_F16      ? "num_round_f16"
                       : s->fmt == FMT_BF16     ? "num_round_bf16"
@@ -262,12 +291,20 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
         int64_t blocks =
             scheme_row_blocks(&t->scheme, l->rows) * scheme_col_blocks(&t->scheme, l->cols);
         if (k->span == SPAN_GATHER) {
-            sb_line(e->sb, "row_gather<%s>(row, (int32_t *)p.op[%d].data, %lldLL, %s, %s);", q,
-                    k->span_operand, (long long)blocks, row_text(e, s->tensor), from);
+            sb_line(e->sb, "row_gather<%s>(row, found, %s, %lldLL, %s, %s);", q, ranges_text(e),
+                    (long long)blocks, row_text(e, s->tensor), from);
             return;
         }
-        sb_line(e->sb, "row_span_scales<%s>(row, %s, (const int32_t *)p.op[%d].data, %lldLL, %s);",
-                q, operand_text(e, s->tensor), k->span_operand, (long long)blocks,
+        if (whole_tensor(k, s->tensor)) {
+            sb_line(e->sb,
+                    "int32_t sum%d = row_quantise_span<%s>(row, %s, %s, %lldLL, %s, %lldLL, %s);",
+                    step, q, operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
+                    row_text(e, s->tensor), (long long)l->pitch, from);
+            e->quantised_by[s->tensor] = step + 1;
+            return;
+        }
+        sb_line(e->sb, "row_span_scales<%s>(row, %s, %s, %lldLL, %s);", q,
+                operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
                 row_text(e, s->tensor));
     }
     const char *how = t->is_static                                               ? "given"
@@ -333,13 +370,30 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
     sb_line(sb, "template <class S> static __device__ __forceinline__ void %s(", name);
     sb_line(
         sb,
-        "    const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)");
+        "    const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc%s)",
+        k->span == SPAN_GATHER ? ", Found &found" : "");
     sb_line(sb, "{");
     sb->indent += 4;
     for (int i = 0; i < program->num_steps; i++)
         emit_step(&e, &program->step[i], i);
     sb->indent -= 4;
     sb_line(sb, "}");
+}
+
+void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *program)
+{
+    Emit e = {.sb = sb, .k = k};
+    for (int i = 0; i < program->num_steps; i++) {
+        int operand = program->step[i].tensor;
+        if (program->step[i].op != TILE_QUANTIZE || !spans_rows(k, operand))
+            continue;
+        const PlanTensor *t = operand_tensor(k, operand);
+        const PlanLayout *l = operand_layout(k, operand);
+        int64_t blocks =
+            scheme_row_blocks(&t->scheme, l->rows) * scheme_col_blocks(&t->scheme, l->cols);
+        sb_line(sb, "gather_end<%s>(found, %s, %lldLL, scratch);", quant_text(&e, operand),
+                ranges_text(&e), (long long)blocks);
+    }
 }
 
 /* Facts about programs ------------------------------------------------------------------------ */
@@ -367,7 +421,7 @@ int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program)
 int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
                              int64_t cols)
 {
-    int64_t words = threads > 32 ? 512 : 1;
+    int64_t words = threads > 32 && cuda_program_sums(program) ? 1024 : threads > 32 ? 32 : 4;
     for (int i = 0; i < program->num_steps; i++) {
         int64_t group = dynamic_group(k, &program->step[i]);
         int64_t need = group ? 3 * ((cols + group - 1) / group + 1) : 0;
@@ -376,12 +430,30 @@ int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, in
     return words;
 }
 
-bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
+bool cuda_program_sums(const PlanProgram *program)
 {
     for (int i = 0; i < program->num_steps; i++) {
+        int op = program->step[i].op;
+        if (op == TILE_RMSNORM || op == TILE_LAYERNORM || op == TILE_SOFTMAX)
+            return true;
+    }
+    return false;
+}
+
+const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, int run)
+{
+    if (begin % run || end % run || cols % run)
+        return "EDGE_ANY";
+    return begin % cols || end % cols || cols != held ? "EDGE_RUNS" : "EDGE_NONE";
+}
+
+bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
+{
+    if (cuda_program_sums(program))
+        return true;
+    for (int i = 0; i < program->num_steps; i++) {
         const TileStep *s = &program->step[i];
-        if (s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM || s->op == TILE_SOFTMAX ||
-            s->op == TILE_CODE_SUM)
+        if (s->op == TILE_CODE_SUM)
             return true;
         if (s->op != TILE_QUANTIZE)
             continue;

@@ -105,13 +105,17 @@ static void put_any(Sb *sb, const CudaKernel *k)
 
 static void put_rows(Sb *sb, const CudaKernel *k)
 {
+    int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
     put_int(sb, "kT", k->threads_row);
     put_int(sb, "kV", k->run);
     put_int(sb, "kE", k->values);
+    sb_line(sb, "static constexpr Edge kEdge = %s;",
+            cuda_edge(0, cols, k->tile_cols, (int64_t)k->threads_row * k->values, k->run));
     put_int(sb, "kGroups", k->groups);
-    put_int(sb, "kCols", k->layout[k->launch->operand[0].tensor].cols);
+    put_int(sb, "kCols", cols);
     put_int(sb, "kTileCols", k->tile_cols);
     put_int(sb, "kScratchWords", k->scratch_words);
+    put_bool(sb, "kPersistent", k->most_blocks > 0);
 }
 
 static void put_dims(Sb *sb, const char *name, const PlanDim *dim, int rank, const int64_t *size)
@@ -192,7 +196,6 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "    const char *acc, int64_t m, int n0, int lane)");
     sb_line(sb, "{");
     sb->indent = 8;
-    sb_line(sb, "typedef RowShape<32, %d, %" PRId64 "> S;", vector_run(columns), columns / 32);
     sb_line(sb, "__shared__ int32_t scratch[%d][%" PRId64 "];", block_threads(k) / 32, words);
     sb_line(sb, "const int last = n0 + %" PRId64 ";", columns);
     for (int i = 0; i < l->num_segments; i++) {
@@ -203,9 +206,10 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
         sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
         sb_line(sb, "    const int to = last < %" PRId64 " ? last : %" PRId64 ";", end, end);
         sb_line(sb,
-                "    Row<S> row = {lane, from - %" PRId64 ", to - %" PRId64
-                ", scratch[threadIdx.x / 32]};",
-                begin, begin);
+                "    const Row<RowShape<32, %d, %" PRId64 ", %s>> row = {lane, from - %" PRId64
+                ", to - %" PRId64 ", scratch[threadIdx.x / 32]};",
+                vector_run(columns), columns / 32,
+                cuda_edge(begin, end, columns, columns, vector_run(columns)), begin, begin);
         sb_line(sb, "    segment%d(p, a, row, m, acc + (from - n0) * 4);", i);
         sb_line(sb, "}");
     }
@@ -217,13 +221,22 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
 
 static void put_row_program(Sb *sb, const CudaKernel *k)
 {
+    const char *found = k->span == SPAN_GATHER ? "found" : "";
     sb_line(sb, "struct Program {");
     sb->indent = 4;
     cuda_emit_program(sb, k, &k->launch->program, "steps");
     sb_line(sb, "template <class S> static __device__ __forceinline__ void row(");
-    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m)");
+    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m, Found &%s)", found);
     sb_line(sb, "{");
-    sb_line(sb, "    steps(p, p.op[0], row, m, (const char *)0);");
+    sb_line(sb, "    steps(p, p.op[0], row, m, (const char *)0%s%s);", *found ? ", " : "", found);
+    sb_line(sb, "}");
+    sb_line(sb, "static __device__ __forceinline__ void end(");
+    sb_line(sb, "    const Params &p, const Found &found, int32_t *scratch)");
+    sb_line(sb, "{");
+    sb->indent += 4;
+    if (*found)
+        cuda_emit_gather_end(sb, k, &k->launch->program);
+    sb->indent -= 4;
     sb_line(sb, "}");
     sb->indent = 0;
     sb_line(sb, "};");
@@ -266,11 +279,13 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "static __device__ __forceinline__ Operand run(const Params &p)");
     sb_line(sb, "{");
     sb->indent = 8;
-    sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 "> S;", threads, local_run(k), local_values(k));
+    sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 ", %s> S;", threads, local_run(k),
+            local_values(k),
+            cuda_edge(0, k->spec.k, k->spec.k, threads * local_values(k), local_run(k)));
     sb_line(sb, "static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,");
     sb_line(sb, "              \"the block's threads are those of a row\");");
     sb_line(sb, "extern __shared__ __align__(16) char local[];");
-    sb_line(sb, "__shared__ int32_t scratch[%" PRId64 "];", words);
+    sb_line(sb, "__shared__ __align__(16) int32_t scratch[%" PRId64 "];", words);
     sb_line(sb, "Operand a = p.op[Cfg::kOperandA];");
     sb_line(sb, "a.data = local;");
     if (a->quantised && !a->is_static) {
@@ -377,6 +392,8 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
     case CUDA_TILE: {
         int64_t tiles = ceil_div(k->layout[k->launch->operand[0].tensor].cols, k->tile_cols);
         g.grid = ceil_div(rows * tiles, k->groups);
+        if (k->most_blocks && g.grid > k->most_blocks)
+            g.grid = k->most_blocks;
         break;
     }
     case CUDA_MOVE: {

@@ -60,7 +60,7 @@ __device__ __forceinline__ void gemm_any(const Params &p)
 {
     typedef GemmAny<Cfg> G;
     __shared__ float sa[G::kBK][G::kBM], sw[G::kBK][G::kBN];
-    __shared__ float tile[G::kBM * G::kTilePitch];
+    __shared__ __align__(16) float tile[G::kBM * G::kTilePitch];
     const int64_t m = p.dim[0];
     const Operand a = p.op[Cfg::kOperandA];
     const char *w = (const char *)p.op[Cfg::kOperandW].data;

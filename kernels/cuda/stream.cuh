@@ -162,7 +162,7 @@ __device__ __forceinline__ void stream(const Params &p, const Operand &a)
 {
     typedef Stream<Cfg> G;
     typedef StreamShape<Cfg> S;
-    __shared__ typename G::Acc staged[Cfg::kSplitK][S::kTileWords];
+    __shared__ __align__(16) typename G::Acc staged[Cfg::kSplitK][S::kTileWords];
     const int64_t m = p.dim[0];
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,8 +1,10 @@
 /* Row kernels: tile programs over rows of tensors (norms, softmax, elementwise chains, quantise).
  *
  * kT threads hold a row or, where no step needs whole rows, a tile of kTileCols of its kCols
- * columns; a block holds kGroups such rows. Cfg: kT kV kE kGroups kCols kTileCols kScratchWords.
- * p.dim[0]: rows. Program::row(p, row, m) runs the steps of row m. */
+ * columns; a block holds kGroups such rows. Cfg: kT kV kE kEdge kGroups kCols kTileCols
+ * kScratchWords kPersistent. p.dim[0]: rows. Program::row(p, row, m, found) runs the steps of row
+ * m; with kPersistent a block takes row after row, and Program::end(p, found, scratch) stores what
+ * it found in all of them. */
 #ifndef SINTER_CUDA_TILE
 #define SINTER_CUDA_TILE
 
@@ -11,21 +13,27 @@
 template <class Cfg, class Program, class Params>
 __device__ __forceinline__ void tile_rows(const Params &p)
 {
-    typedef RowShape<Cfg::kT, Cfg::kV, Cfg::kE> S;
+    typedef RowShape<Cfg::kT, Cfg::kV, Cfg::kE, Cfg::kEdge> S;
     constexpr int kTiles = (Cfg::kCols + Cfg::kTileCols - 1) / Cfg::kTileCols;
     static_assert(Cfg::kTileCols <= S::kCols, "the threads hold the tile");
     static_assert(Cfg::kGroups == 1 || Cfg::kT == 32, "only warps share a block");
-    __shared__ int32_t scratch[Cfg::kGroups][Cfg::kScratchWords];
+    __shared__ __align__(16) int32_t scratch[Cfg::kGroups][Cfg::kScratchWords];
     const int group = threadIdx.x / Cfg::kT;
-    const int64_t unit = (int64_t)blockIdx.x * Cfg::kGroups + group;
-    const int64_t m = unit / kTiles;
-    const int n0 = (int)(unit % kTiles) * Cfg::kTileCols;
-    const int end = n0 + Cfg::kTileCols < Cfg::kCols ? n0 + Cfg::kTileCols : Cfg::kCols;
-    Row<S> row = {(int)(threadIdx.x % Cfg::kT), n0, end, scratch[group]};
+    const int64_t units = p.dim[0] * kTiles;
+    int64_t unit = (int64_t)blockIdx.x * Cfg::kGroups + group;
+    Found found = {};
     wait_for_producer();
-    if (m < p.dim[0])
-        Program::row(p, row, m);
     let_consumer_start();
+    for (; unit < units; unit += (int64_t)gridDim.x * Cfg::kGroups) {
+        const int64_t m = unit / kTiles;
+        const int n0 = (int)(unit % kTiles) * Cfg::kTileCols;
+        const int end = n0 + Cfg::kTileCols < Cfg::kCols ? n0 + Cfg::kTileCols : Cfg::kCols;
+        const Row<S> row = {(int)(threadIdx.x % Cfg::kT), n0, end, scratch[group]};
+        Program::row(p, row, m, found);
+        if (!Cfg::kPersistent)
+            break;
+    }
+    Program::end(p, found, scratch[0]);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* k_53aba29470e33c66 */
+/* k_b39fe7d668aab974 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -38,18 +38,17 @@ struct Epilogue {
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
-        typedef RowShape<32, 2, 2> S;
-        __shared__ int32_t scratch[4][1];
+        __shared__ int32_t scratch[4][4];
         const int last = n0 + 64;
         if (n0 < 64 && last > 0) {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 64 ? last : 64;
-            Row<S> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
+            const Row<RowShape<32, 2, 2, EDGE_NONE>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
             segment0(p, a, row, m, acc + (from - n0) * 4);
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_53aba29470e33c66(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_b39fe7d668aab974(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue>(p);
 }

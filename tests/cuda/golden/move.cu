@@ -1,14 +1,16 @@
-/* k_8ae04650eb967fff */
+/* k_5267549b18428205 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
     static constexpr int kT = 32;
     static constexpr int kV = 8;
     static constexpr int kE = 8;
-    static constexpr int kGroups = 4;
+    static constexpr Edge kEdge = EDGE_RUNS;
+    static constexpr int kGroups = 1;
     static constexpr int kCols = 8;
     static constexpr int kTileCols = 8;
-    static constexpr int kScratchWords = 1;
+    static constexpr int kScratchWords = 4;
+    static constexpr bool kPersistent = false;
 };
 struct Params {
     Operand op[2];
@@ -18,19 +20,23 @@ struct Program {
     template <class S> static __device__ __forceinline__ void steps(
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
     {
-        float v0[S::kE];
-        row_load<FMT_F32>(row, (char *)p.op[1].data + (m) * 32LL, v0);
+        Loaded<FMT_F32, S> v0;
+        row_load(row, (char *)p.op[1].data + (m) * 32LL, v0);
         float v1[S::kE];
         row_softmax(row, v1, v0);
         row_store<FMT_F32>(row, (char *)p.op[0].data + (m) * 32LL, v1);
     }
     template <class S> static __device__ __forceinline__ void row(
-        const Params &p, const Row<S> &row, int64_t m)
+        const Params &p, const Row<S> &row, int64_t m, Found &)
     {
         steps(p, p.op[0], row, m, (const char *)0);
     }
+    static __device__ __forceinline__ void end(
+        const Params &p, const Found &found, int32_t *scratch)
+    {
+    }
 };
-extern "C" __global__ void __launch_bounds__(128) k_8ae04650eb967fff(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_5267549b18428205(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

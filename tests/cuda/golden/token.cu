@@ -1,4 +1,4 @@
-/* k_20beb4d94dad2946 */
+/* k_234a1b93354fe29e */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -37,21 +37,21 @@ struct Prologue {
     template <class S> static __device__ __forceinline__ void steps(
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
     {
-        float v0[S::kE];
-        row_load<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
-        float v1[S::kE];
-        row_load<FMT_BF16>(row, (char *)p.op[1].data + (0) * 128LL, v1);
+        Loaded<FMT_BF16, S> v0;
+        row_load(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        Loaded<FMT_BF16, S> v1;
+        row_load(row, (char *)p.op[1].data + (0) * 128LL, v1);
         float v2[S::kE];
         row_rmsnorm(row, v2, v0, v1, num_float(0x3727c5acu), row.end);
         int32_t sum3 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, a, m, 64LL, v2);
     }
     static __device__ __forceinline__ Operand run(const Params &p)
     {
-        typedef RowShape<256, 4, 4> S;
+        typedef RowShape<256, 4, 4, EDGE_RUNS> S;
         static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,
                       "the block's threads are those of a row");
         extern __shared__ __align__(16) char local[];
-        __shared__ int32_t scratch[512];
+        __shared__ __align__(16) int32_t scratch[1024];
         Operand a = p.op[Cfg::kOperandA];
         a.data = local;
         a.scale = (float *)(local + 512);
@@ -68,8 +68,8 @@ struct Epilogue {
     template <class S> static __device__ __forceinline__ void segment0(
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
     {
-        float v0[S::kE];
-        row_load<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        Loaded<FMT_BF16, S> v0;
+        row_load(row, (char *)p.op[0].data + (m) * 128LL, v0);
         int32_t v1[S::kE];
         row_acc(row, acc + 0 * Cfg::kCols * 4, v1);
         float v2[S::kE];
@@ -78,8 +78,8 @@ struct Epilogue {
         v3 = Plain<FMT_F32>::load(*(const Plain<FMT_F32>::Element *)((char *)a.scale + (m) * 4LL));
         float v4[S::kE];
         SINTER_EACH(e) { float a = v2[e], b = v3; (void)b; v4[e] = a * b; }
-        float v5[S::kE];
-        row_load<FMT_F32>(row, (char *)p.op[4].data + (0) * 256LL, v5);
+        Loaded<FMT_F32, S> v5;
+        row_load(row, (char *)p.op[4].data + (0) * 256LL, v5);
         float v6[S::kE];
         SINTER_EACH(e) { float a = v4[e], b = v5[e]; (void)b; v6[e] = a * b; }
         float v7[S::kE];
@@ -91,18 +91,17 @@ struct Epilogue {
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
-        typedef RowShape<32, 1, 1> S;
-        __shared__ int32_t scratch[8][1];
+        __shared__ int32_t scratch[8][4];
         const int last = n0 + 32;
         if (n0 < 64 && last > 0) {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 64 ? last : 64;
-            Row<S> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
+            const Row<RowShape<32, 1, 1, EDGE_NONE>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
             segment0(p, a, row, m, acc + (from - n0) * 4);
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256) k_20beb4d94dad2946(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_234a1b93354fe29e(const __grid_constant__ Params p)
 {
     stream<Cfg, Epilogue>(p, Prologue::run(p));
 }
