@@ -123,32 +123,39 @@ static void enumerate(CudaCandidates *c)
         cuda_candidates_mma(c);
 }
 
-/* Measured times where a table has them; what failed when it was measured cannot run. */
-static void look_up(CudaCandidates *c, const Timings *timings)
+static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *at,
+                                 const Timings *timings, TimingSource *ret)
 {
     Sb word;
     sb_init(&word, c->arena);
+    cuda_candidate_put(&word, &at->kernel);
+    return timings_find(timings, c->problem, c->rows, word.text, ret);
+}
+
+/* Measured times where a table has them. What failed when it was measured cannot run, unless
+ * everything failed. */
+static void look_up(CudaCandidates *c, const Timings *timings)
+{
+    int num_failed = 0;
     for (int i = 0; i < c->list.num; i++) {
         CudaCandidate *at = &c->list.elem[i];
         if (at->reason)
             continue;
         at->us = at->predicted = cuda_cost(&at->kernel);
-        if (!timings || !timings->gpu)
-            continue;
-        TimingSource source;
-        word.len = 0;
-        cuda_candidate_put(&word, &at->kernel);
-        const TimingRow *row = timings_find(timings, c->problem, c->rows, word.text, &source);
+        const TimingRow *row =
+            timings && timings->gpu ? measured(c, at, timings, &at->source) : NULL;
         if (!row)
-            continue;
-        at->source = source;
-        at->us = row->us;
-        if (row->us < 0) {
-            at->reason = arena_printf(c->arena, "it failed when it was measured%s%s",
-                                      row->note[0] ? ": " : "", row->note);
-            c->num_valid--;
-        }
+            at->source = TIMING_MODEL;
+        else if (row->us > 0)
+            at->us = row->us;
+        else
+            at->failed = row->note[0] ? row->note : "for no known reason";
+        num_failed += at->failed != NULL;
     }
+    for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
+        if (c->list.elem[i].failed)
+            c->list.elem[i].reason = arena_printf(c->arena, "it failed when it was measured: %s",
+                                                  c->list.elem[i].failed);
 }
 
 /* What every target GPU gives a block, and where nothing fits in that, what an H200 gives one. */

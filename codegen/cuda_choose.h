@@ -11,6 +11,7 @@
 typedef struct CudaCandidate {
     CudaKernel kernel;
     const char *reason;  /* why it cannot run; NULL: it can */
+    const char *failed;  /* why it could not be measured; NULL: it could, or nobody tried */
     double us;           /* of a valid one */
     double predicted;    /* likewise, by the cost model */
     TimingSource source; /* of us */

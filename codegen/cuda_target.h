@@ -79,6 +79,8 @@ typedef struct CudaCompileOptions {
     const char *const *arch;
     int threads; /* 0: one a processor */
     bool fail_on_spill, no_cache;
+    const char **problem; /* NULL, or [sources][archs]: filled with why there is no image (NULL: there
+                             is one), or why it would be refused; then these are no errors */
 } CudaCompileOptions;
 bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
 /* Version of the compiler that would be used, "13.0", and its file; NULL and *ret_why when there is

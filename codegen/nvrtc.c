@@ -21,14 +21,10 @@
 #undef DEVICE_FILE
 
 const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
-    {"sm_75", "T4, RTX 20"},
-    {"sm_80", "A100, A30"},
-    {"sm_86", "RTX 30, A10, A40"},
-    {"sm_89", "RTX 40, L4, L40"},
-    {"sm_90", "H100, H200"},
-    {"sm_90a", "H100, H200, for them only"},
-    {"sm_100", "B200, GB200"},
-    {"sm_103", "B300, GB300"},
+    {"sm_75", "T4, RTX 20"},       {"sm_80", "A100, A30"},
+    {"sm_86", "RTX 30, A10, A40"}, {"sm_89", "RTX 40, L4, L40"},
+    {"sm_90", "H100, H200"},       {"sm_90a", "H100, H200, for them only"},
+    {"sm_100", "B200, GB200"},     {"sm_103", "B300, GB300"},
     {"sm_120", "RTX 50"},
 };
 
@@ -374,6 +370,29 @@ static void run_all(Queue *q, int threads)
         pthread_join(thread[i], NULL);
 }
 
+/* Why an image is missing or refused; NULL: it is there. */
+static const char *image_problem(Arena *arena, const Job *j, bool fail_on_spill)
+{
+    const char *log = j->log ? j->log : "it says nothing";
+    if (j->result != 0 || !j->image)
+        return arena_printf(arena, "NVRTC cannot compile it: %.2000s", log);
+    if (j->spilled && fail_on_spill)
+        return arena_printf(arena, "it spills %ld bytes", j->spilled);
+    return NULL;
+}
+
+static void report_problem(Diag *diag, const Job *j)
+{
+    if (j->result == 0 && j->image) {
+        diag_error(diag, (Span){0}, E_KERNEL, "kernel %s (%s) for %s spills %ld bytes",
+                   j->source->name, cuda_family_name[j->source->family], j->arch, j->spilled);
+        return;
+    }
+    diag_error(diag, (Span){0}, E_KERNEL, "NVRTC cannot compile kernel %s (%s) for %s",
+               j->source->name, cuda_family_name[j->source->family], j->arch);
+    diag_note(diag, (Span){0}, "%.2000s", j->log ? j->log : "it says nothing");
+}
+
 static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOptions *options,
                     Job *job, int num)
 {
@@ -381,22 +400,19 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
     bool ok = true;
     for (int i = 0; i < num; i++) {
         Job *j = &job[i];
-        if (j->result != 0 || !j->image) {
-            diag_error(diag, (Span){0}, E_KERNEL, "NVRTC cannot compile kernel %s (%s) for %s",
-                       j->source->name, cuda_family_name[j->source->family], j->arch);
-            diag_note(diag, (Span){0}, "%.2000s", j->log ? j->log : "it says nothing");
-            ok = false;
-            continue;
-        }
-        if (j->spilled && options->fail_on_spill) {
-            diag_error(diag, (Span){0}, E_KERNEL, "kernel %s (%s) for %s spills %ld bytes",
-                       j->source->name, cuda_family_name[j->source->family], j->arch, j->spilled);
-            ok = false;
-        }
-        uint8_t *copy = arena_alloc(arena, j->size);
-        memcpy(copy, j->image, j->size);
+        const char *problem = image_problem(arena, j, options->fail_on_spill);
         snprintf(image[i].arch, sizeof image[i].arch, "%s", j->arch);
         image[i].kernel = j->kernel;
+        if (options->problem) {
+            options->problem[i] = problem;
+        } else if (problem) {
+            report_problem(diag, j);
+            ok = false;
+        }
+        if (problem)
+            continue;
+        uint8_t *copy = arena_alloc(arena, j->size + 1); /* a zero byte ends what drivers read */
+        memcpy(copy, j->image, j->size);
         image[i].data = copy;
         image[i].size = j->size;
     }

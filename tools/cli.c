@@ -36,6 +36,8 @@ static const char *const examples[NUM_COMMANDS] = {
     [COMMAND_OPT] = "  sinter opt --passes=insert-quant,factor-scales --check-eval mlp.ir\n",
     [COMMAND_FMT] = "  sinter fmt -i mlp.sinter\n",
     [COMMAND_INSPECT] = "  sinter inspect mlp\n",
+    [COMMAND_TUNE] = "  sinter tune mlp.sinter --bucket T=16\n"
+                     "  sinter tune mlp.sinter --max-seconds=60 -o h200.timing\n",
     [COMMAND_CALIBRATE] = "  sinter calibrate mlp.sinter\n",
 };
 

@@ -244,6 +244,15 @@ bool work_plan(Work *w)
            (!w->has_cuda || plan_cuda(w)) && !w->diag.num_errors;
 }
 
+bool work_plan_for(Work *w, const char *arch)
+{
+    w->has_cuda = true;
+    w->arch[w->num_archs++] = arch;
+    return codegen_plan(w->module, w->arena, &w->target) &&
+           cuda_plan(w->module, w->arena, &w->target, &w->cuda_options, &w->cuda) &&
+           !w->diag.num_errors;
+}
+
 bool work_compile_kernels(Work *w)
 {
     int threads;

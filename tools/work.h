@@ -35,8 +35,10 @@ bool work_lower(Work *w, const char *path);       /* text to module, passes read
 bool work_load_ir(Work *w, const char *path);     /* printed IR to module */
 bool work_passes(Work *w, const char *list);      /* NULL: the pipeline */
 bool work_plan(Work *w);                          /* for every target */
-bool work_compile_kernels(Work *w);               /* of the GPU target, if there is one */
-void work_explain(Work *w, Sb *sb);               /* of every target, after work_plan */
+/* .. for one GPU architecture whatever --target says, by the cost model alone */
+bool work_plan_for(Work *w, const char *arch);
+bool work_compile_kernels(Work *w); /* of the GPU target, if there is one */
+void work_explain(Work *w, Sb *sb); /* of every target, after work_plan */
 bool work_write(Work *w, const char *out_path);
 /* lower, pipeline, plan, write */
 bool work_compile(Work *w, const char *path, const char *out_path);

@@ -17,6 +17,7 @@ EXPORT FakeReset fake_reset;
 EXPORT FakeSetKernel fake_kernel;
 EXPORT FakeGetCounts fake_counts;
 EXPORT FakeGetLog fake_log;
+EXPORT FakeAdvance fake_advance;
 
 typedef enum Kind {
     KIND_CONTEXT = 1,
@@ -43,6 +44,7 @@ typedef struct Object {
     int nodes;             /* graph, exec */
     Node *node;            /* likewise */
     int recorded;          /* event */
+    double when_ms;        /* likewise */
     int device, retained;  /* context */
 } Object;
 
@@ -66,6 +68,7 @@ static char *log_text;
 static size_t log_size, log_cap;
 static int calls_of_function;
 static FakeKernel *kernel_function;
+static double clock_ms;
 static __thread int capturing; /* streams that this thread captures */
 static __thread int pushed;
 
@@ -124,6 +127,11 @@ FakeCounts fake_counts(void)
     FakeCounts ret = counts;
     pthread_mutex_unlock(&lock);
     return ret;
+}
+
+void fake_advance(double ms)
+{
+    clock_ms += ms; /* the driver's lock is held while a kernel runs */
 }
 
 const char *fake_log(void)
@@ -327,6 +335,8 @@ DrvResult fake_cuDeviceGetAttribute(int *value, int attribute, DrvDevice device)
     if (result)
         return leave(result);
     switch (attribute) {
+    case DRV_DEVICE_MULTIPROCESSOR_COUNT: *value = 132; break;
+    case DRV_DEVICE_L2_CACHE_SIZE: *value = 1 << 20; break;
     case DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR: *value = options.capability / 10; break;
     case DRV_DEVICE_COMPUTE_CAPABILITY_MINOR: *value = options.capability % 10; break;
     case DRV_DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = options.max_shared; break;
@@ -767,8 +777,10 @@ DrvResult fake_cuEventRecord(DrvEvent event, DrvStream stream)
     DrvResult result = enter("cuEventRecord");
     Object *o = result ? NULL : object_find(event, KIND_EVENT);
     (void)stream;
-    if (o)
+    if (o) {
         o->recorded = 1;
+        o->when_ms = clock_ms;
+    }
     return leave(result);
 }
 
@@ -783,8 +795,10 @@ DrvResult fake_cuEventSynchronize(DrvEvent event)
 DrvResult fake_cuEventElapsedTime(float *ms, DrvEvent begin, DrvEvent end)
 {
     DrvResult result = enter("cuEventElapsedTime");
-    if (!result && object_find(begin, KIND_EVENT) && object_find(end, KIND_EVENT))
-        *ms = 0.25f;
+    const Object *from = result ? NULL : object_find(begin, KIND_EVENT);
+    const Object *to = result ? NULL : object_find(end, KIND_EVENT);
+    if (from && to)
+        *ms = (float)(0.25 + to->when_ms - from->when_ms);
     return leave(result);
 }
 

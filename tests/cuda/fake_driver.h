@@ -38,10 +38,11 @@ typedef struct FakeParams { /* operands, then the count behind the last */
 /* Runs a kernel named "<word>_<N>"; NULL: none does anything. */
 typedef void FakeKernel(const char *name, const FakeParams *params);
 
-/* Exported as "fake_reset", "fake_kernel", "fake_counts" and "fake_log". */
+/* Exported as "fake_reset", "fake_kernel", "fake_counts", "fake_log" and "fake_advance". */
 typedef void FakeReset(const FakeOptions *options); /* NULL: as above; forgets log and counts */
 typedef void FakeSetKernel(FakeKernel *kernel);
 typedef FakeCounts FakeGetCounts(void);
+typedef void FakeAdvance(double ms);  /* by a kernel: it took so long; 0.25 ms pass by themselves */
 typedef const char *FakeGetLog(void); /* valid until the next call of the driver */
 
 #endif

@@ -1,0 +1,262 @@
+/* test_tune <fakecuda.so> <model>: processes that measure kernels which crash, hang and fail,
+ * against a driver of our own. */
+#include "fake_driver.h"
+#include "tools/stub.h"
+#include "tools/tune.h"
+#include "tools/work.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MOST 16
+
+/* The program in front of a compiled file; nobody starts it. */
+const unsigned char sinter_stub[] = "stub";
+const size_t sinter_stub_size = 4;
+
+static const char *model_path;
+static FakeReset *reset;
+static FakeSetKernel *set_kernel;
+static FakeAdvance *advance;
+static FakeGetCounts *get_counts;
+
+typedef struct Fixture {
+    Arena *arena;
+    Cli cli;
+    Work w;
+    const CudaCandidates *candidates; /* of the model's product */
+    TuneItem item[MOST];
+} Fixture;
+
+static void keep(void *user, const CudaCandidates *c)
+{
+    Fixture *f = user;
+    CudaCandidates *copy = ARENA_NEW(f->w.arena, CudaCandidates);
+    *copy = *c;
+    f->candidates = copy;
+}
+
+static int setup(void **state)
+{
+    static Fixture f;
+    char *argv[] = {"sinter", "tune", "--no-weights", (char *)(uintptr_t)model_path, NULL};
+    int exit_code;
+    f = (Fixture){.arena = arena_create()};
+    *state = &f;
+    reset(NULL);
+    bool ok = f.arena && cli_parse(&f.cli, f.arena, 4, argv, &exit_code) && work_init(&f.w, &f.cli);
+    f.w.cuda_options = (CudaPlanOptions){.visit = keep, .user = &f};
+    ok = ok && work_lower(&f.w, model_path) && work_passes(&f.w, NULL) &&
+         work_plan_for(&f.w, "sm_90a");
+    return ok && f.candidates ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    Fixture *f = *state;
+    work_end(&f->w, EXIT_OK);
+    arena_destroy(f->arena);
+    return 0;
+}
+
+/* Kernels of the fake driver: what their names say. */
+static void run_kernel(const char *name, const FakeParams *params)
+{
+    (void)params;
+    if (!strncmp(name, "crash", 5))
+        raise(SIGKILL);
+    while (!strncmp(name, "hang", 4))
+        pause();
+    advance(!strncmp(name, "slow", 4) ? 0.9 : 0.1);
+}
+
+/* One item for each word, of the product's candidates in turn. */
+static TuneRun make_run(Fixture *f, int num, const char *const *word)
+{
+    static const char image[] = "\177ELF made up";
+    const PlanLaunch *l = f->candidates->like.launch;
+    int at = 0;
+    for (int i = 0; i < num; i++, at++) {
+        while (f->candidates->list.elem[at].reason)
+            at++;
+        f->item[i] =
+            (TuneItem){.kernel = &f->candidates->list.elem[at].kernel,
+                       .problem = f->candidates->problem,
+                       .candidate = word[i],
+                       .rows = f->candidates->rows,
+                       .predicted = 5,
+                       .entry = arena_printf(f->w.arena, "%s_%d", word[i], l->num_operands + 2),
+                       .image = strcmp(word[i], "none") ? image : NULL,
+                       .note = ""};
+    }
+    set_kernel(run_kernel);
+    return (TuneRun){
+        .arena = f->w.arena, .limit_s = 0.4, .start_s = 20, .num = num, .item = f->item};
+}
+
+static void test_gpu(void **state)
+{
+    const char *why = NULL;
+    TuneGpu gpu;
+    Fixture *f = *state;
+    assert_true(tune_probe(f->w.arena, 0, &gpu, &why));
+    assert_int_equal(gpu.capability, 90);
+    assert_int_equal(gpu.processors, 132);
+    assert_int_equal(gpu.memory, 1 << 30);
+    assert_int_equal(gpu.l2, 1 << 20);
+    assert_false(tune_probe(f->w.arena, 1, &gpu, &why));
+    assert_string_equal(why, "opening the GPU: CUDA_ERROR_OF_A_TEST");
+    assert_int_equal(get_counts().calls, 0); /* only children call the driver */
+}
+
+static void test_measures(void **state)
+{
+    static const char *const word[] = {"fast", "slow", "fast"};
+    const char *why = NULL;
+    TuneRun run = make_run(*state, 3, word);
+    assert_true(tune_measure(&run, &why));
+    for (int i = 0; i < 3; i++)
+        assert_true(run.item[i].us > 0);
+    /* 0.1 and 0.9 ms a launch, and a quarter of a ms in all */
+    assert_true(run.item[0].us >= 100 && run.item[0].us < 160);
+    assert_true(run.item[1].us >= 900 && run.item[1].us < 960);
+    assert_true(run.item[0].us == run.item[2].us);
+}
+
+static void test_survives(void **state)
+{
+    static const char *const word[] = {"fast",  "crash", "fast", "hang", "none",
+                                       "crash", "crash", "hang", "slow", "hang"};
+    const char *why = NULL;
+    Fixture *f = *state;
+    TuneRun run = make_run(f, COUNT_OF(word), word);
+    assert_true(tune_measure(&run, &why));
+    for (size_t i = 0; i < COUNT_OF(word); i++) {
+        const TuneItem *item = &run.item[i];
+        if (!strcmp(word[i], "crash")) {
+            assert_true(item->us < 0);
+            assert_string_equal(item->note, "its process died of signal 9");
+        } else if (!strcmp(word[i], "hang")) {
+            assert_true(item->us < 0);
+            assert_string_equal(item->note, "it did not end within 0.4 s");
+        } else if (!strcmp(word[i], "none")) {
+            assert_true(item->us == 0);
+        } else {
+            assert_true(item->us > 0);
+        }
+    }
+    assert_int_equal(get_counts().calls, 0);
+}
+
+/* After an error of the driver the process is given up: what follows starts anew. */
+static void test_errors_of_the_driver(void **state)
+{
+    static const char *const function[] = {"cuModuleLoadDataEx", "cuModuleGetFunction",
+                                           "cuLaunchKernelEx",   "cuGraphLaunch",
+                                           "cuEventSynchronize", "cuStreamEndCapture"};
+    static const char *const word[] = {"fast", "slow"};
+    const char *why = NULL;
+    for (size_t i = 0; i < COUNT_OF(function); i++) {
+        reset(&(FakeOptions){.version = 12080,
+                             .devices = 1,
+                             .capability = 90,
+                             .max_shared = 232448,
+                             .memory = 1u << 30,
+                             .fail_function = function[i],
+                             .fail_call = 1,
+                             .fail_result = 719});
+        TuneRun run = make_run(*state, 2, word);
+        assert_true(tune_measure(&run, &why));
+        for (int k = 0; k < 2; k++) {
+            assert_true(run.item[k].us < 0);
+            assert_non_null(strstr(run.item[k].note, ": CUDA_ERROR_OF_A_TEST"));
+        }
+    }
+}
+
+/* What does not fit the GPU is no fault of the candidate. */
+static void test_memory(void **state)
+{
+    static const char *const word[] = {"fast", "fast"};
+    const char *why = NULL;
+    reset(&(FakeOptions){
+        .version = 12080, .devices = 1, .capability = 90, .max_shared = 232448, .memory = 5000});
+    TuneRun run = make_run(*state, 2, word);
+    assert_true(tune_measure(&run, &why));
+    assert_true(run.item[0].us == 0 && run.item[1].us == 0);
+    assert_string_equal(run.item[0].note, "allocating: CUDA_ERROR_OUT_OF_MEMORY");
+}
+
+static bool stop_after_two(void *user, const TuneItem *item)
+{
+    (void)item;
+    return ++*(int *)user < 2;
+}
+
+static void test_stops(void **state)
+{
+    static const char *const word[] = {"fast", "crash", "fast"};
+    const char *why = NULL;
+    int num = 0;
+    TuneRun run = make_run(*state, 3, word);
+    run.done = stop_after_two;
+    run.user = &num;
+    assert_true(tune_measure(&run, &why));
+    assert_int_equal(num, 2);
+    assert_true(run.item[0].us > 0 && run.item[1].us < 0 && run.item[2].us == 0);
+}
+
+static void test_no_driver(void **state)
+{
+    static const char *const word[] = {"fast"};
+    const char *why = NULL;
+    reset(&(FakeOptions){.version = 12080,
+                         .devices = 1,
+                         .capability = 90,
+                         .memory = 1u << 30,
+                         .fail_function = "cuInit",
+                         .fail_call = 1,
+                         .fail_result = 100});
+    TuneRun run = make_run(*state, 1, word);
+    assert_false(tune_measure(&run, &why));
+    assert_non_null(strstr(why, "no GPU that it can use"));
+}
+
+static bool load_fake(const char *path)
+{
+    static const char *const name[] = {"fake_reset", "fake_kernel", "fake_advance", "fake_counts"};
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *found[4] = {NULL};
+    for (int i = 0; library && i < 4; i++)
+        found[i] = dlsym(library, name[i]);
+    memcpy(&reset, &found[0], sizeof reset);
+    memcpy(&set_kernel, &found[1], sizeof set_kernel);
+    memcpy(&advance, &found[2], sizeof advance);
+    memcpy(&get_counts, &found[3], sizeof get_counts);
+    return reset && set_kernel && advance && get_counts && !setenv("SINTER_LIBCUDA", path, 1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_gpu, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_measures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_survives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors_of_the_driver, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stops, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_driver, setup, teardown),
+    };
+    if (argc != 3 || !load_fake(argv[1])) {
+        fprintf(stderr, "usage: test_tune FAKE_DRIVER MODEL\n");
+        return 2;
+    }
+    model_path = argv[2];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

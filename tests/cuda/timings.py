@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""timings.py SINTER ROOT: tables of timings change what runs, and explain says which decided. TAP."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SINTER, ROOT = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+MODEL = ROOT / "tests/cuda/golden/token.sinter"
+PROBLEM = "w=i8 a=i8/1x0 n=64 k=64 inside=4 reads=3 out=bf16"
+GPU = "sm_90-132sm-144g"
+number, failures = 0, 0
+
+
+def report(what, problem=""):
+    global number, failures
+    number += 1
+    failures += bool(problem)
+    for line in problem.splitlines():
+        print(f"# {line}")
+    print(f"{'not ' if problem else ''}ok {number} - {what}", flush=True)
+
+
+def run(*words, env=None):
+    done = subprocess.run([str(SINTER), *map(str, words)], capture_output=True, text=True,
+                          env={**os.environ, **(env or {})}, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def product(*words, env=None):
+    """What explain says of the product that runs: kernel, us, source; and the lines below it."""
+    code, out, err = run("explain", "--no-weights", "--target=sm_90a", *words, MODEL, env=env)
+    found = re.search(r"^    T = 4: (\w+ \d+ rows x \d+ columns, K over \d+ warps).*  "
+                      r"([\d.]+) us \[(.*)\]\n((?:      .*\n)*)", out, re.M)
+    return found.groups() if code == 0 and found else (f"exit {code}: {err}{out}", "", "", "")
+
+
+def expect(what, got, want):
+    report(what, "" if got == want else f"got  {got!r}\nwant {want!r}")
+
+
+def table(path, rows, gpu=GPU):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"sinter timings 1\ngpu {gpu}\nproduct {PROBLEM}\n{rows}")
+    return path
+
+
+def check_sources(folder):
+    home = {"XDG_DATA_HOME": str(folder / "data")}
+    model = product("--timing=none", env=home)
+    expect("without a table the cost model decides", model[2], "cost model")
+    expect("without a product's row too", product(env=home)[2], "cost model")
+    faster = "stream 8 rows x 64 columns, K over 4 warps"
+    rows = ("4 9.5 stream 8x32 w1 k8 b2\n4 1.25 stream 8x64 w2 k4 b2\n4 2.5 stream 8x32 w1 k8 b1\n"
+            "5 0.1 stream 8x32 w1 k8 b2\n")
+    path = table(folder / "t.timing", rows)
+    got = product(f"--timing={path}", env=home)
+    expect("the model's choice is another one", model[0] != faster, True)
+    expect("the fastest row is taken", got[:3], (faster, "1.2", "measured"))
+    lines = got[3].splitlines()
+    expect("the others follow, measured ones first", [line.strip() for line in lines[1:3]],
+           ["not stream 8x32 w1 k8 b1: 2.5 us", "not stream 8x32 w1 k8 b2: 9.5 us"])
+    expect("predicted ones last", "[cost model]" in lines[3], True)
+    table(path, "4 1.25 stream 8x64 w2 k4 b2\n4 failed stream 8x32 w1 k8 b2  # it crashed\n")
+    got = product(f"--timing={path}", env=home)
+    expect("what failed is rejected, with its reason",
+           "not stream 8x32 w1 k8 b2: it failed when it was measured: it crashed" in got[3], True)
+    table(folder / f"data/sinter/timing/{GPU}.timing", rows)
+    expect("the user's own table is found", product(env=home)[:3], (faster, "1.2", "measured"))
+    expect("under its GPU's name", product(f"--timing={GPU}", env=home)[:3],
+           (faster, "1.2", "measured"))
+    expect("and can be left out", product("--timing=none", env=home), model)
+    table(folder / "data/sinter/timing/sm_90-100sm-80g.timing", "4 7 stream 8x32 w1 k8 b2\n",
+          "sm_90-100sm-80g")
+    expect("a GPU with a shipped table is preferred", product(env=home)[1], "1.2")
+    expect("another one must be named", product("--timing=sm_90-100sm-80g", env=home)[1], "7.0")
+
+
+def check_shipped(folder):
+    """A layer whose times are part of the compiler: the ones of its first product."""
+    home = {"XDG_DATA_HOME": str(folder / "none")}
+    text = (ROOT / f"codegen/timing/{GPU}.timing").read_text()
+    if "product" not in text:
+        report("shipped rows # SKIP there are none")
+        return
+    (folder / "ffn.sinter").write_text("""version 1
+dim T in [16]
+scheme s { weight e4m3 per channel; act e4m3 per token dynamic }
+model m (x: bf16[T, 4096]) -> (y: bf16[T, 14336]) {
+    param norm: bf16[4096] from "n"
+    param gate: bf16[14336, 4096] from "g"
+    param up:   bf16[14336, 4096] from "u"
+    n = rmsnorm(x, norm, eps=1e-5)
+    y = silu(linear(n, gate)) * linear(n, up)
+}
+quant { default : s }
+""")
+    code, out, err = run("explain", "--no-weights", "--target=sm_90a", folder / "ffn.sinter",
+                         env=home)
+    found = re.findall(r"T = 16: (?:gemm|stream).* us \[(.*)\]", out)
+    report("shipped rows decide for the layers of an 8B model",
+           "" if code == 0 and found == ["shipped table"] else f"{found}\n{err}")
+
+
+def check_errors(folder):
+    table(folder / "broken.timing", "4 fast stream 8x32 w1 k8 b2\n")
+    code, _, err = run("explain", "--no-weights", "--target=sm_90a",
+                       f"--timing={folder}/broken.timing", MODEL)
+    report("a broken table is refused with its line",
+           "" if code == 1 and "E0703" in err and "broken.timing:4: 'fast' is" in err else err)
+    code, _, err = run("explain", "--no-weights", "--target=sm_90a", "--timing=sm_1-1sm-4g", MODEL)
+    report("a GPU without a table is refused",
+           "" if code == 1 and "E0703" in err and "sm_1-1sm-4g" in err else err)
+    for words, exit_code, text in (
+            (["--device=cpu"], 2, "on 'cuda:0', not on 'cpu'"),
+            (["--max-seconds=fast"], 2, "--max-seconds takes a number"),
+            ([], 4, "E0901")):
+        code, _, err = run("tune", "--no-weights", *words, MODEL,
+                           env={"SINTER_LIBCUDA": "/nonexistent/libcuda.so.1"})
+        report(f"tune {' '.join(words)} ends with {exit_code}",
+               "" if code == exit_code and text in err else f"exit {code}: {err}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as path:
+        check_sources(pathlib.Path(path))
+        check_shipped(pathlib.Path(path))
+        check_errors(pathlib.Path(path))
+    print(f"1..{number}")
+    return 1 if failures else 0
+
+
+sys.exit(main())

@@ -1,0 +1,400 @@
+/* tune: the candidates for a model's products, measured on the GPU at hand, into the table that
+ * later compilations choose by. */
+#include "tools/tune.h"
+#include "tools/work.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_CANDIDATES 32  /* of a product under a bucket, the fastest by the cost model */
+#define WORTH_A_TRY     3.0 /* times as long as the fastest, by the cost model */
+#define LIMIT_S         5.0 /* of one candidate */
+#define START_S         60.0
+
+typedef struct Group { /* a product under a bucket */
+    const CudaCandidates *candidates;
+} Group;
+
+typedef struct Tune {
+    Work w;
+    int ordinal;
+    TuneGpu gpu;
+    const char *arch, *path;
+    TimingTable table;
+    const char *only; /* "T=16", or NULL */
+    double until_s;   /* on the clock of now_s; 0: no end */
+    Map seen;         /* products and rows */
+    ARRAY(Group) groups;
+    ARRAY(TuneItem) items;
+    int num_done, num_failed;
+    bool write_failed, out_of_time;
+} Tune;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool fail(Tune *t, ErrorId id, const char *why)
+{
+    diag_error(&t->w.diag, (Span){0}, id, "%s", why);
+    return false;
+}
+
+/* What to measure ------------------------------------------------------------------------------ */
+
+static bool is_wanted(const Tune *t, const CudaKernel *k)
+{
+    const char *equals = t->only ? strchr(t->only, '=') : NULL;
+    for (int i = 0; equals && i < k->plan->num_syms; i++) {
+        const char *name = k->plan->sym[i].name;
+        if (strlen(name) == (size_t)(equals - t->only) && !strncmp(name, t->only, strlen(name)))
+            return k->size[i] == strtoll(equals + 1, NULL, 10);
+    }
+    return !equals;
+}
+
+static int by_predicted(const void *a, const void *b)
+{
+    const CudaCandidate *x = *(const CudaCandidate *const *)a;
+    const CudaCandidate *y = *(const CudaCandidate *const *)b;
+    return x->predicted < y->predicted ? -1 : x->predicted > y->predicted ? 1 : x < y ? -1 : x > y;
+}
+
+static void add_item(Tune *t, const CudaCandidates *c, const CudaCandidate *at)
+{
+    Sb word;
+    sb_init(&word, t->w.arena);
+    cuda_candidate_put(&word, &at->kernel);
+    TuneItem item = {.kernel = &at->kernel,
+                     .problem = c->problem,
+                     .candidate = word.text,
+                     .rows = c->rows,
+                     .predicted = at->predicted,
+                     .note = ""};
+    if (cli_has(t->w.cli, OPTION_AGAIN) ||
+        !timing_table_find(&t->table, item.problem, item.rows, item.candidate))
+        ARRAY_PUSH(t->w.arena, &t->items, item);
+}
+
+/* CudaPlanOptions.visit */
+static void collect(void *user, const CudaCandidates *from)
+{
+    Tune *t = user;
+    const char *key = arena_printf(t->w.arena, "%" PRId64 " %s", from->rows, from->problem);
+    if (!is_wanted(t, &from->like) || map_has(&t->seen, key))
+        return;
+    map_put(&t->seen, key, t);
+    CudaCandidates *c = ARENA_NEW(t->w.arena, CudaCandidates);
+    *c = *from;
+    ARRAY_PUSH(t->w.arena, &t->groups, (Group){c});
+    const CudaCandidate **order =
+        ARENA_NEW_ARRAY(t->w.arena, const CudaCandidate *, (size_t)c->list.num + 1);
+    int num = 0;
+    for (int i = 0; i < c->list.num; i++)
+        if (!c->list.elem[i].reason)
+            order[num++] = &c->list.elem[i];
+    qsort(order, (size_t)num, sizeof *order, by_predicted);
+    for (int i = 0; i < num && i < MOST_CANDIDATES; i++)
+        if (order[i]->predicted <= WORTH_A_TRY * order[0]->predicted)
+            add_item(t, c, order[i]);
+}
+
+/* Compiling ------------------------------------------------------------------------------------ */
+
+static void put_row(Tune *t, const TuneItem *item)
+{
+    const TimingRow row = {.problem = item->problem,
+                           .candidate = item->candidate,
+                           .rows = item->rows,
+                           .us = item->us > 0 && item->us < 0.01 ? 0.01 : item->us,
+                           .note = item->note};
+    t->num_failed += item->us < 0;
+    if (item->us != 0)
+        timing_table_put(&t->table, &row);
+}
+
+/* One line of plain text that a table can hold. */
+static const char *note_of(Arena *arena, const char *text)
+{
+    char *note = arena_strndup(arena, text, strcspn(text, "\n"));
+    if (strlen(note) > 160)
+        note[160] = 0;
+    for (char *c = note; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    return note;
+}
+
+/* Sources of all items, equal ones once; source_of[item]. */
+static int emit_sources(Tune *t, CudaSource *source, int *source_of)
+{
+    Map names;
+    int num = 0;
+    map_init(&names, t->w.arena);
+    for (int i = 0; i < t->items.num; i++) {
+        TuneItem *item = &t->items.elem[i];
+        CudaSource s = {.family = item->kernel->family};
+        s.text = cuda_emit_source(t->w.arena, item->kernel, &s.name);
+        int known = (int)(uintptr_t)map_get(&names, s.name);
+        if (!known) {
+            source[num++] = s;
+            map_put(&names, s.name, (void *)(uintptr_t)num);
+        }
+        source_of[i] = (known ? known : num) - 1;
+        item->entry = s.name;
+    }
+    return num;
+}
+
+static bool compile(Tune *t)
+{
+    Arena *arena = t->w.arena;
+    CudaSource *source = ARENA_NEW_ARRAY(arena, CudaSource, (size_t)t->items.num + 1);
+    int *source_of = ARENA_NEW_ARRAY(arena, int, (size_t)t->items.num + 1);
+    CudaTarget target = {.num_sources = emit_sources(t, source, source_of), .source = source};
+    const char **problem = ARENA_NEW_ARRAY(arena, const char *, (size_t)target.num_sources + 1);
+    CudaCompileOptions options = {.num_archs = 1,
+                                  .arch = &t->arch,
+                                  .fail_on_spill = true,
+                                  .no_cache = cli_has(t->w.cli, OPTION_NO_CACHE),
+                                  .problem = problem};
+    if (!work_threads(&t->w, &options.threads) ||
+        !cuda_compile(&t->w.diag, arena, &target, &options))
+        return false;
+    for (int i = 0; i < t->items.num; i++) {
+        TuneItem *item = &t->items.elem[i];
+        item->image = target.code.image[source_of[i]].data;
+        if (problem[source_of[i]]) {
+            item->us = -1;
+            item->note = note_of(arena, problem[source_of[i]]);
+            put_row(t, item);
+        }
+    }
+    return true;
+}
+
+/* Measuring ------------------------------------------------------------------------------------ */
+
+static bool write_table(Tune *t)
+{
+    IoError err;
+    if (timing_table_write(&t->table, t->path, &err))
+        return true;
+    t->write_failed = true;
+    work_io_error(&t->w, &err);
+    return false;
+}
+
+static void show_progress(const Tune *t, const TuneItem *item)
+{
+    if (!isatty(STDERR_FILENO) || t->w.cli->json)
+        return;
+    fprintf(stderr, "\r\033[K%3.0f %%  %.60s", 100.0 * t->num_done / t->items.num, item->candidate);
+    if (t->num_done == t->items.num)
+        fputs("\r\033[K", stderr);
+}
+
+/* TuneRun.done: the table is written whenever a product is through. */
+static bool note_item(void *user, const TuneItem *item)
+{
+    Tune *t = user;
+    const TuneItem *end = t->items.elem + t->items.num, *next = item + 1;
+    TuneItem plain = *item;
+    plain.note = note_of(t->w.arena, item->note);
+    put_row(t, &plain);
+    t->num_done = (int)(next - t->items.elem);
+    show_progress(t, item);
+    if ((next == end || next->rows != item->rows || strcmp(next->problem, item->problem) != 0) &&
+        !write_table(t))
+        return false;
+    t->out_of_time = t->until_s > 0 && now_s() > t->until_s && next < end;
+    return !t->out_of_time;
+}
+
+static bool measure(Tune *t)
+{
+    const char *why = NULL;
+    TuneRun run = {.arena = t->w.arena,
+                   .ordinal = t->ordinal,
+                   .limit_s = LIMIT_S,
+                   .start_s = START_S,
+                   .num = t->items.num,
+                   .item = t->items.elem,
+                   .done = note_item,
+                   .user = t};
+    if (!tune_measure(&run, &why))
+        return fail(t, E_NO_DEVICE, why);
+    return !t->write_failed && write_table(t);
+}
+
+/* Reporting ------------------------------------------------------------------------------------ */
+
+typedef struct Summary {
+    int num;
+    double log_sum, worst; /* of what the cost model takes, relative to the fastest */
+} Summary;
+
+static const TimingRow *row_of(const Tune *t, const CudaCandidates *c, const CudaCandidate *at)
+{
+    Sb word;
+    sb_init(&word, t->w.arena);
+    cuda_candidate_put(&word, &at->kernel);
+    return timing_table_find(&t->table, c->problem, c->rows, word.text);
+}
+
+static void report_group(const Tune *t, const CudaCandidates *c, Summary *sum)
+{
+    const TimingRow *best = NULL, *model = NULL;
+    double least = 0;
+    for (int i = 0; i < c->list.num; i++) {
+        const CudaCandidate *at = &c->list.elem[i];
+        const TimingRow *row = at->reason ? NULL : row_of(t, c, at);
+        if (!row || row->us < 0)
+            continue;
+        if (!best || row->us < best->us)
+            best = row;
+        if (!model || at->predicted < least) {
+            model = row;
+            least = at->predicted;
+        }
+    }
+    printf("%s, %" PRId64 " row%s: ", c->problem, c->rows, c->rows == 1 ? "" : "s");
+    if (!best) {
+        puts("nothing was measured");
+        return;
+    }
+    double ratio = model->us / best->us;
+    printf("%.2f us by %s; ", best->us, best->candidate);
+    if (model == best)
+        printf("so the cost model, %.2f us\n", least);
+    else
+        printf("%.2f us (%.2fx) by %s, which the cost model takes\n", model->us, ratio,
+               model->candidate);
+    sum->num++;
+    sum->log_sum += log(ratio);
+    sum->worst = ratio > sum->worst ? ratio : sum->worst;
+}
+
+static void report(const Tune *t, double seconds)
+{
+    Summary sum = {0};
+    for (int i = 0; i < t->groups.num; i++)
+        report_group(t, t->groups.elem[i].candidates, &sum);
+    printf("%d products, %d candidates measured in %.1f s, %d failed%s; %s\n", t->groups.num,
+           t->num_done, seconds, t->num_failed, t->out_of_time ? ", out of time" : "", t->path);
+    if (sum.num)
+        printf("what the cost model takes is %.2fx as slow as the fastest in the mean, %.2fx at "
+               "worst\n",
+               exp(sum.log_sum / sum.num), sum.worst);
+}
+
+/* The command ---------------------------------------------------------------------------------- */
+
+static const char *arch_of(Arena *arena, int capability)
+{
+    if (capability == 90)
+        return "sm_90a";
+    const char *name = arena_printf(arena, "sm_%d", capability);
+    for (int i = 0; i < NUM_CUDA_ARCHS; i++)
+        if (!strcmp(cuda_archs[i].name, name))
+            return name;
+    return NULL;
+}
+
+/* The table as it is, or a new one. */
+static bool open_table(Tune *t, const char *gpu)
+{
+    IoError err;
+    struct stat st;
+    t->path = cli_get(t->w.cli, OPTION_OUTPUT_FILE, NULL);
+    if (!t->path)
+        t->path = timing_own_path(t->w.arena, gpu, true);
+    if (!t->path)
+        return fail(t, E_TIMING, "neither XDG_DATA_HOME nor HOME says where tables lie; give -o");
+    if (stat(t->path, &st) != 0 && errno == ENOENT) {
+        timing_table_init(&t->table, t->w.arena, gpu);
+        return true;
+    }
+    if (!timing_table_read(&t->table, t->w.arena, t->path, &err)) {
+        work_io_error(&t->w, &err);
+        return false;
+    }
+    if (!strcmp(t->table.gpu, gpu))
+        return true;
+    return fail(t, E_TIMING,
+                arena_printf(t->w.arena, "'%s' is of the GPU %s, but cuda:%d is %s", t->path,
+                             t->table.gpu, t->ordinal, gpu));
+}
+
+static bool look_at_gpu(Tune *t)
+{
+    const char *why = NULL;
+    if (!tune_probe(t->w.arena, t->ordinal, &t->gpu, &why))
+        return fail(t, E_NO_DEVICE, why);
+    t->arch = arch_of(t->w.arena, t->gpu.capability);
+    if (!t->arch)
+        return fail(t, E_NO_DEVICE,
+                    arena_printf(t->w.arena, "nothing can be compiled for compute capability %d.%d",
+                                 t->gpu.capability / 10, t->gpu.capability % 10));
+    return open_table(
+        t, timing_gpu_name(t->w.arena, t->gpu.capability, t->gpu.processors, t->gpu.memory));
+}
+
+static bool tune(Tune *t, const char *text)
+{
+    double begin = now_s();
+    t->w.cuda_options = (CudaPlanOptions){.visit = collect, .user = t};
+    if (!look_at_gpu(t) || !work_lower(&t->w, text) || !work_passes(&t->w, NULL) ||
+        !work_plan_for(&t->w, t->arch))
+        return false;
+    if (!t->groups.num)
+        return fail(t, E_USAGE,
+                    t->only ? "no product has this size"
+                            : "this model has no product that a GPU would run");
+    if (!compile(t) || !measure(t))
+        return false;
+    report(t, now_s() - begin);
+    return true;
+}
+
+/* "cuda" or "cuda:1" */
+static bool read_device(const char *name, int *ret)
+{
+    char *end = NULL;
+    *ret = 0;
+    if (!strcmp(name, "cuda"))
+        return true;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    long ordinal = strtol(name + 5, &end, 10);
+    *ret = (int)ordinal;
+    return !*end && ordinal < 1024;
+}
+
+int cmd_tune(Cli *cli)
+{
+    Tune t = {.only = cli_get(cli, OPTION_BUCKET, NULL)};
+    const char *device = cli_get(cli, OPTION_DEVICE, "cuda:0");
+    const char *seconds = cli_get(cli, OPTION_MAX_SECONDS, "0");
+    char *end = NULL;
+    double most = strtod(seconds, &end);
+    if (!read_device(device, &t.ordinal))
+        return cli_usage(cli, "sinter tune measures GPU kernels, on 'cuda:0', not on '%s'", device);
+    if (!*seconds || *end || !(most >= 0 && most < 1e9))
+        return cli_usage(cli, "--max-seconds takes a number of seconds, not '%s'", seconds);
+    if (!work_init(&t.w, cli))
+        return EXIT_INPUT;
+    t.until_s = most > 0 ? now_s() + most : 0;
+    map_init(&t.seen, t.w.arena);
+    bool ok = tune(&t, cli->operand.elem[0]);
+    return work_end(&t.w, ok ? EXIT_OK : t.arch ? EXIT_INPUT : EXIT_DEVICE);
+}

@@ -1,0 +1,54 @@
+/* tools/tune: kernels measured one by one on a GPU, so that none can harm the others.
+ *
+ * The command (cmd_tune.c) collects the candidates of a model's products, compiles them and keeps a
+ * table (codegen/timing.h); tune_child.c has processes measure them and outlives what they do;
+ * tune_gpu.c is what runs in such a process. Only these processes talk to the driver. */
+#ifndef SINTER_TUNE_H
+#define SINTER_TUNE_H
+
+#include "codegen/cuda_choose.h"
+
+typedef struct TuneGpu {
+    int capability, processors; /* 90: 9.0 */
+    uint64_t memory, l2;        /* bytes */
+} TuneGpu;
+
+/* One candidate of one product under one bucket. */
+typedef struct TuneItem {
+    const CudaKernel *kernel; /* with its plan, launch and layouts */
+    const char *problem, *candidate;
+    int64_t rows;
+    double predicted;
+    const char *entry; /* name in the image */
+    const void *image; /* cubin or PTX, terminated; NULL: `note` says why there is none */
+    double us;         /* measured; negative: failed, see note; 0: not measured */
+    const char *note;
+} TuneItem;
+
+typedef struct TuneRun {
+    Arena *arena;
+    int ordinal;    /* of the GPU */
+    double limit_s; /* of one candidate, the start of its process not counted */
+    double start_s; /* of the start of a process */
+    int num;
+    TuneItem *item; /* those of one product and number of rows stand together */
+    /* NULL, or called after each item; false: stop */
+    bool (*done)(void *user, const TuneItem *item);
+    void *user;
+} TuneRun;
+
+/* tune_child.c: false with the reason in *ret_why when no process can be started or use the GPU. */
+bool tune_probe(Arena *arena, int ordinal, TuneGpu *ret, const char **ret_why);
+bool tune_measure(TuneRun *run, const char **ret_why);
+
+/* tune_gpu.c, in a process of its own: every error is text. */
+#define TUNE_TEXT 240
+typedef struct TuneSession TuneSession;
+TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT]);
+/* Microseconds of one launch among others in a captured graph, over weights that do not fit in L2
+ * and random data; the median of replays. Slower ones than 1.5 times `best` (0: none) are measured
+ * less exactly. Negative: the candidate failed, 0: its product does not fit the GPU; text says why.
+ */
+double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TUNE_TEXT]);
+
+#endif

@@ -1,0 +1,403 @@
+/* Inside a process of `sinter tune`: one kernel's time. Nothing is freed but between products; the
+ * process ends soon. */
+#include "runtime/cuda.h"
+#include "tools/tune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PARAMS    (PLAN_MAX_OPERANDS + 2)
+#define MAX_SETS      48 /* copies of the weights */
+#define MAX_LAUNCHES  64 /* of a graph */
+#define GRAPH_US      300.0
+#define REPLAY_US     25000.0 /* all replays of a candidate together */
+#define MIN_REPLAYS   5
+#define MAX_REPLAYS   60
+#define PATTERN_BYTES (UINT64_C(4) << 20)
+
+typedef struct DeviceOperand { /* as kernels/cuda/prelude.cuh declares it */
+    DrvAddress data, scale, zero, outer;
+} DeviceOperand;
+
+struct TuneSession {
+    const Driver *d;
+    DrvContext context;
+    DrvStream stream;
+    DrvEvent begin, end;
+    bool early; /* kernels wait for their producers themselves */
+    uint64_t l2;
+    /* of the product at hand */
+    const PlanLaunch *launch;
+    int64_t rows;
+    const Plan *plan;
+    int num_roots;
+    DrvAddress *root; /* [plan->num_tensors]; 0: unused */
+    int num_sets;
+    DrvAddress set[MAX_SETS]; /* the weight */
+};
+
+static bool check(const TuneSession *s, DrvResult result, const char *what, char *text)
+{
+    const char *name = NULL;
+    if (result == DRV_SUCCESS)
+        return true;
+    s->d->cuGetErrorName(result, &name);
+    snprintf(text, TUNE_TEXT, "%s: %s", what, name ? name : "an unknown error");
+    return false;
+}
+
+/* Session -------------------------------------------------------------------------------------- */
+
+static bool look_at_gpu(TuneSession *s, DrvDevice device, TuneGpu *ret, char *text)
+{
+    const Driver *d = s->d;
+    int major = 0, minor = 0, l2 = 0;
+    size_t free_bytes = 0, total = 0;
+    bool ok =
+        check(s, d->cuDeviceGetAttribute(&major, DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR, device),
+              "asking the GPU", text) &&
+        check(s, d->cuDeviceGetAttribute(&minor, DRV_DEVICE_COMPUTE_CAPABILITY_MINOR, device),
+              "asking the GPU", text) &&
+        check(s, d->cuDeviceGetAttribute(&ret->processors, DRV_DEVICE_MULTIPROCESSOR_COUNT, device),
+              "asking the GPU", text) &&
+        check(s, d->cuDeviceGetAttribute(&l2, DRV_DEVICE_L2_CACHE_SIZE, device), "asking the GPU",
+              text) &&
+        check(s, d->cuMemGetInfo(&free_bytes, &total), "asking the GPU", text);
+    ret->capability = 10 * major + minor;
+    ret->memory = total;
+    ret->l2 = s->l2 = (uint64_t)l2;
+    s->early = ret->capability >= 90 && d->version >= 12030;
+    return ok;
+}
+
+TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT])
+{
+    SinterStatus status;
+    SinterError err;
+    DrvDevice device;
+    TuneSession *s = calloc(1, sizeof *s);
+    snprintf(text, TUNE_TEXT, "memory is exhausted");
+    if (!s)
+        return NULL;
+    s->d = driver_get(&status, &err);
+    if (!s->d) {
+        snprintf(text, TUNE_TEXT, "%.*s", TUNE_TEXT - 1, err.text);
+        return NULL;
+    }
+    bool ok =
+        check(s, s->d->cuDeviceGet(&device, ordinal), "opening the GPU", text) &&
+        check(s, s->d->cuDevicePrimaryCtxRetain(&s->context, device), "starting the GPU", text) &&
+        check(s, s->d->cuCtxPushCurrent(s->context), "entering the GPU", text) &&
+        check(s, s->d->cuStreamCreate(&s->stream, DRV_STREAM_NON_BLOCKING), "creating a stream",
+              text) &&
+        check(s, s->d->cuEventCreate(&s->begin, DRV_EVENT_DEFAULT), "creating an event", text) &&
+        check(s, s->d->cuEventCreate(&s->end, DRV_EVENT_DEFAULT), "creating an event", text) &&
+        look_at_gpu(s, device, ret, text);
+    return ok ? s : NULL;
+}
+
+/* Data ----------------------------------------------------------------------------------------- */
+
+typedef enum Pattern {
+    PATTERN_BYTES_ANY, /* integers and 4-bit codes */
+    PATTERN_FP8,       /* no NaN, no infinity */
+    PATTERN_BF16,
+    PATTERN_F16,
+    PATTERN_SMALL_F32, /* scales too */
+    PATTERN_SMALL_I32  /* zero points too */
+} Pattern;
+
+static Pattern pattern_of(FormatId fmt)
+{
+    switch (fmt) {
+    case FMT_F32: return PATTERN_SMALL_F32;
+    case FMT_BF16: return PATTERN_BF16;
+    case FMT_F16: return PATTERN_F16;
+    case FMT_I32: return PATTERN_SMALL_I32;
+    default:
+        return format_info[fmt].bits == 8 && format_info[fmt].family == FAMILY_MINIFLOAT
+                   ? PATTERN_FP8
+                   : PATTERN_BYTES_ANY;
+    }
+}
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(*state >> 32);
+}
+
+/* 32 random bits as values of about one, or codes. */
+static uint32_t pattern_word(Pattern pattern, uint32_t r)
+{
+    switch (pattern) {
+    case PATTERN_FP8: return r & 0xbfbfbfbf;
+    case PATTERN_BF16: return (r & 0x83ff83ff) | 0x3c003c00;
+    case PATTERN_F16: return (r & 0x83ff83ff) | 0x38003800;
+    case PATTERN_SMALL_F32: return (r & 0x83ffffff) | 0x3c000000;
+    case PATTERN_SMALL_I32: return r % 8;
+    default: return r;
+    }
+}
+
+/* `size` bytes of device memory with a pattern. */
+static bool fill(const TuneSession *s, DrvAddress to, uint64_t size, Pattern pattern, char *text)
+{
+    uint64_t part = size < PATTERN_BYTES ? (size + 3) / 4 * 4 : PATTERN_BYTES, seed = size;
+    uint32_t *word = size ? malloc(part) : NULL;
+    bool ok = true;
+    for (uint64_t i = 0; word && i < part / 4; i++)
+        word[i] = pattern_word(pattern, next_random(&seed));
+    for (uint64_t at = 0; word && ok && at < size; at += part) {
+        uint64_t num = size - at < part ? size - at : part;
+        ok = check(s,
+                   at ? s->d->cuMemcpyAsync(to + at, to, num, s->stream)
+                      : s->d->cuMemcpyHtoDAsync(to, word, num, s->stream),
+                   "filling memory", text);
+    }
+    ok = ok && check(s, s->d->cuStreamSynchronize(s->stream), "filling memory", text);
+    free(word);
+    return ok;
+}
+
+/* [from, to) of a tensor; `to` 0: there is no such part. */
+static bool fill_part(const TuneSession *s, DrvAddress base, uint64_t from, uint64_t to,
+                      Pattern pattern, char *text)
+{
+    return to <= from || fill(s, base + from, to - from, pattern, text);
+}
+
+static uint64_t root_bytes(const CudaKernel *k, int root)
+{
+    const PlanTensor *t = &k->plan->tensor[root];
+    return t->storage == STORAGE_CONST ? t->bytes : k->layout[root].at + k->layout[root].bytes;
+}
+
+/* A tensor that is no packed weight: codes or elements, then scales, zero points, outer scale. */
+static bool make_root(TuneSession *s, const CudaKernel *k, int root, char *text)
+{
+    const PlanTensor *t = &k->plan->tensor[root];
+    const PlanLayout *l = &k->layout[root];
+    uint64_t bytes = root_bytes(k, root);
+    if (s->root[root] || !bytes)
+        return true;
+    DrvAddress base;
+    if (!check(s, s->d->cuMemAlloc(&base, bytes), "allocating", text))
+        return false;
+    s->root[root] = base;
+    if (!t->quantised || t->storage == STORAGE_CONST)
+        return fill(s, base, bytes, pattern_of(t->fmt), text);
+    bool zeros = t->scheme.zero != ZERO_NONE;
+    uint64_t outer = t->scheme.outer ? l->outer_at : bytes;
+    return fill(s, base, bytes, pattern_of(t->fmt), text) &&
+           (l->params_root != root ||
+            (fill_part(s, base, l->scale_at, zeros ? l->zero_at : outer, PATTERN_SMALL_F32, text) &&
+             (!zeros || fill_part(s, base, l->zero_at, outer, PATTERN_SMALL_I32, text)) &&
+             fill_part(s, base, outer, bytes, PATTERN_SMALL_F32, text)));
+}
+
+static bool make_weight(TuneSession *s, const CudaKernel *k, DrvAddress *ret, char *text)
+{
+    const PlanTensor *w = &k->plan->tensor[k->launch->w];
+    uint64_t bytes = root_bytes(k, k->layout[k->launch->w].root);
+    uint64_t scales = (uint64_t)k->packed.scale_at, zeros = (uint64_t)k->packed.zero_at;
+    if (!check(s, s->d->cuMemAlloc(ret, bytes), "allocating", text) ||
+        !fill(s, *ret, bytes, pattern_of(w->packed ? k->spec.fmt : w->fmt), text))
+        return false;
+    if (!w->packed)
+        return true;
+    return (!scales ||
+            fill_part(s, *ret, scales, zeros > scales ? zeros : bytes, PATTERN_SMALL_F32, text)) &&
+           (!zeros ||
+            fill_part(s, *ret, zeros, scales > zeros ? scales : bytes, PATTERN_SMALL_I32, text));
+}
+
+static void forget_product(TuneSession *s)
+{
+    for (int i = 0; i < s->num_roots; i++)
+        if (s->root[i])
+            s->d->cuMemFree(s->root[i]);
+    for (int i = 0; i < s->num_sets; i++)
+        s->d->cuMemFree(s->set[i]);
+    free(s->root);
+    s->root = NULL;
+    s->num_roots = s->num_sets = 0;
+    s->launch = NULL;
+}
+
+/* Tensors of the launch, and so many weights that each has left the L2 when its turn comes. */
+static bool make_product(TuneSession *s, const CudaKernel *k, int64_t rows, char *text)
+{
+    if (s->launch == k->launch && s->plan == k->plan && s->rows == rows)
+        return true;
+    forget_product(s);
+    s->plan = k->plan;
+    s->rows = rows;
+    s->num_roots = k->plan->num_tensors;
+    s->root = calloc((size_t)s->num_roots, sizeof *s->root);
+    if (!s->root)
+        return false;
+    for (int i = 0; i <= k->launch->num_operands; i++) {
+        int t = i < k->launch->num_operands ? k->launch->operand[i].tensor : k->launch->a;
+        if (!make_root(s, k, k->layout[t].root, text) ||
+            (k->plan->tensor[t].quantised && !k->plan->tensor[t].packed &&
+             !make_root(s, k, k->layout[t].params_root, text)))
+            return false;
+    }
+    uint64_t bytes = root_bytes(k, k->layout[k->launch->w].root);
+    uint64_t sets = bytes ? 3 * s->l2 / bytes + 2 : 1;
+    for (; s->num_sets < MAX_SETS && (uint64_t)s->num_sets < sets; s->num_sets++)
+        if (!make_weight(s, k, &s->set[s->num_sets], text))
+            return false;
+    s->launch = k->launch;
+    return true;
+}
+
+/* Launching ------------------------------------------------------------------------------------ */
+
+static DeviceOperand bind(const TuneSession *s, const CudaKernel *k, int tensor, DrvAddress w)
+{
+    const PlanTensor *t = &k->plan->tensor[tensor];
+    const PlanLayout *l = &k->layout[tensor];
+    bool is_weight = l->root == k->layout[k->launch->w].root;
+    DeviceOperand ret = {.data = (is_weight ? w : s->root[l->root]) + l->at};
+    if (!t->quantised || t->packed)
+        return ret;
+    DrvAddress params = s->root[l->params_root];
+    ret.scale = params + l->scale_at;
+    if (t->scheme.zero != ZERO_NONE)
+        ret.zero = params + l->zero_at;
+    if (t->scheme.outer)
+        ret.outer = params + l->outer_at;
+    return ret;
+}
+
+static bool launch_one(const TuneSession *s, const CudaKernel *k, DrvFunction function,
+                       DrvAddress w, bool early, char *text)
+{
+    struct {
+        DeviceOperand operand[MAX_PARAMS + 1];
+    } params;
+    CudaGeometry g = cuda_geometry(k);
+    int num = 0;
+    for (; num < k->launch->num_operands; num++)
+        params.operand[num] = bind(s, k, k->launch->operand[num].tensor, w);
+    params.operand[num++] = bind(s, k, k->launch->a, w);
+    params.operand[num++] = bind(s, k, k->launch->w, w);
+    memcpy(&params.operand[num], &k->layout[k->launch->a].rows, sizeof(int64_t));
+    DrvLaunchAttribute attr = {.id = DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value = {.programmatic_stream_serialization = 1}};
+    const DrvLaunchConfig config = {.grid_x = (unsigned)g.grid,
+                                    .grid_y = 1,
+                                    .grid_z = 1,
+                                    .block_x = (unsigned)g.block,
+                                    .block_y = 1,
+                                    .block_z = 1,
+                                    .shared_bytes = (unsigned)g.smem,
+                                    .stream = s->stream,
+                                    .attrs = &attr,
+                                    .num_attrs = early ? 1 : 0};
+    void *argument[] = {&params};
+    return check(s, s->d->cuLaunchKernelEx(&config, function, argument, NULL), "launching", text);
+}
+
+static bool load(const TuneSession *s, const TuneItem *item, DrvModule *module, DrvFunction *ret,
+                 char *text)
+{
+    int64_t smem = cuda_geometry(item->kernel).smem;
+    return check(s, s->d->cuModuleLoadDataEx(module, item->image, 0, NULL, NULL), "loading",
+                 text) &&
+           check(s, s->d->cuModuleGetFunction(ret, *module, item->entry), "loading", text) &&
+           (smem == 0 ||
+            check(s,
+                  s->d->cuFuncSetAttribute(*ret, DRV_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)smem),
+                  "asking for shared memory", text));
+}
+
+static bool capture(const TuneSession *s, const CudaKernel *k, DrvFunction function, int launches,
+                    DrvGraphExec *ret, char *text)
+{
+    DrvGraph graph = NULL;
+    bool ok = check(s, s->d->cuStreamBeginCapture(s->stream, DRV_STREAM_CAPTURE_THREAD_LOCAL),
+                    "capturing", text);
+    if (!ok)
+        return false;
+    for (int i = 0; i < launches && ok; i++)
+        ok = launch_one(s, k, function, s->set[i % s->num_sets], s->early && i > 0, text);
+    DrvResult ended = s->d->cuStreamEndCapture(s->stream, &graph);
+    ok = ok && check(s, ended, "capturing", text) &&
+         check(s, s->d->cuGraphInstantiate(ret, graph, 0), "making a graph", text) &&
+         check(s, s->d->cuGraphUpload(*ret, s->stream), "making a graph", text);
+    if (graph)
+        s->d->cuGraphDestroy(graph);
+    return ok;
+}
+
+static bool replay(const TuneSession *s, DrvGraphExec graph, double *ret_us, char *text)
+{
+    float ms = 0;
+    bool ok = check(s, s->d->cuEventRecord(s->begin, s->stream), "running", text) &&
+              check(s, s->d->cuGraphLaunch(graph, s->stream), "running", text) &&
+              check(s, s->d->cuEventRecord(s->end, s->stream), "running", text) &&
+              check(s, s->d->cuEventSynchronize(s->end), "running", text) &&
+              check(s, s->d->cuEventElapsedTime(&ms, s->begin, s->end), "running", text);
+    *ret_us = 1e3 * (double)ms;
+    return ok;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of replays of a graph of `launches`, of one launch. */
+static double median(const TuneSession *s, DrvGraphExec graph, int launches, double best,
+                     char *text)
+{
+    double us[MAX_REPLAYS], rough = 0;
+    for (int i = 0; i < 2; i++) /* the first warms up */
+        if (!replay(s, graph, &rough, text))
+            return -1;
+    int num = (int)(REPLAY_US / (rough + 1));
+    if (best > 0 && rough > 1.5 * best * launches)
+        num = 0;
+    num = num < MIN_REPLAYS ? MIN_REPLAYS : num > MAX_REPLAYS ? MAX_REPLAYS : num;
+    for (int i = 0; i < num; i++)
+        if (!replay(s, graph, &us[i], text))
+            return -1;
+    qsort(us, (size_t)num, sizeof *us, by_value);
+    return us[num / 2] / launches;
+}
+
+/* Every weight the same number of times. */
+static int graph_launches(const TuneSession *s, double predicted)
+{
+    int rounds = 1;
+    while ((rounds + 1) * s->num_sets <= MAX_LAUNCHES &&
+           rounds * s->num_sets * predicted < GRAPH_US)
+        rounds++;
+    return rounds * s->num_sets;
+}
+
+double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TUNE_TEXT])
+{
+    const CudaKernel *k = item->kernel;
+    DrvModule module = NULL;
+    DrvFunction function = NULL;
+    DrvGraphExec graph = NULL;
+    double us = -1;
+    snprintf(text, TUNE_TEXT, "memory is exhausted");
+    if (!make_product(s, k, item->rows, text))
+        return 0;
+    if (load(s, item, &module, &function, text)) {
+        int launches = graph_launches(s, item->predicted);
+        if (capture(s, k, function, launches, &graph, text))
+            us = median(s, graph, launches, best, text);
+    }
+    if (graph)
+        s->d->cuGraphExecDestroy(graph);
+    if (module)
+        s->d->cuModuleUnload(module);
+    return us;
+}
