@@ -221,6 +221,8 @@ const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
         apply_matching(w, &spec);
     if (inline_scheme)
         apply_scheme(&spec, inline_scheme->scheme);
+    if (s->options && s->options->unquantised)
+        return NULL;
     if (!spec.keep && !spec.weight && !spec.act && spec.act_fmt == FMT_NONE && !spec.fused &&
         !spec.smooth)
         return NULL;

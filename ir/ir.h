@@ -97,6 +97,10 @@ typedef struct QuantSpec {
     const char *scheme_name;    /* as written, for messages */
 } QuantSpec;
 
+/* An output that a tool added to watch a layer: passes restore its scale, and move others as if it
+ * were not there. */
+typedef enum Tap { TAP_NONE, TAP_RESULT, TAP_OPERAND } Tap;
+
 typedef struct Attr {
     double eps;
     int64_t axis, start, stop;
@@ -117,6 +121,7 @@ typedef struct Attr {
     const char *layer; /* path of the linear layer, "ffn[3].gate" */
     const char *family;
     const QuantSpec *quant;
+    Tap tap; /* outputs; never printed */
 } Attr;
 
 typedef enum AttrBit {

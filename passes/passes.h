@@ -49,6 +49,13 @@ void pass_context_init(PassContext *ctx, Arena *arena, const PassOptions *option
  * False when m->diag has errors. */
 bool passes_run(Module *m, PassContext *ctx, const char *list);
 
+/* taps.c: for tools that look into a model. Adds an output for the result of each linear layer,
+ * bias included, under the layer's path (before any pass), and for the operand of those with a
+ * static range, under the path and " input". */
+void taps_add(Module *m);
+/* After calibrate, before insert-quant: puts the layer's range on the tap of its operand. */
+void taps_take_ranges(Module *m);
+
 #define PASS(id, name, level, describe) PassFn pass_##id;
 #include "passes/passes.def"
 #undef PASS

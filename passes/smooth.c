@@ -49,7 +49,11 @@ static Value *before_casts(Value *value)
 
 static bool only_use(const Value *value)
 {
-    return value->uses && !value->uses->next;
+    int num = 0;
+
+    for_each_use(use, value)
+        num += !use->user->attr.tap;
+    return num == 1;
 }
 
 /* NULL when each column of the value can be scaled by scaling constants, else why not. */
@@ -109,6 +113,21 @@ static void weight_scale(Module *m, Op *matmul, const float *by, int64_t num)
                   rewrite_unary(m, matmul, OP_CAST, type, op_in(matmul, 1), matmul->span));
 }
 
+/* Taps of a layer's result go on giving what the float model gives. */
+static void taps_restore(Module *m, Value *value, const float *by, int64_t num)
+{
+    for_each_use(use, value) {
+        Op *tap = use->user;
+        if (tap->attr.tap != TAP_RESULT)
+            continue;
+        float *back = ARENA_NEW_ARRAY(m->arena, float, (size_t)num);
+        for (int64_t i = 0; i < num; i++)
+            back[i] = 1 / by[i];
+        Value *factor = rewrite_const(m, tap, FMT_F32, 1, &num, back, tap->span);
+        op_set_in(tap, 0, rewrite_binary(m, tap, OP_MUL, value, factor, tap->span));
+    }
+}
+
 /* Follows the path that refusal() found free; `slot` of `user` reads the value. */
 static void absorb(Module *m, Op *user, int slot, const float *by, int64_t num)
 {
@@ -119,6 +138,7 @@ static void absorb(Module *m, Op *user, int slot, const float *by, int64_t num)
         operand_scale(m, user, slot, by, num, false);
         return;
     }
+    taps_restore(m, value, by, num);
     switch (op->kind) {
     case OP_LAYERNORM:
         operand_scale(m, op, 2, by, num, false);
@@ -172,6 +192,8 @@ static const char *readers_refusal(const Value *value, const Op *matmul)
 {
     for_each_use(use, value) {
         const char *why = NULL;
+        if (use->user->attr.tap)
+            continue;
         if (use->user->kind == OP_CAST)
             why = readers_refusal(&use->user->out[0], matmul);
         else if (!wants_the_same(use->user, matmul) || use != &use->user->in[0])

@@ -366,36 +366,6 @@ void outputs_print(const BoundSet *set)
 
 /* Labels --------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *npy, *safetensors;
-    int bytes;
-    bool is_signed;
-} label_dtype[] = {
-    {"i8", "I64", 8, true},  {"i4", "I32", 4, true},  {"i2", "I16", 2, true},
-    {"i1", "I8", 1, true},   {"u8", "U64", 8, false}, {"u4", "U32", 4, false},
-    {"u2", "U16", 2, false}, {"u1", "U8", 1, false},
-};
-
-static int find_label_dtype(const char *dtype)
-{
-    const char *bare = strchr("<|=", dtype[0]) ? dtype + 1 : dtype;
-    for (int i = 0; i < (int)COUNT_OF(label_dtype); i++)
-        if (!strcmp(bare, label_dtype[i].npy) || !strcmp(dtype, label_dtype[i].safetensors))
-            return i;
-    return -1;
-}
-
-static int64_t label_at(const TensorView *view, int dtype, uint64_t index)
-{
-    int bytes = label_dtype[dtype].bytes;
-    const uint8_t *at = (const uint8_t *)view->data + index * (uint64_t)bytes;
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    int unused = 64 - 8 * bytes;
-    return label_dtype[dtype].is_signed ? (int64_t)(value << unused) >> unused : (int64_t)value;
-}
-
 /* The column of a row's largest value; the first of equals. */
 static int64_t row_largest(const SinterTensor *t, int64_t row, int64_t cols)
 {
@@ -414,29 +384,49 @@ static int64_t row_largest(const SinterTensor *t, int64_t row, int64_t cols)
     return best;
 }
 
+/* The output that labels score: the only one, or the one of this name. */
+static const SinterTensor *logits_of(const BoundSet *set)
+{
+    for (int i = 0; i < set->num; i++)
+        if (set->num == 1 || !strcmp(set->tensor[i].name, "logits"))
+            return &set->tensor[i];
+    return NULL;
+}
+
+static int labels_compare(const Program *p, const SinterTensor *t, const TensorView *view)
+{
+    int64_t cols = t->rank ? t->dim[t->rank - 1] : 1, right = 0;
+    int64_t rows = cols ? (int64_t)tensor_elements(t) / cols : 0;
+    bool fits = view && view->elements == (uint64_t)rows;
+    int64_t *label = fits ? calloc((size_t)rows + 1, sizeof *label) : NULL;
+    if (fits && !label)
+        return no_memory(p);
+    if (!fits || !labels_read(view, label)) {
+        free(label);
+        return program_fail(p, PROGRAM_INPUT, "%s: labels are %lld integers, this is %s of %llu",
+                            p->labels, (long long)rows, view ? view->dtype : "a set of tensors",
+                            view ? (unsigned long long)view->elements : 0ULL);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        right += label[r] == row_largest(t, r, cols);
+    printf("accuracy %.4f (%lld of %lld)\n", rows ? (double)right / (double)rows : 0.0,
+           (long long)right, (long long)rows);
+    free(label);
+    return PROGRAM_OK;
+}
+
 int labels_score(const Program *p, const BoundSet *set)
 {
     IoError err;
-    if (set->num != 1)
-        return program_fail(p, PROGRAM_USAGE, "--labels needs a model with one output, not %d",
+    const SinterTensor *t = logits_of(set);
+    if (!t)
+        return program_fail(p, PROGRAM_USAGE,
+                            "--labels needs a model with one output or one named logits, not %d",
                             set->num);
     TensorFile *file = tensorfile_open(p->labels, &err);
     if (!file)
         return program_fail(p, PROGRAM_INPUT, "%s", err.text);
-    const SinterTensor *t = &set->tensor[0];
-    const TensorView *view = tensorfile_num(file) == 1 ? tensorfile_at(file, 0) : NULL;
-    int64_t cols = t->rank ? t->dim[t->rank - 1] : 1, right = 0;
-    int64_t rows = cols ? (int64_t)tensor_elements(t) / cols : 0;
-    int dtype = view ? find_label_dtype(view->dtype) : -1, code = PROGRAM_OK;
-    if (dtype < 0 || view->elements != (uint64_t)rows)
-        code = program_fail(p, PROGRAM_INPUT, "%s: labels are %lld integers, this is %s of %llu",
-                            p->labels, (long long)rows, view ? view->dtype : "a set of tensors",
-                            view ? (unsigned long long)view->elements : 0ULL);
-    for (int64_t r = 0; !code && r < rows; r++)
-        right += label_at(view, dtype, (uint64_t)r) == row_largest(t, r, cols);
-    if (!code)
-        printf("accuracy %.4f (%lld of %lld)\n", rows ? (double)right / (double)rows : 0.0,
-               (long long)right, (long long)rows);
+    int code = labels_compare(p, t, tensorfile_num(file) == 1 ? tensorfile_at(file, 0) : NULL);
     tensorfile_close(file);
     return code;
 }

@@ -1,158 +1,23 @@
-/* eval: the expect lines of a text, or the labels of --labels. Exit 3 when a bound is missed. */
-#include "runtime/sinter.h"
-#include "tools/work.h"
+/* eval: the expect lines of a text, the labels of --labels, and with --against the errors of each
+ * layer. Exit 3 when a bound is missed. */
+#include "tools/compare.h"
+#include "tools/json.h"
+#include "tools/metrics.h"
+#include "tools/trial.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static FormatId port_format(SinterDtype dtype)
-{
-    switch (dtype) {
-    case SINTER_F32: return FMT_F32;
-    case SINTER_F16: return FMT_F16;
-    case SINTER_BF16: return FMT_BF16;
-    case SINTER_I32: return FMT_I32;
-    }
-    return FMT_NONE;
-}
-
 /* One expect line at work. */
-typedef struct Trial {
-    Work *w;
+typedef struct Check {
+    Trial *t;
     const Expect *expect;
-    SinterModel *model;
-    SinterSession *session;
-    TensorFile *input, *output;
-    SinterTensor *in, *out;
-    int num_in, num_out;
-} Trial;
-
-static bool trial_error(Trial *t, ErrorId id, const char *text)
-{
-    diag_error(&t->w->diag, t->expect->span, id, "%s", text);
-    return false;
-}
-
-static TensorFile *open_beside(Trial *t, const char *rel)
-{
-    IoError err;
-    char *path = path_beside(t->w->path, rel);
-    TensorFile *file = path ? tensorfile_open(path, &err) : NULL;
-    free(path);
-    if (!file)
-        trial_error(t, err.id, err.text);
-    return file;
-}
-
-/* The tensor for a port: by name, or the only one of the file. */
-static const TensorView *find_view(Trial *t, const TensorFile *file, const char *port,
-                                   int num_ports, const char *file_name)
-{
-    const TensorView *view = tensorfile_is_npy(file) ? NULL : tensorfile_find(file, port);
-    if (!view && tensorfile_num(file) == 1 && num_ports == 1)
-        view = tensorfile_at(file, 0);
-    if (!view)
-        diag_error(&t->w->diag, t->expect->span, E_EXPECT, "'%s' holds no tensor '%s'", file_name,
-                   port);
-    else if (view->fmt == FMT_NONE || !format_is_plain(view->fmt)) {
-        diag_error(&t->w->diag, t->expect->span, E_EXPECT,
-                   "'%s' holds %s, which is not a type of "
-                   "inputs and outputs",
-                   file_name, view->dtype);
-        view = NULL;
-    }
-    return view;
-}
-
-/* Memory of one tensor of these sizes, from the arena; false on overflow. */
-static bool allocate(Trial *t, SinterTensor *tensor)
-{
-    uint64_t num, bytes;
-    FormatId fmt = port_format(tensor->dtype);
-    if (!checked_elements(tensor->dim, tensor->rank, &num) ||
-        !checked_mul(num, (uint64_t)format_info[fmt].bits / 8, &bytes) || bytes > LIMIT_BYTES)
-        return trial_error(t, E_EXPECT, "the sizes of the data overflow");
-    tensor->data = arena_alloc(t->w->arena, bytes);
-    return true;
-}
-
-static bool bind_inputs(Trial *t)
-{
-    t->num_in = sinter_num_inputs(t->model);
-    t->in = ARENA_NEW_ARRAY(t->w->arena, SinterTensor, (size_t)t->num_in);
-    for (int i = 0; i < t->num_in; i++) {
-        SinterPort port = sinter_input(t->model, i);
-        const TensorView *view = find_view(t, t->input, port.name, t->num_in, t->expect->input);
-        if (!view)
-            return false;
-        SinterTensor *in = &t->in[i];
-        *in = (SinterTensor){.name = port.name, .dtype = port.dtype, .rank = view->rank};
-        memcpy(in->dim, view->dim, sizeof in->dim);
-        if (!allocate(t, in))
-            return false;
-        if (view->fmt == port_format(port.dtype)) {
-            memcpy(in->data, view->data, view->bytes);
-            continue;
-        }
-        if (view->elements > SIZE_MAX / sizeof(float))
-            return trial_error(t, E_EXPECT, "the sizes of the data overflow");
-        float *f32 = ARENA_NEW_ARRAY(t->w->arena, float, view->elements);
-        format_to_f32(view->fmt, view->data, f32, view->elements);
-        format_from_f32(port_format(port.dtype), f32, in->data, view->elements);
-    }
-    return true;
-}
-
-static bool run_outputs(Trial *t)
-{
-    SinterError err;
-    t->num_out = sinter_num_outputs(t->model);
-    t->out = ARENA_NEW_ARRAY(t->w->arena, SinterTensor, (size_t)t->num_out);
-    for (int i = 0; i < t->num_out; i++) {
-        SinterPort port = sinter_output(t->model, i);
-        t->out[i] = (SinterTensor){.name = port.name, .dtype = port.dtype, .rank = port.rank};
-    }
-    if (sinter_output_shapes(t->session, t->in, t->num_in, t->out, t->num_out, &err))
-        return trial_error(t, E_EXPECT, err.text);
-    for (int i = 0; i < t->num_out; i++)
-        if (!allocate(t, &t->out[i]))
-            return false;
-    if (sinter_run(t->session, t->in, t->num_in, t->out, t->num_out, &err))
-        return trial_error(t, E_EXPECT, err.text);
-    return true;
-}
-
-/* How far an output is from the expected values. */
-typedef struct Distance {
-    double max_abs, worst; /* worst: largest |error| - atol - rtol |expected| */
-    double cosine, sqnr;   /* sqnr in dB; infinite when equal */
-} Distance;
-
-static Distance measure(const double *got, const double *want, uint64_t num, double atol,
-                        double rtol)
-{
-    double dot = 0, got2 = 0, want2 = 0, error2 = 0;
-    Distance d = {.worst = -INFINITY};
-    for (uint64_t i = 0; i < num; i++) {
-        bool both_nan = isnan(got[i]) && isnan(want[i]);
-        double error = both_nan || got[i] == want[i] ? 0 : fabs(got[i] - want[i]);
-        if (isnan(error))
-            error = INFINITY;
-        double over = error - atol - rtol * fabs(want[i]);
-        d.max_abs = error > d.max_abs ? error : d.max_abs;
-        d.worst = !(over <= d.worst) ? over : d.worst;
-        error2 += error * error;
-        if (both_nan)
-            continue;
-        dot += got[i] * want[i];
-        got2 += got[i] * got[i];
-        want2 += want[i] * want[i];
-    }
-    bool zeros = got2 == 0 && want2 == 0;
-    d.cosine = zeros ? 1 : dot / (sqrt(got2) * sqrt(want2));
-    d.sqnr = error2 == 0 ? INFINITY : 10 * log10(want2 / error2);
-    return d;
-}
+    const int64_t *label; /* NULL: none were given */
+    int64_t num_labels;
+    double accuracy;
+    Sb json; /* a row for each output */
+    bool as_json;
+} Check;
 
 static bool same_shape(const SinterTensor *out, const TensorView *want)
 {
@@ -165,108 +30,162 @@ static bool same_shape(const SinterTensor *out, const TensorView *want)
 }
 
 /* Bounds are met only by numbers: a NaN cosine misses. */
-static bool judge(const Trial *t, const Distance *d)
+static bool judge(const Expect *e, const Distance *d)
 {
-    const Expect *e = t->expect;
     bool elementwise = !isnan(e->atol) || !isnan(e->rtol);
     return (!elementwise || d->worst <= 0) && (isnan(e->cosine) || d->cosine >= e->cosine) &&
            (isnan(e->sqnr) || d->sqnr >= e->sqnr);
 }
 
-static bool compare_output(Trial *t, int index)
+static void put_distance(Check *c, const char *name, const Distance *d, bool ok)
 {
-    const SinterTensor *out = &t->out[index];
-    const TensorView *want = find_view(t, t->output, out->name, t->num_out, t->expect->output);
+    const Expect *e = c->expect;
+    if (!c->as_json) {
+        printf("%-4s %s -> %s  %s: largest error %.6g, mean %.4g, cosine %.7f, sqnr %.2f dB\n",
+               ok ? "ok" : "miss", e->input, e->output, name, d->max_abs, d->mean_abs, d->cosine,
+               d->sqnr);
+        return;
+    }
+    sb_put(&c->json, c->json.len ? ",\n  {" : "  {");
+    json_text(&c->json, "input", e->input);
+    json_text(&c->json, "expected", e->output);
+    json_text(&c->json, "output", name);
+    json_bool(&c->json, "ok", ok);
+    json_distance(&c->json, d);
+    sb_putc(&c->json, '}');
+}
+
+static bool compare_output(Check *c, const SinterTensor *out, const TensorFile *file)
+{
+    Trial *t = c->t;
+    const Expect *e = c->expect;
+    const TensorView *want = trial_view(t, file, out->name, t->num_out, e->output);
     if (!want)
         return false;
     if (!same_shape(out, want)) {
-        diag_error(&t->w->diag, t->expect->span, E_EXPECT,
-                   "output '%s' has another shape than '%s' holds", out->name, t->expect->output);
+        diag_error(&t->w->diag, e->span, E_EXPECT, "output '%s' has another shape than '%s' holds",
+                   out->name, e->output);
         return false;
     }
-    double *got = ARENA_NEW_ARRAY(t->w->arena, double, want->elements);
-    double *ref = ARENA_NEW_ARRAY(t->w->arena, double, want->elements);
-    format_to_f64(port_format(out->dtype), out->data, got, want->elements);
+    double *got = trial_values(out);
+    double *ref = malloc(want->elements * sizeof *ref + 1);
+    if (!got || !ref) {
+        free(got);
+        free(ref);
+        diag_error(&t->w->diag, e->span, E_EXPECT, "memory is exhausted");
+        return false;
+    }
     format_to_f64(want->fmt, want->data, ref, want->elements);
-    const Expect *e = t->expect;
-    Distance d = measure(got, ref, want->elements, isnan(e->atol) ? 0 : e->atol,
-                         isnan(e->rtol) ? 0 : e->rtol);
-    bool ok = judge(t, &d);
-    printf("%-4s %s -> %s  %s: largest error %.6g, cosine %.7f, sqnr %.2f dB\n", ok ? "ok" : "miss",
-           e->input, e->output, out->name, d.max_abs, d.cosine, d.sqnr);
-    if (!ok) {
+    Distance d = distance_measure(got, ref, want->elements, isnan(e->atol) ? 0 : e->atol,
+                                  isnan(e->rtol) ? 0 : e->rtol);
+    free(got);
+    free(ref);
+    bool ok = judge(e, &d);
+    put_distance(c, out->name, &d, ok);
+    if (!ok)
         diag_error(&t->w->diag, e->span, E_EXPECT,
                    "output '%s' misses its bounds: largest error %.6g, cosine %.7f, sqnr %.2f dB",
                    out->name, d.max_abs, d.cosine, d.sqnr);
-    }
     return ok;
 }
 
 /* 1: all bounds met, 0: some missed, -1: could not run. */
-static int run_trial(Trial *t)
+static int run_expect(Check *c)
 {
-    t->input = open_beside(t, t->expect->input);
-    t->output = t->input ? open_beside(t, t->expect->output) : NULL;
+    Trial *t = c->t;
+    t->span = c->expect->span;
+    TensorFile *input = trial_file(t, c->expect->input);
+    TensorFile *output = input ? trial_file(t, c->expect->output) : NULL;
     int result = -1;
-    if (t->output && bind_inputs(t) && run_outputs(t)) {
+    if (output && trial_run(t, input, c->expect->input)) {
         int before = t->w->diag.num_errors;
         bool ok = true;
         for (int i = 0; i < t->num_out; i++)
-            ok &= compare_output(t, i);
+            ok &= compare_output(c, &t->out[i], output);
         result = ok ? 1 : t->w->diag.num_errors > before ? 0 : -1;
     }
-    tensorfile_close(t->input);
-    tensorfile_close(t->output);
+    tensorfile_close(input);
+    tensorfile_close(output);
     return result;
+}
+
+/* Of the latest run. False after an error. */
+static bool score(Check *c)
+{
+    if (!compare_accuracy(c->t, compare_logits(c->t), c->label, c->num_labels, &c->accuracy))
+        return false;
+    if (!c->as_json)
+        printf("accuracy %.4f of %lld\n", c->accuracy, (long long)c->num_labels);
+    return true;
+}
+
+static void put_json(const Check *c)
+{
+    Sb head;
+    sb_init(&head, c->t->w->arena);
+    sb_putc(&head, '{');
+    json_text(&head, "model", sinter_model_name(c->t->model));
+    json_text(&head, "device", sinter_session_device(c->t->session));
+    if (c->label)
+        json_number(&head, "accuracy", c->accuracy);
+    json_key(&head, "expects");
+    printf("%s[\n%s\n]}\n", head.text, c->json.len ? c->json.text : "");
 }
 
 static int run_expects(Work *w, const char *program)
 {
-    SinterError err;
-    Trial t = {.w = w};
-    int threads, exit_code = EXIT_OK;
-    if (!work_threads(w, &threads))
-        return EXIT_USAGE;
-    SinterSessionOptions options = {.device = cli_get(w->cli, OPTION_DEVICE, "cpu"),
-                                    .threads = threads};
-    if (sinter_open(program, &t.model, &err) ||
-        sinter_session_create(t.model, &options, &t.session, &err)) {
-        diag_error(&w->diag, (Span){0}, E_EXPECT, "%s", err.text);
-        exit_code = err.status == SINTER_ERROR_NO_DEVICE ? EXIT_DEVICE : EXIT_INPUT;
-    }
-    for (int i = 0; i < w->module->expects.num && exit_code != EXIT_DEVICE && t.session; i++) {
-        t.expect = &w->module->expects.elem[i];
-        int result = run_trial(&t);
-        if (result < 0)
+    Trial t;
+    int exit_code = EXIT_OK;
+    Check c = {.t = &t, .as_json = cli_has(w->cli, OPTION_JSON)};
+    sb_init(&c.json, w->arena);
+    bool is_open = trial_open(&t, w, program, &exit_code);
+    if (is_open)
+        exit_code = EXIT_OK;
+    if (is_open && cli_has(w->cli, OPTION_LABELS) && !compare_labels(&t, &c.label, &c.num_labels))
+        exit_code = EXIT_INPUT;
+    for (int i = 0; i < w->module->expects.num && exit_code != EXIT_INPUT && is_open; i++) {
+        c.expect = &w->module->expects.elem[i];
+        int result = run_expect(&c);
+        if (result < 0 || (i == 0 && c.label && !score(&c)))
             exit_code = EXIT_INPUT;
-        else if (result == 0 && exit_code == EXIT_OK)
+        else if (result == 0)
             exit_code = EXIT_MISMATCH;
     }
-    sinter_session_destroy(t.session);
-    sinter_close(t.model);
+    if (c.as_json && is_open)
+        put_json(&c);
+    trial_close(&t);
     return exit_code;
+}
+
+static int eval_expects(Work *w, const char *path)
+{
+    const char *program = work_program(w, path);
+    if (!program)
+        return EXIT_OK;
+    if (w->module->expects.num)
+        return run_expects(w, program);
+    diag_error(&w->diag, (Span){0}, E_EXPECT, "'%s' has no expect line", path);
+    diag_help(&w->diag, "write: expect \"x.npy\" -> \"y.npy\" atol 0.01, or give --labels");
+    return EXIT_OK;
 }
 
 int cmd_eval(Cli *cli)
 {
     Work w;
     const char *path = cli->operand.elem[0];
-    if (cli_has(cli, OPTION_LABELS))
+    bool against = cli_has(cli, OPTION_AGAINST), input = cli_has(cli, OPTION_INPUT);
+    if (cli_has(cli, OPTION_LABELS) && !against && (input || file_is_program(path)))
         return cmd_run(cli);
-    if (cli_has(cli, OPTION_INPUT))
-        return cli_usage(cli, "--input belongs with --labels; without them the expect lines run");
+    if (input && !against)
+        return cli_usage(cli, "--input belongs with --labels or --against; without them the expect "
+                              "lines run");
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     int exit_code = EXIT_OK;
     if (file_is_program(path))
         diag_error(&w.diag, (Span){0}, E_USAGE,
                    "'%s' is a compiled file: its expect lines are in the text", path);
-    const char *program = w.diag.num_errors ? NULL : work_program(&w, path);
-    if (program && !w.module->expects.num) {
-        diag_error(&w.diag, (Span){0}, E_EXPECT, "'%s' has no expect line", path);
-        diag_help(&w.diag, "write: expect \"x.npy\" -> \"y.npy\" atol 0.01, or give --labels");
-    } else if (program) {
-        exit_code = run_expects(&w, program);
-    }
+    else
+        exit_code = against ? eval_compare(&w, path) : eval_expects(&w, path);
     return work_end(&w, exit_code);
 }

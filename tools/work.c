@@ -100,8 +100,16 @@ bool work_options(Work *w, FrontendOptions *ret)
             return false;
         }
     }
-    *ret = (FrontendOptions){num, name, value, cli->value[OPTION_RULES].num,
-                             cli->value[OPTION_RULES].elem};
+    *ret = (FrontendOptions){num,
+                             name,
+                             value,
+                             cli->value[OPTION_RULES].num,
+                             cli->value[OPTION_RULES].elem,
+                             w->variant.unquantised};
+    if (w->variant.rules) {
+        ret->num_rule_files = 1;
+        ret->rule_file = &w->variant.rules;
+    }
     return true;
 }
 
@@ -314,6 +322,32 @@ bool work_write(Work *w, const char *out_path)
     return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
 }
 
+/* The pipeline from the pass after `first` (NULL: the beginning) to `last` (NULL: the end). */
+static const char *pipeline_part(Work *w, const char *first, const char *last)
+{
+    Sb sb;
+    sb_init(&sb, w->arena);
+    bool inside = !first;
+    for (int i = 0; i < num_passes; i++) {
+        if (inside && passes[i].level <= w->passes.options.opt_level)
+            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
+        if (last && !strcmp(passes[i].name, last))
+            break;
+        inside = inside || (first && !strcmp(passes[i].name, first));
+    }
+    return sb.text;
+}
+
+/* The pipeline over a model whose layers are watched. */
+static bool run_tapped(Work *w)
+{
+    taps_add(w->module);
+    if (!work_passes(w, pipeline_part(w, NULL, "calibrate")))
+        return false;
+    taps_take_ranges(w->module);
+    return work_passes(w, pipeline_part(w, "calibrate", NULL));
+}
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -324,7 +358,7 @@ static const char *base_name(const char *path)
  * bytes from every folder. */
 bool work_compile(Work *w, const char *path, const char *out_path)
 {
-    if (!work_lower(w, path) || !work_passes(w, NULL))
+    if (!work_lower(w, path) || !(w->variant.tapped ? run_tapped(w) : work_passes(w, NULL)))
         return false;
     int num = w->diag.sources.num;
     const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);

@@ -9,12 +9,20 @@
 #include "passes/passes.h"
 #include "tools/cli.h"
 
+/* How a model differs from what the command line says: `eval` compiles several. */
+typedef struct WorkVariant {
+    bool unquantised;  /* no layer is quantised */
+    const char *rules; /* a file that takes the place of all --rules */
+    bool tapped;       /* every linear layer's result is an output too: passes/taps.c */
+} WorkVariant;
+
 typedef struct Work {
     Cli *cli;
     Arena *arena;
     Diag diag;
     const char *path; /* of the text */
     Module *module;
+    WorkVariant variant; /* set after work_init */
     PassContext passes;
     CodegenTarget target;
     CudaTarget cuda;              /* planned when --target names a GPU */

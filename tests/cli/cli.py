@@ -336,6 +336,44 @@ def expects(tmp):
           out=r"accuracy 0\.9[0-9]+")
 
 
+    check("labels beside expect lines", 0, ["sinter", "eval", good, "--labels",
+                                            DIGITS / "test_y.npy"], out=r"accuracy 0\.9[0-9]+ of 597")
+    against(tmp, good)
+
+
+SMOOTH = """scheme s { weight i8 sym per channel; act i8 sym per tensor static percentile 99 }
+quant {
+    default : s
+    fc2     : smooth 0.5
+}
+"""
+
+
+def against(tmp, good):
+    """Errors of each layer, through the kernels that the model itself runs."""
+    rules = write(tmp / "smooth.rules", SMOOTH)
+    check("errors of each layer", 0,
+          ["sinter", "eval", good, "--rules", rules, "--against", "w4a16.rules", "--labels",
+           DIGITS / "test_y.npy"], cwd=tmp, err=None,
+          out=r"fc1 .*fc2 .*fc3 .*outputs\nlogits .*a: logits of 597 rows: divergence .*accuracy")
+    words = ["sinter", "eval", good, "--rules", rules, "--json"]
+    layers = json.loads(check("errors of each layer as JSON", 0, words + ["--against", "float"],
+                              err=None).stdout)["variants"][0]
+    whole = json.loads(check("expect lines as JSON", 3, words).stdout)["expects"][0]
+    error = {row["name"]: row for row in layers["layers"]}
+    problems = [f"{name}: {row}" for name, row in error.items() if not 15 < row["sqnr_db"] < 60]
+    report("smoothing's scales are taken back where it is measured", problems)
+    report("the outliers that a percentile leaves out are counted",
+           [] if error["fc1"]["clipped"] == 0 and all(0.005 < error[name]["clipped"] < 0.015
+                                                      for name in ("fc2", "fc3")) else [str(error)])
+    same = abs(layers["outputs"][0]["mean_abs"] - whole["mean_abs"]) < 1e-6
+    report("watching the layers changes no result", [] if same else [str(layers), str(whole)])
+    check("rules that are missing", 1, ["sinter", "eval", good, "--against", "gone.rules"],
+          cwd=tmp, err="gone.rules")
+    check("a comparison without inputs", 1, ["sinter", "eval", "digits.sinter", "--against",
+                                             "float"], cwd=tmp, err="no expect line")
+
+
 def altered(tmp):
     """Every class of damage to a compiled file is refused before anything of it is used."""
     data = (tmp / "m").read_bytes()
