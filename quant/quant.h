@@ -104,16 +104,15 @@ void scheme_params(const Scheme *scheme, float lo, float hi, float *ret_scale, i
 /* calib_*.c ----------------------------------------------------------------------------------- */
 
 /* How a static range is chosen from data. A NULL-terminated table: calibrators[]. */
-typedef struct CalibState CalibState;
+struct Histogram; /* quant/calib.h */
 typedef struct Calibrator {
-    const char *name;     /* "minmax", "percentile" */
+    const char *name;     /* "minmax", "percentile", "mse", "kl" */
     const char *describe; /* one sentence */
     bool has_arg;         /* percentile 99.9 */
     double arg_min, arg_max;
-    CalibState *(*create)(double arg);
-    bool (*observe)(CalibState *state, const float *x, uint64_t num); /* false: out of memory */
-    void (*range)(const CalibState *state, float *ret_lo, float *ret_hi);
-    void (*destroy)(CalibState *state);
+    /* The range that a tensor with this histogram gets under `scheme`; 0, 0 for an empty one. */
+    void (*range)(const struct Histogram *h, double arg, const Scheme *scheme, float *ret_lo,
+                  float *ret_hi);
 } Calibrator;
 extern const Calibrator *const calibrators[];
 const Calibrator *calibrator_find(const char *name);
@@ -123,8 +122,9 @@ const Calibrator *calibrator_find(const char *name);
 /* How the codes of a weight are chosen. A NULL-terminated table: weight_quantisers[]. */
 typedef struct WeightStats { /* what calibration saw at the input of the layer; may be NULL */
     int64_t cols, samples;
-    const double *hessian; /* [cols, cols] sum of x x^T, or NULL */
-    const float *mean_abs; /* [cols] */
+    const double *hessian;     /* [cols, cols] sum of x x^T, or NULL */
+    const float *mean_abs;     /* [cols] */
+    const double *mean_square; /* [cols] of x^2 */
 } WeightStats;
 typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quantiser's default */
     bool act_order;
@@ -133,6 +133,7 @@ typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quan
 typedef struct WeightQuantiser {
     const char *name, *describe;
     bool needs_stats;
+    bool needs_hessian;           /* and the second moments among them */
     bool row_by_row;              /* the codes of a row do not depend on the other rows */
     const char *const *arg_names; /* NULL-terminated, the named arguments it takes */
     /* Factors [cols] for the layer's input channels, to be folded into the weight and divided out
@@ -143,7 +144,7 @@ typedef struct WeightQuantiser {
     const char *(*run)(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
                        const WeightArgs *args);
 } WeightQuantiser;
-extern const WeightQuantiser *const weight_quantisers[]; /* rtn gptq awq mse hqq */
+extern const WeightQuantiser *const weight_quantisers[]; /* rtn gptq awq mse hqq imatrix */
 const WeightQuantiser *weight_quantiser_find(const char *name);
 
 /* stats.c ------------------------------------------------------------------------------------- */
@@ -160,6 +161,17 @@ void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows); /* [r
 void layer_stats_finish(LayerStats *stats);
 void layer_stats_free(LayerStats *stats); /* accepts a zeroed one */
 
+/* hadamard.c ------------------------------------------------------------------------------------
+ */
+
+/* Is there an orthogonal matrix H of this order with all entries +-1/sqrt(n) that this room knows?
+ * n = m * 2^k, m = 1 or a multiple of 4 up to 256 with m - 1 prime (12, 20, 24, 44, ..). */
+bool hadamard_exists(int64_t n);
+/* Each row of dst [rows, cols] is the row of src times H, in f64, rounded once. In place is fine.
+ * False: out of memory or no such H. */
+bool hadamard_rows(const float *src, float *dst, int64_t rows, int64_t cols);
+bool hadamard_rows_f64(const double *src, double *dst, int64_t rows, int64_t cols);
+
 /* smooth.c, weight_awq.c: scales per input channel. Columns of the weight are multiplied by them,
  * what produces the layer's input divides by them; they are 1 where data or weight are all zero. */
 
@@ -168,6 +180,19 @@ void columns_amax(FormatId src_fmt, const void *src, int64_t rows, int64_t cols,
 /* SmoothQuant: x_amax^alpha / w_amax^(1 - alpha), within 1e-5 .. 1e5. */
 void smooth_scales(const float *x_amax, const float *w_amax, int64_t cols, double alpha,
                    float *ret);
+/* How the activation that is smoothed will be quantised, and what it looks like. */
+typedef struct SmoothSample {
+    const Scheme *act; /* NULL: it stays plain */
+    bool is_static;
+    int64_t cols, num;    /* columns; rows of x */
+    const float *x;       /* [num, cols], a sample */
+    const float *lo, *hi; /* [cols] extremes over all the data */
+} SmoothSample;
+/* The alpha among 0, 1/20, .. 1 with the least squared error of the layer's output on the sample,
+ * both operands quantised; of equal ones the nearest to 1/2. w: [rows, cols]. NULL, or a sentence.
+ */
+const char *smooth_search_alpha(const SmoothSample *sample, const Scheme *weight, const float *w,
+                                int64_t rows, double *ret_alpha);
 /* AWQ: the best of 20 powers of mean_abs (and of all ones) under `scheme`. NULL, or a sentence. */
 const char *awq_search_scales(const Scheme *scheme, FormatId src_fmt, const void *src, int64_t rows,
                               int64_t cols, const WeightStats *stats, float *ret);

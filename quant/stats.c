@@ -15,9 +15,9 @@
 #endif
 
 typedef struct LayerStatsMemory {
-    double *hessian, *abs_sum;
-    double *batch;    /* [BATCH, cols] */
-    double *negative; /* [cols, BATCH]: the same, transposed and negated */
+    double *hessian, *abs_sum, *mean_square; /* mean_square: the sum before finish */
+    double *batch;                           /* [BATCH, cols] */
+    double *negative;                        /* [cols, BATCH]: the same, transposed and negated */
     float *mean_abs, *max_abs;
 } LayerStatsMemory;
 
@@ -27,6 +27,7 @@ void layer_stats_free(LayerStats *stats)
     if (m) {
         free(m->hessian);
         free(m->abs_sum);
+        free(m->mean_square);
         free(m->batch);
         free(m->negative);
         free(m->mean_abs);
@@ -48,9 +49,10 @@ bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
         return false;
     size_t num = (size_t)cols;
     m->abs_sum = calloc(num, sizeof(double));
+    m->mean_square = calloc(num, sizeof(double));
     m->mean_abs = calloc(num, sizeof(float));
     m->max_abs = calloc(num, sizeof(float));
-    bool ok = m->abs_sum && m->mean_abs && m->max_abs;
+    bool ok = m->abs_sum && m->mean_square && m->mean_abs && m->max_abs;
     if (with_hessian) {
         m->hessian = calloc((size_t)square, sizeof(double));
         m->batch = calloc(num * BATCH, sizeof(double));
@@ -63,6 +65,7 @@ bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
     }
     stats->seen.hessian = m->hessian;
     stats->seen.mean_abs = m->mean_abs;
+    stats->seen.mean_square = m->mean_square;
     stats->max_abs = m->max_abs;
     return true;
 }
@@ -98,6 +101,7 @@ void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
         for (int64_t c = 0; c < cols; c++) {
             float a = num_abs(x[c]);
             m->abs_sum[c] += a;
+            m->mean_square[c] += (double)a * a;
             m->max_abs[c] = a > m->max_abs[c] ? a : m->max_abs[c];
         }
         if (!m->hessian)
@@ -118,8 +122,10 @@ void layer_stats_finish(LayerStats *stats)
     LayerStatsMemory *m = stats->memory;
     int64_t cols = stats->seen.cols;
     double samples = stats->seen.samples ? (double)stats->seen.samples : 1;
-    for (int64_t c = 0; c < cols; c++)
+    for (int64_t c = 0; c < cols; c++) {
         m->mean_abs[c] = (float)(m->abs_sum[c] / samples);
+        m->mean_square[c] /= samples;
+    }
     for (int64_t i = 0; m->hessian && i < cols; i++)
         for (int64_t j = i + 1; j < cols; j++)
             m->hessian[i * cols + j] = m->hessian[j * cols + i];

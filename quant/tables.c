@@ -3,9 +3,10 @@
 #include "quant/weights.h"
 #include <string.h>
 
-const Calibrator *const calibrators[] = {&calib_minmax, &calib_percentile, NULL};
-const WeightQuantiser *const weight_quantisers[] = {&weight_rtn, &weight_gptq, &weight_awq,
-                                                    &weight_mse, &weight_hqq,  NULL};
+const Calibrator *const calibrators[] = {&calib_minmax, &calib_percentile, &calib_mse, &calib_kl,
+                                         NULL};
+const WeightQuantiser *const weight_quantisers[] = {
+    &weight_rtn, &weight_gptq, &weight_awq, &weight_mse, &weight_hqq, &weight_imatrix, NULL};
 
 const Calibrator *calibrator_find(const char *name)
 {

@@ -20,39 +20,12 @@
 #define PARALLEL_STRIPS
 #endif
 
-/* Mean square of each input: what an error of its column costs. NULL: out of memory. */
-static double *column_importance(const WeightStats *stats)
-{
-    double *importance = malloc((size_t)stats->cols * sizeof *importance);
-    for (int64_t c = 0; importance && c < stats->cols; c++)
-        importance[c] = stats->hessian
-                            ? stats->hessian[c * stats->cols + c] / (double)stats->samples
-                            : (double)stats->mean_abs[c] * stats->mean_abs[c];
-    return importance;
-}
-
-static const char *stats_problem(const WeightStats *stats, int64_t cols)
-{
-    if (!stats || !stats->mean_abs || stats->samples < 1)
-        return "awq needs calibration data: a `calibrate` line in the text";
-    if (stats->cols != cols)
-        return "awq: the calibration data has another width than the weight";
-    return NULL;
-}
-
 static const char *awq_run(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
                            const WeightArgs *args)
 {
     (void)args;
-    const char *why = stats_problem(stats, q->cols);
-    if (why)
-        return why;
-    double *importance = column_importance(stats);
-    if (!importance)
-        return WEIGHT_NO_MEMORY;
-    why = weight_clip_search(q, src_fmt, src, importance);
-    free(importance);
-    return why;
+    const char *why = weight_stats_problem(stats, q->cols);
+    return why ? why : weight_clip_search(q, src_fmt, src, stats->mean_square);
 }
 
 /* Search of scales ---------------------------------------------------------------------------- */
@@ -174,7 +147,7 @@ static double search_error(Search *s)
 const char *awq_search_scales(const Scheme *scheme, FormatId src_fmt, const void *src, int64_t rows,
                               int64_t cols, const WeightStats *stats, float *ret)
 {
-    const char *why = stats_problem(stats, cols);
+    const char *why = weight_stats_problem(stats, cols);
     if (why)
         return why;
     Search s;

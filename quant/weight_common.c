@@ -77,6 +77,17 @@ void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void 
     quantize_static(q, FMT_F32, w);
 }
 
+const char *weight_stats_problem(const WeightStats *stats, int64_t cols)
+{
+    if (!stats || !stats->mean_abs || !stats->mean_square)
+        return "it needs calibration data: a `calibrate` line in the text";
+    if (stats->samples < 1)
+        return "calibration saw no usable row at this layer's input";
+    if (stats->cols != cols)
+        return "the calibration data has another width than the weight";
+    return NULL;
+}
+
 /* Clip search ---------------------------------------------------------------------------------- */
 
 #define CLIP_STEPS 40 /* of which the first half, ranges 1 .. 0.525, is tried */

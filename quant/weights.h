@@ -4,7 +4,8 @@
 
 #include "quant/quant.h"
 
-extern const WeightQuantiser weight_rtn, weight_gptq, weight_awq, weight_mse, weight_hqq;
+extern const WeightQuantiser weight_rtn, weight_gptq, weight_awq, weight_mse, weight_hqq,
+    weight_imatrix;
 
 /* One block's numbers, ready to encode single values with. */
 typedef struct Cell {
@@ -67,6 +68,9 @@ void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void 
  * least. */
 const char *weight_clip_search(QTensor *q, FormatId src_fmt, const void *src,
                                const double *importance);
+
+/* NULL when the statistics suit a weight of `cols` columns, else a sentence. */
+const char *weight_stats_problem(const WeightStats *stats, int64_t cols);
 
 #define WEIGHT_NO_MEMORY "out of memory"
 
