@@ -147,7 +147,13 @@ typedef struct Segment {
 } Segment;
 typedef ARRAY(Segment) SegmentList;
 
-typedef enum ActionKind { ACTION_SCHEME, ACTION_KEEP, ACTION_SMOOTH, ACTION_FUSED } ActionKind;
+typedef enum ActionKind {
+    ACTION_SCHEME,
+    ACTION_KEEP,
+    ACTION_SMOOTH,
+    ACTION_ROTATE,
+    ACTION_FUSED
+} ActionKind;
 typedef struct Action {
     ActionKind kind;
     Word name;
@@ -176,13 +182,14 @@ typedef ARRAY(Bound) BoundList;
 
 typedef enum ItemKind {
     ITEM_BAD,
-    ITEM_VERSION,   /* value */
-    ITEM_WEIGHTS,   /* files */
-    ITEM_CALIBRATE, /* files */
-    ITEM_CONST,     /* name = value */
-    ITEM_DIM,       /* name in [list] */
-    ITEM_SCHEME,    /* name { lines } */
-    ITEM_BLOCK,     /* name[index] (inputs) -> results { body } */
+    ITEM_VERSION,    /* value */
+    ITEM_WEIGHTS,    /* files */
+    ITEM_CALIBRATE,  /* files */
+    ITEM_CALIBRATED, /* from files[0] */
+    ITEM_CONST,      /* name = value */
+    ITEM_DIM,        /* name in [list] */
+    ITEM_SCHEME,     /* name { lines } */
+    ITEM_BLOCK,      /* name[index] (inputs) -> results { body } */
     ITEM_MODEL,
     ITEM_EXPECT, /* files[0] -> files[1] bounds */
     ITEM_QUANT,  /* { rules } */

@@ -246,8 +246,12 @@ static void put_rule(Sb *sb, const Rule *rule)
         case ACTION_FUSED: sb_put(sb, " fused"); break;
         case ACTION_SMOOTH:
             sb_put(sb, " smooth ");
-            sb_put_f64(sb, action->value);
+            if (action->name.text)
+                sb_put(sb, action->name.text);
+            else
+                sb_put_f64(sb, action->value);
             break;
+        case ACTION_ROTATE: sb_printf(sb, " rotate %s", action->name.text); break;
         }
     }
     sb_putc(sb, '\n');
@@ -289,6 +293,10 @@ static void put_item(Sb *sb, const Item *item)
     case ITEM_WEIGHTS:
     case ITEM_CALIBRATE:
         sb_put(sb, item->kind == ITEM_WEIGHTS ? "weights" : "calibrate");
+        put_files(sb, &item->files);
+        break;
+    case ITEM_CALIBRATED:
+        sb_put(sb, "calibrate from");
         put_files(sb, &item->files);
         break;
     case ITEM_CONST:

@@ -57,6 +57,7 @@ static Word word(const char *text, Span span)
 %token WEIGHT "weight" ACT "act" SYM "sym" ASYM "asym" PER "per" TENSOR "tensor"
 %token CHANNEL "channel" TOKEN "token" GROUP "group" SCALE "scale" STATIC "static"
 %token DYNAMIC "dynamic" BY "by" FAST "fast" KEEP "keep" SMOOTH "smooth" FUSED "fused"
+%token ROTATE "rotate"
 %token ATOL "atol" RTOL "rtol" COSINE "cosine" SQNR "sqnr" CANDIDATES "candidates" ON "on"
 %token SAMPLES "samples" REQUIRE "require" BYTES "bytes" MINIMIZE "minimize"
 %token LATENCY "latency" AT_WORD "at" COUPLE "couple" SIBLINGS "siblings" SLOWER "slower"
@@ -115,6 +116,9 @@ item:
   "version" INT { $$ = ast_version(p, @$, ast_int(p, @INT, $INT)); }
 | "weights" strings { $$ = ast_files(p, ITEM_WEIGHTS, @$, $strings); }
 | "calibrate" strings { $$ = ast_files(p, ITEM_CALIBRATE, @$, $strings); }
+| "calibrate" "from" string {
+    $$ = ast_files(p, ITEM_CALIBRATED, @$, ast_words_add(p, (WordList){0}, $string));
+  }
 | "const" name '=' expr { $$ = ast_const(p, @$, $name, $expr); }
 
 | "dim" name "in" '[' exprs ']' { $$ = ast_dim(p, @$, $name, $exprs); }
@@ -352,6 +356,8 @@ action:
   NAME { $$ = ast_action(ACTION_SCHEME, @$, word($NAME, @$), 0); }
 | "keep" { $$ = ast_action(ACTION_KEEP, @$, NO_WORD, 0); }
 | "smooth" number { $$ = ast_action(ACTION_SMOOTH, @$, NO_WORD, $number); }
+| "smooth" "auto" { $$ = ast_action(ACTION_SMOOTH, @$, word("auto", @2), 0); }
+| "rotate" NAME { $$ = ast_action(ACTION_ROTATE, @$, word($NAME, @NAME), 0); }
 | "fused" { $$ = ast_action(ACTION_FUSED, @$, NO_WORD, 0); }
 ;
 
@@ -407,6 +413,7 @@ contextual:
 | "fast" { $$ = "fast"; }
 | "keep" { $$ = "keep"; }
 | "smooth" { $$ = "smooth"; }
+| "rotate" { $$ = "rotate"; }
 | "fused" { $$ = "fused"; }
 | "atol" { $$ = "atol"; }
 | "rtol" { $$ = "rtol"; }

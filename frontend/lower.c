@@ -31,6 +31,9 @@ static void lower_item(Module *m, const Item *item)
         } else if (item->kind == ITEM_CALIBRATE) {
             ARRAY_PUSH(m->arena, &m->calibrate_files, file);
             ARRAY_PUSH(m->arena, &m->calibrate_spans, span);
+        } else if (item->kind == ITEM_CALIBRATED) {
+            m->calibration_file = file;
+            m->calibration_span = span;
         }
     }
     if (item->kind == ITEM_EXPECT)

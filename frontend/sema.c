@@ -80,6 +80,17 @@ static void add_version(Sema *s, const Item *item, const Item *first)
     }
 }
 
+static void add_calibrated(Sema *s, const Item *item)
+{
+    s->has_calibrate = true;
+    if (s->calibrated) {
+        diag_error(s->diag, item->span, E_DUPLICATE, "a second 'calibrate from'");
+        diag_note(s->diag, s->calibrated->span, "first here; a model has one calibration file");
+        return;
+    }
+    s->calibrated = item;
+}
+
 static void add_item(Sema *s, Item *item)
 {
     switch (item->kind) {
@@ -98,6 +109,7 @@ static void add_item(Sema *s, Item *item)
     case ITEM_BLOCK:
     case ITEM_MODEL: add_body(s, item); break;
     case ITEM_CALIBRATE: s->has_calibrate = true; break;
+    case ITEM_CALIBRATED: add_calibrated(s, item); break;
     case ITEM_EXPECT: add_expect(s, item); break;
     case ITEM_AUTO:
         diag_error(s->diag, item->span, E_NOT_SUPPORTED, "'auto' is not supported yet");
@@ -114,7 +126,8 @@ static void add_item(Sema *s, Item *item)
 static bool belongs_in_rules(ItemKind kind)
 {
     return kind == ITEM_BAD || kind == ITEM_VERSION || kind == ITEM_CONST || kind == ITEM_SCHEME ||
-           kind == ITEM_QUANT || kind == ITEM_CALIBRATE || kind == ITEM_AUTO || kind == ITEM_SHARD;
+           kind == ITEM_QUANT || kind == ITEM_CALIBRATE || kind == ITEM_CALIBRATED ||
+           kind == ITEM_AUTO || kind == ITEM_SHARD;
 }
 
 static void add_text(Sema *s, const Ast *ast, bool is_rules)

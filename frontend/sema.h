@@ -69,7 +69,7 @@ typedef struct RuleInfo {
     int num_segments;
     const SchemeInfo *scheme;
     const char *scheme_name;
-    bool keep, fused, smooth;
+    bool keep, fused, smooth, smooth_auto, rotate;
     double smooth_alpha;
     bool matched, bad;
 } RuleInfo;
@@ -94,7 +94,8 @@ typedef struct Sema {
     Item *model;
     bool lost; /* items were lost to syntax errors: unknown names may not be mistakes */
     bool has_calibrate;
-    int depth; /* of evaluation */
+    const Item *calibrated; /* calibrate from */
+    int depth;              /* of evaluation */
     ARRAY(RuleInfo) rules;
     IntList default_rules, any_rules; /* any: the first segment is no fixed name */
     Map rules_by_name;                /* "ffn" or "ffn[3]" -> IntList */

@@ -50,10 +50,18 @@ static void compile_action(Sema *s, RuleInfo *info, const Action *action)
     case ACTION_SMOOTH:
         twice = info->smooth;
         info->smooth = true;
+        info->smooth_auto = action->name.text != NULL;
         info->smooth_alpha = action->value;
         if (!(action->value >= 0 && action->value <= 1))
             diag_error(s->diag, action->span, E_ATTRIBUTE, "smooth %g lies outside 0 .. 1",
                        action->value);
+        break;
+    case ACTION_ROTATE:
+        twice = info->rotate;
+        info->rotate = true;
+        if (strcmp(action->name.text, "hadamard") != 0)
+            diag_error(s->diag, action->name.span, E_ATTRIBUTE,
+                       "unknown rotation '%s': there is 'hadamard'", action->name.text);
         break;
     }
     if (twice)
@@ -169,13 +177,18 @@ static void apply_rule(QuantSpec *spec, RuleInfo *rule)
         *spec = (QuantSpec){.keep = true,
                             .fused = spec->fused,
                             .smooth = spec->smooth,
+                            .smooth_auto = spec->smooth_auto,
+                            .rotate = spec->rotate,
                             .smooth_alpha = spec->smooth_alpha};
     if (rule->scheme)
         apply_scheme(spec, rule->scheme);
     if (rule->fused)
         spec->fused = true;
+    if (rule->rotate)
+        spec->rotate = true;
     if (rule->smooth) {
         spec->smooth = true;
+        spec->smooth_auto = rule->smooth_auto;
         spec->smooth_alpha = rule->smooth_alpha;
     }
 }
@@ -224,7 +237,7 @@ const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
     if (s->options && s->options->unquantised)
         return NULL;
     if (!spec.keep && !spec.weight && !spec.act && spec.act_fmt == FMT_NONE && !spec.fused &&
-        !spec.smooth)
+        !spec.smooth && !spec.rotate)
         return NULL;
     QuantSpec *ret = ARENA_NEW(w->m->arena, QuantSpec);
     *ret = spec;

@@ -115,7 +115,11 @@ Module *module_clone(Arena *arena, const Module *m)
         ARRAY_PUSH(arena, &to->expects, e);
     }
     to->weights = m->weights;
+    to->calibration_file = m->calibration_file ? text_of(to, m->calibration_file) : NULL;
+    to->calibration_span = m->calibration_span;
+    to->activations = m->activations;
     to->weight_stats = m->weight_stats;
+    to->code_maker = m->code_maker;
     Cloner c = {.to = to, .copy = valuemap_create(arena)};
     clone_block(&c, &to->body, &m->body);
     return to;

@@ -256,3 +256,25 @@ bool eval_op_softmax(Eval *e, const Op *op)
 {
     return rowwise(e, op, softmax_f32, softmax_f64);
 }
+
+bool eval_op_hadamard(Eval *e, const Op *op)
+{
+    Tensor *out = eval_result(e, op, 0);
+    if (!out)
+        return false;
+    const Tensor *in = eval_in(e, op, 0);
+    int64_t cols = tensor_cols(out), rows = cols ? (int64_t)tensor_elements(out) / cols : 0;
+    bool ok;
+    if (out->fmt == FMT_F64) {
+        double *tmp = NULL;
+        const double *x = tensor_f64(in, &tmp);
+        ok = x && hadamard_rows_f64(x, out->data, rows, cols);
+        free(tmp);
+    } else {
+        float *tmp = NULL;
+        const float *x = tensor_f32(in, &tmp);
+        ok = x && hadamard_rows(x, out->data, rows, cols);
+        free(tmp);
+    }
+    return ok || eval_no_memory(e, op);
+}

@@ -53,10 +53,13 @@ static bool run_quantiser(Eval *e, const Op *op, QTensor *q, FormatId fmt, const
         return eval_fail(e, op, "there is no weight quantiser '%s'", by);
     const WeightStats *stats =
         e->m->weight_stats && op->attr.layer ? map_get(e->m->weight_stats, op->attr.layer) : NULL;
+    const CodeMaker *maker = quantiser->needs_hessian ? e->m->code_maker : NULL;
     if (quantiser->needs_stats && !stats)
         return eval_fail(e, op, "'%s' needs what calibration sees at the layer's input", by);
-    const char *why = quantiser->run(q, fmt, src, stats, &op->attr.by.args);
-    return !why || eval_fail(e, op, "%s", why);
+    const char *why =
+        maker ? maker->run(maker->user, op->attr.layer, quantiser, &op->attr.by.args, q, fmt, src)
+              : quantiser->run(q, fmt, src, stats, &op->attr.by.args);
+    return !why || eval_fail(e, op, "%s: %s", by, why);
 }
 
 bool eval_op_quantize(Eval *e, const Op *op)

@@ -89,10 +89,11 @@ typedef struct QuantSpec {
     const char *by;       /* weight quantiser, NULL: rtn */
     WeightArgs by_args;
     bool act_static;
-    const char *calibrator; /* static: "minmax" or "percentile" */
+    const char *calibrator; /* static: "minmax", "percentile", "mse" or "kl" */
     double calibrator_arg;
-    bool smooth;
+    bool smooth, smooth_auto; /* auto: alpha is searched */
     double smooth_alpha;
+    bool rotate;                /* by a Hadamard matrix */
     Span weight_span, act_span; /* where each was said */
     const char *scheme_name;    /* as written, for messages */
 } QuantSpec;
@@ -219,6 +220,15 @@ typedef struct Expect { /* expect "x.npy" -> "y.npy" atol .. cosine .. */
     Span span;
 } Expect;
 
+/* How weights get their codes where that takes second moments of the layer's input, which are large
+ * and made when they are needed. */
+typedef struct CodeMaker {
+    /* Runs `by` on the weight src of the layer. NULL, or a sentence. */
+    const char *(*run)(void *user, const char *layer, const WeightQuantiser *by,
+                       const WeightArgs *args, QTensor *q, FormatId fmt, const void *src);
+    void *user;
+} CodeMaker;
+
 struct Module {
     Arena *arena;
     Diag *diag;
@@ -232,10 +242,14 @@ struct Module {
     ARRAY(Expect) expects;
     struct TypeTable *types; /* interning; private to type.c */
     Intern *names;
-    void *weights;     /* WeightSet of io, opened by bind-weights; NULL before */
+    void *weights;                /* WeightSet of io, opened by bind-weights; NULL before */
+    const char *calibration_file; /* calibrate from ".."; NULL: none */
+    Span calibration_span;
+    Map *activations;  /* layer to ActStats of its input (quant/calib.h); NULL: none yet */
     Map *weight_stats; /* layer to WeightStats: what `by` of quantize ops needs, found by their
                           `layer`; NULL before calibrate */
-    int num_ops;       /* created so far, removed ones too; at most LIMIT_OPS */
+    const CodeMaker *code_maker; /* for quantisers that need second moments; NULL before */
+    int num_ops;                 /* created so far, removed ones too; at most LIMIT_OPS */
 };
 
 /* build.c. Past LIMIT_OPS ops, op_create reports once to m->diag and goes on. */

@@ -348,6 +348,14 @@ static void parse_expect_line(Parser *p)
     ARRAY_PUSH(p->m->arena, &p->m->expects, e);
 }
 
+static void parse_calibrate_line(Parser *p)
+{
+    if (parse_accept(p, "from"))
+        p->m->calibration_file = parse_string(p, "a file name");
+    else
+        ARRAY_PUSH(p->m->arena, &p->m->calibrate_files, parse_string(p, "a file name"));
+}
+
 static void parse_header(Parser *p)
 {
     parse_expect(p, "module");
@@ -358,7 +366,7 @@ static void parse_header(Parser *p)
         else if (parse_accept(p, "weights"))
             ARRAY_PUSH(p->m->arena, &p->m->weight_files, parse_string(p, "a file name"));
         else if (parse_accept(p, "calibrate"))
-            ARRAY_PUSH(p->m->arena, &p->m->calibrate_files, parse_string(p, "a file name"));
+            parse_calibrate_line(p);
         else if (parse_accept(p, "expect"))
             parse_expect_line(p);
         else

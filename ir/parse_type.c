@@ -319,7 +319,12 @@ static void get_quant_item(Parser *p, QuantSpec *quant)
         get_quant_act(p, quant);
     } else if (parse_accept(p, "smooth")) {
         quant->smooth = true;
-        quant->smooth_alpha = parse_f64(p, "a number");
+        quant->smooth_auto = parse_accept(p, "auto");
+        if (!quant->smooth_auto)
+            quant->smooth_alpha = parse_f64(p, "a number");
+    } else if (parse_accept(p, "rotate")) {
+        parse_expect(p, "hadamard");
+        quant->rotate = true;
     } else {
         parse_expect(p, "scheme");
         quant->scheme_name = parse_string(p, "the name of a scheme");

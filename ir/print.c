@@ -132,8 +132,13 @@ static void put_QUANT(Sb *sb, const Attr *attr, const QuantSpec *quant)
     put_quant_act(sb, &first, quant);
     if (quant->smooth) {
         put_item(sb, &first, "smooth ");
-        sb_put_f64(sb, quant->smooth_alpha);
+        if (quant->smooth_auto)
+            sb_put(sb, "auto");
+        else
+            sb_put_f64(sb, quant->smooth_alpha);
     }
+    if (quant->rotate)
+        put_item(sb, &first, "rotate hadamard");
     if (quant->fused)
         put_item(sb, &first, "fused");
     if (quant->scheme_name) {
@@ -365,6 +370,8 @@ void module_print(Sb *sb, const Module *m, bool with_spans)
     }
     put_files(sb, "weights", m->weight_files.num, m->weight_files.elem);
     put_files(sb, "calibrate", m->calibrate_files.num, m->calibrate_files.elem);
+    if (m->calibration_file)
+        put_files(sb, "calibrate from", 1, &m->calibration_file);
     for (int i = 0; i < m->expects.num; i++)
         put_expect(sb, &m->expects.elem[i]);
     sb_putc(sb, '\n');

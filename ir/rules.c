@@ -333,6 +333,16 @@ static const Type *rule_same(Module *m, const Op *op, const Type *declared)
     return in ? f32_like(m, in) : NULL;
 }
 
+static const Type *rule_hadamard(Module *m, const Op *op, const Type *declared)
+{
+    const Type *result = rule_same(m, op, declared);
+    Dim cols = result ? type_last(result) : dim_const(1);
+    if (result && (!dim_is_const(cols) || !hadamard_exists(cols.add)))
+        return clash(m, op, E_SHAPE, "there is no Hadamard matrix for the %s columns of %s",
+                     dim_text(m, cols), text(m, in_type(op, 0)));
+    return result;
+}
+
 static const Type *rule_norm(Module *m, const Op *op, const Type *declared)
 {
     const Type *result = rule_same(m, op, declared);

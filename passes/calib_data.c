@@ -172,6 +172,8 @@ static bool file_run(Batches *b, PassContext *ctx, const TensorFile *file, EvalO
         return batch_run(b, b->size, 0, observe, user);
     int64_t all = b->size[b->rows->index], batch = batch_rows(b->rows);
     for (int64_t start = 0; start < all; start += batch) {
+        if (ctx->options.progress)
+            ctx->options.progress(ctx->options.progress_user, (double)start / (double)all, b->path);
         b->size[b->rows->index] = all - start < batch ? all - start : batch;
         if (!batch_run(b, b->size, start, observe, user))
             return false;
@@ -204,5 +206,11 @@ void calibration_missing(Module *m, Span span, const char *layer, const char *wh
     diag_error(m->diag, span, E_NEEDS_CALIBRATION,
                "%s: %s looks at what the layer sees, but there are no calibration data", layer,
                what);
-    diag_help(m->diag, "add a line: calibrate \"inputs.npy\"");
+    if (m->calibration_file)
+        diag_help(m->diag,
+                  "%s holds ranges and columns of the model as it is written; for this, name the "
+                  "data too: calibrate \"inputs.npy\"",
+                  m->calibration_file);
+    else
+        diag_help(m->diag, "add a line: calibrate \"inputs.npy\"");
 }

@@ -1,146 +1,22 @@
 /* calibrate: runs the float model on the calibration data.
  *
  * Needs: settled schemes (choose-scheme), smoothing done, bound weights, `calibrate` files.
- * Leaves: the range of each static activation on its matmul, and in m->weight_stats what the weight
- * quantisers of each layer need: the mean magnitude and the second moments of its input.
+ * Leaves: the range of each static activation on its matmul; in m->weight_stats what the weight
+ * quantisers of each layer need of its columns; in m->code_maker who makes the codes that need
+ * second moments too. Statistics that m->activations holds already, from a file, are not made
+ * again.
  *
  * Before                                        After
  *   %y = matmul %x, %w {quant = {.. act           %y = matmul %x, %w {range = minmax [-1, 3],
  *       i8{asym per tensor} static minmax}}           quant = {..}}
  */
+#include "passes/calibration.h"
 #include "passes/internal.h"
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { HESSIAN_MOST = 16384 }; /* columns; the matrix then takes 2 GiB */
-
-typedef struct Watch { /* one value that some layer wants to know about */
-    const Value *value;
-    const Calibrator *calibrator; /* static range, or NULL: statistics of columns */
-    double arg;
-    CalibState *state;
-    LayerStats stats;
-    int64_t cols;
-    struct Watch *next; /* same value */
-} Watch;
-
-typedef struct Watches {
-    Watch **of; /* by the mark of the defining op */
-    Arena *arena;
-    ARRAY(Watch *) all;
-    bool failed;
-} Watches;
-
-static Watch *watch_add(Watches *w, const Value *value, const Calibrator *calibrator, double arg)
-{
-    Watch **list = &w->of[value->def->mark];
-
-    for (Watch *old = *list; old; old = old->next)
-        if (old->calibrator == calibrator && (!calibrator || old->arg == arg))
-            return old;
-    Watch *watch = ARENA_NEW(w->arena, Watch);
-    *watch = (Watch){.value = value, .calibrator = calibrator, .arg = arg, .next = *list};
-    watch->cols = type_cols(value->type);
-    *list = watch;
-    ARRAY_PUSH(w->arena, &w->all, watch);
-    return watch;
-}
-
-/* Observing ------------------------------------------------------------------------------------ */
-
-static void watch_observe(void *user, const Value *value, const Tensor *tensor)
-{
-    Watches *w = user;
-    Watch *watch = value->def->block->owner ? NULL : w->of[value->def->mark];
-    uint64_t num, bytes;
-
-    if (!watch || w->failed)
-        return;
-    num = tensor_elements(tensor);
-    float *x = checked_mul(num, sizeof *x, &bytes) ? malloc(bytes + 1) : NULL;
-    w->failed = !x;
-    if (!x)
-        return;
-    format_to_f32(tensor->fmt, tensor->data, x, num);
-    for (; watch; watch = watch->next) {
-        if (!watch->calibrator)
-            layer_stats_observe(&watch->stats, x, (int64_t)num / watch->cols);
-        else if (!watch->calibrator->observe(watch->state, x, num))
-            w->failed = true;
-    }
-    free(x);
-}
-
-static bool watches_prepare(Watches *w)
-{
-    for (int i = 0; i < w->all.num; i++) {
-        Watch *watch = w->all.elem[i];
-        bool ok;
-        if (watch->calibrator)
-            ok = (watch->state = watch->calibrator->create(watch->arg)) != NULL;
-        else
-            ok = layer_stats_init(&watch->stats, watch->cols, watch->cols <= HESSIAN_MOST);
-        if (!ok)
-            return false;
-    }
-    return true;
-}
-
-static void watches_free(Watches *w)
-{
-    for (int i = 0; i < w->all.num; i++) {
-        Watch *watch = w->all.elem[i];
-        if (watch->state)
-            watch->calibrator->destroy(watch->state);
-        layer_stats_free(&watch->stats);
-    }
-}
+#define CLIPPED_MUCH 0.01 /* a share of the data */
 
 /* Results -------------------------------------------------------------------------------------- */
-
-static void range_set(Module *m, Op *matmul, const Watch *watch)
-{
-    float lo, hi;
-
-    watch->calibrator->range(watch->state, &lo, &hi);
-    if (!isfinite(lo) || !isfinite(hi)) {
-        diag_error(m->diag, matmul->span, E_CALIBRATION_DATA,
-                   "%s sees values on the calibration data that are not finite",
-                   layer_name(matmul));
-        return;
-    }
-    matmul->attr.range.calibrator = watch->calibrator->name;
-    matmul->attr.range.arg = watch->arg;
-    matmul->attr.range.known = true;
-    matmul->attr.range.lo = lo;
-    matmul->attr.range.hi = hi;
-}
-
-/* The module's own copy. The watch's memory goes at once: the matrices are large. */
-static WeightStats *stats_make(Module *m, Watch *watch)
-{
-    WeightStats *stats = ARENA_NEW(m->arena, WeightStats);
-    size_t cols = (size_t)watch->cols;
-    float *mean = ARENA_NEW_ARRAY(m->arena, float, cols);
-
-    layer_stats_finish(&watch->stats);
-    *stats = watch->stats.seen;
-    memcpy(mean, stats->mean_abs, cols * sizeof *mean);
-    stats->mean_abs = mean;
-    if (stats->hessian) {
-        uint64_t num;
-        if (!checked_mul(cols, cols, &num))
-            BUG("a matrix of %zu columns", cols);
-        double *hessian = ARENA_NEW_ARRAY(m->arena, double, num);
-        memcpy(hessian, stats->hessian, num * sizeof *hessian);
-        stats->hessian = hessian;
-    }
-    layer_stats_free(&watch->stats);
-    return stats;
-}
-
-/* Pass ---------------------------------------------------------------------------------------- */
 
 static const Calibrator *calibrator_of(Module *m, const Op *matmul, Span span)
 {
@@ -159,79 +35,159 @@ static const Calibrator *calibrator_of(Module *m, const Op *matmul, Span span)
     return found;
 }
 
-typedef struct Layer {
-    Op *matmul;
-    Watch *range, *stats;
-} Layer;
-
-/* What one layer wants. False: nothing, or an error was reported. */
-static bool layer_watch(Module *m, PassContext *ctx, Watches *w, Op *matmul, Layer *ret)
+static bool wants_range(const Op *op)
 {
-    const QuantSpec *spec = matmul->attr.quant;
-    const WeightQuantiser *quantiser;
+    const QuantSpec *spec = op->attr.quant;
 
-    *ret = (Layer){.matmul = matmul};
-    if (matmul->kind != OP_MATMUL || !spec || spec->keep || ctx->options.no_weights)
-        return false;
-    quantiser = spec->by ? weight_quantiser_find(spec->by) : NULL;
-    if (spec->act_static && spec->act && !matmul->attr.range.known) {
-        Span span = spec->act_span.file ? spec->act_span : matmul->span;
-        const Calibrator *calibrator = calibrator_of(m, matmul, span);
-        if (calibrator && !m->calibrate_files.num)
-            calibration_missing(m, span, layer_name(matmul), "a static scale");
-        else if (calibrator)
-            ret->range = watch_add(w, op_in(matmul, 0), calibrator, spec->calibrator_arg);
-    }
-    if (quantiser && quantiser->needs_stats && m->calibrate_files.num && matmul->attr.layer &&
-        type_cols(op_in(matmul, 0)->type) > 0)
-        ret->stats = watch_add(w, op_in(matmul, 0), NULL, 0);
-    return ret->range || ret->stats;
+    return op->kind == OP_MATMUL && spec && !spec->keep && spec->act_static && spec->act &&
+           !op->attr.range.known;
 }
 
-static void layers_finish(Module *m, const Layer *layer, int num)
+/* The layer's weight quantiser when it looks at what the layer sees. */
+static const WeightQuantiser *wants_stats(const Op *op)
 {
-    Map *done = ARENA_NEW(m->arena, Map); /* one WeightStats a watch, shared by siblings */
+    const QuantSpec *spec = op->attr.quant;
+    const WeightQuantiser *found;
 
-    map_init(done, m->arena);
-    for (int i = 0; i < num; i++) {
-        if (layer[i].range)
-            range_set(m, layer[i].matmul, layer[i].range);
-        if (!layer[i].stats)
-            continue;
-        if (!m->weight_stats) {
-            m->weight_stats = ARENA_NEW(m->arena, Map);
-            map_init(m->weight_stats, m->arena);
-        }
-        const char *key = arena_printf(m->arena, "%p", (void *)layer[i].stats);
-        if (!map_has(done, key))
-            map_put(done, key, stats_make(m, layer[i].stats));
-        map_put(m->weight_stats, layer[i].matmul->attr.layer, map_get(done, key));
+    if (op->kind != OP_MATMUL || !spec || spec->keep || !spec->by || !op->attr.layer ||
+        type_cols(op_in(op, 0)->type) < 1)
+        return NULL;
+    found = weight_quantiser_find(spec->by);
+    return found && found->needs_stats ? found : NULL;
+}
+
+static bool wants_any(const Op *op, void *user)
+{
+    const Module *m = user; /* columns alone do for the weight */
+
+    return wants_range(op) || (wants_stats(op) && !(m && activation_of(m, op)));
+}
+
+static void range_warn(Module *m, const Op *matmul, const ActStats *stats, float lo, float hi)
+{
+    double outside = stats->whole.total ? histogram_outside(&stats->whole, lo, hi) : 0;
+
+    if (outside > CLIPPED_MUCH)
+        diag_warning(m->diag, matmul->span, E_CALIBRATION_DOUBT,
+                     "%s: %.2g %% of what it saw lies outside its static range %g .. %g and is "
+                     "clipped",
+                     layer_name(matmul), outside * 100, (double)lo, (double)hi);
+}
+
+static void range_set(Module *m, Op *matmul, const ActStats *stats)
+{
+    const QuantSpec *spec = matmul->attr.quant;
+    Span span = spec->act_span.file ? spec->act_span : matmul->span;
+    const Calibrator *calibrator = calibrator_of(m, matmul, span);
+    float lo, hi;
+
+    if (!calibrator)
+        return;
+    if (!stats->rows) {
+        diag_error(m->diag, matmul->span, E_CALIBRATION_DATA,
+                   "%s sees values on the calibration data that are not finite",
+                   layer_name(matmul));
+        return;
     }
+    calibrator->range(&stats->whole, spec->calibrator_arg, spec->act, &lo, &hi);
+    range_warn(m, matmul, stats, lo, hi);
+    matmul->attr.range.calibrator = calibrator->name;
+    matmul->attr.range.arg = spec->calibrator_arg;
+    matmul->attr.range.known = true;
+    matmul->attr.range.lo = lo;
+    matmul->attr.range.hi = hi;
+}
+
+static void range_missing(Module *m, const Op *matmul)
+{
+    const QuantSpec *spec = matmul->attr.quant;
+
+    calibration_missing(m, spec->act_span.file ? spec->act_span : matmul->span, layer_name(matmul),
+                        "a static scale");
+}
+
+/* Pass ---------------------------------------------------------------------------------------- */
+
+typedef struct Settle {
+    Module *m;
+    PassContext *ctx;
+    Moments *moments;
+    Map made; /* of ActStats: their WeightStats, shared by siblings */
+} Settle;
+
+static void stats_set(Settle *s, const Op *matmul, const ActStats *stats,
+                      const WeightQuantiser *quantiser)
+{
+    Module *m = s->m;
+    const char *key = arena_printf(s->ctx->scratch, "%p", (const void *)stats);
+
+    if (quantiser->needs_hessian) {
+        if (!m->calibrate_files.num) /* a calibration file does not hold second moments */
+            return;
+        if (!s->moments)
+            s->moments = moments_create(m, s->ctx);
+        moments_want(s->moments, matmul->attr.layer);
+    }
+    if (!m->weight_stats) {
+        m->weight_stats = ARENA_NEW(m->arena, Map);
+        map_init(m->weight_stats, m->arena);
+    }
+    if (!map_has(&s->made, key))
+        map_put(&s->made, key, (void *)(uintptr_t)activation_weight_stats(m, stats));
+    map_put(m->weight_stats, matmul->attr.layer, map_get(&s->made, key));
+}
+
+static bool any_wanted(const Module *m)
+{
+    for_each_op(op, &m->body)
+        if (wants_any(op, NULL))
+            return true;
+    return false;
+}
+
+/* Rescaled columns still know their extremes. */
+static bool range_known(const Module *m, const Op *op)
+{
+    const char *calibrator = op->attr.quant->calibrator;
+
+    return activation_has_histogram(m, op) ||
+           (activation_of(m, op) && (!calibrator || !strcmp(calibrator, "minmax")));
+}
+
+/* Before the data run, which may take long: what they cannot mend. */
+static bool specs_fit(Module *m)
+{
+    int errors = m->diag->num_errors;
+
+    for_each_op(op, &m->body) {
+        if (!wants_range(op))
+            continue;
+        if (!calibrator_of(m, op,
+                           op->attr.quant->act_span.file ? op->attr.quant->act_span : op->span))
+            continue;
+        if (!m->calibrate_files.num && !range_known(m, op))
+            range_missing(m, op);
+    }
+    return m->diag->num_errors == errors;
 }
 
 bool pass_calibrate(Module *m, PassContext *ctx)
 {
-    Watches w = {.arena = ctx->scratch};
-    ARRAY(Layer) layers = {0};
-    size_t num = 1;
-    int errors = m->diag->num_errors;
+    Settle s = {.m = m, .ctx = ctx};
 
-    for_each_op(op, &m->body)
-        num++;
-    w.of = ARENA_NEW_ARRAY(ctx->scratch, Watch *, num);
-    block_number(&m->body);
-    for_each_op(op, &m->body) {
-        Layer layer;
-        if (layer_watch(m, ctx, &w, op, &layer))
-            ARRAY_PUSH(ctx->scratch, &layers, layer);
-    }
-    if (!layers.num || m->diag->num_errors > errors)
+    if (ctx->options.no_weights || !any_wanted(m) || !specs_fit(m) ||
+        !activations_collect(m, ctx, wants_any, m))
         return false;
-    bool ok = watches_prepare(&w) && calibration_run(m, ctx, watch_observe, &w) && !w.failed;
-    if (ok)
-        layers_finish(m, layers.elem, layers.num);
-    else if (m->diag->num_errors == errors)
-        diag_error(m->diag, (Span){0}, E_CALIBRATION_DATA, "memory is exhausted by calibration");
-    watches_free(&w);
-    return ok;
+    map_init(&s.made, ctx->scratch);
+    for_each_op(op, &m->body) {
+        const ActStats *stats = wants_any(op, NULL) ? activation_of(m, op) : NULL;
+        const WeightQuantiser *quantiser = wants_stats(op);
+        if (stats && wants_range(op))
+            range_set(m, op, stats);
+        if (stats && quantiser)
+            stats_set(&s, op, stats, quantiser);
+    }
+    if (s.moments)
+        m->code_maker = codes_create(m, ctx, s.moments);
+    return true;
 }

@@ -14,28 +14,29 @@
  *                                                 %4 = mul %w, %3        ; s
  *                                                 %y = matmul %n, %4
  */
+#include "passes/calibration.h"
 #include "passes/internal.h"
 #include <stdlib.h>
 
-enum { HESSIAN_MOST = 16384 }; /* columns; more get factors from mean magnitudes alone */
+enum { SAMPLE_ROWS = 128 }; /* on which alphas are compared */
 
 typedef struct Group { /* the layers that read one activation */
     Value *value;      /* before casts */
     ARRAY(Op *) matmuls;
     double alpha;
-    float *amax; /* [cols], of the activation */
-    float *weight_amax;
+    bool search;                      /* for alpha */
     const WeightQuantiser *quantiser; /* its factors; NULL: smoothing's */
-    LayerStats stats;                 /* what it asks of the activation */
     int64_t cols;
+    float *factor;   /* [cols], once they are known */
+    Watch *watch;    /* for the sample */
     const char *why; /* it stays as it is */
-    struct Group *next;
 } Group;
 
 typedef struct Groups {
     Group **of; /* by the mark of the defining op */
     ARRAY(Group *) all;
-    bool failed;
+    Moments *moments; /* for quantisers' factors; NULL: columns alone are known */
+    Watches samples;
 } Groups;
 
 static Value *before_casts(Value *value)
@@ -217,78 +218,16 @@ static void group_add(Groups *g, Arena *scratch, Op *matmul)
         group->value = value;
         group->cols = type_cols(value->type);
         group->alpha = matmul->attr.quant->smooth_alpha;
+        group->search = matmul->attr.quant->smooth_auto && wants_smooth(matmul);
         group->quantiser = wanted_factors(matmul);
         group->why = readers_refusal(value, matmul);
         if (!group->why)
             group->why = group->cols < 0 ? "its columns are not constant" : refusal(value, 0);
-        if (!group->why) {
-            group->amax = ARENA_NEW_ARRAY(scratch, float, (size_t)group->cols + 1);
-            group->weight_amax = ARENA_NEW_ARRAY(scratch, float, (size_t)group->cols + 1);
-        }
         *list = group;
         ARRAY_PUSH(scratch, &g->all, group);
     }
     ARRAY_PUSH(scratch, &(*list)->matmuls, matmul);
 }
-
-static void amax_update(float *amax, int64_t cols, const Tensor *t)
-{
-    if (cols > 0)
-        columns_amax(t->fmt, t->data, (int64_t)tensor_elements(t) / cols, cols, amax);
-}
-
-static bool stats_update(LayerStats *stats, int64_t cols, const Tensor *t)
-{
-    uint64_t num = tensor_elements(t), bytes;
-    float *x = checked_mul(num, sizeof *x, &bytes) ? malloc(bytes + 1) : NULL;
-
-    if (!x)
-        return false;
-    format_to_f32(t->fmt, t->data, x, num);
-    layer_stats_observe(stats, x, (int64_t)num / cols);
-    free(x);
-    return true;
-}
-
-static void group_observe(void *user, const Value *value, const Tensor *t)
-{
-    Groups *g = user;
-    Group *group = value->def->block->owner ? NULL : g->of[value->def->mark];
-
-    if (!group || group->why)
-        return;
-    if (!group->quantiser)
-        amax_update(group->amax, group->cols, t);
-    else if (!stats_update(&group->stats, group->cols, t))
-        g->failed = true;
-}
-
-static bool weights_observe(Module *m, Group *group)
-{
-    for (int i = 0; i < group->matmuls.num; i++) {
-        Tensor t = {0};
-        const char *why = NULL;
-        if (!eval_constant(m, op_in(group->matmuls.elem[i], 1), &t, &why)) {
-            diag_error(m->diag, group->matmuls.elem[i]->span, E_CALIBRATION_DATA, "%s: %s",
-                       layer_name(group->matmuls.elem[i]), why);
-            return false;
-        }
-        amax_update(group->weight_amax, group->cols, &t);
-        tensor_free(&t);
-    }
-    return true;
-}
-
-static bool group_prepare(Module *m, Group *group)
-{
-    if (group->why)
-        return true;
-    if (!group->quantiser)
-        return weights_observe(m, group);
-    return layer_stats_init(&group->stats, group->cols, group->cols <= HESSIAN_MOST);
-}
-
-/* Rewriting ------------------------------------------------------------------------------------ */
 
 /* The weights of all readers, f32, one below the other. NULL: *ret_why says it. */
 static float *stacked_weights(Module *m, const Group *group, int64_t *ret_rows,
@@ -322,52 +261,94 @@ static float *stacked_weights(Module *m, const Group *group, int64_t *ret_rows,
     return all;
 }
 
-/* NULL, or why there are no factors. */
-static const char *quantiser_factors(Module *m, Group *group, float *s)
-{
-    const char *why = "it has no weight";
-    const Scheme *scheme = group->matmuls.elem[0]->attr.quant->weight;
-    int64_t rows;
-    float *weights = stacked_weights(m, group, &rows, &why);
+/* Factors -------------------------------------------------------------------------------------- */
 
-    if (!weights)
-        return why;
-    layer_stats_finish(&group->stats);
-    why = group->quantiser->input_scales(scheme, FMT_F32, weights, rows, group->cols,
-                                         &group->stats.seen, s);
-    free(weights);
-    layer_stats_free(&group->stats);
-    return why;
+/* NULL, or why there are no factors. */
+static const char *quantiser_factors(const Groups *g, const Group *group, const WeightStats *light,
+                                     const float *weights, int64_t rows)
+{
+    const char *why = NULL;
+    const Op *matmul = group->matmuls.elem[0];
+    const WeightStats *stats =
+        g->moments ? moments_get(g->moments, matmul->attr.layer, &why) : light;
+
+    return stats ? group->quantiser->input_scales(matmul->attr.quant->weight, FMT_F32, weights,
+                                                  rows, group->cols, stats, group->factor)
+                 : why;
 }
 
-static void group_scale(Module *m, Group *group, const float *s)
+static const char *smooth_factors(Group *group, const ActStats *stats, const float *weights,
+                                  int64_t rows, Arena *scratch)
+{
+    size_t cols = (size_t)group->cols;
+    float *x_amax = ARENA_NEW_ARRAY(scratch, float, cols);
+    float *w_amax = ARENA_NEW_ARRAY(scratch, float, cols);
+    const QuantSpec *spec = group->matmuls.elem[0]->attr.quant;
+
+    for (size_t c = 0; c < cols; c++)
+        x_amax[c] = -stats->lo[c] > stats->hi[c] ? -stats->lo[c] : stats->hi[c];
+    columns_amax(FMT_F32, weights, rows, group->cols, w_amax);
+    if (group->search) {
+        SmoothSample sample = {.act = spec->act,
+                               .is_static = spec->act_static,
+                               .cols = group->cols,
+                               .num = group->watch->num_sample,
+                               .x = group->watch->sample,
+                               .lo = stats->lo,
+                               .hi = stats->hi};
+        const char *why = smooth_search_alpha(&sample, spec->weight, weights, rows, &group->alpha);
+        if (why)
+            return why;
+    }
+    smooth_scales(x_amax, w_amax, group->cols, group->alpha, group->factor);
+    return NULL;
+}
+
+static void group_factors(Module *m, PassContext *ctx, const Groups *g, Group *group)
+{
+    const ActStats *stats = activation_of(m, group->matmuls.elem[0]);
+    const char *why = "it has no weight";
+    int64_t rows;
+
+    if (group->why)
+        return;
+    float *weights = stacked_weights(m, group, &rows, &why);
+    group->factor = ARENA_NEW_ARRAY(m->arena, float, (size_t)group->cols);
+    if (!weights)
+        group->why = why;
+    else if (!stats || !stats->rows)
+        group->why = "calibration saw no usable row of it";
+    else if (group->quantiser)
+        group->why = quantiser_factors(g, group, activation_weight_stats(m, stats), weights, rows);
+    else
+        group->why = smooth_factors(group, stats, weights, rows, ctx->scratch);
+    free(weights);
+}
+
+/* Rewriting ------------------------------------------------------------------------------------ */
+
+static void group_scale(Module *m, Group *group)
 {
     size_t cols = (size_t)group->cols;
     float *r = ARENA_NEW_ARRAY(m->arena, float, cols);
 
     for (size_t i = 0; i < cols; i++)
-        r[i] = 1 / s[i];
+        r[i] = 1 / group->factor[i];
     Op *user = group->value->uses->user;
     absorb(m, user, (int)(group->value->uses - user->in), r, group->cols);
-    for (int i = 0; i < group->matmuls.num; i++)
-        operand_scale(m, group->matmuls.elem[i], 1, s, group->cols, false);
+    for (int i = 0; i < group->matmuls.num; i++) {
+        operand_scale(m, group->matmuls.elem[i], 1, group->factor, group->cols, false);
+        activation_rescale(m, group->matmuls.elem[i], group->factor);
+    }
 }
 
 static void group_settle(Module *m, Group *group)
 {
-    float *s = group->why ? NULL : ARENA_NEW_ARRAY(m->arena, float, (size_t)group->cols);
-
-    if (s && group->quantiser)
-        group->why = quantiser_factors(m, group, s);
-    else if (s)
-        smooth_scales(group->amax, group->weight_amax, group->cols, group->alpha, s);
-    if (group->why)
-        s = NULL;
     for (int i = 0; i < group->matmuls.num; i++) {
         Op *op = group->matmuls.elem[i];
         QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
         *spec = *op->attr.quant;
-        spec->smooth = false;
+        spec->smooth = spec->smooth_auto = false;
         op->attr.quant = spec;
         if (group->why && group->quantiser)
             diag_warning(m->diag, op->span, E_SMOOTH, "%s: %s leaves its channels as they are: %s",
@@ -376,38 +357,74 @@ static void group_settle(Module *m, Group *group)
             diag_warning(m->diag, op->span, E_SMOOTH, "%s is not smoothed: %s", layer_name(op),
                          group->why);
     }
-    if (s)
-        group_scale(m, group, s);
+    if (!group->why)
+        group_scale(m, group);
+}
+
+/* Pass ----------------------------------------------------------------------------------------- */
+
+static bool wants_factors(const Op *op, void *user)
+{
+    (void)user;
+    return wants_smooth(op) || wanted_factors(op);
+}
+
+/* What the factors follow from, by as few runs over the data as can be. */
+static bool groups_observe(Groups *g, Module *m, PassContext *ctx)
+{
+    bool has_data = m->calibrate_files.num > 0;
+
+    if (!activations_collect(m, ctx, wants_factors, NULL))
+        return false;
+    watches_init(&g->samples, m, ctx->scratch);
+    for (int i = 0; i < g->all.num; i++) {
+        Group *group = g->all.elem[i];
+        const Op *matmul = group->matmuls.elem[0];
+        if (group->why)
+            continue;
+        if (!activation_of(m, matmul) || (group->search && !has_data)) {
+            calibration_missing(m, matmul->span, layer_name(matmul),
+                                group->search ? "smooth auto" : "smooth");
+            return false;
+        }
+        if (group->search) {
+            group->watch = watches_add(&g->samples, op_in(matmul, 0));
+            group->watch->want_rows = SAMPLE_ROWS;
+        }
+        if (group->quantiser && has_data) {
+            if (!g->moments)
+                g->moments = moments_create(m, ctx);
+            moments_want(g->moments, matmul->attr.layer);
+        }
+    }
+    return !g->samples.all.num || watches_run(&g->samples, m, ctx);
 }
 
 bool pass_smooth(Module *m, PassContext *ctx)
 {
     Groups g = {0};
     size_t num = 1;
-    bool ok = true;
 
     for_each_op(op, &m->body)
         num++;
     g.of = ARENA_NEW_ARRAY(ctx->scratch, Group *, num);
     block_number(&m->body);
     for_each_op(op, &m->body)
-        if (wants_smooth(op) || (wanted_factors(op) && m->calibrate_files.num))
+        if (wants_smooth(op) ||
+            (wanted_factors(op) && (m->calibrate_files.num || activation_of(m, op))))
             group_add(&g, ctx->scratch, op);
     if (!g.all.num || ctx->options.no_weights)
         return false;
-    if (!m->calibrate_files.num) {
+    if (!m->calibrate_files.num && !m->activations) {
         const Op *op = g.all.elem[0]->matmuls.elem[0];
         calibration_missing(m, op->span, layer_name(op), "smooth");
         return false;
     }
+    bool ok = groups_observe(&g, m, ctx);
     for (int i = 0; i < g.all.num && ok; i++)
-        ok = group_prepare(m, g.all.elem[i]);
-    ok = ok && calibration_run(m, ctx, group_observe, &g) && !g.failed;
-    if (!ok && !m->diag->num_errors)
-        diag_error(m->diag, (Span){0}, E_CALIBRATION_DATA, "memory is exhausted by calibration");
+        group_factors(m, ctx, &g, g.all.elem[i]);
+    watches_free(&g.samples);
     for (int i = 0; i < g.all.num && ok; i++)
         group_settle(m, g.all.elem[i]);
-    for (int i = 0; i < g.all.num; i++)
-        layer_stats_free(&g.all.elem[i]->stats);
     return ok;
 }

@@ -116,8 +116,8 @@ double histogram_outside(const Histogram *h, float lo, float hi)
     double width = histogram_width(h), outside = 0;
     for (int i = 0; i < HISTOGRAM_BINS; i++) {
         double from = (double)(h->first + i) * width;
-        if (h->count[i] && (from + width <= lo || from >= hi))
-            outside += (double)h->count[i];
+        bool below = lo > h->lo && from + width <= lo, above = hi < h->hi && from >= hi;
+        outside += below || above ? (double)h->count[i] : 0;
     }
     return h->total ? outside / (double)h->total : 0;
 }

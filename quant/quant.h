@@ -157,6 +157,8 @@ typedef struct LayerStats {
     struct LayerStatsMemory *memory;
 } LayerStats;
 bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian); /* false: no memory */
+/* The same with the second moments in `hessian` [cols, cols], zeroed, which outlives the stats. */
+bool layer_stats_init_at(LayerStats *stats, int64_t cols, double *hessian);
 void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows); /* [rows, cols] */
 void layer_stats_finish(LayerStats *stats);
 void layer_stats_free(LayerStats *stats); /* accepts a zeroed one */

@@ -19,13 +19,15 @@ typedef struct LayerStatsMemory {
     double *batch;                           /* [BATCH, cols] */
     double *negative;                        /* [cols, BATCH]: the same, transposed and negated */
     float *mean_abs, *max_abs;
+    bool hessian_is_lent;
 } LayerStatsMemory;
 
 void layer_stats_free(LayerStats *stats)
 {
     LayerStatsMemory *m = stats->memory;
     if (m) {
-        free(m->hessian);
+        if (!m->hessian_is_lent)
+            free(m->hessian);
         free(m->abs_sum);
         free(m->mean_square);
         free(m->batch);
@@ -37,7 +39,7 @@ void layer_stats_free(LayerStats *stats)
     *stats = (LayerStats){0};
 }
 
-bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
+static bool stats_init(LayerStats *stats, int64_t cols, bool with_hessian, double *lent)
 {
     *stats = (LayerStats){.seen.cols = cols};
     uint64_t square;
@@ -54,7 +56,8 @@ bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
     m->max_abs = calloc(num, sizeof(float));
     bool ok = m->abs_sum && m->mean_square && m->mean_abs && m->max_abs;
     if (with_hessian) {
-        m->hessian = calloc((size_t)square, sizeof(double));
+        m->hessian_is_lent = lent != NULL;
+        m->hessian = lent ? lent : calloc((size_t)square, sizeof(double));
         m->batch = calloc(num * BATCH, sizeof(double));
         m->negative = calloc(num * BATCH, sizeof(double));
         ok = ok && m->hessian && m->batch && m->negative;
@@ -68,6 +71,16 @@ bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
     stats->seen.mean_square = m->mean_square;
     stats->max_abs = m->max_abs;
     return true;
+}
+
+bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian)
+{
+    return stats_init(stats, cols, with_hessian, NULL);
+}
+
+bool layer_stats_init_at(LayerStats *stats, int64_t cols, double *hessian)
+{
+    return stats_init(stats, cols, true, hessian);
 }
 
 /* The lower half; layer_stats_finish mirrors it. */

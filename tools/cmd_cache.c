@@ -1,5 +1,5 @@
 /* cache: the GPU kernels that earlier compilations kept. */
-#include "codegen/cache.h"
+#include "io/cache.h"
 #include "tools/work.h"
 #include <errno.h>
 #include <inttypes.h>

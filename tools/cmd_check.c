@@ -1,4 +1,5 @@
 /* check, compile, calibrate: from a text to its errors, its program, its ranges. */
+#include "passes/calibration.h"
 #include "tools/work.h"
 #include <string.h>
 
@@ -65,33 +66,76 @@ int cmd_compile(Cli *cli)
     return work_end(&w, EXIT_OK);
 }
 
-/* Every static quantisation of a block, inside kernels too, with the range that the data gave it.
- */
-static int print_ranges(const Block *block)
+/* Every layer with a static activation: the range that the data gave it, what it cuts off. */
+static void print_ranges(const Module *m)
 {
-    int num = 0;
-    for_each_op(op, block) {
-        if (op->body)
-            num += print_ranges(op->body);
-        if (op->kind != OP_QUANTIZE || !op->attr.range.known)
+    bool any = false;
+    for_each_op(op, &m->body) {
+        const ActStats *stats = activation_of(m, op);
+        if (!op->attr.range.known)
             continue;
-        num++;
-        printf("%-32s %14.7g %14.7g  %s\n", op->attr.layer ? op->attr.layer : "-",
-               (double)op->attr.range.lo, (double)op->attr.range.hi,
-               op->attr.range.calibrator ? op->attr.range.calibrator : "-");
+        if (!any)
+            printf("%-32s %14s %14s %8s %10s  %s\n", "layer", "low", "high", "clipped", "rows",
+                   "calibrator");
+        any = true;
+        printf("%-32s %14.7g %14.7g", op->attr.layer ? op->attr.layer : "-",
+               (double)op->attr.range.lo, (double)op->attr.range.hi);
+        if (stats && stats->whole.total)
+            printf(" %7.3f%% %10lld",
+                   100 * histogram_outside(&stats->whole, op->attr.range.lo, op->attr.range.hi),
+                   (long long)stats->rows);
+        else
+            printf(" %8s %10s", "-", "-");
+        printf("  %s", op->attr.range.calibrator);
+        if (op->attr.range.arg != 0)
+            printf(" %g", op->attr.range.arg);
+        putchar('\n');
     }
-    return num;
+    if (!any)
+        puts("no static ranges: every activation is plain or quantised as the program runs");
+}
+
+/* The pipeline up to `calibrate` in two parts, around the pass that reads a calibration file. */
+static const char *passes_around(Work *w, bool after)
+{
+    bool seen = false;
+    Sb sb;
+    sb_init(&sb, w->arena);
+    for (int i = 0; i < num_passes; i++) {
+        if (passes[i].level == 0 && seen == after)
+            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
+        seen = seen || !strcmp(passes[i].name, "bind-calibration");
+        if (!strcmp(passes[i].name, "calibrate"))
+            break;
+    }
+    return sb.text;
+}
+
+/* What every layer sees, whatever the schemes are, goes to the file before they are settled. */
+static bool write_calibration(Work *w, const char *out)
+{
+    w->passes.options.new_calibration = true;
+    if (!work_passes(w, passes_around(w, false)))
+        return false;
+    w->passes.scratch = arena_create();
+    bool ok = w->passes.scratch && calibration_write(w->module, &w->passes, out);
+    arena_destroy(w->passes.scratch);
+    w->passes.scratch = NULL;
+    return ok && work_passes(w, passes_around(w, true));
 }
 
 int cmd_calibrate(Cli *cli)
 {
     Work w;
+    const char *out = cli_get(cli, OPTION_OUTPUT_FILE, NULL);
+    if (out && !strcmp(out, "-"))
+        return cli_usage(cli, "a calibration file cannot be written to standard output");
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    if (work_lower(&w, cli->operand.elem[0]) && work_passes(&w, NULL)) {
-        printf("%-32s %14s %14s  %s\n", "layer", "low", "high", "calibrator");
-        if (!print_ranges(&w.module->body))
-            puts("none: every activation is plain or quantised as the program runs");
-    }
+    if (!work_lower(&w, cli->operand.elem[0]))
+        return work_end(&w, EXIT_OK);
+    if (out ? write_calibration(&w, out)
+            : work_passes(&w, passes_around(&w, false)) && work_passes(&w, passes_around(&w, true)))
+        print_ranges(w.module);
     return work_end(&w, EXIT_OK);
 }

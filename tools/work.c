@@ -113,6 +113,20 @@ bool work_options(Work *w, FrontendOptions *ret)
     return true;
 }
 
+/* One line that rewrites itself. */
+static void show_progress(void *user, double done, const char *what)
+{
+    (void)user;
+    fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
+    if (done >= 1)
+        fputs("\r\033[K", stderr);
+}
+
+static bool shows_progress(const Work *w)
+{
+    return isatty(STDERR_FILENO) && !w->cli->json;
+}
+
 static void prepare_passes(Work *w, const char *path)
 {
     const Cli *cli = w->cli;
@@ -125,6 +139,8 @@ static void prepare_passes(Work *w, const char *path)
         .print_after = cli_get(cli, OPTION_PRINT_AFTER, NULL),
         .time_passes = cli_has(cli, OPTION_TIME_PASSES),
         .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
+        .use_cache = !cli_has(cli, OPTION_NO_CACHE),
+        .progress = shows_progress(w) ? show_progress : NULL,
     };
     const char **file =
         ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);
@@ -293,15 +309,6 @@ void work_explain(Work *w, Sb *sb)
 
 /* Writing ------------------------------------------------------------------------------------- */
 
-/* One line that rewrites itself, on a terminal only. */
-static void show_progress(void *user, double done, const char *what)
-{
-    (void)user;
-    fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
-    if (done >= 1)
-        fputs("\r\033[K", stderr);
-}
-
 bool work_write(Work *w, const char *out_path)
 {
     Sb report;
@@ -317,7 +324,7 @@ bool work_write(Work *w, const char *out_path)
         .report = report.text,
         .cuda = w->has_cuda ? &w->cuda.target : NULL,
         .code = w->has_cuda ? &w->cuda.code : NULL,
-        .progress = isatty(STDERR_FILENO) && !w->cli->json ? show_progress : NULL,
+        .progress = shows_progress(w) ? show_progress : NULL,
     };
     return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
 }

@@ -315,6 +315,39 @@ def test_files():
         expects(two)
         altered(one)
         views(two)
+        calibration(two)
+
+
+def calibration(tmp):
+    """A calibration file gives the same program as the data, and belongs to one model."""
+    rules = ["--rules", "w8a8.rules"]
+    text = (tmp / "digits.sinter").read_text()
+    line = 'calibrate "calib_x.npy"'
+    assert line in text
+    check("write a calibration file", 0,
+          ["sinter", "calibrate", "digits.sinter", *rules, "-o", "d.calib"], cwd=tmp,
+          out=r"fc2 +\S+ +2\.60")
+    first = (tmp / "d.calib").read_bytes()
+    check("write it again", 0, ["sinter", "calibrate", "digits.sinter", "-o", "d.calib"], cwd=tmp,
+          out="no static ranges")
+    again = (tmp / "d.calib").read_bytes()
+    report("the same file whatever the rules say", [] if first == again else ["differ"])
+    write(tmp / "from.sinter", text.replace(line, 'calibrate from "d.calib"'))
+    check("the ranges of the file", 0, ["sinter", "calibrate", "from.sinter", *rules], cwd=tmp,
+          out=r"fc2 +\S+ +2\.60")
+    check("run with the file", 0, ["sinter", "run", "from.sinter", *rules, "--input",
+                                   "x=calib_x.npy", "--output", "logits=a.npy"], cwd=tmp, err=None)
+    check("run with the data", 0, ["sinter", "run", "digits.sinter", *rules, "--input",
+                                   "x=calib_x.npy", "--output", "logits=b.npy"], cwd=tmp, err=None)
+    equal = (tmp / "a.npy").read_bytes() == (tmp / "b.npy").read_bytes()
+    report("the same results from file and data", [] if equal else ["differ"])
+    weights = bytearray((tmp / "digits.safetensors").read_bytes())
+    weights[-9] ^= 1
+    (tmp / "digits.safetensors").write_bytes(weights)
+    check("the file of other weights", 1, ["sinter", "check", "from.sinter", *rules], cwd=tmp,
+          err=r"from.sinter:5:\d+: error.E0563.*with hash [0-9a-f]{32}.*[0-9a-f]{32}")
+    check("a calibration file needs a name", 2, ["sinter", "calibrate", "digits.sinter", "-o", "-"], cwd=tmp,
+          err="standard output")
 
 
 def expects(tmp):

@@ -1,6 +1,6 @@
 /* The cache of compiled kernels: what is put comes back, whatever is damaged or untrusted does not,
  * and writers do not disturb each other. */
-#include "codegen/cache.h"
+#include "io/cache.h"
 
 #include <dirent.h>
 #include <fcntl.h>

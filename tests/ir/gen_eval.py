@@ -565,8 +565,44 @@ def case_empty():
     return t
 
 
+def legendre(a, p):
+    return 0 if a % p == 0 else 1 if pow(a, (p - 1) // 2, p) == 1 else -1
+
+
+def hadamard_matrix(n):
+    """Paley's first construction of order m = p + 1 times Sylvester's, over sqrt(n)."""
+    m = 1
+    if n & (n - 1):
+        prime = lambda p: p > 1 and all(p % d for d in range(2, p))
+        m = next(m for m in range(4, n + 1, 4)
+                 if n % m == 0 and (n // m) & (n // m - 1) == 0 and (m - 1) % 4 == 3
+                 and prime(m - 1))
+    h = np.eye(m)
+    if m > 1:
+        p = m - 1
+        h += np.block([[np.zeros((1, 1)), np.ones((1, p))],
+                       [-np.ones((p, 1)),
+                        np.array([[legendre(i - j, p) for j in range(p)] for i in range(p)])]])
+    while len(h) < n:
+        h = np.kron(h, np.array([[1, 1], [1, -1]]))
+    assert np.array_equal(h @ h.T, n * np.eye(n))
+    return h / math.sqrt(n)
+
+
+def case_hadamard():
+    t = Text("hadamard")
+    for n in (1, 2, 16, 12, 20, 24, 44, 160):
+        x = rng.normal(size=(2, n)).astype(F32)
+        t.check(f"h{n}", t.op("hadamard", [t.const(x)], ty("f32", x.shape)),
+                x.astype(np.float64) @ hadamard_matrix(n), tol=1e-7)
+    h = rng.normal(size=(3, 8)).astype(ml_dtypes.bfloat16)
+    t.check("bf16", t.op("hadamard", [t.const(h, "bf16")], ty("f32", (3, 8))),
+            h.astype(np.float64) @ hadamard_matrix(8), tol=1e-7)
+    return t
+
+
 CASES = [case_moves, case_cast, case_elementwise, case_functions, case_rows, case_quantize,
-         case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty]
+         case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard]
 
 if __name__ == "__main__":
     np.seterr(all="ignore")

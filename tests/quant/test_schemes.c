@@ -1,5 +1,5 @@
 /* Words of schemes, refusals, and the calibrators. */
-#include "quant/quant.h"
+#include "quant/calib.h"
 #include "tests/quant/check.h"
 #include <math.h>
 #include <stdlib.h>
@@ -98,12 +98,11 @@ static void calibrate(const char *name, double arg, const float *x, int num, int
 {
     const Calibrator *c = calibrator_find(name);
     assert_non_null(c);
-    CalibState *s = c->create(arg);
-    assert_non_null(s);
+    const Scheme scheme = {.fmt = FMT_I8, .scale_fmt = FMT_F32};
+    Histogram h = {0};
     for (int i = 0; i < num; i += batch)
-        assert_true(c->observe(s, x + i, (uint64_t)(num - i < batch ? num - i : batch)));
-    c->range(s, lo, hi);
-    c->destroy(s);
+        histogram_observe(&h, x + i, (uint64_t)(num - i < batch ? num - i : batch));
+    c->range(&h, arg, &scheme, lo, hi);
 }
 
 static void minmax_is_exact(void **state)

@@ -33,6 +33,32 @@ np.save("two.npy", f32([4, 1], [-2, 0.5], [1, -1]))
 np.save("wide.npy", f32([1, 2, 3, 4, 5]))
 safetensors("inputs.safetensors", {"a": ("F32", f32([1, 2], [3, 4])),
                                    "b": ("F32", f32([-8, 0], [0, 8]))})
+
+
+def calibration(path, model, data, layer, x):
+    """docs/quantisation.md, by numpy; the hashes are the tool's own."""
+    span = float(x.max()) - float(x.min())
+    exponent = int(np.floor(np.log2(span))) - 10
+    bins = np.floor(x.astype(np.float64) / 2.0**exponent).astype(int).ravel()
+    count = np.bincount(bins - bins.min(), minlength=2048)
+    text = f'sinter calibration 1\nmodel "m" {model}\ndata "x.npy" {data}\n\nlayer "{layer}"\n'
+    text += f"rows {len(x)} 0\nrange {x.min():g} {x.max():g}\nbins {exponent} {bins.min()}\n"
+    for at in range(0, 2048, 16):
+        line = np.trim_zeros(count[at:at + 16], "b")
+        if len(line):
+            text += f"{at}: " + " ".join(map(str, line)) + "\n"
+    text += f"columns {x.shape[1]}\n"
+    for c in x.T.astype(np.float64):
+        text += f"{c.min():g} {c.max():g} {np.abs(c).sum():g} {(c * c).sum():g}\n"
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text + "end\n")
+
+
+calibration("m.calib", "ff88bd7f018726e3dd4cef5a1da68bce", "d2ed9fdaaa667e6071b2fe1c71dc74f0", "a", np.load("x.npy"))
+with open("m.calib", encoding="ascii") as f:
+    cut = f.read()
+with open("cut.calib", "w", encoding="ascii") as f:
+    f.write(cut[:-20])
 safetensors("w.safetensors", {
     "fc.weight": ("F32", f32([1, 2, 3, 4], [5, 6, 7, 8])),
     "fc.bias": ("F16", np.array([0.5, -0.5], np.float16)),

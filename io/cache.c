@@ -1,5 +1,5 @@
 /* See cache.h. An entry's file is "<32 hex digits>.entry": EntryHead, then the bytes. */
-#include "codegen/cache.h"
+#include "io/cache.h"
 
 #include <dirent.h>
 #include <errno.h>

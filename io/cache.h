@@ -1,4 +1,4 @@
-/* codegen/cache: results of a slow compiler, kept between runs in one folder by the hash of
+/* io/cache: results of a slow compiler, kept between runs in one folder by the hash of
  * everything that they depend on.
  *
  * The folder is $SINTER_CACHE_DIR, else $XDG_CACHE_HOME/sinter, else $HOME/.cache/sinter; it is

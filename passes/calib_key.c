@@ -1,0 +1,96 @@
+/* passes/calib_key: hashes by which results of calibration know their model and their data. */
+#include "passes/calibration.h"
+#include "passes/internal.h"
+#include <string.h>
+
+/* Casts between plain floats come and go with the formats that rules ask for: looked through. */
+static const Value *uncast(const Value *value)
+{
+    while (value->def->kind == OP_CAST)
+        value = op_in(value->def, 0);
+    return value;
+}
+
+/* One line an op: what it does, to what, of which shape. */
+static void put_op(Sb *sb, const Op *op)
+{
+    unsigned attrs = op_info[op->kind].attrs & ~(unsigned)(ATTR_QUANT | ATTR_RANGE);
+
+    sb_printf(sb, "%u %s", op->mark, op_info[op->kind].name);
+    for (int i = 0; i < op->num_in; i++) {
+        const Value *in = uncast(op_in(op, i));
+        sb_printf(sb, " %u.%d", in->def->mark, in->index);
+    }
+    attr_print(sb, attrs, &op->attr);
+    for (int i = 0; i < op->num_out; i++) {
+        const Type *type = op->out[i].type;
+        for (int d = 0; d < type->rank; d++) {
+            sb_putc(sb, d ? ',' : ' ');
+            dim_print(sb, type->dim[d]);
+        }
+    }
+    if (op->name)
+        sb_printf(sb, " \"%s\"", op->name);
+    if (op->constant)
+        sb_printf(sb, " %d %llu %.17g %s", (int)op->constant->kind,
+                  (unsigned long long)op->constant->seed, op->constant->scale,
+                  op->constant->name ? op->constant->name : "");
+    sb_putc(sb, '\n');
+}
+
+/* Ops are numbered without the casts, so that those do not show. */
+static void number_uncast(const Module *m)
+{
+    uint32_t at = 0;
+
+    for_each_op(op, &m->body)
+        op->mark = op->kind == OP_CAST ? 0 : ++at;
+}
+
+CacheKey calibration_model_key(Module *m, Arena *scratch)
+{
+    CacheKey key = {{0, 0}};
+    Sb sb;
+
+    number_uncast(m);
+    for_each_op(op, &m->body) {
+        if (op->kind == OP_CAST)
+            continue;
+        sb_init(&sb, scratch);
+        put_op(&sb, op);
+        CachePart part[4] = {{&key, sizeof key}, {sb.text, sb.len}};
+        int num = 2;
+        uint64_t elements;
+        int64_t dim[LIMIT_RANK] = {0};
+        if (op->constant && op->constant->data) {
+            const Type *type = op->out[0].type;
+            FormatId fmt = op->constant->stored_fmt ? op->constant->stored_fmt : type->fmt;
+            for (int d = 0; d < type->rank; d++)
+                dim[d] = type->dim[d].add;
+            if (checked_elements(dim, type->rank, &elements)) {
+                part[num++] = (CachePart){format_info[fmt].name, strlen(format_info[fmt].name)};
+                part[num++] =
+                    (CachePart){op->constant->data, elements * (uint64_t)format_info[fmt].bits / 8};
+            }
+        }
+        key = cache_key(num, part);
+    }
+    return key;
+}
+
+bool calibration_data_key(Module *m, const PassContext *ctx, int file, CacheKey *ret)
+{
+    const char *name = m->calibrate_files.elem[file];
+    Span span = file < m->calibrate_spans.num ? m->calibrate_spans.elem[file] : (Span){0};
+    MappedFile mapped;
+    IoError err = {0};
+
+    if (!file_map(path_resolve(ctx->scratch, ctx->options.base_dir, name), &mapped, &err)) {
+        diag_error(m->diag, span, err.id, "%s", err.text);
+        return false;
+    }
+    const CachePart part = {mapped.data, mapped.size};
+    *ret = cache_key(1, &part);
+    file_unmap(&mapped);
+    return true;
+}
