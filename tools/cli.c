@@ -330,7 +330,7 @@ static bool parse_command(Cli *cli, int argc, char **argv, int *ret_exit)
 
 bool cli_parse(Cli *cli, Arena *arena, int argc, char **argv, int *ret_exit)
 {
-    *cli = (Cli){.arena = arena};
+    *cli = (Cli){.arena = arena, .argv = argv};
     parse_early(cli, argc, argv);
     if (!parse_command(cli, argc, argv, ret_exit))
         return false;

@@ -55,6 +55,7 @@ typedef struct OptionInfo {
 /* One command line, parsed and checked against the tables. */
 struct Cli {
     Arena *arena;
+    char **argv; /* all words, ended by NULL */
     CommandId command;
     ARRAY(const char *) operand;
     ARRAY(const char *) value[NUM_OPTIONS]; /* in order; flags hold "" */

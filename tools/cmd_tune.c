@@ -173,6 +173,7 @@ static bool compile(Tune *t)
     for (int i = 0; i < t->items.num; i++) {
         TuneItem *item = &t->items.elem[i];
         item->image = target.code.image[source_of[i]].data;
+        item->image_size = target.code.image[source_of[i]].size;
         if (problem[source_of[i]]) {
             item->us = -1;
             item->note = note_of(arena, problem[source_of[i]]);
@@ -224,6 +225,8 @@ static bool measure(Tune *t)
 {
     const char *why = NULL;
     TuneRun run = {.arena = t->w.arena,
+                   .argv = t->w.cli->argv,
+                   .arch = t->arch,
                    .ordinal = t->ordinal,
                    .limit_s = LIMIT_S,
                    .start_s = START_S,
@@ -338,7 +341,9 @@ static bool open_table(Tune *t, const char *gpu)
 static bool look_at_gpu(Tune *t)
 {
     const char *why = NULL;
-    if (!tune_probe(t->w.arena, t->ordinal, &t->gpu, &why))
+    const TuneRun run = {
+        .arena = t->w.arena, .argv = t->w.cli->argv, .ordinal = t->ordinal, .start_s = START_S};
+    if (!tune_probe(&run, &t->gpu, &why))
         return fail(t, E_NO_DEVICE, why);
     t->arch = arch_of(t->w.arena, t->gpu.capability);
     if (!t->arch)
@@ -366,6 +371,50 @@ static bool tune(Tune *t, const char *text)
     return true;
 }
 
+/* The process that measures ------------------------------------------------------------------- */
+
+typedef struct Served {
+    Work w;
+    TuneRun run;
+} Served;
+
+/* CudaPlanOptions.visit: kernels for the items that name them. */
+static void find_kernels(void *user, const CudaCandidates *c)
+{
+    Served *s = user;
+    Sb word;
+    sb_init(&word, s->w.arena);
+    for (int i = 0; i < s->run.num; i++) {
+        TuneItem *item = &s->run.item[i];
+        if (item->kernel || item->rows != c->rows || strcmp(item->problem, c->problem) != 0)
+            continue;
+        for (int k = 0; k < c->list.num && !item->kernel; k++) {
+            word.len = 0;
+            cuda_candidate_put(&word, &c->list.elem[k].kernel);
+            if (!c->list.elem[k].reason && !strcmp(word.text, item->candidate))
+                item->kernel = &c->list.elem[k].kernel;
+        }
+    }
+}
+
+/* Plans the model as the user's command did, and measures what it asks for. */
+static int serve(Cli *cli, const TuneOrder *order, int ordinal)
+{
+    Served s;
+    if (!work_init(&s.w, cli))
+        return EXIT_INPUT;
+    s.run = (TuneRun){.arena = s.w.arena, .ordinal = ordinal};
+    s.w.cuda_options = (CudaPlanOptions){.visit = find_kernels, .user = &s};
+    if (order->job >= 0 &&
+        (!tune_job_read(s.w.arena, order->job, &s.run) || !work_lower(&s.w, cli->operand.elem[0]) ||
+         !work_passes(&s.w, NULL) || !work_plan_for(&s.w, s.run.arch)))
+        return work_end(&s.w, EXIT_INPUT);
+    for (int i = 0; i < s.run.num; i++)
+        if (!s.run.item[i].kernel)
+            BUG("no candidate is called %s", s.run.item[i].candidate);
+    tune_serve(&s.run, order);
+}
+
 /* "cuda" or "cuda:1" */
 static bool read_device(const char *name, int *ret)
 {
@@ -386,11 +435,16 @@ int cmd_tune(Cli *cli)
     const char *device = cli_get(cli, OPTION_DEVICE, "cuda:0");
     const char *seconds = cli_get(cli, OPTION_MAX_SECONDS, "0");
     char *end = NULL;
+    TuneOrder order;
     double most = strtod(seconds, &end);
     if (!read_device(device, &t.ordinal))
         return cli_usage(cli, "sinter tune measures GPU kernels, on 'cuda:0', not on '%s'", device);
     if (!*seconds || *end || !(most >= 0 && most < 1e9))
         return cli_usage(cli, "--max-seconds takes a number of seconds, not '%s'", seconds);
+    if (!strcmp(cli->operand.elem[0], "-"))
+        return cli_usage(cli, "sinter tune reads its model several times: give a file, not '-'");
+    if (tune_order(&order))
+        return serve(cli, &order, t.ordinal);
     if (!work_init(&t.w, cli))
         return EXIT_INPUT;
     t.until_s = most > 0 ? now_s() + most : 0;

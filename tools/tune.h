@@ -20,6 +20,7 @@ typedef struct TuneItem {
     int64_t rows;
     double predicted;
     const char *entry; /* name in the image */
+    uint64_t image_size;
     const void *image; /* cubin or PTX, terminated; NULL: `note` says why there is none */
     double us;         /* measured; negative: failed, see note; 0: not measured */
     const char *note;
@@ -27,6 +28,10 @@ typedef struct TuneItem {
 
 typedef struct TuneRun {
     Arena *arena;
+    /* NULL: children go on in this program where they are (drivers may refuse to start there). Else
+     * the words of a command that plans the same model and calls tune_serve. */
+    char *const *argv;
+    const char *arch;
     int ordinal;    /* of the GPU */
     double limit_s; /* of one candidate, the start of its process not counted */
     double start_s; /* of the start of a process */
@@ -38,8 +43,22 @@ typedef struct TuneRun {
 } TuneRun;
 
 /* tune_child.c: false with the reason in *ret_why when no process can be started or use the GPU. */
-bool tune_probe(Arena *arena, int ordinal, TuneGpu *ret, const char **ret_why);
+bool tune_probe(const TuneRun *run, TuneGpu *ret, const char **ret_why);
 bool tune_measure(TuneRun *run, const char **ret_why);
+/* The other side. What a process was started for: */
+typedef struct TuneOrder {
+    int pipe, job; /* job -1: only to report the GPU */
+    int first;     /* item */
+} TuneOrder;
+bool tune_order(TuneOrder *ret); /* false: none, this is the user's command */
+_Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order);
+
+/* tune_job.c: the items of a run in a file without a name, for processes that run the same program;
+ * -1: errno says why. */
+int tune_job_write(const TuneRun *run);
+bool tune_job_note(const TuneRun *run, int job); /* what was measured since */
+/* Items without kernels; they point into memory that stays. */
+bool tune_job_read(Arena *arena, int job, TuneRun *ret);
 
 /* tune_gpu.c, in a process of its own: every error is text. */
 #define TUNE_TEXT 240

@@ -1,5 +1,5 @@
-/* Processes that measure for `sinter tune`. A child inherits the candidates, works through them and
- * reports each through a pipe. When it dies, reports an error (after which its GPU state is in
+/* Processes that measure for `sinter tune`. A child works through the candidates and reports each
+ * through a pipe. When it dies, reports an error (after which its GPU state is in
  * doubt) or is silent for too long, it is killed, the candidate at hand is rejected, and another
  * one goes on behind it. */
 #include "tools/tune.h"
@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define ORDER "SINTER_TUNE_ORDER" /* variable of the environment: TuneOrder */
 
 typedef struct Report { /* less than PIPE_BUF: arrives whole */
     int item;           /* -1: the process is ready */
@@ -54,28 +56,44 @@ static double best_so_far(const TuneRun *run, const double *us, int at)
     return best;
 }
 
-static _Noreturn void work(const TuneRun *run, int first, int pipe)
+_Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order)
 {
     Report report = {.item = -1};
     TuneSession *s = tune_open(run->ordinal, &report.gpu, report.text);
     double *us = calloc((size_t)run->num + 1, sizeof *us);
     report.us = s && us ? 0 : -1;
-    bool ok = send(pipe, &report) && s && us;
-    for (int i = 0; ok && i < first; i++)
+    bool ok = send(order->pipe, &report) && s && us;
+    for (int i = 0; ok && i < order->first; i++)
         us[i] = run->item[i].us;
-    for (int i = first; ok && i < run->num; i++) {
+    for (int i = order->first; ok && i < run->num; i++) {
         if (!run->item[i].image)
             continue;
         report.item = i;
         us[i] = report.us = tune_time(s, &run->item[i], best_so_far(run, us, i), report.text);
-        ok = send(pipe, &report) && report.us >= 0;
+        ok = send(order->pipe, &report) && report.us >= 0;
     }
     _exit(0); /* no handlers of the parent's */
 }
 
+bool tune_order(TuneOrder *ret)
+{
+    const char *text = secure_getenv(ORDER);
+    return text && sscanf(text, "%d,%d,%d", &ret->pipe, &ret->job, &ret->first) == 3;
+}
+
 /* The parent ----------------------------------------------------------------------------------- */
 
-static bool start(const TuneRun *run, int first, Child *ret)
+/* In the child: this program anew, with the words of the user's command. */
+static _Noreturn void start_anew(const TuneRun *run, const TuneOrder *order)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d,%d,%d", order->pipe, order->job, order->first);
+    if (setenv(ORDER, text, 1) == 0)
+        execv("/proc/self/exe", run->argv);
+    _exit(127);
+}
+
+static bool start(const TuneRun *run, TuneOrder order, Child *ret)
 {
     int end[2];
     if (pipe(end) != 0)
@@ -85,7 +103,10 @@ static bool start(const TuneRun *run, int first, Child *ret)
     if (ret->pid == 0) {
         close(end[0]);
         signal(SIGPIPE, SIG_IGN);
-        work(run, first, end[1]);
+        order.pipe = end[1];
+        if (run->argv)
+            start_anew(run, &order);
+        tune_serve(run, &order);
     }
     close(end[1]);
     if (ret->pid < 0)
@@ -144,10 +165,10 @@ static const char *end_silent(Arena *arena, Child *c, Heard heard, double limit_
 }
 
 /* A child that can use the GPU. */
-static bool start_ready(const TuneRun *run, int first, Child *c, Report *report,
+static bool start_ready(const TuneRun *run, TuneOrder order, Child *c, Report *report,
                         const char **ret_why)
 {
-    if (!start(run, first, c)) {
+    if (!start(run, order, c)) {
         *ret_why = arena_printf(run->arena, "no process can be started: %s", strerror(errno));
         return false;
     }
@@ -165,12 +186,11 @@ static bool start_ready(const TuneRun *run, int first, Child *c, Report *report,
     return true;
 }
 
-bool tune_probe(Arena *arena, int ordinal, TuneGpu *ret, const char **ret_why)
+bool tune_probe(const TuneRun *run, TuneGpu *ret, const char **ret_why)
 {
     Child c;
     Report report;
-    const TuneRun run = {.arena = arena, .ordinal = ordinal, .start_s = 60};
-    if (!start_ready(&run, 0, &c, &report, ret_why))
+    if (!start_ready(run, (TuneOrder){.job = -1}, &c, &report, ret_why))
         return false;
     *ret = report.gpu;
     end(&c);
@@ -209,16 +229,30 @@ static bool measure_until_failure(TuneRun *run, Child *c, int *at)
     return more;
 }
 
-bool tune_measure(TuneRun *run, const char **ret_why)
+static bool measure_all(TuneRun *run, int job, const char **ret_why)
 {
     Report report;
     Child c;
     int at = next_item(run, 0);
     while (at < run->num) {
-        if (!start_ready(run, at, &c, &report, ret_why))
+        TuneOrder order = {.job = job, .first = at};
+        if (!start_ready(run, order, &c, &report, ret_why))
             return false;
         if (!measure_until_failure(run, &c, &at))
             return true;
+        if (job >= 0 && !tune_job_note(run, job))
+            return false;
     }
     return true;
+}
+
+bool tune_measure(TuneRun *run, const char **ret_why)
+{
+    int job = run->argv ? tune_job_write(run) : -1;
+    *ret_why =
+        arena_printf(run->arena, "no process can be told what to measure: %s", strerror(errno));
+    bool ok = (!run->argv || job >= 0) && measure_all(run, job, ret_why);
+    if (job >= 0)
+        close(job);
+    return ok;
 }

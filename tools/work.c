@@ -133,7 +133,7 @@ static void prepare_passes(Work *w, const char *path)
     PassOptions options = {
         .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
         .base_dir = work_folder(w, path),
-        .no_weights = cli_has(cli, OPTION_NO_WEIGHTS),
+        .no_weights = cli_has(cli, OPTION_NO_WEIGHTS) || cli->command == COMMAND_TUNE,
         .num_weight_files = cli->value[OPTION_WEIGHTS].num,
         .trace = stderr,
         .print_after = cli_get(cli, OPTION_PRINT_AFTER, NULL),

@@ -46,12 +46,12 @@ static void keep(void *user, const CudaCandidates *c)
 static int setup(void **state)
 {
     static Fixture f;
-    char *argv[] = {"sinter", "tune", "--no-weights", (char *)(uintptr_t)model_path, NULL};
+    char *argv[] = {"sinter", "tune", (char *)(uintptr_t)model_path, NULL};
     int exit_code;
     f = (Fixture){.arena = arena_create()};
     *state = &f;
     reset(NULL);
-    bool ok = f.arena && cli_parse(&f.cli, f.arena, 4, argv, &exit_code) && work_init(&f.w, &f.cli);
+    bool ok = f.arena && cli_parse(&f.cli, f.arena, 3, argv, &exit_code) && work_init(&f.w, &f.cli);
     f.w.cuda_options = (CudaPlanOptions){.visit = keep, .user = &f};
     ok = ok && work_lower(&f.w, model_path) && work_passes(&f.w, NULL) &&
          work_plan_for(&f.w, "sm_90a");
@@ -106,12 +106,14 @@ static void test_gpu(void **state)
     const char *why = NULL;
     TuneGpu gpu;
     Fixture *f = *state;
-    assert_true(tune_probe(f->w.arena, 0, &gpu, &why));
+    TuneRun run = {.arena = f->w.arena, .start_s = 20};
+    assert_true(tune_probe(&run, &gpu, &why));
     assert_int_equal(gpu.capability, 90);
     assert_int_equal(gpu.processors, 132);
     assert_int_equal(gpu.memory, 1 << 30);
     assert_int_equal(gpu.l2, 1 << 20);
-    assert_false(tune_probe(f->w.arena, 1, &gpu, &why));
+    run.ordinal = 1;
+    assert_false(tune_probe(&run, &gpu, &why));
     assert_string_equal(why, "opening the GPU: CUDA_ERROR_OF_A_TEST");
     assert_int_equal(get_counts().calls, 0); /* only children call the driver */
 }

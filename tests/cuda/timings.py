@@ -117,7 +117,7 @@ def check_errors(folder):
             (["--device=cpu"], 2, "on 'cuda:0', not on 'cpu'"),
             (["--max-seconds=fast"], 2, "--max-seconds takes a number"),
             ([], 4, "E0901")):
-        code, _, err = run("tune", "--no-weights", *words, MODEL,
+        code, _, err = run("tune", *words, MODEL,
                            env={"SINTER_LIBCUDA": "/nonexistent/libcuda.so.1"})
         report(f"tune {' '.join(words)} ends with {exit_code}",
                "" if code == exit_code and text in err else f"exit {code}: {err}")

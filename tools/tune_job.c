@@ -1,0 +1,101 @@
+/* The items of `sinter tune` on their way to a process of its own: one record each, then the
+ * images. Both sides are the same program, so records are plain memory. */
+#include "tools/tune.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct Header {
+    int num, ordinal;
+    char arch[16];
+} Header;
+
+typedef struct Record {
+    char problem[LIMIT_TIMING_LINE], candidate[128], entry[64];
+    int64_t rows;
+    double predicted, us;
+    uint64_t image_at, image_size; /* size 0: there is none */
+} Record;
+
+static bool put(int fd, const void *data, size_t size, off_t at)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t num = pwrite(fd, (const char *)data + done, size - done, at + (off_t)done);
+        if (num <= 0)
+            return false;
+        done += (size_t)num;
+    }
+    return true;
+}
+
+static off_t record_at(int index)
+{
+    return (off_t)(sizeof(Header) + (size_t)index * sizeof(Record));
+}
+
+int tune_job_write(const TuneRun *run)
+{
+    Header header = {.num = run->num, .ordinal = run->ordinal};
+    int fd = memfd_create("sinter-tune", 0); /* inherited */
+    uint64_t at = (uint64_t)record_at(run->num);
+    bool ok = fd >= 0;
+    snprintf(header.arch, sizeof header.arch, "%s", run->arch);
+    ok = ok && put(fd, &header, sizeof header, 0);
+    for (int i = 0; ok && i < run->num; i++) {
+        const TuneItem *item = &run->item[i];
+        Record r = {.rows = item->rows,
+                    .predicted = item->predicted,
+                    .us = item->us,
+                    .image_at = at,
+                    .image_size = item->image ? item->image_size : 0};
+        snprintf(r.problem, sizeof r.problem, "%s", item->problem);
+        snprintf(r.candidate, sizeof r.candidate, "%s", item->candidate);
+        snprintf(r.entry, sizeof r.entry, "%s", item->entry);
+        ok = put(fd, &r, sizeof r, record_at(i)) &&
+             (!r.image_size || put(fd, item->image, r.image_size, (off_t)at));
+        at += (r.image_size + 64) / 64 * 64; /* aligned, and a zero byte behind it */
+    }
+    ok = ok && ftruncate(fd, (off_t)at) == 0;
+    if (fd >= 0 && !ok)
+        close(fd);
+    return ok ? fd : -1;
+}
+
+bool tune_job_note(const TuneRun *run, int job)
+{
+    for (int i = 0; i < run->num; i++)
+        if (!put(job, &run->item[i].us, sizeof(double), record_at(i) + (off_t)offsetof(Record, us)))
+            return false;
+    return true;
+}
+
+bool tune_job_read(Arena *arena, int job, TuneRun *ret)
+{
+    struct stat st;
+    if (fstat(job, &st) != 0 || (size_t)st.st_size < sizeof(Header))
+        return false;
+    const uint8_t *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, job, 0);
+    if (data == MAP_FAILED)
+        return false;
+    const Header *header = (const Header *)(const void *)data;
+    *ret = (TuneRun){.arena = arena,
+                     .arch = header->arch,
+                     .ordinal = header->ordinal,
+                     .num = header->num,
+                     .item = ARENA_NEW_ARRAY(arena, TuneItem, (size_t)header->num + 1)};
+    for (int i = 0; i < header->num; i++) {
+        const Record *r = (const Record *)(const void *)(data + record_at(i));
+        ret->item[i] = (TuneItem){.problem = r->problem,
+                                  .candidate = r->candidate,
+                                  .entry = r->entry,
+                                  .rows = r->rows,
+                                  .predicted = r->predicted,
+                                  .us = r->us,
+                                  .image = r->image_size ? data + r->image_at : NULL,
+                                  .image_size = r->image_size,
+                                  .note = ""};
+    }
+    return true;
+}
