@@ -209,14 +209,35 @@ typedef struct DeviceImage {
 
 /* Parameters of every kernel: one struct by value, of 32 bytes an operand (data, scale, zero,
  * outer: device addresses, 0 where there is none) in the order of the launch's operands, for GEMM
- * followed by a and w, for MOVE src and dst instead; then one i64: rows of a (GEMM), rows of
- * operand 0 (TILE), elements (MOVE). */
+ * followed by a and w, for MOVE src and dst instead; then i64s: rows of a (GEMM), rows of operand 0
+ * (TILE), elements (MOVE); and behind it the sizes that kernels of launches that vary read
+ * (plan_launch_sizes); other kernels have them as constants. */
 typedef struct DeviceCode {
     int num_kernels, num_images, num_launches, num_buckets;
     const char *const *kernel;  /* entry names */
     const DeviceLaunch *launch; /* [num_launches][num_buckets] */
     const DeviceImage *image;
 } DeviceCode;
+/* Other sizes than rows vary inside a bucket: numbers of columns, or which row meets which. */
+bool plan_launch_varies(const Plan *plan, const PlanLaunch *l);
+/* Their places among the i64s of the parameters. */
+enum {
+    SIZE_COUNT,    /* as above */
+    SIZE_COLS = 1, /* TILE: columns of operand 0 */
+    SIZE_K = 1,    /* GEMM: columns of a and w, rows of w, bytes from row to row of each */
+    SIZE_N,
+    SIZE_A_PITCH,
+    SIZE_W_PITCH,
+    SIZE_OPERANDS,     /* GEMM, TILE, for each operand: bytes from row to row, row_div, row_mod */
+    SIZE_MOVE_DIM = 1, /* MOVE: move_dim, strides of src and dst, offsets of both */
+    SIZE_MOVE_SRC = SIZE_MOVE_DIM + LIMIT_RANK,
+    SIZE_MOVE_DST = SIZE_MOVE_SRC + LIMIT_RANK,
+    SIZE_MOVE_AT = SIZE_MOVE_DST + LIMIT_RANK,
+    MAX_SIZES = SIZE_OPERANDS + 3 * PLAN_MAX_OPERANDS
+};
+/* Fills them from SIZE_COUNT + 1 on for actual sizes; returns how many there are, the count too. */
+int plan_launch_sizes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout,
+                      const int64_t *size, int64_t ret[MAX_SIZES]);
 bool device_code_encode(const DeviceCode *code, Bytes *ret);
 /* Checked against the plan it belongs to. Images point into data; the rest is one allocation. */
 DeviceCode *device_code_decode(const uint8_t *data, size_t size, const Plan *plan, IoError *err);

@@ -23,6 +23,85 @@ static void put_u64(Bytes *b, uint64_t v, int size)
     bytes_put(b, le, (size_t)size);
 }
 
+static bool dim_varies(PlanDim d)
+{
+    return d.mul != 0 && (d.sym[0] >= 0 || d.sym[1] >= 0);
+}
+
+/* Columns of the tensor, or of one that it is a view of. */
+static bool columns_vary(const Plan *plan, int tensor)
+{
+    const PlanTensor *t = &plan->tensor[tensor];
+    if (t->rank > 0 && dim_varies(t->dim[t->rank - 1]))
+        return true;
+    return t->storage == STORAGE_VIEW && columns_vary(plan, t->index);
+}
+
+static bool move_varies(const PlanLaunch *l)
+{
+    bool varies = dim_varies(l->move_src_offset) || dim_varies(l->move_dst_offset);
+    for (int i = 0; i < l->move_rank; i++)
+        varies = varies || (i > 0 && dim_varies(l->move_dim[i])) ||
+                 dim_varies(l->move_src_stride[i]) || dim_varies(l->move_dst_stride[i]);
+    return varies;
+}
+
+bool plan_launch_varies(const Plan *plan, const PlanLaunch *l)
+{
+    if (l->family == LAUNCH_MOVE)
+        return move_varies(l);
+    bool varies = false;
+    for (int i = 0; i < l->num_operands; i++)
+        varies = varies || columns_vary(plan, l->operand[i].tensor) ||
+                 dim_varies(l->operand[i].row_div) || dim_varies(l->operand[i].row_mod);
+    if (l->family != LAUNCH_GEMM)
+        return varies;
+    const PlanTensor *w = &plan->tensor[l->w];
+    for (int i = 0; i < w->rank; i++)
+        varies = varies || dim_varies(w->dim[i]);
+    return varies || columns_vary(plan, l->a);
+}
+
+static int move_sizes(const PlanLaunch *l, const int64_t *size, int64_t *ret)
+{
+    for (int i = 0; i < LIMIT_RANK; i++) {
+        bool is = i < l->move_rank;
+        ret[SIZE_MOVE_DIM + i] = is ? plan_dim_eval(l->move_dim[i], size) : 1;
+        ret[SIZE_MOVE_SRC + i] = is ? plan_dim_eval(l->move_src_stride[i], size) : 0;
+        ret[SIZE_MOVE_DST + i] = is ? plan_dim_eval(l->move_dst_stride[i], size) : 0;
+    }
+    ret[SIZE_MOVE_AT] = plan_dim_eval(l->move_src_offset, size);
+    ret[SIZE_MOVE_AT + 1] = plan_dim_eval(l->move_dst_offset, size);
+    return SIZE_MOVE_AT + 2;
+}
+
+int plan_launch_sizes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout,
+                      const int64_t *size, int64_t ret[MAX_SIZES])
+{
+    memset(ret + 1, 0, (SIZE_OPERANDS - 1) * sizeof *ret);
+    if (!plan_launch_varies(plan, l))
+        return 1;
+    if (l->family == LAUNCH_MOVE)
+        return move_sizes(l, size, ret);
+    if (l->family == LAUNCH_TILE) {
+        ret[SIZE_COLS] = layout[l->operand[0].tensor].cols;
+    } else {
+        ret[SIZE_K] = layout[l->a].cols;
+        ret[SIZE_N] = layout[l->w].rows;
+        ret[SIZE_A_PITCH] = layout[l->a].pitch;
+        ret[SIZE_W_PITCH] = layout[l->w].pitch;
+    }
+    for (int i = 0; i < l->num_operands; i++) {
+        const PlanOperand *o = &l->operand[i];
+        int64_t mod = plan_dim_eval(o->row_mod, size);
+        int64_t *at = ret + SIZE_OPERANDS + 3 * i;
+        at[0] = layout[o->tensor].pitch;
+        at[1] = plan_dim_eval(o->row_div, size);
+        at[2] = mod ? mod : INT64_MAX;
+    }
+    return SIZE_OPERANDS + 3 * l->num_operands;
+}
+
 bool device_code_encode(const DeviceCode *code, Bytes *ret)
 {
     *ret = (Bytes){0};

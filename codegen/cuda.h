@@ -31,6 +31,7 @@ typedef struct CudaKernel {
     const PlanLayout *layout; /* of all tensors, for the bucket's sizes */
     const int64_t *size;
     CudaFamily family;
+    bool varies; /* sizes come at run time (plan_launch_sizes) */
     CudaSpan span;
     int span_operand;  /* i32 workspace of the ranges; -1 */
     bool local_a;      /* CUDA_STREAM: the prologue fills a in shared memory */
@@ -52,7 +53,8 @@ void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *progra
 /* What is known of the edges of tiles of `cols` columns between columns `begin` and `end`, of which
  * threads hold runs of `run`: the name of an enum Edge of kernels/cuda/columns.cuh. */
 const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, int run);
-/* Words of scratch that the program needs of a row of `cols` columns held by `threads`. */
+/* Words of scratch that the program needs for a row that `threads` threads hold, with room for
+ * `cols` columns: those behind the row's end count too. */
 int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
                              int64_t cols);
 /* Some step adds up a row in the fixed order of numerics/rows.h. */

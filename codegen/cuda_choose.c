@@ -50,7 +50,8 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
     k->tile_cols = tile;
     row_shape(k, tile, l->rows, cuda_program_sums(program));
     k->most_blocks = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
-    k->scratch_words = cuda_program_scratch(k, program, k->threads_row, tile);
+    k->scratch_words =
+        cuda_program_scratch(k, program, k->threads_row, (int64_t)k->threads_row * k->values);
 }
 
 /* Products ------------------------------------------------------------------------------------ */

@@ -255,6 +255,7 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, 
                     .size = plan_bucket(plan, bucket),
                     .rejected = &rejected};
     const CudaRole *role = &b->roles.elem[launch];
+    k.varies = plan_launch_varies(plan, k.launch);
     k.span = role->span;
     k.span_operand = role->span_operand;
     CudaChoice *choice = &b->choice[launch * plan->num_buckets + bucket], chosen = {0};

@@ -79,6 +79,9 @@ static const char *row_text(Emit *e, int operand)
     if (operand_layout(k, operand)->rows == 1 || mod == 1)
         return "0";
     const char *text = "m";
+    int sizes = SIZE_OPERANDS + 3 * operand;
+    if (k->varies && (div > 1 || mod > 1))
+        return arena_printf(e->sb->arena, "m / p.dim[%d] %% p.dim[%d]", sizes + 1, sizes + 2);
     if (div > 1)
         text = arena_printf(e->sb->arena, "m / %lldLL", div);
     if (mod > 1)
@@ -86,10 +89,18 @@ static const char *row_text(Emit *e, int operand)
     return text;
 }
 
+/* Bytes from row to row. */
+static const char *pitch_text(Emit *e, int operand)
+{
+    if (e->k->varies)
+        return arena_printf(e->sb->arena, "p.dim[%d]", SIZE_OPERANDS + 3 * operand);
+    return arena_printf(e->sb->arena, "%lldLL", (long long)operand_layout(e->k, operand)->pitch);
+}
+
 static const char *address_text(Emit *e, int operand)
 {
-    return arena_printf(e->sb->arena, "%s + (%s) * %lldLL", base_text(e, operand),
-                        row_text(e, operand), (long long)operand_layout(e->k, operand)->pitch);
+    return arena_printf(e->sb->arena, "%s + (%s) * %s", base_text(e, operand), row_text(e, operand),
+                        pitch_text(e, operand));
 }
 
 /* QuantOf<..> of a quantised operand. */

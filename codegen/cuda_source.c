@@ -96,6 +96,7 @@ static void put_any(Sb *sb, const CudaKernel *k)
 {
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     bool zero = k->spec.mainloop || !is_integer(k->spec.fmt);
+    put_bool(sb, "kVaries", k->varies);
     put_int(sb, "kBN", k->bn);
     put_int(sb, "kCols", k->bn / k->spec.parts);
     put_bool(sb, "kAZero", a->quantised && a->scheme.zero != ZERO_NONE && zero);
@@ -110,8 +111,11 @@ static void put_rows(Sb *sb, const CudaKernel *k)
     put_int(sb, "kV", k->run);
     put_int(sb, "kE", k->values);
     sb_line(sb, "static constexpr Edge kEdge = %s;",
-            cuda_edge(0, cols, k->tile_cols, (int64_t)k->threads_row * k->values, k->run));
+            k->varies
+                ? "EDGE_ANY"
+                : cuda_edge(0, cols, k->tile_cols, (int64_t)k->threads_row * k->values, k->run));
     put_int(sb, "kGroups", k->groups);
+    put_bool(sb, "kVaries", k->varies);
     put_int(sb, "kCols", cols);
     put_int(sb, "kTileCols", k->tile_cols);
     put_int(sb, "kScratchWords", k->scratch_words);
@@ -130,6 +134,7 @@ static void put_move(Sb *sb, const CudaKernel *k)
 {
     const PlanLaunch *l = k->launch;
     put_int(sb, "kRank", l->move_rank);
+    put_bool(sb, "kVaries", k->varies);
     put_int(sb, "kElementBytes", format_info[k->plan->tensor[l->dst].fmt].bits / 8);
     sb_line(sb, "static constexpr int64_t kSrcAt = %" PRId64 ", kDstAt = %" PRId64 ";",
             plan_dim_eval(l->move_src_offset, k->size), plan_dim_eval(l->move_dst_offset, k->size));
@@ -200,16 +205,21 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "const int last = n0 + %" PRId64 ";", columns);
     for (int i = 0; i < l->num_segments; i++) {
         int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
-        if (end == PLAN_LAST_COLUMN)
-            end = k->packed.rows;
-        sb_line(sb, "if (n0 < %" PRId64 " && last > %" PRId64 ") {", end, begin);
+        bool open = end == PLAN_LAST_COLUMN;
+        const char *to = arena_printf(sb->arena, "%" PRId64, open ? k->packed.rows : end);
+        if (open && k->varies && !k->plan->tensor[l->w].packed)
+            to = arena_printf(sb->arena, "(int)p.dim[%d]", SIZE_N);
+        sb_line(sb, "if (n0 < %s && last > %" PRId64 ") {", to, begin);
         sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
-        sb_line(sb, "    const int to = last < %" PRId64 " ? last : %" PRId64 ";", end, end);
+        sb_line(sb, "    const int to = last < %s ? last : %s;", to, to);
         sb_line(sb,
                 "    const Row<RowShape<32, %d, %" PRId64 ", %s>> row = {lane, from - %" PRId64
                 ", to - %" PRId64 ", scratch[threadIdx.x / 32]};",
                 vector_run(columns), columns / 32,
-                cuda_edge(begin, end, columns, columns, vector_run(columns)), begin, begin);
+                open && k->varies ? "EDGE_ANY"
+                                  : cuda_edge(begin, open ? k->packed.rows : end, columns, columns,
+                                              vector_run(columns)),
+                begin, begin);
         sb_line(sb, "    segment%d(p, a, row, m, acc + (from - n0) * 4);", i);
         sb_line(sb, "}");
     }
@@ -272,7 +282,8 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     int64_t codes = (k->layout[k->launch->a].pitch * k->rows + 15) / 16 * 16;
     int64_t grid = 4 * local_grid(k) * k->rows;
     int threads = block_threads(k);
-    int64_t words = cuda_program_scratch(k, &k->launch->prologue, threads, k->spec.k);
+    int64_t held = threads * local_values(k);
+    int64_t words = cuda_program_scratch(k, &k->launch->prologue, threads, held);
     sb_line(sb, "struct Prologue {");
     sb->indent = 4;
     cuda_emit_program(sb, k, &k->launch->prologue, "steps");
@@ -280,8 +291,7 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "{");
     sb->indent = 8;
     sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 ", %s> S;", threads, local_run(k),
-            local_values(k),
-            cuda_edge(0, k->spec.k, k->spec.k, threads * local_values(k), local_run(k)));
+            local_values(k), cuda_edge(0, k->spec.k, k->spec.k, held, local_run(k)));
     sb_line(sb, "static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,");
     sb_line(sb, "              \"the block's threads are those of a row\");");
     sb_line(sb, "extern __shared__ __align__(16) char local[];");
@@ -311,6 +321,12 @@ static int num_parameters(const CudaKernel *k)
     return k->family <= CUDA_GEMM_ANY ? k->launch->num_operands + 2
            : k->family == CUDA_MOVE   ? 2
                                       : k->launch->num_operands;
+}
+
+static int num_sizes(const CudaKernel *k)
+{
+    int64_t size[MAX_SIZES];
+    return k->varies ? plan_launch_sizes(k->plan, k->launch, k->layout, k->size, size) : 1;
 }
 
 static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
@@ -343,7 +359,7 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     put_config(&body, k);
     sb_line(&body, "struct Params {");
     sb_line(&body, "    Operand op[%d];", num_parameters(k));
-    sb_line(&body, "    int64_t dim[1];");
+    sb_line(&body, "    int64_t dim[%d];", num_sizes(k));
     sb_line(&body, "};");
     if (k->local_a)
         put_prologue(&body, k);

@@ -101,9 +101,9 @@ SinterStatus cuda_capture(CudaSession *s, int bucket, SinterError *err);
 /* Times of the launches of CUDA_START_TIME, after the stream was waited for. */
 SinterStatus cuda_times(CudaSession *s, int bucket, const int64_t *size, const PlanLayout *layout,
                         Trace *trace, SinterError *err);
-/* Kernels are compiled for a bucket's sizes; fewer rows are all that they allow for. NULL, or what
- * these sizes change that a kernel takes for granted. */
-const char *cuda_sizes_problem(const CudaSession *s, int bucket, const int64_t *size,
-                               const PlanLayout *layout, const PlanLayout *padded);
+/* Kernels are compiled for a bucket's sizes; where others than rows vary, they read those at run
+ * time. NULL, or what these sizes change that a kernel takes for granted nevertheless. */
+const char *cuda_sizes_problem(const CudaSession *s, int bucket, const PlanLayout *layout,
+                               const PlanLayout *padded);
 
 #endif

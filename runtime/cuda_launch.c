@@ -11,10 +11,10 @@ typedef struct CudaOperand { /* as kernels/cuda/prelude.cuh declares it */
     DrvAddress data, scale, zero, outer;
 } CudaOperand;
 
-typedef struct CudaParams { /* operands, then the count right behind the last of them */
+typedef struct CudaParams { /* operands, then sizes right behind the last of them */
     union {
-        CudaOperand operand[MAX_PARAMS + 1];
-        int64_t count[4 * (MAX_PARAMS + 1)];
+        CudaOperand operand[MAX_PARAMS];
+        int64_t size[4 * MAX_PARAMS + MAX_SIZES];
     } u;
 } CudaParams;
 
@@ -75,7 +75,8 @@ static void bind_launch(const Binding *b, const PlanLaunch *l, CudaParams *ret)
         ret->u.operand[num++] = bind_tensor(b, l->a);
         ret->u.operand[num++] = bind_tensor(b, l->w);
     }
-    ret->u.count[4 * num] = count;
+    ret->u.size[4 * num] = count;
+    plan_launch_sizes(b->s->model->plan, l, b->layout, b->size, &ret->u.size[4 * num]);
 }
 
 /* Launches ------------------------------------------------------------------------------------- */
@@ -268,53 +269,28 @@ SinterStatus cuda_times(CudaSession *s, int bucket, const int64_t *size, const P
 
 /* Sizes ---------------------------------------------------------------------------------------- */
 
-static bool same_columns(const PlanLayout *a, const PlanLayout *b)
+/* Quantised tensors and the activations of packed weights keep their columns: what their kernels
+ * are compiled for. */
+static bool fixed_columns(const Plan *p, int tensor, const PlanLayout *layout,
+                          const PlanLayout *padded)
 {
-    return a->cols == b->cols && a->pitch == b->pitch;
+    const PlanLayout *a = &layout[tensor], *b = &padded[tensor];
+    return !p->tensor[tensor].quantised || (a->cols == b->cols && a->pitch == b->pitch);
 }
 
-static bool same_dim(PlanDim d, const int64_t *size, const int64_t *bucket)
-{
-    return plan_dim_eval(d, size) == plan_dim_eval(d, bucket);
-}
-
-static bool same_operands(const PlanLaunch *l, const int64_t *size, const int64_t *bucket,
-                          const PlanLayout *layout, const PlanLayout *padded)
-{
-    bool same = true;
-    for (int i = 0; i < l->num_operands && same; i++) {
-        const PlanOperand *o = &l->operand[i];
-        same = same_columns(&layout[o->tensor], &padded[o->tensor]) &&
-               same_dim(o->row_div, size, bucket) && same_dim(o->row_mod, size, bucket);
-    }
-    if (same && l->family == LAUNCH_GEMM)
-        same = same_columns(&layout[l->a], &padded[l->a]) &&
-               same_columns(&layout[l->w], &padded[l->w]) && layout[l->w].rows == padded[l->w].rows;
-    return same;
-}
-
-static bool same_move(const PlanLaunch *l, const int64_t *size, const int64_t *bucket)
-{
-    bool same =
-        same_dim(l->move_src_offset, size, bucket) && same_dim(l->move_dst_offset, size, bucket);
-    for (int i = 0; i < l->move_rank && same; i++)
-        same = (i == 0 || same_dim(l->move_dim[i], size, bucket)) &&
-               same_dim(l->move_src_stride[i], size, bucket) &&
-               same_dim(l->move_dst_stride[i], size, bucket);
-    return same;
-}
-
-const char *cuda_sizes_problem(const CudaSession *s, int bucket, const int64_t *size,
-                               const PlanLayout *layout, const PlanLayout *padded)
+const char *cuda_sizes_problem(const CudaSession *s, int bucket, const PlanLayout *layout,
+                               const PlanLayout *padded)
 {
     const Plan *p = s->model->plan;
-    const int64_t *full = plan_bucket(p, bucket);
     for (int i = 0; i < p->num_launches; i++) {
         const PlanLaunch *l = &p->launch[i];
+        bool same = true;
         if (device_launch(s, i, bucket)->kernel < 0)
             continue;
-        bool same = l->family == LAUNCH_MOVE ? same_move(l, size, full)
-                                             : same_operands(l, size, full, layout, padded);
+        for (int k = 0; k < l->num_operands && same; k++)
+            same = fixed_columns(p, l->operand[k].tensor, layout, padded);
+        if (same && l->family == LAUNCH_GEMM && p->tensor[l->w].packed)
+            same = layout[l->a].pitch == padded[l->a].pitch;
         if (!same)
             return l->layer;
     }

@@ -250,7 +250,7 @@ static SinterStatus bind_sizes(const Run *r, const int64_t *size)
     if (!plan_bind(p, bucket, size, s->layout, &why) ||
         !plan_bind(p, bucket, plan_bucket(p, bucket), s->padded, &why))
         return model_fail(r->err, SINTER_ERROR_ARGUMENT, "these sizes cannot be run: %s", why.text);
-    const char *layer = cuda_sizes_problem(s, bucket, size, s->layout, s->padded);
+    const char *layer = cuda_sizes_problem(s, bucket, s->layout, s->padded);
     if (layer)
         return model_fail(r->err, SINTER_ERROR_UNSUPPORTED,
                           "on %s, \"%s\" can only be run with the sizes of a bucket; add these "

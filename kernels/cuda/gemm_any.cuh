@@ -9,7 +9,9 @@
  * w: rows of codes, kWPitch bytes apart (4-bit: low nibble first), then scales and zero points
  * [blocks of K][kN] at kWScaleAt and kWZeroAt (bytes; 0 = none).
  * Cfg: kA kW kK kN kBN (64, 128 or 256) kParts kMainloop kBlockK (0 = K) kABlockRows kABlockK
- * kAPitch kAZero kWPitch kWBlockK kWScaleAt kWZeroAt kOperandA kOperandW. */
+ * kAPitch kAZero kWPitch kWBlockK kWScaleAt kWZeroAt kOperandA kOperandW kVaries. p.dim[0]: rows of
+ * a; where kVaries, p.dim[1] to [4]: K, N and the bytes from row to row of a and of w, K and N at
+ * most kK and kN. */
 #ifndef SINTER_CUDA_GEMM_ANY
 #define SINTER_CUDA_GEMM_ANY
 
@@ -55,9 +57,24 @@ template <class Cfg> struct GemmAny {
     }
 };
 
+/* K, N and the pitches of a product, constants unless they vary. */
+template <class Cfg> struct AnySizes {
+    int k, n;
+    int64_t a_pitch, w_pitch;
+};
+template <class Cfg, class Params>
+__device__ __forceinline__ AnySizes<Cfg> any_sizes(const Params &p)
+{
+    if constexpr (Cfg::kVaries)
+        return {(int)p.dim[1], (int)p.dim[2], p.dim[3], p.dim[4]};
+    else
+        return {Cfg::kK, Cfg::kN, Cfg::kAPitch, Cfg::kWPitch};
+}
+
 template <class Cfg, class Epilogue, class Params>
 __device__ __forceinline__ void gemm_any(const Params &p)
 {
+    const AnySizes<Cfg> size = any_sizes<Cfg>(p);
     typedef GemmAny<Cfg> G;
     __shared__ float sa[G::kBK][G::kBM], sw[G::kBK][G::kBN];
     __shared__ __align__(16) float tile[G::kBM * G::kTilePitch];
@@ -75,17 +92,17 @@ __device__ __forceinline__ void gemm_any(const Params &p)
     int32_t exact[4][4] = {};
     wait_for_producer();
 #pragma unroll 1 /* small K would be unrolled whole, and its addresses would exceed the registers */
-    for (int k0 = 0; k0 < Cfg::kK;) {
+    for (int k0 = 0; k0 < size.k;) {
         int block_end = (k0 / G::kBlock + 1) * G::kBlock;
         int k1 = k0 + G::kBK < block_end ? k0 + G::kBK : block_end;
-        k1 = k1 < Cfg::kK ? k1 : Cfg::kK;
+        k1 = k1 < size.k ? k1 : size.k;
         __syncthreads();
         for (int i = threadIdx.x; i < G::kBK * G::kBM; i += G::kThreads) {
             int k = k0 + i % G::kBK, r = i / G::kBK;
             float v = 0.0f;
             if (k < k1 && m0 + r < m) {
                 v = G::template value<Cfg::kA>(
-                    (const char *)a.data + (m0 + r) * (int64_t)Cfg::kAPitch, k, true);
+                    (const char *)a.data + (m0 + r) * size.a_pitch, k, true);
                 if (Cfg::kAZero)
                     v -= (float)a.zero[G::a_grid(m0 + r, k)];
             }
@@ -94,8 +111,8 @@ __device__ __forceinline__ void gemm_any(const Params &p)
         for (int i = threadIdx.x; i < G::kBK * G::kBN; i += G::kThreads) {
             int k = k0 + i % G::kBK, r = i / G::kBK;
             float v = 0.0f;
-            if (k < k1 && n0 + r < Cfg::kN) {
-                v = G::template value<Cfg::kW>(w + (int64_t)(n0 + r) * Cfg::kWPitch, k, false);
+            if (k < k1 && n0 + r < size.n) {
+                v = G::template value<Cfg::kW>(w + (n0 + r) * size.w_pitch, k, false);
                 if (Cfg::kWZeroAt)
                     v -= (float)w_zero[G::w_grid(n0 + r, k)];
             }
@@ -111,7 +128,7 @@ __device__ __forceinline__ void gemm_any(const Params &p)
                         exact[i][j] += (int32_t)sa[k][ty * 4 + i] * (int32_t)sw[k][tx * 4 + j];
                     else
                         acc[i][j] = num_fma(sa[k][ty * 4 + i], sw[k][tx * 4 + j], acc[i][j]);
-        if (Cfg::kMainloop && (k1 == block_end || k1 == Cfg::kK))
+        if (Cfg::kMainloop && (k1 == block_end || k1 == size.k))
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll

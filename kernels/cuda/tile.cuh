@@ -1,10 +1,10 @@
 /* Row kernels: tile programs over rows of tensors (norms, softmax, elementwise chains, quantise).
  *
  * kT threads hold a row or, where no step needs whole rows, a tile of kTileCols of its kCols
- * columns; a block holds kGroups such rows. Cfg: kT kV kE kEdge kGroups kCols kTileCols
- * kScratchWords kPersistent. p.dim[0]: rows. Program::row(p, row, m, found) runs the steps of row
- * m; with kPersistent a block takes row after row, and Program::end(p, found, scratch) stores what
- * it found in all of them. */
+ * columns; a block holds kGroups such rows. Cfg: kT kV kE kEdge kGroups kVaries kCols kTileCols
+ * kScratchWords kPersistent. p.dim[0]: rows; p.dim[1], where kVaries: columns, at most kCols.
+ * Program::row(p, row, m, found) runs the steps of row m; with kPersistent a block takes row after
+ * row, and Program::end(p, found, scratch) stores what it found in all of them. */
 #ifndef SINTER_CUDA_TILE
 #define SINTER_CUDA_TILE
 
@@ -21,15 +21,19 @@ __device__ __forceinline__ void tile_rows(const Params &p)
     const int group = threadIdx.x / Cfg::kT;
     const int64_t units = p.dim[0] * kTiles;
     int64_t unit = (int64_t)blockIdx.x * Cfg::kGroups + group;
+    int cols = Cfg::kCols;
+    if constexpr (Cfg::kVaries)
+        cols = (int)p.dim[1];
     Found found = {};
     wait_for_producer();
     let_consumer_start();
     for (; unit < units; unit += (int64_t)gridDim.x * Cfg::kGroups) {
         const int64_t m = unit / kTiles;
         const int n0 = (int)(unit % kTiles) * Cfg::kTileCols;
-        const int end = n0 + Cfg::kTileCols < Cfg::kCols ? n0 + Cfg::kTileCols : Cfg::kCols;
+        const int end = n0 + Cfg::kTileCols < cols ? n0 + Cfg::kTileCols : cols;
         const Row<S> row = {(int)(threadIdx.x % Cfg::kT), n0, end, scratch[group]};
-        Program::row(p, row, m, found);
+        if (!Cfg::kVaries || n0 < end)
+            Program::row(p, row, m, found);
         if (!Cfg::kPersistent)
             break;
     }

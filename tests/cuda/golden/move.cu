@@ -1,4 +1,4 @@
-/* k_5267549b18428205 */
+/* k_68b5387dbbf355c1 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -7,6 +7,7 @@ struct Cfg {
     static constexpr int kE = 8;
     static constexpr Edge kEdge = EDGE_RUNS;
     static constexpr int kGroups = 1;
+    static constexpr bool kVaries = false;
     static constexpr int kCols = 8;
     static constexpr int kTileCols = 8;
     static constexpr int kScratchWords = 4;
@@ -36,15 +37,16 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_5267549b18428205(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_68b5387dbbf355c1(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_1a8f937dbe6a056a */
+/* k_485b2bfbb4ff1183 */
 #include "kernels/cuda/move.cuh"
 struct Cfg {
     static constexpr int kRank = 3;
+    static constexpr bool kVaries = true;
     static constexpr int kElementBytes = 4;
     static constexpr int64_t kSrcAt = 0, kDstAt = 0;
     static __device__ __forceinline__ int64_t dim(int d) { return d == 0 ? 4LL : d == 1 ? 8LL : 8LL; }
@@ -53,9 +55,9 @@ struct Cfg {
 };
 struct Params {
     Operand op[2];
-    int64_t dim[1];
+    int64_t dim[21];
 };
-extern "C" __global__ void __launch_bounds__(256) k_1a8f937dbe6a056a(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_485b2bfbb4ff1183(const __grid_constant__ Params p)
 {
     move_box<Cfg>(p);
 }
