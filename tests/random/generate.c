@@ -1,282 +1,9 @@
 /* Random valid models. Each has a handful of linear layers whose pairs of schemes run through the
  * table of all pairs as seeds count up, joined by random chains: gates, residuals, norms, softmax,
  * moves, products of activations, blocks in loops, several inputs and dims. */
-#include "tests/random/generate.h"
-#include "io/io.h"
-#include "quant/quant.h"
+#include "tests/random/parts.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
-double random_normal(uint64_t *state) /* near enough: a sum of uniform numbers */
-{
-    double sum = -3;
-    for (int i = 0; i < 6; i++)
-        sum += (double)(random_next(state) >> 11) * 0x1p-53;
-    return sum * 1.4142135623730951;
-}
-
-/* Pairs of schemes ----------------------------------------------------------------------------- */
-
-typedef struct Element {
-    const char *words; /* format and symmetry */
-    bool symmetric, codebook;
-} Element;
-static const Element elements[] = {
-    {"i8 sym", true, false}, {"i8 asym", false, false}, {"u8 asym", false, false},
-    {"i4 sym", true, false}, {"i4 asym", false, false}, {"u4 asym", false, false},
-    {"e4m3", true, false},   {"e5m2", true, false},     {"e2m1", true, false},
-    {"nf4", true, true},     {"fp4", true, true},
-};
-static const char *const named[] = {"mxfp8", "mxfp4", "nvfp4"};
-static const char *const plain[] = {"f32", "f16", "bf16", ""};
-
-enum { GRAIN_TENSOR, GRAIN_ROW, GRAIN_GROUP, GRAIN_BLOCK, NUM_GRAINS };
-enum {
-    NUM_ELEMENTS = COUNT_OF(elements),
-    NUM_WEIGHTS = NUM_ELEMENTS * NUM_GRAINS + COUNT_OF(named) + 1, /* the last: plain */
-    NUM_ACT_ELEMENTS = NUM_ELEMENTS - 2,                           /* codebooks are for weights */
-    NUM_ACTS =
-        NUM_ACT_ELEMENTS * NUM_GRAINS + COUNT_OF(named) + COUNT_OF(plain) /* grain 3: static */
-};
-
-int generate_num_pairs(void)
-{
-    return NUM_WEIGHTS * NUM_ACTS;
-}
-
-/* Text ----------------------------------------------------------------------------------------- */
-
-#define MAX_VALUES 96
-#define MAX_PARAMS 128
-
-typedef struct Shape { /* [sym, mid, cols]; mid 0: none */
-    char sym;          /* 'B', 'T' */
-    int mid, cols;
-} Shape;
-
-typedef struct GenValue {
-    char name[16];
-    Shape shape;
-    bool used, assigned;
-} GenValue;
-
-typedef struct GenParam {
-    char tensor[64];
-    FormatId stored;
-    int rank;
-    int64_t dim[2];
-} GenParam;
-
-typedef struct Gen {
-    Arena *arena;
-    uint64_t state;
-    Sb schemes, rules, params, body, blocks, inputs;
-    const char *fmt; /* of the model's values */
-    GenValue value[MAX_VALUES];
-    int num_values;
-    GenParam param[MAX_PARAMS];
-    int num_params, num_names, num_schemes;
-    int num_inputs;
-    Shape input[3];
-    bool may_static, has_static, has_t;
-    uint64_t pair;
-    int pairs_used;
-} Gen;
-
-static int draw(Gen *g, int below)
-{
-    return (int)((random_next(&g->state) >> 16) % (uint64_t)below);
-}
-
-static bool chance(Gen *g, int percent)
-{
-    return draw(g, 100) < percent;
-}
-
-static int draw_cols(Gen *g)
-{
-    static const int cols[] = {1,  2,  3,  5,  7,  8,  12, 16, 17, 24,
-                               31, 32, 33, 40, 48, 64, 65, 96, 128};
-    return cols[draw(g, COUNT_OF(cols))];
-}
-
-static GenValue *value_add(Gen *g, Shape shape)
-{
-    GenValue *v = &g->value[g->num_values++];
-    *v = (GenValue){.shape = shape};
-    snprintf(v->name, sizeof v->name, "v%d", g->num_names++);
-    return v;
-}
-
-static bool can_grow(const Gen *g)
-{
-    return g->num_values + 8 < MAX_VALUES && g->num_params + 16 < MAX_PARAMS;
-}
-
-/* A value with at least this many columns, one that nothing uses yet if there is one; -1: none. */
-static int value_pick(Gen *g, int min_cols)
-{
-    int best = -1, start = draw(g, g->num_values);
-    for (int i = 0; i < g->num_values; i++) {
-        int at = (start + i) % g->num_values;
-        if (g->value[at].shape.cols < min_cols)
-            continue;
-        if (best < 0 || (g->value[best].used && !g->value[at].used && chance(g, 80)))
-            best = at;
-    }
-    return best;
-}
-
-/* The name of a value, for an expression that uses it. */
-static const char *use(Gen *g, int value)
-{
-    g->value[value].used = true;
-    return g->value[value].name;
-}
-
-static const char *format_name(Gen *g)
-{
-    static const char *const name[] = {"f32", "f16", "bf16"};
-    return chance(g, 70) ? g->fmt : name[draw(g, 3)];
-}
-
-static void param_data(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols)
-{
-    static const FormatId stored[] = {FMT_F32, FMT_BF16, FMT_F16};
-    GenParam *p = &g->param[g->num_params++];
-    *p = (GenParam){.rank = rank, .dim = {rows, cols}, .stored = stored[draw(g, 3)]};
-    snprintf(p->tensor, sizeof p->tensor, "%s", tensor);
-}
-
-/* Declares a param of the model and gives it data; its name in a buffer of the arena. */
-static const char *param_add(Gen *g, int64_t rows, int64_t cols)
-{
-    const char *name = arena_printf(g->arena, "p%d", g->num_names++);
-    const char *tensor = arena_printf(g->arena, "t.%s", name);
-    if (rows)
-        sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, format_name(g),
-                  (int)rows, (int)cols, tensor);
-    else
-        sb_printf(&g->params, "    param %s: %s[%d] from \"%s\"\n", name, format_name(g), (int)cols,
-                  tensor);
-    param_data(g, tensor, rows ? 2 : 1, rows ? rows : cols, rows ? cols : 0);
-    return name;
-}
-
-/* Schemes -------------------------------------------------------------------------------------- */
-
-static int draw_group(Gen *g, int cols, bool alone)
-{
-    static const int odd[] = {3, 5, 6, 12, 20};
-    int size = odd[draw(g, COUNT_OF(odd))];
-    if (alone && chance(g, 25) && size <= cols)
-        return size;
-    int most = 0;
-    while (2 << most <= cols && most < 6)
-        most++;
-    return 1 << draw(g, most + 1);
-}
-
-static void put_scale(Gen *g, const Element *e)
-{
-    static const char *const scale[] = {"f16", "bf16", "e4m3", "e8m0"};
-    int which = draw(g, 8);
-    if (which < 3 || (which == 3 && e->symmetric && !e->codebook))
-        sb_printf(&g->schemes, " scale %s", scale[which]);
-}
-
-static bool grain_has_groups(int index)
-{
-    int grain = index % NUM_GRAINS;
-    if (index >= NUM_ELEMENTS * NUM_GRAINS)
-        return index != NUM_WEIGHTS - 1;
-    return grain == GRAIN_GROUP || grain == GRAIN_BLOCK;
-}
-
-static void put_weight(Gen *g, int index, int cols, bool alone)
-{
-    if (index == NUM_WEIGHTS - 1)
-        return;
-    sb_put(&g->schemes, "weight ");
-    if (index >= NUM_ELEMENTS * NUM_GRAINS) {
-        sb_put(&g->schemes, named[index - NUM_ELEMENTS * NUM_GRAINS]);
-        return;
-    }
-    const Element *e = &elements[index / NUM_GRAINS];
-    int rows; /* drawn apart: compilers differ in the order of arguments */
-    sb_put(&g->schemes, e->words);
-    switch (index % NUM_GRAINS) {
-    case GRAIN_TENSOR: sb_put(&g->schemes, " per tensor"); break;
-    case GRAIN_ROW: sb_put(&g->schemes, " per channel"); break;
-    case GRAIN_GROUP: sb_printf(&g->schemes, " group %d", draw_group(g, cols, alone)); break;
-    default:
-        rows = 1 + draw(g, 9);
-        sb_printf(&g->schemes, " block %dx%d", rows, draw_group(g, cols, alone));
-    }
-    put_scale(g, e);
-}
-
-static void put_act(Gen *g, int index, int cols, bool alone)
-{
-    static const char *const range[] = {"static", "static minmax", "static percentile 99.5"};
-    int first_named = NUM_ACT_ELEMENTS * NUM_GRAINS;
-    int first_plain = first_named + (int)COUNT_OF(named);
-    if (index >= first_plain) {
-        const char *fmt = plain[index - first_plain];
-        if (*fmt)
-            sb_printf(&g->schemes, "act %s", fmt);
-        return;
-    }
-    sb_put(&g->schemes, "act ");
-    if (index >= first_named) {
-        sb_put(&g->schemes, named[index - first_named]);
-        return;
-    }
-    const Element *e = &elements[index / NUM_GRAINS];
-    sb_put(&g->schemes, e->words);
-    switch (index % NUM_GRAINS) {
-    case GRAIN_TENSOR: sb_put(&g->schemes, " per tensor"); break;
-    case GRAIN_ROW: sb_put(&g->schemes, " per token"); break;
-    case GRAIN_GROUP: sb_printf(&g->schemes, " group %d", draw_group(g, cols, alone)); break;
-    default:
-        if (g->may_static)
-            sb_printf(&g->schemes, " per tensor %s", range[draw(g, 3)]);
-        else
-            sb_put(&g->schemes, " per tensor dynamic");
-        g->has_static = g->has_static || g->may_static;
-    }
-    put_scale(g, e);
-}
-
-/* The scheme of the next pair for a layer with at least this K; its name. */
-static const char *scheme_next(Gen *g, int cols)
-{
-    uint64_t pair = g->pair++ % (uint64_t)generate_num_pairs();
-    int weight = (int)(pair / NUM_ACTS), act = (int)(pair % NUM_ACTS);
-    bool act_groups = act < NUM_ACT_ELEMENTS * NUM_GRAINS
-                          ? act % NUM_GRAINS == GRAIN_GROUP
-                          : act < NUM_ACT_ELEMENTS * NUM_GRAINS + (int)COUNT_OF(named);
-    const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
-    if (weight == NUM_WEIGHTS - 1 && act == NUM_ACTS - 1)
-        act--; /* a scheme says something */
-    sb_printf(&g->schemes, "scheme %s { ", name);
-    put_weight(g, weight, cols, !act_groups);
-    sb_put(&g->schemes, weight == NUM_WEIGHTS - 1 ? " " : "; ");
-    put_act(g, act, cols, !grain_has_groups(weight));
-    sb_put(&g->schemes, " }\n");
-    g->pairs_used++;
-    return name;
-}
 
 /* Statements ----------------------------------------------------------------------------------- */
 
@@ -534,80 +261,6 @@ static void step(Gen *g)
 
 /* Files ---------------------------------------------------------------------------------------- */
 
-/* Plain, with zero rows, with columns that stick out, huge, tiny, or all one number. */
-static void fill(Gen *g, float *data, int64_t rows, int64_t cols)
-{
-    int flavour = draw(g, 12);
-    double scale = 1 / sqrt((double)cols);
-    for (int64_t r = 0; r < rows; r++) {
-        bool zero = flavour == 0 && draw(g, 3) == 0;
-        for (int64_t c = 0; c < cols; c++) {
-            double v = random_normal(&g->state) * scale;
-            if (flavour == 1 && c % 7 == 3)
-                v *= 20;
-            v = flavour == 2 ? v * 50 : flavour == 3 ? v * 1e-4 : flavour == 4 ? scale : v;
-            data[r * cols + c] = zero ? 0 : (float)v;
-        }
-    }
-}
-
-static bool write_weights(Gen *g, const char *path)
-{
-    SafetensorsItem *item = ARENA_NEW_ARRAY(g->arena, SafetensorsItem, (size_t)g->num_params);
-    for (int i = 0; i < g->num_params; i++) {
-        const GenParam *p = &g->param[i];
-        int64_t cols = p->rank == 2 ? p->dim[1] : 1, num = p->dim[0] * cols;
-        float *data = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
-        void *stored = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
-        if (p->rank == 2)
-            fill(g, data, p->dim[0], cols);
-        else
-            for (int64_t k = 0; k < num; k++)
-                data[k] = (float)(1 + 0.2 * random_normal(&g->state));
-        format_from_f32(p->stored, data, stored, (uint64_t)num);
-        item[i] = (SafetensorsItem){p->tensor, p->stored, p->rank, p->dim, stored};
-    }
-    IoError err;
-    bool ok = safetensors_write(path, g->num_params, item, &err);
-    if (!ok)
-        printf("# %s\n", err.text);
-    return ok;
-}
-
-static bool write_calibration(Gen *g, const char *path)
-{
-    static const char *const name[] = {"x0", "x1", "x2"};
-    SafetensorsItem item[3];
-    int64_t dim[3][3];
-    for (int i = 0; i < g->num_inputs; i++) {
-        int rank = 0;
-        int64_t num = 6;
-        dim[i][rank++] = 6;
-        if (g->input[i].mid)
-            dim[i][rank++] = g->input[i].mid;
-        dim[i][rank++] = g->input[i].cols;
-        for (int k = 1; k < rank; k++)
-            num *= dim[i][k];
-        float *data = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
-        for (int64_t k = 0; k < num; k++)
-            data[k] = (float)(2 * random_normal(&g->state));
-        item[i] = (SafetensorsItem){name[i], FMT_F32, rank, dim[i], data};
-    }
-    IoError err;
-    bool ok = safetensors_write(path, g->num_inputs, item, &err);
-    if (!ok)
-        printf("# %s\n", err.text);
-    return ok;
-}
-
-static void put_shape(Sb *sb, const char *fmt, Shape shape)
-{
-    sb_printf(sb, "%s[%c, ", fmt, shape.sym);
-    if (shape.mid)
-        sb_printf(sb, "%d, ", shape.mid);
-    sb_printf(sb, "%d]", shape.cols);
-}
-
 static void add_inputs(Gen *g)
 {
     g->num_inputs = 1 + draw(g, 3);
@@ -628,6 +281,7 @@ static void add_inputs(Gen *g)
 static const char *assemble(Gen *g)
 {
     static const char *const buckets[] = {"[1, 4]", "[2, 8, 13]", "[16]", "[1, 33]"};
+    static const char *const one[COUNT_OF(buckets)] = {"[5]", "[13]", "[40]", "[70]"};
     Sb text, results;
     sb_init(&text, g->arena);
     sb_init(&results, g->arena);
@@ -643,9 +297,10 @@ static const char *assemble(Gen *g)
     sb_put(&text, "version 1\nweights \"w.safetensors\"\n");
     if (g->has_static)
         sb_put(&text, "calibrate \"calib.safetensors\"\n");
-    sb_printf(&text, "dim B in %s\n", buckets[draw(g, COUNT_OF(buckets))]);
+    const char *const *set = g->is_small ? one : buckets;
+    sb_printf(&text, "dim B in %s\n", set[draw(g, COUNT_OF(buckets))]);
     if (g->has_t)
-        sb_printf(&text, "dim T in %s\n", buckets[draw(g, 2)]);
+        sb_printf(&text, "dim T in %s\n", set[draw(g, 2)]);
     sb_put(&text, g->schemes.text);
     sb_put(&text, g->blocks.text);
     sb_printf(&text, "model m (%s) -> (%s) {\n%s%s}\n", g->inputs.text, results.text,
@@ -655,31 +310,44 @@ static const char *assemble(Gen *g)
     return text.text;
 }
 
-bool generate(Arena *arena, uint64_t seed, const char *dir, Generated *ret)
+static bool write_model(Gen *g, const char *dir, Generated *ret)
 {
-    static const char *const fmt[] = {"f32", "f32", "bf16", "f16"};
-    Gen *g = ARENA_NEW(arena, Gen);
-    g->arena = arena;
-    g->state = seed * UINT64_C(0x2545F4914F6CDD1D);
-    g->pair = seed * 5;
-    Sb *const sbs[] = {&g->schemes, &g->rules, &g->params, &g->body, &g->blocks, &g->inputs};
-    for (size_t i = 0; i < COUNT_OF(sbs); i++)
-        sb_init(sbs[i], arena);
-    g->fmt = fmt[draw(g, COUNT_OF(fmt))];
-    add_inputs(g);
-    g->may_static = !g->has_t;
-    for (int num = 5 + draw(g, 9); num > 0; num--)
-        step(g);
-    while (g->pairs_used < 5 && can_grow(g))
-        step_linear(g);
     const char *text = assemble(g);
-    ret->first_pair = (int)(seed * 5 % (uint64_t)generate_num_pairs());
     ret->num_pairs = g->pairs_used;
-    ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
+    ret->text_path = arena_printf(g->arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");
     bool ok = file && fputs(text, file) >= 0;
     ok = file && fclose(file) == 0 && ok;
-    return ok && write_weights(g, arena_printf(arena, "%s/w.safetensors", dir)) &&
+    return ok && write_weights(g, arena_printf(g->arena, "%s/w.safetensors", dir)) &&
            (!g->has_static ||
-            write_calibration(g, arena_printf(arena, "%s/calib.safetensors", dir)));
+            write_calibration(g, arena_printf(g->arena, "%s/calib.safetensors", dir)));
+}
+
+static bool generate_any(Arena *arena, uint64_t seed, bool small, const char *dir, Generated *ret)
+{
+    static const char *const fmt[] = {"f32", "f32", "bf16", "f16"};
+    Gen *g = ARENA_NEW(arena, Gen);
+    int pairs = small ? 2 : 5;
+    gen_init(g, arena, seed * UINT64_C(0x2545F4914F6CDD1D));
+    g->is_small = small;
+    g->pair = seed * (uint64_t)pairs;
+    g->fmt = fmt[draw(g, COUNT_OF(fmt))];
+    add_inputs(g);
+    g->may_static = !g->has_t;
+    for (int num = small ? 1 + draw(g, 3) : 5 + draw(g, 9); num > 0; num--)
+        step(g);
+    while (g->pairs_used < pairs && can_grow(g))
+        step_linear(g);
+    ret->first_pair = (int)(seed * (uint64_t)pairs % (uint64_t)generate_num_pairs());
+    return write_model(g, dir, ret);
+}
+
+bool generate(Arena *arena, uint64_t seed, const char *dir, Generated *ret)
+{
+    return generate_any(arena, seed, false, dir, ret);
+}
+
+bool generate_small(Arena *arena, uint64_t seed, const char *dir, Generated *ret)
+{
+    return generate_any(arena, seed, true, dir, ret);
 }

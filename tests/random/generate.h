@@ -16,6 +16,8 @@ typedef struct Generated {
 /* Writes dir/model.sinter, dir/w.safetensors and, where ranges are static, dir/calib.safetensors.
  * False after printing why files cannot be written. */
 bool generate(Arena *arena, uint64_t seed, const char *dir, Generated *ret);
+/* Likewise, with two pairs of schemes, few other steps and one bucket: a handful of kernels. */
+bool generate_small(Arena *arena, uint64_t seed, const char *dir, Generated *ret);
 
 /* splitmix64: the numbers of both the generator and the test. */
 uint64_t random_next(uint64_t *state);

@@ -1,0 +1,100 @@
+/* Models compiled for two devices; see build.h. */
+#include "tests/gpu/build.h"
+#include "frontend/frontend.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool complain(Built *b, const char *what)
+{
+    printf("# %s\n", what);
+    if (b->diag.num_errors)
+        diag_print(&b->diag, stdout, false);
+    return false;
+}
+
+static Module *read_module(Built *b, const char *path)
+{
+    size_t len = strlen(path);
+    if (len < 3 || strcmp(path + len - 3, ".ir") != 0)
+        return frontend_compile(b->arena, &b->diag, path, NULL);
+    IoError err;
+    uint64_t size;
+    char *text = file_read(path, LIMIT_SOURCE_BYTES, &size, &err);
+    if (!text) {
+        printf("# %s\n", err.text);
+        return NULL;
+    }
+    const char *copy = arena_strdup(b->arena, text);
+    free(text);
+    return module_parse(b->arena, &b->diag, diag_add_source(&b->diag, path, copy, size));
+}
+
+static bool compile_code(Built *b)
+{
+    const char *arch = getenv("GPU_ARCH");
+    arch = arch ? arch : "sm_90a";
+    const CudaCompileOptions options = {.num_archs = 1, .arch = &arch, .threads = 1};
+    return cuda_compile(&b->diag, b->arena, &b->cuda, &options) ||
+           complain(b, "the kernels cannot be compiled");
+}
+
+static const struct ModelTarget *find_target(const SinterModel *file, const Device *device)
+{
+    for (int i = 0; i < file->num_targets; i++)
+        if (file->target[i].device == device)
+            return &file->target[i];
+    return NULL;
+}
+
+static bool open_file(Built *b, const char *path)
+{
+    SinterError err;
+    SinterStatus status = sinter_open(path, &b->file, &err);
+    unlink(path); /* the mapping stays */
+    if (status)
+        return complain(b, err.text);
+    b->on_cpu = find_target(b->file, &device_cpu);
+    b->on_gpu = find_target(b->file, &device_cuda);
+    return true;
+}
+
+bool built_make(Built *b, const BuildOptions *options)
+{
+    const PassOptions how = {.opt_level = options->level, .base_dir = options->dir};
+    const CudaPlanOptions plan = {.timings = NULL};
+    PassContext context;
+    WriteOptions write = {.stub = "", .report = "none\n"};
+    *b = (Built){.arena = arena_create()};
+    diag_init(&b->diag, b->arena);
+    const char *out =
+        arena_printf(b->arena, "%s/file%d.%d", options->dir, options->level, getpid());
+    b->m = read_module(b, options->path);
+    if (!b->m)
+        return complain(b, "the text is refused");
+    pass_context_init(&context, b->arena, &how);
+    if (!passes_run(b->m, &context, NULL) || b->diag.num_errors)
+        return complain(b, "a pass fails");
+    if (!codegen_plan(b->m, b->arena, &b->cpu) ||
+        !cuda_plan(b->m, b->arena, &b->cpu, &plan, &b->cuda))
+        return complain(b, "there is no plan");
+    if (options->code) {
+        if (!compile_code(b))
+            return false;
+        write.cuda = &b->cuda.target;
+        write.code = &b->cuda.code;
+    }
+    if (!codegen_write(b->m, &b->cpu, out, &write) || b->diag.num_errors)
+        return complain(b, "the file cannot be written");
+    return open_file(b, out);
+}
+
+void built_free(Built *b)
+{
+    sinter_close(b->file);
+    if (b->m)
+        weights_close(b->m->weights);
+    arena_destroy(b->arena);
+    *b = (Built){0};
+}

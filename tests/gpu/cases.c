@@ -1,0 +1,386 @@
+/* Texts for the checker of GPU kernels; see cases.h. */
+#include "tests/gpu/cases.h"
+#include "tests/random/parts.h"
+
+#include <string.h>
+
+/* The matrix ----------------------------------------------------------------------------------- */
+
+/* Formats as indices of parts.h: elements without their grain, named formats, plain. */
+typedef struct Format {
+    const char *name;
+    int element, num; /* elements of this format: symmetric, asymmetric */
+    int named, plain; /* -1: not one */
+} Format;
+static const Format formats[] = {
+    {"i8", 0, 2, -1, -1},   {"u8", 2, 1, -1, -1},   {"i4", 3, 2, -1, -1},   {"u4", 5, 1, -1, -1},
+    {"e4m3", 6, 1, -1, -1}, {"e5m2", 7, 1, -1, -1}, {"e2m1", 8, 1, -1, -1}, {"nf4", 9, 1, -1, -1},
+    {"fp4", 10, 1, -1, -1}, {"mxfp8", 0, 0, 0, -1}, {"mxfp4", 0, 0, 1, -1}, {"nvfp4", 0, 0, 2, -1},
+    {"f32", 0, 0, -1, 0},   {"f16", 0, 0, -1, 1},   {"bf16", 0, 0, -1, 2},
+};
+enum { NUM_CASE_FORMATS = COUNT_OF(formats), FIRST_NAMED = 9, FIRST_PLAIN = 12 };
+
+typedef enum Kind { KIND_ALIGNED, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KINDS } Kind;
+
+/* Times that a pair is visited: each time with another scheme, epilogue, N and K. */
+enum {
+    TIMES_LANES = 20,
+    TIMES_INTS = 44,
+    TIMES_ODD = 14,
+    TIMES_NAMED = 6,
+    TIMES_AGAIN = 3,
+    TIMES_OTHER = 30
+};
+
+static bool is_codebook(int format)
+{
+    return formats[format].element >= 9;
+}
+
+/* Tensor cores may multiply the pair (kernels/cuda/pack.c says when they do). */
+static bool may_be_lanes(int w, int a)
+{
+    bool byte_ints = a < 2 && w < 4, byte_floats = a == 4 || a == 5 || a == 9;
+    return byte_ints || (byte_floats && w < FIRST_PLAIN) ||
+           (a > FIRST_PLAIN && (w < FIRST_PLAIN || w == a));
+}
+
+static uint64_t times_of(Kind kind, int w, int a)
+{
+    bool named = (w >= FIRST_NAMED && w < FIRST_PLAIN) || (a >= FIRST_NAMED && a < FIRST_PLAIN);
+    if (is_codebook(a))
+        return 0; /* for weights only */
+    if (kind == KIND_ALIGNED && !may_be_lanes(w, a))
+        return TIMES_AGAIN;
+    if (kind == KIND_ALIGNED && a < 2) /* zero points along K keep some of them off tensor cores */
+        return TIMES_INTS;
+    return named ? TIMES_NAMED : kind == KIND_ALIGNED ? TIMES_LANES : TIMES_ODD;
+}
+
+typedef struct Place { /* of a case in the matrix */
+    Kind kind;
+    int w, a;
+    uint64_t time, round;
+} Place;
+
+/* The place of case `number`; with ret NULL: how many cases there are. */
+static uint64_t walk(uint64_t number, Place *ret)
+{
+    uint64_t at = 0;
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        for (int w = 0; w < NUM_CASE_FORMATS; w++)
+            for (int a = 0; a < NUM_CASE_FORMATS; a++) {
+                bool product = kind <= KIND_ODD;
+                if (!product && (w || a < FIRST_PLAIN))
+                    continue;
+                uint64_t times = product ? times_of((Kind)kind, w, a) : TIMES_OTHER;
+                if (ret && number < at + times) {
+                    *ret = (Place){(Kind)kind, w, a, number - at, 0};
+                    return at;
+                }
+                at += times;
+            }
+    return at;
+}
+
+uint64_t cases_num(void)
+{
+    static uint64_t num;
+    return num ? num : (num = walk(0, NULL));
+}
+
+/* Products ------------------------------------------------------------------------------------- */
+
+static const char *const unary[] = {"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+static const char *const plain_name[] = {"f32", "f16", "bf16"};
+
+enum { /* what follows the product */
+       POST_NONE,
+       POST_BIAS,
+       POST_ACTIVATION,
+       POST_GATED = POST_ACTIVATION + 6,
+       POST_RESIDUAL = POST_GATED + 6,
+       POST_CAST,
+       POST_NUMBERS,
+       POST_REQUANTISE,
+       POST_NORM = POST_REQUANTISE + 3,
+       POST_SOFTMAX,
+       NUM_POSTS
+};
+
+/* The index of parts.h for a format; pick: which symmetry and grain. */
+static int weight_index(int format, uint64_t pick)
+{
+    const Format *f = &formats[format];
+    if (f->plain >= 0)
+        return NUM_WEIGHTS - 1;
+    if (f->named >= 0)
+        return NUM_ELEMENTS * NUM_GRAINS + f->named;
+    return (f->element + (int)(pick / NUM_GRAINS) % f->num) * NUM_GRAINS + (int)(pick % NUM_GRAINS);
+}
+
+static int act_index(int format, uint64_t pick)
+{
+    const Format *f = &formats[format];
+    if (f->plain >= 0)
+        return NUM_ACT_ELEMENTS * NUM_GRAINS + NUM_NAMED + f->plain;
+    if (f->named >= 0)
+        return NUM_ACT_ELEMENTS * NUM_GRAINS + f->named;
+    return (f->element + (int)(pick / NUM_GRAINS) % f->num) * NUM_GRAINS + (int)(pick % NUM_GRAINS);
+}
+
+static bool act_has_groups(int index)
+{
+    if (index >= NUM_ACT_ELEMENTS * NUM_GRAINS)
+        return index < NUM_ACT_ELEMENTS * NUM_GRAINS + NUM_NAMED;
+    return index % NUM_GRAINS == GRAIN_GROUP;
+}
+
+static const char *put_scheme(Gen *g, int w, int a, int cols)
+{
+    const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
+    sb_printf(&g->schemes, "scheme %s { ", name);
+    put_weight(g, w, cols, !act_has_groups(a));
+    sb_put(&g->schemes, w == NUM_WEIGHTS - 1 ? " " : "; ");
+    put_act(g, a, cols, !grain_has_groups(w));
+    sb_put(&g->schemes, " }\n");
+    return name;
+}
+
+typedef struct Product {
+    Gen *g;
+    Place place;
+    int k, n, w, a; /* w, a: indices of parts.h */
+} Product;
+
+/* A weight of `rows` rows of K; plain ones have their format's type, quantised ones any. */
+static const char *weight(Product *p, int rows, int cols)
+{
+    Gen *g = p->g;
+    const char *fmt = g->fmt;
+    int plain = formats[p->place.w].plain;
+    g->fmt = plain >= 0 ? plain_name[plain] : plain_name[draw(g, 3)];
+    const char *name = arena_printf(g->arena, "p%d", g->num_names++);
+    const char *tensor = arena_printf(g->arena, "t.%s", name);
+    sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, g->fmt, rows, cols,
+              tensor);
+    param_data(g, tensor, 2, rows, cols);
+    g->fmt = fmt;
+    return name;
+}
+
+static const char *put_before(Product *p)
+{
+    Gen *g = p->g;
+    const char *x = "x0";
+    int which = draw(g, 8);
+    if (which < 4)
+        return x;
+    sb_put(&g->body, "    h0 = ");
+    switch (which) {
+    case 4: sb_printf(&g->body, "rmsnorm(%s, %s, eps=1e-5)\n", x, param_add(g, 0, p->k)); break;
+    case 5: {
+        const char *w = param_add(g, 0, p->k), *b = param_add(g, 0, p->k);
+        sb_printf(&g->body, "layernorm(%s, %s, %s, eps=1e-5)\n", x, w, b);
+        break;
+    }
+    case 6: sb_printf(&g->body, "%s(%s)\n", unary[draw(g, 6)], x); break;
+    default: sb_printf(&g->body, "%s * 0.75 + 0.125\n", x);
+    }
+    return "h0";
+}
+
+static const char *put_post(Product *p, const char *x, const char *s)
+{
+    Gen *g = p->g;
+    int post =
+        (int)((p->place.time * 7 + p->place.round * 5 + (uint64_t)(3 * p->w + p->a)) % NUM_POSTS);
+    const char *w = weight(p, p->n, p->k);
+    const char *bias = chance(g, 50) || post == POST_BIAS ? param_add(g, 0, p->n) : NULL;
+    const char *sum = arena_printf(g->arena, "linear(%s, %s%s%s) @ %s", x, w, bias ? ", " : "",
+                                   bias ? bias : "", s);
+    sb_put(&g->body, "    y0 = ");
+    if (post < POST_ACTIVATION) {
+        sb_printf(&g->body, "%s\n", sum);
+        return post == POST_NONE ? "plain" : "bias";
+    }
+    if (post < POST_GATED) {
+        sb_printf(&g->body, "%s(%s)\n", unary[post - POST_ACTIVATION], sum);
+        return unary[post - POST_ACTIVATION];
+    }
+    if (post < POST_RESIDUAL) {
+        const char *up = weight(p, p->n, p->k);
+        sb_printf(&g->body, "%s(%s) * (linear(%s, %s) @ %s)\n", unary[post - POST_GATED], sum, x,
+                  up, s);
+        return arena_printf(g->arena, "gated by %s", unary[post - POST_GATED]);
+    }
+    if (post >= POST_REQUANTISE && post < POST_NORM) {
+        int index = act_index((int)(p->place.time + p->place.round) % 7, (uint64_t)draw(g, 8));
+        int rows = 1 + draw(g, 24);
+        const char *next = put_scheme(g, weight_index(0, 1), index, p->n);
+        const char *second = weight(p, rows, p->n);
+        sb_printf(&g->body, "linear(%s(%s), %s) @ %s\n", unary[draw(g, 6)], sum, second, next);
+        p->n = rows;
+        return "requantised";
+    }
+    switch (post) {
+    case POST_RESIDUAL:
+        g->num_inputs = 2;
+        g->input[1] = (Shape){.sym = 'B', .cols = p->n};
+        sb_printf(&g->body, "x1 + (%s)\n", sum);
+        return "residual";
+    case POST_CAST:
+        sb_printf(&g->body, "cast(%s, %s)\n", sum, plain_name[draw(g, 3)]);
+        return "cast";
+    case POST_NUMBERS: sb_printf(&g->body, "2 - (%s) / 3\n", sum); return "numbers";
+    case POST_NORM:
+        sb_printf(&g->body, "rmsnorm(%s, %s, eps=1e-5)\n", sum, param_add(g, 0, p->n));
+        return "norm";
+    default: sb_printf(&g->body, "softmax(%s)\n", sum);
+    }
+    return "softmax";
+}
+
+static int draw_n(Gen *g)
+{
+    static const int n[] = {1, 2, 7, 8, 9, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 96, 100, 128};
+    return chance(g, 50) ? n[draw(g, COUNT_OF(n))] : 1 + draw(g, 300);
+}
+
+static const char *make_product(Gen *g, const Place *at)
+{
+    static const int step[] = {16, 32, 64};
+    Product p = {.g = g, .place = *at, .n = draw_n(g)};
+    bool aligned = at->kind == KIND_ALIGNED;
+    p.w = weight_index(at->w, at->time + at->round);
+    p.a = act_index(at->a, at->time / 3 + at->time + 2 * at->round);
+    bool groups = grain_has_groups(p.w) || act_has_groups(p.a);
+    int by = aligned ? groups ? 32 : step[draw(g, 3)] : 1;
+    p.k = by * (1 + draw(g, aligned ? 512 / by : 200));
+    if (p.k < 32) /* the widest block of a named format */
+        p.k += 32;
+    if (aligned && groups)
+        g->group = p.k >= 128 && chance(g, 50) ? 128 : p.k >= 64 && chance(g, 50) ? 64 : 32;
+    g->input[0] = (Shape){.sym = 'B', .cols = p.k};
+    const char *s = put_scheme(g, p.w, p.a, p.k);
+    g->group = 0;
+    const char *x = put_before(&p);
+    const char *post = put_post(&p, x, s);
+    sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[draw(g, 3)], p.n);
+    return arena_printf(g->arena, "product %s x %s, %s, %s", formats[at->w].name,
+                        formats[at->a].name, aligned ? "aligned" : "odd", post);
+}
+
+/* Row programs and moves ----------------------------------------------------------------------- */
+
+/* Whole rows up to what one block of threads holds, elementwise chains beyond. */
+static const char *make_rows(Gen *g, const Place *at)
+{
+    static const int wide[] = {255,  256,  257,  1000, 1024,  2049,
+                               4096, 4100, 8192, 8200, 16400, 32768};
+    int cols = at->time % 3 == 0 ? wide[at->time / 3 % COUNT_OF(wide)] : 1 + draw(g, 300);
+    const char *x = "x0", *what[4] = {"", "", "", ""};
+    int num = 1 + draw(g, 3);
+    g->input[0] = (Shape){.sym = 'B', .cols = cols};
+    for (int i = 0; i < num; i++) {
+        const char *y = i + 1 == num ? "y0" : arena_printf(g->arena, "h%d", i);
+        int which = draw(g, 6);
+        const char *w = which == 0 || which == 1 || which == 3 ? param_add(g, 0, cols) : NULL;
+        const char *b = which == 1 || which == 4 ? param_add(g, 0, cols) : NULL;
+        switch (which) {
+        case 0: sb_printf(&g->body, "    %s = rmsnorm(%s, %s, eps=1e-5)\n", y, x, w); break;
+        case 1:
+            sb_printf(&g->body, "    %s = layernorm(%s, %s, %s, eps=1e-5)\n", y, x, w, b);
+            break;
+        case 2: sb_printf(&g->body, "    %s = softmax(%s)\n", y, x); break;
+        case 3: sb_printf(&g->body, "    %s = %s(%s) * %s\n", y, unary[draw(g, 6)], x, w); break;
+        case 4: sb_printf(&g->body, "    %s = 1 / (%s * %s + 1) - %s\n", y, x, x, b); break;
+        default: sb_printf(&g->body, "    %s = cast(%s, %s)\n", y, x, plain_name[draw(g, 3)]);
+        }
+        static const char *const name[] = {"rmsnorm", "layernorm", "softmax",
+                                           "unary",   "numbers",   "cast"};
+        what[i] = name[which];
+        x = y;
+    }
+    sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[draw(g, 3)], cols);
+    return arena_printf(g->arena, "rows of %s: %s %s %s", formats[at->a].name, what[0], what[1],
+                        what[2]);
+}
+
+static const char *make_move(Gen *g, const Place *at)
+{
+    static const char *const perm[] = {"0, 2, 1", "1, 0, 2", "2, 1, 0", "1, 2, 0", "2, 0, 1"};
+    static const char order[][3] = {{0, 2, 1}, {1, 0, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}};
+    int mid = 1 + draw(g, 9), cols = 2 + draw(g, 60), which = draw(g, 7);
+    const char *fmt = g->fmt;
+    const char *dim[] = {"B", arena_printf(g->arena, "%d", mid),
+                         arena_printf(g->arena, "%d", cols)};
+    g->input[0] = (Shape){.sym = 'B', .mid = mid, .cols = cols};
+    if (which < 5) {
+        sb_printf(&g->body, "    y0 = transpose(x0, perm=[%s])\n", perm[which]);
+        sb_printf(&g->blocks, "y0: %s[%s, %s, %s]", fmt, dim[(int)order[which][0]],
+                  dim[(int)order[which][1]], dim[(int)order[which][2]]);
+        return arena_printf(g->arena, "transpose of %s to %s", formats[at->a].name, perm[which]);
+    }
+    if (which == 5) {
+        int start = draw(g, cols - 1);
+        sb_printf(&g->body, "    y0 = slice(x0, start=%d)\n", start);
+        sb_printf(&g->blocks, "y0: %s[B, %d, %d]", fmt, mid, cols - start);
+        return "slice";
+    }
+    sb_put(&g->body, "    h0 = x0 * 2\n    y0 = concat(h0, x0, axis=-1)\n");
+    sb_printf(&g->blocks, "y0: %s[B, %d, %d]", fmt, mid, 2 * cols);
+    return "concat";
+}
+
+/* Files ---------------------------------------------------------------------------------------- */
+
+/* Few rows stream weights, more fill tiles; the other families have but one kernel for all. */
+static const char *buckets(Gen *g, Kind kind)
+{
+    static const char *const few[] = {"8", "16", "13", "16"};
+    int most = kind == KIND_ALIGNED ? 24 + draw(g, 170) : 20 + draw(g, 90);
+    if (kind == KIND_ALIGNED)
+        return arena_printf(g->arena, "[%s, %d]", few[draw(g, 4)], most);
+    return arena_printf(g->arena, "[%d]", most);
+}
+
+static const char *assemble(Gen *g, Kind kind)
+{
+    Sb text;
+    sb_init(&text, g->arena);
+    sb_put(&text, "version 1\nweights \"w.safetensors\"\n");
+    if (g->has_static)
+        sb_put(&text, "calibrate \"calib.safetensors\"\n");
+    sb_printf(&text, "dim B in %s\n%smodel m (", buckets(g, kind), g->schemes.text);
+    for (int i = 0; i < g->num_inputs; i++) {
+        sb_printf(&text, "%sx%d: ", i ? ", " : "", i);
+        put_shape(&text, g->fmt, g->input[i]);
+    }
+    sb_printf(&text, ") -> (%s) {\n%s%s}\n", g->blocks.text, g->params.text, g->body.text);
+    return text.text;
+}
+
+bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
+{
+    Gen *g = ARENA_NEW(arena, Gen);
+    Place at = {.kind = KIND_ALIGNED};
+    walk(number % cases_num(), &at);
+    at.round = number / cases_num();
+    gen_init(g, arena, (number + 1) * UINT64_C(0x2545F4914F6CDD1D));
+    g->fmt = at.kind > KIND_ODD ? formats[at.a].name : plain_name[draw(g, 3)];
+    g->num_inputs = 1;
+    g->may_static = true;
+    ret->what = at.kind == KIND_ROWS   ? make_rows(g, &at)
+                : at.kind == KIND_MOVE ? make_move(g, &at)
+                                       : make_product(g, &at);
+    const char *text = assemble(g, at.kind);
+    ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
+    FILE *file = fopen(ret->text_path, "w");
+    bool ok = file && fputs(text, file) >= 0;
+    ok = file && fclose(file) == 0 && ok;
+    return ok &&
+           (!g->num_params || write_weights(g, arena_printf(arena, "%s/w.safetensors", dir))) &&
+           (!g->has_static ||
+            write_calibration(g, arena_printf(arena, "%s/calib.safetensors", dir)));
+}

@@ -1,0 +1,191 @@
+/* Comparing tensors of two devices; see near.h. */
+#include "tests/gpu/near.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FEW         16   /* values that may all be what cancellation left */
+#define FEW_BOUND   1e4  /* by how much more these may differ */
+#define CODES_BOUND 1e-3 /* normalised mean square error of dequantised codes */
+#define CODES_SHARE 0.02 /* of the codes may differ: values next to a tie */
+
+double near_bound(FormatId fmt)
+{
+    return fmt == FMT_BF16 ? 1e-5 : fmt == FMT_F16 ? 1e-6 : 1e-10;
+}
+
+static double number(FormatId fmt, const uint8_t *data, uint64_t at)
+{
+    double v;
+    int32_t i;
+    if (fmt == FMT_I32) {
+        memcpy(&i, data + 4 * at, 4);
+        return i;
+    }
+    format_to_f64(fmt, data + at * (uint64_t)format_info[fmt].bits / 8, &v, 1);
+    return v;
+}
+
+/* num elements of a plain format that must have the same bits. */
+static bool same_plain(Near *n, const char *what, FormatId fmt, uint64_t num, const uint8_t *want,
+                       const uint8_t *got)
+{
+    uint64_t size = (uint64_t)format_info[fmt].bits / 8, differ = 0, first = 0;
+    if (memcmp(want, got, num * size) == 0)
+        return true;
+    for (uint64_t i = 0; i < num; i++) {
+        if (memcmp(want + i * size, got + i * size, size) == 0 ||
+            (fmt != FMT_I32 && isnan(number(fmt, want, i)) && isnan(number(fmt, got, i))))
+            continue;
+        first = differ++ ? first : i;
+    }
+    if (differ)
+        snprintf(n->why, sizeof n->why,
+                 "%s: %" PRIu64 " of %" PRIu64 " differ, element %" PRIu64
+                 " is %.9g on the CPU, %.9g on the GPU",
+                 what, differ, num, first, number(fmt, want, first), number(fmt, got, first));
+    return differ == 0;
+}
+
+typedef struct Sums {
+    double error, power;
+    uint64_t num, lost; /* compared; finite on one side alone */
+    uint64_t first_lost;
+} Sums;
+
+static void sums_add(Sums *s, double want, double got, uint64_t at)
+{
+    if (isfinite(want) && isfinite(got)) {
+        s->error += (want - got) * (want - got);
+        s->power += want * want;
+        s->num++;
+    } else if (!(isnan(want) && isnan(got)) && want != got) {
+        s->first_lost = s->lost++ ? s->first_lost : at;
+    }
+}
+
+static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
+{
+    double nmse = s->error == 0 ? 0 : s->power > 0 ? s->error / s->power : INFINITY;
+    bound *= s->num < FEW ? FEW_BOUND : 1;
+    n->worst = nmse / bound > n->worst ? nmse / bound : n->worst;
+    if (s->lost && !n->is_odd)
+        snprintf(n->why, sizeof n->why,
+                 "%s: %" PRIu64 " elements, the first number %" PRIu64
+                 ", are finite on one device alone",
+                 what, s->lost, s->first_lost);
+    else if (!(nmse <= bound) && s->power > 1e-60)
+        snprintf(n->why, sizeof n->why,
+                 "%s: normalised error %.3g of %" PRIu64 " elements, at most %.3g", what, nmse,
+                 s->num, bound);
+    else
+        return true;
+    return false;
+}
+
+static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, const uint8_t *want,
+                       const uint8_t *got, double bound)
+{
+    Sums s = {0};
+    for (uint64_t i = 0; i < num; i++)
+        sums_add(&s, number(fmt, want, i), number(fmt, got, i), i);
+    return sums_near(n, what, &s, bound);
+}
+
+/* Scales, zero points, outer scale: where they lie, and what of. */
+typedef struct Params {
+    uint64_t blocks;
+    const float *scale;
+    const int32_t *zero;
+    float outer;
+} Params;
+
+static Params params_of(const PlanTensor *t, const PlanLayout *l, const uint8_t *at)
+{
+    Params p = {.blocks = (uint64_t)scheme_row_blocks(&t->scheme, l->rows) *
+                          (uint64_t)scheme_col_blocks(&t->scheme, l->cols),
+                .outer = 1};
+    p.scale = (const float *)(const void *)(at + l->scale_at);
+    if (t->scheme.zero != ZERO_NONE)
+        p.zero = (const int32_t *)(const void *)(at + l->zero_at);
+    if (t->scheme.outer)
+        memcpy(&p.outer, at + l->outer_at, 4);
+    return p;
+}
+
+static double dequantised(const PlanTensor *t, const PlanLayout *l, const Params *p,
+                          const uint8_t *codes, int64_t row, int64_t col)
+{
+    int64_t grid = scheme_col_blocks(&t->scheme, l->cols);
+    int64_t r = t->scheme.block[0] ? row / t->scheme.block[0] : 0;
+    int64_t c = t->scheme.block[1] ? col / t->scheme.block[1] : 0;
+    double code = format_decode(t->fmt, codes[row * l->cols + col]);
+    double zero = p->zero ? p->zero[r * grid + c] : 0;
+    return (code - zero) * (double)num_scale_effective(p->scale[r * grid + c], p->outer);
+}
+
+/* Codes of float sums that were quantised at once: a code flips where the sum is next to a tie, and
+ * with a scale those of its block may. */
+static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_t *want,
+                       const uint8_t *got)
+{
+    Params a = params_of(t, l, want), b = t->is_static ? a : params_of(t, l, got);
+    uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0, scales = 0;
+    Sums s = {0};
+    if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
+        for (uint64_t i = 0; i < num; i++)
+            sums_add(&s, format_decode(t->fmt, want[i]), format_decode(t->fmt, got[i]), i);
+    for (int64_t i = 0; i < (int64_t)num && !t->is_static; i++)
+        sums_add(&s, dequantised(t, l, &a, want, i / l->cols, i % l->cols),
+                 dequantised(t, l, &b, got, i / l->cols, i % l->cols), (uint64_t)i);
+    for (uint64_t i = 0; i < num; i++)
+        differ += want[i] != got[i];
+    for (uint64_t i = 0; i < a.blocks && !t->is_static; i++)
+        scales += fabs((double)a.scale[i] - (double)b.scale[i]) > 1e-5 * fabs((double)a.scale[i]);
+    if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
+        return false;
+    /* a scale of 8 bits may round the other way too, and takes its block with it */
+    double most = CODES_SHARE * (double)num + 2;
+    most += (double)scales * (double)num / (double)(a.blocks ? a.blocks : 1);
+    if ((double)differ <= most && (double)scales <= 2 + 0.02 * (double)a.blocks)
+        return true;
+    snprintf(n->why, sizeof n->why,
+             "%" PRIu64 " of %" PRIu64 " codes and %" PRIu64 " of %" PRIu64 " scales differ",
+             differ, num, scales, a.blocks);
+    return false;
+}
+
+static bool same_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_t *want,
+                       const uint8_t *got)
+{
+    uint64_t num = (uint64_t)(l->rows * l->cols);
+    for (uint64_t i = 0; i < num; i++)
+        if (want[i] != got[i]) {
+            snprintf(n->why, sizeof n->why,
+                     "codes: row %" PRIu64 ", column %" PRIu64 " is %d on the CPU, %d on the GPU",
+                     i / (uint64_t)l->cols, i % (uint64_t)l->cols, want[i], got[i]);
+            return false;
+        }
+    if (t->is_static)
+        return true;
+    Params p = params_of(t, l, want);
+    return same_plain(n, "scales", FMT_F32, p.blocks, want + l->scale_at, got + l->scale_at) &&
+           (!p.zero ||
+            same_plain(n, "zero points", FMT_I32, p.blocks, want + l->zero_at, got + l->zero_at)) &&
+           (!t->scheme.outer ||
+            same_plain(n, "outer scale", FMT_F32, 1, want + l->outer_at, got + l->outer_at));
+}
+
+bool near_tensor(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_t *want,
+                 const uint8_t *got)
+{
+    uint64_t num = (uint64_t)(l->rows * l->cols);
+    if (t->quantised)
+        return n->is_exact ? same_codes(n, t, l, want, got) : near_codes(n, t, l, want, got);
+    if (n->is_exact)
+        return same_plain(n, "values", t->fmt, num, want, got);
+    return near_plain(n, t->fmt == FMT_I32 ? "sums of codes" : "values", t->fmt, num, want, got,
+                      t->fmt == FMT_I32 ? CODES_BOUND : near_bound(t->fmt));
+}

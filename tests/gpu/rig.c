@@ -1,0 +1,533 @@
+/* Launches of two devices side by side; see rig.h. */
+#include "tests/gpu/rig.h"
+#include "tests/gpu/near.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD  192  /* bytes between tensors, at least */
+#define CANARY 0xff /* NaN in every float format that has one */
+
+typedef struct Slot { /* of a tensor that is no constant and no part: bytes of the slabs */
+    uint64_t at, size;
+    DrvAddress device;
+    bool is_used;
+} Slot;
+
+typedef struct Group {  /* launches of one kernel of the IR, on both sides */
+    int cpu[2], gpu[2]; /* from, to */
+} Group;
+
+struct Rig {
+    const Built *b;
+    RigOptions options;
+    Plan cpu, gpu;        /* as b's, with every slot an input */
+    DeviceCode code;      /* as b's, with the launches of one group at a time */
+    DeviceLaunch *launch; /* of code */
+    DeviceShared shared;
+    CudaModel *model;
+    CudaSession session; /* as much of one as launches need */
+    void *cpu_state;
+    Plan cpu_part; /* that cpu_state runs */
+    PlanLayout *layout, *padded;
+    Slot *slot;
+    void **address; /* of slots in a slab */
+    uint8_t *before, *want, *got, *mark;
+    uint64_t bytes, room;
+    Near near;
+    double worst;
+    uint64_t spoil;
+};
+
+/* The GPU of this process: its context stays while models come and go. */
+static struct Card {
+    const Driver *driver;
+    DrvContext context;
+    DrvAddress slab;
+    uint64_t bytes;
+} card;
+
+static bool complain(const char *text)
+{
+    printf("# %s\n", text);
+    return false;
+}
+
+/* Opening -------------------------------------------------------------------------------------- */
+
+static bool is_slot(const PlanTensor *t)
+{
+    return t->storage == STORAGE_ARENA || t->storage == STORAGE_INPUT ||
+           t->storage == STORAGE_OUTPUT;
+}
+
+/* The plan with an address of its own for every tensor: inputs by the tensor's number. */
+static Plan slotted(const Plan *plan)
+{
+    Plan ret = *plan;
+    PlanTensor *tensor = calloc((size_t)plan->num_tensors + 1, sizeof *tensor);
+    memcpy(tensor, plan->tensor, (size_t)plan->num_tensors * sizeof *tensor);
+    for (int i = 0; i < plan->num_tensors; i++)
+        if (is_slot(&tensor[i])) {
+            tensor[i].storage = STORAGE_INPUT;
+            tensor[i].index = i;
+        }
+    ret.tensor = tensor;
+    return ret;
+}
+
+static bool open_gpu(Rig *r)
+{
+    SinterError err;
+    SinterStatus status;
+    const struct ModelTarget *on = r->b->on_gpu;
+    if (!card.driver && !(card.driver = driver_get(&status, &err)))
+        return complain(err.text);
+    DrvDevice device;
+    if (!card.context && (card.driver->cuDeviceGet(&device, 0) ||
+                          card.driver->cuDevicePrimaryCtxRetain(&card.context, device)))
+        return complain("the GPU does not start");
+    pthread_mutex_init(&r->shared.lock, NULL);
+    const DeviceOpen open = {.plan = &r->gpu,
+                             .weights = on->weights,
+                             .weights_bytes = on->weights_bytes,
+                             .code = &r->code,
+                             .shared = &r->shared};
+    if (cuda_model_get(&open, &r->model, &err))
+        return complain(err.text);
+    CudaSession *s = &r->session;
+    s->model = r->model;
+    s->shared = &r->shared;
+    s->port = calloc((size_t)r->gpu.num_tensors + 1, sizeof *s->port);
+    if (cuda_enter(r->model, &err))
+        return complain(err.text);
+    if (card.driver->cuStreamCreate(&s->stream, DRV_STREAM_NON_BLOCKING))
+        return complain("no stream");
+    return true;
+}
+
+Rig *rig_open(const Built *b, const RigOptions *options)
+{
+    Rig *r = calloc(1, sizeof *r);
+    r->b = b;
+    r->options = *options;
+    r->cpu = slotted(b->cpu.plan);
+    r->gpu = slotted(b->cuda.target.plan);
+    r->code = b->cuda.code;
+    size_t launches = (size_t)(r->code.num_launches * r->code.num_buckets);
+    r->launch = calloc(launches + 1, sizeof *r->launch);
+    memcpy(r->launch, b->cuda.code.launch, launches * sizeof *r->launch);
+    r->code.launch = r->launch;
+    size_t tensors = (size_t)r->gpu.num_tensors + 1;
+    r->layout = calloc(tensors, sizeof *r->layout);
+    r->padded = calloc(tensors, sizeof *r->padded);
+    r->slot = calloc(tensors, sizeof *r->slot);
+    r->address = calloc(tensors, sizeof *r->address);
+    r->mark = calloc(tensors, 1);
+    SinterError err;
+    r->cpu_part = r->cpu;
+    const DeviceOpen open = {.plan = &r->cpu_part, .weights = b->on_cpu->weights, .threads = 1};
+    if (device_cpu.create(&open, &r->cpu_state, &err) || (!options->dry && !open_gpu(r))) {
+        rig_close(r);
+        return NULL;
+    }
+    return r;
+}
+
+static void free_apart(Rig *r)
+{
+    for (int i = 0; i < r->gpu.num_tensors; i++)
+        if (r->options.apart && r->slot[i].device)
+            card.driver->cuMemFree(r->slot[i].device);
+    memset(r->slot, 0, (size_t)r->gpu.num_tensors * sizeof *r->slot);
+}
+
+void rig_close(Rig *r)
+{
+    if (!r)
+        return;
+    free_apart(r);
+    if (r->session.stream)
+        card.driver->cuStreamDestroy(r->session.stream);
+    if (r->model)
+        cuda_leave(r->model);
+    if (r->shared.state)
+        cuda_model_close(r->shared.state);
+    device_cpu.destroy(r->cpu_state);
+    void *const memory[] = {r->session.port, r->launch, r->layout, r->padded, r->slot,
+                            r->address,      r->mark,   r->before, r->want,   r->got};
+    for (size_t i = 0; i < COUNT_OF(memory); i++)
+        free(memory[i]);
+    free((void *)(uintptr_t)r->cpu.tensor);
+    free((void *)(uintptr_t)r->gpu.tensor);
+    free(r);
+}
+
+/* Memory --------------------------------------------------------------------------------------- */
+
+static bool place_on_card(Rig *r)
+{
+    const Driver *d = card.driver;
+    if (r->options.dry)
+        return true;
+    if (!r->options.apart && card.bytes < r->bytes) {
+        if (card.slab)
+            d->cuMemFree(card.slab);
+        card.bytes = 2 * r->bytes;
+        if (d->cuMemAlloc(&card.slab, (size_t)card.bytes))
+            return complain("the GPU's memory is exhausted");
+    }
+    for (int i = 0; i < r->gpu.num_tensors; i++) {
+        Slot *s = &r->slot[i];
+        if (!s->is_used)
+            continue;
+        if (!r->options.apart)
+            s->device = card.slab + s->at;
+        else if (s->size && d->cuMemAlloc(&s->device, (size_t)s->size))
+            return complain("the GPU's memory is exhausted");
+        r->session.port[i] = (CudaPort){s->device, s->size};
+    }
+    return true;
+}
+
+/* Slots for these sizes: each tensor starts at an odd multiple of 64 bytes, as in an arena. */
+static bool place(Rig *r, int bucket, const int64_t *size)
+{
+    IoError err;
+    uint64_t at = GUARD;
+    if (!plan_bind(&r->gpu, bucket, size, r->layout, &err))
+        return complain(err.text);
+    free_apart(r);
+    for (int i = 0; i < r->gpu.num_tensors; i++) {
+        if (r->gpu.tensor[i].storage != STORAGE_INPUT)
+            continue;
+        at = ((at + 127) & ~UINT64_C(127)) + 64;
+        r->slot[i] = (Slot){.at = at, .size = r->layout[i].bytes, .is_used = true};
+        at += r->layout[i].bytes + GUARD;
+    }
+    r->bytes = at;
+    if (at > r->room) {
+        free(r->before), free(r->want), free(r->got);
+        r->room = at;
+        r->before = malloc(at), r->want = malloc(at), r->got = malloc(at);
+    }
+    memset(r->want, CANARY, at);
+    return place_on_card(r);
+}
+
+static bool copy(Rig *r, uint8_t *host, bool to_card)
+{
+    const Driver *d = card.driver;
+    DrvStream stream = r->session.stream;
+    DrvResult result = DRV_SUCCESS;
+    if (!r->options.apart)
+        result = to_card ? d->cuMemcpyHtoDAsync(card.slab, host, (size_t)r->bytes, stream)
+                         : d->cuMemcpyDtoHAsync(host, card.slab, (size_t)r->bytes, stream);
+    for (int i = 0; i < r->gpu.num_tensors && r->options.apart && !result; i++) {
+        const Slot *s = &r->slot[i];
+        if (s->size)
+            result = to_card
+                         ? d->cuMemcpyHtoDAsync(s->device, host + s->at, (size_t)s->size, stream)
+                         : d->cuMemcpyDtoHAsync(host + s->at, s->device, (size_t)s->size, stream);
+    }
+    result = result ? result : d->cuStreamSynchronize(stream);
+    return !result || complain("a copy to or from the GPU failed");
+}
+
+static void put_inputs(Rig *r, void *const *in)
+{
+    for (int i = 0; i < r->gpu.num_inputs; i++) {
+        const Slot *s = &r->slot[r->gpu.input[i].tensor];
+        memcpy(r->want + s->at, in[i], (size_t)s->size);
+    }
+}
+
+/* Running -------------------------------------------------------------------------------------- */
+
+static bool run_cpu(Rig *r, const Group *g, int bucket, const int64_t *size, uint8_t *slab)
+{
+    SinterError err;
+    Trace trace = {0};
+    for (int i = 0; i < r->cpu.num_tensors; i++)
+        r->address[i] = r->slot[i].is_used ? slab + r->slot[i].at : NULL;
+    r->cpu_part = r->cpu;
+    r->cpu_part.launch = r->cpu.launch + g->cpu[0];
+    r->cpu_part.num_launches = g->cpu[1] - g->cpu[0];
+    const DeviceRun run = {.bucket = bucket, .size = size, .input = r->address, .trace = &trace};
+    return !device_cpu.run(r->cpu_state, &run, &err) || complain(err.text);
+}
+
+static void only(Rig *r, const Group *g)
+{
+    int buckets = r->code.num_buckets;
+    const DeviceLaunch *all = r->b->cuda.code.launch;
+    for (int i = 0; i < r->code.num_launches; i++)
+        for (int k = 0; k < buckets; k++) {
+            r->launch[i * buckets + k] = all[i * buckets + k];
+            if (i < g->gpu[0] || i >= g->gpu[1])
+                r->launch[i * buckets + k].kernel = -1;
+        }
+}
+
+static bool start_gpu(Rig *r, const Group *g, int bucket, const int64_t *size, CudaStart how)
+{
+    SinterError err;
+    only(r, g);
+    return !cuda_start(&r->session, bucket, size, r->layout, r->session.stream, how, &err) ||
+           complain(err.text);
+}
+
+static bool run_gpu(Rig *r, const Group *g, int bucket, const int64_t *size)
+{
+    if (r->options.dry) {
+        memcpy(r->got, r->want, (size_t)r->bytes);
+        return run_cpu(r, g, bucket, size, r->got);
+    }
+    memset(r->got, CANARY, (size_t)r->bytes);
+    return copy(r, r->want, true) && start_gpu(r, g, bucket, size, CUDA_START_STEP) &&
+           copy(r, r->got, false);
+}
+
+/* Groups --------------------------------------------------------------------------------------- */
+
+/* The run of launches from `at` on that one op stands behind. */
+static int run_end(const Op *const *op, int num, int at)
+{
+    int end = at + 1;
+    while (end < num && op[end] == op[at])
+        end++;
+    return end;
+}
+
+static bool next_group(const Rig *r, Group *g)
+{
+    const Op *const *cpu = r->b->cpu.launch_kernels.elem;
+    const Op *const *gpu = r->b->cuda.target.launch_kernels.elem;
+    if (g->cpu[1] >= r->cpu.num_launches)
+        return false;
+    g->cpu[0] = g->cpu[1];
+    g->gpu[0] = g->gpu[1];
+    g->cpu[1] = run_end(cpu, r->cpu.num_launches, g->cpu[0]);
+    g->gpu[1] = run_end(gpu, r->gpu.num_launches, g->gpu[0]);
+    return true;
+}
+
+enum { NOT_WRITTEN, WRITTEN_EXACTLY, WRITTEN_NEARLY };
+
+static void mark_program(Rig *r, const PlanLaunch *l, const PlanProgram *p, int how, int except)
+{
+    for (int i = 0; i < p->num_steps; i++) {
+        if (!plan_writes((TileOp)p->step[i].op))
+            continue;
+        int root = r->layout[l->operand[p->step[i].tensor].tensor].root;
+        if (root != except)
+            r->mark[root] = (uint8_t)how;
+    }
+}
+
+static bool is_integer(FormatId fmt)
+{
+    return format_info[fmt].family == FAMILY_INT;
+}
+
+static bool product_is_exact(const Rig *r, const PlanLaunch *l)
+{
+    return is_integer(r->gpu.tensor[l->a].fmt) && is_integer(r->gpu.tensor[l->w].fmt);
+}
+
+/* Which tensors the GPU's launches of a group write, and how well they are determined. */
+static void mark_written(Rig *r, const Group *g, int bucket)
+{
+    memset(r->mark, NOT_WRITTEN, (size_t)r->gpu.num_tensors);
+    for (int i = g->gpu[0]; i < g->gpu[1]; i++) {
+        const PlanLaunch *l = &r->gpu.launch[i];
+        if (r->b->cuda.code.launch[i * r->code.num_buckets + bucket].kernel < 0)
+            continue;
+        int how =
+            l->family == LAUNCH_GEMM && !product_is_exact(r, l) ? WRITTEN_NEARLY : WRITTEN_EXACTLY;
+        if (l->family == LAUNCH_MOVE)
+            r->mark[r->layout[l->dst].root] = WRITTEN_EXACTLY;
+        if (l->family == LAUNCH_TILE)
+            mark_program(r, l, &l->program, WRITTEN_EXACTLY, -1);
+        if (l->family == LAUNCH_GEMM) /* inside a product, a stays in shared memory */
+            mark_program(r, l, &l->prologue, WRITTEN_EXACTLY,
+                         r->options.dry ? -1 : r->layout[l->a].root);
+        for (int k = 0; k < l->num_segments; k++)
+            mark_program(r, l, &l->segment[k].epilogue, how, -1);
+    }
+}
+
+bool rig_is_exact(const Rig *r)
+{
+    for (int i = 0; i < r->gpu.num_launches; i++)
+        if (r->gpu.launch[i].family == LAUNCH_GEMM && !product_is_exact(r, &r->gpu.launch[i]))
+            return false;
+    return true;
+}
+
+/* Comparing ------------------------------------------------------------------------------------ */
+
+static bool says(const Rig *r, const Group *g, const char *tensor, const char *why)
+{
+    const PlanLaunch *l = &r->gpu.launch[g->gpu[0]];
+    printf("# \"%s\" (%s: %s), tensor \"%s\": %s\n", l->layer, launch_family_name[l->family],
+           l->absorbed, tensor, why);
+    return false;
+}
+
+/* Bytes that no launch of the group may change. */
+static bool unchanged(const Rig *r, const Group *g, const char *what, uint64_t from, uint64_t to)
+{
+    char why[160];
+    if (from >= to || memcmp(r->before + from, r->got + from, (size_t)(to - from)) == 0)
+        return true;
+    uint64_t at = from;
+    while (r->before[at] == r->got[at])
+        at++;
+    snprintf(why, sizeof why, "byte %" PRIu64 " of %" PRIu64 " was changed, from %02x to %02x",
+             at - from, to - from, r->before[at], r->got[at]);
+    return says(r, g, what, why);
+}
+
+static bool compare_slot(Rig *r, const Group *g, int i)
+{
+    const Slot *s = &r->slot[i];
+    const PlanTensor *t = &r->gpu.tensor[i];
+    if (i >= r->cpu.num_tensors) /* ranges: a workspace of the GPU's alone */
+        return true;
+    if (!r->mark[i])
+        return unchanged(r, g, t->name, s->at, s->at + s->size);
+    r->near.is_exact = r->mark[i] == WRITTEN_EXACTLY;
+    r->near.worst = 0;
+    bool ok = near_tensor(&r->near, t, &r->layout[i], r->want + s->at, r->got + s->at);
+    r->worst = r->near.worst > r->worst ? r->near.worst : r->worst;
+    return ok || says(r, g, t->name, r->near.why);
+}
+
+static bool compare(Rig *r, const Group *g, int bucket)
+{
+    uint64_t end = 0;
+    bool ok = true;
+    mark_written(r, g, bucket);
+    for (int i = 0; i < r->gpu.num_tensors && ok; i++) {
+        const Slot *s = &r->slot[i];
+        if (!s->is_used)
+            continue;
+        ok = (r->options.apart || unchanged(r, g, "guard bytes", end, s->at)) &&
+             compare_slot(r, g, i);
+        end = s->at + s->size;
+    }
+    return ok && (r->options.apart || unchanged(r, g, "guard bytes", end, r->bytes));
+}
+
+/* One byte of those that the group wrote, or of the guards. */
+static void spoil(Rig *r, const Group *g, int bucket)
+{
+    mark_written(r, g, bucket);
+    for (int i = 0; i < r->cpu.num_tensors && r->spoil; i++) {
+        const Slot *s = &r->slot[i];
+        if (!s->is_used || !s->size || r->mark[i] != WRITTEN_EXACTLY)
+            continue;
+        uint64_t at = r->spoil % 2 ? s->at + s->size + r->spoil % 8 : s->at + r->spoil % s->size;
+        if (r->gpu.tensor[i].quantised && r->spoil % 2 == 0) /* codes, not what lies between */
+            at = s->at + r->spoil % (uint64_t)(r->layout[i].rows * r->layout[i].cols);
+        r->got[at] ^= 0x41;
+        r->spoil = 0;
+    }
+}
+
+bool rig_spoil(Rig *r, uint64_t seed)
+{
+    bool done = !r->spoil;
+    r->spoil = seed ? seed | UINT64_C(1) << 63 : 0;
+    return done;
+}
+
+/* Times ---------------------------------------------------------------------------------------- */
+
+static void bench(Rig *r, const Group *g, int bucket, const int64_t *size)
+{
+    enum { TIMES = 20 };
+    const Driver *d = card.driver;
+    DrvEvent event[2] = {NULL, NULL};
+    float ms = 0;
+    bool ok = !d->cuEventCreate(&event[0], DRV_EVENT_DEFAULT) &&
+              !d->cuEventCreate(&event[1], DRV_EVENT_DEFAULT);
+    for (int i = -3; i < TIMES && ok; i++) {
+        if (i == 0)
+            ok = !d->cuEventRecord(event[0], r->session.stream);
+        ok = ok && start_gpu(r, g, bucket, size, CUDA_START);
+    }
+    ok = ok && !d->cuEventRecord(event[1], r->session.stream) &&
+         !d->cuStreamSynchronize(r->session.stream) &&
+         !d->cuEventElapsedTime(&ms, event[0], event[1]);
+    const PlanLaunch *l = &r->gpu.launch[g->gpu[0]];
+    if (ok)
+        printf("# bench \"%s\" (%s) rows %" PRId64 ": %.2f us\n", l->layer, l->absorbed,
+               r->gpu.num_syms ? size[0] : 1, 1e3 * (double)ms / TIMES);
+    for (int i = 0; i < 2; i++)
+        if (event[i])
+            d->cuEventDestroy(event[i]);
+}
+
+/* Entries -------------------------------------------------------------------------------------- */
+
+bool rig_takes(Rig *r, int bucket, const int64_t *size)
+{
+    IoError err;
+    const CudaModel model = {.plan = &r->gpu, .code = &r->code};
+    CudaSession s = {.model = (CudaModel *)(uintptr_t)&model};
+    only(r, &(Group){.gpu = {0, r->gpu.num_launches}});
+    return plan_bind(&r->gpu, bucket, size, r->layout, &err) &&
+           plan_bind(&r->gpu, bucket, plan_bucket(&r->gpu, bucket), r->padded, &err) &&
+           !cuda_sizes_problem(&s, bucket, r->layout, r->padded);
+}
+
+bool rig_check(Rig *r, int bucket, const int64_t *size, void *const *in, bool odd)
+{
+    Group g = {{0, 0}, {0, 0}};
+    if (!place(r, bucket, size))
+        return false;
+    put_inputs(r, in);
+    r->worst = 0;
+    r->near.is_odd = odd;
+    bool ok = true;
+    while (ok && next_group(r, &g)) {
+        memcpy(r->before, r->want, (size_t)r->bytes);
+        ok = run_gpu(r, &g, bucket, size) && run_cpu(r, &g, bucket, size, r->want);
+        if (ok && r->spoil)
+            spoil(r, &g, bucket);
+        ok = ok && compare(r, &g, bucket);
+        if (ok && r->options.bench && !r->options.dry)
+            bench(r, &g, bucket, size);
+    }
+    return ok;
+}
+
+bool rig_chain(Rig *r, int bucket, const int64_t *size, void *const *in, void *const *out)
+{
+    const Group all = {{0, r->cpu.num_launches}, {0, r->gpu.num_launches}};
+    if (!place(r, bucket, size))
+        return false;
+    put_inputs(r, in);
+    if (!run_gpu(r, &all, bucket, size))
+        return false;
+    for (int i = 0; i < r->gpu.num_outputs; i++) {
+        const Slot *s = &r->slot[r->gpu.output[i].tensor];
+        memcpy(out[i], r->got + s->at, (size_t)s->size);
+    }
+    return true;
+}
+
+bool rig_lost(void)
+{
+    size_t available, all;
+    return card.context && (card.driver->cuCtxPushCurrent(card.context) ||
+                            card.driver->cuMemGetInfo(&available, &all));
+}
+
+double rig_worst(const Rig *r)
+{
+    return r->worst;
+}
