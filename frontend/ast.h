@@ -170,6 +170,35 @@ typedef struct Rule {
 } Rule;
 typedef ARRAY(Rule) RuleList;
 
+/* auto { .. } ---------------------------------------------------------------------------------- */
+
+typedef enum AutoLineKind {
+    AUTO_CANDIDATES, /* names */
+    AUTO_CALIBRATE,  /* file, size: samples or NULL */
+    AUTO_REQUIRE,    /* names[0]: measure, at_least, number, file or at[0] */
+    AUTO_MINIMIZE,   /* names[0]: measure, at */
+    AUTO_COUPLE,
+    AUTO_SLOWER /* names[0] */
+} AutoLineKind;
+typedef struct AutoSize { /* T = 1 : 0.7 */
+    Word name;
+    Expr *size;
+    double weight;
+} AutoSize;
+typedef ARRAY(AutoSize) AutoSizeList;
+typedef struct AutoLine {
+    AutoLineKind kind;
+    Span span;
+    WordList names;
+    Word word; /* the measure, or what to do */
+    Word file;
+    Expr *size;
+    double number;
+    bool at_least;
+    AutoSizeList at;
+} AutoLine;
+typedef ARRAY(AutoLine) AutoLineList;
+
 /* Top level ------------------------------------------------------------------------------------ */
 
 typedef enum BoundKind { BOUND_ATOL, BOUND_RTOL, BOUND_COSINE, BOUND_SQNR } BoundKind;
@@ -212,6 +241,7 @@ struct Item {
     bool lost; /* statements of the body were lost to syntax errors */
     RuleList rules;
     BoundList bounds;
+    AutoLineList autos;
     struct ConstInfo *constant; /* what the checks found, by kind */
     struct DimInfo *dim;
     struct SchemeInfo *scheme;
@@ -303,6 +333,18 @@ Item *ast_body(Parse *p, ItemKind kind, Span span, Span head, Word name, Word in
                DeclList inputs, DeclList results, StmtList body);
 Item *ast_expect(Parse *p, Span span, Word input, Word output, BoundList bounds);
 Item *ast_quant(Parse *p, Span span, RuleList rules);
+Item *ast_auto(Parse *p, Span span, Span head, AutoLineList lines);
+/* Lines are put together from parts, which are lines themselves. */
+AutoLine ast_auto_none(void);
+AutoLine ast_auto_word(Word word);
+AutoLine ast_auto_value(Expr *size, double number, bool at_least);
+AutoLine ast_auto_line(AutoLineKind kind, Span span, AutoLine parts);
+AutoLine ast_auto_file(AutoLineKind kind, Span span, Word file, AutoLine parts);
+AutoLine ast_auto_require(Span span, AutoLine measure, bool at_least, double number, Word file);
+void ast_auto_name(Parse *p, AutoLine *line, Word name);
+void ast_auto_at(Parse *p, AutoLine *line, Word name, Expr *size, double weight);
+void ast_auto_at_add(Parse *p, AutoLine *line, const AutoLine *more);
+AutoLineList ast_auto_lines_add(Parse *p, AutoLineList list, AutoLine line);
 void ast_add(Parse *p, Item *item);
 void ast_lost(Parse *p); /* an item was skipped: unknown names may be our fault */
 

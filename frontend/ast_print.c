@@ -269,6 +269,53 @@ static void put_bounds(Sb *sb, const BoundList *bounds)
     }
 }
 
+static void put_auto_sizes(Sb *sb, const AutoLine *line)
+{
+    for (int i = 0; i < line->at.num; i++) {
+        const AutoSize *at = &line->at.elem[i];
+        sb_printf(sb, "%s %s = ", i ? "," : " at", at->name.text);
+        put_expr(sb, at->size);
+        if (line->kind == AUTO_MINIMIZE) {
+            sb_put(sb, " : ");
+            sb_put_f64(sb, at->weight);
+        }
+    }
+}
+
+static void put_auto_line(Sb *sb, const AutoLine *line)
+{
+    static const char *const head[] = {
+        [AUTO_CANDIDATES] = "candidates", [AUTO_CALIBRATE] = "calibrate on",
+        [AUTO_REQUIRE] = "require",       [AUTO_MINIMIZE] = "minimize",
+        [AUTO_COUPLE] = "couple",         [AUTO_SLOWER] = "slower"};
+    sb_printf(sb, "  %s", head[line->kind]);
+    for (int i = 0; i < line->names.num; i++)
+        sb_printf(sb, "%s %s", i ? "," : "", line->names.elem[i].text);
+    if (line->word.text)
+        sb_printf(sb, " %s", line->word.text);
+    if (line->kind == AUTO_REQUIRE) {
+        sb_put(sb, line->at_least ? " >= " : " <= ");
+        sb_put_f64(sb, line->number);
+    }
+    if (line->file.text) {
+        sb_put(sb, line->kind == AUTO_REQUIRE ? " on " : " ");
+        sb_put_json_string(sb, line->file.text, strlen(line->file.text));
+    }
+    if (line->size) {
+        sb_put(sb, " samples ");
+        put_expr(sb, line->size);
+    }
+    put_auto_sizes(sb, line);
+    sb_putc(sb, '\n');
+}
+
+static void put_auto(Sb *sb, const Item *item)
+{
+    sb_put(sb, "auto\n");
+    for (int i = 0; i < item->autos.num; i++)
+        put_auto_line(sb, &item->autos.elem[i]);
+}
+
 static void put_body(Sb *sb, const Item *item)
 {
     sb_printf(sb, "%s %s", item->kind == ITEM_BLOCK ? "block" : "model", item->name.text);
@@ -324,7 +371,7 @@ static void put_item(Sb *sb, const Item *item)
         for (int i = 0; i < item->rules.num; i++)
             put_rule(sb, &item->rules.elem[i]);
         return;
-    case ITEM_AUTO: sb_put(sb, "auto"); break;
+    case ITEM_AUTO: put_auto(sb, item); return;
     case ITEM_SHARD: sb_put(sb, "shard"); break;
     }
     sb_putc(sb, '\n');

@@ -71,6 +71,8 @@ static bool space_before_bracket(const Format *f, int kind)
         return true;
     if (f->prev == TOK_GROUP && kind == '(')
         return f->head == TOK_WEIGHT || f->head == TOK_ACT;
+    if (f->prev == TOK_SAMPLES && kind == '(')
+        return f->head == TOK_CALIBRATE;
     return !(is_contextual(f->prev) || f->prev == ']');
 }
 

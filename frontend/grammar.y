@@ -43,6 +43,7 @@ static Word word(const char *text, Span span)
 %token <const char *> NAME "a name"
 %token <int64_t> INT "an integer"
 %token <double> REAL "a number"
+%token <double> TIME "a time such as 250us"
 %token <GridToken> GRID "a block size such as 128x128"
 %token <const char *> STRING "a string"
 %token EOS "the end of the line"
@@ -88,7 +89,11 @@ static Word word(const char *text, Span span)
 %type <ActionList> actions
 %type <BoundList> bounds
 %type <BoundKind> bound_kind
-%type <double> number
+%type <double> number quantity
+%type <AutoLine> auto_line measure candidates weighted_size weighted_sizes
+%type <AutoLineList> auto_lines
+%type <Word> candidate
+%type <bool> relation
 
 %left '+' '-'
 %left '*' '/'
@@ -142,7 +147,7 @@ item:
   }
 | "quant" '{' rules '}' { $$ = ast_quant(p, @$, $rules); }
 | "quant" error '{' rules '}' { $$ = ast_quant(p, @$, $rules); ast_lost(p); }
-| "auto" '{' auto_lines '}' { $$ = ast_item(p, ITEM_AUTO, @1, NO_WORD); }
+| "auto" '{' auto_lines '}' { $$ = ast_auto(p, @$, @1, $auto_lines); }
 | "shard" name INT '{' shard_lines '}' { $$ = ast_item(p, ITEM_SHARD, @1, NO_WORD); }
 | "shard" error '{' shard_lines '}' { $$ = ast_item(p, ITEM_SHARD, @1, NO_WORD); }
 ;
@@ -361,29 +366,72 @@ action:
 | "fused" { $$ = ast_action(ACTION_FUSED, @$, NO_WORD, 0); }
 ;
 
-/* read in full and refused by name: not supported yet */
+/* formats chosen by measurement */
 auto_lines:
-  %empty
-| auto_lines auto_line EOS
-| auto_lines error EOS { yyerrok; }
+  %empty { $$ = (AutoLineList){0}; }
+| auto_lines auto_line EOS { $$ = ast_auto_lines_add(p, $1, $auto_line); }
+| auto_lines error EOS { $$ = $1; ast_lost(p); yyerrok; }
 ;
 auto_line:
-  "candidates" candidates
-| "calibrate" "on" STRING
-| "calibrate" "on" STRING "samples" INT
-| "require" measure relation number
-| "require" measure relation number "on" STRING
-| "minimize" measure
-| "minimize" measure "at" weighted_sizes
-| "couple" "siblings"
-| "slower" "error"
+  "candidates" candidates { $$ = ast_auto_line(AUTO_CANDIDATES, @$, $candidates); }
+| "calibrate" "on" string { $$ = ast_auto_file(AUTO_CALIBRATE, @$, $string, ast_auto_none()); }
+| "calibrate" "on" string "samples" size {
+    $$ = ast_auto_file(AUTO_CALIBRATE, @$, $string, ast_auto_value($size, 0, false));
+  }
+| "require" measure relation quantity {
+    $$ = ast_auto_require(@$, $measure, $relation, $quantity, NO_WORD);
+  }
+| "require" measure relation quantity "on" string {
+    $$ = ast_auto_require(@$, $measure, $relation, $quantity, $string);
+  }
+| "require" measure relation quantity "at" name '=' size {
+    $$ = ast_auto_require(@$, $measure, $relation, $quantity, NO_WORD);
+    ast_auto_at(p, &$$, $name, $size, 1);
+  }
+| "minimize" measure { $$ = ast_auto_line(AUTO_MINIMIZE, @$, $measure); }
+| "minimize" measure "at" weighted_sizes {
+    $$ = ast_auto_line(AUTO_MINIMIZE, @$, $measure);
+    $$.at = $weighted_sizes.at;
+  }
+| "couple" "siblings" { $$ = ast_auto_line(AUTO_COUPLE, @$, ast_auto_none()); }
+| "slower" "error" { $$ = ast_auto_line(AUTO_SLOWER, @$, ast_auto_word(word("error", @2))); }
+| "slower" NAME { $$ = ast_auto_line(AUTO_SLOWER, @$, ast_auto_word(word($NAME, @NAME))); }
 ;
-candidates: candidate | candidates ',' candidate;
-candidate: NAME | "keep";
-measure: "cosine" | "sqnr" | "bytes" | "latency" | NAME;
-relation: ">=" | "<=";
-weighted_sizes: weighted_size | weighted_sizes ',' weighted_size;
-weighted_size: name '=' INT ':' number;
+candidates:
+  candidate { $$ = ast_auto_none(); ast_auto_name(p, &$$, $candidate); }
+| candidates ',' candidate { $$ = $1; ast_auto_name(p, &$$, $candidate); }
+;
+candidate:
+  NAME { $$ = word($NAME, @$); }
+| "keep" { $$ = ast_word(p, "keep", @$); }
+;
+measure:
+  "cosine" { $$ = ast_auto_word(word("cosine", @$)); }
+| "sqnr" { $$ = ast_auto_word(word("sqnr", @$)); }
+| "bytes" { $$ = ast_auto_word(word("bytes", @$)); }
+| "latency" { $$ = ast_auto_word(word("latency", @$)); }
+| "error" { $$ = ast_auto_word(word("error", @$)); }
+| NAME { $$ = ast_auto_word(word($NAME, @$)); }
+;
+relation:
+  ">=" { $$ = true; }
+| "<=" { $$ = false; }
+;
+quantity:
+  number
+| TIME { $$ = $TIME; }
+;
+weighted_sizes:
+  weighted_size
+| weighted_sizes ',' weighted_size {
+    $$ = $1;
+    ast_auto_at_add(p, &$$, &$3);
+  }
+;
+weighted_size:
+  name '=' size ':' number { $$ = ast_auto_none(); ast_auto_at(p, &$$, $name, $size, $number); }
+| name '=' size { $$ = ast_auto_none(); ast_auto_at(p, &$$, $name, $size, 1); }
+;
 shard_lines:
   %empty
 | shard_lines path ':' shard_action EOS

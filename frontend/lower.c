@@ -40,6 +40,16 @@ static void lower_item(Module *m, const Item *item)
         lower_expect(m, item);
 }
 
+/* Calibration data of `auto` serve its candidates' static ranges and quantisers too. */
+static void lower_auto(const Sema *s, Module *m)
+{
+    m->automatic = auto_lower(s, m);
+    if (!m->automatic || !m->automatic->data.text || m->calibrate_files.num)
+        return;
+    ARRAY_PUSH(m->arena, &m->calibrate_files, m->automatic->data.text);
+    ARRAY_PUSH(m->arena, &m->calibrate_spans, m->automatic->data.span);
+}
+
 Module *ast_lower(Ast *ast, Arena *arena, Diag *diag)
 {
     Sema *s = ast->sema;
@@ -53,6 +63,7 @@ Module *ast_lower(Ast *ast, Arena *arena, Diag *diag)
     Module *m = module_create(arena, diag, s->model->name.text);
     for (int i = 0; i < s->items.num; i++)
         lower_item(m, s->items.elem[i]);
+    lower_auto(s, m);
     Walk w = {.s = s, .m = m, .build = true, .arena = scratch, .diag = diag};
     map_init(&w.consts, scratch);
     walk_model(&w);

@@ -111,10 +111,7 @@ static void add_item(Sema *s, Item *item)
     case ITEM_CALIBRATE: s->has_calibrate = true; break;
     case ITEM_CALIBRATED: add_calibrated(s, item); break;
     case ITEM_EXPECT: add_expect(s, item); break;
-    case ITEM_AUTO:
-        diag_error(s->diag, item->span, E_NOT_SUPPORTED, "'auto' is not supported yet");
-        diag_help(s->diag, "say the formats with 'quant' rules");
-        break;
+    case ITEM_AUTO: auto_add(s, item); break;
     case ITEM_SHARD:
         diag_error(s->diag, item->span, E_NOT_SUPPORTED, "'shard' is not supported yet");
         break;
@@ -157,7 +154,10 @@ static void add_text(Sema *s, const Ast *ast, bool is_rules)
 static void add_rule_files(Sema *s)
 {
     for (int i = 0; s->options && i < s->options->num_rule_files; i++) {
-        uint32_t source = source_load(s->arena, s->diag, s->options->rule_file[i]);
+        const char *text = s->options->rule_text ? s->options->rule_text[i] : NULL;
+        const char *path = s->options->rule_file[i];
+        uint32_t source = text ? diag_add_source(s->diag, path, text, strlen(text))
+                               : source_load(s->arena, s->diag, path);
         if (!source)
             continue;
         Ast *ast = ast_parse_more(s->arena, s->diag, source, s->ast->names);
@@ -228,6 +228,7 @@ bool ast_check(Ast *ast, Diag *diag, const FrontendOptions *options)
     names_resolve(s);
     schemes_compile(s);
     rules_compile(s);
+    auto_compile(s);
     walk_all(s);
     if (!diag->num_errors)
         warn_unused(s);

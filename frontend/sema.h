@@ -91,8 +91,9 @@ typedef struct Sema {
     ItemList items; /* of the model's text and the rule files, in order */
     Map globals;    /* consts, dims, blocks, model by name -> Item */
     Map schemes;    /* by name -> Item */
-    Item *model;
-    bool lost; /* items were lost to syntax errors: unknown names may not be mistakes */
+    Item *model, *automatic;
+    AutoSpec *auto_spec; /* what it says; NULL: there is none */
+    bool lost;           /* items were lost to syntax errors: unknown names may not be mistakes */
     bool has_calibrate;
     const Item *calibrated; /* calibrate from */
     int depth;              /* of evaluation */
@@ -197,6 +198,12 @@ void rules_compile(Sema *s);
 const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme);
 void rules_report_unmatched(Sema *s);
 const char *walk_path_text(Walk *w); /* "ffn[3].gate" */
+
+/* sema_auto.c */
+void auto_add(Sema *s, Item *item);
+void auto_compile(Sema *s);
+/* The same with names of the module. */
+const AutoSpec *auto_lower(const Sema *s, Module *m);
 
 /* walk.c */
 void walk_model(Walk *w);

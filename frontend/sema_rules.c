@@ -153,6 +153,7 @@ static void apply_scheme(QuantSpec *spec, const SchemeInfo *scheme)
 {
     const QuantSpec *from = &scheme->spec;
     spec->keep = false;
+    spec->pinned = true;
     spec->scheme_name = from->scheme_name;
     if (scheme->has_weight) {
         spec->weight = from->weight;
@@ -175,6 +176,7 @@ static void apply_rule(QuantSpec *spec, RuleInfo *rule)
     rule->matched = true;
     if (rule->keep)
         *spec = (QuantSpec){.keep = true,
+                            .pinned = true,
                             .fused = spec->fused,
                             .smooth = spec->smooth,
                             .smooth_auto = spec->smooth_auto,
@@ -230,6 +232,7 @@ const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
     QuantSpec spec = {0};
     for (int i = 0; i < s->default_rules.num; i++)
         apply_rule(&spec, &s->rules.elem[s->default_rules.elem[i]]);
+    spec.pinned = false; /* `auto` stands above the default */
     if (s->rules.num && w->in_model)
         apply_matching(w, &spec);
     if (inline_scheme)

@@ -96,11 +96,49 @@ typedef struct QuantSpec {
     bool rotate;                /* by a Hadamard matrix */
     Span weight_span, act_span; /* where each was said */
     const char *scheme_name;    /* as written, for messages */
+    bool pinned; /* a rule or the text at the layer says the format: `auto` leaves it alone */
 } QuantSpec;
 
 /* An output that a tool added to watch a layer: passes restore its scale, and move others as if it
  * were not there. */
 typedef enum Tap { TAP_NONE, TAP_RESULT, TAP_OPERAND } Tap;
+
+/* auto { .. }: which formats to choose from and what is asked of the choice. */
+typedef enum AutoMeasure {
+    MEASURE_COSINE,
+    MEASURE_SQNR,    /* dB */
+    MEASURE_BYTES,   /* of all weights as stored */
+    MEASURE_LATENCY, /* microseconds */
+    MEASURE_ERROR    /* normalised mean square error of the outputs */
+} AutoMeasure;
+typedef struct AutoAt { /* T = 1 : 0.7 */
+    const char *sym;
+    int64_t size;
+    double weight;
+} AutoAt;
+typedef struct AutoRequire {
+    AutoMeasure measure; /* cosine, sqnr: at least; bytes, latency: at most */
+    double value;
+    const char *on; /* cosine, sqnr: data for the model's outputs; NULL: each layer by itself */
+    AutoAt at;      /* latency */
+    Span span;
+} AutoRequire;
+typedef struct AutoName {
+    const char *text;
+    Span span;
+} AutoName;
+typedef enum AutoSlower { SLOWER_SILENT, SLOWER_WARN, SLOWER_ERROR } AutoSlower;
+typedef struct AutoSpec {
+    Span span;
+    ARRAY(AutoName) candidates; /* schemes, or "keep" */
+    AutoName data;              /* of calibration */
+    int64_t samples;            /* rows of it that are looked at, 0: as many as are useful */
+    ARRAY(AutoRequire) requires;
+    AutoMeasure minimize;
+    ARRAY(AutoAt) at; /* latency: weights; empty: every bucket alike */
+    bool couple;
+    AutoSlower slower;
+} AutoSpec;
 
 typedef struct Attr {
     double eps;
@@ -240,7 +278,8 @@ struct Module {
     ARRAY(Span) weight_spans; /* where these names stand; empty when the text is printed IR */
     ARRAY(Span) calibrate_spans;
     ARRAY(Expect) expects;
-    struct TypeTable *types; /* interning; private to type.c */
+    const AutoSpec *automatic; /* of the text; settled before the passes run, never printed */
+    struct TypeTable *types;   /* interning; private to type.c */
     Intern *names;
     void *weights;                /* WeightSet of io, opened by bind-weights; NULL before */
     const char *calibration_file; /* calibrate from ".."; NULL: none */
