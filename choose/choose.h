@@ -1,0 +1,105 @@
+/* choose: settles `auto { .. }`. For every layer and candidate it finds the error on the user's
+ * data and the time of the real fused kernel, solves for the best choice within what the text
+ * requires, runs that choice on held-out data, and states the outcome as ordinary `quant` rules.
+ *
+ * The choice stands before the passes, not among them: its outcome is a text of rules, and the
+ * model is compiled with that text as if the user had written it. So compiling with the printed
+ * rules gives the same file. docs/auto.md has the formulas. */
+#ifndef SINTER_CHOOSE_H
+#define SINTER_CHOOSE_H
+
+#include "codegen/codegen.h"
+#include "codegen/cuda_target.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+
+typedef struct ChooseOptions {
+    const char *name, *text; /* of the model, as read */
+    size_t len;
+    FrontendOptions frontend;
+    PassOptions passes;
+    int threads;            /* of timed and evaluated models, 0: all */
+    bool no_measure;        /* take times from the cost model alone */
+    const char *times;      /* JSON of an earlier choice whose times are taken; NULL: none */
+    bool for_cuda;          /* time the GPU's plan, which is not run here */
+    const Timings *timings; /* for_cuda: measured times; NULL: the cost model alone */
+    void (*progress)(void *user, double done, const char *what); /* may be NULL */
+    void *user;
+} ChooseOptions;
+
+typedef enum TimeSource {
+    TIME_NONE,     /* the candidate has no time */
+    TIME_GIVEN,    /* from options.times */
+    TIME_MEASURED, /* here: on the CPU in the whole model, of a GPU's products by `sinter tune` */
+    TIME_TABLE,    /* in the table of such a GPU that is part of the compiler */
+    TIME_MODEL     /* bytes and operations over the machine's rates */
+} TimeSource;
+extern const char *const time_source_name[];
+
+/* One layer under one candidate. */
+typedef struct LayerCell {
+    const char *why;     /* it cannot be used here; NULL: it can */
+    double sqnr, cosine; /* of the layer's output against the float layer, same inputs */
+    double noise;        /* what this alone does to the model's outputs: NMSE */
+    double turn;         /* the part of it that turns them: 2 (1 - cosine) */
+    uint64_t bytes;      /* of the packed weight */
+    double *us;          /* [buckets], with what is fused into the layer */
+    TimeSource source;
+} LayerCell;
+
+typedef struct ChoiceLayer {
+    const char *path;
+    Span span;
+    int64_t n, k;
+    int group;       /* layers that share one candidate; -1: pinned */
+    bool pinned;     /* a rule or the text at the layer says its format */
+    LayerCell *cell; /* [choice.num_columns] */
+} ChoiceLayer;
+
+typedef struct ChoicePoint { /* one choice of candidates for all groups */
+    int *pick;               /* [num_groups] columns */
+    double objective;        /* what is minimised */
+    double latency;          /* weighted microseconds of all layers */
+    double bytes;
+    double noise, turn; /* estimated, of the outputs */
+    double cosine;      /* from turn */
+    bool verified;
+    double measured_cosine, measured_sqnr; /* of the worst output on the data that require says */
+} ChoicePoint;
+
+typedef struct Choice {
+    Arena *arena;
+    const AutoSpec *spec;
+    int num_candidates, num_columns; /* columns: the candidates, then unquantised, then pinned */
+    const char **column;             /* names */
+    int float_column, pinned_column;
+    int num_buckets, num_syms;
+    const Sym *const *sym;
+    int64_t *bucket; /* [buckets][syms] */
+    double *weight;  /* [buckets], sum 1: what latency means */
+    int num_layers, num_groups;
+    ChoiceLayer *layer; /* in the order of the model; a layer that is used twice stands twice */
+    double *fixed_us;   /* [buckets] of kernels that belong to no layer */
+    double fixed_bytes; /* constants that belong to no layer */
+    bool proven;        /* the solver's result is the optimum of the estimates */
+    double gap;         /* else at most this far from it, relative */
+    int rounds;         /* of verification */
+    double correction;  /* measured over estimated error */
+    ChoicePoint chosen;
+    int num_front;
+    ChoicePoint *front;         /* Pareto-optimal latency and error, fastest first; estimates */
+    const ChoicePoint *uniform; /* [num_candidates] every layer alike; pick NULL where it cannot */
+    int num_slower;             /* quantised layers that take longer than unquantised */
+    double seconds[4];          /* calibration, errors, times, solving and verifying */
+    const char *rules;          /* text that reproduces the choice */
+} Choice;
+
+/* NULL after errors in diag. m: the lowered model, before any pass. */
+Choice *choose_run(Arena *arena, Diag *diag, const Module *m, const ChooseOptions *options);
+
+/* print.c: the table for people; data_out.c: the same numbers as data, and a picture. */
+void choice_print(Sb *sb, const Choice *c);
+void choice_json(Sb *sb, const Choice *c);
+void choice_svg(Sb *sb, const Choice *c);
+
+#endif

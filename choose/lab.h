@@ -1,0 +1,75 @@
+/* choose/lab: models that are compiled and run in passing, with diagnostics of their own. */
+#ifndef SINTER_CHOOSE_LAB_H
+#define SINTER_CHOOSE_LAB_H
+
+#include "choose/choose.h"
+#include "runtime/sinter.h"
+
+typedef struct Lab {
+    Arena *arena;
+    Diag *diag; /* the user's */
+    const ChooseOptions *options;
+} Lab;
+
+/* One model on its way from text to results. */
+typedef struct Probe {
+    const Lab *lab;
+    Arena *arena;
+    Diag diag;
+    Module *module;
+    PassContext passes;
+    CodegenTarget target;
+    SinterModel *model;
+    SinterSession *session;
+} Probe;
+
+/* Lowers the text with further rules (NULL: none). False: nothing to close. */
+bool probe_lower(Probe *t, const Lab *lab, const char *rules);
+/* Runs passes; NULL: the pipeline. */
+bool probe_passes(Probe *t, const char *list);
+/* Runs the pipeline up to `last`, or from `first` on. */
+bool probe_passes_to(Probe *t, const char *last);
+bool probe_passes_from(Probe *t, const char *first);
+bool probe_plan(Probe *t); /* after the passes */
+bool probe_open(Probe *t); /* after probe_plan: a file without a name, mapped and ready */
+void probe_close(Probe *t);
+/* The first error of the probe, or "" */
+const char *probe_problem(const Probe *t);
+/* Reports it to the user; returns false. */
+bool probe_fail(const Probe *t, const char *doing);
+
+/* data.c: tensors of a file as inputs of a model ------------------------------------------------
+ */
+
+typedef struct Tensors { /* f32; in the arena of whoever asked */
+    int num;
+    SinterTensor *tensor;
+} Tensors;
+
+typedef struct DataSet {
+    const char *path;
+    int64_t rows; /* of the leading dimension, after sampling */
+    int64_t all_rows;
+    Tensors in;
+} DataSet;
+
+/* Reads one tensor for each input of the model, at most `most` rows (0: all) spread evenly over the
+ * file, or its first ones where rows of the model depend on each other. NaN and infinities are
+ * errors at span. */
+bool data_read(const Lab *lab, const Probe *model, const char *path, Span span, int64_t most,
+               Arena *arena, DataSet *ret);
+
+/* Runs the model: outputs in its order, converted to f32. False after reporting. */
+bool probe_run(Probe *t, const Tensors *in, Arena *arena, Tensors *ret);
+int64_t tensor_count(const SinterTensor *t);
+
+/* How far values are from those they should be, over all elements. */
+typedef struct Distance {
+    double want2, error2, got2, dot;
+} Distance;
+void distance_add(Distance *d, const float *got, const float *want, int64_t num);
+double distance_noise(const Distance *d);  /* error2 / want2; 0 for equal zeros */
+double distance_cosine(const Distance *d); /* 1 for equal zeros */
+double distance_sqnr(const Distance *d);   /* dB; infinite when equal */
+
+#endif

@@ -1,0 +1,379 @@
+/* How long each layer takes under each candidate, and how many bytes its weight has. For each
+ * column the whole model is compiled with that candidate everywhere, so that what fuses with a
+ * layer is in its kernel; the time of each kernel goes to the layer whose product it computes,
+ * kernels without a product (norms, quantisers) to the next product, which reads what they make. On
+ * the CPU the model runs and its kernels are timed; a GPU's plan brings its own times. Layers of
+ * one shape in blocks of one form have one time, their median. */
+#include "choose/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_RUNS = 3, MOST_RUNS = 60 };
+#define MOST_US 200000.0 /* of all runs of one bucket, the slowest aside */
+
+/* Rates for the cost model of a CPU: deliberately round. */
+#define CPU_BYTES_US  10000.0  /* bytes in a microsecond */
+#define CPU_FLOPS_US  100000.0 /* operations on floats */
+#define CPU_IOPS_US   300000.0 /* operations on 8-bit integers */
+#define CPU_LAUNCH_US 2.0
+
+typedef struct Times {
+    Chooser *ch;
+    Choice *c;
+    int column;
+    Probe t;
+    CudaTarget cuda;
+    const CodegenTarget *target; /* that is timed */
+    int *owner;                  /* [launches] first layer it belongs to, -1: none */
+    double *us;                  /* [launches][buckets] */
+} Times;
+
+/* Owners -------------------------------------------------------------------------------------- */
+
+/* Is `path` one of the layers that a launch's name stands for: "ffn[3].gate", "ffn[3].(gate|up)".
+ */
+static bool name_holds(const char *name, const char *path)
+{
+    const char *open = strchr(name, '('), *part = path;
+    if (!open)
+        return !strcmp(name, path);
+    size_t prefix = (size_t)(open - name);
+    if (strncmp(name, path, prefix))
+        return false;
+    part += prefix;
+    for (const char *at = open + 1; *at;) {
+        size_t len = strcspn(at, "|)");
+        if (strlen(part) == len && !strncmp(at, part, len))
+            return true;
+        at += len + (at[len] != 0);
+    }
+    return false;
+}
+
+static void source_note(Times *t, const char *name, TimeSource source)
+{
+    for (int k = 0; k < t->c->num_layers; k++) {
+        LayerCell *cell = &t->c->layer[k].cell[t->column];
+        if (name_holds(name, t->c->layer[k].path) && cell->source < source)
+            cell->source = source;
+    }
+}
+
+static bool is_product(const Times *t, int launch)
+{
+    const PlanLaunch *l = &t->target->plan->launch[launch];
+    return l->family == LAUNCH_GEMM && l->layer;
+}
+
+static void owners_find(Times *t)
+{
+    const Plan *plan = t->target->plan;
+    int next = -1;
+    t->owner = ARENA_NEW_ARRAY(t->t.arena, int, (size_t)plan->num_launches + 1);
+    for (int i = plan->num_launches - 1; i >= 0; i--) {
+        for (int k = t->c->num_layers - 1; k >= 0 && is_product(t, i); k--)
+            if (name_holds(plan->launch[i].layer, t->c->layer[k].path))
+                next = k;
+        t->owner[i] = next;
+    }
+}
+
+/* All layers of the product that a launch belongs to share it by their rows of the weight. */
+static double owners_width(const Times *t, const char *name)
+{
+    double n = 0;
+    for (int k = 0; k < t->c->num_layers; k++)
+        if (name_holds(name, t->c->layer[k].path))
+            n += (double)t->c->layer[k].n;
+    return n;
+}
+
+/* The launch of a product at or after this one. */
+static int product_of(const Times *t, int launch)
+{
+    while (launch < t->target->plan->num_launches && !is_product(t, launch))
+        launch++;
+    return launch;
+}
+
+static void launch_share(Times *t, int launch, int bucket, double us, double bytes)
+{
+    Choice *c = t->c;
+    int product = product_of(t, launch);
+    if (t->owner[launch] < 0 || product >= t->target->plan->num_launches) {
+        if (t->column == c->float_column && bucket >= 0)
+            c->fixed_us[bucket] += us;
+        return;
+    }
+    const char *name = t->target->plan->launch[product].layer;
+    double width = owners_width(t, name);
+    for (int k = 0; k < c->num_layers; k++) {
+        LayerCell *cell = &c->layer[k].cell[t->column];
+        double share = (double)c->layer[k].n / width;
+        if (!name_holds(name, c->layer[k].path))
+            continue;
+        if (bucket >= 0)
+            cell->us[bucket] += us * share;
+        cell->bytes += (uint64_t)(bytes * share + 0.5);
+    }
+}
+
+static void bytes_share(Times *t)
+{
+    const Plan *plan = t->target->plan;
+    bool *seen = ARENA_NEW_ARRAY(t->t.arena, bool, (size_t)plan->num_tensors + 1);
+    double all = 0;
+    for (int i = 0; i < plan->num_launches; i++) {
+        const PlanLaunch *l = &plan->launch[i];
+        if (!is_product(t, i) || l->w < 0 || seen[l->w] || !plan->tensor[l->w].packed)
+            continue;
+        seen[l->w] = true;
+        launch_share(t, i, -1, 0, (double)plan->tensor[l->w].bytes);
+        all += (double)plan->tensor[l->w].bytes;
+    }
+    if (t->column == t->c->float_column)
+        t->c->fixed_bytes = (double)t->target->weights_bytes - all;
+}
+
+/* Measuring ----------------------------------------------------------------------------------- */
+
+static bool inputs_make(Times *t, int bucket, Arena *arena, Tensors *in)
+{
+    SinterModel *model = t->t.model;
+    const int64_t *size = t->c->bucket + (int64_t)bucket * t->c->num_syms;
+    SinterError err;
+    in->num = sinter_num_inputs(model);
+    in->tensor = ARENA_NEW_ARRAY(arena, SinterTensor, (size_t)in->num + 1);
+    for (int i = 0; i < in->num; i++) {
+        SinterTensor *x = &in->tensor[i];
+        if (sinter_port_shape(model, 0, i, size, x, &err))
+            return false;
+        int64_t num = tensor_count(x);
+        float *data = arena_alloc(arena, (size_t)num * 4 + 64);
+        for (int64_t k = 0; k < num; k++) /* nothing special: no zeros, nothing denormal */
+            data[k] = (float)((k * 2654435761u >> 7) % 1000) * 0.002f - 0.999f;
+        x->data = data;
+        x->dtype = SINTER_F32;
+    }
+    return true;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The least time of each launch: whatever else the machine does only adds to it. Runs that
+ * something else held up do not use up the time for further ones. */
+static bool bucket_measure(Times *t, int bucket)
+{
+    int num = t->target->plan->num_launches, nb = t->c->num_buckets, runs = 0;
+    Arena *arena = arena_create(), *out_arena = arena_create();
+    Tensors in, out;
+    if (!arena || !out_arena)
+        BUG("no memory for the choice");
+    double *us = t->us + bucket, best = INFINITY, spent = 0;
+    bool ok = inputs_make(t, bucket, arena, &in) && probe_run(&t->t, &in, out_arena, &out);
+    sinter_session_trace(t->t.session, 1);
+    while (ok && runs < MOST_RUNS && (runs < LEAST_RUNS || spent < MOST_US)) {
+        double all = 0;
+        arena_reset(out_arena);
+        ok = probe_run(&t->t, &in, out_arena, &out) && sinter_num_launch_times(t->t.session) == num;
+        for (int i = 0; ok && i < num; i++) {
+            double took = sinter_launch_time(t->t.session, i).duration_us;
+            us[i * nb] = runs ? fmin(us[i * nb], took) : took;
+            all += took;
+        }
+        best = fmin(best, all);
+        spent += fmin(all, 4 * best);
+        runs++;
+    }
+    sinter_session_trace(t->t.session, 0);
+    arena_destroy(arena);
+    arena_destroy(out_arena);
+    return ok;
+}
+
+static bool measure(Times *t)
+{
+    if (!probe_open(&t->t))
+        return probe_fail(&t->t, "timing a candidate");
+    for (int b = 0; b < t->c->num_buckets; b++)
+        if (!bucket_measure(t, b))
+            return false;
+    return true;
+}
+
+/* Predicting ---------------------------------------------------------------------------------- */
+
+static double launch_predict(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout)
+{
+    double bytes = 0, ops = 0, rate = CPU_FLOPS_US;
+    for (int i = 0; i < l->num_operands; i++)
+        if (plan->tensor[l->operand[i].tensor].storage != STORAGE_CONST)
+            bytes += (double)layout[l->operand[i].tensor].bytes;
+    if (l->family == LAUNCH_GEMM) {
+        const PlanTensor *w = &plan->tensor[l->w], *a = &plan->tensor[l->a];
+        double n = (double)(w->packed ? w->pack_spec.n : layout[l->w].rows);
+        double k = (double)(w->packed ? w->pack_spec.k : layout[l->w].cols);
+        double m = (double)layout[l->a].rows;
+        bool ints = a->quantised && format_info[a->fmt].family == FAMILY_INT;
+        bytes += w->packed ? (double)w->bytes : n * k * 4;
+        ops = 2 * m * n * k;
+        rate = ints ? CPU_IOPS_US : CPU_FLOPS_US;
+    }
+    double move = bytes / CPU_BYTES_US, work = ops / rate;
+    return CPU_LAUNCH_US + (move > work ? move : work);
+}
+
+static bool predict_cpu(Times *t)
+{
+    const Plan *plan = t->target->plan;
+    PlanLayout *layout = ARENA_NEW_ARRAY(t->t.arena, PlanLayout, (size_t)plan->num_tensors + 1);
+    for (int b = 0; b < t->c->num_buckets; b++) {
+        IoError err;
+        if (!plan_bind(plan, b, plan_bucket(plan, b), layout, &err)) {
+            diag_error(t->ch->lab.diag, (Span){0}, err.id, "%s", err.text);
+            return false;
+        }
+        for (int i = 0; i < plan->num_launches; i++)
+            t->us[(size_t)i * (size_t)t->c->num_buckets + (size_t)b] =
+                launch_predict(plan, &plan->launch[i], layout);
+    }
+    return true;
+}
+
+/* Times come with the plan. A layer's source is the least trusted of its products. */
+static void predict_cuda(Times *t)
+{
+    static const TimeSource source[NUM_TIMING_SOURCES] = {[TIMING_MODEL] = TIME_MODEL,
+                                                          [TIMING_SHIPPED] = TIME_TABLE,
+                                                          [TIMING_MEASURED] = TIME_MEASURED};
+    const Plan *plan = t->target->plan;
+    int nb = t->c->num_buckets;
+    for (int i = 0; i < plan->num_launches; i++)
+        for (int b = 0; b < nb; b++) {
+            const CudaChoice *choice = &t->cuda.choice[i * nb + b];
+            t->us[i * nb + b] = choice->text ? choice->us : 0;
+            if (choice->text && is_product(t, i))
+                source_note(t, plan->launch[i].layer, source[choice->source]);
+        }
+}
+
+/* All of it ------------------------------------------------------------------------------------ */
+
+static bool column_plan(Times *t)
+{
+    const Choice *c = t->c;
+    Chooser *ch = t->ch;
+    CudaPlanOptions options = {.timings = ch->lab.options->timings};
+    const char *rules = choice_rules(c, ch->arena, pick_uniform(c, ch->arena, t->column), NULL);
+    if (!probe_lower(&t->t, &ch->lab, rules) || !probe_prepare_fast(&t->t, true) ||
+        !probe_plan(&t->t) ||
+        (ch->lab.options->for_cuda &&
+         !cuda_plan(t->t.module, t->t.arena, &t->t.target, &options, &t->cuda)))
+        return probe_fail(&t->t, "timing a candidate");
+    t->target = ch->lab.options->for_cuda ? &t->cuda.target : &t->t.target;
+    return true;
+}
+
+static TimeSource source_of(const Chooser *ch)
+{
+    if (ch->lab.options->times)
+        return TIME_GIVEN;
+    return ch->lab.options->for_cuda || ch->lab.options->no_measure ? TIME_MODEL : TIME_MEASURED;
+}
+
+static bool column_time(Times *t)
+{
+    Choice *c = t->c;
+    if (!column_plan(t))
+        return false;
+    TimeSource source = source_of(t->ch);
+    int num = t->target->plan->num_launches;
+    t->us = ARENA_NEW_ARRAY(t->t.arena, double, (size_t)num *(size_t)c->num_buckets + 1);
+    owners_find(t);
+    bytes_share(t);
+    if (source == TIME_GIVEN)
+        return true;
+    if (source == TIME_MEASURED) {
+        if (!measure(t))
+            return false;
+    } else if (t->ch->lab.options->for_cuda) {
+        predict_cuda(t);
+    } else if (!predict_cpu(t)) {
+        return false;
+    }
+    for (int i = 0; i < num; i++)
+        for (int b = 0; b < c->num_buckets; b++)
+            launch_share(t, i, b, t->us[(size_t)i * (size_t)c->num_buckets + (size_t)b], 0);
+    for (int i = 0; i < c->num_layers && !t->ch->lab.options->for_cuda; i++)
+        c->layer[i].cell[t->column].source = source;
+    return true;
+}
+
+/* One time for all layers that are the same but for their place in the model. */
+static bool same_form(const Choice *c, int i, int k)
+{
+    const ChoiceLayer *a = &c->layer[i], *b = &c->layer[k];
+    const char *x = strrchr(a->path, '.'), *y = strrchr(b->path, '.');
+    return a->n == b->n && a->k == b->k && a->pinned == b->pinned &&
+           !strcmp(x ? x : a->path, y ? y : b->path);
+}
+
+static void forms_level(Choice *c, int column)
+{
+    bool *done = ARENA_NEW_ARRAY(c->arena, bool, (size_t)c->num_layers + 1);
+    double *us = ARENA_NEW_ARRAY(c->arena, double, (size_t)c->num_layers + 1);
+    for (int i = 0; i < c->num_layers; i++) {
+        if (done[i])
+            continue;
+        for (int b = 0; b < c->num_buckets; b++) {
+            int num = 0;
+            for (int k = i; k < c->num_layers; k++)
+                if (same_form(c, i, k) && !c->layer[k].cell[column].why)
+                    us[num++] = c->layer[k].cell[column].us[b];
+            qsort(us, (size_t)num, sizeof *us, compare_double);
+            for (int k = i; k < c->num_layers && num; k++)
+                if (same_form(c, i, k)) {
+                    c->layer[k].cell[column].us[b] = us[num / 2];
+                    done[k] = true;
+                }
+        }
+    }
+}
+
+static void times_copy(const Choice *c, int layer, int from, int to)
+{
+    LayerCell *a = &c->layer[layer].cell[from], *b = &c->layer[layer].cell[to];
+    b->bytes = a->bytes;
+    b->source = a->source;
+    memcpy(b->us, a->us, (size_t)c->num_buckets * sizeof *b->us);
+}
+
+bool times_measure(Chooser *ch)
+{
+    Choice *c = ch->c;
+    for (int k = 0; k <= c->float_column; k++) {
+        if (k < c->float_column && !strcmp(c->column[k], "keep"))
+            continue;
+        Times t = {.ch = ch, .c = c, .column = k};
+        chooser_progress(ch, (double)k / c->num_columns, c->column[k]);
+        bool ok = column_time(&t);
+        probe_close(&t.t);
+        if (!ok)
+            return false;
+        if (source_of(ch) == TIME_MEASURED)
+            forms_level(c, k);
+    }
+    if (ch->lab.options->times && !times_read(ch))
+        return false;
+    for (int i = 0; i < c->num_layers; i++) { /* a pinned layer is the same in every column */
+        times_copy(c, i, c->float_column, c->pinned_column);
+        for (int k = 0; k < c->num_candidates; k++)
+            if (!strcmp(c->column[k], "keep"))
+                times_copy(c, i, c->float_column, k);
+    }
+    return true;
+}
