@@ -1,5 +1,5 @@
 #!/bin/sh
-# test.sh digits|ffn|rules|mx|minilm <sinter> [generate]: runs an example and holds each of its lines to a bound.
+# test.sh auto|digits|ffn|rules|mx|minilm <sinter> [generate]: runs an example and holds each of its lines to a bound.
 # TAP. Bounds: for digits, how much accuracy a format may lose against float; for the others the
 # distance from the expected output in dB, a few below what the formats reach.
 set -eu
@@ -9,6 +9,9 @@ shift
 
 # lines "variant value", value read from the example's output
 case $example in
+auto)
+    "$here/auto/run.sh" "$1" | sed -n 's/^\([a-z0-9]*\) .*accuracy \([0-9.]*\).*/\1 \2/p'
+    ;;
 digits)
     "$here/digits/run.sh" "$1" | sed -n 's/^\([a-z0-9]*\) .*accuracy \([0-9.]*\).*/\1 \2/p'
     ;;

@@ -3,13 +3,21 @@
  * man page.
  *
  * Results go to standard output, diagnostics to standard error. Exit codes: 0 ok, 1 errors in the
- * input, 2 usage, 3 accuracy or golden mismatch, 4 no such device, 70 a bug of ours. */
+ * input, 2 usage, 3 accuracy or golden mismatch, 4 no such device, 5 slower than unquantised
+ * under `slower error`, 70 a bug of ours. */
 #ifndef SINTER_CLI_H
 #define SINTER_CLI_H
 
 #include "base/base.h"
 
-enum { EXIT_OK = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_MISMATCH = 3, EXIT_DEVICE = 4 };
+enum {
+    EXIT_OK = 0,
+    EXIT_INPUT = 1,
+    EXIT_USAGE = 2,
+    EXIT_MISMATCH = 3,
+    EXIT_DEVICE = 4,
+    EXIT_SLOWER = 5
+};
 
 typedef enum CommandId {
 #define COMMAND(ID, name, operands, min, max, run, describe) COMMAND_##ID,
@@ -25,7 +33,7 @@ typedef enum CommandId {
 enum {
 #include "tools/commands.def"
     CMD_COMPILES = CMD_CHECK | CMD_COMPILE | CMD_RUN | CMD_EVAL | CMD_BENCH | CMD_EXPLAIN |
-                   CMD_SHOW | CMD_CALIBRATE,
+                   CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE,
     CMD_ALL = (1 << NUM_COMMANDS) - 1
 };
 #undef COMMAND

@@ -30,7 +30,7 @@ int work_end(Work *w, int exit_code)
     else
         diag_print(&w->diag, stderr, w->cli->color);
     if (w->diag.num_errors && exit_code == EXIT_OK)
-        exit_code = EXIT_INPUT;
+        exit_code = w->is_slower ? EXIT_SLOWER : EXIT_INPUT;
     if (w->module && w->module->weights)
         weights_close(w->module->weights);
     arena_destroy(w->arena);
@@ -100,12 +100,12 @@ bool work_options(Work *w, FrontendOptions *ret)
             return false;
         }
     }
-    *ret = (FrontendOptions){num,
-                             name,
-                             value,
-                             cli->value[OPTION_RULES].num,
-                             cli->value[OPTION_RULES].elem,
-                             w->variant.unquantised};
+    *ret = (FrontendOptions){.num_defines = num,
+                             .define_name = name,
+                             .define_value = value,
+                             .num_rule_files = cli->value[OPTION_RULES].num,
+                             .rule_file = cli->value[OPTION_RULES].elem,
+                             .unquantised = w->variant.unquantised};
     if (w->variant.rules) {
         ret->num_rule_files = 1;
         ret->rule_file = &w->variant.rules;
@@ -113,8 +113,8 @@ bool work_options(Work *w, FrontendOptions *ret)
     return true;
 }
 
-/* One line that rewrites itself. */
-static void show_progress(void *user, double done, const char *what)
+/* One line that rewrites itself, on a terminal only. */
+void work_progress(void *user, double done, const char *what)
 {
     (void)user;
     fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
@@ -140,7 +140,7 @@ static void prepare_passes(Work *w, const char *path)
         .time_passes = cli_has(cli, OPTION_TIME_PASSES),
         .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
         .use_cache = !cli_has(cli, OPTION_NO_CACHE),
-        .progress = shows_progress(w) ? show_progress : NULL,
+        .progress = shows_progress(w) ? work_progress : NULL,
     };
     const char **file =
         ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);
@@ -185,7 +185,7 @@ bool work_lower(Work *w, const char *path)
     if (!w->module || w->diag.num_errors)
         return false;
     prepare_passes(w, path);
-    return true;
+    return work_auto(w, &options);
 }
 
 bool work_load_ir(Work *w, const char *path)
@@ -229,8 +229,10 @@ static bool has_arch(const Work *w, const char *name)
 }
 
 /* --target: cubins of each sm_<n>, and portable PTX beside them. */
-static bool read_targets(Work *w)
+bool work_targets(Work *w)
 {
+    if (w->num_archs)
+        return true;
     char *rest = arena_strdup(w->arena, cli_get(w->cli, OPTION_TARGET, "cpu"));
     for (char *name; (name = strsep(&rest, ","));) {
         if (!strcmp(name, "cpu"))
@@ -264,7 +266,7 @@ static bool plan_cuda(Work *w)
 
 bool work_plan(Work *w)
 {
-    return read_targets(w) && codegen_plan(w->module, w->arena, &w->target) &&
+    return work_targets(w) && codegen_plan(w->module, w->arena, &w->target) &&
            (!w->has_cuda || plan_cuda(w)) && !w->diag.num_errors;
 }
 
@@ -324,7 +326,7 @@ bool work_write(Work *w, const char *out_path)
         .report = report.text,
         .cuda = w->has_cuda ? &w->cuda.target : NULL,
         .code = w->has_cuda ? &w->cuda.code : NULL,
-        .progress = shows_progress(w) ? show_progress : NULL,
+        .progress = shows_progress(w) ? work_progress : NULL,
     };
     return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
 }

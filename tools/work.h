@@ -3,6 +3,7 @@
 #ifndef SINTER_WORK_H
 #define SINTER_WORK_H
 
+#include "choose/choose.h"
 #include "codegen/codegen.h"
 #include "codegen/cuda_target.h"
 #include "frontend/frontend.h"
@@ -23,6 +24,8 @@ typedef struct Work {
     const char *path; /* of the text */
     Module *module;
     WorkVariant variant; /* set after work_init */
+    Choice *choice;      /* what `auto` came to; NULL: the text has none, or was only checked */
+    bool is_slower;      /* .. and a layer is slower than `slower error` allows */
     PassContext passes;
     CodegenTarget target;
     CudaTarget cuda;              /* planned when --target names a GPU */
@@ -42,6 +45,7 @@ bool work_options(Work *w, FrontendOptions *ret); /* -D and --rules */
 bool work_lower(Work *w, const char *path);       /* text to module, passes ready to run */
 bool work_load_ir(Work *w, const char *path);     /* printed IR to module */
 bool work_passes(Work *w, const char *list);      /* NULL: the pipeline */
+bool work_targets(Work *w);                       /* --target */
 bool work_plan(Work *w);                          /* for every target */
 /* .. for one GPU architecture whatever --target says, by the cost model alone */
 bool work_plan_for(Work *w, const char *arch);
@@ -52,6 +56,12 @@ bool work_write(Work *w, const char *out_path);
 bool work_compile(Work *w, const char *path, const char *out_path);
 /* Compiles to a file without a name, or opens a compiled one: "/proc/self/fd/N", NULL on errors. */
 const char *work_program(Work *w, const char *path);
+
+/* work_auto.c: settles `auto` of a lowered text, where it has one, and lowers it again with the
+ * rules of the outcome. A text that is only checked keeps the default's formats. */
+bool work_auto(Work *w, const FrontendOptions *options);
+/* Progress of long steps: one line that rewrites itself, on a terminal only. */
+void work_progress(void *user, double done, const char *what);
 
 void work_io_error(Work *w, const IoError *err);
 /* Reads a text and registers it as a source; 0 on errors. */
