@@ -118,6 +118,23 @@ static void measure(Arena *arena, const Scheme *scheme, int64_t rows, int64_t co
     qtensor_free(&q);
 }
 
+typedef struct Clock {
+    double real, cpu;
+} Clock;
+
+static Clock clock_start(void)
+{
+    return (Clock){now(), clock_now(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
+/* CPU time over the number of threads is what a machine without other work would take, about. */
+static void clock_print(const char *name, Clock start, const char *why)
+{
+    printf("%-36s %8.2f s  %8.2f s of CPU a thread%s%s\n", name, now() - start.real,
+           (clock_now(CLOCK_PROCESS_CPUTIME_ID) - start.cpu) / threads(), why ? ": " : "",
+           why ? why : "");
+}
+
 static void measure_quantisers(int64_t rows, int64_t cols, const uint16_t *src, int64_t samples)
 {
     const Scheme scheme = {
@@ -128,24 +145,23 @@ static void measure_quantisers(int64_t rows, int64_t cols, const uint16_t *src, 
         exit(1);
     for (int64_t i = 0; i < samples * cols; i++)
         x[i] = num_from_bf16(src[(i * 7 + 3) % (rows * cols)]);
-    double start = now();
+    Clock start = clock_start();
     layer_stats_observe(&stats, x, samples);
     layer_stats_finish(&stats);
-    printf("%-36s %8.2f s\n", "statistics", now() - start);
+    clock_print("statistics", start, NULL);
     for (int i = 0; weight_quantisers[i]; i++) {
         QTensor q;
         const WeightArgs args = {0};
         if (!qtensor_init(&q, &scheme, rows, cols))
             exit(1);
-        start = now();
+        start = clock_start();
         const char *why = weight_quantisers[i]->run(&q, FMT_BF16, src, &stats.seen, &args);
-        printf("%-36s %8.2f s%s%s\n", weight_quantisers[i]->name, now() - start, why ? ": " : "",
-               why ? why : "");
+        clock_print(weight_quantisers[i]->name, start, why);
         qtensor_free(&q);
     }
-    start = now();
+    start = clock_start();
     const char *why = awq_search_scales(&scheme, FMT_BF16, src, rows, cols, &stats.seen, x);
-    printf("%-36s %8.2f s%s\n", "awq channel factors", now() - start, why ? why : "");
+    clock_print("awq channel factors", start, why);
     layer_stats_free(&stats);
     free(x);
 }

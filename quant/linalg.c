@@ -40,32 +40,38 @@ LOOP_VERSIONS(linalg_subtract,
                int64_t num),
               (dst, a, b, pitch, count, num))
 
-/* One element of each row of a tile; the compiler splits it to the width it has. */
-typedef double TileColumn __attribute__((vector_size(LINALG_TILE * sizeof(double)), aligned(8)));
+/* Elements of some rows of a tile. Not wider than AVX2's registers: gcc splits what is through
+ * memory. */
+#define WIDTH 4
+#define PARTS (LINALG_TILE / WIDTH)
+typedef double TilePart __attribute__((vector_size(WIDTH * sizeof(double)), aligned(8)));
 
 /* `unroll` columns from j on share the reading of err. */
 NUM_FN void tile_columns(const double *m, int64_t n, int64_t count, int64_t j, int unroll,
                          const double *err, double *w)
 {
-    TileColumn acc[4];
+    TilePart acc[2][PARTS];
     for (int c = 0; c < unroll; c++)
-        memcpy(&acc[c], w + (j + c) * LINALG_TILE, sizeof acc[c]);
+        memcpy(acc[c], w + (j + c) * LINALG_TILE, sizeof acc[c]);
     for (int64_t i = 0; i < count; i++) {
-        TileColumn e;
-        memcpy(&e, err + i * LINALG_TILE, sizeof e);
-        for (int c = 0; c < unroll; c++)
-            acc[c] = acc[c] - e * m[j + c - i * n];
+        const double *row = m + j - i * n;
+        for (int part = 0; part < PARTS; part++) {
+            TilePart e;
+            memcpy(&e, err + i * LINALG_TILE + part * WIDTH, sizeof e);
+            for (int c = 0; c < unroll; c++)
+                acc[c][part] = acc[c][part] - e * row[c];
+        }
     }
     for (int c = 0; c < unroll; c++)
-        memcpy(w + (j + c) * LINALG_TILE, &acc[c], sizeof acc[c]);
+        memcpy(w + (j + c) * LINALG_TILE, acc[c], sizeof acc[c]);
 }
 
 NUM_FN void linalg_tile_update_body(const double *m, int64_t n, int64_t first, int64_t last,
                                     int64_t begin, int64_t end, const double *err, double *w)
 {
     int64_t j = begin;
-    for (; j + 4 <= end; j += 4)
-        tile_columns(m + first * n, n, first - last + 1, j, 4, err, w);
+    for (; j + 2 <= end; j += 2)
+        tile_columns(m + first * n, n, first - last + 1, j, 2, err, w);
     for (; j < end; j++)
         tile_columns(m + first * n, n, first - last + 1, j, 1, err, w);
 }

@@ -1,23 +1,13 @@
 /* Statistics of a layer's input: mean and largest magnitude of each column, sum of x x^T. */
-#include "quant/linalg.h"
 #include "quant/loops.h"
+#include "quant/products.h"
 #include "quant/quant.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 64 /* rows whose products are added together */
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic, 16) if (cols > 256))
-#else
-#define PARALLEL_DYNAMIC
-#endif
-
 typedef struct LayerStatsMemory {
     double *hessian, *abs_sum, *mean_square; /* mean_square: the sum before finish */
-    double *batch;                           /* [BATCH, cols] */
-    double *negative;                        /* [cols, BATCH]: the same, transposed and negated */
+    Products products;
     float *mean_abs, *max_abs;
     bool hessian_is_lent;
 } LayerStatsMemory;
@@ -30,8 +20,7 @@ void layer_stats_free(LayerStats *stats)
             free(m->hessian);
         free(m->abs_sum);
         free(m->mean_square);
-        free(m->batch);
-        free(m->negative);
+        products_free(&m->products);
         free(m->mean_abs);
         free(m->max_abs);
         free(m);
@@ -44,7 +33,7 @@ static bool stats_init(LayerStats *stats, int64_t cols, bool with_hessian, doubl
     *stats = (LayerStats){.seen.cols = cols};
     uint64_t square;
     if (cols < 1 || !checked_mul((uint64_t)cols, (uint64_t)cols, &square) ||
-        square > SIZE_MAX / sizeof(double) || (uint64_t)cols > SIZE_MAX / (BATCH * sizeof(double)))
+        square > SIZE_MAX / sizeof(double))
         return false;
     LayerStatsMemory *m = stats->memory = calloc(1, sizeof *m);
     if (!m)
@@ -58,9 +47,7 @@ static bool stats_init(LayerStats *stats, int64_t cols, bool with_hessian, doubl
     if (with_hessian) {
         m->hessian_is_lent = lent != NULL;
         m->hessian = lent ? lent : calloc((size_t)square, sizeof(double));
-        m->batch = calloc(num * BATCH, sizeof(double));
-        m->negative = calloc(num * BATCH, sizeof(double));
-        ok = ok && m->hessian && m->batch && m->negative;
+        ok = ok && m->hessian && products_init(&m->products, cols);
     }
     if (!ok) {
         layer_stats_free(stats);
@@ -83,32 +70,14 @@ bool layer_stats_init_at(LayerStats *stats, int64_t cols, double *hessian)
     return stats_init(stats, cols, true, hessian);
 }
 
-/* The lower half; layer_stats_finish mirrors it. */
-static void add_products(LayerStatsMemory *m, int64_t cols, int rows)
-{
-    for (int r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            m->negative[c * BATCH + r] = -m->batch[r * cols + c];
-    PARALLEL_DYNAMIC
-    for (int64_t i = 0; i < cols; i++)
-        linalg_subtract(m->hessian + i * cols, m->negative + i * BATCH, m->batch, cols, rows,
-                        i + 1);
-}
-
-static bool is_finite_row(const float *x, int64_t cols)
-{
-    int lo = 0, hi = 0;
-    loop_range(RANGE_AMAX, x, cols, &lo, &hi);
-    return hi < NUM_INF_BITS;
-}
-
 void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
 {
     LayerStatsMemory *m = stats->memory;
     int64_t cols = stats->seen.cols;
-    int filled = 0;
     for (int64_t r = 0; r < rows; r++, x += cols) {
-        if (!is_finite_row(x, cols))
+        int lo = 0, hi = 0;
+        loop_range(RANGE_AMAX, x, cols, &lo, &hi);
+        if (hi >= NUM_INF_BITS)
             continue;
         stats->seen.samples++;
         for (int64_t c = 0; c < cols; c++) {
@@ -117,17 +86,9 @@ void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
             m->mean_square[c] += (double)a * a;
             m->max_abs[c] = a > m->max_abs[c] ? a : m->max_abs[c];
         }
-        if (!m->hessian)
-            continue;
-        for (int64_t c = 0; c < cols; c++)
-            m->batch[filled * cols + c] = x[c];
-        if (++filled == BATCH) {
-            add_products(m, cols, filled);
-            filled = 0;
-        }
+        if (m->hessian)
+            products_add(&m->products, x, num_float((unsigned)hi), m->hessian);
     }
-    if (filled)
-        add_products(m, cols, filled);
 }
 
 void layer_stats_finish(LayerStats *stats)
@@ -139,6 +100,8 @@ void layer_stats_finish(LayerStats *stats)
         m->mean_abs[c] = (float)(m->abs_sum[c] / samples);
         m->mean_square[c] /= samples;
     }
+    if (m->hessian)
+        products_flush(&m->products, m->hessian);
     for (int64_t i = 0; m->hessian && i < cols; i++)
         for (int64_t j = i + 1; j < cols; j++)
             m->hessian[i * cols + j] = m->hessian[j * cols + i];

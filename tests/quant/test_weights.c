@@ -21,6 +21,8 @@ typedef struct WeightCase {
 enum { ROWS = 21, COLS = 96, SAMPLES = 300 };
 static float weight[ROWS * COLS], input[SAMPLES * COLS];
 static LayerStats stats;
+static double exact[COLS * COLS]; /* second moments */
+static WeightStats seen;          /* of `stats`, with exact second moments as the references have */
 
 static int make_layer(void **state)
 {
@@ -41,6 +43,12 @@ static int make_layer(void **state)
     layer_stats_observe(&stats, input, 100);
     layer_stats_observe(&stats, input + 100 * COLS, SAMPLES - 100);
     layer_stats_finish(&stats);
+    for (int r = 0; r < SAMPLES; r++)
+        for (int i = 0; i < COLS; i++)
+            for (int j = 0; j < COLS; j++)
+                exact[i * COLS + j] += (double)input[r * COLS + i] * input[r * COLS + j];
+    seen = stats.seen;
+    seen.hessian = exact;
     return 0;
 }
 
@@ -65,10 +73,9 @@ static void statistics_match_plain_sums(void **state)
         assert_true(fabs(stats.seen.mean_abs[i] - mean) <= 1e-6 * mean);
         assert_true(stats.max_abs[i] == (float)max);
         for (int j = 0; j < COLS; j++) {
-            double sum = 0;
-            for (int r = 0; r < SAMPLES; r++)
-                sum += (double)input[r * COLS + i] * input[r * COLS + j];
-            assert_true(fabs(stats.seen.hessian[i * COLS + j] - sum) <= 1e-9 * (fabs(sum) + 1));
+            double sum = exact[i * COLS + j],
+                   most = sqrt(exact[i * COLS + i] * exact[j * COLS + j]);
+            assert_true(fabs(stats.seen.hessian[i * COLS + j] - sum) <= 0x1p-18 * most);
         }
     }
 }
@@ -88,6 +95,28 @@ static void statistics_skip_rows_that_are_not_finite(void **state)
     assert_false(layer_stats_init(&s, INT64_MAX, true));
 }
 
+/* The bits do not depend on how rows come, and large rows do not overflow. */
+static void statistics_of_parts_and_of_large_values(void **state)
+{
+    (void)state;
+    static float large[SAMPLES * COLS];
+    LayerStats s, t;
+    for (int i = 0; i < SAMPLES * COLS; i++)
+        large[i] = ldexpf(input[i], 110);
+    assert_true(layer_stats_init(&s, COLS, true) && layer_stats_init(&t, COLS, true));
+    for (int r = 0; r < SAMPLES; r += 7)
+        layer_stats_observe(&s, input + r * COLS, r + 7 < SAMPLES ? 7 : SAMPLES - r);
+    layer_stats_observe(&t, large, SAMPLES);
+    layer_stats_finish(&s);
+    layer_stats_finish(&t);
+    for (int i = 0; i < COLS * COLS; i++) {
+        assert_true(s.seen.hessian[i] == stats.seen.hessian[i]);
+        assert_true(ldexp(t.seen.hessian[i], -220) == stats.seen.hessian[i]);
+    }
+    layer_stats_free(&s);
+    layer_stats_free(&t);
+}
+
 static void check_case(const WeightCase *c)
 {
     const WeightQuantiser *by = weight_quantiser_find(c->by);
@@ -95,7 +124,7 @@ static void check_case(const WeightCase *c)
     WeightArgs args = {.act_order = c->act_order, .damp = c->damp};
     QTensor q;
     assert_true(qtensor_init(&q, &c->scheme, ROWS, COLS));
-    const char *why = by->run(&q, FMT_F32, weight, &stats.seen, &args);
+    const char *why = by->run(&q, FMT_F32, weight, &seen, &args);
     assert_null(why);
     int differ = 0;
     for (int i = 0; i < ROWS * COLS; i++) {
@@ -131,7 +160,7 @@ static double layer_error(const char *name, const Scheme *scheme, bool at_output
     QTensor q;
     assert_true(qtensor_init(&q, scheme, ROWS, COLS));
     WeightArgs args = {0};
-    assert_null(weight_quantiser_find(name)->run(&q, FMT_F32, weight, &stats.seen, &args));
+    assert_null(weight_quantiser_find(name)->run(&q, FMT_F32, weight, &seen, &args));
     qtensor_dequantize(&q, back);
     qtensor_free(&q);
     double error = 0;
@@ -167,7 +196,7 @@ static void awq_scales_match_reference(void **state)
     (void)state;
     const Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 32}};
     float s[COLS];
-    assert_null(awq_search_scales(&scheme, FMT_F32, weight, ROWS, COLS, &stats.seen, s));
+    assert_null(awq_search_scales(&scheme, FMT_F32, weight, ROWS, COLS, &seen, s));
     for (int c = 0; c < COLS; c++) /* the mean itself may differ in its last bit */
         assert_true(fabsf(s[c] / num_float(awq_expected[c]) - 1) < 1e-5f);
 }
@@ -189,7 +218,7 @@ static void missing_data_is_an_error(void **state)
     const Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_F32, .block = {1, 32}};
     QTensor q;
     WeightArgs args = {0};
-    WeightStats other = stats.seen;
+    WeightStats other = seen;
     other.cols = COLS - 1;
     assert_true(qtensor_init(&q, &scheme, ROWS, COLS));
     for (int i = 0; weight_quantisers[i]; i++) {
@@ -204,7 +233,7 @@ static void missing_data_is_an_error(void **state)
     for (int i = 0; i < COLS; i++) /* no matrix of products has so large an off-diagonal */
         for (int j = 0; j < COLS; j++)
             bad[i * COLS + j] = i == j ? 1 : 3;
-    other = stats.seen;
+    other = seen;
     other.hessian = bad;
     assert_non_null(weight_quantiser_find("gptq")->run(&q, FMT_F32, weight, &other, &args));
     free(bad);
@@ -222,7 +251,7 @@ static void nan_stays_in_its_block(void **state)
         QTensor q;
         WeightArgs args = {0};
         assert_true(qtensor_init(&q, &scheme, ROWS, COLS));
-        assert_null(weight_quantisers[i]->run(&q, FMT_F32, weight, &stats.seen, &args));
+        assert_null(weight_quantisers[i]->run(&q, FMT_F32, weight, &seen, &args));
         assert_true(isnan(qtensor_value(&q, 3, 64)));
         assert_true(isfinite(qtensor_value(&q, 3, 63)));
         assert_true(isfinite(qtensor_value(&q, 4, 70)));
@@ -277,6 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_match_plain_sums),
         cmocka_unit_test(statistics_skip_rows_that_are_not_finite),
+        cmocka_unit_test(statistics_of_parts_and_of_large_values),
         cmocka_unit_test(factor_and_inverse),
         cmocka_unit_test(quantisers_match_reference),
         cmocka_unit_test(quantisers_lower_the_error),
