@@ -37,9 +37,11 @@ typedef struct CudaKernel {
     bool local_a;      /* CUDA_STREAM: the prologue fills a in shared memory */
     CudaPackSpec spec; /* of w */
     CudaPacked packed;
-    int bm, bn, warps_m, warps_n, stages;        /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
-    int n_blocks, split_k, n_warps, batch, rows; /* CUDA_STREAM */
-    int threads_row, run, values, groups;        /* CUDA_TILE: kT kV kE kGroups */
+    int bm, bn, warps_m, warps_n, stages; /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
+    int n_blocks, split_k, n_warps, rows; /* CUDA_STREAM; stages too */
+    int buffers;                          /* of staged sums */
+    int64_t local_pitch;                  /* of a row of a in shared memory */
+    int threads_row, run, values, groups; /* CUDA_TILE: kT kV kE kGroups */
     int64_t tile_cols, scratch_words;
     int64_t most_blocks; /* CUDA_TILE: they take row after row; 0: each takes one */
     Sb *rejected;        /* gets a line for each candidate that was not taken, and why */
@@ -66,6 +68,7 @@ int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
 
 /* cuda_source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name);
+#define CUDA_PROCESSORS 132 /* of the GPUs that the choices are made for */
 /* Launch geometry. */
 typedef struct CudaGeometry {
     int64_t grid;
@@ -73,5 +76,10 @@ typedef struct CudaGeometry {
     int64_t smem; /* dynamic, bytes */
 } CudaGeometry;
 CudaGeometry cuda_geometry(const CudaKernel *k);
+/* Shared memory of CUDA_STREAM without the rows of a prologue; what stream.cuh comes to. */
+int64_t cuda_stream_bytes(const CudaKernel *k);
+/* .. and of those rows; what making them needs beside that is static, in words. */
+int64_t cuda_local_bytes(const CudaKernel *k);
+int64_t cuda_local_scratch(const CudaKernel *k);
 
 #endif

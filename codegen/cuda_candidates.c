@@ -2,9 +2,9 @@
  * c->like and hand it to `valid`, or give `reject` the reason. */
 #include "codegen/cuda_choose.h"
 
-#define STREAM_ROWS    16    /* most that a stream multiplies */
-#define STREAM_THREADS 512   /* most of a block of a stream */
-#define STREAM_STAGED  49152 /* bytes of shared memory that its warps' sums may have */
+#define STREAM_ROWS   16    /* most that a stream multiplies */
+#define STREAM_RING   73728 /* bytes that its warps have on their way, if no less will do */
+#define STREAM_BUFFER 12288 /* .. that sums may have to be staged twice */
 
 static void valid(CudaCandidates *c, const CudaKernel *k)
 {
@@ -37,8 +37,8 @@ void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k)
         break;
     case CUDA_STREAM:
         sb_printf(sb, "%dx%d", k->rows, 8 * k->n_blocks * k->n_warps);
-        if (k->batch)
-            sb_printf(sb, " w%d k%d b%d", k->n_warps, k->split_k, k->batch);
+        if (k->stages)
+            sb_printf(sb, " w%d k%d s%d", k->n_warps, k->split_k, k->stages);
         break;
     case CUDA_GEMM_ANY: sb_printf(sb, "%dx%d", 4096 / k->bn, k->bn); break;
     default: break;
@@ -128,38 +128,56 @@ void cuda_candidates_mma(CudaCandidates *c)
 
 /* stream --------------------------------------------------------------------------------------- */
 
-/* `part` columns of each part a block, whose threads are a power of two: they share the rows that a
+/* About as many as ptxas gives a thread. */
+static int stream_registers(const CudaKernel *k)
+{
+    int halves = k->rows > 8 ? 2 : 1, units = format_info[k->spec.fmt].bits / 4;
+    int rows = (k->local_a ? 1 : 4) * halves * format_info[k->spec.act_fmt].bits / 4;
+    int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
+    return 36 + rows + k->n_blocks * (4 * units + sums + (k->packed.zero_at != 0));
+}
+
+/* `part` columns of each part a unit. The threads are a power of two: they share the rows that a
  * prologue makes. */
 static void stream_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
 {
     CudaKernel k = c->like;
     int64_t blocks = part * k.spec.parts / 8; /* of 8 columns */
-    int units = format_info[k.spec.fmt].bits / 4, threads = 32 * n_warps * split_k;
-    if (blocks % n_warps || threads > STREAM_THREADS)
-        return;
+    int64_t bytes = format_info[k.spec.act_fmt].bits / 8;
+    int threads = 32 * n_warps * split_k;
+    if (blocks % (2 * n_warps) || blocks / n_warps > 8)
+        return; /* an mma takes 16 columns */
     k.family = CUDA_STREAM;
-    k.rows = c->rows <= 8 ? 8 : 16;
+    for (k.rows = 1; k.rows < c->rows;)
+        k.rows *= 2;
     k.n_warps = n_warps;
     k.n_blocks = (int)(blocks / n_warps);
     k.split_k = split_k;
-    if (k.n_blocks > 8 || split_k * (8 * blocks + 4) * 64 > STREAM_STAGED)
-        return; /* its sums exceed the registers, or the shared memory */
-    int most = 16 / (k.n_blocks * units) > 0 ? 16 / (k.n_blocks * units) : 1;
-    for (k.batch = most; k.batch > 0 && k.batch >= most / 2; k.batch /= 2)
+    /* whole tiles; the rows that one access reads lie in different banks */
+    k.local_pitch = k.local_a ? (k.spec.k + 127) / 128 * 128 * bytes + 32 * bytes : 0;
+    if (stream_registers(&k) > (threads > 256 ? 128 : 230))
+        return;
+    k.stages = 0;
+    k.buffers = 1;
+    int64_t sums = cuda_stream_bytes(&k);
+    k.stages = 1;
+    int64_t stage = cuda_stream_bytes(&k) - sums;
+    bool ordered = k.packed.home == CUDA_HOME_I8 && k.spec.mainloop && split_k > 1;
+    k.buffers = sums <= (ordered ? 2 * STREAM_BUFFER : STREAM_BUFFER) ? 2 : 1;
+    int64_t local = k.local_a ? cuda_local_bytes(&k) + 4 * cuda_local_scratch(&k) : 0;
+    int64_t left = c->budget - k.buffers * sums - local;
+    int64_t most = (left < STREAM_RING ? left : STREAM_RING) / stage;
+    if (most < 2)
+        most = left / stage;
+    k.stages = (int)(most < 2 ? most : most < 8 ? most : 8);
+    if (k.stages >= 2)
         valid(c, &k);
 }
 
-/* Warps share the columns where integer blocks along K must keep their order, else K too. */
 static void stream_columns(CudaCandidates *c, int64_t part)
 {
-    static const int shapes[][2] = {{1, 8}, {2, 4},  {4, 2}, {8, 1},
-                                    {1, 4}, {1, 16}, {2, 8}, {4, 4}};
-    const CudaKernel *like = &c->like;
-    if (like->packed.home == CUDA_HOME_I8 && like->spec.mainloop) {
-        for (int n_warps = 16; n_warps >= 1; n_warps /= 2)
-            stream_block(c, part, n_warps, 1);
-        return;
-    }
+    static const int shapes[][2] = {{1, 8}, {1, 16}, {2, 4}, {2, 8}, {4, 2},
+                                    {4, 4}, {8, 1},  {8, 2}, {1, 4}};
     for (size_t i = 0; i < COUNT_OF(shapes); i++)
         stream_block(c, part, shapes[i][0], shapes[i][1]);
 }
@@ -177,10 +195,15 @@ void cuda_candidates_stream(CudaCandidates *c)
         return;
     }
     int64_t group = epilogue_group(like), whole = (like->packed.rows / like->spec.parts + 31) / 32;
-    int64_t least = group > 32 ? group : 32;
+    int64_t block_k = like->spec.mainloop ? like->packed.block_k : 0;
+    if (like->packed.home == CUDA_HOME_I8 && block_k && block_k % 128 && 128 % block_k) {
+        reject(c, &k, "integer blocks of %lld of K lie across tiles of 128", (long long)block_k);
+        return;
+    }
+    int64_t least = group ? group : 16;
     int before = c->num_valid;
     for (int64_t part = least; part <= 4 * least && part * like->spec.parts <= 512; part *= 2)
-        if (part % 32 == 0 && epilogue_fits(like, part))
+        if (part % 16 == 0 && epilogue_fits(like, part))
             stream_columns(c, part);
     if (c->num_valid == before && whole * 32 * like->spec.parts <= 512) /* all columns */
         stream_columns(c, whole * 32);

@@ -5,8 +5,9 @@
 
 #define SMEM_BUDGET    99328  /* dynamic shared memory that every target GPU gives a block */
 #define SMEM_HOPPER    225280 /* .. and what an H200 gives one, where nothing smaller fits */
-#define FEW_ROWS       8      /* up to here a product takes its prologue in */
+#define FEW_ROWS       4      /* up to here a product takes its prologue in */
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
+#define LOCAL_A_BYTES  17408  /* of all its rows; more leave too little for weights on their way */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
 #define SLOWER_SHOWN   3      /* candidates that `explain` shows beside the fastest */
 #define ROW_VALUES     32     /* of a row that one thread holds */
@@ -77,12 +78,12 @@ static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product)
 {
     const PlanTensor *w = &k->plan->tensor[product->w];
     const PlanLayout *a = &k->layout[product->a];
-    if (a->rows > FEW_ROWS || !w->packed || a->cols > LOCAL_A_COLS)
+    if (a->rows > FEW_ROWS || !w->packed || a->cols > LOCAL_A_COLS ||
+        a->rows * a->pitch > LOCAL_A_BYTES)
         return false;
     CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
     CudaPacked packed;
-    return cuda_pack_plan(&spec, &packed) && packed.layout == CUDA_LANES &&
-           a->pitch * FEW_ROWS < SMEM_BUDGET / 2 && a->pitch % 16 == 0;
+    return cuda_pack_plan(&spec, &packed) && packed.layout == CUDA_LANES && a->pitch % 16 == 0;
 }
 
 /* Why a packed weight is not laid out for the tensor cores (cuda_pack_plan). */

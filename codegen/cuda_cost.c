@@ -6,7 +6,7 @@
  * other GPUs order candidates alike. The constants are data: change them when a family changes. */
 #include "codegen/cuda_choose.h"
 
-#define PROCESSORS  132
+#define PROCESSORS  CUDA_PROCESSORS
 #define BANDWIDTH   4.1e6 /* bytes a microsecond from memory, read once */
 #define L2_RATE     7.0e6 /* .. that all processors together get from L2 */
 #define LAUNCH_US   2.2   /* of a node in a captured graph, its producer's end overlapped */
@@ -53,30 +53,37 @@ static double mma_us(const CudaKernel *k, const CudaGeometry *g)
     return waves_us(g->grid, deep * flops / rate, resident, g->block / 32) + BLOCK_START;
 }
 
-/* Codes that the GPU decodes and multiplies, 1e6 a microsecond, for up to 8 rows. */
+/* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */
 static double stream_rate(const CudaKernel *k)
 {
-    FormatFamily family = format_info[k->spec.fmt].family;
     int bits = format_info[k->spec.fmt].bits;
-    double rate = bits == 16 ? 4.0 : bits == 8 ? family == FAMILY_INT ? 3.8 : 3.2 : 2.7;
-    if (family == FAMILY_CODEBOOK)
-        rate = 1.2;
-    return rate * (k->spec.mainloop ? 0.9 : 1) * (k->rows > 8 ? 0.75 : 1);
+    double rate = bits == 16 ? 3.2 : bits == 8 ? 8.0 : 7.8;
+    if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
+        rate = 1.5;
+    if (k->rows > 8)
+        rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.7;
+    return rate;
 }
 
+/* The busiest processor's units: their weights and what every unit reads of a, at its share of the
+ * bandwidths, or decoding them, where the warps hold enough to be busy; and what joins the sums of
+ * the warps. */
 static double stream_us(const CudaKernel *k, const CudaGeometry *g)
 {
-    double codes = 8.0 * k->n_blocks * k->n_warps * (double)k->spec.k; /* of a block */
-    int64_t busiest = (g->grid + PROCESSORS - 1) / PROCESSORS;
-    int64_t resident = 2048 / g->block < busiest ? 2048 / g->block : busiest;
-    double warps = (double)resident * g->block / 32; /* at once on a processor */
-    double filled = k->split_k == 1 ? warps / 16 : 0.25 + warps / 20;
-    double shallow = 16.0 / (k->batch * k->n_blocks * (format_info[k->spec.fmt].bits / 4));
-    double crowded = g->block > 256 ? 1.6 : 1; /* registers for half as many */
-    return (double)busiest * codes /
-               (stream_rate(k) * 1e6 / PROCESSORS * (filled < 1 ? filled : 1)) * crowded *
-               (1 + 0.02 * shallow) +
-           BLOCK_START;
+    int64_t columns = 8 * (int64_t)k->n_blocks * k->n_warps, warps = g->block / 32;
+    int64_t units = (k->packed.rows + columns - 1) / columns;
+    double rounds = (double)((units + g->grid - 1) / g->grid);
+    double bits = format_info[k->spec.fmt].bits, codes = (double)columns * (double)k->spec.k;
+    double row_bytes = (double)k->spec.k * format_info[k->spec.act_fmt].bits / 8;
+    double loads = codes * bits / 8 / BANDWIDTH +
+                   (k->local_a ? 0 : k->rows * (1 + 0.1 * k->n_warps) * row_bytes / L2_RATE);
+    double held = (double)(warps * k->n_blocks) * bits / 4; /* of a tile of K, 512 bytes each */
+    double enough = k->rows > 8 ? 32 : 64, busy = held < enough ? held / enough : 1;
+    if (warps < 8)
+        busy *= 0.6;
+    double work = codes / (stream_rate(k) * 1e6 * busy);
+    double join = 0.5 + 0.03 * k->rows;
+    return rounds * ((loads > work ? loads : work) * PROCESSORS + join) + BLOCK_START;
 }
 
 static double any_us(const CudaKernel *k, const CudaGeometry *g)

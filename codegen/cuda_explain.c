@@ -14,8 +14,8 @@ void cuda_describe(Sb *sb, const CudaKernel *k)
                   k->stages);
         break;
     case CUDA_STREAM:
-        sb_printf(sb, " %d rows x %d columns, K over %d warps%s", k->rows,
-                  8 * k->n_blocks * k->n_warps, k->split_k,
+        sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s", k->rows,
+                  8 * k->n_blocks * k->n_warps, k->split_k, k->split_k * k->n_warps, k->stages,
                   k->local_a ? ", its input made in shared memory" : "");
         break;
     case CUDA_GEMM_ANY: sb_printf(sb, " %dx%d on CUDA cores", 4096 / k->bn, k->bn); break;

@@ -46,12 +46,24 @@ static const PlanLayout *operand_layout(const CudaKernel *k, int operand)
 
 /* Operands ------------------------------------------------------------------------------------ */
 
+/* The rows that a prologue makes in shared memory. */
+static bool is_local(const CudaKernel *k, int operand)
+{
+    return k->local_a && k->launch->operand[operand].tensor == k->launch->a;
+}
+
 /* The operand's struct: the launch's own, or the copy of `a` in shared memory. */
 static const char *operand_text(Emit *e, int operand)
 {
-    if (e->k->local_a && e->k->launch->operand[operand].tensor == e->k->launch->a)
+    if (is_local(e->k, operand))
         return "a";
     return arena_printf(e->sb->arena, "p.op[%d]", operand);
+}
+
+/* Bytes from row to row. */
+static long long operand_pitch(const CudaKernel *k, int operand)
+{
+    return is_local(k, operand) ? k->local_pitch : operand_layout(k, operand)->pitch;
 }
 
 /* Its first byte. Scales and zero points of a local `a` are local too. */
@@ -89,12 +101,12 @@ static const char *row_text(Emit *e, int operand)
     return text;
 }
 
-/* Bytes from row to row. */
 static const char *pitch_text(Emit *e, int operand)
 {
-    if (e->k->varies)
+    const CudaKernel *k = e->k;
+    if (k->varies && !is_local(k, operand))
         return arena_printf(e->sb->arena, "p.dim[%d]", SIZE_OPERANDS + 3 * operand);
-    return arena_printf(e->sb->arena, "%lldLL", (long long)operand_layout(e->k, operand)->pitch);
+    return arena_printf(e->sb->arena, "%lldLL", operand_pitch(k, operand));
 }
 
 static const char *address_text(Emit *e, int operand)
@@ -194,8 +206,8 @@ static void emit_load(Emit *e, const TileStep *s, int step)
     define(e, s, step, is_int ? REG_I32 : REG_F32, o->col_step != 0);
     if (t->quantised)
         sb_line(e->sb, "row_dequantise<%s>(row, %s, %s, %lldLL, v%d);", quant_text(e, s->tensor),
-                operand_text(e, s->tensor), row_text(e, s->tensor),
-                (long long)operand_layout(e->k, s->tensor)->pitch, step);
+                operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(e->k, s->tensor),
+                step);
     else if (is_int && o->col_step)
         sb_line(e->sb, "row_load_i32(row, %s, v%d);", at, step);
     else if (is_int)
@@ -323,7 +335,7 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
                       : t->scheme.block[1] == 0 || t->scheme.block[1] >= l->cols ? "token"
                                                                                  : "group";
     sb_line(e->sb, "int32_t sum%d = row_quantise_%s<%s>(row, %s, %s, %lldLL, %s);", step, how, q,
-            operand_text(e, s->tensor), row_text(e, s->tensor), (long long)l->pitch, from);
+            operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(k, s->tensor), from);
     e->quantised_by[s->tensor] = step + 1;
 }
 

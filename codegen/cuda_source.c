@@ -50,7 +50,8 @@ static void put_product(Sb *sb, const CudaKernel *k)
     put_int(sb, "kBlockK", packed->block_k);
     put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
     put_int(sb, "kABlockK", a_block);
-    put_int(sb, "kAPitch", k->layout[k->launch->a].pitch);
+    put_bool(sb, "kAScale", a->quantised);
+    put_int(sb, "kAPitch", k->local_a ? k->local_pitch : k->layout[k->launch->a].pitch);
     put_int(sb, "kWBlockK", w_block);
     put_bool(sb, "kWZero", packed->zero_at != 0);
     sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ", kWZeroAt = %" PRId64 ";",
@@ -80,16 +81,17 @@ static void put_stream(Sb *sb, const CudaKernel *k)
     put_int(sb, "kNBlocks", k->n_blocks);
     put_int(sb, "kSplitK", k->split_k);
     put_int(sb, "kNWarps", k->n_warps);
-    put_int(sb, "kBatch", k->batch);
+    put_int(sb, "kStages", k->stages);
+    put_int(sb, "kBuffers", k->buffers);
     put_int(sb, "kRows", k->rows);
     put_bool(sb, "kLocalA", k->local_a);
+    put_int(sb, "kSmemBytes", cuda_stream_bytes(k));
     put_int(sb, "kCols", stream_columns(k) / k->spec.parts);
     /* what the shapes of tiles would be; unused by streams */
     put_int(sb, "kBM", 16);
     put_int(sb, "kBN", 8);
     put_int(sb, "kWarpsM", 1);
     put_int(sb, "kWarpsN", 1);
-    put_int(sb, "kStages", 2);
 }
 
 static void put_any(Sb *sb, const CudaKernel *k)
@@ -165,7 +167,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
 
 static int vector_run(int64_t columns) /* neighbours of a lane in an epilogue */
 {
-    int64_t each = columns / 32;
+    int64_t each = (columns + 31) / 32;
     return each % 4 == 0 ? 4 : each % 2 == 0 ? 2 : 1;
 }
 
@@ -188,12 +190,12 @@ static int block_threads(const CudaKernel *k)
 static void put_epilogue(Sb *sb, const CudaKernel *k)
 {
     const PlanLaunch *l = k->launch;
-    int64_t columns = part_columns(k), words = 1;
+    int64_t columns = part_columns(k), words = 1, held = (columns + 31) / 32 * 32;
     sb_line(sb, "struct Epilogue {");
     sb->indent = 4;
     for (int i = 0; i < l->num_segments; i++) {
         const PlanProgram *program = &l->segment[i].epilogue;
-        int64_t need = cuda_program_scratch(k, program, 32, columns);
+        int64_t need = cuda_program_scratch(k, program, 32, held);
         words = need > words ? need : words;
         cuda_emit_program(sb, k, program, arena_printf(sb->arena, "segment%d", i));
     }
@@ -215,9 +217,9 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
         sb_line(sb,
                 "    const Row<RowShape<32, %d, %" PRId64 ", %s>> row = {lane, from - %" PRId64
                 ", to - %" PRId64 ", scratch[threadIdx.x / 32]};",
-                vector_run(columns), columns / 32,
+                vector_run(columns), held / 32,
                 open && k->varies ? "EDGE_ANY"
-                                  : cuda_edge(begin, open ? k->packed.rows : end, columns, columns,
+                                  : cuda_edge(begin, open ? k->packed.rows : end, columns, held,
                                               vector_run(columns)),
                 begin, begin);
         sb_line(sb, "    segment%d(p, a, row, m, acc + (from - n0) * 4);", i);
@@ -270,32 +272,37 @@ static int64_t local_grid(const CudaKernel *k) /* scales of one row of a */
     return a->quantised ? scheme_col_blocks(&a->scheme, k->spec.k) : 0;
 }
 
-static int64_t local_bytes(const CudaKernel *k)
+int64_t cuda_local_bytes(const CudaKernel *k)
 {
-    int64_t codes = (k->layout[k->launch->a].pitch * k->rows + 15) / 16 * 16;
-    return codes + 8 * local_grid(k) * k->rows + 16;
+    return k->local_pitch * k->rows + 8 * local_grid(k) * k->rows + 16;
+}
+
+static int64_t local_held(const CudaKernel *k) /* columns that the threads have room for */
+{
+    return block_threads(k) * local_values(k);
+}
+
+int64_t cuda_local_scratch(const CudaKernel *k)
+{
+    return cuda_program_scratch(k, &k->launch->prologue, block_threads(k), local_held(k));
 }
 
 static void put_prologue(Sb *sb, const CudaKernel *k)
 {
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
-    int64_t codes = (k->layout[k->launch->a].pitch * k->rows + 15) / 16 * 16;
+    int64_t codes = k->local_pitch * k->rows;
     int64_t grid = 4 * local_grid(k) * k->rows;
-    int threads = block_threads(k);
-    int64_t held = threads * local_values(k);
-    int64_t words = cuda_program_scratch(k, &k->launch->prologue, threads, held);
     sb_line(sb, "struct Prologue {");
     sb->indent = 4;
     cuda_emit_program(sb, k, &k->launch->prologue, "steps");
-    sb_line(sb, "static __device__ __forceinline__ Operand run(const Params &p)");
+    sb_line(sb, "static __device__ __forceinline__ Operand run(const Params &p, char *local)");
     sb_line(sb, "{");
     sb->indent = 8;
-    sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 ", %s> S;", threads, local_run(k),
-            local_values(k), cuda_edge(0, k->spec.k, k->spec.k, held, local_run(k)));
+    sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 ", %s> S;", block_threads(k), local_run(k),
+            local_values(k), cuda_edge(0, k->spec.k, k->spec.k, local_held(k), local_run(k)));
     sb_line(sb, "static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,");
     sb_line(sb, "              \"the block's threads are those of a row\");");
-    sb_line(sb, "extern __shared__ __align__(16) char local[];");
-    sb_line(sb, "__shared__ __align__(16) int32_t scratch[%" PRId64 "];", words);
+    sb_line(sb, "__shared__ __align__(16) int32_t scratch[%" PRId64 "];", cuda_local_scratch(k));
     sb_line(sb, "Operand a = p.op[Cfg::kOperandA];");
     sb_line(sb, "a.data = local;");
     if (a->quantised && !a->is_static) {
@@ -331,18 +338,23 @@ static int num_sizes(const CudaKernel *k)
 
 static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
 {
-    /* two blocks at once are enough for GEMM_ANY: left alone, ptxas spills to fit in four */
+    /* two blocks at once are enough for GEMM_ANY, and one of a STREAM: left alone, ptxas spills to
+     * fit in more */
     sb_line(
         sb,
         "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ Params p)",
-        block_threads(k), k->family == CUDA_GEMM_ANY ? ", 2" : "", name);
+        block_threads(k),
+        k->family == CUDA_GEMM_ANY ? ", 2"
+        : k->family == CUDA_STREAM ? ", 1"
+                                   : "",
+        name);
     sb_line(sb, "{");
     switch (k->family) {
     case CUDA_GEMM_MMA: sb_line(sb, "    gemm_mma<Cfg, Epilogue>(p);"); break;
     case CUDA_GEMM_ANY: sb_line(sb, "    gemm_any<Cfg, Epilogue>(p);"); break;
     case CUDA_STREAM:
-        sb_line(sb, "    stream<Cfg, Epilogue>(p, %s);",
-                k->local_a ? "Prologue::run(p)" : "p.op[Cfg::kOperandA]");
+        sb_line(sb, "    stream<Cfg, %s, Epilogue>(p);",
+                k->local_a ? "Prologue" : "GivenRows<Cfg>");
         break;
     case CUDA_TILE: sb_line(sb, "    tile_rows<Cfg, Program>(p);"); break;
     case CUDA_MOVE: sb_line(sb, "    move_box<Cfg>(p);"); break;
@@ -383,6 +395,21 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+int64_t cuda_stream_bytes(const CudaKernel *k)
+{
+    bool ordered = k->packed.home == CUDA_HOME_I8 && k->spec.mainloop && k->split_k > 1;
+    bool scales = k->spec.mainloop && k->packed.scale_at;
+    int64_t block = k->spec.mainloop ? k->packed.block_k : 0;
+    int64_t sub = block == 0 || block % 128 == 0 ? 1 : 128 % block == 0 ? 128 / block : 4;
+    int64_t columns = stream_columns(k), slices = ordered ? k->split_k * sub : k->split_k;
+    int64_t stage = k->n_blocks * (128 * (int64_t)format_info[k->spec.fmt].bits +
+                                   32 * sub * (scales + (k->packed.zero_at != 0)));
+    int64_t sums = k->rows * (columns + 4);
+    int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
+    int64_t words = k->buffers * staged + (ordered ? sums : 0) + 32;
+    return ceil_div(k->split_k * k->n_warps * k->stages * stage + 4 * words, 128) * 128;
+}
+
 CudaGeometry cuda_geometry(const CudaKernel *k)
 {
     CudaGeometry g = {.block = block_threads(k)};
@@ -400,7 +427,8 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
     }
     case CUDA_STREAM:
         g.grid = ceil_div(k->packed.rows, stream_columns(k));
-        g.smem = k->local_a ? local_bytes(k) : 0;
+        g.grid = g.grid < CUDA_PROCESSORS ? g.grid : CUDA_PROCESSORS; /* blocks stay */
+        g.smem = cuda_stream_bytes(k) + (k->local_a ? cuda_local_bytes(k) : 0);
         break;
     case CUDA_GEMM_ANY:
         g.grid = ceil_div(rows, 4096 / k->bn) * ceil_div(k->packed.rows, k->bn);

@@ -6,7 +6,7 @@
  *     sinter timings 1
  *     gpu sm_90-132sm-144g
  *     product w=e4m3 a=e4m3/token n=28672 k=4096 parts=2 out=bf16
- *     16 46.91 stream 16x64 w1 k8 b2
+ *     16 46.91 stream 16x64 w1 k8 s2
  *     16 failed gemm_mma 32x128 w1x4 s4  # it did not end within 5 s
  *
  * one `product` line for each problem, below it rows of the activation, microseconds of one launch

@@ -60,6 +60,30 @@ __device__ __forceinline__ void copy_async16(uint32_t dst, const void *src, int 
                  : "memory");
 #endif
 }
+/* Of 16 bytes that are read once. */
+__device__ __forceinline__ void copy_stream16(uint32_t dst, const void *src)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
+#else
+    copy_async16(dst, src, 16);
+#endif
+}
+/* What copies brought: volatile keeps these behind the wait and before the next copy. */
+__device__ __forceinline__ Bytes16 load_shared16(uint32_t src)
+{
+    Bytes16 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(src));
+    return v;
+}
+__device__ __forceinline__ uint32_t load_shared4(uint32_t src)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src));
+    return v;
+}
 __device__ __forceinline__ void copy_commit()
 {
 #if __CUDA_ARCH__ >= 800
@@ -86,16 +110,6 @@ __device__ __forceinline__ void let_consumer_start()
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-}
-
-/* Weights are read once: keep them out of L1 and first to leave L2. */
-__device__ __forceinline__ Bytes16 load_stream16(const void *p)
-{
-    Bytes16 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
 }
 
 /* Pairs of 16-bit floats: a * b + c, exact where the comment of the caller says so. */

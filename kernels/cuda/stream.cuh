@@ -1,238 +1,485 @@
 /* GEMM for few rows of a (M <= 16): streams the packed weights once through the tensor cores.
  *
- * A block computes all M rows of 8 * kNBlocks packed columns. kSplitK warps share K (tiles of 128,
- * contiguous runs), each with its own accumulators, which are added in the order of the warps; with
- * integer blocks along K (kMainloop and integers) kSplitK is 1 and kNWarps warps share the columns
- * instead, because there the order of blocks is part of the contract. Weights go straight from
- * global memory to registers, 16 bytes a lane, kBatch tiles ahead of use; a comes from L1/L2 or,
- * with kLocalA, from shared memory that the prologue filled.
+ * A unit is all M rows of kBN = 8 * kNBlocks * kNWarps packed columns. A block of threads stays: it
+ * takes every gridDim.x-th unit, and its copies run ahead over the end of a unit, so that memory
+ * never idles. kSplitK warps share K (tile k of 128 goes to warp k % kSplitK), kNWarps the columns.
+ * Each warp has a ring of kStages tiles of its own in shared memory, filled by cp.async; a lane
+ * reads only what it copied, so that weights need no barrier. Scales and zero points of the main
+ * loop lie in the ring beside them. The first tiles are on their way before the producer of a is
+ * waited for, and before the prologue runs. a comes from global memory into registers, one tile
+ * ahead, or, with kLocalA, from shared memory that the prologue filled.
  *
- * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp) kSplitK kNWarps kBatch kRows (8 or 16) kLocalA
- * instead of tiles and stages. */
+ * Sums of a unit: floats are added in the order of the warps. Integer blocks along K (kMainloop and
+ * integers) keep their order: every round of kSplitK tiles the warps leave the exact sums of their
+ * blocks in shared memory, and one thread an element adds them, blocks ascending:
+ * f = fma((float)block, sa * sw, f).
+ *
+ * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp) kSplitK kNWarps kStages kRows (1 2 4 8 16)
+ * kBuffers kLocalA kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared memory, whole
+ * tiles of K long. */
 #ifndef SINTER_CUDA_STREAM
 #define SINTER_CUDA_STREAM
 
-#include "kernels/cuda/gemm_mma.cuh"
+#include "kernels/cuda/stream_ring.cuh"
 
-template <class Cfg> struct StreamShape {
-    static constexpr bool kInt = Cfg::kHome == HOME_I8;
-    static constexpr int kThreads = 32 * Cfg::kSplitK * Cfg::kNWarps;
-    static constexpr int kTilesK = (Cfg::kK + 127) / 128;
-    static constexpr int kRun = 128 * Bits<Cfg::kW>::kBits;
-    static constexpr int kUnits = kRun / 512;
-    static constexpr int kUnitSteps = 4 / kUnits;
-    static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps; /* of 8 columns, of a block */
-    static constexpr int kBN = 8 * kBlocks;
-    static constexpr int kCols = kBN / Cfg::kParts;
-    static constexpr int kTilePitch = kBN + 4;
-    /* tiles of K of one warp; whole scale blocks, so that none is shared */
-    static constexpr int kAlignK = Cfg::kMainloop && Cfg::kBlockK > 128 ? Cfg::kBlockK / 128 : 1;
-    static constexpr int kShare =
-        ((kTilesK + Cfg::kSplitK - 1) / Cfg::kSplitK + kAlignK - 1) / kAlignK * kAlignK;
-    static constexpr int kTileWords = 16 * kTilePitch;
-    static_assert(Cfg::kSplitK == 1 || !(kInt && Cfg::kMainloop),
-                  "integer blocks keep their order");
-};
-
-template <class Cfg> struct Stream {
+template <class Cfg> struct Stream : StreamRing<Cfg> {
     typedef StreamShape<Cfg> S;
+    typedef StreamRing<Cfg> Ring;
+    typedef typename Ring::Weights Weights;
+    typedef GemmMma<Cfg> G;
     typedef typename AccumulatorOf<S::kInt>::Type Acc;
+    static constexpr int kABytes = Bits<Cfg::kA>::kBits / 8;
     static constexpr int kAWords = Codes8<Cfg::kA>::kWords;
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
-    static constexpr int kHalves = Cfg::kRows / 8;
-    static constexpr int kShift = GemmMma<Cfg>::shift();
+    static constexpr int kPairs = Cfg::kNBlocks / 2; /* of blocks of 8 columns: one mma */
+    static_assert(Cfg::kNBlocks % 2 == 0, "a warp's columns are multiples of 16");
+    static constexpr bool kEarly = S::kSub == 1; /* a slot is free once it has been read */
 
+    /* Sum i of half h of a pair: column lane / 4 of block i / 2, row 8 * h + lane % 4 * 2 + i % 2
+     */
     struct State {
-        Acc acc[Cfg::kNBlocks][4];
-        float sum[Cfg::kMainloop ? Cfg::kNBlocks : 1][4];
+        Acc acc[kPairs][S::kHalves][4];
+        float sum[Cfg::kMainloop && !S::kOrdered ? kPairs : 1][S::kHalves][4];
+        float scale[S::kScales ? Cfg::kNBlocks : 1];
         int zero[Cfg::kNBlocks];
     };
+    /* The lane's eight elements of each step of a tile, of its one or two rows. */
+    struct Rows {
+        uint32_t raw[Cfg::kLocalA ? 1 : 4][S::kHalves][kAWords];
+        const char *row[S::kHalves];
+    };
 
-    static __device__ __forceinline__ void read_a(uint32_t (&out)[4], const char *a, int64_t row,
-                                                  int64_t m, int k)
+    /* Integer blocks are promoted once, and none past the last; floats as often as it suits. */
+    static __device__ __forceinline__ bool ends_block(int tile_k, int sub)
     {
-        uint32_t raw[4] = {};
-        if (row < m && k < Cfg::kK) {
-            const char *p = a + row * (int64_t)Cfg::kAPitch + k * (Bits<Cfg::kA>::kBits / 8);
-            if (k + 8 <= Cfg::kK && kAWords == 4) {
-                Bytes16 v = *(const Bytes16 *)p;
-                raw[0] = v.x, raw[1] = v.y, raw[2] = v.z, raw[3] = v.w;
-            } else if (k + 8 <= Cfg::kK) {
-                Bytes8 v = *(const Bytes8 *)p;
-                raw[0] = v.x, raw[1] = v.y;
-            } else {
-                uint8_t byte[16] = {};
-                for (int i = 0; i < (Cfg::kK - k) * (Bits<Cfg::kA>::kBits / 8); i++)
-                    byte[i] = p[i];
-                for (int i = 0; i < 16; i++)
-                    raw[i / 4] |= (uint32_t)byte[i] << (i % 4 * 8);
+        constexpr int kBlock = S::kBlockK ? S::kBlockK : 1;
+        if (!S::kInt)
+            return true;
+        if (S::kTilesBlock > 1)
+            return (tile_k + 1) % S::kTilesBlock == 0 || tile_k == S::kTilesK - 1;
+        return Cfg::kK % 128 == 0 ||
+               (tile_k * 128 + sub * (128 / S::kSub)) / kBlock <= S::kLastBlock;
+    }
+
+    /* Rows of a -------------------------------------------------------------------------------- */
+
+    /* Rows past the last repeat it: an mma keeps rows apart. */
+    static __device__ __forceinline__ void find_rows(Rows &r, const char *a, int64_t m, int lane)
+    {
+#pragma unroll
+        for (int h = 0; h < S::kHalves; h++) {
+            int64_t row = lane / 4 + 8 * h;
+            r.row[h] = a + (row < m ? row : m - 1) * Cfg::kAPitch + lane % 4 * 8 * kABytes;
+        }
+    }
+
+    /* What lies past the end of local rows is multiplied: zeros. */
+    static __device__ __forceinline__ void clear_tails(char *local)
+    {
+        constexpr int kFrom = Cfg::kK * kABytes / 16, kLeft = Cfg::kAPitch / 16 - kFrom;
+        for (int i = threadIdx.x; i < Cfg::kRows * kLeft && Cfg::kK % 128; i += S::kThreads)
+            *(Bytes16 *)(local + i / kLeft * Cfg::kAPitch + (kFrom + i % kLeft) * 16) =
+                Bytes16{0, 0, 0, 0};
+    }
+
+    static __device__ __forceinline__ void read_eight(uint32_t (&raw)[kAWords], const char *p)
+    {
+        if constexpr (kAWords == 4) {
+            Bytes16 v = *(const Bytes16 *)p;
+            raw[0] = v.x, raw[1] = v.y, raw[2] = v.z, raw[3] = v.w;
+        } else {
+            Bytes8 v = *(const Bytes8 *)p;
+            raw[0] = v.x, raw[1] = v.y;
+        }
+    }
+
+    /* Rows are whole multiples of 16 bytes, so eight elements lie inside or outside. */
+    static __device__ __forceinline__ void load_rows(Rows &r, int tile_k, int to, int step,
+                                                     int lane)
+    {
+        int k = tile_k * 128 + step * 32;
+        bool inside = Cfg::kLocalA || (Cfg::kK % 128 == 0 && S::kTilesK % Cfg::kSplitK == 0) ||
+                      k + lane % 4 * 8 < Cfg::kK;
+#pragma unroll
+        for (int h = 0; h < S::kHalves; h++) {
+            if (inside)
+                read_eight(r.raw[to][h], r.row[h] + k * kABytes);
+            else
+#pragma unroll
+                for (int i = 0; i < kAWords; i++)
+                    r.raw[to][h][i] = 0;
+        }
+    }
+
+    /* Products --------------------------------------------------------------------------------- */
+
+    /* 32 of K of 16 columns and 8 rows. */
+    static __device__ __forceinline__ void multiply(Acc (&d)[4], const uint32_t (&w0)[4],
+                                                    const uint32_t (&w1)[4],
+                                                    const uint32_t (&rows)[4])
+    {
+        if constexpr (S::kInt) {
+            uint32_t w[4] = {w0[0], w1[0], w0[1], w1[1]};
+            mma_i8<Bits<Cfg::kW>::kSigned, Bits<Cfg::kA>::kSigned>(d, w, rows[0], rows[1]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                uint32_t w[4] = {w0[i], w1[i], w0[i + 1], w1[i + 1]};
+                if (Cfg::kHome == HOME_F16)
+                    mma_f16(d, w, rows[i], rows[i + 1]);
+                else
+                    mma_bf16(d, w, rows[i], rows[i + 1]);
             }
         }
-        Decode<Cfg::kA, Cfg::kHome>::eight(raw, 0, out);
     }
 
-    static __device__ __forceinline__ void multiply(Acc (&d)[4], const uint32_t (&lo)[4],
-                                                    const uint32_t (&hi)[4], const uint32_t (&b)[4])
+    /* The rows of the lane's sums, inside the tensor, and their scales where one serves all of K.
+     */
+    struct Scales {
+        int row[S::kHalves][2];
+        float scale[S::kHalves][2];
+    };
+    static __device__ __forceinline__ void find_scales(Scales &r, const Operand &a, int64_t m,
+                                                       int lane)
     {
-        GemmMma<Cfg>::multiply(d, lo, hi, b);
-    }
-
-    static __device__ __forceinline__ void read_zeros(State &s, const char *w, int block, int b0,
-                                                      int lane)
-    {
-        if constexpr (Cfg::kWZero) {
-            const int32_t *z = (const int32_t *)(w + Cfg::kWZeroAt) + GemmMma<Cfg>::w_grid(block);
 #pragma unroll
-            for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
-                int n = (b0 + nb) * 8 + lane / 4;
-                s.zero[nb] = n < Cfg::kN ? z[n] : 0;
+        for (int h = 0; h < S::kHalves; h++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int row = 8 * h + lane % 4 * 2 + i;
+                r.row[h][i] = row < m ? row : 0;
+                r.scale[h][i] = 1.0f;
+                if (Cfg::kMainloop && !S::kOrdered && Cfg::kAScale && Cfg::kABlockK == 0)
+                    r.scale[h][i] = G::act_scale(a, r.row[h][i], 0);
             }
-        }
     }
 
-    static __device__ __forceinline__ void promote(State &s, const Operand &a, const char *w,
-                                                   int block, int64_t m, int b0, int lane)
+    /* Adds the sums of float block `block`, scaled, and clears them. */
+    static __device__ __forceinline__ void promote(State &s, const Operand &a, const Scales &r,
+                                                   int block)
     {
-        const float *sw = (const float *)(w + Cfg::kWScaleAt) + GemmMma<Cfg>::w_grid(block);
-        float sa[2] = {1.0f, 1.0f};
-        if (a.scale) {
-            int row = lane / 4;
-            sa[0] = GemmMma<Cfg>::act_scale(a, row < m ? row : 0, block);
-            sa[1] =
-                kHalves > 1 ? GemmMma<Cfg>::act_scale(a, row + 8 < m ? row + 8 : 0, block) : 1.0f;
-        }
 #pragma unroll
-        for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
-            int n = (b0 + nb) * 8 + lane % 4 * 2;
-            float sb[2] = {1.0f, 1.0f};
-            if (Cfg::kWScaleAt && n < Cfg::kN)
-                sb[0] = sw[n], sb[1] = sw[n + 1];
+        for (int h = 0; h < S::kHalves; h++) {
+            float sa[2] = {r.scale[h][0], r.scale[h][1]};
+            if constexpr (Cfg::kAScale && Cfg::kABlockK != 0)
+                sa[0] = G::act_scale(a, r.row[h][0], block),
+                sa[1] = G::act_scale(a, r.row[h][1], block);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                Acc v = s.acc[nb][i];
-                if constexpr (S::kInt)
-                    v >>= kShift;
-                float scale = a.scale ? sa[i / 2] * sb[i % 2] : sb[i % 2];
-                s.sum[nb][i] = num_fma((float)v, scale, s.sum[nb][i]);
-                s.acc[nb][i] = 0;
-            }
+            for (int pair = 0; pair < kPairs; pair++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0] : 1.0f;
+                    float scale = Cfg::kAScale ? sa[i % 2] * sb : sb;
+                    float &sum = s.sum[pair][h][i];
+                    Acc v = s.acc[pair][h][i];
+                    if constexpr (S::kInt)
+                        v >>= G::shift();
+                    sum = num_fma((float)v, scale, sum);
+                    s.acc[pair][h][i] = 0;
+                }
         }
     }
 
-    /* One tile of 128 of K whose weights are in raw. */
-    static __device__ __forceinline__ void tile(State &s, const Operand &a, const char *w,
-                                                const uint32_t (&raw)[Cfg::kNBlocks][S::kUnits][4],
-                                                int64_t m, int tile_k, int b0, int lane)
+    /* Staged sums: row by row, the parts side by side. */
+    static __device__ __forceinline__ int column_of(int group, int nb, int lane)
+    {
+        int block = group * Cfg::kNBlocks + nb;
+        return block % Cfg::kParts * S::kCols + block / Cfg::kParts * 8 + lane / 4;
+    }
+
+    template <class Value>
+    static __device__ __forceinline__ void stage(Value *to, int group, int lane, int pair, int h,
+                                                 const Value (&v)[4])
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint32_t lo[4], hi[4] = {};
-            int k = tile_k * 128 + i * 32 + lane % 4 * 8;
-            read_a(lo, (const char *)a.data, lane / 4, m, k);
-            if (kHalves > 1)
-                read_a(hi, (const char *)a.data, lane / 4 + 8, m, k);
+            int row = 8 * h + lane % 4 * 2 + i % 2;
+            if (Cfg::kRows >= 8 || row < Cfg::kRows)
+                to[row * S::kPitch + column_of(group, 2 * pair + i / 2, lane)] = v[i];
+        }
+    }
+
+    /* The exact sums of integer block `sub` of a tile, and its scales, for `chain`. */
+    static __device__ __forceinline__ void stage_block(State &s, int32_t *staged, int slice,
+                                                       int sub, int group, int lane)
+    {
+        const int q = slice * S::kSub + sub;
+        float *scales = (float *)(staged + S::kSlices * Cfg::kRows * S::kPitch) + q * S::kBN;
 #pragma unroll
-            for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
-                const uint32_t *codes = raw[nb][i / S::kUnitSteps] + i % S::kUnitSteps * kWWords;
-                uint32_t fb[4];
-                Decode<Cfg::kW, Cfg::kHome>::eight(codes, Cfg::kWZero ? s.zero[nb] : 0, fb);
-                multiply(s.acc[nb], lo, hi, fb);
+        for (int pair = 0; pair < kPairs; pair++)
+#pragma unroll
+            for (int h = 0; h < S::kHalves; h++) {
+                int32_t v[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    v[i] = (int32_t)s.acc[pair][h][i] >> G::shift();
+                    s.acc[pair][h][i] = 0;
+                }
+                stage(staged + q * Cfg::kRows * S::kPitch, group, lane, pair, h, v);
+            }
+        if (S::kScales && lane % 4 == 0)
+#pragma unroll
+            for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+                scales[column_of(group, nb, lane)] = s.scale[S::kScales ? nb : 0];
+    }
+
+    /* What one thread of the block sums: elements threadIdx.x + j * kThreads of the unit. */
+    struct Chain {
+        static constexpr int kEach = (Cfg::kRows * S::kBN + S::kThreads - 1) / S::kThreads;
+        float sum[kEach], row_scale[kEach];
+        int32_t part[kEach]; /* of a block of several tiles */
+    };
+
+    static __device__ __forceinline__ void begin_chain(Chain &c, const Operand &a, int64_t m)
+    {
+#pragma unroll
+        for (int j = 0; j < Chain::kEach; j++) {
+            int64_t row = (threadIdx.x + j * S::kThreads) / S::kBN;
+            c.row_scale[j] = 1.0f;
+            if (Cfg::kAScale && Cfg::kABlockK == 0)
+                c.row_scale[j] = G::act_scale(a, row < m ? row : 0, 0);
+        }
+    }
+
+    /* Adds the blocks of one round in their order; the last round leaves the sums in total. */
+    static __device__ __forceinline__ void chain(Chain &c, const Operand &a, const int32_t *staged,
+                                                 float *total, int round, int64_t m)
+    {
+        const float *scales = (const float *)(staged + S::kSlices * Cfg::kRows * S::kPitch);
+#pragma unroll
+        for (int j = 0; j < Chain::kEach; j++) {
+            int e = threadIdx.x + j * S::kThreads;
+            int row = e / S::kBN, col = e % S::kBN;
+            if (row >= m || row >= Cfg::kRows)
+                continue;
+            if (round == 0)
+                c.sum[j] = 0.0f, c.part[j] = 0;
+            const int32_t *v = staged + row * S::kPitch + col;
+#pragma unroll
+            for (int q = 0; q < S::kSlices; q++) {
+                int tile = round * Cfg::kSplitK + q / S::kSub;
+                int block =
+                    S::kTilesBlock > 1 ? tile / S::kTilesBlock : tile * S::kSub + q % S::kSub;
+                bool last = tile == S::kTilesK - 1;
+                bool ends = S::kTilesBlock == 1 || (tile + 1) % S::kTilesBlock == 0 || last;
+                if (block > S::kLastBlock || tile >= S::kTilesK)
+                    continue;
+                c.part[j] += v[q * Cfg::kRows * S::kPitch];
+                if (!ends)
+                    continue;
+                float scale = S::kScales ? scales[q * S::kBN + col] : 1.0f;
+                if constexpr (Cfg::kAScale && Cfg::kABlockK != 0)
+                    scale = G::act_scale(a, row, block) * scale;
+                else if constexpr (Cfg::kAScale)
+                    scale = c.row_scale[j] * scale;
+                c.sum[j] = num_fma((float)c.part[j], scale, c.sum[j]);
+                c.part[j] = 0;
+            }
+            if (round == S::kRounds - 1)
+                total[row * S::kPitch + col] = c.sum[j];
+        }
+    }
+
+    /* One tile of 128 of K. next: the tile whose rows are fetched meanwhile. */
+    static __device__ __forceinline__ void tile(State &s, Rows &r, const Weights &q, uint32_t slot,
+                                                const Operand &a, const Scales &scales,
+                                                int32_t *staged, int tile_k, int next, int slice,
+                                                int group, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t fa[S::kHalves][4];
+            const int at = Cfg::kLocalA ? 0 : i;
+            if (Cfg::kLocalA)
+                load_rows(r, tile_k, 0, i, lane);
+#pragma unroll
+            for (int h = 0; h < S::kHalves; h++)
+                Decode<Cfg::kA, Cfg::kHome>::eight(r.raw[at][h], 0, fa[h]);
+            if (!Cfg::kLocalA)
+                load_rows(r, next, i, i, lane);
+            if (!kEarly && i % S::kSubSteps == 0)
+                Ring::read_params(s, slot, i / S::kSubSteps, lane);
+#pragma unroll
+            for (int pair = 0; pair < kPairs; pair++) {
+                uint32_t fb[2][4];
+                const uint32_t *codes[2];
+#pragma unroll
+                for (int b = 0; b < 2; b++) {
+                    int nb = 2 * pair + b;
+                    codes[b] = q.raw[nb][i / S::kUnitSteps] + i % S::kUnitSteps * kWWords;
+                    Decode<Cfg::kW, Cfg::kHome>::eight(codes[b], Cfg::kWZero ? s.zero[nb] : 0,
+                                                       fb[b]);
+                }
+#pragma unroll
+                for (int h = 0; h < S::kHalves; h++)
+                    multiply(s.acc[pair][h], fb[0], fb[1], fa[h]);
                 if constexpr (IsCodebook<Cfg::kW>::kYes) {
-                    DecodeRest<Cfg::kW, Cfg::kHome>::eight(codes, fb);
-                    multiply(s.acc[nb], lo, hi, fb);
+#pragma unroll
+                    for (int b = 0; b < 2; b++)
+                        DecodeRest<Cfg::kW, Cfg::kHome>::eight(codes[b], fb[b]);
+#pragma unroll
+                    for (int h = 0; h < S::kHalves; h++)
+                        multiply(s.acc[pair][h], fb[0], fb[1], fa[h]);
                 }
             }
-            if constexpr (Cfg::kMainloop) {
-                int end = tile_k * 128 + (i + 1) * 32;
-                bool whole = Cfg::kBlockK && end % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
-                bool last = end == S::kTilesK * 128;
-                int block = Cfg::kBlockK ? (end - 1) / (Cfg::kBlockK ? Cfg::kBlockK : 1) : 0;
-                if ((whole || last) && block * Cfg::kBlockK < Cfg::kK) {
-                    promote(s, a, w, block, m, b0, lane);
-                    if ((block + 1) * Cfg::kBlockK < Cfg::kK)
-                        read_zeros(s, w, Cfg::kBlockK ? block + 1 : 0, b0, lane);
-                }
+            if ((i + 1) % S::kSubSteps == 0) {
+                if constexpr (S::kOrdered)
+                    stage_block(s, staged, slice, i / S::kSubSteps, group, lane);
+                else if constexpr (Cfg::kMainloop)
+                    if (ends_block(tile_k, i / S::kSubSteps))
+                        promote(s, a, scales, Ring::block_of(tile_k, i / S::kSubSteps));
             }
         }
     }
+
+    /* The sums of a warp's tiles. */
+    template <class Value>
+    static __device__ __forceinline__ void stage_sums(const State &s, Value *to, int group,
+                                                      int lane)
+    {
+#pragma unroll
+        for (int pair = 0; pair < kPairs; pair++)
+#pragma unroll
+            for (int h = 0; h < S::kHalves; h++) {
+                Value v[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    if constexpr (Cfg::kMainloop)
+                        v[i] = s.sum[pair][h][i];
+                    else if constexpr (S::kInt)
+                        v[i] = s.acc[pair][h][i] >> G::shift();
+                    else
+                        v[i] = s.acc[pair][h][i];
+                }
+                stage(to, group, lane, pair, h, v);
+            }
+    }
+
+    /* Sums of a row over the warps that share K, in their order, by one warp; to the first's. */
+    template <class Value>
+    static __device__ __forceinline__ const char *sum_slices(Value *staged, int row, int lane)
+    {
+        Value *to = staged + row * S::kPitch;
+        for (int col = lane; col < S::kBN; col += 32) {
+            Value v = to[col];
+#pragma unroll
+            for (int q = 1; q < S::kSlices; q++)
+                v = v + to[q * Cfg::kRows * S::kPitch + col];
+            to[col] = v;
+        }
+        __syncwarp();
+        return (const char *)to;
+    }
 };
 
-template <class Cfg, class Epilogue, class Params>
-__device__ __forceinline__ void stream(const Params &p, const Operand &a)
+/* a lies in global memory: a Prologue that makes nothing. */
+template <class Cfg> struct GivenRows {
+    template <class Params> static __device__ __forceinline__ Operand run(const Params &p, char *)
+    {
+        wait_for_producer();
+        return p.op[Cfg::kOperandA];
+    }
+};
+
+template <class Cfg, class Prologue, class Epilogue, class Params>
+__device__ __forceinline__ void stream(const Params &p)
 {
     typedef Stream<Cfg> G;
     typedef StreamShape<Cfg> S;
-    __shared__ __align__(16) typename G::Acc staged[Cfg::kSplitK][S::kTileWords];
+    extern __shared__ __align__(128) char smem[];
     const int64_t m = p.dim[0];
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int slice = warp % Cfg::kSplitK, group = warp / Cfg::kSplitK;
-    const int b0 = (int)blockIdx.x * S::kBlocks + group * Cfg::kNBlocks;
-    const int first = slice * S::kShare;
-    const int end = first + S::kShare < S::kTilesK ? first + S::kShare : S::kTilesK;
+    /* an address that is not computed anew for every use */
+    uint32_t ring = smem_address(smem) + warp * (Cfg::kStages * S::kStageBytes);
+    asm volatile("" : "+r"(ring));
+    int32_t *staged = (int32_t *)(smem + S::kRingBytes);
+    float *total = (float *)(staged + Cfg::kBuffers * S::kStagedWords);
+    char *local = smem + S::kLocalAt;
 
-    typename G::State s = {};
-    if (first < end)
-        G::read_zeros(
-            s, w,
-            Cfg::kMainloop && Cfg::kBlockK ? first * 128 / (Cfg::kBlockK ? Cfg::kBlockK : 1) : 0,
-            b0, lane);
-    for (int k = first; k < end; k += Cfg::kBatch) {
-        uint32_t raw[Cfg::kBatch][Cfg::kNBlocks][S::kUnits][4];
+    typename G::Ahead ahead;
+    G::begin(ahead, w, slice, group, lane);
+#pragma unroll 1
+    for (int i = 0; i < Cfg::kStages; i++)
+        G::fetch(ahead, ring, w, slice, group, lane);
+    if constexpr (Cfg::kLocalA)
+        G::clear_tails(local);
+    const Operand a = Prologue::run(p, local);
+
+    typename G::Rows rows;
+    typename G::Chain sums;
+    typename G::Scales scales;
+    G::find_rows(rows, Cfg::kLocalA ? local : (const char *)a.data, m, lane);
+    G::find_scales(scales, a, m, lane);
+    if (S::kOrdered)
+        G::begin_chain(sums, a, m);
+    if (!Cfg::kLocalA)
 #pragma unroll
-        for (int b = 0; b < Cfg::kBatch; b++)
+        for (int i = 0; i < 4; i++)
+            G::load_rows(rows, slice, i, i, lane);
+
+    uint32_t slot = 0;
+    int buffer = 0, turn = 0;
+    for (int unit = blockIdx.x; unit < S::kUnitsN; unit += gridDim.x, turn++) {
+        typename G::State s = {};
+#pragma unroll 1
+        for (int r = 0; r < S::kRounds; r++) {
+            const int k = r * Cfg::kSplitK + slice;
+            const bool live = S::kTilesK % Cfg::kSplitK == 0 || k < S::kTilesK;
+            const uint32_t at = ring + slot;
+            typename G::Weights q;
+            copy_wait<Cfg::kStages - 1>();
+            __syncwarp();
+            if (live) {
+                G::read_weights(q, at, lane);
+                if (G::kEarly)
+                    G::read_params(s, at, 0, lane);
+            }
+            if (G::kEarly) {
+                __syncwarp();
+                G::fetch(ahead, ring, w, slice, group, lane);
+            }
+            if (live)
+                G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
+                        r + 1 < S::kRounds ? k + Cfg::kSplitK : slice, slice, group, lane);
+            else if (!Cfg::kLocalA)
 #pragma unroll
-            for (int nb = 0; nb < Cfg::kNBlocks; nb++)
-#pragma unroll
-                for (int u = 0; u < S::kUnits; u++) {
-                    Bytes16 v = {};
-                    if (k + b < end && (b0 + nb) * 8 < Cfg::kN)
-                        v = load_stream16(w + ((int64_t)(b0 + nb) * S::kTilesK + k + b) * S::kRun +
-                                          (u * 32 + lane) * 16);
-                    raw[b][nb][u][0] = v.x, raw[b][nb][u][1] = v.y;
-                    raw[b][nb][u][2] = v.z, raw[b][nb][u][3] = v.w;
-                }
-        if (!Cfg::kLocalA && k == first)
-            wait_for_producer(); /* the first weights are on their way */
-#pragma unroll
-        for (int b = 0; b < Cfg::kBatch; b++)
-            if (k + b < end)
-                G::tile(s, a, w, raw[b], m, k + b, b0, lane);
-    }
-    if (!Cfg::kLocalA && first >= end)
-        wait_for_producer();
-    let_consumer_start();
-#pragma unroll
-    for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
-        int block = group * Cfg::kNBlocks + nb;
-        int col = block % Cfg::kParts * S::kCols + block / Cfg::kParts * 8 + lane % 4 * 2;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = (lane / 4 + i / 2 * 8) * S::kTilePitch + col + i % 2;
-            if constexpr (Cfg::kMainloop)
-                ((float *)staged[slice])[at] = s.sum[nb][i];
-            else if constexpr (S::kInt)
-                staged[slice][at] = s.acc[nb][i] >> G::kShift;
-            else
-                staged[slice][at] = s.acc[nb][i];
+                for (int i = 0; i < 4; i++)
+                    G::load_rows(rows, slice, i, i, lane);
+            if (!G::kEarly) {
+                __syncwarp();
+                G::fetch(ahead, ring, w, slice, group, lane);
+            }
+            slot = ahead.slot;
+            if constexpr (S::kOrdered) {
+                __syncthreads();
+                G::chain(sums, a, staged + buffer * S::kStagedWords, total, r, m);
+                if (Cfg::kBuffers == 1 || r + 1 == S::kRounds)
+                    __syncthreads();
+                buffer = (buffer + 1) % Cfg::kBuffers;
+            }
         }
+        typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum;
+        Sum *of_unit = (Sum *)(staged + buffer * S::kStagedWords);
+        if constexpr (!S::kOrdered) {
+            G::stage_sums(s, of_unit + slice * Cfg::kRows * S::kPitch, group, lane);
+            __syncthreads(); /* also, with two buffers, behind the reads of the unit before last */
+            buffer = (buffer + 1) % Cfg::kBuffers;
+        }
+        /* the warps take turns at the rows, while the others go on */
+        for (int i = (warp + turn * Cfg::kRows) % S::kWarps; i < Cfg::kRows && i < m;
+             i += S::kWarps) {
+            const char *sum = (const char *)(total + i * S::kPitch);
+            if constexpr (!S::kOrdered)
+                sum = G::sum_slices(of_unit, i, lane);
+            Epilogue::row(p, a, sum, i, unit * S::kCols, lane);
+        }
+        if (Cfg::kBuffers == 1 && !S::kOrdered)
+            __syncthreads();
     }
-    __syncthreads();
-    typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum;
-    Sum *total = (Sum *)staged[0];
-    for (int i = threadIdx.x; i < S::kTileWords && Cfg::kSplitK > 1; i += S::kThreads) {
-        if (i % S::kTilePitch >= S::kBN)
-            continue;
-        Sum v = total[i];
-#pragma unroll
-        for (int j = 1; j < Cfg::kSplitK; j++)
-            v = v + ((Sum *)staged[j])[i];
-        total[i] = v;
-    }
-    __syncthreads();
-    for (int row = warp; row < Cfg::kRows && row < m; row += S::kThreads / 32)
-        Epilogue::row(p, a, (const char *)(total + row * S::kTilePitch), row,
-                      (int)blockIdx.x * S::kCols, lane);
+    copy_wait<0>();
+    let_consumer_start();
 }
 
 #endif

@@ -38,15 +38,15 @@ static void test_reads_what_it_prints(void **state)
     static const char sorted[] = HEAD "\n"
                                       "product a=bf16\n"
                                       "8 2.50 gemm_mma 64x64 w2x2 s4\n"
-                                      "8 failed stream 8x32 w1 k8 b2  # it did not end within 5 s\n"
-                                      "16 0.01 stream 16x32 w1 k8 b2\n"
+                                      "8 failed stream 8x32 w1 k8 s2  # it did not end within 5 s\n"
+                                      "16 0.01 stream 16x32 w1 k8 s2\n"
                                       "\n"
                                       "product w=e4m3 n=28672\n"
-                                      "16 46.91 stream 16x64 w1 k8 b2  # twice as fast\n";
+                                      "16 46.91 stream 16x64 w1 k8 s2  # twice as fast\n";
     static const char shuffled[] = HEAD
         "# a remark\n\n  \nproduct w=e4m3 n=28672\n"
-        "16   46.91   stream 16x64 w1 k8 b2 #twice as fast\nproduct a=bf16\n"
-        "16 .01 stream 16x32 w1 k8 b2\n8 failed stream 8x32 w1 k8 b2# it did not end within 5 s\n"
+        "16   46.91   stream 16x64 w1 k8 s2 #twice as fast\nproduct a=bf16\n"
+        "16 .01 stream 16x32 w1 k8 s2\n8 failed stream 8x32 w1 k8 s2# it did not end within 5 s\n"
         "8 2.5 gemm_mma 64x64 w2x2 s4";
     IoError err;
     TimingTable t;
@@ -58,12 +58,12 @@ static void test_reads_what_it_prints(void **state)
         timing_table_print(&sb, &t);
         assert_string_equal(sb.text, sorted);
     }
-    const TimingRow *row = timing_table_find(&t, "a=bf16", 8, "stream 8x32 w1 k8 b2");
+    const TimingRow *row = timing_table_find(&t, "a=bf16", 8, "stream 8x32 w1 k8 s2");
     assert_non_null(row);
     assert_true(row->us < 0);
     assert_string_equal(row->note, "it did not end within 5 s");
-    assert_null(timing_table_find(&t, "a=bf16", 9, "stream 8x32 w1 k8 b2"));
-    assert_null(timing_table_find(&t, "a=bf1", 8, "stream 8x32 w1 k8 b2"));
+    assert_null(timing_table_find(&t, "a=bf16", 9, "stream 8x32 w1 k8 s2"));
+    assert_null(timing_table_find(&t, "a=bf1", 8, "stream 8x32 w1 k8 s2"));
 }
 
 static void test_refuses(void **state)

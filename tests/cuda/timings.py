@@ -32,8 +32,8 @@ def run(*words, env=None):
 def product(*words, env=None):
     """What explain says of the product that runs: kernel, us, source; and the lines below it."""
     code, out, err = run("explain", "--no-weights", "--target=sm_90a", *words, MODEL, env=env)
-    found = re.search(r"^    T = 4: (\w+ \d+ rows x \d+ columns, K over \d+ warps).*  "
-                      r"([\d.]+) us \[(.*)\]\n((?:      .*\n)*)", out, re.M)
+    found = re.search(r"^    T = 4: (\w+ \d+ rows x \d+ columns, K over \d+ of \d+ warps, "
+                      r"\d+ stages).*  ([\d.]+) us \[(.*)\]\n((?:      .*\n)*)", out, re.M)
     return found.groups() if code == 0 and found else (f"exit {code}: {err}{out}", "", "", "")
 
 
@@ -52,27 +52,27 @@ def check_sources(folder):
     model = product("--timing=none", env=home)
     expect("without a table the cost model decides", model[2], "cost model")
     expect("without a product's row too", product(env=home)[2], "cost model")
-    faster = "stream 8 rows x 64 columns, K over 4 warps"
-    rows = ("4 9.5 stream 8x32 w1 k8 b2\n4 1.25 stream 8x64 w2 k4 b2\n4 2.5 stream 8x32 w1 k8 b1\n"
-            "5 0.1 stream 8x32 w1 k8 b2\n")
+    faster = "stream 4 rows x 32 columns, K over 8 of 16 warps, 2 stages"
+    rows = ("4 9.5 stream 4x32 w1 k8 s2\n4 1.25 stream 4x32 w2 k8 s2\n4 2.5 stream 4x16 w1 k8 s4\n"
+            "5 0.1 stream 4x32 w1 k8 s2\n")
     path = table(folder / "t.timing", rows)
     got = product(f"--timing={path}", env=home)
     expect("the model's choice is another one", model[0] != faster, True)
     expect("the fastest row is taken", got[:3], (faster, "1.2", "measured"))
     lines = got[3].splitlines()
     expect("the others follow, measured ones first", [line.strip() for line in lines[1:3]],
-           ["not stream 8x32 w1 k8 b1: 2.5 us", "not stream 8x32 w1 k8 b2: 9.5 us"])
+           ["not stream 4x16 w1 k8 s4: 2.5 us", "not stream 4x32 w1 k8 s2: 9.5 us"])
     expect("predicted ones last", "[cost model]" in lines[3], True)
-    table(path, "4 1.25 stream 8x64 w2 k4 b2\n4 failed stream 8x32 w1 k8 b2  # it crashed\n")
+    table(path, "4 1.25 stream 4x32 w2 k8 s2\n4 failed stream 4x32 w1 k8 s2  # it crashed\n")
     got = product(f"--timing={path}", env=home)
     expect("what failed is rejected, with its reason",
-           "not stream 8x32 w1 k8 b2: it failed when it was measured: it crashed" in got[3], True)
+           "not stream 4x32 w1 k8 s2: it failed when it was measured: it crashed" in got[3], True)
     table(folder / f"data/sinter/timing/{GPU}.timing", rows)
     expect("the user's own table is found", product(env=home)[:3], (faster, "1.2", "measured"))
     expect("under its GPU's name", product(f"--timing={GPU}", env=home)[:3],
            (faster, "1.2", "measured"))
     expect("and can be left out", product("--timing=none", env=home), model)
-    table(folder / "data/sinter/timing/sm_90-100sm-80g.timing", "4 7 stream 8x32 w1 k8 b2\n",
+    table(folder / "data/sinter/timing/sm_90-100sm-80g.timing", "4 7 stream 4x32 w1 k8 s2\n",
           "sm_90-100sm-80g")
     expect("a GPU with a shipped table is preferred", product(env=home)[1], "1.2")
     expect("another one must be named", product("--timing=sm_90-100sm-80g", env=home)[1], "7.0")
@@ -105,7 +105,7 @@ quant { default : s }
 
 
 def check_errors(folder):
-    table(folder / "broken.timing", "4 fast stream 8x32 w1 k8 b2\n")
+    table(folder / "broken.timing", "4 fast stream 4x32 w1 k8 s2\n")
     code, _, err = run("explain", "--no-weights", "--target=sm_90a",
                        f"--timing={folder}/broken.timing", MODEL)
     report("a broken table is refused with its line",

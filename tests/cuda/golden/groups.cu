@@ -1,4 +1,4 @@
-/* k_b39fe7d668aab974 */
+/* k_6434e21c80807454 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -10,6 +10,7 @@ struct Cfg {
     static constexpr int kBlockK = 32;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
+    static constexpr bool kAScale = false;
     static constexpr int kAPitch = 128;
     static constexpr int kWBlockK = 32;
     static constexpr bool kWZero = true;
@@ -48,7 +49,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_b39fe7d668aab974(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_6434e21c80807454(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_234a1b93354fe29e */
+/* k_1b4c9cf55f4cf8f4 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -10,24 +10,26 @@ struct Cfg {
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
-    static constexpr int kAPitch = 64;
+    static constexpr bool kAScale = true;
+    static constexpr int kAPitch = 160;
     static constexpr int kWBlockK = 0;
     static constexpr bool kWZero = false;
     static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
     static constexpr int kOperandA = 6;
     static constexpr int kOperandW = 7;
-    static constexpr int kNBlocks = 4;
-    static constexpr int kSplitK = 8;
+    static constexpr int kNBlocks = 2;
+    static constexpr int kSplitK = 16;
     static constexpr int kNWarps = 1;
-    static constexpr int kBatch = 2;
-    static constexpr int kRows = 8;
+    static constexpr int kStages = 2;
+    static constexpr int kBuffers = 2;
+    static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
-    static constexpr int kCols = 32;
+    static constexpr int kSmemBytes = 75904;
+    static constexpr int kCols = 16;
     static constexpr int kBM = 16;
     static constexpr int kBN = 8;
     static constexpr int kWarpsM = 1;
     static constexpr int kWarpsN = 1;
-    static constexpr int kStages = 2;
 };
 struct Params {
     Operand op[8];
@@ -43,19 +45,18 @@ struct Prologue {
         row_load(row, (char *)p.op[1].data + (0) * 128LL, v1);
         float v2[S::kE];
         row_rmsnorm(row, v2, v0, v1, num_float(0x3727c5acu), row.end);
-        int32_t sum3 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, a, m, 64LL, v2);
+        int32_t sum3 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, a, m, 160LL, v2);
     }
-    static __device__ __forceinline__ Operand run(const Params &p)
+    static __device__ __forceinline__ Operand run(const Params &p, char *local)
     {
-        typedef RowShape<256, 4, 4, EDGE_RUNS> S;
+        typedef RowShape<512, 2, 2, EDGE_RUNS> S;
         static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,
                       "the block's threads are those of a row");
-        extern __shared__ __align__(16) char local[];
         __shared__ __align__(16) int32_t scratch[1024];
         Operand a = p.op[Cfg::kOperandA];
         a.data = local;
-        a.scale = (float *)(local + 512);
-        a.zero = (int32_t *)(local + 544);
+        a.scale = (float *)(local + 640);
+        a.zero = (int32_t *)(local + 656);
         const Row<S> row = {(int)threadIdx.x, 0, Cfg::kK, scratch};
         wait_for_producer();
         for (int64_t m = 0; m < p.dim[0]; m++)
@@ -91,18 +92,18 @@ struct Epilogue {
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
-        __shared__ int32_t scratch[8][4];
-        const int last = n0 + 32;
+        __shared__ int32_t scratch[16][4];
+        const int last = n0 + 16;
         if (n0 < 64 && last > 0) {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 64 ? last : 64;
-            const Row<RowShape<32, 1, 1, EDGE_NONE>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
+            const Row<RowShape<32, 1, 1, EDGE_RUNS>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
             segment0(p, a, row, m, acc + (from - n0) * 4);
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256) k_234a1b93354fe29e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_1b4c9cf55f4cf8f4(const __grid_constant__ Params p)
 {
-    stream<Cfg, Epilogue>(p, Prologue::run(p));
+    stream<Cfg, Prologue, Epilogue>(p);
 }
 
