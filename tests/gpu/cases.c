@@ -20,16 +20,22 @@ static const Format formats[] = {
 };
 enum { NUM_CASE_FORMATS = COUNT_OF(formats), FIRST_NAMED = 9, FIRST_PLAIN = 12 };
 
-typedef enum Kind { KIND_ALIGNED, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KINDS } Kind;
+/* Products of few rows and of many, both of K that tensor cores take; of other K; the rest. */
+typedef enum Kind { KIND_FEW, KIND_MANY, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KINDS } Kind;
 
-/* Times that a pair is visited: each time with another scheme, epilogue, N and K. */
+/* Times that a pair is visited: each time with another scheme, epilogue, N and K. With all numbers
+ * of rows that few can be, and some 50 that many can be, each pair has 200 shapes and more in each
+ * family that takes it. */
 enum {
-    TIMES_LANES = 20,
-    TIMES_INTS = 44,
-    TIMES_ODD = 14,
-    TIMES_NAMED = 6,
-    TIMES_AGAIN = 3,
-    TIMES_OTHER = 30
+    TIMES_FEW = 14,
+    TIMES_FEW_INTS = 30, /* zero points along K keep some of them off tensor cores */
+    TIMES_MANY = 5,
+    TIMES_MANY_INTS = 12,
+    TIMES_ODD = 4,
+    TIMES_AGAIN = 1,
+    TIMES_ROWS = 30,
+    TIMES_MOVE = 12,
+    MAX_CASES = 8192
 };
 
 static bool is_codebook(int format)
@@ -45,16 +51,17 @@ static bool may_be_lanes(int w, int a)
            (a > FIRST_PLAIN && (w < FIRST_PLAIN || w == a));
 }
 
-static uint64_t times_of(Kind kind, int w, int a)
+static int times_of(Kind kind, int w, int a)
 {
-    bool named = (w >= FIRST_NAMED && w < FIRST_PLAIN) || (a >= FIRST_NAMED && a < FIRST_PLAIN);
     if (is_codebook(a))
         return 0; /* for weights only */
-    if (kind == KIND_ALIGNED && !may_be_lanes(w, a))
-        return TIMES_AGAIN;
-    if (kind == KIND_ALIGNED && a < 2) /* zero points along K keep some of them off tensor cores */
-        return TIMES_INTS;
-    return named ? TIMES_NAMED : kind == KIND_ALIGNED ? TIMES_LANES : TIMES_ODD;
+    if (kind == KIND_ODD)
+        return TIMES_ODD;
+    if (!may_be_lanes(w, a))
+        return kind == KIND_MANY ? TIMES_AGAIN : 0;
+    if (kind == KIND_FEW)
+        return a < 2 ? TIMES_FEW_INTS : TIMES_FEW;
+    return a < 2 ? TIMES_MANY_INTS : TIMES_MANY;
 }
 
 typedef struct Place { /* of a case in the matrix */
@@ -63,30 +70,61 @@ typedef struct Place { /* of a case in the matrix */
     uint64_t time, round;
 } Place;
 
-/* The place of case `number`; with ret NULL: how many cases there are. */
-static uint64_t walk(uint64_t number, Place *ret)
+/* The visits of one slice of the matrix: those between two shares of each pair's times. */
+static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
 {
-    uint64_t at = 0;
     for (int kind = 0; kind < NUM_KINDS; kind++)
         for (int w = 0; w < NUM_CASE_FORMATS; w++)
             for (int a = 0; a < NUM_CASE_FORMATS; a++) {
                 bool product = kind <= KIND_ODD;
                 if (!product && (w || a < FIRST_PLAIN))
                     continue;
-                uint64_t times = product ? times_of((Kind)kind, w, a) : TIMES_OTHER;
-                if (ret && number < at + times) {
-                    *ret = (Place){(Kind)kind, w, a, number - at, 0};
-                    return at;
-                }
-                at += times;
+                int times = product             ? times_of((Kind)kind, w, a)
+                            : kind == KIND_ROWS ? TIMES_ROWS
+                                                : TIMES_MOVE;
+                for (int t = 0; t < times && num < MAX_CASES; t++)
+                    if (t * slices / times == slice)
+                        place[num++] = (Place){(Kind)kind, w, a, (uint64_t)t, 0};
             }
-    return at;
+    return num;
+}
+
+/* All of the matrix, slice by slice: what comes first samples all of it. */
+static const Place *places(uint64_t *ret_num)
+{
+    enum { SLICES = 15 };
+    static Place place[MAX_CASES];
+    static uint64_t num;
+    bool is_made = num > 0;
+    for (int slice = 0; slice < SLICES && !is_made; slice++)
+        num = add_slice(place, num, slice, SLICES);
+    *ret_num = num;
+    return place;
 }
 
 uint64_t cases_num(void)
 {
-    static uint64_t num;
-    return num ? num : (num = walk(0, NULL));
+    uint64_t num;
+    places(&num);
+    return num;
+}
+
+uint64_t cases_pick(uint64_t each, uint64_t most, uint64_t *ret)
+{
+    uint64_t num, at = 0;
+    const Place *place = places(&num);
+    for (int kind = 0; kind < NUM_KINDS; kind++) {
+        uint64_t all = 0;
+        for (uint64_t i = 0; i < num; i++)
+            all += place[i].kind == (Kind)kind;
+        for (uint64_t k = 0; k < each && k < all && at < most; k++) {
+            uint64_t skip = (k * 40503 + 12345) % 65536 * all / 65536, i = 0; /* the golden ratio */
+            while (place[i].kind != (Kind)kind || skip--)
+                i++;
+            ret[at++] = i;
+        }
+    }
+    return at;
 }
 
 /* Products ------------------------------------------------------------------------------------- */
@@ -136,13 +174,26 @@ static bool act_has_groups(int index)
     return index % NUM_GRAINS == GRAIN_GROUP;
 }
 
-static const char *put_scheme(Gen *g, int w, int a, int cols)
+/* Draws from another sequence: *state takes that of g's own numbers, and back. */
+static void swap_state(Gen *g, uint64_t *state)
+{
+    uint64_t own = g->state;
+    g->state = *state;
+    *state = own;
+}
+
+/* side: where the words of the activation are drawn from; NULL: as the others. */
+static const char *put_scheme(Gen *g, int w, int a, int cols, uint64_t *side)
 {
     const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
     sb_printf(&g->schemes, "scheme %s { ", name);
     put_weight(g, w, cols, !act_has_groups(a));
     sb_put(&g->schemes, w == NUM_WEIGHTS - 1 ? " " : "; ");
+    if (side)
+        swap_state(g, side);
     put_act(g, a, cols, !grain_has_groups(w));
+    if (side)
+        swap_state(g, side);
     sb_put(&g->schemes, " }\n");
     return name;
 }
@@ -217,7 +268,7 @@ static const char *put_post(Product *p, const char *x, const char *s)
     if (post >= POST_REQUANTISE && post < POST_NORM) {
         int index = act_index((int)(p->place.time + p->place.round) % 7, (uint64_t)draw(g, 8));
         int rows = 1 + draw(g, 24);
-        const char *next = put_scheme(g, weight_index(0, 1), index, p->n);
+        const char *next = put_scheme(g, weight_index(0, 1), index, p->n, NULL);
         const char *second = weight(p, rows, p->n);
         sb_printf(&g->body, "linear(%s(%s), %s) @ %s\n", unary[draw(g, 6)], sum, second, next);
         p->n = rows;
@@ -247,24 +298,32 @@ static int draw_n(Gen *g)
     return chance(g, 50) ? n[draw(g, COUNT_OF(n))] : 1 + draw(g, 300);
 }
 
+/* K and what happens to x before the product come from few numbers, so that many cases share the
+ * kernels that do it. */
 static const char *make_product(Gen *g, const Place *at)
 {
     static const int step[] = {16, 32, 64};
     Product p = {.g = g, .place = *at, .n = draw_n(g)};
-    bool aligned = at->kind == KIND_ALIGNED;
+    bool aligned = at->kind <= KIND_MANY;
     p.w = weight_index(at->w, at->time + at->round);
-    p.a = act_index(at->a, at->time / 3 + at->time + 2 * at->round);
+    p.a = act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
     bool groups = grain_has_groups(p.w) || act_has_groups(p.a);
+    uint64_t side = (uint64_t)(4 * p.a + 2 * groups + aligned) + 1000 * (at->time % 2 + at->round);
+    swap_state(g, &side);
     int by = aligned ? groups ? 32 : step[draw(g, 3)] : 1;
+    g->fmt = plain_name[draw(g, 3)];
     p.k = by * (1 + draw(g, aligned ? 512 / by : 200));
     if (p.k < 32) /* the widest block of a named format */
         p.k += 32;
     if (aligned && groups)
         g->group = p.k >= 128 && chance(g, 50) ? 128 : p.k >= 64 && chance(g, 50) ? 64 : 32;
+    swap_state(g, &side);
     g->input[0] = (Shape){.sym = 'B', .cols = p.k};
-    const char *s = put_scheme(g, p.w, p.a, p.k);
+    const char *s = put_scheme(g, p.w, p.a, p.k, &side);
     g->group = 0;
+    swap_state(g, &side);
     const char *x = put_before(&p);
+    swap_state(g, &side);
     const char *post = put_post(&p, x, s);
     sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[draw(g, 3)], p.n);
     return arena_printf(g->arena, "product %s x %s, %s, %s", formats[at->w].name,
@@ -338,10 +397,11 @@ static const char *make_move(Gen *g, const Place *at)
 /* Few rows stream weights, more fill tiles; the other families have but one kernel for all. */
 static const char *buckets(Gen *g, Kind kind)
 {
-    static const char *const few[] = {"8", "16", "13", "16"};
-    int most = kind == KIND_ALIGNED ? 24 + draw(g, 170) : 20 + draw(g, 90);
-    if (kind == KIND_ALIGNED)
-        return arena_printf(g->arena, "[%s, %d]", few[draw(g, 4)], most);
+    static const int few[] = {16, 16, 13, 16};
+    int most = kind == KIND_FEW    ? few[draw(g, COUNT_OF(few))]
+               : kind == KIND_MANY ? 52 + draw(g, 142)
+               : kind == KIND_ODD  ? 52 + draw(g, 60)
+                                   : 20 + draw(g, 90);
     return arena_printf(g->arena, "[%d]", most);
 }
 
@@ -364,9 +424,10 @@ static const char *assemble(Gen *g, Kind kind)
 bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
 {
     Gen *g = ARENA_NEW(arena, Gen);
-    Place at = {.kind = KIND_ALIGNED};
-    walk(number % cases_num(), &at);
-    at.round = number / cases_num();
+    uint64_t num;
+    const Place *all = places(&num);
+    Place at = all[number % num];
+    at.round = number / num;
     gen_init(g, arena, (number + 1) * UINT64_C(0x2545F4914F6CDD1D));
     g->fmt = at.kind > KIND_ODD ? formats[at.a].name : plain_name[draw(g, 3)];
     g->num_inputs = 1;

@@ -7,9 +7,12 @@
 /* The matrix: products of every format of weights (as words of a scheme, or plain) with every
  * format of activations, of K that tensor cores take and of K that they do not, each with several
  * schemes (granularities of both sides, symmetries, formats of scales, static and dynamic) and
- * epilogues; row programs; moves. Case i of the first cases_num() is one of them; further ones go
- * round again with other numbers. */
+ * epilogues; row programs; moves. Case i of the first cases_num() is one of them, in an order that
+ * visits all of the matrix again and again; further ones go round again with other numbers. */
 uint64_t cases_num(void);
+/* The numbers of `each` cases of every kind (products of few rows, of many, of odd K, row programs,
+ * moves), from all over the matrix, at most `most` in all; how many they are. */
+uint64_t cases_pick(uint64_t each, uint64_t most, uint64_t *ret);
 
 typedef struct Case {
     const char *text_path; /* dir/model.sinter */

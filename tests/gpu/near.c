@@ -187,5 +187,5 @@ bool near_tensor(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_
     if (n->is_exact)
         return same_plain(n, "values", t->fmt, num, want, got);
     return near_plain(n, t->fmt == FMT_I32 ? "sums of codes" : "values", t->fmt, num, want, got,
-                      t->fmt == FMT_I32 ? CODES_BOUND : near_bound(t->fmt));
+                      t->fmt == FMT_I32 ? CODES_BOUND : n->bound);
 }

@@ -7,6 +7,7 @@
 typedef struct Near {
     bool is_exact; /* only NaNs may differ, in their bits */
     bool is_odd;   /* inputs hold numbers so large that f32 sums may overflow in some order */
+    double bound;  /* of plain tensors: near_bound of the coarsest format that they passed */
     double worst;  /* largest normalised mean square error, as a share of its bound */
     char why[256]; /* what differs */
 } Near;

@@ -34,6 +34,7 @@ struct Rig {
     Slot *slot;
     void **address; /* of slots in a slab */
     uint8_t *before, *want, *got, *mark;
+    double *bound; /* of tensors that are written nearly */
     uint64_t bytes, room;
     Near near;
     double worst;
@@ -77,17 +78,25 @@ static Plan slotted(const Plan *plan)
     return ret;
 }
 
-static bool open_gpu(Rig *r)
+bool rig_probe(void)
 {
     SinterError err;
     SinterStatus status;
-    const struct ModelTarget *on = r->b->on_gpu;
+    DrvDevice device;
     if (!card.driver && !(card.driver = driver_get(&status, &err)))
         return complain(err.text);
-    DrvDevice device;
     if (!card.context && (card.driver->cuDeviceGet(&device, 0) ||
                           card.driver->cuDevicePrimaryCtxRetain(&card.context, device)))
         return complain("the GPU does not start");
+    return true;
+}
+
+static bool open_gpu(Rig *r)
+{
+    SinterError err;
+    const struct ModelTarget *on = r->b->on_gpu;
+    if (!rig_probe())
+        return false;
     pthread_mutex_init(&r->shared.lock, NULL);
     const DeviceOpen open = {.plan = &r->gpu,
                              .weights = on->weights,
@@ -125,6 +134,7 @@ Rig *rig_open(const Built *b, const RigOptions *options)
     r->slot = calloc(tensors, sizeof *r->slot);
     r->address = calloc(tensors, sizeof *r->address);
     r->mark = calloc(tensors, 1);
+    r->bound = calloc(tensors, sizeof *r->bound);
     SinterError err;
     r->cpu_part = r->cpu;
     const DeviceOpen open = {.plan = &r->cpu_part, .weights = b->on_cpu->weights, .threads = 1};
@@ -155,8 +165,8 @@ void rig_close(Rig *r)
     if (r->shared.state)
         cuda_model_close(r->shared.state);
     device_cpu.destroy(r->cpu_state);
-    void *const memory[] = {r->session.port, r->launch, r->layout, r->padded, r->slot,
-                            r->address,      r->mark,   r->before, r->want,   r->got};
+    void *const memory[] = {r->session.port, r->launch, r->layout, r->padded, r->slot, r->address,
+                            r->mark,         r->bound,  r->before, r->want,   r->got};
     for (size_t i = 0; i < COUNT_OF(memory); i++)
         free(memory[i]);
     free((void *)(uintptr_t)r->cpu.tensor);
@@ -326,6 +336,41 @@ static void mark_program(Rig *r, const PlanLaunch *l, const PlanProgram *p, int 
     }
 }
 
+static bool has_two(TileOp op)
+{
+    static const uint8_t arity[NUM_TILE_OPS] = {
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) [TILE_##ID] = (arity),
+#include "numerics/elementwise.def"
+#undef ELEMENTWISE
+    };
+    return arity[op] == 2;
+}
+
+/* A float sum in another order may fall on the other side of a tie wherever it is rounded, at a
+ * cast inside the epilogue as at the store: the bound is that of the coarsest format on the way. */
+static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p)
+{
+    double reg[TILE_MAX_REGS] = {0};
+    for (int i = 0; i < p->num_steps; i++) {
+        const TileStep *s = &p->step[i];
+        bool reads = s->op != TILE_ACC && s->op != TILE_LOAD && s->op != TILE_CONST;
+        double bound = reads ? reg[s->src[0]] : 0;
+        if (has_two((TileOp)s->op) && reg[s->src[1]] > bound)
+            bound = reg[s->src[1]];
+        if (s->op == TILE_ROUND && near_bound((FormatId)s->fmt) > bound)
+            bound = near_bound((FormatId)s->fmt);
+        if (s->op == TILE_STORE) {
+            int32_t tensor = l->operand[s->tensor].tensor;
+            double *to = &r->bound[r->layout[tensor].root];
+            double own = near_bound(r->gpu.tensor[tensor].fmt);
+            bound = own > bound ? own : bound;
+            *to = bound > *to ? bound : *to;
+        } else if (!plan_writes((TileOp)s->op)) {
+            reg[s->dst] = bound;
+        }
+    }
+}
+
 static bool is_integer(FormatId fmt)
 {
     return format_info[fmt].family == FAMILY_INT;
@@ -340,6 +385,7 @@ static bool product_is_exact(const Rig *r, const PlanLaunch *l)
 static void mark_written(Rig *r, const Group *g, int bucket)
 {
     memset(r->mark, NOT_WRITTEN, (size_t)r->gpu.num_tensors);
+    memset(r->bound, 0, (size_t)r->gpu.num_tensors * sizeof *r->bound);
     for (int i = g->gpu[0]; i < g->gpu[1]; i++) {
         const PlanLaunch *l = &r->gpu.launch[i];
         if (r->b->cuda.code.launch[i * r->code.num_buckets + bucket].kernel < 0)
@@ -353,8 +399,10 @@ static void mark_written(Rig *r, const Group *g, int bucket)
         if (l->family == LAUNCH_GEMM) /* inside a product, a stays in shared memory */
             mark_program(r, l, &l->prologue, WRITTEN_EXACTLY,
                          r->options.dry ? -1 : r->layout[l->a].root);
-        for (int k = 0; k < l->num_segments; k++)
+        for (int k = 0; k < l->num_segments; k++) {
             mark_program(r, l, &l->segment[k].epilogue, how, -1);
+            find_bounds(r, l, &l->segment[k].epilogue);
+        }
     }
 }
 
@@ -400,6 +448,7 @@ static bool compare_slot(Rig *r, const Group *g, int i)
         return unchanged(r, g, t->name, s->at, s->at + s->size);
     r->near.is_exact = r->mark[i] == WRITTEN_EXACTLY;
     r->near.worst = 0;
+    r->near.bound = r->bound[i];
     bool ok = near_tensor(&r->near, t, &r->layout[i], r->want + s->at, r->got + s->at);
     r->worst = r->near.worst > r->worst ? r->near.worst : r->worst;
     return ok || says(r, g, t->name, r->near.why);

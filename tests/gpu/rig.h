@@ -21,6 +21,8 @@ typedef struct RigOptions {
 
 typedef struct Rig Rig;
 
+/* There is a GPU and it starts; false after printing why not. */
+bool rig_probe(void);
 /* NULL after printing why. b outlives the rig. */
 Rig *rig_open(const Built *b, const RigOptions *options);
 void rig_close(Rig *r); /* accepts NULL */

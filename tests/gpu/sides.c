@@ -77,6 +77,8 @@ const char *side_difference(const Side *a, const Side *b, char *text, size_t siz
     for (int i = 0; i < a->num; i++) {
         FormatId fmt = format_of_dtype(a->tensor[i].dtype);
         uint64_t each = (uint64_t)format_info[fmt].bits / 8, num = a->bytes[i] / each;
+        if (memcmp(a->data[i], b->data[i], (size_t)a->bytes[i]) == 0)
+            continue;
         for (uint64_t k = 0; k < num; k++) {
             const char *x = a->tensor[i].data, *y = b->tensor[i].data;
             if (!memcmp(x + k * each, y + k * each, each) ||

@@ -263,7 +263,7 @@ static void step(Gen *g)
 
 static void add_inputs(Gen *g)
 {
-    g->num_inputs = 1 + draw(g, 3);
+    g->num_inputs = 1 + draw(g, g->is_small ? 2 : 3);
     for (int i = 0; i < g->num_inputs; i++) {
         char sym = i && chance(g, 25) ? 'T' : 'B';
         Shape shape = {.sym = sym, .cols = draw_cols(g)};
@@ -327,14 +327,14 @@ static bool generate_any(Arena *arena, uint64_t seed, bool small, const char *di
 {
     static const char *const fmt[] = {"f32", "f32", "bf16", "f16"};
     Gen *g = ARENA_NEW(arena, Gen);
-    int pairs = small ? 2 : 5;
+    int pairs = small ? 1 : 5;
     gen_init(g, arena, seed * UINT64_C(0x2545F4914F6CDD1D));
     g->is_small = small;
     g->pair = seed * (uint64_t)pairs;
     g->fmt = fmt[draw(g, COUNT_OF(fmt))];
     add_inputs(g);
     g->may_static = !g->has_t;
-    for (int num = small ? 1 + draw(g, 3) : 5 + draw(g, 9); num > 0; num--)
+    for (int num = small ? 1 + draw(g, 2) : 5 + draw(g, 9); num > 0; num--)
         step(g);
     while (g->pairs_used < pairs && can_grow(g))
         step_linear(g);

@@ -16,7 +16,7 @@ typedef struct Generated {
 /* Writes dir/model.sinter, dir/w.safetensors and, where ranges are static, dir/calib.safetensors.
  * False after printing why files cannot be written. */
 bool generate(Arena *arena, uint64_t seed, const char *dir, Generated *ret);
-/* Likewise, with two pairs of schemes, few other steps and one bucket: a handful of kernels. */
+/* Likewise, with one pair of schemes, a step or two beside and one bucket: a few kernels. */
 bool generate_small(Arena *arena, uint64_t seed, const char *dir, Generated *ret);
 
 /* splitmix64: the numbers of both the generator and the test. */

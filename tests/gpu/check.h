@@ -1,0 +1,36 @@
+/* One model on two devices: launch by launch (rig.h), by sessions, and without fusion. */
+#ifndef SINTER_TESTS_GPU_CHECK_H
+#define SINTER_TESTS_GPU_CHECK_H
+
+#include "tests/gpu/cover.h"
+#include "tests/gpu/rig.h"
+
+typedef struct CheckOptions {
+    RigOptions rig;
+    bool count;   /* no GPU and no NVRTC: only count what would run */
+    bool verbose; /* a line for every model */
+    bool spoil;   /* when dry: do every comparison again with a byte that differs */
+} CheckOptions;
+
+typedef struct Totals { /* of one process; all zero at first */
+    int models, failed, runs, sessions, refused, spoilt, unfused;
+    int kernels, cached; /* compiled; those of them that lay in the cache */
+    double compile_s, check_s, session_s;
+    double worst;    /* largest share of a bound that a float product came to */
+    uint64_t digest; /* of all that sessions gave, whatever the order of models */
+    Cover cover;
+} Totals;
+
+typedef struct CheckJob {
+    const char *path, *dir, *what;
+    uint64_t number; /* seed of sizes and inputs */
+    int more;        /* sizes of each bucket beside its own */
+    bool unfused;    /* compile it without fusion too */
+} CheckJob;
+
+/* False after printing what differs, and the model's number as "not ok". */
+bool check_model(const CheckJob *job, const CheckOptions *options, Totals *totals);
+void totals_merge(Totals *t, const Totals *other);
+double check_seconds(void); /* of a clock */
+
+#endif

@@ -1,0 +1,52 @@
+#!/bin/sh
+# sanitize.sh DEVICE [EACH]: compute-sanitizer's memcheck, racecheck, initcheck and synccheck over EACH
+# (3) cases of every kind, which run kernels of every family. DEVICE: the program of device.c. Prints a
+# line for each tool; exits with 77 where there is no GPU or no compute-sanitizer.
+set -u
+device=${1:?usage: sanitize.sh DEVICE [EACH]}
+each=${2:-3}
+parts=3 # processes of each tool
+sanitizer=${SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
+[ -x "$sanitizer" ] || { echo "# skip: no compute-sanitizer"; exit 77; }
+out=$(mktemp -d)
+begin=$(date +%s)
+
+# all kernels into the cache, and the cases by themselves
+SINTER_CACHE_DIR=${SINTER_CACHE_DIR:-$out/cache}
+export SINTER_CACHE_DIR
+[ -d "$SINTER_CACHE_DIR" ] || mkdir -m 700 "$SINTER_CACHE_DIR"
+"$device" sample "$each" --sizes=1 "--jobs=$(nproc)" >"$out/plain" 2>&1
+code=$?
+[ $code != 77 ] || { cat "$out/plain"; rm -r "$out"; exit 77; }
+grep -v '^# digest' "$out/plain"
+echo "# at $(($(date +%s) - begin)) s"
+
+# Tensors in allocations of their very size are what memcheck wants; the arenas of sessions, which
+# nothing fills, are what initcheck wants.
+for tool in memcheck racecheck synccheck initcheck; do
+    apart=--apart
+    [ $tool != initcheck ] || apart=
+    part=0
+    while [ $part -lt $parts ]; do
+        # shellcheck disable=SC2086 # none or one word
+        "$sanitizer" --tool $tool --error-exitcode 9 "$device" sample "$each" --sizes=1 --here \
+            $apart "--part=$part/$parts" --verbose >"$out/$tool.$part" 2>&1 &
+        part=$((part + 1))
+    done
+done
+wait
+failed=$code
+for tool in memcheck racecheck synccheck initcheck; do
+    models=$(cat "$out/$tool".? | grep -c '^ok - ')
+    ended=$(cat "$out/$tool".? | grep -c -e 'ERROR SUMMARY: 0 errors' -e 'SUMMARY: 0 hazards')
+    if [ "$ended" = $parts ] && [ "$models" = "$(sed -n 's/^# \([0-9]*\) models, .*/\1/p' "$out/plain")" ]; then
+        echo "ok - $tool: $models models, nothing found"
+    else
+        echo "not ok - $tool: $models models, $ended of $parts processes found nothing"
+        cat "$out/$tool".? | grep -e '^=====' -e '^not ok' | grep -v 'SUMMARY: 0' | head -40
+        failed=1
+    fi
+done
+echo "# $(($(date +%s) - begin)) s"
+rm -r "$out"
+exit $failed
