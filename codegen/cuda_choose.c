@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-#define SMEM_BUDGET    99328  /* dynamic shared memory that every target GPU gives a block */
-#define SMEM_HOPPER    225280 /* .. and what an H200 gives one, where nothing smaller fits */
+#define SMEM_HOPPER    225280 /* dynamic shared memory that an H200 gives a block */
 #define FEW_ROWS       4      /* up to here a product takes its prologue in */
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES  17408  /* of all its rows; more leave too little for weights on their way */
@@ -56,6 +55,11 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
 }
 
 /* Products ------------------------------------------------------------------------------------ */
+
+static int64_t smem_of(const CudaPlanOptions *options)
+{
+    return options->smem ? options->smem : cuda_smem(0, NULL);
+}
 
 /* A weight that another kernel computes lies in plain rows. */
 static void rows_of_weight(CudaKernel *k)
@@ -160,14 +164,15 @@ static void look_up(CudaCandidates *c, const Timings *timings)
                                                   c->list.elem[i].failed);
 }
 
-/* What every target GPU gives a block, and where nothing fits in that, what an H200 gives one. */
-void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k, const Timings *timings)
+/* What every target gives a block, and where nothing fits in that, what an H200 gives one. */
+void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
+                     const CudaPlanOptions *options)
 {
     *c = (CudaCandidates){.arena = arena,
                           .like = *k,
                           .problem = cuda_problem(arena, k),
                           .rows = k->layout[k->launch->a].rows,
-                          .budget = SMEM_BUDGET,
+                          .budget = smem_of(options),
                           .where = "the shared memory of a block"};
     enumerate(c);
     if (!c->num_valid) {
@@ -175,7 +180,7 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k, const
         c->budget = SMEM_HOPPER;
         enumerate(c);
     }
-    look_up(c, timings);
+    look_up(c, options->timings);
 }
 
 /* Before every one that was only predicted stand those that were measured. */
@@ -270,7 +275,7 @@ static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *opti
         *ret_problem = "the packed weight is too large";
         return;
     }
-    cuda_candidates(&c, arena, k, options->timings);
+    cuda_candidates(&c, arena, k, options);
     int best = cuda_candidates_best(&c);
     if (best < 0) {
         *ret_problem = "its quantisation groups do not lie inside a tile";

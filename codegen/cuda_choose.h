@@ -30,7 +30,8 @@ typedef struct CudaCandidates {
 
 /* cuda_choose.c: the candidates of a product whose spec and packed are known, in all families that
  * its layout allows, and their times. */
-void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k, const Timings *timings);
+void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
+                     const CudaPlanOptions *options);
 /* The fastest valid candidate, the first of equals; those that were measured come before those that
  * are only predicted. -1: none. */
 int cuda_candidates_best(const CudaCandidates *c);

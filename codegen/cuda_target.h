@@ -41,6 +41,8 @@ struct CudaCandidates;
 
 typedef struct CudaPlanOptions {
     const Timings *timings; /* NULL: the cost model alone */
+    int64_t smem;           /* dynamic shared memory that every target gives a block, bytes; 0: as
+                               cuda_smem(0, NULL) */
     /* NULL, or called with the candidates of every product and bucket; they and the layouts that
      * they name live as long as the plan */
     void (*visit)(void *user, const struct CudaCandidates *c);
@@ -63,6 +65,7 @@ void cuda_explain(Sb *sb, const CudaTarget *target);
 /* The architectures that --target takes, oldest first. */
 typedef struct CudaArch {
     const char *name, *describe;
+    int smem; /* shared memory that a block may have, KiB */
 } CudaArch;
 #define NUM_CUDA_ARCHS 9
 extern const CudaArch cuda_archs[NUM_CUDA_ARCHS];
@@ -70,6 +73,9 @@ extern const CudaArch cuda_archs[NUM_CUDA_ARCHS];
  * newer GPUs compile when the file is opened: for compute capability 8.0, or for 7.5 when nothing
  * newer is asked for. */
 const char *cuda_portable(int num_archs, const char *const *arch);
+/* Dynamic shared memory, bytes, that a block gets on every GPU that runs code for these
+ * architectures and the portable code beside it. */
+int64_t cuda_smem(int num_archs, const char *const *arch);
 
 /* nvrtc.c: compiles every source for every architecture ("sm_90a", "compute_80"), in parallel.
  * Fills code.image; a failure is reported to diag with the compiler's log. Images are kept in the
@@ -79,8 +85,8 @@ typedef struct CudaCompileOptions {
     const char *const *arch;
     int threads; /* 0: one a processor */
     bool fail_on_spill, no_cache;
-    const char **problem; /* NULL, or [sources][archs]: filled with why there is no image (NULL: there
-                             is one), or why it would be refused; then these are no errors */
+    const char **problem; /* NULL, or [sources][archs]: filled with why there is no image (NULL:
+                             there is one), or why it would be refused; then these are no errors */
 } CudaCompileOptions;
 bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
 /* Version of the compiler that would be used, "13.0", and its file; NULL and *ret_why when there is

@@ -1,8 +1,8 @@
 /* codegen/nvrtc: CUDA C++ to cubins and PTX through NVRTC, which is loaded at run time and needs no
  * GPU. Headers are the device files, embedded in this program; nothing is read from disk. Jobs run
  * on a few threads. Contraction is off and fast-math stays off: the numbers contract. */
-#include "io/cache.h"
 #include "codegen/cuda_target.h"
+#include "io/cache.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #define MAX_THREADS 16
+#define STATIC_SMEM 2048 /* bytes that a kernel's scratch and counters have of the shared memory \
+                          */
 
 /* Embedded texts (codegen/meson.build makes them). */
 #define DEVICE_FILE(symbol, path)        \
@@ -21,11 +23,11 @@
 #undef DEVICE_FILE
 
 const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
-    {"sm_75", "T4, RTX 20"},       {"sm_80", "A100, A30"},
-    {"sm_86", "RTX 30, A10, A40"}, {"sm_89", "RTX 40, L4, L40"},
-    {"sm_90", "H100, H200"},       {"sm_90a", "H100, H200, for them only"},
-    {"sm_100", "B200, GB200"},     {"sm_103", "B300, GB300"},
-    {"sm_120", "RTX 50"},
+    {"sm_75", "T4, RTX 20", 64},       {"sm_80", "A100, A30", 163},
+    {"sm_86", "RTX 30, A10, A40", 99}, {"sm_89", "RTX 40, L4, L40", 99},
+    {"sm_90", "H100, H200", 227},      {"sm_90a", "H100, H200, for them only", 227},
+    {"sm_100", "B200, GB200", 227},    {"sm_103", "B300, GB300", 227},
+    {"sm_120", "RTX 50", 99},
 };
 
 const char *cuda_portable(int num_archs, const char *const *arch)
@@ -34,6 +36,16 @@ const char *cuda_portable(int num_archs, const char *const *arch)
         if (strcmp(arch[i], "sm_75"))
             return "compute_80";
     return num_archs ? "compute_75" : "compute_80";
+}
+
+int64_t cuda_smem(int num_archs, const char *const *arch)
+{
+    int least = 99; /* where compute_80 runs */
+    for (int i = 0; i < num_archs; i++)
+        for (int k = 0; k < NUM_CUDA_ARCHS; k++)
+            if (!strcmp(arch[i], cuda_archs[k].name) && cuda_archs[k].smem < least)
+                least = cuda_archs[k].smem;
+    return 1024 * (int64_t)least - STATIC_SMEM;
 }
 
 typedef struct DeviceFile {

@@ -261,6 +261,7 @@ static bool plan_cuda(Work *w)
     if (!timings_open(&timings, w->arena, &w->diag, which, w->num_archs, w->arch))
         return false;
     options.timings = &timings;
+    options.smem = cuda_smem(w->num_archs, w->arch);
     return cuda_plan(w->module, w->arena, &w->target, &options, &w->cuda);
 }
 
@@ -274,6 +275,7 @@ bool work_plan_for(Work *w, const char *arch)
 {
     w->has_cuda = true;
     w->arch[w->num_archs++] = arch;
+    w->cuda_options.smem = cuda_smem(w->num_archs, w->arch);
     return codegen_plan(w->module, w->arena, &w->target) &&
            cuda_plan(w->module, w->arena, &w->target, &w->cuda_options, &w->cuda) &&
            !w->diag.num_errors;
