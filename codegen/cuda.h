@@ -34,11 +34,12 @@ typedef struct CudaKernel {
     bool varies; /* sizes come at run time (plan_launch_sizes) */
     CudaSpan span;
     int span_operand;  /* i32 workspace of the ranges; -1 */
+    int split_operand; /* the launch's last: workspace of blocks that share tiles; -1: none yet */
     bool local_a;      /* CUDA_STREAM: the prologue fills a in shared memory */
     CudaPackSpec spec; /* of w */
     CudaPacked packed;
-    int bm, bn, warps_m, warps_n, stages; /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
-    int n_blocks, split_k, n_warps, rows; /* CUDA_STREAM; stages too */
+    int bm, bn, bk, warps_m, warps_n, stages; /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
+    int n_blocks, split_k, n_warps, rows; /* CUDA_STREAM (stages too), CUDA_GEMM_MMA (split_k) */
     int buffers;                          /* of staged sums */
     int64_t local_pitch;                  /* of a row of a in shared memory */
     int threads_row, run, values, groups; /* CUDA_TILE: kT kV kE kGroups */
@@ -81,5 +82,13 @@ int64_t cuda_stream_bytes(const CudaKernel *k);
 /* .. and of those rows; what making them needs beside that is static, in words. */
 int64_t cuda_local_bytes(const CudaKernel *k);
 int64_t cuda_local_scratch(const CudaKernel *k);
+/* Bytes of the workspace that blocks sharing tiles need; 0: none do. Its counters, one word a tile,
+ * stand at its beginning, are zero before the first launch and after each; then come the sums. It
+ * is one more operand of the launch, split_operand. */
+#define CUDA_SPLIT_SUMS  4096
+#define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4)
+int64_t cuda_split_bytes(const CudaKernel *k);
+/* Bytes of one stage of a gemm_mma. */
+int64_t cuda_stage_bytes(const CudaKernel *k);
 
 #endif

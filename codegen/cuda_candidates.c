@@ -5,6 +5,10 @@
 #define STREAM_ROWS   16    /* most that a stream multiplies */
 #define STREAM_RING   73728 /* bytes that its warps have on their way, if no less will do */
 #define STREAM_BUFFER 12288 /* .. that sums may have to be staged twice */
+#define SPLIT_MOST    8     /* blocks that share a tile of a gemm_mma .. */
+#define SPLIT_LARGE   4     /* .. whose threads have no registers left for the others' sums */
+#define SPLIT_BLOCKS  400   /* most of a grid that shares tiles: three for each processor */
+#define SPLIT_LEAST   4     /* stages of K that each has, at least */
 
 static void valid(CudaCandidates *c, const CudaKernel *k)
 {
@@ -33,7 +37,7 @@ void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k)
     case CUDA_GEMM_MMA:
         sb_printf(sb, "%dx%d", k->bm, k->bn);
         if (k->warps_m)
-            sb_printf(sb, " w%dx%d s%d", k->warps_m, k->warps_n, k->stages);
+            sb_printf(sb, " w%dx%d s%d k%d", k->warps_m, k->warps_n, k->stages, k->split_k);
         break;
     case CUDA_STREAM:
         sb_printf(sb, "%dx%d", k->rows, 8 * k->n_blocks * k->n_warps);
@@ -80,49 +84,80 @@ static bool epilogue_fits(const CudaKernel *k, int64_t part_cols)
 
 /* gemm_mma ------------------------------------------------------------------------------------- */
 
-static int64_t stage_bytes(const CudaKernel *k, int bm, int bn)
+/* Tiles and their warps, a warp's sums at most 64x64. */
+typedef struct MmaTile {
+    int bm, bn, warps_m, warps_n;
+} MmaTile;
+_Static_assert(SPLIT_BLOCKS <= CUDA_SPLIT_TILES, "there is a counter for each tile");
+static const MmaTile mma_tiles[] = {
+    {128, 256, 2, 4}, {128, 224, 2, 4}, {128, 128, 2, 2}, {128, 128, 2, 4},
+    {128, 64, 2, 2},  {64, 256, 1, 4},  {64, 128, 1, 4},  {64, 64, 1, 2},
+    {32, 256, 1, 4},  {32, 128, 1, 4},  {32, 64, 1, 2},
+};
+
+/* K of a stage: rows of 128 bytes where that is a whole number of units of w. */
+static int stage_k(const CudaKernel *k)
 {
-    return bm * 128 * (int64_t)(format_info[k->spec.act_fmt].bits / 8) +
-           bn / 8 * 128 * (int64_t)format_info[k->spec.fmt].bits;
+    return format_info[k->spec.act_fmt].bits == 16 && format_info[k->spec.fmt].bits >= 8 ? 64 : 128;
 }
 
-static void mma_tile(CudaCandidates *c, int bm, int bn)
+static int mma_sums(const CudaKernel *k) /* of a thread */
 {
-    CudaKernel k = c->like;
-    k.family = CUDA_GEMM_MMA;
-    k.bm = bm;
-    k.bn = bn;
-    int tallest = bn > 128 ? 32 : k.spec.mainloop ? 64 : 128; /* whose sums registers hold */
-    int64_t most = c->budget / stage_bytes(&k, bm, bn);
-    if (bm > 32 && c->rows <= bm / 2) {
-        reject(c, &k, "less than half of its rows would be used");
-    } else if (bm > tallest) {
-        reject(c, &k, "its sums and scaled sums exceed the registers");
-    } else if (most < 2 || (int64_t)bm * (bn + 4) * 4 > c->budget) {
-        reject(c, &k, "it exceeds %s", c->where);
-    } else {
-        k.warps_m = bm == 32 ? 1 : 2;
-        k.warps_n = bn == 64 ? 2 : 4;
-        for (k.stages = most < 4 ? (int)most : 4; k.stages >= 2; k.stages--)
-            valid(c, &k);
+    return k->bm / k->warps_m * (k->bn / k->warps_n) / 32;
+}
+
+/* Why a tile cannot run; NULL: it can. */
+static const char *mma_problem(const CudaCandidates *c, const CudaKernel *k)
+{
+    if (!epilogue_fits(k, k->bn / k->spec.parts))
+        return "a quantisation group or a row does not lie inside its columns";
+    if (k->bm > 32 && c->rows <= k->bm / 2)
+        return "less than half of its rows would be used";
+    if (k->spec.mainloop && mma_sums(k) > 64)
+        return "its sums and scaled sums exceed the registers";
+    CudaGeometry g = cuda_geometry(k);
+    return g.smem > c->budget ? arena_printf(c->arena, "it exceeds %s", c->where) : NULL;
+}
+
+/* Blocks that share K, where tiles are too few; integer blocks along K must keep their order. */
+static void mma_splits(CudaCandidates *c, CudaKernel *k)
+{
+    int64_t tiles_k = (k->spec.k + k->bk - 1) / k->bk;
+    k->split_k = 1;
+    valid(c, k);
+    if ((k->packed.home == CUDA_HOME_I8 && k->spec.mainloop) ||
+        k->launch->num_operands == PLAN_MAX_OPERANDS)
+        return;
+    int64_t tiles = cuda_geometry(k).grid, block = k->spec.mainloop ? k->packed.block_k / k->bk : 1;
+    int most = mma_sums(k) > 64 ? SPLIT_LARGE : SPLIT_MOST;
+    for (k->split_k = 2; k->split_k <= most && tiles * k->split_k <= SPLIT_BLOCKS; k->split_k++) {
+        int64_t share = (tiles_k + k->split_k - 1) / k->split_k;
+        if (block > 1)
+            share = (share + block - 1) / block * block;
+        if (share >= SPLIT_LEAST && share * (k->split_k - 1) < tiles_k)
+            valid(c, k);
     }
 }
 
 void cuda_candidates_mma(CudaCandidates *c)
 {
-    static const int heights[] = {128, 64, 32};
-    bool wide = epilogue_group(&c->like) * c->like.spec.parts > 128;
-    for (int bn = wide ? 256 : 128; bn >= 64; bn /= 2) {
-        if (!epilogue_fits(&c->like, bn / c->like.spec.parts)) {
-            CudaKernel k = c->like;
-            k.family = CUDA_GEMM_MMA;
-            k.bm = heights[0];
-            k.bn = bn;
-            reject(c, &k, "a quantisation group or a row does not lie inside its columns");
+    for (size_t i = 0; i < COUNT_OF(mma_tiles); i++) {
+        const MmaTile *t = &mma_tiles[i];
+        CudaKernel k = c->like;
+        k.family = CUDA_GEMM_MMA;
+        k.bm = t->bm, k.bn = t->bn;
+        k.warps_m = t->warps_m, k.warps_n = t->warps_n;
+        k.bk = stage_k(&k);
+        k.split_k = 1;
+        k.stages = 2;
+        const char *problem = mma_problem(c, &k);
+        if (problem) {
+            reject(c, &k, "%s", problem);
             continue;
         }
-        for (size_t i = 0; i < COUNT_OF(heights); i++)
-            mma_tile(c, heights[i], bn);
+        for (k.stages = 4; k.stages >= 2; k.stages--)
+            if (cuda_geometry(&k).smem <= c->budget)
+                mma_splits(c, &k);
     }
 }
 

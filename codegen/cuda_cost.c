@@ -13,25 +13,18 @@
 #define SHARED_SM   232448
 #define ALONE       0.6 /* of its rate that a processor reaches with one block */
 #define FULL_WARPS  8   /* that it needs for it */
+#define MMA_START   3.5 /* us from a block's start to its first product, and its epilogue */
 #define BLOCK_START 0.5 /* us from a block's start to its first product */
 
-/* Multiplications and additions, 1e6 a microsecond of the whole GPU, of a tile of 128x128. */
+/* Multiplications and additions, 1e6 a microsecond of the whole GPU, of full processors. */
 static double mma_rate(const CudaKernel *k)
 {
-    bool narrow = format_info[k->spec.fmt].bits < 8;
     switch (k->packed.home) {
-    case CUDA_HOME_I8: return k->spec.mainloop ? 190 : narrow ? 300 : 356;
-    case CUDA_HOME_F16: return k->spec.mainloop ? 150 : 244;
-    case CUDA_HOME_BF16: return narrow ? 155 : k->spec.mainloop ? 150 : 250;
+    case CUDA_HOME_I8: return k->spec.mainloop ? 410 : 780;
+    case CUDA_HOME_F16: return k->spec.mainloop ? 300 : 470;
+    case CUDA_HOME_BF16: return k->spec.mainloop ? 315 : 445;
     default: return 30;
     }
-}
-
-/* Small tiles load more for each product. */
-static double tile_efficiency(int bm, int bn)
-{
-    double loads = 128.0 / bm + 128.0 / bn; /* 2 for 128x128 */
-    return 1 / (1 + 0.2 * (loads - 2));
 }
 
 /* The time of `tiles` equal ones, `us` each on a processor of its own, of which `resident` of
@@ -44,13 +37,40 @@ static double waves_us(int64_t tiles, double us, int64_t resident, int warps)
     return (double)busiest * us / (filled < busy ? filled : busy);
 }
 
+/* Registers of a thread: its sums, again where they are scaled, fragments and addresses. */
+static int64_t mma_blocks_resident(const CudaKernel *k, const CudaGeometry *g)
+{
+    int sums = k->bm / k->warps_m * (k->bn / k->warps_n) / 32 * (k->spec.mainloop ? 2 : 1);
+    int registers = sums >= 104 ? 255 : sums >= 48 ? 168 : 128;
+    int64_t by_registers = 65536 / (registers * g->block), by_memory = SHARED_SM / (g->smem + 1024);
+    return by_registers < by_memory ? by_registers : by_memory;
+}
+
+/* Of its rate, what a processor reaches with warps whose sums are so many: small ones load more for
+ * each product, and few hide little. */
+static double mma_efficiency(int rows, int columns, int64_t warps)
+{
+    double tile = 1 / (1 + 0.11 * (64.0 / rows + 64.0 / columns - 2));
+    return tile * (warps >= 8   ? 1
+                   : warps >= 4 ? 0.75 + 0.03 * (double)warps
+                                : 0.22 * (double)warps);
+}
+
+/* Blocks that share tiles write their sums, and the last one reads them all. */
+static double split_us(const CudaKernel *k)
+{
+    return k->split_k > 1 ? 2.5 + k->split_k * k->bm * k->bn * 4 / 80e3 : 0;
+}
+
 static double mma_us(const CudaKernel *k, const CudaGeometry *g)
 {
-    double flops = 2.0 * k->bm * k->bn * (double)k->spec.k;
-    double rate = mma_rate(k) * 1e6 / PROCESSORS * tile_efficiency(k->bm, k->bn);
-    double deep = 1 + 0.03 * (4 - k->stages); /* fewer stages hide less of the memory's latency */
-    int64_t resident = SHARED_SM / (g->smem + 1024);
-    return waves_us(g->grid, deep * flops / rate, resident, g->block / 32) + BLOCK_START;
+    double flops = 2.0 * k->bm * k->bn * (double)k->spec.k / k->split_k;
+    double deep = 1 + 0.02 * (4 - k->stages); /* fewer stages hide less of the memory's latency */
+    int64_t busiest = (g->grid + PROCESSORS - 1) / PROCESSORS, resident = mma_blocks_resident(k, g);
+    int64_t together = resident < busiest ? resident : busiest;
+    double rate = mma_rate(k) * 1e6 / PROCESSORS *
+                  mma_efficiency(k->bm / k->warps_m, k->bn / k->warps_n, together * g->block / 32);
+    return (double)busiest * deep * flops / rate + split_us(k) + MMA_START;
 }
 
 /* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */

@@ -10,8 +10,10 @@ void cuda_describe(Sb *sb, const CudaKernel *k)
     sb_put(sb, cuda_family_name[k->family]);
     switch (k->family) {
     case CUDA_GEMM_MMA:
-        sb_printf(sb, " %dx%d, %dx%d warps, %d stages", k->bm, k->bn, k->warps_m, k->warps_n,
-                  k->stages);
+        sb_printf(sb, " %dx%d, %dx%d warps, %d stages of %d", k->bm, k->bn, k->warps_m, k->warps_n,
+                  k->stages, k->bk);
+        if (k->split_k > 1)
+            sb_printf(sb, ", K over %d blocks", k->split_k);
         break;
     case CUDA_STREAM:
         sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s", k->rows,

@@ -4,6 +4,7 @@
  * - a prologue runs inside the product only for few rows; for more, a row kernel runs it first;
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
+ * - products whose blocks share tiles get a workspace for their sums;
  * - every launch gets a kernel and a grid for each bucket. */
 #include "codegen/cuda_target.h"
 
@@ -102,25 +103,18 @@ static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, con
     return NULL;
 }
 
-/* An i32-wide workspace behind the arena: three words a block and one for the outer scale. */
-static int add_workspace(CudaBuilder *b, const PlanTensor *t)
+/* Words of memory behind the arenas of the buckets; apart: where no bucket has anything else. */
+static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart)
 {
     int buckets = b->cpu->num_buckets;
-    uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
-    int64_t words = 0;
+    uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets), most = 0;
+    for (int i = 0; i < buckets; i++)
+        most = b->arena_bytes[i] > most ? b->arena_bytes[i] : most;
     for (int i = 0; i < buckets; i++) {
-        PlanLayout l;
-        if (!plan_tensor_layout(t, plan_bucket(b->cpu, i), &l))
-            return fail(b, "the size of '%s' overflows", t->name) - 1;
-        int64_t blocks =
-            scheme_row_blocks(&t->scheme, l.rows) * scheme_col_blocks(&t->scheme, l.cols);
-        words = 3 * blocks + 1 > words ? 3 * blocks + 1 : words;
-    }
-    for (int i = 0; i < buckets; i++) {
-        offset[i] = (b->arena_bytes[i] + 63) & ~UINT64_C(63);
+        offset[i] = ((apart ? most : b->arena_bytes[i]) + 63) & ~UINT64_C(63);
         b->arena_bytes[i] = offset[i] + (((uint64_t)words * 4 + 63) & ~UINT64_C(63));
     }
-    PlanTensor space = {.name = t->name,
+    PlanTensor space = {.name = name,
                         .fmt = FMT_F32, /* cleared by storing 0 */
                         .rank = 1,
                         .dim = {{.add = words, .sym = {-1, -1}}},
@@ -130,6 +124,21 @@ static int add_workspace(CudaBuilder *b, const PlanTensor *t)
                         .params = -1};
     ARRAY_PUSH(b->arena, &b->tensors, space);
     return b->tensors.num - 1;
+}
+
+/* An i32-wide workspace: three words a block and one for the outer scale. */
+static int add_workspace(CudaBuilder *b, const PlanTensor *t)
+{
+    int64_t words = 0;
+    for (int i = 0; i < b->cpu->num_buckets; i++) {
+        PlanLayout l;
+        if (!plan_tensor_layout(t, plan_bucket(b->cpu, i), &l))
+            return fail(b, "the size of '%s' overflows", t->name) - 1;
+        int64_t blocks =
+            scheme_row_blocks(&t->scheme, l.rows) * scheme_col_blocks(&t->scheme, l.cols);
+        words = 3 * blocks + 1 > words ? 3 * blocks + 1 : words;
+    }
+    return add_space(b, t->name, words, false);
 }
 
 static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, const Op *op)
@@ -237,63 +246,123 @@ static int kernel_index(CudaBuilder *b, const CudaKernel *k)
     return b->sources.num - 1;
 }
 
-static DeviceLaunch no_launch(void)
-{
-    return (DeviceLaunch){.kernel = -1};
-}
+/* What runs a launch under a bucket, and why. */
+typedef struct Chosen {
+    CudaKernel kernel;
+    bool wanted; /* the launch is part of the bucket */
+    CudaChoice choice;
+} Chosen;
 
-static DeviceLaunch device_launch(CudaBuilder *b, const Plan *plan, int launch, int bucket,
-                                  const PlanLayout *layout)
+static bool choose(CudaBuilder *b, const Plan *plan, int launch, int bucket,
+                   const PlanLayout *layout, Chosen *ret)
 {
     const char *problem = NULL;
-    Sb rejected, text;
+    Sb rejected;
     sb_init(&rejected, b->arena);
-    sb_init(&text, b->arena);
-    CudaKernel k = {.plan = plan,
-                    .launch = &plan->launch[launch],
-                    .layout = layout,
-                    .size = plan_bucket(plan, bucket),
-                    .rejected = &rejected};
     const CudaRole *role = &b->roles.elem[launch];
-    k.varies = plan_launch_varies(plan, k.launch);
-    k.span = role->span;
-    k.span_operand = role->span_operand;
-    CudaChoice *choice = &b->choice[launch * plan->num_buckets + bucket], chosen = {0};
-    bool wanted = cuda_choose(&k, role, b->arena, b->options, &chosen, &problem);
-    if (problem) {
-        fail(b, "\"%s\": %s", k.launch->layer, problem);
-        return no_launch();
-    }
-    if (!wanted)
-        return no_launch();
-    CudaGeometry g = cuda_geometry(&k);
-    if (g.grid > INT32_MAX) {
-        fail(b, "\"%s\" needs %lld blocks", k.launch->layer, (long long)g.grid);
-        return no_launch();
-    }
-    cuda_describe(&text, &k);
-    chosen.text = text.text;
-    chosen.rejected = rejected.text;
-    *choice = chosen;
-    return (DeviceLaunch){kernel_index(b, &k), (int32_t)g.grid, g.block, (int32_t)g.smem};
+    *ret = (Chosen){.kernel = {.plan = plan,
+                               .launch = &plan->launch[launch],
+                               .layout = layout,
+                               .size = plan_bucket(plan, bucket),
+                               .varies = plan_launch_varies(plan, &plan->launch[launch]),
+                               .span = role->span,
+                               .span_operand = role->span_operand,
+                               .split_operand = -1,
+                               .rejected = &rejected}};
+    ret->wanted = cuda_choose(&ret->kernel, role, b->arena, b->options, &ret->choice, &problem);
+    ret->choice.rejected = rejected.text;
+    ret->kernel.rejected = NULL;
+    if (problem)
+        return fail(b, "\"%s\": %s", plan->launch[launch].layer, problem);
+    int64_t grid = ret->wanted ? cuda_geometry(&ret->kernel).grid : 0;
+    return grid <= INT32_MAX ||
+           fail(b, "\"%s\" needs %lld blocks", plan->launch[launch].layer, (long long)grid);
 }
 
-static void put_kernels(CudaBuilder *b, const Plan *plan)
+/* One workspace for all products whose blocks share tiles: they run one after the other, and each
+ * leaves its counters zero. It lies behind the arenas of all buckets, where nothing else does. */
+static void add_split(CudaBuilder *b, Plan *plan, Chosen *chosen)
+{
+    int num = plan->num_launches * plan->num_buckets;
+    int64_t bytes = 0;
+    for (int i = 0; i < num; i++) {
+        int64_t need = chosen[i].wanted ? cuda_split_bytes(&chosen[i].kernel) : 0;
+        bytes = need > bytes ? need : bytes;
+    }
+    if (!bytes)
+        return;
+    int tensor = add_space(b, "sums of shared tiles", (bytes + 3) / 4, true);
+    b->out->split_tensor = tensor;
+    plan->tensor = b->tensors.elem;
+    plan->num_tensors = b->tensors.num;
+    /* candidates that somebody keeps go on seeing the launches as they were */
+    PlanLaunch *launch = ARENA_NEW_ARRAY(b->arena, PlanLaunch, (size_t)plan->num_launches);
+    memcpy(launch, plan->launch, (size_t)plan->num_launches * sizeof *launch);
+    plan->launch = launch;
+    for (int i = 0; i < num; i++) {
+        PlanLaunch *l = &launch[i / plan->num_buckets];
+        chosen[i].kernel.launch = l;
+        if (!chosen[i].wanted || !cuda_split_bytes(&chosen[i].kernel))
+            continue;
+        if (!l->num_operands || l->operand[l->num_operands - 1].tensor != tensor) {
+            l->operand = operands_with(b, l, tensor, false);
+            l->num_operands++;
+        }
+        chosen[i].kernel.split_operand = l->num_operands - 1;
+    }
+}
+
+static DeviceLaunch device_launch(CudaBuilder *b, const Chosen *chosen, CudaChoice *ret_choice)
+{
+    if (!chosen->wanted)
+        return (DeviceLaunch){.kernel = -1};
+    Sb text;
+    sb_init(&text, b->arena);
+    CudaGeometry g = cuda_geometry(&chosen->kernel);
+    cuda_describe(&text, &chosen->kernel);
+    *ret_choice = chosen->choice;
+    ret_choice->text = text.text;
+    return (DeviceLaunch){kernel_index(b, &chosen->kernel), (int32_t)g.grid, g.block,
+                          (int32_t)g.smem};
+}
+
+/* Sizes and places of all tensors under each bucket: [buckets][tensors]. */
+static PlanLayout *bind_buckets(CudaBuilder *b, const Plan *plan)
 {
     IoError err;
+    PlanLayout *layout =
+        ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)(plan->num_buckets * plan->num_tensors));
+    for (int bucket = 0; bucket < plan->num_buckets; bucket++)
+        if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout + bucket * plan->num_tensors,
+                       &err)) {
+            fail(b, "%s", err.text);
+            return NULL;
+        }
+    return layout;
+}
+
+static void put_kernels(CudaBuilder *b, Plan *plan)
+{
     int num = plan->num_launches * plan->num_buckets;
     DeviceLaunch *device = ARENA_NEW_ARRAY(b->arena, DeviceLaunch, (size_t)num);
+    Chosen *chosen = ARENA_NEW_ARRAY(b->arena, Chosen, (size_t)num);
     b->choice = ARENA_NEW_ARRAY(b->arena, CudaChoice, (size_t)num);
     memset(b->choice, 0, (size_t)num * sizeof *b->choice);
-    for (int bucket = 0; bucket < plan->num_buckets && !b->failed; bucket++) {
-        PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)plan->num_tensors);
-        if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout, &err)) {
-            fail(b, "%s", err.text);
-            return;
-        }
-        for (int i = 0; i < plan->num_launches && !b->failed; i++)
-            device[i * plan->num_buckets + bucket] = device_launch(b, plan, i, bucket, layout);
+    const PlanLayout *layout = bind_buckets(b, plan);
+    for (int i = 0; i < num && !b->failed; i++) {
+        int bucket = i % plan->num_buckets;
+        choose(b, plan, i / plan->num_buckets, bucket, layout + bucket * plan->num_tensors,
+               &chosen[i]);
     }
+    if (b->failed)
+        return;
+    add_split(b, plan, chosen);
+    layout = bind_buckets(b, plan); /* the workspace's too */
+    for (int i = 0; i < num && layout; i++)
+        chosen[i].kernel.layout = layout + i % plan->num_buckets * plan->num_tensors;
+    for (int bucket = 0; bucket < plan->num_buckets; bucket++)
+        for (int at = bucket; at < num; at += plan->num_buckets)
+            device[at] = device_launch(b, &chosen[at], &b->choice[at]);
     const char **name = ARENA_NEW_ARRAY(b->arena, const char *, (size_t)b->sources.num);
     for (int i = 0; i < b->sources.num; i++)
         name[i] = b->sources.elem[i].name;
@@ -331,7 +400,7 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, const CudaPlan
 {
     CudaBuilder b = {.m = m, .arena = arena, .cpu = cpu->plan, .options = options, .out = ret};
     Plan *plan = ARENA_NEW(arena, Plan);
-    *ret = (CudaTarget){.target.plan = plan};
+    *ret = (CudaTarget){.target.plan = plan, .split_tensor = -1};
     *plan = *cpu->plan;
     plan->target = "cuda";
     map_init(&b.kernels, arena);

@@ -33,6 +33,12 @@ static bool is_integer(FormatId fmt)
     return format_info[fmt].family == FAMILY_INT;
 }
 
+/* Those of the launch, and the workspace of a split where it is not among them yet. */
+static int num_operands(const CudaKernel *k)
+{
+    return k->launch->num_operands + (cuda_split_bytes(k) && k->split_operand < 0);
+}
+
 /* What all products share: operands, shapes, schemes. */
 static void put_product(Sb *sb, const CudaKernel *k)
 {
@@ -57,18 +63,22 @@ static void put_product(Sb *sb, const CudaKernel *k)
     sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ", kWZeroAt = %" PRId64 ";",
             packed->scale_at, packed->zero_at);
     /* a, w come after the operands of the programs */
-    put_int(sb, "kOperandA", k->launch->num_operands);
-    put_int(sb, "kOperandW", k->launch->num_operands + 1);
+    put_int(sb, "kOperandA", num_operands(k));
+    put_int(sb, "kOperandW", num_operands(k) + 1);
 }
 
 static void put_tiles(Sb *sb, const CudaKernel *k)
 {
     put_int(sb, "kBM", k->bm);
     put_int(sb, "kBN", k->bn);
+    put_int(sb, "kBK", k->bk);
     put_int(sb, "kCols", k->bn / k->spec.parts);
     put_int(sb, "kWarpsM", k->warps_m);
     put_int(sb, "kWarpsN", k->warps_n);
     put_int(sb, "kStages", k->stages);
+    put_int(sb, "kSplitK", k->split_k);
+    put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
+    put_int(sb, "kOperandSplit", k->split_k > 1 ? num_operands(k) - 1 : 0);
 }
 
 static int64_t stream_columns(const CudaKernel *k)
@@ -87,11 +97,6 @@ static void put_stream(Sb *sb, const CudaKernel *k)
     put_bool(sb, "kLocalA", k->local_a);
     put_int(sb, "kSmemBytes", cuda_stream_bytes(k));
     put_int(sb, "kCols", stream_columns(k) / k->spec.parts);
-    /* what the shapes of tiles would be; unused by streams */
-    put_int(sb, "kBM", 16);
-    put_int(sb, "kBN", 8);
-    put_int(sb, "kWarpsM", 1);
-    put_int(sb, "kWarpsN", 1);
 }
 
 static void put_any(Sb *sb, const CudaKernel *k)
@@ -325,7 +330,7 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
 
 static int num_parameters(const CudaKernel *k)
 {
-    return k->family <= CUDA_GEMM_ANY ? k->launch->num_operands + 2
+    return k->family <= CUDA_GEMM_ANY ? num_operands(k) + 2
            : k->family == CUDA_MOVE   ? 2
                                       : k->launch->num_operands;
 }
@@ -410,6 +415,34 @@ int64_t cuda_stream_bytes(const CudaKernel *k)
     return ceil_div(k->split_k * k->n_warps * k->stages * stage + 4 * words, 128) * 128;
 }
 
+int64_t cuda_stage_bytes(const CudaKernel *k)
+{
+    int64_t bits = (int64_t)k->bm * format_info[k->spec.act_fmt].bits +
+                   (int64_t)k->bn * format_info[k->spec.fmt].bits;
+    return bits * k->bk / 8;
+}
+
+static int64_t staged_bytes(const CudaKernel *k) /* GemmShape: kTilePitch, kPasses */
+{
+    int64_t part = k->bn / k->spec.parts, last = (part + 31) / 32 * 32;
+    int64_t pitch = ((k->spec.parts - 1) * part + last + 23) / 32 * 32 + 8;
+    int64_t bytes = k->bm * pitch * 4;
+    return bytes > 98304 ? bytes / 2 : bytes;
+}
+
+static int64_t mma_tiles(const CudaKernel *k)
+{
+    int64_t rows = k->layout[k->launch->a].rows;
+    return ceil_div(rows, k->bm) * ceil_div(k->packed.rows, k->bn);
+}
+
+int64_t cuda_split_bytes(const CudaKernel *k)
+{
+    if (k->family != CUDA_GEMM_MMA || k->split_k == 1)
+        return 0;
+    return CUDA_SPLIT_SUMS + mma_tiles(k) * k->split_k * k->bm * k->bn * 4;
+}
+
 CudaGeometry cuda_geometry(const CudaKernel *k)
 {
     CudaGeometry g = {.block = block_threads(k)};
@@ -417,14 +450,11 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
                    : k->family == CUDA_TILE ? k->layout[k->launch->operand[0].tensor].rows
                                             : k->layout[k->launch->a].rows;
     switch (k->family) {
-    case CUDA_GEMM_MMA: {
-        int64_t stage = k->bm * 128 * (int64_t)(format_info[k->spec.act_fmt].bits / 8) +
-                        k->bn / 8 * 128 * (int64_t)format_info[k->spec.fmt].bits;
-        int64_t tile = k->bm * (int64_t)(k->bn + 4) * 4;
-        g.grid = ceil_div(rows, k->bm) * ceil_div(k->packed.rows, k->bn);
-        g.smem = stage * k->stages > tile ? stage * k->stages : tile;
+    case CUDA_GEMM_MMA:
+        g.grid = mma_tiles(k) * k->split_k;
+        g.smem = cuda_stage_bytes(k) * k->stages;
+        g.smem = staged_bytes(k) > g.smem ? staged_bytes(k) : g.smem;
         break;
-    }
     case CUDA_STREAM:
         g.grid = ceil_div(k->packed.rows, stream_columns(k));
         g.grid = g.grid < CUDA_PROCESSORS ? g.grid : CUDA_PROCESSORS; /* blocks stay */

@@ -35,6 +35,8 @@ typedef struct CudaTarget {
     const CudaSource *source;
     const CudaChoice *choice; /* [launches][buckets]: what each takes, and how that is known */
     int num_cached;           /* images that cuda_compile did not have to compile */
+    int split_tensor;         /* workspace of blocks that share tiles, whose counters are zero before
+                                 every launch and after it (cuda.h); -1: there is none */
 } CudaTarget;
 
 struct CudaCandidates;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PARAMS    (PLAN_MAX_OPERANDS + 2)
+#define MAX_PARAMS    (PLAN_MAX_OPERANDS + 3)
 #define MAX_SETS      48 /* copies of the weights */
 #define MAX_LAUNCHES  64 /* of a graph */
 #define GRAPH_US      300.0
@@ -34,6 +34,8 @@ struct TuneSession {
     DrvAddress *root; /* [plan->num_tensors]; 0: unused */
     int num_sets;
     DrvAddress set[MAX_SETS]; /* the weight */
+    DrvAddress split;         /* workspace of blocks that share tiles */
+    uint64_t split_bytes;
 };
 
 static bool check(const TuneSession *s, DrvResult result, const char *what, char *text)
@@ -253,6 +255,22 @@ static bool make_product(TuneSession *s, const CudaKernel *k, int64_t rows, char
     return true;
 }
 
+/* A workspace for the kernel, cleared once: kernels leave its counters zero. */
+static bool make_split(TuneSession *s, const CudaKernel *k, char *text)
+{
+    uint64_t bytes = (uint64_t)cuda_split_bytes(k);
+    if (bytes <= s->split_bytes)
+        return true;
+    s->d->cuMemFree(s->split);
+    s->split_bytes = 0;
+    s->split = 0;
+    if (!check(s, s->d->cuMemAlloc(&s->split, bytes), "allocating", text))
+        return false;
+    s->split_bytes = bytes;
+    return check(s, s->d->cuMemsetD8Async(s->split, 0, bytes, s->stream), "clearing", text) &&
+           check(s, s->d->cuStreamSynchronize(s->stream), "clearing", text);
+}
+
 /* Launching ------------------------------------------------------------------------------------ */
 
 static DeviceOperand bind(const TuneSession *s, const CudaKernel *k, int tensor, DrvAddress w)
@@ -282,6 +300,8 @@ static bool launch_one(const TuneSession *s, const CudaKernel *k, DrvFunction fu
     int num = 0;
     for (; num < k->launch->num_operands; num++)
         params.operand[num] = bind(s, k, k->launch->operand[num].tensor, w);
+    if (cuda_split_bytes(k))
+        params.operand[num++] = (DeviceOperand){.data = s->split};
     params.operand[num++] = bind(s, k, k->launch->a, w);
     params.operand[num++] = bind(s, k, k->launch->w, w);
     memcpy(&params.operand[num], &k->layout[k->launch->a].rows, sizeof(int64_t));
@@ -390,7 +410,7 @@ double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TU
     snprintf(text, TUNE_TEXT, "memory is exhausted");
     if (!make_product(s, k, item->rows, text))
         return 0;
-    if (load(s, item, &module, &function, text)) {
+    if (make_split(s, k, text) && load(s, item, &module, &function, text)) {
         int launches = graph_launches(s, item->predicted);
         if (capture(s, k, function, launches, &graph, text))
             us = median(s, graph, launches, best, text);

@@ -143,28 +143,30 @@ template <> struct Decode<FMT_E5M2, HOME_F16> {
     }
 };
 template <> struct Decode<FMT_E4M3, HOME_F16> {
-    static __device__ __forceinline__ uint32_t pair(uint32_t codes)
+    static __device__ __forceinline__ void four(uint32_t codes, uint32_t &lo, uint32_t &hi)
     {
 #if __CUDA_ARCH__ >= 890
-        uint32_t d;
-        asm("{ .reg .b16 c; cvt.u16.u32 c, %1; cvt.rn.f16x2.e4m3x2 %0, c; }"
-            : "=r"(d)
+        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2;"
+            " cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }"
+            : "=r"(lo), "=r"(hi)
             : "r"(codes));
-        return d;
 #else
-        uint32_t spread = __byte_perm(codes, 0, 0x1404); /* code in the high byte of each half */
+        lo = pair(__byte_perm(codes, 0, 0x1404)); /* code in the high byte of each half */
+        hi = pair(__byte_perm(codes, 0, 0x3424));
+#endif
+    }
+    static __device__ __forceinline__ uint32_t pair(uint32_t spread)
+    {
         uint32_t h = (spread & 0x80008000u) | ((spread & 0x7F007F00u) >> 1);
         uint32_t is_nan = ((spread & 0x7F007F00u) + 0x01000100u) & 0x80008000u;
         h = fma_f16x2(h, 0x5C005C00u, h & 0x80008000u); /* times 2^8, exact */
         return h | (is_nan >> 1) | (is_nan >> 2) | (is_nan >> 3) | (is_nan >> 4) | (is_nan >> 5) |
                (is_nan >> 6);
-#endif
     }
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            out[i] = pair(i % 2 ? raw[i / 2] >> 16 : raw[i / 2] & 0xFFFFu);
+        four(raw[0], out[0], out[1]);
+        four(raw[1], out[2], out[3]);
     }
 };
 /* e4m3 and e5m2 in bf16: both are exact there; by way of f16 and f32. */
@@ -280,10 +282,9 @@ template <int FMT, int HOME> struct DecodeCodebook {
     template <bool REST, int PLANE>
     static __device__ __forceinline__ uint32_t plane(uint32_t low, uint32_t high)
     {
-        constexpr uint32_t kWord[4] = {codebook_word<FMT, HOME, REST, PLANE>(0),
-                                       codebook_word<FMT, HOME, REST, PLANE>(1),
-                                       codebook_word<FMT, HOME, REST, PLANE>(2),
-                                       codebook_word<FMT, HOME, REST, PLANE>(3)};
+        constexpr uint32_t kWord[4] = {
+            codebook_word<FMT, HOME, REST, PLANE>(0), codebook_word<FMT, HOME, REST, PLANE>(1),
+            codebook_word<FMT, HOME, REST, PLANE>(2), codebook_word<FMT, HOME, REST, PLANE>(3)};
         return __byte_perm(__byte_perm(kWord[0], kWord[1], low),
                            __byte_perm(kWord[2], kWord[3], low), high);
     }

@@ -7,252 +7,362 @@
  * columns 8t .. 8t + 7. The lane reads the same columns of a, so the order of K inside a block of
  * 32 is the same for both operands and nothing is shuffled.
  *
- * A block of kWarpsM x kWarpsN warps computes a tile of kBM x kBN; 128 of K make a stage of a
- * cp.async pipeline. Integer operands accumulate exactly in
- * int32; the others in f32 with 16-bit operands that hold the codes exactly. Scales that vary along
- * K (kMainloop) are applied per block of kBlockK to the block's sum, blocks ascending:
- * f = fma((float)block, sa * sw, f).
+ * A block of kWarpsM x kWarpsN warps computes a tile of kBM x kBN; kBK of K make a stage of a
+ * cp.async pipeline. A warp's fragments are in registers one step of 32 before they are multiplied:
+ * those of a twice, those of w are read again as soon as their last product is issued. Integer
+ * operands accumulate exactly in int32; the others in f32 with 16-bit operands that hold the codes
+ * exactly. Scales that vary along K (kMainloop) are applied per block of kBlockK to the block's
+ * sum, blocks ascending: f = fma((float)block, sa * sw, f).
  *
- * Cfg: kA kW (FormatId) kHome kK kN (packed rows) kBM kBN kWarpsM kWarpsN kStages kParts kMainloop
- * kBlockK (multiple of 32; 0: one block) kABlockRows kABlockK (rows, columns of a that share a
- * scale; 0 = all) kAPitch kWBlockK kWZero kWScaleAt kWZeroAt (byte offsets in packed w) kOperandA
- * kOperandW. */
+ * kSplitK > 1: as many blocks share a tile, each with a run of K of its own. Their sums go to a
+ * workspace (operand kOperandSplit: one counter a tile, zero between launches; at kSplitSums, the
+ * sums); the block that comes last adds them in the order of the runs, so that the result does not
+ * depend on who that is, and goes on with the epilogue. Integer blocks along K keep one order: no
+ * split.
+ *
+ * Cfg: kA kW (FormatId) kHome kK kN (packed rows) kBM kBN kBK kWarpsM kWarpsN kStages kSplitK
+ * kParts kMainloop kBlockK (multiple of 32; 0: one block) kABlockRows kABlockK (rows, columns of a
+ * that share a scale; 0 = all) kAPitch kWBlockK kWZero kWScaleAt kWZeroAt (byte offsets in packed
+ * w) kOperandA kOperandW kOperandSplit kSplitSums. */
 #ifndef SINTER_CUDA_GEMM_MMA
 #define SINTER_CUDA_GEMM_MMA
 
-#include "kernels/cuda/format.cuh"
+#include "kernels/cuda/gemm_load.cuh"
 
-template <bool IS_INT> struct AccumulatorOf {
-    typedef float Type;
-};
-template <> struct AccumulatorOf<true> {
-    typedef int32_t Type;
+template <int FMT> struct Largest { /* magnitude of an integer code */
+    static constexpr int kCode =
+        (1 << (Bits<FMT>::kBits - Bits<FMT>::kSigned)) - !Bits<FMT>::kSigned;
 };
 
-template <class Cfg> struct GemmShape {
-    static constexpr bool kInt = Cfg::kHome == HOME_I8;
-    static constexpr int kThreads = 32 * Cfg::kWarpsM * Cfg::kWarpsN;
-    static constexpr int kBK = 128, kSteps = 4; /* of 32 */
-    static constexpr int kTilesK = (Cfg::kK + kBK - 1) / kBK;
-    static constexpr int kPanels = Bits<Cfg::kA>::kBits / 8;     /* of 128 bytes a row of a */
-    static constexpr int kRun = kBK * Bits<Cfg::kW>::kBits;      /* bytes of w: 8 rows x kBK */
-    static constexpr int kUnitSteps = 16 / Bits<Cfg::kW>::kBits; /* steps in a lane's 16 bytes */
-    static constexpr int kABytes = Cfg::kBM * 128 * kPanels;
-    static constexpr int kWBytes = Cfg::kBN / 8 * kRun;
-    static constexpr int kStageBytes = kABytes + kWBytes;
-    static constexpr int kTilePitch = Cfg::kBN + 4; /* words */
-    static constexpr int kTileBytes = Cfg::kBM * kTilePitch * 4;
-    static constexpr int kSmemBytes =
-        Cfg::kStages * kStageBytes > kTileBytes ? Cfg::kStages *kStageBytes : kTileBytes;
-    static constexpr int kMFrags = Cfg::kBM / Cfg::kWarpsM / 16;
-    static constexpr int kNFrags = Cfg::kBN / Cfg::kWarpsN / 8;
-    static constexpr int kCols = Cfg::kBN / Cfg::kParts; /* of one part */
-    static_assert(Cfg::kBM % (16 * Cfg::kWarpsM) == 0, "a warp computes multiples of 16 rows");
-    static_assert(Cfg::kBN % (8 * Cfg::kWarpsN) == 0, "a warp computes multiples of 8 columns");
-    static_assert(Cfg::kBlockK % 32 == 0, "a scale's block of K is a multiple of 32");
-};
-
-template <class Cfg> struct GemmMma {
+template <class Cfg> struct GemmTile {
     typedef GemmShape<Cfg> S;
-    typedef typename AccumulatorOf<S::kInt>::Type Acc;
+    typedef GemmMma<Cfg> G;
+    typedef GemmLoader<Cfg> L;
+    typedef typename G::Acc Acc;
+    typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum;
+    /* Loads of 16 bytes in flight while sums are gathered: 16, in the registers that fragments had.
+     */
+    static constexpr int kSplitBatch = Cfg::kSplitK < 8 ? 16 / Cfg::kSplitK : 1;
     static constexpr int kAWords = Codes8<Cfg::kA>::kWords;
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
+    static constexpr int kShift = G::shift();
+    static constexpr bool kMoves = !S::kMatrices && (Cfg::kA == FMT_F16 || Cfg::kA == FMT_BF16 ||
+                                                     Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8);
+    /* The first step of a scale's block is known where it is written: its products start anew. */
+    static constexpr bool kKnownBlocks =
+        Cfg::kMainloop && Cfg::kBlockK && Cfg::kBK % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
+    /* Sums of a block of integers below 2^22 become floats without a conversion: they are counted
+     * from the bits of 1.5 * 2^23 on. */
+    static constexpr int64_t kLargest = (int64_t)Largest<Cfg::kA>::kCode * Largest<Cfg::kW>::kCode;
+    static constexpr bool kMagic =
+        S::kInt && Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK * kLargest <= (1 << 22 >> kShift);
+    static constexpr int kZeroBits = kMagic ? 0x4B400000 : 0;
 
-    /* Chunk of 16 bytes where logical chunk c of a row lies: spreads the rows that one access
-     * phase reads over all banks. */
-    static __device__ __forceinline__ int swizzle(int row, int c)
+    /* Where the sums of a block start. */
+    static __device__ __forceinline__ Acc start()
     {
-        return Bits<Cfg::kA>::kBits == 16 ? c ^ ((row & 1) << 2) : c ^ ((row & 3) << 1);
+        return (Acc)kZeroBits;
     }
 
-    static __device__ __forceinline__ void load_a(uint32_t smem, const char *a, int64_t m0,
-                                                  int64_t m, int tile_k)
-    {
-        constexpr int kRowBytes = Cfg::kK * Bits<Cfg::kA>::kBits / 8;
-        constexpr int kChunks = 8 * S::kPanels;
-        for (int i = threadIdx.x; i < Cfg::kBM * kChunks; i += S::kThreads) {
-            int row = i / kChunks, c = i % kChunks;
-            int at = tile_k * 128 * S::kPanels + c * 16;
-            int left = m0 + row < m ? kRowBytes - at : 0;
-            left = left < 0 ? 0 : left > 16 ? 16 : left;
-            const char *src = a + (left ? (m0 + row) * (int64_t)Cfg::kAPitch + at : 0);
-            uint32_t dst = smem + c / 8 * (Cfg::kBM * 128) + row * 128 + swizzle(row, c % 8) * 16;
-            copy_async16(dst, src, left);
-        }
-    }
-
-    static __device__ __forceinline__ void load_w(uint32_t smem, const char *w, int n0, int tile_k)
-    {
-        constexpr int kChunks = S::kRun / 16;
-        for (int i = threadIdx.x; i < Cfg::kBN / 8 * kChunks; i += S::kThreads) {
-            int block = i / kChunks, c = i % kChunks;
-            bool inside = n0 + block * 8 < Cfg::kN;
-            const char *src =
-                w + ((int64_t)(inside ? n0 / 8 + block : 0) * S::kTilesK + tile_k) * S::kRun +
-                c * 16;
-            copy_async16(smem + block * S::kRun + c * 16, src, inside ? 16 : 0);
-        }
-    }
-
-    /* The eight elements of a row that this lane multiplies in one step, as operands. */
-    static __device__ __forceinline__ void read_a(uint32_t (&out)[4], const char *tile, int row,
-                                                  int step, int t)
-    {
-        uint32_t raw[4];
-        int at = (step * 4 + t) * kAWords * 4;
-        const char *p = tile + at / 128 * (Cfg::kBM * 128) + row * 128 +
-                        swizzle(row, at / 16 % 8) * 16 + at % 16;
-        if (kAWords == 4) {
-            Bytes16 v = *(const Bytes16 *)p;
-            raw[0] = v.x, raw[1] = v.y, raw[2] = v.z, raw[3] = v.w;
-        } else {
-            Bytes8 v = *(const Bytes8 *)p;
-            raw[0] = v.x, raw[1] = v.y;
-        }
-        Decode<Cfg::kA, Cfg::kHome>::eight(raw, 0, out);
-    }
-
-    static __device__ __forceinline__ void multiply(Acc (&d)[4], const uint32_t (&lo)[4],
-                                                    const uint32_t (&hi)[4], const uint32_t (&b)[4])
-    {
-        if constexpr (S::kInt) {
-            uint32_t a[4] = {lo[0], hi[0], lo[1], hi[1]};
-            mma_i8<Bits<Cfg::kA>::kSigned, Bits<Cfg::kW>::kSigned>(d, a, b[0], b[1]);
-        } else {
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                uint32_t a[4] = {lo[2 * half], hi[2 * half], lo[2 * half + 1], hi[2 * half + 1]};
-                if (Cfg::kHome == HOME_F16)
-                    mma_f16(d, a, b[2 * half], b[2 * half + 1]);
-                else
-                    mma_bf16(d, a, b[2 * half], b[2 * half + 1]);
-            }
-        }
-    }
+    /* From shared memory ----------------------------------------------------------------------- */
 
     struct State {
         Acc acc[S::kMFrags][S::kNFrags][4];
         float sum[Cfg::kMainloop ? S::kMFrags : 1][Cfg::kMainloop ? S::kNFrags : 1][4];
-        int zero[Cfg::kWZero ? S::kNFrags : 1];
+        uint32_t a[S::kMatrices ? 1 : 2][S::kMFrags][2][4]; /* this step's and the next one's */
+        uint32_t w[S::kNFrags][4];
+        int zero[2][Cfg::kWZero ? S::kNFrags : 1]; /* this block's and the next one's */
+        float sa[Cfg::kMainloop ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
     };
 
-    /* The lane's 16 bytes of each 8 rows of w: kUnitSteps steps. */
-    static __device__ __forceinline__ void read_w(uint32_t (&raw)[S::kNFrags][4], const char *w,
-                                                  int unit, int block0, int lane)
+    /* Of rows row0 .. of a stage, the eight codes of a step that this lane multiplies. */
+    static __device__ __forceinline__ void read_a(uint32_t (&to)[S::kMFrags][2][4],
+                                                  const char *stage, int row0, int step, int lane)
     {
-#pragma unroll
-        for (int nf = 0; nf < S::kNFrags; nf++) {
-            Bytes16 v = *(const Bytes16 *)(w + (block0 + nf) * S::kRun + (unit * 32 + lane) * 16);
-            raw[nf][0] = v.x, raw[nf][1] = v.y, raw[nf][2] = v.z, raw[nf][3] = v.w;
-        }
-    }
-
-    /* 32 of K. */
-    static __device__ __forceinline__ void step(State &s, const char *a,
-                                                const uint32_t (&raw)[S::kNFrags][4], int i,
-                                                int row0, int lane)
-    {
-        uint32_t fa[S::kMFrags][2][4];
+        const int row = row0 + lane / 4, at = (step * 4 + lane % 4) * kAWords * 4;
+        const char *p = stage + at / S::kPanelBytes * (Cfg::kBM * S::kPanelBytes) +
+                        row * S::kPanelBytes + L::swizzle(row, at % S::kPanelBytes / 16) * 16 +
+                        at % 16;
 #pragma unroll
         for (int mf = 0; mf < S::kMFrags; mf++)
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                read_a(fa[mf][h], a, row0 + mf * 16 + h * 8 + lane / 4, i, lane % 4);
+            for (int h = 0; h < 2; h++) {
+                const char *from = p + (mf * 16 + h * 8) * S::kPanelBytes;
+                if constexpr (kAWords == 4) {
+                    Bytes16 v = *(const Bytes16 *)from;
+                    to[mf][h][0] = v.x, to[mf][h][1] = v.y, to[mf][h][2] = v.z, to[mf][h][3] = v.w;
+                } else {
+                    Bytes8 v = *(const Bytes8 *)from;
+                    to[mf][h][0] = v.x, to[mf][h][1] = v.y;
+                }
+            }
+    }
+    /* kMatrices: the a operands of half a step. */
+    static __device__ __forceinline__ void read_half(State &s, const char *stage, int row0,
+                                                     int step, int half, int lane)
+    {
+        const int row = row0 + lane % 16, at = step * 64 + half * 32 + lane / 16 * 16;
+        const uint32_t from = smem_address(stage) +
+                              at / S::kPanelBytes * (Cfg::kBM * S::kPanelBytes) +
+                              row * S::kPanelBytes + L::swizzle(row, at % S::kPanelBytes / 16) * 16;
 #pragma unroll
-        for (int nf = 0; nf < S::kNFrags; nf++) {
-            uint32_t fb[4];
-            Decode<Cfg::kW, Cfg::kHome>::eight(raw[nf] + i % S::kUnitSteps * kWWords,
-                                               Cfg::kWZero ? s.zero[Cfg::kWZero ? nf : 0] : 0, fb);
+        for (int mf = 0; mf < S::kMFrags; mf++)
+            load_matrices(s.a[0][mf][half], from + mf * 16 * S::kPanelBytes);
+    }
+    /* The lane's 16 bytes of 8 columns of a stage: kUnitSteps steps. */
+    static __device__ __forceinline__ void read_w(uint32_t (&to)[4], const char *stage, int unit,
+                                                  int block, int lane)
+    {
+        int at = S::kMatrices ? L::swizzle_w(lane % 8 * 4 + lane / 8) : lane;
+        const char *p = stage + S::kABytes + block * S::kRun + unit * 512 + at * 16;
+        if constexpr (S::kMatrices) {
+            load_matrices(to, smem_address(p));
+        } else {
+            Bytes16 v = *(const Bytes16 *)p;
+            to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+        }
+    }
+
+    /* The a operand of half a step. Registers of two rows alternate in it: codes that no decoding
+     * moves are moved once, by an instruction that ptxas cannot see through; plain moves it would
+     * repeat for every product. */
+    static __device__ __forceinline__ void operand_a(uint32_t (&to)[4], const uint32_t (&f)[2][4],
+                                                     int half)
+    {
 #pragma unroll
-            for (int mf = 0; mf < S::kMFrags; mf++)
-                multiply(s.acc[mf][nf], fa[mf][0], fa[mf][1], fb);
-            if constexpr (IsCodebook<Cfg::kW>::kYes) { /* what 16 bits left out */
-                DecodeRest<Cfg::kW, Cfg::kHome>::eight(raw[nf] + i % S::kUnitSteps * kWWords, fb);
+        for (int i = 0; i < 4; i++) {
+            uint32_t word = f[i % 2][2 * half + i / 2];
+            to[i] = kMoves ? __byte_perm(word, 0, 0x3210 * blockDim.z) : word;
+        }
+    }
+
+    /* Step STEP where ldmatrix makes the operands: one half's of a are read while the other half is
+     * multiplied. next_stage() is asked when this stage is in registers. */
+    template <int STEP, class Next>
+    static __device__ __forceinline__ void step_matrices(State &s, const char *&stage, int row0,
+                                                         int block0, int lane, Next next_stage)
+    {
+        constexpr bool kFresh = kKnownBlocks && STEP * 32 % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
+        constexpr int kNext = (STEP + 1) % S::kSteps;
+        const Acc from[4] = {start(), start(), start(), start()};
 #pragma unroll
-                for (int mf = 0; mf < S::kMFrags; mf++)
-                    multiply(s.acc[mf][nf], fa[mf][0], fa[mf][1], fb);
+        for (int half = 0; half < 2; half++) {
+            if (half == 1 && kNext == 0)
+                stage = next_stage();
+            read_half(s, stage, row0, half ? kNext : STEP, 1 - half, lane);
+#pragma unroll
+            for (int nf = 0; nf < S::kNFrags; nf++) {
+#pragma unroll
+                for (int mf = 0; mf < S::kMFrags; mf++) {
+                    Acc(&acc)[4] = s.acc[mf][nf];
+                    const uint32_t *b = s.w[nf] + 2 * half;
+                    if (kFresh && half == 0)
+                        G::mma(acc, s.a[0][mf][half], b[0], b[1], from);
+                    else
+                        G::mma(acc, s.a[0][mf][half], b[0], b[1], acc);
+                }
+                if (half == 1)
+                    read_w(s.w[nf], stage, kNext, block0 + nf, lane);
             }
         }
     }
 
-    static __device__ __forceinline__ float act_scale(const Operand &a, int64_t row, int block)
+    /* 32 of K, step STEP of a stage. next: the stage that holds what comes after it. */
+    template <int STEP>
+    static __device__ __forceinline__ void step(State &s, const char *next, int row0, int block0,
+                                                int lane)
     {
-        constexpr int kCols = Cfg::kABlockK ? (Cfg::kK + Cfg::kABlockK - 1) / Cfg::kABlockK : 1;
-        int64_t r = Cfg::kABlockRows ? row / (Cfg::kABlockRows ? Cfg::kABlockRows : 1) : 0;
-        int c = Cfg::kABlockK
-                    ? (int)((int64_t)block * Cfg::kBlockK / (Cfg::kABlockK ? Cfg::kABlockK : 1))
-                    : 0;
-        float scale = a.scale[r * kCols + c];
-        return a.outer ? num_scale_effective(scale, *a.outer) : scale;
+        constexpr int kHalves = S::kInt ? 1 : 2;
+        constexpr bool kFresh = kKnownBlocks && STEP * 32 % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
+        constexpr bool kLast = STEP % S::kUnitSteps == S::kUnitSteps - 1;
+        constexpr int kNextUnit = (STEP / S::kUnitSteps + 1) % (S::kSteps / S::kUnitSteps);
+        const Acc from[4] = {start(), start(), start(), start()};
+        uint32_t a[S::kMFrags][kHalves][4];
+#pragma unroll
+        for (int mf = 0; mf < S::kMFrags; mf++) {
+            uint32_t f[2][4];
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                Decode<Cfg::kA, Cfg::kHome>::eight(s.a[STEP % 2][mf][h], 0, f[h]);
+#pragma unroll
+            for (int half = 0; half < kHalves; half++)
+                operand_a(a[mf][half], f, half);
+        }
+        read_a(s.a[(STEP + 1) % 2], next, row0, (STEP + 1) % S::kSteps, lane);
+#pragma unroll
+        for (int nf = 0; nf < S::kNFrags; nf++) {
+            const uint32_t *raw = s.w[nf] + STEP % S::kUnitSteps * kWWords;
+            uint32_t b[4], rest[4];
+            Decode<Cfg::kW, Cfg::kHome>::eight(
+                raw, Cfg::kWZero ? s.zero[0][Cfg::kWZero ? nf : 0] : 0, b);
+            if constexpr (IsCodebook<Cfg::kW>::kYes)
+                DecodeRest<Cfg::kW, Cfg::kHome>::eight(raw, rest);
+#pragma unroll
+            for (int half = 0; half < kHalves; half++)
+#pragma unroll
+                for (int mf = 0; mf < S::kMFrags; mf++) {
+                    Acc(&acc)[4] = s.acc[mf][nf];
+                    if (kFresh && half == 0)
+                        G::mma(acc, a[mf][half], b[2 * half], b[2 * half + 1], from);
+                    else
+                        G::mma(acc, a[mf][half], b[2 * half], b[2 * half + 1], acc);
+                }
+            if constexpr (IsCodebook<Cfg::kW>::kYes) /* what 16 bits left out */
+#pragma unroll
+                for (int half = 0; half < kHalves; half++)
+#pragma unroll
+                    for (int mf = 0; mf < S::kMFrags; mf++)
+                        G::mma(s.acc[mf][nf], a[mf][half], rest[2 * half], rest[2 * half + 1],
+                               s.acc[mf][nf]);
+            if (kLast)
+                read_w(s.w[nf], next, kNextUnit, block0 + nf, lane);
+        }
     }
 
-    /* Row of the weight's grid [blocks of K][kN] that block `block` of the main loop lies in. */
-    static __device__ __forceinline__ int64_t w_grid(int block)
+    /* Blocks of K ------------------------------------------------------------------------------ */
+
+    /* Scales of a block, long before they are used. */
+    static __device__ __forceinline__ void read_scales(State &s, const Operand &a, const char *w,
+                                                       int block, int64_t m0, int64_t m, int n0,
+                                                       int lane)
     {
-        constexpr int kBlockOfW = Cfg::kWBlockK ? Cfg::kWBlockK : 1;
-        return (Cfg::kWBlockK ? (int64_t)block * Cfg::kBlockK / kBlockOfW : 0) * Cfg::kN;
+        const float *sw = (const float *)(w + Cfg::kWScaleAt) + G::w_grid(block);
+#pragma unroll
+        for (int mf = 0; mf < S::kMFrags; mf++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                int64_t row = m0 + mf * 16 + h * 8 + lane / 4;
+                s.sa[mf][h] = a.scale ? G::act_scale(a, row < m ? row : 0, block) : 1.0f;
+            }
+#pragma unroll
+        for (int nf = 0; nf < S::kNFrags; nf++) {
+            int n = n0 + nf * 8 + lane % 4 * 2;
+            s.sw[nf][0] = s.sw[nf][1] = 1.0f;
+            if (Cfg::kWScaleAt && n < Cfg::kN) {
+                Bytes8 pair = *(const Bytes8 *)(sw + n);
+                s.sw[nf][0] = num_float(pair.x), s.sw[nf][1] = num_float(pair.y);
+            }
+        }
+    }
+
+    static __device__ __forceinline__ float as_float(Acc v)
+    {
+        if constexpr (kMagic) /* exact: what is subtracted is a whole number too */
+            return num_fma(num_float((uint32_t)v), 1.0f / (1 << kShift),
+                           -12582912.0f / (1 << kShift));
+        else if constexpr (S::kInt)
+            return (float)(v >> kShift);
+        else
+            return v;
     }
 
     /* Adds the block's sums, scaled, and clears them. */
-    static __device__ __forceinline__ void promote(State &s, const Operand &a, const char *w,
-                                                   int block, int64_t m0, int64_t m, int n0,
-                                                   int lane)
+    static __device__ __forceinline__ void promote(State &s)
     {
-        const float *sw = (const float *)(w + Cfg::kWScaleAt) + w_grid(block);
-        constexpr int kShift = shift();
 #pragma unroll
-        for (int mf = 0; mf < S::kMFrags; mf++) {
-            int64_t row = m0 + mf * 16 + lane / 4;
-            float sa[2] = {1.0f, 1.0f};
-            if (a.scale) {
-                sa[0] = act_scale(a, row < m ? row : 0, block);
-                sa[1] = act_scale(a, row + 8 < m ? row + 8 : 0, block);
-            }
+        for (int mf = 0; mf < S::kMFrags; mf++)
 #pragma unroll
-            for (int nf = 0; nf < S::kNFrags; nf++) {
-                int n = n0 + nf * 8 + lane % 4 * 2;
-                float sb[2] = {1.0f, 1.0f};
-                if (Cfg::kWScaleAt && n < Cfg::kN)
-                    sb[0] = sw[n], sb[1] = sw[n + 1];
+            for (int nf = 0; nf < S::kNFrags; nf++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    Acc v = s.acc[mf][nf][i];
-                    if constexpr (S::kInt)
-                        v >>= kShift;
-                    float scale = a.scale ? sa[i / 2] * sb[i % 2] : sb[i % 2];
-                    s.sum[mf][nf][i] = num_fma((float)v, scale, s.sum[mf][nf][i]);
-                    s.acc[mf][nf][i] = 0;
+                    /* 1 * scale is scale */
+                    float scale = s.sa[mf][i / 2] * s.sw[nf][i % 2];
+                    s.sum[mf][nf][i] = num_fma(as_float(s.acc[mf][nf][i]), scale, s.sum[mf][nf][i]);
+                    if (!kKnownBlocks)
+                        s.acc[mf][nf][i] = start();
                 }
-            }
-        }
     }
 
-    static __device__ __forceinline__ constexpr int shift()
-    {
-        if constexpr (S::kInt)
-            return Decode<Cfg::kW, HOME_I8>::kShift + Decode<Cfg::kA, HOME_I8>::kShift;
-        else
-            return 0;
-    }
-
-    static __device__ __forceinline__ void read_zeros(State &s, const char *w, int block, int n0,
-                                                      int lane)
+    static __device__ __forceinline__ void read_zeros(int (&to)[Cfg::kWZero ? S::kNFrags : 1],
+                                                      const char *w, int block, int n0, int lane)
     {
         if constexpr (Cfg::kWZero) {
-            const int32_t *z = (const int32_t *)(w + Cfg::kWZeroAt) + w_grid(block);
+            const int32_t *z = (const int32_t *)(w + Cfg::kWZeroAt) + G::w_grid(block);
 #pragma unroll
             for (int nf = 0; nf < S::kNFrags; nf++) {
                 int n = n0 + nf * 8 + lane / 4;
-                s.zero[nf] = n < Cfg::kN ? z[n] : 0;
+                to[nf] = n < Cfg::kN ? z[n] : 0;
             }
         }
     }
 
-    /* Accumulators to a tile of words in shared memory, the parts side by side. */
-    static __device__ __forceinline__ void stage_tile(const State &s, char *smem, int row0,
-                                                      int block0, int lane)
+    /* Split along K --------------------------------------------------------------------------- */
+
+    /* The f-th four sums of this thread. */
+    static __device__ __forceinline__ Sum *four(State &s, int mf, int nf)
     {
-        Acc *tile = (Acc *)smem;
+        if constexpr (Cfg::kMainloop)
+            return (Sum *)s.sum[mf][nf];
+        else
+            return (Sum *)s.acc[mf][nf];
+    }
+
+    /* Leaves this block's sums in the workspace; the last of a tile's blocks then holds the total
+     * and says true. Counters end as they began. */
+    static __device__ __forceinline__ bool gather(State &s, void *workspace, int tile, int slice)
+    {
+        constexpr int64_t kSlice = (int64_t)Cfg::kBM * Cfg::kBN * 4;
+        constexpr int kFours = S::kMFrags * S::kNFrags;
+        constexpr int kAtOnce = kSplitBatch < kFours ? kSplitBatch : kFours;
+        __shared__ uint32_t arrived;
+        uint32_t *counter = (uint32_t *)workspace + tile;
+        char *all =
+            (char *)workspace + Cfg::kSplitSums + tile * Cfg::kSplitK * kSlice + threadIdx.x * 16;
+#pragma unroll
+        for (int f = 0; f < kFours; f++) {
+            const uint32_t *v = (const uint32_t *)four(s, f / S::kNFrags, f % S::kNFrags);
+            store_l2(all + slice * kSlice + f * (S::kThreads * 16),
+                     Bytes16{v[0], v[1], v[2], v[3]});
+        }
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0)
+            arrived = atomicInc(counter, Cfg::kSplitK - 1);
+        __syncthreads();
+        if (arrived != Cfg::kSplitK - 1)
+            return false;
+        __threadfence();
+#pragma unroll
+        for (int f0 = 0; f0 < kFours; f0 += kAtOnce) {
+            Bytes16 part[kAtOnce][Cfg::kSplitK];
+#pragma unroll
+            for (int f = 0; f < kAtOnce; f++)
+#pragma unroll
+                for (int i = 0; i < Cfg::kSplitK; i++)
+                    if (f0 + f < kFours)
+                        part[f][i] = load_l2(all + i * kSlice + (f0 + f) * (S::kThreads * 16));
+#pragma unroll
+            for (int f = 0; f < kAtOnce; f++)
+                if (f0 + f < kFours)
+                    add_parts(four(s, (f0 + f) / S::kNFrags, (f0 + f) % S::kNFrags), part[f]);
+        }
+        return true;
+    }
+    /* In the order of the runs of K. */
+    static __device__ __forceinline__ void add_parts(Sum *to, const Bytes16 (&part)[Cfg::kSplitK])
+    {
+#pragma unroll
+        for (int i = 0; i < Cfg::kSplitK; i++) {
+            const uint32_t word[4] = {part[i].x, part[i].y, part[i].z, part[i].w};
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                to[j] = i ? to[j] + sum_of(word[j]) : sum_of(word[j]);
+        }
+    }
+    static __device__ __forceinline__ Sum sum_of(uint32_t word)
+    {
+        if constexpr (S::kInt && !Cfg::kMainloop)
+            return (int32_t)word;
+        else
+            return num_float(word);
+    }
+
+    /* Epilogue -------------------------------------------------------------------------------- */
+
+    /* Sums to a tile of words in shared memory, the parts side by side. */
+    static __device__ __forceinline__ void stage_tile(State &s, char *smem, int row0, int block0,
+                                                      int lane)
+    {
 #pragma unroll
         for (int mf = 0; mf < S::kMFrags; mf++)
 #pragma unroll
@@ -260,103 +370,183 @@ template <class Cfg> struct GemmMma {
                 int block = block0 + nf;
                 int col = (block % Cfg::kParts) * S::kCols + block / Cfg::kParts * 8 + lane % 4 * 2;
                 int row = row0 + mf * 16 + lane / 4;
+                const Sum *v = four(s, mf, nf);
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    Acc *dst = tile + (row + i / 2 * 8) * S::kTilePitch + col + i % 2;
-                    if constexpr (Cfg::kMainloop)
-                        *(float *)dst = s.sum[mf][nf][i];
-                    else if constexpr (S::kInt)
-                        *dst = s.acc[mf][nf][i] >> shift();
-                    else
-                        *dst = s.acc[mf][nf][i];
+                for (int h = 0; h < 2; h++) {
+                    Sum pair[2] = {v[2 * h], v[2 * h + 1]};
+                    if constexpr (S::kInt && !Cfg::kMainloop)
+                        pair[0] >>= kShift, pair[1] >>= kShift;
+                    *(Bytes8 *)(smem + ((row + h * 8) * S::kTilePitch + col) * 4) =
+                        Bytes8{((uint32_t *)pair)[0], ((uint32_t *)pair)[1]};
                 }
             }
     }
 
+    static __device__ __forceinline__ int64_t num_tiles(int64_t m)
+    {
+        return (m + Cfg::kBM - 1) / Cfg::kBM * S::kTilesN;
+    }
+
     /* Tiles in bands of 8 along M, so that a wave of blocks shares rows and columns in L2. */
-    static __device__ __forceinline__ void tile_of_block(int64_t m, int *ret_m, int *ret_n)
+    static __device__ __forceinline__ void tile_of(int tile, int64_t m, int *ret_m, int *ret_n)
     {
         int tiles_m = (int)((m + Cfg::kBM - 1) / Cfg::kBM);
-        constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
-        int band = blockIdx.x / (8 * kTilesN), in_band = blockIdx.x % (8 * kTilesN);
+        int band = tile / (8 * S::kTilesN), in_band = tile % (8 * S::kTilesN);
         int height = tiles_m - band * 8 < 8 ? tiles_m - band * 8 : 8;
         *ret_m = band * 8 + in_band % height;
         *ret_n = in_band / height;
     }
 };
 
+/* All steps of a stage, one after the other. */
+template <class Cfg, int STEP, class Between, class After>
+__device__ __forceinline__ void gemm_steps(typename GemmTile<Cfg>::State &s, const char *&stage,
+                                           int row0, int block0, int lane, Between next_stage,
+                                           After after)
+{
+    typedef GemmTile<Cfg> G;
+    typedef GemmShape<Cfg> S;
+    if constexpr (STEP < S::kSteps) {
+        if constexpr (S::kMatrices) {
+            G::template step_matrices<STEP>(s, stage, row0, block0, lane, next_stage);
+        } else {
+            if (STEP == S::kSteps - 1)
+                stage = next_stage();
+            G::template step<STEP>(s, stage, row0, block0, lane);
+        }
+        after(STEP);
+        gemm_steps<Cfg, STEP + 1>(s, stage, row0, block0, lane, next_stage, after);
+    }
+}
+
 /* Epilogue::row(p, a, acc, m, n0, lane): warp-wide; acc = the row of the staged tile, n0 = its
  * first column in each part. */
 template <class Cfg, class Epilogue, class Params>
 __device__ __forceinline__ void gemm_mma(const Params &p)
 {
-    typedef GemmMma<Cfg> G;
+    typedef GemmTile<Cfg> G;
     typedef GemmShape<Cfg> S;
     extern __shared__ __align__(128) char smem[];
     const int64_t m = p.dim[0];
     const Operand a = p.op[Cfg::kOperandA];
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
+    const int tile = blockIdx.x / Cfg::kSplitK, slice = blockIdx.x % Cfg::kSplitK;
+    if (tile >= G::num_tiles(m)) { /* the grid is the bucket's, the rows may be fewer */
+        wait_for_producer();       /* for those that wait for this kernel */
+        return;
+    }
     int tile_m, tile_n;
-    G::tile_of_block(m, &tile_m, &tile_n);
+    G::tile_of(tile, m, &tile_m, &tile_n);
     const int64_t m0 = (int64_t)tile_m * Cfg::kBM;
     const int n0 = tile_n * Cfg::kBN;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row0 = warp / Cfg::kWarpsN * (S::kMFrags * 16);
     const int block0 = warp % Cfg::kWarpsN * S::kNFrags;
     const uint32_t base = smem_address(smem);
+    const int first = slice * S::kShare;
+    const int end = first + S::kShare < S::kTilesK ? first + S::kShare : S::kTilesK;
+    GemmLoader<Cfg> loader((const char *)a.data, w, m0, m, n0, first);
 
-    auto load_stage = [&](int k, bool with_a, bool with_w) {
-        uint32_t at = base + k % Cfg::kStages * S::kStageBytes;
-        if (with_a && k < S::kTilesK)
-            G::load_a(at, (const char *)a.data, m0, m, k);
-        if (with_w && k < S::kTilesK)
-            G::load_w(at + S::kABytes, w, n0, k);
-    };
     /* Weights do not depend on earlier kernels: fetch them before waiting for the producer. */
-    for (int k = 0; k < Cfg::kStages - 1; k++)
-        load_stage(k, false, true);
+#pragma unroll
+    for (int k = 0; k < Cfg::kStages; k++)
+        if (first + k < end)
+            loader.load_w(base + k * S::kStageBytes);
     wait_for_producer();
-    for (int k = 0; k < Cfg::kStages - 1; k++) {
-        load_stage(k, true, false);
+#pragma unroll
+    for (int k = 0; k < Cfg::kStages; k++) {
+        if (first + k < end)
+            loader.load_a(base + k * S::kStageBytes);
         copy_commit();
     }
 
-    typename G::State s = {};
-    int block = 0;
-    G::read_zeros(s, w, 0, n0 + block0 * 8, lane);
-    for (int k = 0; k < S::kTilesK; k++) {
-        copy_wait<Cfg::kStages - 2>();
-        __syncthreads();
-        load_stage(k + Cfg::kStages - 1, true, true);
-        copy_commit();
-        const char *stage = smem + k % Cfg::kStages * S::kStageBytes;
-        uint32_t raw[S::kNFrags][4];
+    typename G::State s;
 #pragma unroll
-        for (int i = 0; i < S::kSteps; i++) {
-            if (i % S::kUnitSteps == 0)
-                G::read_w(raw, stage + S::kABytes, i / S::kUnitSteps, block0, lane);
-            G::step(s, stage, raw, i, row0, lane);
+    for (int mf = 0; mf < S::kMFrags; mf++)
+#pragma unroll
+        for (int nf = 0; nf < S::kNFrags; nf++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s.acc[mf][nf][i] = G::start();
+                if (Cfg::kMainloop)
+                    s.sum[Cfg::kMainloop ? mf : 0][Cfg::kMainloop ? nf : 0][i] = 0.0f;
+            }
+    constexpr int kBlockK = Cfg::kBlockK ? Cfg::kBlockK : 1;
+    int block = Cfg::kBlockK ? first * Cfg::kBK / kBlockK : 0;
+    const int column0 = n0 + block0 * 8;
+    if constexpr (Cfg::kMainloop)
+        G::read_scales(s, a, w, block, m0 + row0, m, column0, lane);
+    G::read_zeros(s.zero[0], w, block, column0, lane);
+    if ((block + 1) * Cfg::kBlockK < Cfg::kK)
+        G::read_zeros(s.zero[1], w, Cfg::kBlockK ? block + 1 : 0, column0, lane);
+
+    copy_wait<Cfg::kStages - 1>();
+    __syncthreads();
+    int slot = 0;
+    const char *stage = smem;
+    if constexpr (S::kMatrices)
+        G::read_half(s, stage, row0, 0, 0, lane);
+    else
+        G::read_a(s.a[0], stage, row0, 0, lane);
+#pragma unroll
+    for (int nf = 0; nf < S::kNFrags; nf++)
+        G::read_w(s.w[nf], stage, 0, block0 + nf, lane);
+#pragma unroll 1
+    for (int k = first; k < end; k++) {
+        /* All fragments of this stage are in registers, and those of the next are wanted: the
+         * stage's place is free once all threads are here. */
+        auto next_stage = [&]() {
+            copy_wait<Cfg::kStages - 2>();
+            __syncthreads();
+            if (k + Cfg::kStages < end) {
+                loader.load_w(base + slot * S::kStageBytes);
+                loader.load_a(base + slot * S::kStageBytes);
+            }
+            copy_commit();
+            slot = slot + 1 == Cfg::kStages ? 0 : slot + 1;
+            return (const char *)smem + slot * S::kStageBytes;
+        };
+        auto after = [&](int step) {
             if constexpr (Cfg::kMainloop) {
-                int end = (k * S::kSteps + i + 1) * 32;
-                bool last = end == S::kTilesK * S::kBK;
-                if ((Cfg::kBlockK && end % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0 &&
-                     end - Cfg::kBlockK < Cfg::kK) ||
-                    (last && block * Cfg::kBlockK < Cfg::kK)) {
-                    G::promote(s, a, w, block, m0 + row0, m, n0 + block0 * 8, lane);
+                int at = (k * S::kSteps + step + 1) * 32;
+                bool whole = G::kKnownBlocks ? (step + 1) * 32 % kBlockK == 0
+                                             : Cfg::kBlockK && at % kBlockK == 0;
+                bool last = step == S::kSteps - 1 && k + 1 == end;
+                if ((whole || last) && block * Cfg::kBlockK < Cfg::kK) {
+                    G::promote(s);
                     block++;
-                    if (block * Cfg::kBlockK < Cfg::kK)
-                        G::read_zeros(s, w, block, n0 + block0 * 8, lane);
+                    if (block * Cfg::kBlockK < Cfg::kK && Cfg::kBlockK) {
+                        G::read_scales(s, a, w, block, m0 + row0, m, column0, lane);
+                        if (Cfg::kWZero) {
+#pragma unroll
+                            for (int nf = 0; nf < S::kNFrags; nf++)
+                                s.zero[0][Cfg::kWZero ? nf : 0] = s.zero[1][Cfg::kWZero ? nf : 0];
+                            if ((block + 1) * Cfg::kBlockK < Cfg::kK)
+                                G::read_zeros(s.zero[1], w, block + 1, column0, lane);
+                        }
+                    }
                 }
             }
-        }
+        };
+        gemm_steps<Cfg, 0>(s, stage, row0, block0, lane, next_stage, after);
     }
     copy_wait<0>();
-    __syncthreads();
     let_consumer_start();
-    G::stage_tile(s, smem, row0, block0, lane);
-    __syncthreads();
-    for (int row = warp; row < Cfg::kBM && m0 + row < m; row += S::kThreads / 32)
-        Epilogue::row(p, a, smem + row * S::kTilePitch * 4, m0 + row, n0 / Cfg::kParts, lane);
+    if constexpr (Cfg::kSplitK > 1)
+        if (!G::gather(s, p.op[Cfg::kOperandSplit].data, tile, slice))
+            return;
+#pragma unroll
+    for (int pass = 0; pass < S::kPasses; pass++) {
+        __syncthreads();
+        if (row0 / S::kPassRows == pass)
+            G::stage_tile(s, smem, row0 % S::kPassRows, block0, lane);
+        __syncthreads();
+        for (int row = warp; row < S::kPassRows; row += S::kThreads / 32) {
+            int64_t at = m0 + pass * S::kPassRows + row;
+            if (at < m)
+                Epilogue::row(p, a, smem + row * S::kTilePitch * 4, at, n0 / Cfg::kParts, lane);
+        }
+    }
 }
 
 #endif

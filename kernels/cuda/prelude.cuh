@@ -84,6 +84,20 @@ __device__ __forceinline__ uint32_t load_shared4(uint32_t src)
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src));
     return v;
 }
+/* The same with offsets that the instruction holds. */
+template <int TO, int64_t FROM>
+__device__ __forceinline__ void copy_async16_at(uint32_t dst, const void *src, int src_bytes)
+{
+#if __CUDA_ARCH__ >= 800
+    if constexpr (FROM <= 0x7FFFFFFF) {
+        asm volatile("cp.async.cg.shared.global [%0 + %3], [%1 + %4], 16, %2;" ::"r"(dst), "l"(src),
+                     "r"(src_bytes), "n"(TO), "n"(FROM)
+                     : "memory");
+        return;
+    }
+#endif
+    copy_async16(dst + TO, (const char *)src + FROM, src_bytes);
+}
 __device__ __forceinline__ void copy_commit()
 {
 #if __CUDA_ARCH__ >= 800
@@ -110,6 +124,32 @@ __device__ __forceinline__ void let_consumer_start()
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+/* Sums that blocks pass to each other: through L2, which all see. */
+__device__ __forceinline__ Bytes16 load_l2(const void *p)
+{
+    Bytes16 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+__device__ __forceinline__ void store_l2(void *p, const Bytes16 &v)
+{
+    asm volatile("st.global.cg.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* Four 8x8 matrices of 16-bit elements, or 8 rows of 16 bytes: lane 8 * i + r says where row r of
+ * matrix i lies; lane 4 * g + t gets word t of row g of each. PTX ISA, "ldmatrix". */
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t from)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
 }
 
 /* Pairs of 16-bit floats: a * b + c, exact where the comment of the caller says so. */

@@ -245,7 +245,8 @@ def run_models(folder):
         check_model(f"random model {seed}", texts[0].parent, [texts[0].name], anew=False)
 
 
-def run_golden(_):
+def run_golden(folder):
+    check_shared_memory(folder)
     for path in sorted((HERE / "golden").glob("*.sinter")):
         source, problems = sinter("show", "--emit=cu", "--no-weights", "--target=sm_90a", path)
         expected = path.with_suffix(".cu")
@@ -257,6 +258,23 @@ def run_golden(_):
                          expected.name]).stdout.decode()
             problems.append(diff)
         report(f"source of {path.stem}", problems + plain(source))
+
+
+def check_shared_memory(folder):
+    """No tile wants more than the smallest GPU of a target gives a block."""
+    (folder / "s.rules").write_text("quant { default : s }\nscheme s { "
+                                    "weight i8 sym per channel; act i8 sym per token dynamic }\n")
+    for target, limit in {"sm_75": 64, "sm_90a": 99, "sm_75,sm_90a": 64}.items():
+        text, problems = sinter("explain", "--no-weights", f"--target={target}", "--rules",
+                                folder / "s.rules", ROOT / "examples/ffn/ffn.sinter")
+        sizes = [int(size) for size in re.findall(rb"([0-9]+) bytes shared", text)]
+        problems += [f"{size} bytes" for size in sizes if size + 2048 > limit * 1024]
+        if not sizes:
+            problems.append("there are no launches")
+        # two stages of 32x256 come to 72 KB
+        if (b"32x256 w1x4 s2 k1: it exceeds the shared memory" in text) != (limit == 64):
+            problems.append("what fits is not known")
+        report(f"{target}: blocks get at most {limit} KB", problems)
 
 
 def run_hostile(folder):

@@ -768,11 +768,11 @@ static void test_faulty_layer(void **state)
     static const char *const layer[] = {"fc", "twice", "swap"};
     setenv("SINTER_SYNC", "1", 1);
     for (int i = 0; i < 3; i++) {
-        FakeOptions options = failing("cuStreamSynchronize", i + 2, DRV_ERROR_ILLEGAL_ADDRESS);
+        FakeOptions options = failing("cuStreamSynchronize", i + 3, DRV_ERROR_ILLEGAL_ADDRESS);
         SinterError err;
         char want[64];
         reset(&options);
-        Opened o = open_model(path); /* waits once, for the weights */
+        Opened o = open_model(path); /* waits for the weights and for cleared memory */
         data_make(&d, 4, 1);
         assert_int_equal(sinter_run(o.session, &d.in, 1, d.out, 2, &err), SINTER_ERROR_DEVICE);
         snprintf(want, sizeof want, "running \"%s\"", layer[i]);

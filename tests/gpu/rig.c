@@ -176,6 +176,13 @@ void rig_close(Rig *r)
 
 /* Memory --------------------------------------------------------------------------------------- */
 
+/* The workspace that begins with counters; NULL: there is none. */
+static const Slot *split_counters(const Rig *r)
+{
+    int tensor = r->b->cuda.split_tensor;
+    return tensor >= 0 ? &r->slot[tensor] : NULL;
+}
+
 static bool place_on_card(Rig *r)
 {
     const Driver *d = card.driver;
@@ -223,6 +230,8 @@ static bool place(Rig *r, int bucket, const int64_t *size)
         r->before = malloc(at), r->want = malloc(at), r->got = malloc(at);
     }
     memset(r->want, CANARY, at);
+    if (split_counters(r)) /* sessions clear their memory when they are made */
+        memset(r->want + split_counters(r)->at, 0, CUDA_SPLIT_SUMS);
     return place_on_card(r);
 }
 
@@ -442,8 +451,9 @@ static bool compare_slot(Rig *r, const Group *g, int i)
 {
     const Slot *s = &r->slot[i];
     const PlanTensor *t = &r->gpu.tensor[i];
-    if (i >= r->cpu.num_tensors) /* ranges: a workspace of the GPU's alone */
-        return true;
+    if (i >= r->cpu.num_tensors) /* a workspace of the GPU's alone */
+        return s != split_counters(r) ||
+               unchanged(r, g, "counters of shared tiles", s->at, s->at + CUDA_SPLIT_SUMS);
     if (!r->mark[i])
         return unchanged(r, g, t->name, s->at, s->at + s->size);
     r->near.is_exact = r->mark[i] == WRITTEN_EXACTLY;

@@ -1,4 +1,4 @@
-/* k_6434e21c80807454 */
+/* k_7b128fdb03340c31 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -17,12 +17,16 @@ struct Cfg {
     static constexpr int64_t kWScaleAt = 4096, kWZeroAt = 4608;
     static constexpr int kOperandA = 1;
     static constexpr int kOperandW = 2;
-    static constexpr int kBM = 64;
+    static constexpr int kBM = 32;
     static constexpr int kBN = 64;
+    static constexpr int kBK = 128;
     static constexpr int kCols = 64;
-    static constexpr int kWarpsM = 2;
+    static constexpr int kWarpsM = 1;
     static constexpr int kWarpsN = 2;
     static constexpr int kStages = 4;
+    static constexpr int kSplitK = 1;
+    static constexpr int kSplitSums = 4096;
+    static constexpr int kOperandSplit = 0;
 };
 struct Params {
     Operand op[3];
@@ -39,7 +43,7 @@ struct Epilogue {
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
-        __shared__ int32_t scratch[4][4];
+        __shared__ int32_t scratch[2][4];
         const int last = n0 + 64;
         if (n0 < 64 && last > 0) {
             const int from = n0 > 0 ? n0 : 0;
@@ -49,7 +53,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_6434e21c80807454(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_7b128fdb03340c31(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_1b4c9cf55f4cf8f4 */
+/* k_9381843db4ce06ce */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -26,10 +26,6 @@ struct Cfg {
     static constexpr bool kLocalA = true;
     static constexpr int kSmemBytes = 75904;
     static constexpr int kCols = 16;
-    static constexpr int kBM = 16;
-    static constexpr int kBN = 8;
-    static constexpr int kWarpsM = 1;
-    static constexpr int kWarpsN = 1;
 };
 struct Params {
     Operand op[8];
@@ -102,7 +98,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_1b4c9cf55f4cf8f4(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_9381843db4ce06ce(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }

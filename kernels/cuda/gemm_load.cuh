@@ -1,0 +1,89 @@
+/* How stages of a tiled product on tensor cores come to shared memory (gemm_mma.cuh). */
+#ifndef SINTER_CUDA_GEMM_LOAD
+#define SINTER_CUDA_GEMM_LOAD
+
+#include "kernels/cuda/gemm_shape.cuh"
+
+/* What a thread copies of every stage: the same chunk of a row every kStride rows, of a block
+ * of 8 columns every kStride blocks. */
+template <class Cfg> struct GemmLoader {
+    typedef GemmShape<Cfg> S;
+    static constexpr int kChunksA = S::kRowBytes / 16, kStrideA = S::kThreads / kChunksA;
+    static constexpr int kChunksW = S::kRun / 16, kStrideW = S::kThreads / kChunksW;
+    static constexpr int kTimesA = (Cfg::kBM + kStrideA - 1) / kStrideA;
+    static constexpr int kTimesW = (Cfg::kBN / 8 + kStrideW - 1) / kStrideW;
+    static_assert(kStrideA % 4 == 0 && kStrideW > 0, "threads copy whole rows");
+    const char *a, *w;
+    uint32_t to_a, to_w; /* in a stage */
+    int rows, blocks;    /* that are there, from this thread's first on */
+    int column;          /* in bytes, of a's chunk */
+
+    /* Chunk of 16 bytes where logical chunk c of a row lies: spreads the rows that one access
+     * phase reads over all banks. */
+    static __device__ __forceinline__ int swizzle(int row, int c)
+    {
+        if (S::kMatrices)
+            return c ^ (row & 7);
+        if (S::kPanelBytes == 128)
+            return S::kABits == 16 ? c ^ ((row & 1) << 2) : c ^ ((row & 3) << 1);
+        return S::kABits == 16 ? c : c ^ (row & 2);
+    }
+
+    static __device__ __forceinline__ int swizzle_w(int c) /* of a run of w */
+    {
+        return S::kMatrices ? c ^ (c >> 3 & 3) : c;
+    }
+
+    __device__ __forceinline__ GemmLoader(const char *all_a, const char *all_w, int64_t m0,
+                                          int64_t m, int n0, int tile_k)
+    {
+        int row = threadIdx.x / kChunksA, c = threadIdx.x % kChunksA;
+        int block = threadIdx.x / kChunksW, cw = threadIdx.x % kChunksW;
+        column = tile_k * S::kRowBytes + c * 16;
+        a = all_a + (m0 + row) * (int64_t)Cfg::kAPitch + column;
+        w = all_w + (n0 / 8 + block) * S::kBlockBytes + (int64_t)tile_k * S::kRun + cw * 16;
+        int panel = c * 16 / S::kPanelBytes;
+        to_a = panel * (Cfg::kBM * S::kPanelBytes) + row * S::kPanelBytes +
+               swizzle(row, c % (S::kPanelBytes / 16)) * 16;
+        to_w = S::kABytes + block * S::kRun + swizzle_w(cw) * 16;
+        int left = Cfg::kBM - row;
+        rows = m - m0 - row < left ? (int)(m - m0 - row) : left;
+        left = Cfg::kBN / 8 - block;
+        blocks = Cfg::kN / 8 - n0 / 8 - block;
+        blocks = blocks < left ? blocks : left;
+    }
+    template <int I> __device__ __forceinline__ void copy_a(uint32_t to, int num) const
+    {
+        if constexpr (I < kTimesA) {
+            if (Cfg::kBM % kStrideA == 0 || I * kStrideA + (int)threadIdx.x / kChunksA < Cfg::kBM)
+                copy_async16_at<I * kStrideA * S::kPanelBytes, I * kStrideA *(int64_t)Cfg::kAPitch>(
+                    to, a, I * kStrideA < num ? 16 : 0);
+            copy_a<I + 1>(to, num);
+        }
+    }
+    template <int I> __device__ __forceinline__ void copy_w(uint32_t to) const
+    {
+        if constexpr (I < kTimesW) {
+            if (Cfg::kBN / 8 % kStrideW == 0 ||
+                I * kStrideW + (int)threadIdx.x / kChunksW < Cfg::kBN / 8)
+                copy_async16_at<I * kStrideW * S::kRun, I * kStrideW * S::kBlockBytes>(
+                    to, w, Cfg::kN % Cfg::kBN == 0 || I * kStrideW < blocks ? 16 : 0);
+            copy_w<I + 1>(to);
+        }
+    }
+    __device__ __forceinline__ void load_a(uint32_t stage)
+    {
+        constexpr int kLine = Cfg::kK * (S::kABits / 8); /* bytes of a row, whole chunks */
+        bool inside = kLine % S::kRowBytes == 0 || column < kLine;
+        copy_a<0>(stage + to_a, inside ? rows : 0);
+        a += S::kRowBytes;
+        column += S::kRowBytes;
+    }
+    __device__ __forceinline__ void load_w(uint32_t stage)
+    {
+        copy_w<0>(stage + to_w);
+        w += S::kRun;
+    }
+};
+
+#endif
