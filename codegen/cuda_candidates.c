@@ -169,7 +169,12 @@ static int stream_registers(const CudaKernel *k)
     int halves = k->rows > 8 ? 2 : 1, units = format_info[k->spec.fmt].bits / 4;
     int rows = (k->local_a ? 1 : 4) * halves * format_info[k->spec.act_fmt].bits / 4;
     int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
-    return 36 + rows + k->n_blocks * (4 * units + sums + (k->packed.zero_at != 0));
+    int codes = 4 * units + (k->packed.zero_at != 0);
+    if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
+        codes += 12; /* looked up in registers, twice */
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
+    return 36 + rows + (scales ? 24 * halves : 0) + k->n_blocks * (codes + sums);
 }
 
 /* `part` columns of each part a unit. The threads are a power of two: they share the rows that a
