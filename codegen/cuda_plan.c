@@ -1,6 +1,7 @@
 /* codegen/cuda_plan: the launch plan of the GPU from that of the CPU. Tensors, programs and
  * operands are the same; what differs is written here:
  * - weights are packed for the tensor cores;
+ * - an activation whose rows the tensor cores cannot read in place, a slice of others, is copied;
  * - a prologue runs inside the product only for few rows; for more, a row kernel runs it first;
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
@@ -103,8 +104,8 @@ static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, con
     return NULL;
 }
 
-/* Words of memory behind the arenas of the buckets; apart: where no bucket has anything else. */
-static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart)
+/* Bytes of memory behind the arena of each bucket; apart: where no bucket has anything else. */
+static const uint64_t *grow_arena(CudaBuilder *b, const uint64_t *bytes, bool apart)
 {
     int buckets = b->cpu->num_buckets;
     uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets), most = 0;
@@ -112,15 +113,24 @@ static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart
         most = b->arena_bytes[i] > most ? b->arena_bytes[i] : most;
     for (int i = 0; i < buckets; i++) {
         offset[i] = ((apart ? most : b->arena_bytes[i]) + 63) & ~UINT64_C(63);
-        b->arena_bytes[i] = offset[i] + (((uint64_t)words * 4 + 63) & ~UINT64_C(63));
+        b->arena_bytes[i] = offset[i] + ((bytes[i] + 63) & ~UINT64_C(63));
     }
+    return offset;
+}
+
+/* Words of such memory, as many for every bucket. */
+static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart)
+{
+    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->cpu->num_buckets);
+    for (int i = 0; i < b->cpu->num_buckets; i++)
+        bytes[i] = (uint64_t)words * 4;
     PlanTensor space = {.name = name,
                         .fmt = FMT_F32, /* cleared by storing 0 */
                         .rank = 1,
                         .dim = {{.add = words, .sym = {-1, -1}}},
                         .storage = STORAGE_ARENA,
                         .index = -1,
-                        .arena_offset = offset,
+                        .arena_offset = grow_arena(b, bytes, apart),
                         .params = -1};
     ARRAY_PUSH(b->arena, &b->tensors, space);
     return b->tensors.num - 1;
@@ -200,11 +210,69 @@ static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l)
     return tile;
 }
 
+/* The weight lies as the tensor cores want it, and rows of the activation start where these cannot
+ * read: only a slice's do. ret_bytes: of a copy, by bucket. */
+static bool needs_copy(CudaBuilder *b, const PlanLaunch *l, uint64_t *ret_bytes)
+{
+    IoError err;
+    CudaPacked packed;
+    const PlanTensor *a = &b->cpu->tensor[l->a], *w = &b->cpu->tensor[l->w];
+    if (!w->packed || a->quantised || a->storage != STORAGE_VIEW)
+        return false;
+    CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
+    if (!cuda_pack_plan(&spec, &packed) || packed.layout != CUDA_LANES)
+        return false;
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->cpu->num_tensors);
+    bool aligned = true;
+    for (int i = 0; i < b->cpu->num_buckets; i++) {
+        if (!plan_bind(b->cpu, i, plan_bucket(b->cpu, i), layout, &err))
+            return fail(b, "%s", err.text);
+        const PlanLayout *at = &layout[l->a];
+        aligned = aligned && at->pitch % 16 == 0 && at->at % 16 == 0;
+        ret_bytes[i] = (uint64_t)at->rows * (uint64_t)at->cols * format_info[a->fmt].bits / 8;
+    }
+    return !aligned;
+}
+
+/* A row kernel that copies the activation before the product; the tensor that it fills. */
+static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes, const Op *op)
+{
+    PlanTensor copy = b->cpu->tensor[l->a];
+    copy.storage = STORAGE_ARENA;
+    copy.index = -1;
+    copy.view_col = 0;
+    copy.arena_offset = grow_arena(b, bytes, false);
+    ARRAY_PUSH(b->arena, &b->tensors, copy);
+    TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
+    step[0] = (TileStep){.op = TILE_LOAD, .tensor = 1};
+    step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
+    PlanOperand *operand = ARENA_NEW_ARRAY(b->arena, PlanOperand, 2);
+    operand[0] = whole_tensor(b->tensors.num - 1);
+    operand[1] = whole_tensor(l->a);
+    PlanLaunch launch = {.family = LAUNCH_TILE,
+                         .layer = l->layer,
+                         .place = l->place,
+                         .absorbed = "align rows",
+                         .num_operands = 2,
+                         .operand = operand,
+                         .a = -1,
+                         .w = -1,
+                         .src = -1,
+                         .dst = -1,
+                         .program = {step, 2}};
+    launch_put(b, launch, (CudaRole){.span_operand = -1, .product = -1}, op);
+    return operand[0].tensor;
+}
+
 static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
 {
     CudaRole role = {.span_operand = -1, .product = -1};
     if (!l->prologue.num_steps) {
-        launch_put(b, *l, role, op);
+        uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->cpu->num_buckets);
+        PlanLaunch product = *l;
+        if (needs_copy(b, l, bytes))
+            product.a = put_copy(b, l, bytes, op);
+        launch_put(b, product, role, op);
         return;
     }
     if (!spanning(b, l, &l->prologue)) {

@@ -25,10 +25,9 @@ run() { # what, arguments of the program
     what=$1
     shift
     echo "# $what"
-    "$device" "$@" >"$log" 2>&1
+    "$device" "$@" 2>&1
     code=$?
-    [ $code != 77 ] || { cat "$log"; exit 77; }
-    grep -v '^# digest' "$log"
+    [ $code != 77 ] || exit 77
     [ $code = 0 ] || failed=1
     echo "# at $(($(date +%s) - begin)) s"
 }
@@ -53,11 +52,11 @@ run "single kernels" cases --all "--jobs=$jobs" $(limit "$cases")
 # shellcheck disable=SC2046
 run "random models" random "$first" $((2000 - first)) "--jobs=$jobs" $(limit "$random")
 
-"$device" sample 4 >"$log.1" 2>&1 &
+"$device" sample 2 >"$log.1" 2>&1 &
 one=$!
-"$device" sample 4 >"$log.2" 2>&1 &
+"$device" sample 2 >"$log.2" 2>&1 &
 two=$!
-GPU_ARCH=compute_80 CUDA_FORCE_PTX_JIT=1 "$device" sample 4 --jobs=4 >"$log.3" 2>&1 || failed=1
+GPU_ARCH=compute_80 CUDA_FORCE_PTX_JIT=1 "$device" sample 2 --jobs=4 >"$log.3" 2>&1 || failed=1
 wait $one || failed=1
 wait $two || failed=1
 grep '^not ok' "$log".?
