@@ -18,6 +18,7 @@
 #define LIMIT_TIMING_BYTES       (16u << 20) /* a table of timings */
 #define LIMIT_TIMING_LINE        1000
 #define LIMIT_TIMING_ROWS        200000
+#define LIMIT_TIMING_FAMILIES    64
 #define LIMIT_CALIBRATION_BYTES  (UINT64_C(1) << 30)
 #define LIMIT_K_I8_I8            131071 /* int32 accumulator: 2^31 / (128 * 128) - 1 */
 #define LIMIT_K_U8_I8            65793

@@ -138,8 +138,9 @@ static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *a
     return timings_find(timings, c->problem, c->rows, word.text, ret);
 }
 
-/* Measured times where a table has them. What failed when it was measured cannot run, unless
- * everything failed. */
+/* Measured times where a table has them, also those of older device code: they are closer than a
+ * prediction. What failed when it was measured cannot run, unless everything failed or the code is
+ * another one now. */
 static void look_up(CudaCandidates *c, const Timings *timings)
 {
     int num_failed = 0;
@@ -150,7 +151,8 @@ static void look_up(CudaCandidates *c, const Timings *timings)
         at->us = at->predicted = cuda_cost(&at->kernel);
         const TimingRow *row =
             timings && timings->gpu ? measured(c, at, timings, &at->source) : NULL;
-        if (!row)
+        at->old = row && row->old && row->us > 0;
+        if (!row || (row->old && row->us < 0))
             at->source = TIMING_MODEL;
         else if (row->us > 0)
             at->us = row->us;
@@ -284,6 +286,7 @@ static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *opti
     say_others(&c, best);
     ret->us = c.list.elem[best].us;
     ret->source = c.list.elem[best].source;
+    ret->old = c.list.elem[best].old;
     *k = c.list.elem[best].kernel;
     if (options->visit)
         options->visit(options->user, &c);

@@ -15,6 +15,7 @@ typedef struct CudaCandidate {
     double us;           /* of a valid one */
     double predicted;    /* likewise, by the cost model */
     TimingSource source; /* of us */
+    bool old;            /* measured, but of other device code than this compiler's */
 } CudaCandidate;
 
 typedef struct CudaCandidates {

@@ -35,7 +35,8 @@ void cuda_describe(Sb *sb, const CudaKernel *k)
 static bool same(const CudaChoice *a, const CudaChoice *b)
 {
     return a->text && b->text && strcmp(a->text, b->text) == 0 &&
-           strcmp(a->rejected, b->rejected) == 0 && a->us == b->us && a->source == b->source;
+           strcmp(a->rejected, b->rejected) == 0 && a->us == b->us && a->source == b->source &&
+           a->old == b->old;
 }
 
 static void put_bucket(Sb *sb, const Plan *plan, int bucket)
@@ -63,8 +64,9 @@ static void put_launch(Sb *sb, const CudaTarget *t, int launch)
             sb_put(sb, "; ");
             put_bucket(sb, plan, ++b);
         }
-        sb_printf(sb, "%s%s  %.1f us [%s]\n", plan->num_syms ? ": " : "", choice[b].text,
-                  choice[b].us, timing_source_name[choice[b].source]);
+        sb_printf(sb, "%s%s  %.1f us [%s%s]\n", plan->num_syms ? ": " : "", choice[b].text,
+                  choice[b].us, timing_source_name[choice[b].source],
+                  choice[b].old ? ", older kernels" : "");
         for (const char *at = choice[b].rejected; *at;) {
             int len = (int)strcspn(at, "\n");
             sb_printf(sb, "      %.*s\n", len, at);

@@ -26,6 +26,7 @@ typedef struct CudaChoice {
     const char *rejected; /* lines */
     double us;            /* of one launch in a captured graph, as `source` says */
     TimingSource source;
+    bool old; /* it was measured with other device code */
 } CudaChoice;
 
 typedef struct CudaTarget {
@@ -35,8 +36,8 @@ typedef struct CudaTarget {
     const CudaSource *source;
     const CudaChoice *choice; /* [launches][buckets]: what each takes, and how that is known */
     int num_cached;           /* images that cuda_compile did not have to compile */
-    int split_tensor;         /* workspace of blocks that share tiles, whose counters are zero before
-                                 every launch and after it (cuda.h); -1: there is none */
+    int split_tensor; /* workspace of blocks that share tiles, whose counters are zero before
+                         every launch and after it (cuda.h); -1: there is none */
 } CudaTarget;
 
 struct CudaCandidates;
@@ -89,8 +90,15 @@ typedef struct CudaCompileOptions {
     bool fail_on_spill, no_cache;
     const char **problem; /* NULL, or [sources][archs]: filled with why there is no image (NULL:
                              there is one), or why it would be refused; then these are no errors */
+    /* NULL, or called for each image as soon as it is there, in any order and from any thread, but
+     * one at a time; data NULL: `problem` says why there is none. False: compile no more. */
+    bool (*ready)(void *user, int image, const void *data, size_t size, const char *problem);
+    void *user;
 } CudaCompileOptions;
 bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
+/* device_hash.c: the device code of a family ("stream") with all that it includes, as a word of hex
+ * digits; comments and blanks do not count. NULL: there is no such family. */
+const char *cuda_family_code(Arena *arena, const char *family);
 /* Version of the compiler that would be used, "13.0", and its file; NULL and *ret_why when there is
  * none. */
 const char *nvrtc_find(Arena *arena, const char **ret_path, const char **ret_why);

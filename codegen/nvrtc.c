@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #define MAX_THREADS 16
-#define STATIC_SMEM 2048 /* bytes that a kernel's scratch and counters have of the shared memory \
-                          */
+#define STATIC_SMEM 2048 /* bytes of shared memory for a kernel's scratch and counters */
+#define LOG_SHOWN   2048 /* bytes of the compiler's log */
 
 /* Embedded texts (codegen/meson.build makes them). */
 #define DEVICE_FILE(symbol, path)        \
@@ -163,6 +163,7 @@ typedef struct Queue {
     Cache *cache; /* NULL: none */
     Job *job;
     int num, next, num_kept /* images from the cache */;
+    const CudaCompileOptions *options;
     pthread_mutex_t lock;
 } Queue;
 
@@ -353,6 +354,40 @@ static bool get_all(Queue *q, const char *version)
 
 /* Threads -------------------------------------------------------------------------------------- */
 
+/* Why an image is missing or refused; NULL: it is there. */
+static const char *image_problem(const Job *j, bool fail_on_spill, char *text, size_t size)
+{
+    if (j->result != 0 || !j->image)
+        snprintf(text, size, "NVRTC cannot compile it: %s", j->log ? j->log : "it says nothing");
+    else if (j->spilled && fail_on_spill)
+        snprintf(text, size, "it spills %ld bytes", j->spilled);
+    else
+        return NULL;
+    return text;
+}
+
+/* Tells the caller about image `i`; those who ask for it compile in order, so what is wanted first
+ * comes first. */
+static void announce(Queue *q, int i)
+{
+    char text[LOG_SHOWN];
+    const Job *j = &q->job[i];
+    if (!q->options->ready)
+        return;
+    const char *problem = image_problem(j, q->options->fail_on_spill, text, sizeof text);
+    pthread_mutex_lock(&q->lock);
+    if (!q->options->ready(q->options->user, i, problem ? NULL : j->image, j->size, problem))
+        q->next = q->num;
+    pthread_mutex_unlock(&q->lock);
+}
+
+static bool announce_all(Queue *q)
+{
+    for (int i = 0; i < q->num; i++)
+        announce(q, i);
+    return true;
+}
+
 static void *work(void *user)
 {
     Queue *q = user;
@@ -362,11 +397,12 @@ static void *work(void *user)
         pthread_mutex_unlock(&q->lock);
         if (i < 0)
             return NULL;
-        if (q->job[i].image)
-            continue; /* from the cache */
-        run(q->nvrtc, &q->job[i]);
-        if (q->cache)
-            keep(q->cache, &q->job[i]);
+        if (!q->job[i].image) { /* the cache has none */
+            run(q->nvrtc, &q->job[i]);
+            if (q->cache)
+                keep(q->cache, &q->job[i]);
+        }
+        announce(q, i);
     }
 }
 
@@ -380,17 +416,6 @@ static void run_all(Queue *q, int threads)
     work(q);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
-}
-
-/* Why an image is missing or refused; NULL: it is there. */
-static const char *image_problem(Arena *arena, const Job *j, bool fail_on_spill)
-{
-    const char *log = j->log ? j->log : "it says nothing";
-    if (j->result != 0 || !j->image)
-        return arena_printf(arena, "NVRTC cannot compile it: %.2000s", log);
-    if (j->spilled && fail_on_spill)
-        return arena_printf(arena, "it spills %ld bytes", j->spilled);
-    return NULL;
 }
 
 static void report_problem(Diag *diag, const Job *j)
@@ -412,11 +437,12 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
     bool ok = true;
     for (int i = 0; i < num; i++) {
         Job *j = &job[i];
-        const char *problem = image_problem(arena, j, options->fail_on_spill);
+        char text[LOG_SHOWN];
+        const char *problem = image_problem(j, options->fail_on_spill, text, sizeof text);
         snprintf(image[i].arch, sizeof image[i].arch, "%s", j->arch);
         image[i].kernel = j->kernel;
         if (options->problem) {
-            options->problem[i] = problem;
+            options->problem[i] = problem ? arena_strdup(arena, problem) : NULL;
         } else if (problem) {
             report_problem(diag, j);
             ok = false;
@@ -463,7 +489,7 @@ static bool compile_rest(Diag *diag, Queue *q, bool known, int threads)
     if (q->cache && !known) {
         keep_compiler(q->cache, &nvrtc, version);
         if (get_all(q, version))
-            return true;
+            return announce_all(q);
     }
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     run_all(q, threads ? threads : (int)processors);
@@ -479,10 +505,10 @@ bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompil
         job[i] = (Job){.source = &target->source[i / options->num_archs],
                        .arch = options->arch[i % options->num_archs],
                        .kernel = i / options->num_archs};
-    Queue q = {.job = job, .num = num, .lock = PTHREAD_MUTEX_INITIALIZER};
+    Queue q = {.job = job, .num = num, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
     q.cache = open_cache(diag, options);
     bool known = q.cache && known_compiler(q.cache, &compiler);
-    bool ok = known && get_all(&q, compiler.version);
+    bool ok = known && get_all(&q, compiler.version) && announce_all(&q);
     ok = (ok || compile_rest(diag, &q, known, options->threads)) &&
          collect(diag, arena, target, options, job, num);
     target->num_cached = q.num_kept;

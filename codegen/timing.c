@@ -1,5 +1,6 @@
 /* codegen/timing: see timing.h. */
 #include "codegen/timing.h"
+#include "codegen/cuda_target.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,7 +49,8 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
                       .candidate = arena_strdup(t->arena, row->candidate),
                       .rows = row->rows,
                       .us = row->us,
-                      .note = arena_strdup(t->arena, row->note)};
+                      .note = arena_strdup(t->arena, row->note),
+                      .old = row->old};
     int at = find_row(t, row->problem, row->rows, row->candidate);
     if (at >= 0) {
         t->row.elem[at] = copy;
@@ -57,6 +59,57 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
     ARRAY_PUSH(t->arena, &t->row, copy);
     map_put(&t->index, row_key(t->arena, row->problem, row->rows, row->candidate),
             (void *)(uintptr_t)t->row.num);
+}
+
+/* Device code ---------------------------------------------------------------------------------- */
+
+/* The word that the table has for a candidate's family; NULL: it says nothing. */
+static TimingCode *find_code(const TimingTable *t, const char *candidate)
+{
+    size_t len = strcspn(candidate, " ");
+    for (int i = 0; i < t->code.num; i++)
+        if (strlen(t->code.elem[i].family) == len &&
+            !memcmp(t->code.elem[i].family, candidate, len))
+            return &t->code.elem[i];
+    return NULL;
+}
+
+static bool is_current(Arena *arena, const TimingCode *code)
+{
+    const char *now = cuda_family_code(arena, code->family);
+    return now && !strcmp(now, code->word);
+}
+
+static void mark_old(TimingTable *t)
+{
+    for (int k = 0; k < t->code.num; k++) {
+        if (is_current(t->arena, &t->code.elem[k]))
+            continue;
+        for (int i = 0; i < t->row.num; i++)
+            t->row.elem[i].old |= find_code(t, t->row.elem[i].candidate) == &t->code.elem[k];
+    }
+}
+
+void timing_table_renew(TimingTable *t)
+{
+    TimingTable fresh;
+    timing_table_init(&fresh, t->arena, t->gpu);
+    for (int i = 0; i < t->row.num; i++)
+        if (!t->row.elem[i].old)
+            timing_table_put(&fresh, &t->row.elem[i]);
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
+        TimingCode code = {cuda_family_name[i], cuda_family_code(t->arena, cuda_family_name[i])};
+        if (i <= CUDA_GEMM_ANY && code.word)
+            ARRAY_PUSH(t->arena, &fresh.code, code);
+    }
+    *t = fresh;
+}
+
+/* Printing ------------------------------------------------------------------------------------- */
+
+static int by_family(const void *a, const void *b)
+{
+    return strcmp(((const TimingCode *)a)->family, ((const TimingCode *)b)->family);
 }
 
 static int by_text(const void *a, const void *b)
@@ -75,7 +128,13 @@ void timing_table_print(Sb *sb, const TimingTable *t)
     for (int i = 0; i < t->row.num; i++)
         row[i] = &t->row.elem[i];
     qsort(row, (size_t)t->row.num, sizeof *row, by_text);
+    TimingCode *code = ARENA_NEW_ARRAY(sb->arena, TimingCode, (size_t)t->code.num + 1);
+    for (int i = 0; i < t->code.num; i++)
+        code[i] = t->code.elem[i];
+    qsort(code, (size_t)t->code.num, sizeof *code, by_family);
     sb_printf(sb, HEADER "\ngpu %s\n", t->gpu);
+    for (int i = 0; i < t->code.num; i++)
+        sb_printf(sb, "kernels %s %s\n", code[i].family, code[i].word);
     for (int i = 0; i < t->row.num; i++) {
         if (strcmp(problem, row[i]->problem) != 0)
             sb_printf(sb, "\nproduct %s\n", row[i]->problem);
@@ -196,9 +255,23 @@ static bool read_row(const Reader *r, char *line)
     return true;
 }
 
+static bool read_code(const Reader *r, char *line)
+{
+    const char *family = next_word(&line), *word = next_word(&line);
+    if (!family || !word || strspn(word, "0123456789abcdef") != strlen(word) || next_word(&line))
+        return fail(r, "'kernels' takes a family and a word of hexadecimal digits");
+    if (find_code(r->table, family))
+        return fail(r, "the kernels '%.40s' stand here twice", family);
+    if (r->table->code.num >= LIMIT_TIMING_FAMILIES)
+        return fail(r, "a table names at most %d families", LIMIT_TIMING_FAMILIES);
+    TimingCode code = {arena_strdup(r->table->arena, family), arena_strdup(r->table->arena, word)};
+    ARRAY_PUSH(r->table->arena, &r->table->code, code);
+    return true;
+}
+
 static bool read_line(Reader *r, char *line)
 {
-    static const char product[] = "product ", gpu[] = "gpu ";
+    static const char product[] = "product ", gpu[] = "gpu ", kernels[] = "kernels ";
     for (const char *c = line; *c; c++)
         if (*c < ' ' || *c > '~')
             return fail(r, "byte 0x%02x; a table is ASCII text", (unsigned char)*c);
@@ -213,6 +286,8 @@ static bool read_line(Reader *r, char *line)
     }
     if (!r->table->gpu)
         return fail(r, "'gpu' and its name come first");
+    if (!strncmp(line, kernels, sizeof kernels - 1))
+        return read_code(r, line + sizeof kernels - 1);
     if (strncmp(line, product, sizeof product - 1) != 0)
         return read_row(r, line);
     r->problem = arena_strdup(r->table->arena, trim(line + sizeof product - 1));
@@ -241,6 +316,7 @@ bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const 
         at += num + 1;
     }
     r.line += r.line == 0;
+    mark_old(ret);
     return ret->gpu || fail(&r, "the table names no GPU");
 }
 

@@ -5,14 +5,18 @@
  *
  *     sinter timings 1
  *     gpu sm_90-132sm-144g
+ *     kernels gemm_mma 5b0c9e11
+ *     kernels stream 3fa9c01d
  *     product w=e4m3 a=e4m3/token n=28672 k=4096 parts=2 out=bf16
  *     16 46.91 stream 16x64 w1 k8 s2
  *     16 failed gemm_mma 32x128 w1x4 s4  # it did not end within 5 s
  *
- * one `product` line for each problem, below it rows of the activation, microseconds of one launch
- * (or "failed") and the candidate; '#' begins a note. Printed tables are sorted, so that they can
- * be compared line by line. Tables of this project are part of the compiler (codegen/timing/),
- * those that `sinter tune` measured lie in $XDG_DATA_HOME/sinter/timing, else ~/.local/share/.. */
+ * a `kernels` line for each family, with a word for its device code when it was measured (rows of
+ * other code are `old`), one `product` line for each problem, below it rows of the activation,
+ * microseconds of one launch (or "failed") and the candidate; '#' begins a note. Printed tables are
+ * sorted, so that they can be compared line by line. Tables of this project are part of the
+ * compiler (codegen/timing/), those that `sinter tune` measured lie in
+ * $XDG_DATA_HOME/sinter/timing, else ~/.local/share/.. */
 #ifndef SINTER_TIMING_H
 #define SINTER_TIMING_H
 
@@ -32,11 +36,17 @@ typedef struct TimingRow {
     int64_t rows;
     double us;        /* negative: the candidate failed; see note */
     const char *note; /* "" when there is none */
+    bool old;         /* of other device code than this compiler's */
 } TimingRow;
+
+typedef struct TimingCode { /* a family of kernels and the word for its device code */
+    const char *family, *word;
+} TimingCode;
 
 typedef struct TimingTable {
     Arena *arena;
     const char *gpu;
+    ARRAY(TimingCode) code;
     ARRAY(TimingRow) row;
     Map index; /* problem, rows and candidate -> index of the row + 1 */
 } TimingTable;
@@ -52,6 +62,9 @@ void timing_table_print(Sb *sb, const TimingTable *t);
 void timing_table_put(TimingTable *t, const TimingRow *row); /* replaces; texts are copied */
 const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
                                    const char *candidate);
+
+/* For new measurements: rows that are old go, the others are of this compiler's device code. */
+void timing_table_renew(TimingTable *t);
 
 /* "sm_90-132sm-144g" of a GPU; memory in whole steps, so that what a driver keeps for itself does
  * not count. */

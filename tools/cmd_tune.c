@@ -12,10 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_CANDIDATES 32  /* of a product under a bucket, the fastest by the cost model */
+#define MOST_CANDIDATES 32  /* of a product under a bucket, unless the user says otherwise */
 #define WORTH_A_TRY     3.0 /* times as long as the fastest, by the cost model */
 #define LIMIT_S         5.0 /* of one candidate */
 #define START_S         60.0
+#define ALIKE           0.1 /* by which a candidate of a tile that has one already seems slower */
 
 typedef struct Group { /* a product under a bucket */
     const CudaCandidates *candidates;
@@ -32,6 +33,9 @@ typedef struct Tune {
     Map seen;         /* products and rows */
     ARRAY(Group) groups;
     ARRAY(TuneItem) items;
+    int most; /* candidates of a product under a bucket */
+    TuneCompiler *compiler;
+    int num_sources, *source_of; /* [items] */
     int num_done, num_failed;
     bool write_failed, out_of_time;
 } Tune;
@@ -62,11 +66,35 @@ static bool is_wanted(const Tune *t, const CudaKernel *k)
     return !equals;
 }
 
-static int by_predicted(const void *a, const void *b)
+static bool same_tile(const CudaKernel *a, const CudaKernel *b)
 {
-    const CudaCandidate *x = *(const CudaCandidate *const *)a;
-    const CudaCandidate *y = *(const CudaCandidate *const *)b;
-    return x->predicted < y->predicted ? -1 : x->predicted > y->predicted ? 1 : x < y ? -1 : x > y;
+    return a->family == b->family && a->bm == b->bm && a->bn == b->bn &&
+           a->n_blocks * a->n_warps == b->n_blocks * b->n_warps;
+}
+
+/* The next to measure: the fastest by the cost model, but rather one of another tile than the next
+ * of a tile that was taken. NULL: no other is worth it. */
+static const CudaCandidate *pick(const CudaCandidates *c, const bool *taken, double *least)
+{
+    const CudaCandidate *best = NULL;
+    double best_us = 0;
+    for (int i = 0; i < c->list.num; i++) {
+        const CudaCandidate *at = &c->list.elem[i];
+        double alike = 1;
+        if (at->reason || taken[i])
+            continue;
+        for (int k = 0; k < c->list.num; k++)
+            alike += taken[k] && same_tile(&at->kernel, &c->list.elem[k].kernel) ? ALIKE : 0;
+        if (!best || at->predicted * alike < best_us) {
+            best = at;
+            best_us = at->predicted * alike;
+        }
+    }
+    if (!best || (*least > 0 && best->predicted > WORTH_A_TRY * *least))
+        return NULL;
+    if (*least <= 0)
+        *least = best->predicted;
+    return best;
 }
 
 static void add_item(Tune *t, const CudaCandidates *c, const CudaCandidate *at)
@@ -96,16 +124,15 @@ static void collect(void *user, const CudaCandidates *from)
     CudaCandidates *c = ARENA_NEW(t->w.arena, CudaCandidates);
     *c = *from;
     ARRAY_PUSH(t->w.arena, &t->groups, (Group){c});
-    const CudaCandidate **order =
-        ARENA_NEW_ARRAY(t->w.arena, const CudaCandidate *, (size_t)c->list.num + 1);
-    int num = 0;
-    for (int i = 0; i < c->list.num; i++)
-        if (!c->list.elem[i].reason)
-            order[num++] = &c->list.elem[i];
-    qsort(order, (size_t)num, sizeof *order, by_predicted);
-    for (int i = 0; i < num && i < MOST_CANDIDATES; i++)
-        if (order[i]->predicted <= WORTH_A_TRY * order[0]->predicted)
-            add_item(t, c, order[i]);
+    bool *taken = ARENA_NEW_ARRAY(t->w.arena, bool, (size_t)c->list.num + 1);
+    double least = 0;
+    for (int i = 0; i < t->most; i++) {
+        const CudaCandidate *at = pick(c, taken, &least);
+        if (!at)
+            break;
+        taken[at - c->list.elem] = true;
+        add_item(t, c, at);
+    }
 }
 
 /* Compiling ------------------------------------------------------------------------------------ */
@@ -134,51 +161,53 @@ static const char *note_of(Arena *arena, const char *text)
     return note;
 }
 
-/* Sources of all items, equal ones once; source_of[item]. */
-static int emit_sources(Tune *t, CudaSource *source, int *source_of)
+/* Sources of all items, equal ones once. */
+static CudaSource *emit_sources(Tune *t)
 {
     Map names;
-    int num = 0;
+    CudaSource *source = ARENA_NEW_ARRAY(t->w.arena, CudaSource, (size_t)t->items.num + 1);
     map_init(&names, t->w.arena);
+    t->source_of = ARENA_NEW_ARRAY(t->w.arena, int, (size_t)t->items.num + 1);
     for (int i = 0; i < t->items.num; i++) {
         TuneItem *item = &t->items.elem[i];
         CudaSource s = {.family = item->kernel->family};
         s.text = cuda_emit_source(t->w.arena, item->kernel, &s.name);
         int known = (int)(uintptr_t)map_get(&names, s.name);
         if (!known) {
-            source[num++] = s;
-            map_put(&names, s.name, (void *)(uintptr_t)num);
+            source[t->num_sources++] = s;
+            map_put(&names, s.name, (void *)(uintptr_t)t->num_sources);
         }
-        source_of[i] = (known ? known : num) - 1;
+        t->source_of[i] = (known ? known : t->num_sources) - 1;
         item->entry = s.name;
     }
-    return num;
+    return source;
 }
 
-static bool compile(Tune *t)
+static bool start_compiler(Tune *t)
 {
-    Arena *arena = t->w.arena;
-    CudaSource *source = ARENA_NEW_ARRAY(arena, CudaSource, (size_t)t->items.num + 1);
-    int *source_of = ARENA_NEW_ARRAY(arena, int, (size_t)t->items.num + 1);
-    CudaTarget target = {.num_sources = emit_sources(t, source, source_of), .source = source};
-    const char **problem = ARENA_NEW_ARRAY(arena, const char *, (size_t)target.num_sources + 1);
     CudaCompileOptions options = {.num_archs = 1,
                                   .arch = &t->arch,
                                   .fail_on_spill = true,
-                                  .no_cache = cli_has(t->w.cli, OPTION_NO_CACHE),
-                                  .problem = problem};
-    if (!work_threads(&t->w, &options.threads) ||
-        !cuda_compile(&t->w.diag, arena, &target, &options))
+                                  .no_cache = cli_has(t->w.cli, OPTION_NO_CACHE)};
+    if (!work_threads(&t->w, &options.threads))
         return false;
-    for (int i = 0; i < t->items.num; i++) {
-        TuneItem *item = &t->items.elem[i];
-        item->image = target.code.image[source_of[i]].data;
-        item->image_size = target.code.image[source_of[i]].size;
-        if (problem[source_of[i]]) {
-            item->us = -1;
-            item->note = note_of(arena, problem[source_of[i]]);
-            put_row(t, item);
-        }
+    const CudaSource *source = emit_sources(t);
+    t->compiler = tune_compile(t->num_sources, source, &options);
+    return t->compiler || fail(t, E_MEMORY, "no thread can be started");
+}
+
+/* TuneRun.compiled */
+static bool wait_for_code(void *user, TuneItem *item)
+{
+    Tune *t = user;
+    size_t size;
+    const char *why;
+    if (!tune_compiled(t->compiler, t->source_of[item - t->items.elem], &item->image, &size, &why))
+        return false;
+    item->image_size = size;
+    if (!item->image) {
+        item->us = -1;
+        item->note = arena_strdup(t->w.arena, why);
     }
     return true;
 }
@@ -232,9 +261,13 @@ static bool measure(Tune *t)
                    .start_s = START_S,
                    .num = t->items.num,
                    .item = t->items.elem,
+                   .compiled = wait_for_code,
                    .done = note_item,
                    .user = t};
-    if (!tune_measure(&run, &why))
+    bool ok = tune_measure(&run, &why);
+    if (!tune_compile_end(t->compiler, &t->w.diag))
+        return false;
+    if (!ok)
         return fail(t, E_NO_DEVICE, why);
     return !t->write_failed && write_table(t);
 }
@@ -292,8 +325,9 @@ static void report(const Tune *t, double seconds)
     Summary sum = {0};
     for (int i = 0; i < t->groups.num; i++)
         report_group(t, t->groups.elem[i].candidates, &sum);
-    printf("%d products, %d candidates measured in %.1f s, %d failed%s; %s\n", t->groups.num,
-           t->num_done, seconds, t->num_failed, t->out_of_time ? ", out of time" : "", t->path);
+    printf("%d products, %d of %d candidates by %d kernels measured in %.1f s, %d failed%s; %s\n",
+           t->groups.num, t->num_done, t->items.num, t->num_sources, seconds, t->num_failed,
+           t->out_of_time ? ", out of time" : "", t->path);
     if (sum.num)
         printf("what the cost model takes is %.2fx as slow as the fastest in the mean, %.2fx at "
                "worst\n",
@@ -325,17 +359,19 @@ static bool open_table(Tune *t, const char *gpu)
         return fail(t, E_TIMING, "neither XDG_DATA_HOME nor HOME says where tables lie; give -o");
     if (stat(t->path, &st) != 0 && errno == ENOENT) {
         timing_table_init(&t->table, t->w.arena, gpu);
+        timing_table_renew(&t->table);
         return true;
     }
     if (!timing_table_read(&t->table, t->w.arena, t->path, &err)) {
         work_io_error(&t->w, &err);
         return false;
     }
-    if (!strcmp(t->table.gpu, gpu))
-        return true;
-    return fail(t, E_TIMING,
-                arena_printf(t->w.arena, "'%s' is of the GPU %s, but cuda:%d is %s", t->path,
-                             t->table.gpu, t->ordinal, gpu));
+    if (strcmp(t->table.gpu, gpu) != 0)
+        return fail(t, E_TIMING,
+                    arena_printf(t->w.arena, "'%s' is of the GPU %s, but cuda:%d is %s", t->path,
+                                 t->table.gpu, t->ordinal, gpu));
+    timing_table_renew(&t->table);
+    return true;
 }
 
 static bool look_at_gpu(Tune *t)
@@ -365,7 +401,7 @@ static bool tune(Tune *t, const char *text)
         return fail(t, E_USAGE,
                     t->only ? "no product has this size"
                             : "this model has no product that a GPU would run");
-    if (!compile(t) || !measure(t))
+    if (t->items.num && (!start_compiler(t) || !measure(t)))
         return false;
     report(t, now_s() - begin);
     return true;
@@ -437,6 +473,10 @@ int cmd_tune(Cli *cli)
     char *end = NULL;
     TuneOrder order;
     double most = strtod(seconds, &end);
+    const char *candidates = cli_get(cli, OPTION_CANDIDATES, NULL);
+    t.most = candidates ? atoi(candidates) : MOST_CANDIDATES;
+    if (t.most < 1)
+        return cli_usage(cli, "--candidates takes a number from 1 on, not '%s'", candidates);
     if (!read_device(device, &t.ordinal))
         return cli_usage(cli, "sinter tune measures GPU kernels, on 'cuda:0', not on '%s'", device);
     if (!*seconds || *end || !(most >= 0 && most < 1e9))

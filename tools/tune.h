@@ -1,8 +1,9 @@
 /* tools/tune: kernels measured one by one on a GPU, so that none can harm the others.
  *
- * The command (cmd_tune.c) collects the candidates of a model's products, compiles them and keeps a
- * table (codegen/timing.h); tune_child.c has processes measure them and outlives what they do;
- * tune_gpu.c is what runs in such a process. Only these processes talk to the driver. */
+ * The command (cmd_tune.c) collects the candidates of a model's products and keeps a table
+ * (codegen/timing.h); tune_compile.c compiles them meanwhile; tune_child.c has processes measure
+ * them and outlives what they do; tune_gpu.c is what runs in such a process. Only these processes
+ * talk to the driver. */
 #ifndef SINTER_TUNE_H
 #define SINTER_TUNE_H
 
@@ -21,7 +22,7 @@ typedef struct TuneItem {
     double predicted;
     const char *entry; /* name in the image */
     uint64_t image_size;
-    const void *image; /* cubin or PTX, terminated; NULL: `note` says why there is none */
+    const void *image; /* cubin or PTX, terminated; NULL: there is none, see TuneRun.compiled */
     double us;         /* measured; negative: failed, see note; 0: not measured */
     const char *note;
 } TuneItem;
@@ -37,6 +38,8 @@ typedef struct TuneRun {
     double start_s; /* of the start of a process */
     int num;
     TuneItem *item; /* those of one product and number of rows stand together */
+    /* NULL, or called before each item: fills its image, or us (negative) and note; false: stop */
+    bool (*compiled)(void *user, TuneItem *item);
     /* NULL, or called after each item; false: stop */
     bool (*done)(void *user, const TuneItem *item);
     void *user;
@@ -47,8 +50,7 @@ bool tune_probe(const TuneRun *run, TuneGpu *ret, const char **ret_why);
 bool tune_measure(TuneRun *run, const char **ret_why);
 /* The other side. What a process was started for: */
 typedef struct TuneOrder {
-    int pipe, job; /* job -1: only to report the GPU */
-    int first;     /* item */
+    int socket, job; /* job -1: only to report the GPU */
 } TuneOrder;
 bool tune_order(TuneOrder *ret); /* false: none, this is the user's command */
 _Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order);
@@ -56,9 +58,20 @@ _Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order);
 /* tune_job.c: the items of a run in a file without a name, for processes that run the same program;
  * -1: errno says why. */
 int tune_job_write(const TuneRun *run);
-bool tune_job_note(const TuneRun *run, int job); /* what was measured since */
-/* Items without kernels; they point into memory that stays. */
+bool tune_job_put_image(const TuneRun *run, int job, int item);
+/* Items without kernels and images; they point into memory that stays. */
 bool tune_job_read(Arena *arena, int job, TuneRun *ret);
+void *tune_job_image(int job, int item); /* malloc'ed, terminated; NULL: it cannot be read */
+
+/* tune_compile.c: sources compiled on other threads, in order. NULL: no thread can be started.
+ * `source` and what `options` names live as long. */
+typedef struct TuneCompiler TuneCompiler;
+TuneCompiler *tune_compile(int num, const CudaSource *source, const CudaCompileOptions *options);
+/* Waits. An image, or NULL and why not, until tune_compile_end; false: there is no compiler. */
+bool tune_compiled(TuneCompiler *c, int source, const void **ret_image, size_t *ret_size,
+                   const char **ret_why);
+/* Compiles no more; false: it could not, and said so. */
+bool tune_compile_end(TuneCompiler *c, Diag *diag);
 
 /* tune_gpu.c, in a process of its own: every error is text. */
 #define TUNE_TEXT 240

@@ -1,7 +1,7 @@
-/* Processes that measure for `sinter tune`. A child works through the candidates and reports each
- * through a pipe. When it dies, reports an error (after which its GPU state is in
- * doubt) or is silent for too long, it is killed, the candidate at hand is rejected, and another
- * one goes on behind it. */
+/* Processes that measure for `sinter tune`. A child is told the items one by one through a socket
+ * and reports each. When it dies, reports an error (after which its GPU state is in doubt) or is
+ * silent for too long, it is killed, the candidate at hand is rejected, and another one takes its
+ * place. */
 #include "tools/tune.h"
 
 #include <errno.h>
@@ -9,13 +9,19 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ORDER "SINTER_TUNE_ORDER" /* variable of the environment: TuneOrder */
 
-typedef struct Report { /* less than PIPE_BUF: arrives whole */
+typedef struct Task { /* to the child */
+    int item;
+    double best; /* microseconds of the product's fastest so far; 0: none */
+} Task;
+
+typedef struct Report { /* from it */
     int item;           /* -1: the process is ready */
     double us;
     char text[TUNE_TEXT];
@@ -23,8 +29,8 @@ typedef struct Report { /* less than PIPE_BUF: arrives whole */
 } Report;
 
 typedef struct Child {
-    pid_t pid;
-    int pipe;
+    pid_t pid; /* 0: there is none */
+    int socket;
 } Child;
 
 static double now_s(void)
@@ -34,43 +40,44 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static bool transmit(int to, const void *data, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t num = send(to, (const char *)data + done, size - done, MSG_NOSIGNAL);
+        if (num <= 0 && errno != EINTR)
+            return false;
+        done += num > 0 ? (size_t)num : 0;
+    }
+    return true;
+}
+
 /* The child ------------------------------------------------------------------------------------ */
 
-static bool send(int pipe, const Report *report)
+static bool next_task(int from, Task *ret)
 {
-    return write(pipe, report, sizeof *report) == (ssize_t)sizeof *report;
-}
-
-static bool same_product(const TuneItem *a, const TuneItem *b)
-{
-    return a->rows == b->rows && !strcmp(a->problem, b->problem);
-}
-
-/* The fastest so far of the product of item `at`. */
-static double best_so_far(const TuneRun *run, const double *us, int at)
-{
-    double best = 0;
-    for (int i = at - 1; i >= 0 && same_product(&run->item[i], &run->item[at]); i--)
-        if (us[i] > 0 && (best <= 0 || us[i] < best))
-            best = us[i];
-    return best;
+    ssize_t num;
+    do
+        num = recv(from, ret, sizeof *ret, MSG_WAITALL);
+    while (num < 0 && errno == EINTR);
+    return num == (ssize_t)sizeof *ret;
 }
 
 _Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order)
 {
     Report report = {.item = -1};
+    Task task;
     TuneSession *s = tune_open(run->ordinal, &report.gpu, report.text);
-    double *us = calloc((size_t)run->num + 1, sizeof *us);
-    report.us = s && us ? 0 : -1;
-    bool ok = send(order->pipe, &report) && s && us;
-    for (int i = 0; ok && i < order->first; i++)
-        us[i] = run->item[i].us;
-    for (int i = order->first; ok && i < run->num; i++) {
-        if (!run->item[i].image)
-            continue;
-        report.item = i;
-        us[i] = report.us = tune_time(s, &run->item[i], best_so_far(run, us, i), report.text);
-        ok = send(order->pipe, &report) && report.us >= 0;
+    report.us = s ? 0 : -1;
+    bool ok = transmit(order->socket, &report, sizeof report) && s;
+    while (ok && next_task(order->socket, &task)) {
+        void *image = tune_job_image(order->job, task.item);
+        TuneItem item = run->item[task.item];
+        item.image = image;
+        report.item = task.item;
+        snprintf(report.text, sizeof report.text, "its code cannot be read");
+        report.us = image ? tune_time(s, &item, task.best, report.text) : -1;
+        ok = transmit(order->socket, &report, sizeof report) && report.us >= 0;
+        free(image);
     }
     _exit(0); /* no handlers of the parent's */
 }
@@ -78,35 +85,41 @@ _Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order)
 bool tune_order(TuneOrder *ret)
 {
     const char *text = secure_getenv(ORDER);
-    return text && sscanf(text, "%d,%d,%d", &ret->pipe, &ret->job, &ret->first) == 3;
+    return text && sscanf(text, "%d,%d", &ret->socket, &ret->job) == 2;
 }
 
 /* The parent ----------------------------------------------------------------------------------- */
 
-/* In the child: this program anew, with the words of the user's command. */
-static _Noreturn void start_anew(const TuneRun *run, const TuneOrder *order)
+/* The environment with the order. Made before the fork: other threads may hold locks then, and
+ * nothing is allocated between it and the start of the program. */
+static char **environment(Arena *arena, const TuneOrder *order)
 {
-    char text[64];
-    snprintf(text, sizeof text, "%d,%d,%d", order->pipe, order->job, order->first);
-    if (setenv(ORDER, text, 1) == 0)
-        execv("/proc/self/exe", run->argv);
-    _exit(127);
+    size_t num = 0, kept = 0;
+    while (environ[num])
+        num++;
+    char **ret = ARENA_NEW_ARRAY(arena, char *, num + 2);
+    for (size_t i = 0; i < num; i++)
+        if (strncmp(environ[i], ORDER "=", sizeof ORDER) != 0)
+            ret[kept++] = environ[i];
+    ret[kept] = arena_printf(arena, ORDER "=%d,%d", order->socket, order->job);
+    return ret;
 }
 
-static bool start(const TuneRun *run, TuneOrder order, Child *ret)
+static bool start(const TuneRun *run, int job, Child *ret)
 {
     int end[2];
-    if (pipe(end) != 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, end) != 0)
         return false;
+    TuneOrder order = {.socket = end[1], .job = job};
+    char **env = run->argv ? environment(run->arena, &order) : NULL;
     fflush(NULL); /* or the child would hold the same text */
-    *ret = (Child){.pid = fork(), .pipe = end[0]};
+    *ret = (Child){.pid = fork(), .socket = end[0]};
     if (ret->pid == 0) {
         close(end[0]);
-        signal(SIGPIPE, SIG_IGN);
-        order.pipe = end[1];
-        if (run->argv)
-            start_anew(run, &order);
-        tune_serve(run, &order);
+        if (!run->argv)
+            tune_serve(run, &order);
+        execve("/proc/self/exe", run->argv, env);
+        _exit(127);
     }
     close(end[1]);
     if (ret->pid < 0)
@@ -121,7 +134,8 @@ static int end(Child *c)
     kill(c->pid, SIGKILL);
     while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
         ;
-    close(c->pipe);
+    close(c->socket);
+    c->pid = 0;
     return status;
 }
 
@@ -132,14 +146,14 @@ static Heard receive(const Child *c, double limit_s, Report *ret)
     size_t got = 0;
     double until = now_s() + limit_s;
     while (got < sizeof *ret) {
-        struct pollfd p = {.fd = c->pipe, .events = POLLIN};
+        struct pollfd p = {.fd = c->socket, .events = POLLIN};
         double left = until - now_s();
         int ready = left > 0 ? poll(&p, 1, (int)(left * 1e3) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready <= 0)
             return SILENT;
-        ssize_t num = read(c->pipe, (char *)ret + got, sizeof *ret - got);
+        ssize_t num = read(c->socket, (char *)ret + got, sizeof *ret - got);
         if (num <= 0 && errno != EINTR)
             return DEAD;
         got += num > 0 ? (size_t)num : 0;
@@ -151,11 +165,12 @@ static Heard receive(const Child *c, double limit_s, Report *ret)
 /* Why there was no report; ends the process. */
 static const char *end_silent(Arena *arena, Child *c, Heard heard, double limit_s)
 {
-    if (heard == DEAD) { /* its pipe closed: it dies by itself */
+    if (heard == DEAD) { /* its end is closed: it dies by itself */
         int status = 0;
         while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
             ;
-        close(c->pipe);
+        close(c->socket);
+        c->pid = 0;
         return WIFSIGNALED(status)
                    ? arena_printf(arena, "its process died of signal %d", WTERMSIG(status))
                    : arena_printf(arena, "its process ended with code %d", WEXITSTATUS(status));
@@ -165,10 +180,9 @@ static const char *end_silent(Arena *arena, Child *c, Heard heard, double limit_
 }
 
 /* A child that can use the GPU. */
-static bool start_ready(const TuneRun *run, TuneOrder order, Child *c, Report *report,
-                        const char **ret_why)
+static bool start_ready(const TuneRun *run, int job, Child *c, Report *report, const char **ret_why)
 {
-    if (!start(run, order, c)) {
+    if (!start(run, job, c)) {
         *ret_why = arena_printf(run->arena, "no process can be started: %s", strerror(errno));
         return false;
     }
@@ -190,69 +204,79 @@ bool tune_probe(const TuneRun *run, TuneGpu *ret, const char **ret_why)
 {
     Child c;
     Report report;
-    if (!start_ready(run, (TuneOrder){.job = -1}, &c, &report, ret_why))
+    if (!start_ready(run, -1, &c, &report, ret_why))
         return false;
     *ret = report.gpu;
     end(&c);
     return true;
 }
 
-static int next_item(const TuneRun *run, int at)
+static bool same_product(const TuneItem *a, const TuneItem *b)
 {
-    while (at < run->num && !run->item[at].image)
-        at++;
-    return at;
+    return a->rows == b->rows && !strcmp(a->problem, b->problem);
 }
 
-/* The items from *at on until one fails; *at: behind it. False: the caller wants no more. */
-static bool measure_until_failure(TuneRun *run, Child *c, int *at)
+/* The fastest so far of the product of item `at`. */
+static double best_so_far(const TuneRun *run, int at)
 {
-    bool more = true, alive = true;
-    while (alive && more && *at < run->num) {
-        TuneItem *item = &run->item[*at];
-        Report report = {0};
-        Heard heard = receive(c, run->limit_s, &report);
-        if (heard == HEARD && report.item != *at)
-            BUG("a child measured item %d instead of %d", report.item, *at);
-        alive = heard == HEARD && report.us >= 0;
-        item->us = alive ? report.us : -1;
-        item->note = alive && report.us > 0 ? ""
-                     : heard == HEARD       ? arena_strdup(run->arena, report.text)
-                                            : end_silent(run->arena, c, heard, run->limit_s);
-        if (!alive && heard == HEARD)
-            end(c);
-        more = !run->done || run->done(run->user, item);
-        *at = next_item(run, *at + 1);
-    }
-    if (alive)
+    double best = 0;
+    for (int i = at - 1; i >= 0 && same_product(&run->item[i], &run->item[at]); i--)
+        if (run->item[i].us > 0 && (best <= 0 || run->item[i].us < best))
+            best = run->item[i].us;
+    return best;
+}
+
+/* Has the child, which is ready, measure an item that has an image. It lives on if that went well.
+ */
+static void measure_one(TuneRun *run, int job, Child *c, int at)
+{
+    TuneItem *item = &run->item[at];
+    Task task = {at, best_so_far(run, at)};
+    Report report = {0};
+    bool told = tune_job_put_image(run, job, at) && transmit(c->socket, &task, sizeof task);
+    Heard heard = told ? receive(c, run->limit_s, &report) : DEAD;
+    if (heard == HEARD && report.item != at)
+        BUG("a child measured item %d instead of %d", report.item, at);
+    bool alive = heard == HEARD && report.us >= 0;
+    item->us = alive ? report.us : -1;
+    item->note = alive && report.us > 0 ? ""
+                 : heard == HEARD       ? arena_strdup(run->arena, report.text)
+                                        : end_silent(run->arena, c, heard, run->limit_s);
+    if (!alive && c->pid)
         end(c);
-    return more;
 }
 
-static bool measure_all(TuneRun *run, int job, const char **ret_why)
+static bool measure_all(TuneRun *run, int job, Child *c, const char **ret_why)
 {
     Report report;
-    Child c;
-    int at = next_item(run, 0);
-    while (at < run->num) {
-        TuneOrder order = {.job = job, .first = at};
-        if (!start_ready(run, order, &c, &report, ret_why))
-            return false;
-        if (!measure_until_failure(run, &c, &at))
+    for (int at = 0; at < run->num; at++) {
+        TuneItem *item = &run->item[at];
+        if (run->compiled && !run->compiled(run->user, item))
             return true;
-        if (job >= 0 && !tune_job_note(run, job))
+        if (!item->image && item->us == 0)
+            continue;
+        if (item->image && !c->pid && !start_ready(run, job, c, &report, ret_why))
             return false;
+        if (item->image)
+            measure_one(run, job, c, at);
+        if (run->done && !run->done(run->user, item))
+            return true;
     }
     return true;
 }
 
 bool tune_measure(TuneRun *run, const char **ret_why)
 {
-    int job = run->argv ? tune_job_write(run) : -1;
-    *ret_why =
-        arena_printf(run->arena, "no process can be told what to measure: %s", strerror(errno));
-    bool ok = (!run->argv || job >= 0) && measure_all(run, job, ret_why);
-    if (job >= 0)
-        close(job);
+    Child c = {0};
+    int job = tune_job_write(run);
+    if (job < 0) {
+        *ret_why =
+            arena_printf(run->arena, "no process can be told what to measure: %s", strerror(errno));
+        return false;
+    }
+    bool ok = measure_all(run, job, &c, ret_why);
+    if (c.pid)
+        end(&c);
+    close(job);
     return ok;
 }

@@ -10,7 +10,9 @@
 #define MAX_SETS      48 /* copies of the weights */
 #define MAX_LAUNCHES  64 /* of a graph */
 #define GRAPH_US      300.0
-#define REPLAY_US     25000.0 /* all replays of a candidate together */
+#define LONG_US       2000.0  /* of a graph, with fewer weights than there are */
+#define REPLAY_US     12000.0 /* all replays of a candidate together */
+#define WARM_US       1e5     /* of replays before the first, for the clocks */
 #define MIN_REPLAYS   5
 #define MAX_REPLAYS   60
 #define PATTERN_BYTES (UINT64_C(4) << 20)
@@ -19,13 +21,25 @@ typedef struct DeviceOperand { /* as kernels/cuda/prelude.cuh declares it */
     DrvAddress data, scale, zero, outer;
 } DeviceOperand;
 
+typedef enum Pattern {
+    PATTERN_BYTES_ANY, /* integers and 4-bit codes */
+    PATTERN_FP8,       /* no NaN, no infinity */
+    PATTERN_BF16,
+    PATTERN_F16,
+    PATTERN_SMALL_F32, /* scales too */
+    PATTERN_SMALL_I32, /* zero points too */
+    NUM_PATTERNS
+} Pattern;
+
 struct TuneSession {
     const Driver *d;
     DrvContext context;
     DrvStream stream;
     DrvEvent begin, end;
     bool early; /* kernels wait for their producers themselves */
+    bool warm;
     uint64_t l2;
+    DrvAddress pattern[NUM_PATTERNS]; /* PATTERN_BYTES each; 0: not made yet */
     /* of the product at hand */
     const PlanLaunch *launch;
     int64_t rows;
@@ -100,15 +114,6 @@ TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT])
 
 /* Data ----------------------------------------------------------------------------------------- */
 
-typedef enum Pattern {
-    PATTERN_BYTES_ANY, /* integers and 4-bit codes */
-    PATTERN_FP8,       /* no NaN, no infinity */
-    PATTERN_BF16,
-    PATTERN_F16,
-    PATTERN_SMALL_F32, /* scales too */
-    PATTERN_SMALL_I32  /* zero points too */
-} Pattern;
-
 static Pattern pattern_of(FormatId fmt)
 {
     switch (fmt) {
@@ -142,29 +147,36 @@ static uint32_t pattern_word(Pattern pattern, uint32_t r)
     }
 }
 
-/* `size` bytes of device memory with a pattern. */
-static bool fill(const TuneSession *s, DrvAddress to, uint64_t size, Pattern pattern, char *text)
+static bool make_pattern(TuneSession *s, Pattern pattern, char *text)
 {
-    uint64_t part = size < PATTERN_BYTES ? (size + 3) / 4 * 4 : PATTERN_BYTES, seed = size;
-    uint32_t *word = size ? malloc(part) : NULL;
-    bool ok = true;
-    for (uint64_t i = 0; word && i < part / 4; i++)
+    uint64_t seed = 1;
+    uint32_t *word = malloc(PATTERN_BYTES);
+    for (uint64_t i = 0; word && i < PATTERN_BYTES / 4; i++)
         word[i] = pattern_word(pattern, next_random(&seed));
-    for (uint64_t at = 0; word && ok && at < size; at += part) {
-        uint64_t num = size - at < part ? size - at : part;
-        ok = check(s,
-                   at ? s->d->cuMemcpyAsync(to + at, to, num, s->stream)
-                      : s->d->cuMemcpyHtoDAsync(to, word, num, s->stream),
-                   "filling memory", text);
-    }
-    ok = ok && check(s, s->d->cuStreamSynchronize(s->stream), "filling memory", text);
+    bool ok = word &&
+              check(s, s->d->cuMemAlloc(&s->pattern[pattern], PATTERN_BYTES), "allocating", text) &&
+              check(s, s->d->cuMemcpyHtoDAsync(s->pattern[pattern], word, PATTERN_BYTES, s->stream),
+                    "filling memory", text) &&
+              check(s, s->d->cuStreamSynchronize(s->stream), "filling memory", text);
     free(word);
     return ok;
 }
 
+/* `size` bytes of device memory with a pattern. */
+static bool fill(TuneSession *s, DrvAddress to, uint64_t size, Pattern pattern, char *text)
+{
+    bool ok = s->pattern[pattern] || make_pattern(s, pattern, text);
+    for (uint64_t at = 0; ok && at < size; at += PATTERN_BYTES) {
+        uint64_t num = size - at < PATTERN_BYTES ? size - at : PATTERN_BYTES;
+        ok = check(s, s->d->cuMemcpyAsync(to + at, s->pattern[pattern], num, s->stream),
+                   "filling memory", text);
+    }
+    return ok;
+}
+
 /* [from, to) of a tensor; `to` 0: there is no such part. */
-static bool fill_part(const TuneSession *s, DrvAddress base, uint64_t from, uint64_t to,
-                      Pattern pattern, char *text)
+static bool fill_part(TuneSession *s, DrvAddress base, uint64_t from, uint64_t to, Pattern pattern,
+                      char *text)
 {
     return to <= from || fill(s, base + from, to - from, pattern, text);
 }
@@ -365,6 +377,17 @@ static bool replay(const TuneSession *s, DrvGraphExec graph, double *ret_us, cha
     return ok;
 }
 
+/* Once: an idle GPU's clocks are low. */
+static bool warm_up(TuneSession *s, DrvGraphExec graph, char *text)
+{
+    double sum = 0, us = 0;
+    for (int i = 0; !s->warm && sum < WARM_US && i < 1000; i++, sum += us)
+        if (!replay(s, graph, &us, text))
+            return false;
+    s->warm = true;
+    return true;
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -390,10 +413,13 @@ static double median(const TuneSession *s, DrvGraphExec graph, int launches, dou
     return us[num / 2] / launches;
 }
 
-/* Every weight the same number of times. */
+/* Every weight the same number of times; fewer weights where launches are long enough to drive the
+ * last one's out of the L2. */
 static int graph_launches(const TuneSession *s, double predicted)
 {
     int rounds = 1;
+    if (s->num_sets > 2 && s->num_sets * predicted > LONG_US)
+        return 2 * predicted > LONG_US ? 2 : (int)(LONG_US / predicted);
     while ((rounds + 1) * s->num_sets <= MAX_LAUNCHES &&
            rounds * s->num_sets * predicted < GRAPH_US)
         rounds++;
@@ -412,7 +438,7 @@ double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TU
         return 0;
     if (make_split(s, k, text) && load(s, item, &module, &function, text)) {
         int launches = graph_launches(s, item->predicted);
-        if (capture(s, k, function, launches, &graph, text))
+        if (capture(s, k, function, launches, &graph, text) && warm_up(s, graph, text))
             us = median(s, graph, launches, best, text);
     }
     if (graph)

@@ -1,7 +1,9 @@
-/* The items of `sinter tune` on their way to a process of its own: one record each, then the
- * images. Both sides are the same program, so records are plain memory. */
+/* The items of `sinter tune` on their way to a process of its own: one record each, then images in
+ * the order in which they were put there. Both sides are the same program, so records are plain
+ * memory. */
 #include "tools/tune.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,8 +17,8 @@ typedef struct Header {
 typedef struct Record {
     char problem[LIMIT_TIMING_LINE], candidate[128], entry[64];
     int64_t rows;
-    double predicted, us;
-    uint64_t image_at, image_size; /* size 0: there is none */
+    double predicted;
+    uint64_t image_at, image_size; /* size 0: there is none yet */
 } Record;
 
 static bool put(int fd, const void *data, size_t size, off_t at)
@@ -39,36 +41,52 @@ int tune_job_write(const TuneRun *run)
 {
     Header header = {.num = run->num, .ordinal = run->ordinal};
     int fd = memfd_create("sinter-tune", 0); /* inherited */
-    uint64_t at = (uint64_t)record_at(run->num);
     bool ok = fd >= 0;
-    snprintf(header.arch, sizeof header.arch, "%s", run->arch);
+    snprintf(header.arch, sizeof header.arch, "%s", run->arch ? run->arch : "");
     ok = ok && put(fd, &header, sizeof header, 0);
     for (int i = 0; ok && i < run->num; i++) {
         const TuneItem *item = &run->item[i];
-        Record r = {.rows = item->rows,
-                    .predicted = item->predicted,
-                    .us = item->us,
-                    .image_at = at,
-                    .image_size = item->image ? item->image_size : 0};
+        Record r = {.rows = item->rows, .predicted = item->predicted};
         snprintf(r.problem, sizeof r.problem, "%s", item->problem);
         snprintf(r.candidate, sizeof r.candidate, "%s", item->candidate);
         snprintf(r.entry, sizeof r.entry, "%s", item->entry);
-        ok = put(fd, &r, sizeof r, record_at(i)) &&
-             (!r.image_size || put(fd, item->image, r.image_size, (off_t)at));
-        at += (r.image_size + 64) / 64 * 64; /* aligned, and a zero byte behind it */
+        ok = put(fd, &r, sizeof r, record_at(i));
     }
-    ok = ok && ftruncate(fd, (off_t)at) == 0;
     if (fd >= 0 && !ok)
         close(fd);
     return ok ? fd : -1;
 }
 
-bool tune_job_note(const TuneRun *run, int job)
+bool tune_job_put_image(const TuneRun *run, int job, int item)
 {
-    for (int i = 0; i < run->num; i++)
-        if (!put(job, &run->item[i].us, sizeof(double), record_at(i) + (off_t)offsetof(Record, us)))
-            return false;
-    return true;
+    struct stat st;
+    const TuneItem *from = &run->item[item];
+    if (fstat(job, &st) != 0)
+        return false;
+    const uint64_t place[2] = {(uint64_t)st.st_size, from->image_size};
+    return put(job, from->image, from->image_size, st.st_size) &&
+           put(job, place, sizeof place, record_at(item) + (off_t)offsetof(Record, image_at));
+}
+
+void *tune_job_image(int job, int item)
+{
+    Record r;
+    if (pread(job, &r, sizeof r, record_at(item)) != (ssize_t)sizeof r)
+        return NULL;
+    char *image = malloc(r.image_size + 1);
+    uint64_t done = 0;
+    while (image && done < r.image_size) {
+        ssize_t num = pread(job, image + done, r.image_size - done, (off_t)(r.image_at + done));
+        if (num <= 0)
+            break;
+        done += (uint64_t)num;
+    }
+    if (image && done == r.image_size && done) {
+        image[done] = 0;
+        return image;
+    }
+    free(image);
+    return NULL;
 }
 
 bool tune_job_read(Arena *arena, int job, TuneRun *ret)
@@ -92,9 +110,6 @@ bool tune_job_read(Arena *arena, int job, TuneRun *ret)
                                   .entry = r->entry,
                                   .rows = r->rows,
                                   .predicted = r->predicted,
-                                  .us = r->us,
-                                  .image = r->image_size ? data + r->image_at : NULL,
-                                  .image_size = r->image_size,
                                   .note = ""};
     }
     return true;

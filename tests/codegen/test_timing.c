@@ -1,5 +1,5 @@
 /* Tables of timings: what is read, refused with its line, printed, merged and chosen from. */
-#include "codegen/timing.h"
+#include "codegen/cuda_target.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,6 +99,13 @@ static void test_refuses(void **state)
         {HEAD "product x\n8 0.004 y\n",
          "t:4: '0.004' is neither 'failed' nor microseconds from 0.01 to 1e9"},
         {HEAD "product x\n8 1 y\n8 2 y\n", "t:5: 'y' with 8 rows stands here twice"},
+        {"sinter timings 1\nkernels stream 1\n", "t:2: 'gpu' and its name come first"},
+        {HEAD "kernels stream\n", "t:3: 'kernels' takes a family and a word of hexadecimal digits"},
+        {HEAD "kernels stream 1 2\n",
+         "t:3: 'kernels' takes a family and a word of hexadecimal digits"},
+        {HEAD "kernels stream 1g\n",
+         "t:3: 'kernels' takes a family and a word of hexadecimal digits"},
+        {HEAD "kernels stream 1\nkernels stream 2\n", "t:4: the kernels 'stream' stand here twice"},
         {HEAD "product \x01\n", "t:3: byte 0x01; a table is ASCII text"},
         {HEAD "product \xc3\xa9\n", "t:3: byte 0xc3; a table is ASCII text"},
     };
@@ -150,13 +157,45 @@ static void test_names_of_gpus(void **state)
     assert_string_equal(timing_gpu_name(arena, 89, 128, 25262096384), "sm_89-128sm-24g");
 }
 
+/* Rows of other device code than this compiler's are old, and go when it measures. */
+static void test_device_code(void **state)
+{
+    IoError err;
+    TimingTable t;
+    Sb sb;
+    (void)state;
+    const char *stream = cuda_family_code(arena, "stream");
+    const char *mma = cuda_family_code(arena, "gemm_mma");
+    assert_int_equal(strlen(stream), 8);
+    assert_string_not_equal(stream, mma);
+    assert_null(cuda_family_code(arena, "no"));
+    const char *text = arena_printf(arena,
+                                    HEAD "kernels gemm_mma 0\nkernels stream %s\n\nproduct p\n"
+                                         "8 1.00 gemm_mma 64x64\n8 2.00 no family\n"
+                                         "8 3.00 stream 8x32\n",
+                                    stream);
+    assert_true(parse(&t, text, &err));
+    assert_true(timing_table_find(&t, "p", 8, "gemm_mma 64x64")->old);
+    assert_false(timing_table_find(&t, "p", 8, "no family")->old); /* nobody knows */
+    assert_false(timing_table_find(&t, "p", 8, "stream 8x32")->old);
+    sb_init(&sb, arena);
+    timing_table_print(&sb, &t);
+    assert_string_equal(sb.text, text);
+    timing_table_renew(&t);
+    assert_null(timing_table_find(&t, "p", 8, "gemm_mma 64x64"));
+    assert_non_null(timing_table_find(&t, "p", 8, "stream 8x32"));
+    sb.len = 0;
+    timing_table_print(&sb, &t);
+    assert_non_null(strstr(sb.text, arena_printf(arena, "kernels gemm_mma %s\n", mma)));
+}
+
 static void put(const char *gpu, double us)
 {
     IoError err;
     TimingTable t;
     timing_table_init(&t, arena, gpu);
-    timing_table_put(&t, &(TimingRow){"p", "c", 8, 1, ""});
-    timing_table_put(&t, &(TimingRow){"p", "c", 8, us, ""}); /* replaces */
+    timing_table_put(&t, &(TimingRow){"p", "c", 8, 1, "", false});
+    timing_table_put(&t, &(TimingRow){"p", "c", 8, us, "", false}); /* replaces */
     assert_int_equal(t.row.num, 1);
     assert_true(timing_table_write(&t, timing_own_path(arena, gpu, true), &err));
 }
@@ -235,6 +274,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names_of_gpus, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choice_of_tables, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_device_code, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shipped, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "runtime/cuda_api.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -701,6 +702,14 @@ DrvResult fake_cuGraphUpload(DrvGraphExec exec, DrvStream stream)
     return leave(result);
 }
 
+/* The SINTER_FAKE_CRASH-th launch of a graph kills the process, for tests of other programs. */
+static void crash_if_asked(void)
+{
+    const char *at = secure_getenv("SINTER_FAKE_CRASH");
+    if (at && counts.graph_launches == atoi(at))
+        raise(SIGKILL);
+}
+
 DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
 {
     DrvResult result = enter("cuGraphLaunch");
@@ -709,6 +718,7 @@ DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
         object_find(stream, KIND_STREAM);
     if (o) {
         counts.graph_launches++;
+        crash_if_asked();
         log_line("graph of %d", o->nodes);
         for (int i = 0; i < o->nodes; i++)
             run_kernel(&o->node[i]);

@@ -94,6 +94,7 @@ static TuneRun make_run(Fixture *f, int num, const char *const *word)
                        .predicted = 5,
                        .entry = arena_printf(f->w.arena, "%s_%d", word[i], l->num_operands + 2),
                        .image = strcmp(word[i], "none") ? image : NULL,
+                       .image_size = sizeof image,
                        .note = ""};
     }
     set_kernel(run_kernel);

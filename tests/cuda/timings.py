@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""timings.py SINTER ROOT: tables of timings change what runs, and explain says which decided. TAP."""
+"""timings.py SINTER ROOT FAKE_DRIVER: tables of timings change what runs, and explain says which decided. TAP."""
 import os
 import pathlib
 import re
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-SINTER, ROOT = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+SINTER, ROOT, FAKE_DRIVER = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 MODEL = ROOT / "tests/cuda/golden/token.sinter"
 PROBLEM = "w=i8 a=i8/1x0 n=64 k=64 inside=4 reads=3 out=bf16"
 GPU = "sm_90-132sm-144g"
@@ -41,9 +41,9 @@ def expect(what, got, want):
     report(what, "" if got == want else f"got  {got!r}\nwant {want!r}")
 
 
-def table(path, rows, gpu=GPU):
+def table(path, rows, gpu=GPU, code=""):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"sinter timings 1\ngpu {gpu}\nproduct {PROBLEM}\n{rows}")
+    path.write_text(f"sinter timings 1\ngpu {gpu}\n{code}product {PROBLEM}\n{rows}")
     return path
 
 
@@ -67,6 +67,13 @@ def check_sources(folder):
     got = product(f"--timing={path}", env=home)
     expect("what failed is rejected, with its reason",
            "not stream 4x32 w1 k8 s2: it failed when it was measured: it crashed" in got[3], True)
+    code = "kernels stream 0123abcd\n"
+    got = product(f"--timing={table(path, rows, code=code)}", env=home)
+    expect("rows of other device code are used, and said to be", got[:3],
+           (faster, "1.2", "measured, older kernels"))
+    table(path, "4 1.25 stream 4x32 w2 k8 s2\n4 failed stream 4x32 w1 k8 s2\n", code=code)
+    expect("what failed in other code is not rejected",
+           "it failed" in product(f"--timing={path}", env=home)[3], False)
     table(folder / f"data/sinter/timing/{GPU}.timing", rows)
     expect("the user's own table is found", product(env=home)[:3], (faster, "1.2", "measured"))
     expect("under its GPU's name", product(f"--timing={GPU}", env=home)[:3],
@@ -123,11 +130,49 @@ def check_errors(folder):
                "" if code == exit_code and text in err else f"exit {code}: {err}")
 
 
+def rows_of(path):
+    """us and note by candidate."""
+    found = re.findall(r"^4 (\S+) (\w+ \S+(?: \w+)*)(?:  # (.*))?$", path.read_text(), re.M)
+    return {candidate: (us, note) for us, candidate, note in found}
+
+
+def check_tune(folder):
+    """The whole command against a driver of our own, whose kernels take no time."""
+    path, fake = folder / "tuned.timing", {"SINTER_LIBCUDA": str(FAKE_DRIVER),
+                                           "SINTER_CACHE_DIR": str(folder / "cache")}
+    (folder / "cache").mkdir(mode=0o700)
+    if "NVRTC          not found" in run("doctor")[1]:
+        report("tune # SKIP there is no NVRTC")
+        return
+    words = ["tune", MODEL, "-o", path, "--candidates=3"]
+    # replays for the clocks, then 49 a candidate: the second of each process kills it
+    code, out, err = run(*words, env={**fake, "SINTER_FAKE_CRASH": "470"})
+    rows = rows_of(path) if path.exists() else {}
+    report("tune measures on behind a candidate that kills its process",
+           "" if code == 0 and sorted(row[1] for row in rows.values()) ==
+           ["", "", "its process died of signal 9"] else f"exit {code} {rows}\n{err}")
+    report("and reports", "" if "3 of 3 candidates by 3 kernels" in out and "1 failed" in out
+           else out)
+    code, out, err = run(*words, env=fake)
+    report("what the table has is not measured again", "" if code == 0 and
+           "0 of 0 candidates" in out and rows_of(path) == rows else f"{out}{err}")
+    code, out, err = run(*words, "--again", env=fake)
+    report("but --again is", "" if code == 0 and "3 of 3 candidates" in out and "0 failed" in out
+           else f"{out}{err}")
+    path.write_text(re.sub(r"kernels stream \w+", "kernels stream 0", path.read_text()))
+    code, out, err = run(*words, env=fake)
+    report("and what was measured with other device code", "" if code == 0 and
+           "3 of 3 candidates" in out else f"{out}{err}")
+    got = product(f"--timing={path}")
+    expect("its rows decide", got[2], "measured")
+
+
 def main():
     with tempfile.TemporaryDirectory() as path:
         check_sources(pathlib.Path(path))
         check_shipped(pathlib.Path(path))
         check_errors(pathlib.Path(path))
+        check_tune(pathlib.Path(path))
     print(f"1..{number}")
     return 1 if failures else 0
 

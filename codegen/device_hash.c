@@ -1,0 +1,107 @@
+/* codegen/device_hash: the code of a kernel family as one word, so that timings of other code are
+ * known as such. */
+#include "codegen/cuda_target.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define DEVICE_FILE(symbol, path)        \
+    extern const unsigned char symbol[]; \
+    extern const size_t symbol##_size;
+#include "codegen/device_files.def"
+#undef DEVICE_FILE
+
+static const struct {
+    const char *path;
+    const unsigned char *text;
+    const size_t *size;
+} device_files[] = {
+#define DEVICE_FILE(symbol, path) {path, symbol, &symbol##_size},
+#include "codegen/device_files.def"
+#undef DEVICE_FILE
+};
+
+static int find_file(const char *path, size_t len)
+{
+    for (int i = 0; i < (int)COUNT_OF(device_files); i++)
+        if (strlen(device_files[i].path) == len && !memcmp(device_files[i].path, path, len))
+            return i;
+    return -1;
+}
+
+/* Past a comment, else `at`. */
+static const char *skip_comment(const char *at, const char *end)
+{
+    bool line = end - at > 1 && at[0] == '/' && at[1] == '/';
+    if (!line && !(end - at > 1 && at[0] == '/' && at[1] == '*'))
+        return at;
+    for (at += 2; at < end; at++)
+        if (line ? *at == '\n' : at[-1] == '*' && at[0] == '/')
+            return at + 1;
+    return end;
+}
+
+/* Past a text in quotes, else `at`. */
+static const char *skip_quoted(const char *at, const char *end)
+{
+    char quote = *at;
+    if (quote != '"' && quote != '\'')
+        return at;
+    for (at++; at < end && *at != quote; at++)
+        at += *at == '\\';
+    return at < end ? at + 1 : end;
+}
+
+/* The text without comments and blanks, but with what stands in quotes as it is. */
+static void put_code(Sb *sb, const char *at, const char *end)
+{
+    while (at < end) {
+        const char *next = skip_comment(at, end);
+        if (next == at) {
+            next = skip_quoted(at, end);
+            if (next == at)
+                next = at + 1;
+            if (!strchr(" \t\n", *at))
+                sb_putn(sb, at, (size_t)(next - at));
+        }
+        at = next;
+    }
+}
+
+/* A file and, where it names them first, those that it includes; each once. */
+static void put_file(Sb *sb, int file, bool *done)
+{
+    static const char word[] = "#include \"";
+    const char *at = (const char *)device_files[file].text, *end = at + *device_files[file].size;
+    if (done[file])
+        return;
+    done[file] = true;
+    for (const char *line = at; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        stop = stop ? stop : end;
+        if ((size_t)(stop - line) > sizeof word && !memcmp(line, word, sizeof word - 1)) {
+            const char *path = line + sizeof word - 1;
+            const char *quote = memchr(path, '"', (size_t)(stop - path));
+            int other = quote ? find_file(path, (size_t)(quote - path)) : -1;
+            if (other >= 0)
+                put_file(sb, other, done);
+        }
+        line = stop + 1;
+    }
+    put_code(sb, at, end);
+}
+
+const char *cuda_family_code(Arena *arena, const char *family)
+{
+    static const char shared[] = "kernels/cuda/row.cuh"; /* programs of rows call it */
+    bool done[COUNT_OF(device_files)] = {false};
+    const char *path = arena_printf(arena, "kernels/cuda/%s.cuh", family);
+    int file = find_file(path, strlen(path));
+    Sb sb;
+    if (file < 0)
+        return NULL;
+    sb_init(&sb, arena);
+    put_file(&sb, file, done);
+    put_file(&sb, find_file(shared, sizeof shared - 1), done);
+    return arena_printf(arena, "%08" PRIx32, (uint32_t)hash_bytes(sb.text, sb.len, 0));
+}
