@@ -120,15 +120,15 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     {
         if constexpr (S::kInt) {
             uint32_t w[4] = {w0[0], w1[0], w0[1], w1[1]};
-            mma_i8<Bits<Cfg::kW>::kSigned, Bits<Cfg::kA>::kSigned>(d, w, rows[0], rows[1]);
+            mma_i8<Bits<Cfg::kW>::kSigned, Bits<Cfg::kA>::kSigned>(d, w, rows[0], rows[1], d);
         } else {
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
                 uint32_t w[4] = {w0[i], w1[i], w0[i + 1], w1[i + 1]};
                 if (Cfg::kHome == HOME_F16)
-                    mma_f16(d, w, rows[i], rows[i + 1]);
+                    mma_f16(d, w, rows[i], rows[i + 1], d);
                 else
-                    mma_bf16(d, w, rows[i], rows[i + 1]);
+                    mma_bf16(d, w, rows[i], rows[i + 1], d);
             }
         }
     }
