@@ -47,7 +47,7 @@ static void add_body(GraphNode *node, Arena *arena, const Op *kernel)
 
 static GraphNode make_node(Arena *arena, const Op *op)
 {
-    GraphNode node = {.kind = NODE_OP, .title = op_info[op->kind].name};
+    GraphNode node = {.kind = NODE_OP, .name = op->name, .title = op_info[op->kind].name};
     const char *layer = op->attr.layer;
     switch (op->kind) {
     case OP_INPUT:
@@ -90,7 +90,8 @@ void graph_build(Graph *g, Arena *arena, Module *m)
             const Value *value = op_in(op, i);
             if (value_is_constant(value))
                 continue;
-            GraphEdge edge = {(int)value->def->mark, id, type_label(arena, value->type)};
+            GraphEdge edge = {
+                .from = (int)value->def->mark, .to = id, .label = type_label(arena, value->type)};
             ARRAY_PUSH(arena, &g->edges, edge);
             node.num_edges++;
         }

@@ -1,6 +1,6 @@
 /* A module as a drawing: one box an operation or fused kernel, one arrow a value. Constants have no
- * boxes of their own; a box names those that it reads. graph.c builds it, dot.c and svg.c draw it.
- */
+ * boxes of their own; a box names those that it reads. graph.c builds it, layout.c places it, dot.c
+ * and svg.c draw it. */
 #ifndef SINTER_GRAPH_H
 #define SINTER_GRAPH_H
 
@@ -10,28 +10,43 @@ typedef enum NodeKind { NODE_INPUT, NODE_OUTPUT, NODE_OP, NODE_KERNEL } NodeKind
 
 typedef struct GraphNode {
     NodeKind kind;
-    const char *title;         /* "matmul", "gemm ffn[3].gate" */
-    ARRAY(const char *) line;  /* what the box says below its title */
-    int first_edge, num_edges; /* what it reads: a run of edges */
-    int row;
-    double x, y, width, height; /* svg.c: top left and size */
+    const char *name;           /* of an input or output; NULL: another op */
+    const char *title;          /* "matmul", "gemm ffn[3].gate" */
+    ARRAY(const char *) line;   /* what the box says below its title */
+    const char *fill, *ink;     /* colours of box and text, NULL: as its kind has */
+    const char *tip;            /* shown when a pointer rests on the box; NULL: nothing */
+    const char *link;           /* where the box leads; NULL: nowhere */
+    int first_edge, num_edges;  /* what it reads: a run of edges */
+    int row;                    /* layout.c from here on */
+    double x, y, width, height; /* top left and size */
 } GraphNode;
 
 typedef struct GraphEdge {
     int from, to;
-    const char *label; /* type of the value */
+    const char *label;         /* type of the value; NULL: none is shown */
+    int first_bend, num_bends; /* a run of bends: the rows that it passes on its way down */
 } GraphEdge;
+
+typedef struct GraphBend { /* straight down at x */
+    double x, top, bottom;
+} GraphBend;
 
 typedef struct Graph {
     Arena *arena;
     const char *name;
+    const char *id; /* sets the names inside an SVG apart from those of another; NULL: "" */
     ARRAY(GraphNode) nodes;
     ARRAY(GraphEdge) edges;
+    ARRAY(GraphBend) bends;     /* layout.c */
+    double left, width, height; /* of the whole */
 } Graph;
 
 /* Numbers the ops in their scratch field `mark`. */
 void graph_build(Graph *g, Arena *arena, Module *m);
+/* Rows by longest path; inside a row so that few arrows cross and most run straight. Arrows over
+ * several rows get room in each. Deterministic. */
+void graph_layout(Graph *g);
 void graph_write_dot(Sb *sb, const Graph *g);
-void graph_write_svg(Sb *sb, Graph *g); /* own layout: rows by longest path */
+void graph_write_svg(Sb *sb, Graph *g); /* with graph_layout */
 
 #endif
