@@ -45,5 +45,9 @@ bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
 
 /* explain.c: each kernel, what it absorbed, and why each chain stopped. */
 void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target);
+/* Why a chain stopped; NULL: the note says what the kernel holds, as its launch does. */
+const char *fusion_stop(const FusionNote *note);
+/* "i8 sym per channel", "f32": what an operand of a product is stored as. */
+void plan_format_print(Sb *sb, const PlanTensor *t, bool is_act);
 
 #endif

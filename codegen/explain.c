@@ -4,20 +4,20 @@
 
 #include <string.h>
 
-static const char *stop_text(const char *text)
+const char *fusion_stop(const FusionNote *note)
 {
     static const char *const families[] = {"gemm:", "tile:", "move:"};
     for (size_t i = 0; i < COUNT_OF(families); i++)
-        if (strncmp(text, families[i], strlen(families[i])) == 0)
-            return NULL; /* says what the kernel holds, as the launch does */
-    return text;
+        if (strncmp(note->text, families[i], strlen(families[i])) == 0)
+            return NULL;
+    return note->text;
 }
 
 static void put_notes(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel)
 {
     for (int i = 0; i < ctx->fusion_notes.num; i++) {
         const FusionNote *note = &ctx->fusion_notes.elem[i];
-        const char *why = note->kernel == kernel ? stop_text(note->text) : NULL;
+        const char *why = note->kernel == kernel ? fusion_stop(note) : NULL;
         if (!why)
             continue;
         sb_printf(sb, "    stopped");
@@ -27,7 +27,7 @@ static void put_notes(Sb *sb, const Module *m, const PassContext *ctx, const Op 
     }
 }
 
-static void put_scheme(Sb *sb, const PlanTensor *t, bool is_act)
+void plan_format_print(Sb *sb, const PlanTensor *t, bool is_act)
 {
     if (t->quantised)
         scheme_print(sb, &t->scheme, is_act);
@@ -46,9 +46,9 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
         return;
     const PlanTensor *a = &plan->tensor[l->a], *w = &plan->tensor[l->w];
     sb_put(sb, "    activation ");
-    put_scheme(sb, a, true);
+    plan_format_print(sb, a, true);
     sb_put(sb, ", weight ");
-    put_scheme(sb, w, false);
+    plan_format_print(sb, w, false);
     if (w->packed)
         sb_printf(sb, " [%lld, %lld], %llu bytes packed%s", (long long)w->pack_spec.n,
                   (long long)w->pack_spec.k, (unsigned long long)w->bytes,

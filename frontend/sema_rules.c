@@ -184,6 +184,8 @@ static void apply_rule(QuantSpec *spec, RuleInfo *rule)
                             .smooth_alpha = spec->smooth_alpha};
     if (rule->scheme)
         apply_scheme(spec, rule->scheme);
+    if (rule->keep || rule->scheme)
+        spec->said = rule->rule->span;
     if (rule->fused)
         spec->fused = true;
     if (rule->rotate)
@@ -235,8 +237,10 @@ const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
     spec.pinned = false; /* `auto` stands above the default */
     if (s->rules.num && w->in_model)
         apply_matching(w, &spec);
-    if (inline_scheme)
+    if (inline_scheme) {
         apply_scheme(&spec, inline_scheme->scheme);
+        spec.said = (Span){0};
+    }
     if (s->options && s->options->unquantised)
         return NULL;
     if (!spec.keep && !spec.weight && !spec.act && spec.act_fmt == FMT_NONE && !spec.fused &&

@@ -36,7 +36,7 @@ static void fill_random(FormatId fmt, void *data, uint64_t num)
     }
 }
 
-static int make_side(const Program *p, bool output, const int64_t *size, BoundSet *set)
+int side_make_up(const Program *p, bool output, const int64_t *size, BoundSet *set)
 {
     SinterError err;
     for (int i = 0; i < set->num; i++) {
@@ -128,9 +128,9 @@ static int bench_bound(const Program *p, const int64_t *size, BoundSet *in, Boun
                        Times *times)
 {
     double bytes, flops;
-    int code = make_side(p, false, size, in);
+    int code = side_make_up(p, false, size, in);
     if (!code)
-        code = make_side(p, true, size, out);
+        code = side_make_up(p, true, size, out);
     sinter_session_trace(p->session, 0);
     if (!code)
         code = time_runs(p, in, out, times);

@@ -55,6 +55,9 @@ void outputs_print(const BoundSet *set); /* a summary of each to stdout */
 int labels_score(const Program *p, const BoundSet *set);
 
 /* program_bench.c */
+/* Memory for every port of one side at these sizes, inputs filled with made-up data, the same in
+ * every run. PROGRAM_OK, or an exit code after saying why; bound_free frees what there is. */
+int side_make_up(const Program *p, bool output, const int64_t *size, BoundSet *set);
 int bench_run(const Program *p);
 int trace_write(const Program *p); /* of the session's latest run, to --trace */
 

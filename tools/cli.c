@@ -7,10 +7,8 @@
 const CommandInfo command_info[NUM_COMMANDS] = {
 #define COMMAND(ID, name, operands, min, max, run, describe) \
     [COMMAND_##ID] = {name, operands, describe, min, max, cmd_##run},
-#define LATER(ID, name, why) [COMMAND_##ID] = {name, "", why, 0, -1, NULL},
 #include "tools/commands.def"
 #undef COMMAND
-#undef LATER
 };
 
 const OptionInfo option_info[NUM_OPTIONS] = {
@@ -33,6 +31,9 @@ static const char *const examples[NUM_COMMANDS] = {
     [COMMAND_EXPLAIN] = "  sinter explain E0201\n  sinter explain mlp.sinter\n",
     [COMMAND_SHOW] = "  sinter show mlp.sinter --emit=svg --after=lower -o before.svg\n"
                      "  sinter show mlp.sinter --emit=svg --after=fuse -o after.svg\n",
+    [COMMAND_REPORT] = "  sinter report mlp.sinter -o mlp.html\n"
+                       "  sinter report mlp.sinter --rules int8.rules --input x=x.npy "
+                       "--json mlp.json\n",
     [COMMAND_OPT] = "  sinter opt --passes=insert-quant,factor-scales --check-eval mlp.ir\n",
     [COMMAND_FMT] = "  sinter fmt -i mlp.sinter\n",
     [COMMAND_INSPECT] = "  sinter inspect mlp\n",
@@ -65,22 +66,16 @@ static void print_help(void)
     puts("sinter compiles a text that describes quantised linear layers into one file\n"
          "that is a program and a loadable model.\n");
     for (int i = 0; i < NUM_COMMANDS; i++)
-        if (command_info[i].run)
-            printf("  sinter %-9s %-10s  %s\n", command_info[i].name, command_info[i].operands,
-                   command_info[i].describe);
+        printf("  sinter %-9s %-10s  %s\n", command_info[i].name, command_info[i].operands,
+               command_info[i].describe);
     puts("\n'sinter help COMMAND' lists the options of a command. Examples:\n"
          "  sinter compile mlp.sinter -o mlp && ./mlp --input x=x.npy --output y=y.npy\n"
-         "  sinter explain mlp.sinter      # each fused kernel, and what stopped it\n"
          "  sinter explain E0201           # what an error code means");
 }
 
 static int print_command_help(CommandId command)
 {
     const CommandInfo *info = &command_info[command];
-    if (!info->run) {
-        printf("sinter %s is not part of this version: %s\n", info->name, info->describe);
-        return EXIT_OK;
-    }
     printf("sinter %s [options] %s\n  %s\n\nOptions:\n", info->name, info->operands,
            info->describe);
     for (int i = 0; i < NUM_OPTIONS; i++)
@@ -334,14 +329,6 @@ bool cli_parse(Cli *cli, Arena *arena, int argc, char **argv, int *ret_exit)
     parse_early(cli, argc, argv);
     if (!parse_command(cli, argc, argv, ret_exit))
         return false;
-    if (!command_info[cli->command].run) {
-        print_problem(cli,
-                      arena_printf(arena, "'%s' is not part of this version",
-                                   command_info[cli->command].name),
-                      command_info[cli->command].describe);
-        *ret_exit = EXIT_USAGE;
-        return false;
-    }
     bool options_end = false;
     for (int i = 2; i < argc; i++) {
         if (options_end || argv[i][0] != '-' || !argv[i][1])

@@ -21,23 +21,19 @@ enum {
 
 typedef enum CommandId {
 #define COMMAND(ID, name, operands, min, max, run, describe) COMMAND_##ID,
-#define LATER(ID, name, why)                                 COMMAND_##ID,
 #include "tools/commands.def"
 #undef COMMAND
-#undef LATER
     NUM_COMMANDS
 } CommandId;
 
 #define COMMAND(ID, name, operands, min, max, run, describe) CMD_##ID = 1 << COMMAND_##ID,
-#define LATER(ID, name, why)
 enum {
 #include "tools/commands.def"
     CMD_COMPILES = CMD_CHECK | CMD_COMPILE | CMD_RUN | CMD_EVAL | CMD_BENCH | CMD_EXPLAIN |
-                   CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE,
+                   CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE | CMD_REPORT,
     CMD_ALL = (1 << NUM_COMMANDS) - 1
 };
 #undef COMMAND
-#undef LATER
 
 typedef enum OptionId {
 #define OPTION(ID, letter, name, arg, commands, describe) OPTION_##ID,
@@ -50,7 +46,7 @@ typedef struct Cli Cli;
 typedef struct CommandInfo {
     const char *name, *operands, *describe;
     int min, max;
-    int (*run)(Cli *cli); /* NULL: refused, describe says why */
+    int (*run)(Cli *cli);
 } CommandInfo;
 typedef struct OptionInfo {
     char letter; /* 0: none */
@@ -89,9 +85,7 @@ int cli_usage(const Cli *cli, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void cli_print_option(FILE *out, const OptionInfo *option, int column);
 
 #define COMMAND(ID, name, operands, min, max, run, describe) int cmd_##run(Cli *cli);
-#define LATER(ID, name, why)
 #include "tools/commands.def"
 #undef COMMAND
-#undef LATER
 
 #endif

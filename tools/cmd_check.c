@@ -1,5 +1,6 @@
 /* check, compile, calibrate: from a text to its errors, its program, its ranges. */
 #include "passes/calibration.h"
+#include "tools/ranges.h"
 #include "tools/work.h"
 #include <string.h>
 
@@ -67,32 +68,25 @@ int cmd_compile(Cli *cli)
 }
 
 /* Every layer with a static activation: the range that the data gave it, what it cuts off. */
-static void print_ranges(const Module *m)
+static void print_ranges(Work *w)
 {
-    bool any = false;
-    for_each_op(op, &m->body) {
-        const ActStats *stats = activation_of(m, op);
-        if (!op->attr.range.known)
-            continue;
-        if (!any)
-            printf("%-32s %14s %14s %8s %10s  %s\n", "layer", "low", "high", "clipped", "rows",
-                   "calibrator");
-        any = true;
-        printf("%-32s %14.7g %14.7g", op->attr.layer ? op->attr.layer : "-",
-               (double)op->attr.range.lo, (double)op->attr.range.hi);
-        if (stats && stats->whole.total)
-            printf(" %7.3f%% %10lld",
-                   100 * histogram_outside(&stats->whole, op->attr.range.lo, op->attr.range.hi),
-                   (long long)stats->rows);
+    StaticRanges ranges = {0};
+    ranges_collect(w->arena, w->module, &ranges);
+    if (!ranges.num) {
+        puts("no static ranges: every activation is plain or quantised as the program runs");
+        return;
+    }
+    printf("%-32s %14s %14s %8s %10s  %s\n", "layer", "low", "high", "clipped", "rows",
+           "calibrator");
+    for (int i = 0; i < ranges.num; i++) {
+        const StaticRange *range = &ranges.elem[i];
+        printf("%-32s %14.7g %14.7g", range->layer ? range->layer : "-", range->lo, range->hi);
+        if (range->rows >= 0)
+            printf(" %7.3f%% %10lld", 100 * range->outside, (long long)range->rows);
         else
             printf(" %8s %10s", "-", "-");
-        printf("  %s", op->attr.range.calibrator);
-        if (op->attr.range.arg != 0)
-            printf(" %g", op->attr.range.arg);
-        putchar('\n');
+        printf("  %s\n", range->calibrator);
     }
-    if (!any)
-        puts("no static ranges: every activation is plain or quantised as the program runs");
 }
 
 /* The pipeline up to `calibrate` in two parts, around the pass that reads a calibration file. */
@@ -136,6 +130,6 @@ int cmd_calibrate(Cli *cli)
         return work_end(&w, EXIT_OK);
     if (out ? write_calibration(&w, out)
             : work_passes(&w, passes_around(&w, false)) && work_passes(&w, passes_around(&w, true)))
-        print_ranges(w.module);
+        print_ranges(&w);
     return work_end(&w, EXIT_OK);
 }

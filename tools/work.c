@@ -349,13 +349,19 @@ static const char *pipeline_part(Work *w, const char *first, const char *last)
     return sb.text;
 }
 
-/* The pipeline over a model whose layers are watched. */
-static bool run_tapped(Work *w)
+/* The pipeline, over a model whose layers are watched or looked at on the way. */
+static bool run_pipeline(Work *w)
 {
-    taps_add(w->module);
+    if (!w->variant.tapped && !w->calibrated)
+        return work_passes(w, NULL);
+    if (w->variant.tapped)
+        taps_add(w->module);
     if (!work_passes(w, pipeline_part(w, NULL, "calibrate")))
         return false;
-    taps_take_ranges(w->module);
+    if (w->variant.tapped)
+        taps_take_ranges(w->module);
+    if (w->calibrated)
+        w->calibrated(w, w->user);
     return work_passes(w, pipeline_part(w, "calibrate", NULL));
 }
 
@@ -369,7 +375,7 @@ static const char *base_name(const char *path)
  * bytes from every folder. */
 bool work_compile(Work *w, const char *path, const char *out_path)
 {
-    if (!work_lower(w, path) || !(w->variant.tapped ? run_tapped(w) : work_passes(w, NULL)))
+    if (!work_lower(w, path) || !run_pipeline(w))
         return false;
     int num = w->diag.sources.num;
     const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);

@@ -15,6 +15,7 @@ typedef struct WorkVariant {
     bool unquantised;  /* no layer is quantised */
     const char *rules; /* a file that takes the place of all --rules */
     bool tapped;       /* every linear layer's result is an output too: passes/taps.c */
+    Choice *choice;    /* what `auto` came to before; NULL: it is settled anew */
 } WorkVariant;
 
 typedef struct Work {
@@ -26,6 +27,10 @@ typedef struct Work {
     WorkVariant variant; /* set after work_init */
     Choice *choice;      /* what `auto` came to; NULL: the text has none, or was only checked */
     bool is_slower;      /* .. and a layer is slower than `slower error` allows */
+    /* NULL, or called between the passes up to calibrate, which leave each layer by itself with all
+     * that is asked of it, and those that rewrite it */
+    void (*calibrated)(struct Work *w, void *user);
+    void *user;
     PassContext passes;
     CodegenTarget target;
     CudaTarget cuda;              /* planned when --target names a GPU */

@@ -84,9 +84,16 @@ static bool settle(Work *w, const FrontendOptions *options)
     return put_outputs(w) && !w->diag.num_errors && lower_chosen(w, options);
 }
 
+/* The outcome for another variant of the same model. */
+static bool settle_again(Work *w, const FrontendOptions *options)
+{
+    w->choice = w->variant.choice;
+    return !w->choice->rules || lower_chosen(w, options);
+}
+
 bool work_auto(Work *w, const FrontendOptions *options)
 {
     bool only_checked = w->cli->command == COMMAND_CHECK || cli_has(w->cli, OPTION_NO_WEIGHTS);
     return !w->module->automatic || only_checked || options->unquantised ||
-           (work_targets(w) && settle(w, options));
+           (w->variant.choice ? settle_again(w, options) : work_targets(w) && settle(w, options));
 }

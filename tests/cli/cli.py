@@ -116,9 +116,6 @@ def test_words():
     check("a missing operand", 2, ["sinter", "compile"], err="needs MODEL")
     check("an operand too many", 2, ["sinter", "check", "a", "b"], err="'b' is one too many")
     check("-- ends options", 1, ["sinter", "check", "--", "-o"], err="-o")
-    for name in ("report",):
-        check(f"'{name}' is refused by name", 2, ["sinter", name], out=None,
-              err=f"'{name}' is not part of this version")
     check("a usage error as json", 2, ["sinter", "check", "--diagnostics=json", "--nope"],
           err=r'^\{"severity": "error"')
     names = re.findall(r"^  sinter ([a-z]+) ", call(["sinter", "--help"]).stdout, re.M)

@@ -6,16 +6,14 @@
 
 enum {
 #define COMMAND(ID, name, operands, min, max, run, describe) COMMAND_##ID,
-#define LATER(ID, name, why)
 #include "tools/commands.def"
 #undef COMMAND
     NUM_COMMANDS,
 #define COMMAND(ID, name, operands, min, max, run, describe) CMD_##ID = 1 << COMMAND_##ID,
 #include "tools/commands.def"
 #undef COMMAND
-#undef LATER
     CMD_COMPILES = CMD_CHECK | CMD_COMPILE | CMD_RUN | CMD_EVAL | CMD_BENCH | CMD_EXPLAIN |
-                   CMD_SHOW | CMD_CALIBRATE,
+                   CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE | CMD_REPORT,
     CMD_ALL = (1 << NUM_COMMANDS) - 1
 };
 
@@ -23,10 +21,8 @@ static const struct {
     const char *name, *operands, *describe;
 } command[] = {
 #define COMMAND(ID, name, operands, min, max, run, describe) {name, operands, describe},
-#define LATER(ID, name, why)
 #include "tools/commands.def"
 #undef COMMAND
-#undef LATER
 };
 
 static const struct {

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""report.py [--update] SINTER SAMPLE ROOT: the page and the JSON of `sinter report`. TAP.
+
+SAMPLE writes a made-up report whose names are full of markup; its bytes must equal report.html and
+report.json beside this file (--update writes them). Then the command itself, on the digits example:
+what it must hold, what it must refuse, and that it leaves nothing half-written.
+"""
+import html.parser
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+
+UPDATE = "--update" in sys.argv
+SINTER, SAMPLE, ROOT = (pathlib.Path(a).resolve() for a in sys.argv[1:] if a != "--update")
+HERE = ROOT / "tests/report"
+DIGITS = ROOT / "examples/digits"
+SVG = "{http://www.w3.org/2000/svg}"
+number, failures = 0, 0
+
+
+def report(what, problems):
+    global number, failures
+    number += 1
+    failures += bool(problems)
+    for problem in problems:
+        for line in str(problem).splitlines()[:40]:
+            print(f"# {line}")
+    print(f"{'not ' if problems else ''}ok {number} - {what}")
+
+
+class Tags(html.parser.HTMLParser):
+    """What a lenient parser of HTML makes of the page: every tag, every attribute."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes = set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+
+ALLOWED = set("html head meta title style body h1 h2 p div span table thead tbody tr th td a code pre "
+              "svg g defs marker path rect text circle polyline".split())
+
+
+def faults(page):
+    """Why a page is not one self-contained document without scripts."""
+    found = []
+    try:
+        ET.fromstring(page)
+    except ET.ParseError as error:
+        found.append(f"not well-formed: {error}")
+    tags = Tags(page)
+    found += [f"<{tag}>" for tag in sorted(tags.tags - ALLOWED)]
+    for tag, name, value in tags.attributes:
+        if name.startswith("on"):
+            found.append(f"{tag} has {name}")
+        if name in ("href", "src") and not value.startswith("#"):
+            found.append(f"{tag} leads to {value}")
+        if "url(" in value and "url(#" not in value:
+            found.append(f"{tag} fetches {value}")
+    ids = [value for _, name, value in tags.attributes if name == "id"]
+    found += [f"id {i} twice" for i in sorted(set(ids)) if ids.count(i) > 1]
+    found += [f"{value} leads nowhere" for _, name, value in tags.attributes
+              if name == "href" and value[1:] not in ids]
+    if "@import" in page or re.search(r"https?://(?!www\.w3\.org/2000/svg)", page):
+        found.append("an address of the network")
+    return found
+
+
+def golden(words):
+    data = subprocess.run([SAMPLE, words], stdout=subprocess.PIPE, check=True).stdout
+    path = HERE / f"report.{words}"
+    if UPDATE:
+        path.write_bytes(data)
+    same = path.exists() and path.read_bytes() == data
+    report(f"the sample's {words}", [] if same else [f"differs from {path}; --update writes it"])
+    return data.decode()
+
+
+def made_up():
+    page = golden("html")
+    report("the sample is one document without scripts", faults(page))
+    texts = "".join(ET.fromstring(page).itertext())
+    shown = '</title><script>alert("1")</script>&amp;\'\\u{1}\\xff\\u{202e}'
+    report("names stand as they are", [] if texts.count(shown) > 8 else [texts[:2000]])
+    data = json.loads(golden("json"))
+    report("the page has the numbers of the JSON", numbers_missing(data, texts))
+
+
+def numbers_missing(data, texts):
+    wanted = [f"{ns / 1000:.2f}" for k in data["kernels"] for ns in k["ns"] if ns is not None]
+    if data["errors"]:
+        variant = data["errors"]["variants"][0]
+        wanted += [f"{row['sqnr_db']:.2f}" for row in variant["layers"] + variant["outputs"]
+                   if row["sqnr_db"] is not None]
+        wanted += [f"{row['cosine']:.7f}" for row in variant["layers"]]
+    wanted += [stop["why"] for stop in data["stops"]]
+    wanted += [part["hash"] for part in data["parts"]]
+    return [f"the page lacks {number}" for number in wanted if number not in texts]
+
+
+# the command ---------------------------------------------------------------------------------------
+
+
+def call(words, cwd, env=None):
+    return subprocess.run([str(word) for word in words], cwd=cwd, text=True, timeout=100,
+                          env={**os.environ, "LC_ALL": "C", **(env or {})},
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+
+
+def ran(what, done, code=0, err=""):
+    problems = [] if done.returncode == code else [f"exit {done.returncode}: {done.stderr}"]
+    if err and not re.search(err, done.stderr, re.S):
+        problems.append(f"stderr lacks /{err}/: {done.stderr}")
+    report(what, problems)
+
+
+def graph_colours(page, which):
+    svg = ET.fromstring(page).findall(f".//{SVG}svg")[which]
+    return {rect.get("fill") for rect in svg.iter(f"{SVG}rect")}
+
+
+def digits(tmp):
+    base = [SINTER, "report", "digits.sinter", "--threads=1", "--bucket", "B=16"]
+    done = call([*base, "--rules", "w8a8.rules", "--input", "x=test_x.npy", "--labels",
+                 "test_y.npy", "-o", "d.html", "--json", "d.json"], tmp)
+    ran("report", done)
+    page, data = (tmp / "d.html").read_text(), json.loads((tmp / "d.json").read_text())
+    report("its page is one document without scripts", faults(page))
+    report("its page has the numbers of the JSON",
+           numbers_missing(data, "".join(ET.fromstring(page).itertext())))
+    layers = {layer["name"]: layer for layer in data["layers"]}
+    times = [ns for kernel in data["kernels"] for ns in kernel["ns"]]
+    problems = [] if list(layers) == ["fc1", "fc2", "fc3"] else [str(layers)]
+    problems += [str(data["buckets"])] if [b["name"] for b in data["buckets"]] != ["B = 16"] else []
+    problems += [] if times and all(ns and ns > 0 for ns in times) else [str(times)]
+    problems += [] if all("w8a8.rules:3" in layer["why"] for layer in layers.values()) else [layers]
+    problems += [] if len(graph_colours(page, 0)) > 2 else ["one colour for all times"]
+    problems += [] if len(graph_colours(page, 1)) > 2 else ["one colour for all errors"]
+    problems += [] if len(data["ranges"]) == 3 else [str(data["ranges"])]
+    report("it has layers, times, reasons, ranges and colours", problems)
+    done = call([SINTER, "eval", "digits.sinter", "--rules", "w8a8.rules", "--input", "x=test_x.npy",
+                 "--labels", "test_y.npy", "--against", "float", "--json"], tmp)
+    same = done.returncode == 0 and json.loads(done.stdout)["variants"] == data["errors"]["variants"]
+    report("its errors are those of eval", [] if same else [done.stdout, done.stderr])
+    words = [*base, "--no-measure", "--rules", "w4a16.rules", "-o", "-"]
+    first, second = call(words, tmp), call(words, tmp)
+    ran("without data, to standard output", first)
+    report("nothing measured: a document that says why", faults(first.stdout) +
+           [f"lacks {text}" for text in ("no expect line", "times were not asked for")
+            if text not in first.stdout])
+    report("nothing measured: the same bytes again",
+           [] if first.stdout == second.stdout else ["they differ"])
+
+
+def refused(tmp):
+    base = [SINTER, "report", "digits.sinter", "--no-measure"]
+    ran("a folder that is not there", call([*base, "-o", "no/d.html"], tmp), 1, "no/d.html")
+    ran("a size that is not there", call([*base, "--bucket", "B=17", "-o", "x.html"], tmp), 1,
+        "B=17.*there is B = 16")
+    ran("inputs that are not there", call([*base, "--input", "x=gone.npy", "-o", "x.html"], tmp), 1,
+        "gone.npy")
+    ran("JSON that cannot be written", call([*base, "-o", "x.html", "--json", "no/x.json"], tmp), 1,
+        "no/x.json")
+    (tmp / "old.html").write_text("old")
+    ran("a device that is not there",
+        call([SINTER, "report", "digits.sinter", "--device=cuda:99", "-o", "old.html"], tmp), 1,
+        "no code for cuda:99")
+    left = sorted(path.name for path in tmp.iterdir() if path.name.startswith(("x.", "no", ".")))
+    kept = (tmp / "old.html").read_text() == "old"
+    report("nothing half-written is left", [str(left)] * bool(left) + ["old.html"] * (not kept))
+    done = call([SINTER, "compile", "digits.sinter", "-o", "program"], tmp)
+    ran("a compiled file", call([SINTER, "report", "program", "-o", "x.html"], tmp), 1,
+        "text of a model")
+
+
+def names(tmp):
+    """Names of files reach the page through places, inputs and warnings."""
+    rules = "a<b>&\"'.rules"
+    shutil.copy(DIGITS / "w8a8.rules", tmp / rules)
+    shutil.copy(DIGITS / "test_x.npy", tmp / "<i>.npy")
+    done = call([SINTER, "report", "digits.sinter", "--no-measure", "--rules", rules, "--input",
+                 "x=<i>.npy", "-o", "n.html"], tmp)
+    ran("names of files made of markup", done)
+    page = (tmp / "n.html").read_text()
+    texts = "".join(ET.fromstring(page).itertext())
+    report("they stay text", faults(page) + [name for name in (rules, "<i>.npy") if name not in texts])
+
+
+def automatic(tmp):
+    shutil.copy(ROOT / "examples/auto/auto.rules", tmp)
+    done = call([SINTER, "report", "digits.sinter", "--no-measure", "--rules", "auto.rules",
+                 "--input", "x=test_x.npy", "-o", "a.html", "--json", "a.json"], tmp)
+    ran("a text with auto", done)
+    page, data = (tmp / "a.html").read_text(), json.loads((tmp / "a.json").read_text())
+    problems = faults(page)
+    problems += [] if len(data["auto"]["layers"]) == 3 and data["auto"]["front"] else ["no choice"]
+    problems += [layer["why"] for layer in data["layers"] if "auto chose" not in layer["why"]]
+    problems += [] if len(ET.fromstring(page).findall(f".//{SVG}svg")) == 3 else ["not 3 pictures"]
+    report("it has the choice, its reasons and its front", problems)
+
+
+def main():
+    made_up()
+    with tempfile.TemporaryDirectory() as path:
+        tmp = pathlib.Path(path)
+        for name in ("digits.sinter", "digits.safetensors", "calib_x.npy", "test_x.npy",
+                     "test_y.npy", "w8a8.rules", "w4a16.rules"):
+            shutil.copy(DIGITS / name, tmp)
+        digits(tmp)
+        names(tmp)
+        automatic(tmp)
+        refused(tmp)
+    print(f"1..{number}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
