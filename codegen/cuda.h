@@ -43,7 +43,8 @@ typedef struct CudaKernel {
     int buffers;                          /* of staged sums */
     int64_t local_pitch;                  /* of a row of a in shared memory */
     int threads_row, run, values, groups; /* CUDA_TILE: kT kV kE kGroups */
-    int64_t tile_cols, scratch_words;
+    int64_t tile_cols, last_cols, scratch_words;
+    int sweeps; /* CUDA_TILE: over rows that are too long for the threads; 0: they hold it */
     int64_t most_blocks; /* CUDA_TILE: they take row after row; 0: each takes one */
     Sb *rejected;        /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
@@ -51,6 +52,8 @@ typedef struct CudaKernel {
 /* cuda_program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
  * part_cols: columns of one part of a staged accumulator. */
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
+/* The same over a row in k->sweeps sweeps, and the function `row` that does them. */
+void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program);
 /* The statements that end a gathering of ranges (SPAN_GATHER) over (p, found, scratch). */
 void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *program);
 /* What is known of the edges of tiles of `cols` columns between columns `begin` and `end`, of which
@@ -60,6 +63,12 @@ const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, in
  * `cols` columns: those behind the row's end count too. */
 int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
                              int64_t cols);
+/* The step quantises with a dynamic scale for each row. */
+bool cuda_step_by_token(const CudaKernel *k, const TileStep *s);
+/* Reductions along whole rows, one after the other. */
+int cuda_program_reductions(const CudaKernel *k, const PlanProgram *program);
+/* Halves of a register that the program needs at once for each column that a thread holds. */
+int cuda_program_pressure(const CudaKernel *k, const PlanProgram *program);
 /* Some step adds up a row in the fixed order of numerics/rows.h. */
 bool cuda_program_sums(const PlanProgram *program);
 /* Some step needs all columns of a row at once. */

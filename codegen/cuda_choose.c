@@ -8,47 +8,99 @@
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES  17408  /* of all its rows; more leave too little for weights on their way */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
+#define ROW_REGISTERS  40     /* of a thread beside the columns that it holds */
 #define SLOWER_SHOWN   3      /* candidates that `explain` shows beside the fastest */
-#define ROW_VALUES     32     /* of a row that one thread holds */
-#define ROW_WARPS      528    /* four for each processor of an H200: rows to share out first */
+#define ROWS_MANY      1056   /* eight for each processor of an H200 */
+#define SWEEP_THREADS  512    /* that go over a longer one .. */
+#define SWEEP_TILE     8192   /* .. in so many columns at once */
 #define GATHER_BLOCKS  1056   /* eight for each: they find ranges in row after row */
 
 /* Row kernels ---------------------------------------------------------------------------------- */
 
-/* Threads for a row of at most `values` columns a thread; few of them need no barrier. */
+/* Values that a thread holds: many where rows fill the processors, so that many bytes are on their
+ * way and few threads wait for each other; few where a row should be done soon. */
+static int row_values(int64_t tile, int64_t rows, bool sums)
+{
+    if (rows < ROWS_MANY && tile <= 256 * 16)
+        return 16;
+    return tile > 8192 || (sums && rows >= ROWS_MANY) ? 64 : 32;
+}
+
+static int row_threads(int64_t tile, int values)
+{
+    int threads = 32;
+    while (threads < 1024 && (int64_t)threads * values < tile)
+        threads *= 2;
+    return threads;
+}
+
+/* The registers of so many threads suffice for the tile. */
+static bool row_fits(const CudaKernel *k, int64_t tile, int threads)
+{
+    int registers = 65536 / threads < 255 ? 65536 / threads : 255;
+    int64_t values = (tile + threads - 1) / threads;
+    int pressure = cuda_program_pressure(k, &k->launch->program);
+    return ROW_REGISTERS + values * pressure / 2 <= registers;
+}
+
+/* Threads that hold the tile, 0: their registers do not suffice. */
+static int row_find_threads(const CudaKernel *k, int64_t tile, int64_t rows, bool sums)
+{
+    for (int values = row_values(tile, rows, sums); values >= 8; values /= 2) {
+        int threads = row_threads(tile, values);
+        if (row_fits(k, tile, threads))
+            return threads;
+    }
+    return 0;
+}
+
 static void row_shape(CudaKernel *k, int64_t tile, int64_t rows, bool sums)
 {
     int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
-    int threads = 32;
-    while (threads < 1024 && (int64_t)threads * ROW_VALUES < tile)
-        threads *= 2;
+    int threads = k->sweeps ? 0 : row_find_threads(k, tile, rows, sums);
+    if (!threads)
+        threads = k->sweeps ? SWEEP_THREADS : row_threads(tile, 16);
     k->threads_row = threads;
     k->run = cols % 8 != 0 && cols % 4 == 0 ? 4 : 8;
     if (sums && threads * k->run > 1024) /* the order of sums */
         k->run = 1024 / threads;
     int64_t all = (int64_t)threads * k->run, units = rows * ((cols + tile - 1) / tile);
     k->values = (int)((tile + all - 1) / all) * k->run;
-    k->groups = threads > 32 ? 1 : units >= 8 * ROW_WARPS ? 8 : units >= 2 * ROW_WARPS ? 4 : 1;
+    k->groups = threads > 32 ? 1 : units >= 8 * ROWS_MANY ? 8 : units >= 2 * ROWS_MANY ? 4 : 1;
+}
+
+/* Columns of a row that a sweep holds at once: whole turns of the order of sums, but in the last
+ * one, which quantises, whole groups. */
+static void sweep_tiles(CudaKernel *k, int64_t group)
+{
+    k->sweeps = cuda_program_reductions(k, &k->launch->program) + 1;
+    int64_t tile = SWEEP_TILE;
+    while (tile > 1024 && !row_fits(k, tile, SWEEP_THREADS))
+        tile -= 1024;
+    k->tile_cols = k->last_cols = tile;
+    if (group)
+        k->last_cols = group > tile ? group : tile / group * group;
 }
 
 static void choose_tile(CudaKernel *k, const char **ret_problem)
 {
     const PlanProgram *program = &k->launch->program;
     const PlanLayout *l = &k->layout[k->launch->operand[0].tensor];
+    bool sums = cuda_program_sums(program), whole = cuda_program_needs_row(k, program);
     int64_t group = cuda_program_group(k, program), tile = l->cols;
-    int64_t most = 32 * ROW_VALUES;
-    if (!cuda_program_needs_row(k, program) && l->cols > most)
+    int64_t most = l->rows < ROWS_MANY ? 512 : 1024; /* of a warp */
+    if (!whole && l->cols > most)
         tile = group > most ? group : group ? most / group * group : most;
     if (tile > l->cols)
         tile = l->cols;
-    if (tile < 1)
-        tile = 1;
-    if (tile > ROW_COLS_LIMIT)
-        *ret_problem = "it needs whole rows of more than 32768 columns, more than one block of "
-                       "threads holds";
+    k->tile_cols = k->last_cols = tile < 1 ? 1 : tile;
+    if (whole && (tile > ROW_COLS_LIMIT || !row_find_threads(k, tile, l->rows, sums)))
+        sweep_tiles(k, group);
+    if (k->last_cols > ROW_COLS_LIMIT)
+        *ret_problem = "it quantises in groups of more than 32768 columns, more than one block "
+                       "of threads holds";
     k->family = CUDA_TILE;
-    k->tile_cols = tile;
-    row_shape(k, tile, l->rows, cuda_program_sums(program));
+    row_shape(k, k->tile_cols > k->last_cols ? k->tile_cols : k->last_cols, l->rows, sums);
     k->most_blocks = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
     k->scratch_words =
         cuda_program_scratch(k, program, k->threads_row, (int64_t)k->threads_row * k->values);

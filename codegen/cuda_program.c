@@ -1,6 +1,10 @@
 /* codegen/cuda_program: tile programs as device code. Each step becomes one statement over
  * kernels/cuda/row.cuh; each result is a fresh variable v<step>, an array over the thread's columns
- * or, where all columns share a value, a scalar. */
+ * or, where all columns share a value, a scalar.
+ *
+ * A row that is too long for the threads is gone over in tiles, in several sweeps: one for each
+ * reduction, which computes what the reduction needs and keeps only its state, then one that
+ * stores. The statements are the same, under conditions on SWEEP. */
 #include "codegen/cuda.h"
 
 typedef enum RegKind { REG_NONE, REG_F32, REG_I32 } RegKind;
@@ -15,6 +19,8 @@ typedef struct Emit {
     const CudaKernel *k;
     Reg reg[TILE_MAX_REGS];
     int quantised_by[PLAN_MAX_OPERANDS]; /* operand -> step + 1 whose codes it holds */
+    int sweep, last;                     /* the one that the next reduction ends; that stores */
+    Sb state, *after;                    /* members of State; statements behind each sweep */
 } Emit;
 
 static const char *const elementwise_text[NUM_TILE_OPS] = {
@@ -258,6 +264,62 @@ static void emit_convert(Emit *e, const TileStep *s, int step)
             a.is_vector ? "[e]" : "", how, from);
 }
 
+/* What stores does so in the last sweep. */
+static const char *if_last(const Emit *e)
+{
+    return e->k->sweeps ? arena_printf(e->sb->arena, "if (SWEEP == %d) ", e->last) : "";
+}
+
+/* Ends the sweep that reduces: `add` to a member of State, and `after` all tiles. */
+static void emit_reduction(Emit *e, const char *member, const char *add, const char *after)
+{
+    sb_line(&e->state, "%s", member);
+    sb_line(e->sb, "if (SWEEP == %d) {", e->sweep);
+    sb_line(e->sb, "    %s", add);
+    sb_line(e->sb, "    return;");
+    sb_line(e->sb, "}");
+    sb_line(&e->after[e->sweep++], "%s", after);
+}
+
+/* .. to partial sums, of which comes s.f<step>_<which>. */
+static void emit_sum(Emit *e, int step, int which, const char *add, const char *finish)
+{
+    Arena *arena = e->sb->arena;
+    emit_reduction(
+        e, arena_printf(arena, "Partials<S> sums%d_%d; float f%d_%d;", step, which, step, which),
+        arena_printf(arena, add, arena_printf(arena, "s.sums%d_%d", step, which)),
+        arena_printf(arena, "s.f%d_%d = row_total(row, s.sums%d_%d, %s);", step, which, step, which,
+                     finish));
+}
+
+static void emit_rowwise_sweeps(Emit *e, const TileStep *s, int step, const char *x,
+                                const char *weight, const char *bias, const char *eps)
+{
+    Arena *arena = e->sb->arena;
+    const char *root = arena_printf(arena, "RootFactor{%s, row.end}", eps);
+    if (s->op == TILE_RMSNORM) {
+        emit_sum(e, step, 0, arena_printf(arena, "row_add_squares(row, %%s, %s, 0.0f);", x), root);
+        define(e, s, step, REG_F32, true);
+        sb_line(e->sb, "rmsnorm_values<S>(v%d, %s, %s, s.f%d_0);", step, x, weight, step);
+    } else if (s->op == TILE_LAYERNORM) {
+        emit_sum(e, step, 0, arena_printf(arena, "row_add(row, %%s, %s);", x), "Mean{row.end}");
+        emit_sum(e, step, 1,
+                 arena_printf(arena, "row_add_squares(row, %%s, %s, s.f%d_0);", x, step), root);
+        define(e, s, step, REG_F32, true);
+        sb_line(e->sb, "layernorm_values<S>(v%d, %s, %s, %s, s.f%d_0, s.f%d_1);", step, x, weight,
+                bias, step, step);
+    } else {
+        emit_reduction(
+            e, arena_printf(arena, "int32_t key%d = SINTER_LEAST_KEY;", step),
+            arena_printf(arena, "s.key%d = row_most(row, s.key%d, %s);", step, step, x),
+            arena_printf(arena, "s.key%d = row_reduce(row, s.key%d, Most());", step, step));
+        define(e, s, step, REG_F32, true);
+        sb_line(e->sb, "exp_values<S>(v%d, %s, num_order_value(s.key%d));", step, x, step);
+        emit_sum(e, step, 1, arena_printf(arena, "row_add(row, %%s, v%d);", step), "Total()");
+        sb_line(e->sb, "SINTER_EACH(e) v%d[e] = v%d[e] / s.f%d_1;", step, step, step);
+    }
+}
+
 static void emit_rowwise(Emit *e, const TileStep *s, int step)
 {
     const char *x = vector(e, s->src[0], step, 0), *weight = "", *bias = "";
@@ -265,19 +327,19 @@ static void emit_rowwise(Emit *e, const TileStep *s, int step)
         weight = vector(e, s->src[1], step, 1);
     if (s->op == TILE_LAYERNORM)
         bias = vector(e, s->src[2], step, 2);
-    define(e, s, step, REG_F32, true);
-    if (s->op == TILE_SOFTMAX) {
-        sb_line(e->sb, "row_softmax(row, v%d, %s);", step, x);
+    const char *eps = arena_printf(e->sb->arena, "num_float(0x%08xu)", num_bits(s->imm));
+    if (e->k->sweeps) {
+        emit_rowwise_sweeps(e, s, step, x, weight, bias, eps);
         return;
     }
-    Sb eps;
-    sb_init(&eps, e->sb->arena);
-    sb_printf(&eps, "num_float(0x%08xu)", num_bits(s->imm));
-    if (s->op == TILE_RMSNORM)
-        sb_line(e->sb, "row_rmsnorm(row, v%d, %s, %s, %s, row.end);", step, x, weight, eps.text);
+    define(e, s, step, REG_F32, true);
+    if (s->op == TILE_SOFTMAX)
+        sb_line(e->sb, "row_softmax(row, v%d, %s);", step, x);
+    else if (s->op == TILE_RMSNORM)
+        sb_line(e->sb, "row_rmsnorm(row, v%d, %s, %s, %s, row.end);", step, x, weight, eps);
     else
         sb_line(e->sb, "row_layernorm(row, v%d, %s, %s, %s, %s, row.end);", step, x, weight, bias,
-                eps.text);
+                eps);
 }
 
 static void emit_store(Emit *e, const TileStep *s, int step)
@@ -289,68 +351,93 @@ static void emit_store(Emit *e, const TileStep *s, int step)
     if (!o->col_step) {
         const char *value = r->is_vector ? "[0]" : "";
         if (r->kind == REG_I32)
-            sb_line(e->sb, "if (row.lane == 0) *(int32_t *)(%s) = v%d%s;", at, r->step, value);
+            sb_line(e->sb, "%sif (row.lane == 0) *(int32_t *)(%s) = v%d%s;", if_last(e), at,
+                    r->step, value);
         else
             sb_line(e->sb,
-                    "if (row.lane == 0) *(Plain<%s>::Element *)(%s) = Plain<%s>::store(v%d%s);",
-                    format_word[t->fmt], at, format_word[t->fmt], r->step, value);
+                    "%sif (row.lane == 0) *(Plain<%s>::Element *)(%s) = Plain<%s>::store(v%d%s);",
+                    if_last(e), format_word[t->fmt], at, format_word[t->fmt], r->step, value);
         return;
     }
     const char *from = vector(e, s->src[0], step, 0);
     if (t->fmt == FMT_I32)
-        sb_line(e->sb, "row_store_i32(row, %s, %s);", at, from);
+        sb_line(e->sb, "%srow_store_i32(row, %s, %s);", if_last(e), at, from);
     else
-        sb_line(e->sb, "row_store<%s>(row, %s, %s);", format_word[t->fmt], at, from);
+        sb_line(e->sb, "%srow_store<%s>(row, %s, %s);", if_last(e), format_word[t->fmt], at, from);
+}
+
+static void emit_token_sweep(Emit *e, const TileStep *s, int step, const char *q, const char *from)
+{
+    Arena *arena = e->sb->arena;
+    const char *operand = operand_text(e, s->tensor), *m = row_text(e, s->tensor);
+    emit_reduction(e, arena_printf(arena, "Extremes<%s> all%d; TokenScale found%d;", q, step, step),
+                   arena_printf(arena, "row_extremes<%s>(row, s.all%d, %s);", q, step, from),
+                   arena_printf(arena, "s.found%d = row_token_scale<%s>(row, %s, %s, s.all%d);",
+                                step, q, operand, m, step));
+    sb_line(e->sb, "%ssum%d = row_quantise_found<%s>(row, %s, %s, %lldLL, %s, s.found%d);",
+            if_last(e), step, q, operand, m, (long long)operand_layout(e->k, s->tensor)->pitch,
+            from, step);
 }
 
 static void emit_quantise(Emit *e, const TileStep *s, int step)
 {
+    Arena *arena = e->sb->arena;
     const CudaKernel *k = e->k;
     const PlanTensor *t = operand_tensor(k, s->tensor);
     const PlanLayout *l = operand_layout(k, s->tensor);
     const char *from = vector(e, s->src[0], step, 0);
     const char *q = quant_text(e, s->tensor);
+    const char *sum = arena_printf(arena, "int32_t sum%d =", step);
+    if (k->sweeps) {
+        sb_line(e->sb, "%s 0;", sum);
+        sum = arena_printf(arena, "%ssum%d =", if_last(e), step);
+    }
+    e->quantised_by[s->tensor] = step + 1;
     if (spans_rows(k, s->tensor)) {
         int64_t blocks =
             scheme_row_blocks(&t->scheme, l->rows) * scheme_col_blocks(&t->scheme, l->cols);
         if (k->span == SPAN_GATHER) {
-            sb_line(e->sb, "row_gather<%s>(row, found, %s, %lldLL, %s, %s);", q, ranges_text(e),
-                    (long long)blocks, row_text(e, s->tensor), from);
+            sb_line(e->sb, "%srow_gather<%s>(row, found, %s, %lldLL, %s, %s);", if_last(e), q,
+                    ranges_text(e), (long long)blocks, row_text(e, s->tensor), from);
             return;
         }
         if (whole_tensor(k, s->tensor)) {
-            sb_line(e->sb,
-                    "int32_t sum%d = row_quantise_span<%s>(row, %s, %s, %lldLL, %s, %lldLL, %s);",
-                    step, q, operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
+            sb_line(e->sb, "%s row_quantise_span<%s>(row, %s, %s, %lldLL, %s, %lldLL, %s);", sum, q,
+                    operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
                     row_text(e, s->tensor), (long long)l->pitch, from);
-            e->quantised_by[s->tensor] = step + 1;
             return;
         }
         sb_line(e->sb, "row_span_scales<%s>(row, %s, %s, %lldLL, %s);", q,
                 operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
                 row_text(e, s->tensor));
     }
+    if (e->k->sweeps && cuda_step_by_token(k, s)) {
+        emit_token_sweep(e, s, step, q, from);
+        return;
+    }
     const char *how = t->is_static                                               ? "given"
                       : spans_rows(k, s->tensor) && t->scheme.block[0] != 1      ? "given"
                       : t->scheme.block[1] == 0 || t->scheme.block[1] >= l->cols ? "token"
                                                                                  : "group";
-    sb_line(e->sb, "int32_t sum%d = row_quantise_%s<%s>(row, %s, %s, %lldLL, %s);", step, how, q,
+    sb_line(e->sb, "%s row_quantise_%s<%s>(row, %s, %s, %lldLL, %s);", sum, how, q,
             operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(k, s->tensor), from);
-    e->quantised_by[s->tensor] = step + 1;
 }
 
 static void emit_code_sum(Emit *e, const TileStep *s, int step)
 {
-    const CudaKernel *k = e->k;
-    if (e->quantised_by[s->tensor2])
-        sb_line(e->sb, "int32_t all%d = row_reduce(row, sum%d, Plus());", step,
-                e->quantised_by[s->tensor2] - 1);
-    else
-        sb_line(e->sb, "int32_t all%d = row_reduce(row, row_code_sum<%s>(row, %s), Plus());", step,
-                quant_text(e, s->tensor2), address_text(e, s->tensor2));
-    sb_line(e->sb, "if (row.lane == 0) *(int32_t *)(%s) = all%d;", address_text(e, s->tensor),
-            step);
-    (void)k;
+    Arena *arena = e->sb->arena;
+    const char *sum = e->quantised_by[s->tensor2]
+                          ? arena_printf(arena, "sum%d", e->quantised_by[s->tensor2] - 1)
+                          : arena_printf(arena, "row_code_sum<%s>(row, %s)",
+                                         quant_text(e, s->tensor2), address_text(e, s->tensor2));
+    Sb *to = e->k->sweeps ? &e->after[e->last] : e->sb;
+    if (e->k->sweeps) {
+        sb_line(&e->state, "int32_t codes%d;", step);
+        sb_line(e->sb, "%ss.codes%d += %s;", if_last(e), step, sum);
+        sum = arena_printf(arena, "s.codes%d", step);
+    }
+    sb_line(to, "int32_t all%d = row_reduce(row, %s, Plus());", step, sum);
+    sb_line(to, "if (row.lane == 0) *(int32_t *)(%s) = all%d;", address_text(e, s->tensor), step);
 }
 
 static void emit_step(Emit *e, const TileStep *s, int step)
@@ -403,6 +490,50 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
     sb_line(sb, "}");
 }
 
+static void emit_sweeps(Emit *e)
+{
+    Sb *sb = e->sb;
+    sb_line(sb, "template <class S> struct State {");
+    sb_putn(sb, e->state.text, e->state.len);
+    sb_line(sb, "};");
+    sb_line(sb, "template <class S> static __device__ __forceinline__ void row(");
+    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m, Found &found)");
+    sb_line(sb, "{");
+    sb->indent += 4;
+    sb_line(sb, "State<S> s = {};");
+    for (int i = 0; i <= e->last; i++) {
+        sb_line(sb, "row_tiles<Cfg::%s>(row, [&](const Row<S> &tile) {",
+                i == e->last ? "kLastCols" : "kTileCols");
+        sb_line(sb, "    steps<%d>(p, tile, m, found, s);", i);
+        sb_line(sb, "});");
+        sb_putn(sb, e->after[i].text, e->after[i].len);
+    }
+    sb->indent -= 4;
+    sb_line(sb, "}");
+}
+
+void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program)
+{
+    Emit e = {.sb = sb, .k = k, .last = k->sweeps - 1};
+    sb_init(&e.state, sb->arena);
+    e.state.indent = sb->indent + 4;
+    e.after = ARENA_NEW_ARRAY(sb->arena, Sb, (size_t)k->sweeps);
+    for (int i = 0; i < k->sweeps; i++) {
+        sb_init(&e.after[i], sb->arena);
+        e.after[i].indent = sb->indent + 4;
+    }
+    sb_line(sb, "template <int SWEEP, class S, class State>");
+    sb_line(sb, "static __device__ __forceinline__ void steps(");
+    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m, Found &found, State &s)");
+    sb_line(sb, "{");
+    sb->indent += 4;
+    for (int i = 0; i < program->num_steps; i++)
+        emit_step(&e, &program->step[i], i);
+    sb->indent -= 4;
+    sb_line(sb, "}");
+    emit_sweeps(&e);
+}
+
 void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *program)
 {
     Emit e = {.sb = sb, .k = k};
@@ -417,74 +548,4 @@ void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *progra
         sb_line(sb, "gather_end<%s>(found, %s, %lldLL, scratch);", quant_text(&e, operand),
                 ranges_text(&e), (long long)blocks);
     }
-}
-
-/* Facts about programs ------------------------------------------------------------------------ */
-
-static int64_t dynamic_group(const CudaKernel *k, const TileStep *s)
-{
-    if (s->op != TILE_QUANTIZE)
-        return 0;
-    const PlanTensor *t = operand_tensor(k, s->tensor);
-    int64_t block = t->scheme.block[1];
-    bool whole = block == 0 || block >= operand_layout(k, s->tensor)->cols;
-    return t->is_static || t->scheme.block[0] != 1 || whole ? 0 : block;
-}
-
-int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program)
-{
-    int64_t most = 0;
-    for (int i = 0; i < program->num_steps; i++) {
-        int64_t group = dynamic_group(k, &program->step[i]);
-        most = group > most ? group : most;
-    }
-    return most;
-}
-
-int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
-                             int64_t cols)
-{
-    int64_t words = threads > 32 && cuda_program_sums(program) ? 1024 : threads > 32 ? 32 : 4;
-    for (int i = 0; i < program->num_steps; i++) {
-        int64_t group = dynamic_group(k, &program->step[i]);
-        int64_t need = group ? 3 * ((cols + group - 1) / group + 1) : 0;
-        words = need > words ? need : words;
-    }
-    return words;
-}
-
-bool cuda_program_sums(const PlanProgram *program)
-{
-    for (int i = 0; i < program->num_steps; i++) {
-        int op = program->step[i].op;
-        if (op == TILE_RMSNORM || op == TILE_LAYERNORM || op == TILE_SOFTMAX)
-            return true;
-    }
-    return false;
-}
-
-const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, int run)
-{
-    if (begin % run || end % run || cols % run)
-        return "EDGE_ANY";
-    return begin % cols || end % cols || cols != held ? "EDGE_RUNS" : "EDGE_NONE";
-}
-
-bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
-{
-    if (cuda_program_sums(program))
-        return true;
-    for (int i = 0; i < program->num_steps; i++) {
-        const TileStep *s = &program->step[i];
-        if (s->op == TILE_CODE_SUM)
-            return true;
-        if (s->op != TILE_QUANTIZE)
-            continue;
-        const PlanTensor *t = operand_tensor(k, s->tensor);
-        int64_t block = t->scheme.block[1];
-        if (!t->is_static && t->scheme.block[0] == 1 &&
-            (block == 0 || block >= operand_layout(k, s->tensor)->cols))
-            return true;
-    }
-    return false;
 }

@@ -111,20 +111,29 @@ static void put_any(Sb *sb, const CudaKernel *k)
             k->packed.pitch ? k->packed.pitch : k->layout[k->launch->w].pitch);
 }
 
+/* What is known of tiles of both kinds. */
+static const char *row_edge(const CudaKernel *k, int64_t cols)
+{
+    if (k->varies || k->last_cols % k->run)
+        return "EDGE_ANY";
+    int64_t tile = k->last_cols != k->tile_cols ? k->run : k->tile_cols;
+    return cuda_edge(0, cols, tile, (int64_t)k->threads_row * k->values, k->run);
+}
+
 static void put_rows(Sb *sb, const CudaKernel *k)
 {
     int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
     put_int(sb, "kT", k->threads_row);
     put_int(sb, "kV", k->run);
     put_int(sb, "kE", k->values);
-    sb_line(sb, "static constexpr Edge kEdge = %s;",
-            k->varies
-                ? "EDGE_ANY"
-                : cuda_edge(0, cols, k->tile_cols, (int64_t)k->threads_row * k->values, k->run));
+    sb_line(sb, "static constexpr Edge kEdge = %s;", row_edge(k, cols));
     put_int(sb, "kGroups", k->groups);
     put_bool(sb, "kVaries", k->varies);
     put_int(sb, "kCols", cols);
     put_int(sb, "kTileCols", k->tile_cols);
+    put_int(sb, "kLastCols", k->last_cols);
+    put_int(sb, "kSweeps", k->sweeps);
+    put_bool(sb, "kBackwards", k->span == SPAN_GIVEN);
     put_int(sb, "kScratchWords", k->scratch_words);
     put_bool(sb, "kPersistent", k->most_blocks > 0);
 }
@@ -241,12 +250,17 @@ static void put_row_program(Sb *sb, const CudaKernel *k)
     const char *found = k->span == SPAN_GATHER ? "found" : "";
     sb_line(sb, "struct Program {");
     sb->indent = 4;
-    cuda_emit_program(sb, k, &k->launch->program, "steps");
-    sb_line(sb, "template <class S> static __device__ __forceinline__ void row(");
-    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m, Found &%s)", found);
-    sb_line(sb, "{");
-    sb_line(sb, "    steps(p, p.op[0], row, m, (const char *)0%s%s);", *found ? ", " : "", found);
-    sb_line(sb, "}");
+    if (k->sweeps) {
+        cuda_emit_row_sweeps(sb, k, &k->launch->program);
+    } else {
+        cuda_emit_program(sb, k, &k->launch->program, "steps");
+        sb_line(sb, "template <class S> static __device__ __forceinline__ void row(");
+        sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m, Found &%s)", found);
+        sb_line(sb, "{");
+        sb_line(sb, "    steps(p, p.op[0], row, m, (const char *)0%s%s);", *found ? ", " : "",
+                found);
+        sb_line(sb, "}");
+    }
     sb_line(sb, "static __device__ __forceinline__ void end(");
     sb_line(sb, "    const Params &p, const Found &found, int32_t *scratch)");
     sb_line(sb, "{");
@@ -464,7 +478,8 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
         g.grid = ceil_div(rows, 4096 / k->bn) * ceil_div(k->packed.rows, k->bn);
         break;
     case CUDA_TILE: {
-        int64_t tiles = ceil_div(k->layout[k->launch->operand[0].tensor].cols, k->tile_cols);
+        int64_t tiles =
+            k->sweeps ? 1 : ceil_div(k->layout[k->launch->operand[0].tensor].cols, k->tile_cols);
         g.grid = ceil_div(rows * tiles, k->groups);
         if (k->most_blocks && g.grid > k->most_blocks)
             g.grid = k->most_blocks;

@@ -270,16 +270,23 @@ __device__ __forceinline__ int32_t row_quantise_given(const Row<S> &row, const O
                                                  });
 }
 
-/* One scale for the whole row (kBlock 0), found here. */
+/* One scale for the whole row (kBlock 0): its range, then the scale, then codes. */
 template <class Q, class S, class X>
-__device__ __forceinline__ int32_t row_quantise_token(const Row<S> &row, const Operand &t,
-                                                      int64_t m, int64_t pitch, const X &x)
+__device__ __forceinline__ void row_extremes(const Row<S> &row, Extremes<Q> &all, const X &x)
 {
-    Extremes<Q> all = {};
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
         if (row.has(e))
             all.add(x[e]);
+}
+struct TokenScale {
+    float inverse;
+    int32_t zero;
+};
+template <class Q, class S>
+__device__ __forceinline__ TokenScale row_token_scale(const Row<S> &row, const Operand &t,
+                                                      int64_t m, const Extremes<Q> &all)
+{
     Range r = all.range();
     if (Q::kZero) {
         r.lo = row_reduce(row, r.lo, Least());
@@ -287,20 +294,35 @@ __device__ __forceinline__ int32_t row_quantise_token(const Row<S> &row, const O
     } else {
         r.amax = row_reduce(row, r.amax, Most());
     }
-    int32_t zero;
+    TokenScale found;
     const float outer = Q::kOuter ? *t.outer : 1.0f;
-    const float scale = range_scale<Q>(r, outer, &zero);
+    const float scale = range_scale<Q>(r, outer, &found.zero);
     if (row.lane == 0) {
         t.scale[Q::grid_row(m)] = scale;
         if (Q::kZero)
-            t.zero[Q::grid_row(m)] = zero;
+            t.zero[Q::grid_row(m)] = found.zero;
     }
-    const float inverse = scale_inverse<Q>(scale, outer);
+    found.inverse = scale_inverse<Q>(scale, outer);
+    return found;
+}
+template <class Q, class S, class X>
+__device__ __forceinline__ int32_t row_quantise_found(const Row<S> &row, const Operand &t,
+                                                      int64_t m, int64_t pitch, const X &x,
+                                                      const TokenScale &found)
+{
     return row_encode<Q, true>(row, (uint8_t *)t.data + m * pitch, x,
                                [&](int, float *i, int32_t *z) {
-                                   *i = inverse;
-                                   *z = zero;
+                                   *i = found.inverse;
+                                   *z = found.zero;
                                });
+}
+template <class Q, class S, class X>
+__device__ __forceinline__ int32_t row_quantise_token(const Row<S> &row, const Operand &t,
+                                                      int64_t m, int64_t pitch, const X &x)
+{
+    Extremes<Q> all = {};
+    row_extremes<Q>(row, all, x);
+    return row_quantise_found<Q>(row, t, m, pitch, x, row_token_scale<Q>(row, t, m, all));
 }
 
 /* Blocks of columns that THREADS neighbouring lanes hold, one of each lane's runs a block: each

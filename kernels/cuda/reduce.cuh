@@ -83,9 +83,36 @@ template <class S> struct Partials {
     }
 };
 
-/* The partials' total: upper halves are added to lower ones, so turns first, then warps, lanes, and
- * neighbours. scratch: kT * kV words if kT > 32. */
-template <class S> __device__ __forceinline__ float row_total(const Row<S> &row, Partials<S> &sums)
+/* Over the 32 lanes, then the V neighbours of each: while there are neighbours to share out, each
+ * of two lanes adds half of them up. */
+template <int V, int NUM> __device__ __forceinline__ float lanes_total(int lane, float (&part)[NUM])
+{
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) {
+        const bool upper = lane & d;
+        if (V * d / 32 > 0) {
+#pragma unroll
+            for (int i = 0; i < V * d / 32; i++) {
+                const float low = part[i], high = part[i + V * d / 32];
+                part[i] =
+                    (upper ? high : low) + __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, d);
+            }
+        } else {
+            part[0] = part[0] + __shfl_xor_sync(0xFFFFFFFFu, part[0], d);
+        }
+    }
+    /* Neighbour i is in the lanes with its bits on top: kV / 2 apart are the lanes 16 apart. */
+#pragma unroll
+    for (int d = 16; d > 16 / V; d /= 2)
+        part[0] = part[0] + __shfl_xor_sync(0xFFFFFFFFu, part[0], d);
+    return part[0];
+}
+
+/* `finish` of the partials' total: upper halves are added to lower ones, so turns first, then
+ * warps, lanes, and neighbours. One warp adds up what the others hold. scratch: kT * kV words if kT
+ * > 32. */
+template <class S, class Finish>
+__device__ __forceinline__ float row_total(const Row<S> &row, Partials<S> &sums, Finish finish)
 {
     constexpr int kWarps = S::kT / 32;
     float(&part)[Partials<S>::kNum] = sums.part;
@@ -94,15 +121,17 @@ template <class S> __device__ __forceinline__ float row_total(const Row<S> &row,
 #pragma unroll
         for (int i = 0; i < half; i++)
             part[i] = part[i] + part[i + half];
-    if (kWarps > 1) {                                                    /* each warp adds up all */
-        uint32_t *all = (uint32_t *)row.scratch + row.lane % 32 * S::kV; /* [warp][lane][kV] */
-        uint32_t word[S::kV];
+    if constexpr (kWarps == 1)
+        return finish(lanes_total<S::kV>(row.lane, part));
+    uint32_t *all = (uint32_t *)row.scratch + row.lane % 32 * S::kV; /* [warp][lane][kV] */
+    uint32_t word[S::kV];
 #pragma unroll
-        for (int i = 0; i < S::kV; i++)
-            word[i] = num_bits(part[i]);
-        row.sync();
-        store_words<4 * S::kV>(all + row.lane / 32 * 32 * S::kV, word);
-        row.sync();
+    for (int i = 0; i < S::kV; i++)
+        word[i] = num_bits(part[i]);
+    row.sync();
+    store_words<4 * S::kV>(all + row.lane / 32 * 32 * S::kV, word);
+    row.sync();
+    if (row.lane < 32) {
         float of[kWarps][S::kV];
 #pragma unroll
         for (int w = 0; w < kWarps; w++) {
@@ -118,90 +147,119 @@ template <class S> __device__ __forceinline__ float row_total(const Row<S> &row,
 #pragma unroll
                 for (int i = 0; i < S::kV; i++)
                     of[w][i] = of[w][i] + of[w + half][i];
-#pragma unroll
-        for (int i = 0; i < S::kV; i++)
-            part[i] = of[0][i];
+        const float total = finish(lanes_total<S::kV>(row.lane, of[0]));
+        if (row.lane == 0)
+            row.scratch[0] = (int32_t)num_bits(total);
     }
-    /* Lanes: while there are neighbours to share out, each of two lanes adds half of them up. */
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) {
-        const bool upper = row.lane & d;
-        if (S::kV * d / 32 > 0) {
-#pragma unroll
-            for (int i = 0; i < S::kV * d / 32; i++) {
-                const float low = part[i], high = part[i + S::kV * d / 32];
-                part[i] =
-                    (upper ? high : low) + __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, d);
-            }
-        } else {
-            part[0] = part[0] + __shfl_xor_sync(0xFFFFFFFFu, part[0], d);
-        }
-    }
-    /* Neighbour i is in the lanes with its bits on top: kV / 2 apart are the lanes 16 apart. */
-#pragma unroll
-    for (int d = 16; d > 16 / S::kV; d /= 2)
-        part[0] = part[0] + __shfl_xor_sync(0xFFFFFFFFu, part[0], d);
-    return part[0];
+    row.sync();
+    return num_float((unsigned)row.scratch[0]);
 }
 
-template <class S, class X> __device__ __forceinline__ float row_sum(const Row<S> &row, const X &x)
+/* sums <- and the row's values, or the squares of their distances from `center`. */
+template <class S, class X>
+__device__ __forceinline__ void row_add(const Row<S> &row, Partials<S> &sums, const X &x)
 {
-    Partials<S> sums = {};
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
         if (row.has(e))
             sums.of(e) = sums.of(e) + x[e];
-    return row_total(row, sums);
 }
 template <class S, class X>
-__device__ __forceinline__ float row_sum_sq(const Row<S> &row, const X &x, float center)
+__device__ __forceinline__ void row_add_squares(const Row<S> &row, Partials<S> &sums, const X &x,
+                                                float center)
 {
-    Partials<S> sums = {};
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
         if (row.has(e))
             sums.of(e) = num_fma(x[e] - center, x[e] - center, sums.of(e));
-    return row_total(row, sums);
+}
+template <class S, class X>
+__device__ __forceinline__ int32_t row_most(const Row<S> &row, int32_t key, const X &x)
+{
+#pragma unroll
+    for (int e = 0; e < S::kE; e++)
+        if (row.has(e))
+            key = Most()(key, num_order_key(x[e]));
+    return key;
+}
+#define SINTER_LEAST_KEY ((int32_t)0x80000000)
+
+/* What becomes of a total: the total, the mean, 1 / the root of the mean square. num: columns. */
+struct Total {
+    __device__ __forceinline__ float operator()(float total) const
+    {
+        return total;
+    }
+};
+struct Mean {
+    int num;
+    __device__ __forceinline__ float operator()(float total) const
+    {
+        return total / (float)num;
+    }
+};
+struct RootFactor {
+    float eps;
+    int num;
+    __device__ __forceinline__ float operator()(float total) const
+    {
+        return 1.0f / num_sqrt(total / (float)num + eps);
+    }
+};
+
+/* Norms ---------------------------------------------------------------------------------------- */
+
+/* The last steps of the three norms of numerics/rows.h. */
+template <class S, class X, class W>
+__device__ __forceinline__ void rmsnorm_values(float (&dst)[S::kE], const X &x, const W &weight,
+                                               float r)
+{
+    SINTER_EACH(e)
+    dst[e] = x[e] * r * weight[e];
+}
+template <class S, class X, class W, class B>
+__device__ __forceinline__ void layernorm_values(float (&dst)[S::kE], const X &x, const W &weight,
+                                                 const B &bias, float mean, float r)
+{
+    SINTER_EACH(e)
+    dst[e] = num_fma((x[e] - mean) * r, weight[e], bias[e]);
+}
+template <class S, class X>
+__device__ __forceinline__ void exp_values(float (&dst)[S::kE], const X &x, float max)
+{
+    SINTER_EACH(e)
+    dst[e] = num_exp(x[e] - max);
 }
 
-/* The three norms of numerics/rows.h; num: columns of the row. */
+/* The norms of rows that the threads hold. */
 template <class S, class X, class W>
 __device__ __forceinline__ void row_rmsnorm(const Row<S> &row, float (&dst)[S::kE], const X &x,
                                             const W &weight, float eps, int num)
 {
-    float mean_sq = row_sum_sq(row, x, 0.0f) / (float)num;
-    float r = 1.0f / num_sqrt(mean_sq + eps);
-#pragma unroll
-    for (int e = 0; e < S::kE; e++)
-        dst[e] = x[e] * r * weight[e];
+    Partials<S> sums = {};
+    row_add_squares(row, sums, x, 0.0f);
+    rmsnorm_values<S>(dst, x, weight, row_total(row, sums, RootFactor{eps, num}));
 }
 template <class S, class X, class W, class B>
 __device__ __forceinline__ void row_layernorm(const Row<S> &row, float (&dst)[S::kE], const X &x,
                                               const W &weight, const B &bias, float eps, int num)
 {
-    float mean = row_sum(row, x) / (float)num;
-    float var = row_sum_sq(row, x, mean) / (float)num;
-    float r = 1.0f / num_sqrt(var + eps);
-#pragma unroll
-    for (int e = 0; e < S::kE; e++)
-        dst[e] = num_fma((x[e] - mean) * r, weight[e], bias[e]);
+    Partials<S> sums = {}, squares = {};
+    row_add(row, sums, x);
+    const float mean = row_total(row, sums, Mean{num});
+    row_add_squares(row, squares, x, mean);
+    layernorm_values<S>(dst, x, weight, bias, mean, row_total(row, squares, RootFactor{eps, num}));
 }
 template <class S, class X>
 __device__ __forceinline__ void row_softmax(const Row<S> &row, float (&dst)[S::kE], const X &x)
 {
-    int32_t key = (int32_t)0x80000000;
-#pragma unroll
-    for (int e = 0; e < S::kE; e++)
-        if (row.has(e))
-            key = Most()(key, num_order_key(x[e]));
-    float max = num_order_value(row_reduce(row, key, Most()));
-#pragma unroll
-    for (int e = 0; e < S::kE; e++)
-        dst[e] = num_exp(x[e] - max);
-    float sum = row_sum(row, dst);
-#pragma unroll
-    for (int e = 0; e < S::kE; e++)
-        dst[e] = dst[e] / sum;
+    const int32_t key = row_reduce(row, row_most(row, SINTER_LEAST_KEY, x), Most());
+    exp_values<S>(dst, x, num_order_value(key));
+    Partials<S> sums = {};
+    row_add(row, sums, dst);
+    const float sum = row_total(row, sums, Total());
+    SINTER_EACH(e)
+    dst[e] = dst[e] / sum;
 }
 
 #endif

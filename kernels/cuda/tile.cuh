@@ -1,20 +1,36 @@
 /* Row kernels: tile programs over rows of tensors (norms, softmax, elementwise chains, quantise).
  *
  * kT threads hold a row or, where no step needs whole rows, a tile of kTileCols of its kCols
- * columns; a block holds kGroups such rows. Cfg: kT kV kE kEdge kGroups kVaries kCols kTileCols
- * kScratchWords kPersistent. p.dim[0]: rows; p.dim[1], where kVaries: columns, at most kCols.
- * Program::row(p, row, m, found) runs the steps of row m; with kPersistent a block takes row after
- * row, and Program::end(p, found, scratch) stores what it found in all of them. */
+ * columns; a block holds kGroups such rows. With kSweeps a row is longer than the threads hold: they
+ * go over it in such tiles, several times; in the last sweep, which stores, in tiles of kLastCols.
+ * Cfg: kT kV kE kEdge kGroups kVaries kCols kTileCols kLastCols kSweeps kScratchWords kPersistent
+ * kBackwards: the last rows first, which an earlier kernel left in the cache. p.dim[0]: rows;
+ * p.dim[1], where kVaries: columns, at most kCols. Program::row(p, row, m, found) runs the steps of
+ * row m; with kPersistent a block takes row after row, and Program::end(p, found, scratch) stores
+ * what it found in all of them. */
 #ifndef SINTER_CUDA_TILE
 #define SINTER_CUDA_TILE
 
 #include "kernels/cuda/row.cuh"
 
+/* step(tile) for each tile of COLS columns of the row. */
+template <int COLS, class S, class Step>
+__device__ __forceinline__ void row_tiles(const Row<S> &row, Step step)
+{
+#pragma unroll 1
+    for (int n0 = 0; n0 < row.end; n0 += COLS) {
+        const int end = COLS < row.end - n0 ? n0 + COLS : row.end;
+        const Row<S> tile = {row.lane, n0, end, row.scratch};
+        step(tile);
+    }
+}
+
 template <class Cfg, class Program, class Params>
 __device__ __forceinline__ void tile_rows(const Params &p)
 {
     typedef RowShape<Cfg::kT, Cfg::kV, Cfg::kE, Cfg::kEdge> S;
-    constexpr int kTiles = (Cfg::kCols + Cfg::kTileCols - 1) / Cfg::kTileCols;
+    constexpr int kUnitCols = Cfg::kSweeps ? Cfg::kCols : Cfg::kTileCols;
+    constexpr int kTiles = (Cfg::kCols + kUnitCols - 1) / kUnitCols;
     static_assert(Cfg::kTileCols <= S::kCols, "the threads hold the tile");
     static_assert(Cfg::kGroups == 1 || Cfg::kT == 32, "only warps share a block");
     __shared__ __align__(16) int32_t scratch[Cfg::kGroups][Cfg::kScratchWords];
@@ -28,9 +44,9 @@ __device__ __forceinline__ void tile_rows(const Params &p)
     wait_for_producer();
     let_consumer_start();
     for (; unit < units; unit += (int64_t)gridDim.x * Cfg::kGroups) {
-        const int64_t m = unit / kTiles;
-        const int n0 = (int)(unit % kTiles) * Cfg::kTileCols;
-        const int end = n0 + Cfg::kTileCols < cols ? n0 + Cfg::kTileCols : cols;
+        const int64_t m = Cfg::kBackwards ? p.dim[0] - 1 - unit / kTiles : unit / kTiles;
+        const int n0 = (int)(unit % kTiles) * kUnitCols;
+        const int end = kUnitCols < cols - n0 ? n0 + kUnitCols : cols;
         const Row<S> row = {(int)(threadIdx.x % Cfg::kT), n0, end, scratch[group]};
         if (!Cfg::kVaries || n0 < end)
             Program::row(p, row, m, found);

@@ -332,12 +332,14 @@ static const char *make_product(Gen *g, const Place *at)
 
 /* Row programs and moves ----------------------------------------------------------------------- */
 
-/* Whole rows up to what one block of threads holds, elementwise chains beyond. */
+/* Rows that a warp holds, that a block holds, and that it goes over in sweeps. */
 static const char *make_rows(Gen *g, const Place *at)
 {
-    static const int wide[] = {255,  256,  257,  1000, 1024,  2049,
-                               4096, 4100, 8192, 8200, 16400, 32768};
-    int cols = at->time % 3 == 0 ? wide[at->time / 3 % COUNT_OF(wide)] : 1 + draw(g, 300);
+    static const int wide[] = {255,  256,  257,  1000,  1024,  2049,  4096,
+                               4100, 8192, 8200, 16400, 20001, 40004, 131072};
+    int cols = at->time % 3 == 0
+                   ? wide[(at->time / 3 + 10 * at->round + (uint64_t)(5 * at->a)) % COUNT_OF(wide)]
+                   : 1 + draw(g, 300);
     const char *x = "x0", *what[4] = {"", "", "", ""};
     int num = 1 + draw(g, 3);
     g->input[0] = (Shape){.sym = 'B', .cols = cols};

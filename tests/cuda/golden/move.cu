@@ -1,4 +1,4 @@
-/* k_68b5387dbbf355c1 */
+/* k_531b807d480b8a23 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -10,6 +10,9 @@ struct Cfg {
     static constexpr bool kVaries = false;
     static constexpr int kCols = 8;
     static constexpr int kTileCols = 8;
+    static constexpr int kLastCols = 8;
+    static constexpr int kSweeps = 0;
+    static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 4;
     static constexpr bool kPersistent = false;
 };
@@ -37,7 +40,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_68b5387dbbf355c1(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_531b807d480b8a23(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

@@ -1,15 +1,18 @@
-/* k_af3f3726d7ae53e6 */
+/* k_345988ac41750bfd */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
-    static constexpr int kT = 128;
+    static constexpr int kT = 256;
     static constexpr int kV = 8;
-    static constexpr int kE = 32;
+    static constexpr int kE = 16;
     static constexpr Edge kEdge = EDGE_NONE;
     static constexpr int kGroups = 1;
     static constexpr bool kVaries = false;
     static constexpr int kCols = 4096;
     static constexpr int kTileCols = 4096;
+    static constexpr int kLastCols = 4096;
+    static constexpr int kSweeps = 0;
+    static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 32;
     static constexpr bool kPersistent = false;
 };
@@ -35,7 +38,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_af3f3726d7ae53e6(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_345988ac41750bfd(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

@@ -1,4 +1,4 @@
-/* k_3b88ef8c14be242d */
+/* k_71550901a7e5f878 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -10,6 +10,9 @@ struct Cfg {
     static constexpr bool kVaries = false;
     static constexpr int kCols = 16;
     static constexpr int kTileCols = 16;
+    static constexpr int kLastCols = 16;
+    static constexpr int kSweeps = 0;
+    static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 4;
     static constexpr bool kPersistent = false;
 };
@@ -35,7 +38,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_3b88ef8c14be242d(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_71550901a7e5f878(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
@@ -99,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) k_0030d77efe4dbd46(const __
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }
 
-/* k_4642c9cc10e549fd */
+/* k_46207a10ad6b51d1 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -111,6 +114,9 @@ struct Cfg {
     static constexpr bool kVaries = false;
     static constexpr int kCols = 9;
     static constexpr int kTileCols = 9;
+    static constexpr int kLastCols = 9;
+    static constexpr int kSweeps = 0;
+    static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 4;
     static constexpr bool kPersistent = false;
 };
@@ -138,7 +144,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_4642c9cc10e549fd(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_46207a10ad6b51d1(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

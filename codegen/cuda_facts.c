@@ -1,0 +1,188 @@
+/* codegen/cuda_facts: what the choice of kernels asks of tile programs. */
+#include "codegen/cuda.h"
+
+static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
+{
+    return &k->plan->tensor[k->launch->operand[operand].tensor];
+}
+
+/* A scale for each row, whatever its columns. */
+bool cuda_step_by_token(const CudaKernel *k, const TileStep *s)
+{
+    const PlanTensor *t = operand_tensor(k, s->tensor);
+    int64_t block = t->scheme.block[1];
+    return !t->is_static && t->scheme.block[0] == 1 &&
+           (block == 0 || block >= k->layout[t - k->plan->tensor].cols);
+}
+
+static int64_t dynamic_group(const CudaKernel *k, const TileStep *s)
+{
+    if (s->op != TILE_QUANTIZE)
+        return 0;
+    const PlanTensor *t = operand_tensor(k, s->tensor);
+    int64_t block = t->scheme.block[1];
+    bool whole = block == 0 || block >= k->layout[t - k->plan->tensor].cols;
+    return t->is_static || t->scheme.block[0] != 1 || whole ? 0 : block;
+}
+
+int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program)
+{
+    int64_t most = 0;
+    for (int i = 0; i < program->num_steps; i++) {
+        int64_t group = dynamic_group(k, &program->step[i]);
+        most = group > most ? group : most;
+    }
+    return most;
+}
+
+int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
+                             int64_t cols)
+{
+    int64_t words = threads > 32 && cuda_program_sums(program) ? 1024 : threads > 32 ? 32 : 4;
+    for (int i = 0; i < program->num_steps; i++) {
+        int64_t group = dynamic_group(k, &program->step[i]);
+        int64_t need = group ? 3 * ((cols + group - 1) / group + 1) : 0;
+        words = need > words ? need : words;
+    }
+    return words;
+}
+
+bool cuda_program_sums(const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps; i++) {
+        int op = program->step[i].op;
+        if (op == TILE_RMSNORM || op == TILE_LAYERNORM || op == TILE_SOFTMAX)
+            return true;
+    }
+    return false;
+}
+
+const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, int run)
+{
+    if (begin % run || end % run || cols % run)
+        return "EDGE_ANY";
+    return begin % cols || end % cols || cols != held ? "EDGE_RUNS" : "EDGE_NONE";
+}
+
+bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
+{
+    if (cuda_program_sums(program))
+        return true;
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        if (s->op == TILE_CODE_SUM)
+            return true;
+        if (s->op == TILE_QUANTIZE && cuda_step_by_token(k, s))
+            return true;
+    }
+    return false;
+}
+
+int cuda_program_reductions(const CudaKernel *k, const PlanProgram *program)
+{
+    int num = 0;
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        num += s->op == TILE_LAYERNORM || s->op == TILE_SOFTMAX   ? 2
+               : s->op == TILE_RMSNORM                            ? 1
+               : s->op == TILE_QUANTIZE && k->span != SPAN_GATHER ? cuda_step_by_token(k, s)
+                                                                  : 0;
+    }
+    return num;
+}
+
+/* Registers ----------------------------------------------------------------------------------- */
+
+#define WORK_WIDTH 2 /* of what a step computes with */
+
+static int num_sources(int op)
+{
+    static const int elementwise_arity[NUM_TILE_OPS] = {
+#define ELEMENTWISE(ID, name, arity, f32_expr, f64_expr) [TILE_##ID] = arity,
+#include "numerics/elementwise.def"
+#undef ELEMENTWISE
+    };
+    switch ((TileOp)op) {
+    case TILE_ACC:
+    case TILE_LOAD:
+    case TILE_CONST:
+    case TILE_CODE_SUM: return 0;
+    case TILE_I32_TO_F32:
+    case TILE_ROUND:
+    case TILE_SOFTMAX:
+    case TILE_STORE:
+    case TILE_QUANTIZE: return 1;
+    case TILE_ADD_I32:
+    case TILE_SUB_I32:
+    case TILE_MUL_I32:
+    case TILE_RMSNORM: return 2;
+    case TILE_LAYERNORM: return 3;
+    default: return elementwise_arity[op];
+    }
+}
+
+static bool reads(const TileStep *s, int reg)
+{
+    for (int i = 0; i < num_sources(s->op); i++)
+        if (s->src[i] == reg)
+            return true;
+    return false;
+}
+
+static bool defines(const TileStep *s)
+{
+    return s->op != TILE_STORE && s->op != TILE_QUANTIZE && s->op != TILE_CODE_SUM;
+}
+
+/* Halves of a register that the step's result takes for each column; `of` has its sources'. */
+static int step_width(const CudaKernel *k, const TileStep *s, const int *of)
+{
+    if (s->op == TILE_CONST || (s->op == TILE_LOAD && !k->launch->operand[s->tensor].col_step))
+        return 0;
+    if (s->op == TILE_LOAD) {
+        const PlanTensor *t = operand_tensor(k, s->tensor);
+        return !t->quantised && format_info[t->fmt].bits == 16 ? 1 : 2;
+    }
+    int most = s->op == TILE_ACC ? 2 : 0;
+    for (int i = 0; i < num_sources(s->op); i++)
+        most = of[s->src[i]] ? 2 : most;
+    bool packs = s->op == TILE_ROUND && (s->fmt == FMT_F16 || s->fmt == FMT_BF16);
+    return most && packs ? 1 : most;
+}
+
+/* The last step that reads what step `at` makes. */
+static int last_read(const PlanProgram *program, int at)
+{
+    int last = at, reg = program->step[at].dst;
+    for (int i = at + 1; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        if (reads(s, reg))
+            last = i;
+        if (defines(s) && s->dst == reg)
+            break;
+    }
+    return last;
+}
+
+/* What step `i` makes is held while step `at` runs; loads are issued first of all. */
+static bool is_held(const PlanProgram *program, int i, int at)
+{
+    return (i <= at || program->step[i].op == TILE_LOAD) && last_read(program, i) > at;
+}
+
+int cuda_program_pressure(const CudaKernel *k, const PlanProgram *program)
+{
+    int most = 0;
+    for (int at = 0; at < program->num_steps; at++) {
+        int all = WORK_WIDTH, of[TILE_MAX_REGS] = {0};
+        for (int i = 0; i < program->num_steps; i++) {
+            const TileStep *s = &program->step[i];
+            if (!defines(s))
+                continue;
+            of[s->dst] = step_width(k, s, of);
+            all += is_held(program, i, at) ? of[s->dst] : 0;
+        }
+        most = all > most ? all : most;
+    }
+    return most;
+}
