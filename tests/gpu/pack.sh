@@ -4,7 +4,7 @@
 set -eu
 build=${1:?usage: pack.sh BUILD FOLDER}
 to=${2:?usage: pack.sh BUILD FOLDER}
-for file in tools/sinter tests/gpu/compare tests/gpu/weights examples/generate; do
+for file in tools/sinter tests/gpu/compare tests/gpu/repeats tests/gpu/weights examples/generate; do
     mkdir -p "$to/$(dirname "$file")"
     strip -o "$to/$file" "$build/$file"
 done

@@ -16,7 +16,8 @@ export GPU_TARGET="${GPU_TARGET:-sm_90a}"
 
 if [ ! -x "$build/tools/sinter" ]; then
     meson setup "$build" "$root" -Dbuildtype=release || exit 2
-    ninja -C "$build" tools/sinter tests/gpu/compare tests/gpu/weights examples/generate || exit 2
+    ninja -C "$build" tools/sinter tests/gpu/compare tests/gpu/repeats tests/gpu/weights \
+        examples/generate || exit 2
 fi
 build=$(cd "$build" && pwd)
 "$build/tests/gpu/compare" --probe || exit $?
@@ -80,7 +81,9 @@ while read -r set text rules bound; do
         failed=$((failed + 1))
         continue
     fi
-    timeout 120 "$build/tests/gpu/compare" "$file" "$bound" "$text/$rules" >"$file.out" 2>&1
+    checker=compare
+    [ "$text" != large ] || checker=repeats
+    timeout 120 "$build/tests/gpu/$checker" "$file" "$bound" "$text/$rules" >"$file.out" 2>&1
     code=$?
     cat "$file.out" >>"$log"
     lines=$(grep -c '^ok ' "$file.out")
