@@ -53,7 +53,7 @@ static bool run_quantiser(Eval *e, const Op *op, QTensor *q, FormatId fmt, const
         return eval_fail(e, op, "there is no weight quantiser '%s'", by);
     const WeightStats *stats =
         e->m->weight_stats && op->attr.layer ? map_get(e->m->weight_stats, op->attr.layer) : NULL;
-    const CodeMaker *maker = quantiser->needs_hessian ? e->m->code_maker : NULL;
+    const CodeMaker *maker = quantiser->takes_hessian ? e->m->code_maker : NULL;
     if (quantiser->needs_stats && !stats)
         return eval_fail(e, op, "'%s' needs what calibration sees at the layer's input", by);
     const char *why =

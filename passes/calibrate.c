@@ -121,9 +121,11 @@ static void stats_set(Settle *s, const Op *matmul, const ActStats *stats,
     Module *m = s->m;
     const char *key = arena_printf(s->ctx->scratch, "%p", (const void *)stats);
 
-    if (quantiser->needs_hessian) {
-        if (!m->calibrate_files.num) /* a calibration file does not hold second moments */
-            return;
+    /* a calibration file does not hold second moments */
+    bool has_data = m->calibrate_files.num > 0;
+    if (quantiser->needs_hessian && !has_data)
+        return;
+    if (quantiser->takes_hessian && has_data) {
         if (!s->moments)
             s->moments = moments_create(m, s->ctx);
         moments_want(s->moments, matmul->attr.layer);

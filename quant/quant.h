@@ -133,7 +133,8 @@ typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quan
 typedef struct WeightQuantiser {
     const char *name, *describe;
     bool needs_stats;
-    bool needs_hessian;           /* and the second moments among them */
+    bool takes_hessian;           /* and the second moments among them, where they can be had */
+    bool needs_hessian;           /* does not work without */
     bool row_by_row;              /* the codes of a row do not depend on the other rows */
     const char *const *arg_names; /* NULL-terminated, the named arguments it takes */
     /* Factors [cols] for the layer's input channels, to be folded into the weight and divided out

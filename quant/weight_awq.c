@@ -1,7 +1,8 @@
 /* Weight quantiser awq (Lin et al., arXiv 2306.00978): input channels that matter are scaled up
  * before quantising. awq_search_scales finds the scales; a pass folds them into this weight and
  * into what produces its input. The quantiser itself then narrows each block's range to where the
- * error, weighted by how large each input is, is least. */
+ * error of what the block adds to the output is least; without second moments the error weighted by
+ * how large each input is. */
 #include "quant/linalg.h"
 #include "quant/weights.h"
 #include <math.h>
@@ -25,7 +26,10 @@ static const char *awq_run(QTensor *q, FormatId src_fmt, const void *src, const 
 {
     (void)args;
     const char *why = weight_stats_problem(stats, q->cols);
-    return why ? why : weight_clip_search(q, src_fmt, src, stats->mean_square);
+    if (why)
+        return why;
+    ClipTarget target = {stats->mean_square, stats->hessian, stats->cols};
+    return weight_clip_search(q, src_fmt, src, &target);
 }
 
 /* Search of scales ---------------------------------------------------------------------------- */
@@ -176,8 +180,9 @@ static const char *const no_args[] = {NULL};
 
 const WeightQuantiser weight_awq = {
     .name = "awq",
-    .describe = "input channels that matter are scaled up, ranges clipped by their weight",
+    .describe = "input channels that matter are scaled up, ranges clipped by what they add to the output",
     .needs_stats = true,
+    .takes_hessian = true,
     .row_by_row = true,
     .arg_names = no_args,
     .input_scales = awq_search_scales,

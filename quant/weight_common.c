@@ -1,4 +1,4 @@
-/* What the weight quantisers share: single codes, blocks, the search for a narrower range. */
+/* What the weight quantisers share: single codes, blocks. */
 #include "quant/loops.h"
 #include "quant/weights.h"
 #include <stdlib.h>
@@ -85,59 +85,5 @@ const char *weight_stats_problem(const WeightStats *stats, int64_t cols)
         return "calibration saw no usable row at this layer's input";
     if (stats->cols != cols)
         return "the calibration data has another width than the weight";
-    return NULL;
-}
-
-/* Clip search ---------------------------------------------------------------------------------- */
-
-#define CLIP_STEPS 40 /* of which the first half, ranges 1 .. 0.525, is tried */
-
-static double block_error(const WeightBlock *block, const Cell *cell, const double *importance)
-{
-    double error = 0;
-    for (int64_t r = 0; r < block->rows; r++)
-        for (int64_t c = 0; c < block->cols; c++) {
-            float x = block->w[r * block->pitch + c];
-            double off = (double)x - cell_decode(cell, cell_encode(cell, x));
-            error += off * off * (importance ? importance[block->col + c] : 1);
-        }
-    return error;
-}
-
-static void clip_block(QTensor *q, const WeightBlock *block, const void *user)
-{
-    float lo = 0, hi = 0;
-    for (int64_t r = 0; r < block->rows; r++)
-        for (int64_t c = 0; c < block->cols; c++) {
-            float x = block->w[r * block->pitch + c];
-            lo = x < lo ? x : lo;
-            hi = x > hi ? x : hi;
-        }
-    if (!isfinite(q->scale[block->at]) || (lo == 0 && hi == 0))
-        return;
-    double best = INFINITY;
-    for (int step = 0; step < CLIP_STEPS / 2; step++) {
-        float ratio = 1.0f - (float)step / CLIP_STEPS, scale;
-        int32_t zero;
-        Cell cell = cell_of_range(q, lo * ratio, hi * ratio, &scale, &zero);
-        double error = block_error(block, &cell, user);
-        if (error < best) {
-            best = error;
-            q->scale[block->at] = scale;
-            if (q->zero)
-                q->zero[block->at] = zero;
-        }
-    }
-}
-
-const char *weight_clip_search(QTensor *q, FormatId src_fmt, const void *src,
-                               const double *importance)
-{
-    quantize_rtn(q, src_fmt, src);
-    float *w = weight_to_f32(q, src_fmt, src);
-    if (!w)
-        return WEIGHT_NO_MEMORY;
-    weight_each_block(q, w, clip_block, importance);
-    free(w);
     return NULL;
 }

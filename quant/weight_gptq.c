@@ -215,6 +215,7 @@ const WeightQuantiser weight_gptq = {
     .name = "gptq",
     .describe = "each column's rounding error is made good in the columns after it",
     .needs_stats = true,
+    .takes_hessian = true,
     .needs_hessian = true,
     .row_by_row = true,
     .arg_names = gptq_args,

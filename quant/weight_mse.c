@@ -6,7 +6,8 @@ static const char *mse_run(QTensor *q, FormatId src_fmt, const void *src, const 
 {
     (void)stats;
     (void)args;
-    return weight_clip_search(q, src_fmt, src, NULL);
+    ClipTarget target = {.cols = q->cols};
+    return weight_clip_search(q, src_fmt, src, &target);
 }
 
 static const char *const no_args[] = {NULL};

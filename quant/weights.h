@@ -64,10 +64,15 @@ typedef struct WeightBlock {
 typedef void (*WeightBlockFn)(QTensor *q, const WeightBlock *block, const void *user);
 void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void *user);
 
-/* Shrinks each block's range to where the squared error, times importance[col] (NULL: 1), is
- * least. */
+/* clip.c. What the error of a row's codes is, off its errors: sum of off^2 importance (NULL: 1), or,
+ * with second moments H [cols, cols] of the layer's input, off H off^T. */
+typedef struct ClipTarget {
+    const double *importance, *hessian;
+    int64_t cols;
+} ClipTarget;
+/* Shrinks each block's range to where that error is least. */
 const char *weight_clip_search(QTensor *q, FormatId src_fmt, const void *src,
-                               const double *importance);
+                               const ClipTarget *target);
 
 /* NULL when the statistics suit a weight of `cols` columns, else a sentence. */
 const char *weight_stats_problem(const WeightStats *stats, int64_t cols);

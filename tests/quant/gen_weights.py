@@ -108,18 +108,22 @@ def scaled_range(case, block, ratio):
     return cell(case, np.array([lo, hi], f32))
 
 
-def clip(case, w, importance):
+def clip(case, w, hessian):
+    """Blocks of one row by what they add beside those before them, others by themselves."""
     params = grid(case, w)
+    push = np.zeros(w.shape)
     for r, c in blocks(case):
         best = np.inf
         for step in range(20):
             ratio = f32(1) - f32(step) / f32(40)
             s, z = scaled_range(case, w[r, c], ratio)
             off = w[r, c].astype(np.float64) - value_of(case, codes_of(case, w[r, c], s, z), s, z)
-            error = float((off * off * importance[c]).sum())
-            if error < best * (1 - 1e-12):
-                best = error
+            error = float(((off @ hessian[c, c] + 2 * push[r, c]) * off).sum())
+            if error < best - 1e-12 * abs(best if best < np.inf else 1):
+                best, kept = error, off
                 params[(r.start, c.start)] = (s, z)
+        if case["br"] == 1:
+            push[r] += kept @ hessian[c]
     return encode_all(case, w, params), params
 
 
@@ -221,7 +225,7 @@ def cases():
 def main():
     np.seterr(over="ignore", invalid="ignore", under="ignore")
     w, x = layer()
-    importance = (x.astype(np.float64)**2).sum(0) / SAMPLES
+    hessian = x.astype(np.float64).T @ x.astype(np.float64)
     out = [gv.HEAD.replace("gen_vectors.py", "gen_weights.py"),
            "static const WeightCase weight_cases[] = {"]
     for c in cases():
@@ -231,7 +235,7 @@ def main():
         elif by == "hqq":
             codes, params = hqq(c, w)
         else:
-            codes, params = clip(c, w, importance if by == "awq" else np.ones(COLS))
+            codes, params = clip(c, w, hessian if by == "awq" else np.eye(COLS))
         scales = np.array([params[(r.start, q.start)][0] for r, q in blocks(c)], f32)
         zeros = np.array([params[(r.start, q.start)][1] for r, q in blocks(c)], np.int32)
         out.append(f"    {{{{FMT_{c['fmt']}, FMT_{c['scale']}, "
