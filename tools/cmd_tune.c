@@ -275,7 +275,7 @@ static bool measure(Tune *t)
 /* Reporting ------------------------------------------------------------------------------------ */
 
 typedef struct Summary {
-    int num;
+    int num, num_left;     /* products with times, and without any row */
     double log_sum, worst; /* of what the cost model takes, relative to the fastest */
 } Summary;
 
@@ -291,9 +291,11 @@ static void report_group(const Tune *t, const CudaCandidates *c, Summary *sum)
 {
     const TimingRow *best = NULL, *model = NULL;
     double least = 0;
+    int num = 0;
     for (int i = 0; i < c->list.num; i++) {
         const CudaCandidate *at = &c->list.elem[i];
         const TimingRow *row = at->reason ? NULL : row_of(t, c, at);
+        num += row != NULL;
         if (!row || row->us < 0)
             continue;
         if (!best || row->us < best->us)
@@ -303,9 +305,12 @@ static void report_group(const Tune *t, const CudaCandidates *c, Summary *sum)
             least = at->predicted;
         }
     }
+    sum->num_left += num == 0;
+    if (!num)
+        return;
     printf("%s, %" PRId64 " row%s: ", c->problem, c->rows, c->rows == 1 ? "" : "s");
     if (!best) {
-        puts("nothing was measured");
+        puts("every candidate failed");
         return;
     }
     double ratio = model->us / best->us;
@@ -328,6 +333,8 @@ static void report(const Tune *t, double seconds)
     printf("%d products, %d of %d candidates by %d kernels measured in %.1f s, %d failed%s; %s\n",
            t->groups.num, t->num_done, t->items.num, t->num_sources, seconds, t->num_failed,
            t->out_of_time ? ", out of time" : "", t->path);
+    if (sum.num_left)
+        printf("nothing was measured of %d of the products\n", sum.num_left);
     if (sum.num)
         printf("what the cost model takes is %.2fx as slow as the fastest in the mean, %.2fx at "
                "worst\n",

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""tune.py SINTER OUT.timing [SECONDS [CANDIDATES]]
+
+Measures the table of timings that ships with the compiler (codegen/timing/) on the first GPU: the
+linear layers of an 8B model (a gated feed-forward layer; query, key and value of one input; the
+projection behind attention) in every format, under usual numbers of rows, with `sinter tune`. What
+matters most comes first; after SECONDS (default: no end) the table holds what there was time for.
+An existing table is completed.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+SCHEMES = {
+    "fp8": "weight e4m3 per channel; act e4m3 per token dynamic",
+    "int8": "weight i8 sym per channel; act i8 sym per token dynamic",
+    "w4a16": "weight i4 sym group 128; act bf16",
+    "bf16": None,
+    "w4a8": "weight i4 sym group 128; act i8 sym per token dynamic",
+    "fp8_block": "weight e4m3 block 128x128; act e4m3 per token group 128 dynamic",
+    "w4a16_zero": "weight u4 asym group 128; act bf16",
+    "fp8_weight": "weight e4m3 per channel; act bf16",
+    "mxfp4": "weight mxfp4; act bf16",
+    "nvfp4": "weight nvfp4; act bf16",
+    "nf4": "weight nf4 group 64; act bf16",
+}
+FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]
+USUAL, BETWEEN = (1, 16, 128, 1024), (4, 64, 512)
+# layers, schemes, rows
+STEPS = (("ffn", FIRST, USUAL), ("ffn", OTHERS, USUAL), ("attn", FIRST, USUAL),
+         ("ffn", FIRST, BETWEEN), ("attn", FIRST, BETWEEN), ("ffn", OTHERS, BETWEEN),
+         ("attn", OTHERS, USUAL), ("attn", OTHERS, BETWEEN))
+
+HEAD = """version 1
+weights "unread.safetensors"
+const D = 4096
+dim T in [{rows}]
+"""
+FFN = """
+block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {
+    param norm: bf16[D]    from "ffn.{i}.norm"
+    param gate: bf16[14336, D] from "ffn.{i}.gate"
+    param up:   bf16[14336, D] from "ffn.{i}.up"
+    param down: bf16[D, 14336] from "ffn.{i}.down"
+    n = rmsnorm(x, norm, eps=1e-5)
+    h = silu(linear(n, gate)) * linear(n, up)
+    return x + linear(h, down)
+}
+"""
+ATTN = """
+block attn[i] (x: bf16[T, D]) -> (o: bf16[T, D], q: bf16[T, D], k: bf16[T, 1024], v: bf16[T, 1024]) {
+    param norm: bf16[D]      from "attn.{i}.norm"
+    param wq:   bf16[D, D]   from "attn.{i}.q"
+    param wk:   bf16[1024, D] from "attn.{i}.k"
+    param wv:   bf16[1024, D] from "attn.{i}.v"
+    param wo:   bf16[D, D]   from "attn.{i}.o"
+    n = rmsnorm(x, norm, eps=1e-5)
+    q = linear(n, wq)
+    k = linear(n, wk)
+    v = linear(n, wv)
+    o = x + linear(x, wo)
+}
+"""
+
+
+def text_of(layer, schemes, rows):
+    """One model with a layer in each scheme."""
+    text = [HEAD.format(rows=", ".join(map(str, rows))), FFN if layer == "ffn" else ATTN]
+    text += [f"scheme {name} {{ {SCHEMES[name]} }}" for name in schemes if SCHEMES[name]]
+    results, body = [], []
+    for i, _ in enumerate(schemes):
+        if layer == "ffn":
+            names = [f"y{i}: bf16[T, D]"]
+        else:
+            names = [f"o{i}: bf16[T, D]", f"q{i}: bf16[T, D]", f"k{i}: bf16[T, 1024]",
+                     f"v{i}: bf16[T, 1024]"]
+        results += names
+        body.append("    " + ", ".join(name.split(":")[0] for name in names) + f" = {layer}[{i}](x)")
+    text.append(f"model tuned (x: bf16[T, D]) -> ({', '.join(results)}) {{")
+    text += [*body, "}", "quant {"]
+    text += [f"    {layer}[{i}].* : {name}" for i, name in enumerate(schemes) if SCHEMES[name]]
+    return "\n".join([*text, "}", ""])
+
+
+def main():
+    if not 3 <= len(sys.argv) <= 5:
+        sys.exit(__doc__.strip())
+    sinter, table = sys.argv[1:3]
+    end = time.monotonic() + float(sys.argv[3]) if len(sys.argv) > 3 else None
+    candidates = sys.argv[4] if len(sys.argv) > 4 else "16"
+    with tempfile.TemporaryDirectory() as folder:
+        for layer, schemes, rows in STEPS:
+            words = [sinter, "tune", f"{folder}/model.sinter", "-o", table,
+                     f"--candidates={candidates}"]
+            if end:
+                left = end - time.monotonic()
+                if left < 2:
+                    print("out of time before", layer, *schemes, *rows)
+                    break
+                words.append(f"--max-seconds={left:.1f}")
+            pathlib.Path(folder, "model.sinter").write_text(text_of(layer, schemes, rows),
+                                                            encoding="utf-8")
+            print("#", layer, *schemes, *rows, flush=True)
+            subprocess.run(words, check=True)
+
+
+main()
