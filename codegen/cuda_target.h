@@ -29,13 +29,21 @@ typedef struct CudaChoice {
     bool old; /* it was measured with other device code */
 } CudaChoice;
 
+/* How an image came about. */
+typedef struct CudaImageAbout {
+    bool cached;    /* it was kept from another time */
+    double seconds; /* of a processor, to compile it; 0 where it was cached */
+    long spilled;   /* bytes */
+} CudaImageAbout;
+
 typedef struct CudaTarget {
     CodegenTarget target; /* the plan, its constants and ops */
     DeviceCode code;      /* without images until cuda_compile */
     int num_sources;
     const CudaSource *source;
-    const CudaChoice *choice; /* [launches][buckets]: what each takes, and how that is known */
-    int num_cached;           /* images that cuda_compile did not have to compile */
+    const CudaChoice *choice;    /* [launches][buckets]: what each takes, and how that is known */
+    int num_cached;              /* images that cuda_compile did not have to compile */
+    const CudaImageAbout *about; /* [code.num_images], from cuda_compile */
     int split_tensor; /* workspace of blocks that share tiles, whose counters are zero before
                          every launch and after it (cuda.h); -1: there is none */
 } CudaTarget;

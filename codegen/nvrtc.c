@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_THREADS 16
@@ -153,7 +154,7 @@ typedef struct Job {
     int kernel;
     char *image, *log; /* malloc'ed */
     size_t size;
-    long spilled; /* bytes */
+    CudaImageAbout about;
     int result;
     CacheKey key;
 } Job;
@@ -223,7 +224,7 @@ static void run(const Nvrtc *n, Job *job)
     if (job->result == 0)
         fetch(n, program, job);
     n->destroy(&program);
-    job->spilled = job->log ? spilled(job->log) : 0;
+    job->about.spilled = job->log ? spilled(job->log) : 0;
 }
 
 /* The cache ------------------------------------------------------------------------------------ */
@@ -234,12 +235,12 @@ static void keep(Cache *cache, const Job *job)
     char about[64];
     if (job->result != 0 || !job->image)
         return;
-    size_t size = sizeof job->spilled + job->size;
+    size_t size = sizeof job->about.spilled + job->size;
     char *data = malloc(size);
     if (!data)
         return;
-    memcpy(data, &job->spilled, sizeof job->spilled);
-    memcpy(data + sizeof job->spilled, job->image, job->size);
+    memcpy(data, &job->about.spilled, sizeof job->about.spilled);
+    memcpy(data + sizeof job->about.spilled, job->image, job->size);
     snprintf(about, sizeof about, "%s %s %s", job->arch, cuda_family_name[job->source->family],
              job->source->name);
     cache_put(cache, job->key, about, data, size);
@@ -250,11 +251,12 @@ static void get_kept(Cache *cache, Job *job)
 {
     size_t size = 0;
     char *data = cache_get(cache, job->key, &size);
-    if (data && size >= sizeof job->spilled) {
-        memcpy(&job->spilled, data, sizeof job->spilled);
-        job->size = size - sizeof job->spilled;
-        memmove(data, data + sizeof job->spilled, job->size);
+    if (data && size >= sizeof job->about.spilled) {
+        memcpy(&job->about.spilled, data, sizeof job->about.spilled);
+        job->size = size - sizeof job->about.spilled;
+        memmove(data, data + sizeof job->about.spilled, job->size);
         job->image = data;
+        job->about.cached = true;
         return;
     }
     free(data);
@@ -359,8 +361,8 @@ static const char *image_problem(const Job *j, bool fail_on_spill, char *text, s
 {
     if (j->result != 0 || !j->image)
         snprintf(text, size, "NVRTC cannot compile it: %s", j->log ? j->log : "it says nothing");
-    else if (j->spilled && fail_on_spill)
-        snprintf(text, size, "it spills %ld bytes", j->spilled);
+    else if (j->about.spilled && fail_on_spill)
+        snprintf(text, size, "it spills %ld bytes", j->about.spilled);
     else
         return NULL;
     return text;
@@ -388,6 +390,14 @@ static bool announce_all(Queue *q)
     return true;
 }
 
+static double thread_s(void) /* of a processor */
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
+               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+               : 0;
+}
+
 static void *work(void *user)
 {
     Queue *q = user;
@@ -398,7 +408,9 @@ static void *work(void *user)
         if (i < 0)
             return NULL;
         if (!q->job[i].image) { /* the cache has none */
+            double begin = thread_s();
             run(q->nvrtc, &q->job[i]);
+            q->job[i].about.seconds = thread_s() - begin;
             if (q->cache)
                 keep(q->cache, &q->job[i]);
         }
@@ -422,7 +434,7 @@ static void report_problem(Diag *diag, const Job *j)
 {
     if (j->result == 0 && j->image) {
         diag_error(diag, (Span){0}, E_KERNEL, "kernel %s (%s) for %s spills %ld bytes",
-                   j->source->name, cuda_family_name[j->source->family], j->arch, j->spilled);
+                   j->source->name, cuda_family_name[j->source->family], j->arch, j->about.spilled);
         return;
     }
     diag_error(diag, (Span){0}, E_KERNEL, "NVRTC cannot compile kernel %s (%s) for %s",
@@ -434,9 +446,11 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
                     Job *job, int num)
 {
     DeviceImage *image = ARENA_NEW_ARRAY(arena, DeviceImage, (size_t)num);
+    CudaImageAbout *about = ARENA_NEW_ARRAY(arena, CudaImageAbout, (size_t)num);
     bool ok = true;
     for (int i = 0; i < num; i++) {
         Job *j = &job[i];
+        about[i] = j->about;
         char text[LOG_SHOWN];
         const char *problem = image_problem(j, options->fail_on_spill, text, sizeof text);
         snprintf(image[i].arch, sizeof image[i].arch, "%s", j->arch);
@@ -454,6 +468,7 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
         image[i].data = copy;
         image[i].size = j->size;
     }
+    t->about = about;
     t->code.image = image;
     t->code.num_images = num;
     return ok;

@@ -75,6 +75,34 @@ static bool put_ptx(Work *w, Sb *sb)
     return true;
 }
 
+/* Every image of every kernel, and what it took. */
+static bool put_kernels(Work *w, Sb *sb)
+{
+    int compiled = 0;
+    double seconds = 0, most = 0;
+    if (!work_compile_kernels(w))
+        return false;
+    for (int i = 0; i < w->cuda.code.num_images; i++) {
+        const DeviceImage *image = &w->cuda.code.image[i];
+        const CudaImageAbout *about = &w->cuda.about[i];
+        const CudaSource *source = &w->cuda.source[image->kernel];
+        sb_printf(sb, "%s  %-8s  %-10s  %7llu bytes, %ld spilled, ", source->name,
+                  cuda_family_name[source->family], image->arch, (unsigned long long)image->size,
+                  about->spilled);
+        if (about->cached)
+            sb_put(sb, "cached\n");
+        else
+            sb_printf(sb, "%.3f s\n", about->seconds);
+        compiled += !about->cached;
+        seconds += about->seconds;
+        most = about->seconds > most ? about->seconds : most;
+    }
+    sb_printf(sb,
+              "%d kernels, %d images, %d compiled: %.3f s of a processor in all, %.3f s at most\n",
+              w->cuda.num_sources, w->cuda.code.num_images, compiled, seconds, most);
+    return true;
+}
+
 /* The instructions that the first architecture of --target runs, as NVIDIA's disassembler prints
  * them. */
 static bool put_sass(Work *w, Sb *sb)
@@ -128,6 +156,8 @@ static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
         return put_ptx(w, sb);
     if (!strcmp(what, "sass"))
         return put_sass(w, sb);
+    if (!strcmp(what, "kernels"))
+        return put_kernels(w, sb);
     for (int i = 0; i < w->cuda.num_sources; i++)
         sb_printf(sb, "/* %s */\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
     return true;
@@ -146,7 +176,7 @@ static bool emit(Work *w, Sb *sb, const char *what)
         return true;
     }
     if (!strcmp(what, "plan") || !strcmp(what, "cu") || !strcmp(what, "ptx") ||
-        !strcmp(what, "sass"))
+        !strcmp(what, "sass") || !strcmp(what, "kernels"))
         return put_planned(w, sb, what, after);
     put_graph(w, sb, !strcmp(what, "svg"));
     return true;
