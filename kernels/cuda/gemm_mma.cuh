@@ -535,12 +535,13 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
     if constexpr (Cfg::kSplitK > 1)
         if (!G::gather(s, p.op[Cfg::kOperandSplit].data, tile, slice))
             return;
-#pragma unroll
+#pragma unroll 1 /* rows written twice were half of the time to compile */
     for (int pass = 0; pass < S::kPasses; pass++) {
         __syncthreads();
         if (row0 / S::kPassRows == pass)
             G::stage_tile(s, smem, row0 % S::kPassRows, block0, lane);
         __syncthreads();
+#pragma unroll 1
         for (int row = warp; row < S::kPassRows; row += S::kThreads / 32) {
             int64_t at = m0 + pass * S::kPassRows + row;
             if (at < m)
