@@ -308,11 +308,14 @@ static const char *make_product(Gen *g, const Place *at)
     p.w = weight_index(at->w, at->time + at->round);
     p.a = act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
     bool groups = grain_has_groups(p.w) || act_has_groups(p.a);
-    uint64_t side = (uint64_t)(4 * p.a + 2 * groups + aligned) + 1000 * (at->time % 2 + at->round);
+    bool is_long = at->kind == KIND_MANY && at->time % 4 == 1; /* few columns: blocks split K */
+    uint64_t side = (uint64_t)(8 * p.a + 4 * is_long + 2 * groups + aligned) +
+                    1000 * (at->time % 2 + at->round);
     swap_state(g, &side);
     int by = aligned ? groups ? 32 : step[draw(g, 3)] : 1;
     g->fmt = plain_name[draw(g, 3)];
-    p.k = by * (1 + draw(g, aligned ? 512 / by : 200));
+    p.k = by * (1 + draw(g, aligned ? 512 / by : 200) + (is_long ? 32 * (1 + draw(g, 3)) : 0));
+    p.n = is_long ? 1 + p.n % 64 : p.n;
     if (p.k < 32) /* the widest block of a named format */
         p.k += 32;
     if (aligned && groups)
