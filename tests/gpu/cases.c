@@ -24,14 +24,14 @@ enum { NUM_CASE_FORMATS = COUNT_OF(formats), FIRST_NAMED = 9, FIRST_PLAIN = 12 }
 typedef enum Kind { KIND_FEW, KIND_MANY, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KINDS } Kind;
 
 /* Times that a pair is visited: each time with another scheme, epilogue, N and K. With all numbers
- * of rows that few can be, and some 50 that many can be, each pair has 200 shapes and more in each
+ * of rows that few can be, and some 70 that many can be, each pair has 200 shapes and more in each
  * family that takes it. */
 enum {
     TIMES_FEW = 14,
     TIMES_FEW_INTS = 30, /* zero points along K keep some of them off tensor cores */
-    TIMES_MANY = 5,
-    TIMES_MANY_INTS = 12,
-    TIMES_ODD = 4,
+    TIMES_MANY = 3,
+    TIMES_MANY_INTS = 8,
+    TIMES_ODD = 3,
     TIMES_AGAIN = 1,
     TIMES_ROWS = 30,
     TIMES_MOVE = 12,
@@ -404,8 +404,8 @@ static const char *buckets(Gen *g, Kind kind)
 {
     static const int few[] = {16, 16, 13, 16};
     int most = kind == KIND_FEW    ? few[draw(g, COUNT_OF(few))]
-               : kind == KIND_MANY ? 52 + draw(g, 142)
-               : kind == KIND_ODD  ? 52 + draw(g, 60)
+               : kind == KIND_MANY ? 69 + draw(g, 125)
+               : kind == KIND_ODD  ? 69 + draw(g, 43)
                                    : 20 + draw(g, 90);
     return arena_printf(g->arena, "[%d]", most);
 }

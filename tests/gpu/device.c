@@ -11,7 +11,7 @@
  * --part=I/N      only every Nth model, from the Ith on
  * --all           cases: all of the matrix
  * --seconds=S     start no model after S seconds; the summary says how many there were
- * --sizes=N       cases: sizes of each bucket beside its own (52)
+ * --sizes=N       cases: sizes of each bucket beside its own (68)
  * --count         no GPU and no NVRTC: only count what would run
  * --dry           the CPU stands for the GPU
  * --spoil         with --dry: every comparison is done again with a byte that differs, which it
@@ -54,7 +54,7 @@ typedef struct Options {
     int part, parts, jobs, sizes;
     double seconds;
 } Options;
-static Options options = {.parts = 1, .jobs = 1, .sizes = 52};
+static Options options = {.parts = 1, .jobs = 1, .sizes = 68};
 
 typedef struct Work { /* numbers first + part, first + part + parts, .. below end */
     Mode mode;
@@ -278,7 +278,7 @@ static bool parse_option(const char *word)
     if (sscanf(word, "--jobs=%d", &o->jobs) == 1)
         return o->jobs > 0 && o->jobs <= MAX_JOBS;
     if (sscanf(word, "--sizes=%d", &o->sizes) == 1)
-        return o->sizes >= 0 && o->sizes <= 64;
+        return o->sizes >= 0 && o->sizes <= 72;
     return sscanf(word, "--part=%d/%d", &o->part, &o->parts) == 2 && o->parts > 0;
 }
 
