@@ -241,7 +241,9 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
     *c = (Comparison){0};
     if (!work_init(&plain, w->cli))
         return false;
-    plain.variant = (WorkVariant){.unquantised = true, .tapped = true};
+    w->variant.cpu_only = strncmp(cli_get(w->cli, OPTION_DEVICE, "cpu"), "cuda", 4) != 0;
+    plain.variant =
+        (WorkVariant){.unquantised = true, .tapped = true, .cpu_only = w->variant.cpu_only};
     bool ok = run_variant(&reference, &plain, path, ret_exit);
     const SinterTensor *logits = ok ? compare_logits(&reference) : NULL;
     c->logits = logits ? arena_strdup(w->arena, logits->name) : NULL;
@@ -250,6 +252,7 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
         ok = work_init(&second, w->cli);
         if (ok) {
             second.variant.rules = other;
+            second.variant.cpu_only = w->variant.cpu_only;
             ok = variant_add(c, w, &second, path, &reference, ret_exit);
             int code = work_end(&second, *ret_exit);
             *ret_exit = ok ? EXIT_OK : code;

@@ -34,11 +34,13 @@ typedef struct GraphBend { /* straight down at x */
 typedef struct Graph {
     Arena *arena;
     const char *name;
+    bool fold;      /* tall graphs stand in several columns, side by side */
     const char *id; /* sets the names inside an SVG apart from those of another; NULL: "" */
     ARRAY(GraphNode) nodes;
     ARRAY(GraphEdge) edges;
     ARRAY(GraphBend) bends;     /* layout.c */
     double left, width, height; /* of the whole */
+    double column;              /* from one column to the next; 0: there is one */
 } Graph;
 
 /* Numbers the ops in their scratch field `mark`. */

@@ -2,16 +2,20 @@
  * out graphs. An arrow over several rows takes a slot of its own in each row between, so that it
  * never runs behind a box. */
 #include "tools/graph.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LINE_HEIGHT 15.0
 #define CHAR_WIDTH  6.7
 #define BOX_PAD     12.0
-#define ROW_GAP     46.0
+#define ROW_GAP     26.0
+#define LABEL_GAP   46.0 /* between rows where arrows have labels */
 #define COLUMN_GAP  28.0
 #define PASS_WIDTH  6.0 /* of a passing arrow */
 #define MARGIN      20.0
+#define FOLD_HEIGHT 900.0
+#define FOLD_WIDTH  2400.0
 
 enum { SWEEPS = 8, STRAIGHT = 8 /* how much more a passing arrow wants to run straight */ };
 
@@ -223,15 +227,51 @@ static void place_slots(Layout *l)
     }
 }
 
-static void take_places(Layout *l, const double *top, const double *height)
+/* How far a row stands right of and above its place in one tall column. */
+typedef struct Shift {
+    double x, y;
+} Shift;
+
+/* Tall graphs become columns of about FOLD_HEIGHT, as many as fit into FOLD_WIDTH. */
+static void fold_rows(Graph *g, int num_rows, const double *top, const double *height, Shift *shift)
+{
+    double whole = num_rows ? top[num_rows - 1] + height[num_rows - 1] : 0;
+    double column = g->width + COLUMN_GAP;
+    int num = (int)ceil(whole / FOLD_HEIGHT), most = (int)(FOLD_WIDTH / column), at = 0;
+    num = num < most ? num : most;
+    if (!g->fold || num < 2)
+        return;
+    for (int r = 1; r < num_rows; r++) {
+        shift[r] = shift[r - 1];
+        if (top[r] + height[r] - shift[r].y > whole / num + MARGIN && at + 1 < num) {
+            at++;
+            shift[r] = (Shift){at * column, top[r] - MARGIN};
+        }
+    }
+    g->column = column;
+    g->width += at * column;
+}
+
+static void find_sides(Layout *l)
+{
+    double left = 1e30, right = -1e30;
+    for (int i = 0; i < l->slots.num; i++) {
+        const Slot *s = &l->slots.elem[i];
+        left = s->x - s->width / 2 < left ? s->x - s->width / 2 : left;
+        right = s->x + s->width / 2 > right ? s->x + s->width / 2 : right;
+    }
+    l->g->left = l->slots.num ? left - MARGIN : 0;
+    l->g->width = (l->slots.num ? right - left : 0) + 2 * MARGIN;
+}
+
+static void take_places(Layout *l, const double *top, const double *height, const Shift *shift)
 {
     Graph *g = l->g;
     int slot = g->nodes.num;
-    double left = 1e30, right = -1e30;
     for (int i = 0; i < g->nodes.num; i++) {
         GraphNode *node = &g->nodes.elem[i];
-        node->x = l->slots.elem[i].x - node->width / 2;
-        node->y = top[node->row];
+        node->x = l->slots.elem[i].x - node->width / 2 + shift[node->row].x;
+        node->y = top[node->row] - shift[node->row].y;
     }
     for (int i = 0; i < g->edges.num; i++) {
         GraphEdge *edge = &g->edges.elem[i];
@@ -239,23 +279,27 @@ static void take_places(Layout *l, const double *top, const double *height)
         edge->num_bends = g->nodes.elem[edge->to].row - g->nodes.elem[edge->from].row - 1;
         for (int k = 0; k < edge->num_bends; k++, slot++) {
             int r = l->slots.elem[slot].row;
-            GraphBend bend = {l->slots.elem[slot].x, top[r], top[r] + height[r]};
+            double y = top[r] - shift[r].y;
+            GraphBend bend = {l->slots.elem[slot].x + shift[r].x, y, y + height[r]};
             ARRAY_PUSH(g->arena, &g->bends, bend);
         }
     }
-    for (int i = 0; i < l->slots.num; i++) {
-        const Slot *s = &l->slots.elem[i];
-        left = s->x - s->width / 2 < left ? s->x - s->width / 2 : left;
-        right = s->x + s->width / 2 > right ? s->x + s->width / 2 : right;
-    }
-    g->left = l->slots.num ? left - MARGIN : 0;
-    g->width = (l->slots.num ? right - left : 0) + 2 * MARGIN;
+    for (int r = 0; r < l->num_rows; r++)
+        g->height = fmax(g->height, top[r] + height[r] - shift[r].y + MARGIN);
+}
+
+static double row_gap(const Graph *g)
+{
+    for (int i = 0; i < g->edges.num; i++)
+        if (g->edges.elem[i].label)
+            return LABEL_GAP;
+    return ROW_GAP;
 }
 
 void graph_layout(Graph *g)
 {
     Layout l = {.g = g};
-    double y = MARGIN;
+    double y = MARGIN, gap = row_gap(g);
     g->bends.num = 0;
     l.num_rows = assign_rows(g);
     l.row = arena_alloc_array(g->arena, (size_t)l.num_rows + 1, sizeof *l.row);
@@ -269,8 +313,12 @@ void graph_layout(Graph *g)
             height[g->nodes.elem[i].row] = g->nodes.elem[i].height;
     for (int r = 0; r < l.num_rows; r++) {
         top[r] = y;
-        y += height[r] + ROW_GAP;
+        y += height[r] + gap;
     }
-    take_places(&l, top, height);
-    g->height = y - (l.num_rows ? ROW_GAP : 0) + MARGIN;
+    Shift *shift = ARENA_NEW_ARRAY(g->arena, Shift, (size_t)l.num_rows + 1);
+    g->height = 2 * MARGIN;
+    g->column = 0;
+    find_sides(&l);
+    fold_rows(g, l.num_rows, top, height, shift);
+    take_places(&l, top, height, shift);
 }

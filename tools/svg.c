@@ -1,7 +1,7 @@
 /* A drawing as SVG, for machines without Graphviz and for reports. */
 #include "tools/graph.h"
 #include "tools/markup.h"
-#include <string.h>
+#include <math.h>
 
 #define LINE_HEIGHT 15.0
 
@@ -54,6 +54,14 @@ static void put_box(Sb *sb, const GraphNode *node)
         sb_put(sb, "</a>\n");
 }
 
+/* From the foot of one column to the head of the next, between the two. */
+static void put_climb(Sb *sb, const Graph *g, double y, double x1, double y1)
+{
+    enum { STEP = 9 };
+    double gutter = g->left + floor((x1 - g->left) / g->column) * g->column - STEP;
+    sb_printf(sb, "V%.1fH%.1fV%.1fH%.1fV%.1f", y + STEP, gutter, y1 - STEP, x1, y1);
+}
+
 /* Curves between the rows, straight lines past the boxes of a row. */
 static void put_arrow(Sb *sb, const Graph *g, const GraphEdge *edge)
 {
@@ -67,7 +75,10 @@ static void put_arrow(Sb *sb, const Graph *g, const GraphEdge *edge)
         const GraphBend *bend = is_last ? NULL : &g->bends.elem[edge->first_bend + i];
         double x1 = is_last ? to->x + to->width / 2 : bend->x, y1 = is_last ? to->y : bend->top;
         double half = (y1 - y) / 2;
-        sb_printf(sb, "C%.1f %.1f %.1f %.1f %.1f %.1f", x, y + half, x1, y1 - half, x1, y1);
+        if (y1 < y)
+            put_climb(sb, g, y, x1, y1);
+        else
+            sb_printf(sb, "C%.1f %.1f %.1f %.1f %.1f %.1f", x, y + half, x1, y1 - half, x1, y1);
         if (i == 0) {
             label_x = (x + x1) / 2;
             label_y = (y + y1) / 2 + 3;

@@ -231,7 +231,7 @@ static bool has_arch(const Work *w, const char *name)
 /* --target: cubins of each sm_<n>, and portable PTX beside them. */
 bool work_targets(Work *w)
 {
-    if (w->num_archs)
+    if (w->num_archs || w->variant.cpu_only)
         return true;
     char *rest = arena_strdup(w->arena, cli_get(w->cli, OPTION_TARGET, "cpu"));
     for (char *name; (name = strsep(&rest, ","));) {

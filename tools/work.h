@@ -15,6 +15,7 @@ typedef struct WorkVariant {
     bool unquantised;  /* no layer is quantised */
     const char *rules; /* a file that takes the place of all --rules */
     bool tapped;       /* every linear layer's result is an output too: passes/taps.c */
+    bool cpu_only;     /* whatever --target names, for runs on the CPU whose file is not kept */
     Choice *choice;    /* what `auto` came to before; NULL: it is settled anew */
 } WorkVariant;
 

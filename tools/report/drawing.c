@@ -165,6 +165,7 @@ static Graph bare_graph(Report *r, ReportColour what)
 {
     Graph g = r->graph;
     int num = g.nodes.num, num_edges = g.edges.num;
+    g.fold = true;
     g.id = what == COLOUR_TIME ? "t" : "e";
     g.nodes.elem = ARENA_NEW_ARRAY(r->arena, GraphNode, (size_t)num + 1);
     g.edges.elem = ARENA_NEW_ARRAY(r->arena, GraphEdge, (size_t)num_edges + 1);
@@ -188,6 +189,32 @@ static Graph bare_graph(Report *r, ReportColour what)
     return g;
 }
 
+/* All kernels side by side in their order: what a tall graph does not show at once. */
+static void put_strip(Sb *sb, Report *r, const Graph *g)
+{
+    enum { WIDTH = 1200, WIDEST = 24, HEIGHT = 26 };
+    int num = 0;
+    for (int i = 0; i < g->nodes.num; i++)
+        num += r->node[i].kernels.num > 0;
+    double width = num > WIDTH / WIDEST ? (double)WIDTH / num : WIDEST, x = 0;
+    sb_printf(sb,
+              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
+              "class=\"strip\">\n",
+              fmax(num * width, 1), HEIGHT);
+    for (int i = 0; i < g->nodes.num; i++) {
+        const GraphNode *node = &g->nodes.elem[i];
+        if (!r->node[i].kernels.num)
+            continue;
+        sb_printf(sb, "<a href=\"%s\"><rect x=\"%.2f\" width=\"%.2f\" height=\"%d\" fill=\"%s\">",
+                  node->link, x, width, HEIGHT, node->fill);
+        sb_put(sb, "<title>");
+        markup_put(sb, node->tip);
+        sb_put(sb, "</title></rect></a>\n");
+        x += width;
+    }
+    sb_put(sb, "</svg>\n");
+}
+
 void report_drawing(Sb *sb, Report *r, ReportColour what)
 {
     Graph g = bare_graph(r, what);
@@ -201,6 +228,7 @@ void report_drawing(Sb *sb, Report *r, ReportColour what)
     }
     if (what == COLOUR_ERROR || most > 0)
         put_legend(sb, r, what, most);
+    put_strip(sb, r, &g);
     sb_put(sb, "<div class=\"graph\">\n");
     graph_write_svg(sb, &g);
     sb_put(sb, "</div>\n");

@@ -70,6 +70,15 @@ static int run_many(Timer *t, bool trace, double most_us)
     return num;
 }
 
+/* Is the launch part of a bucket? On the CPU all are. */
+static bool launch_runs(const Timer *t, int launch, int bucket)
+{
+    const DeviceCode *code = &t->w->cuda.code;
+    if (strncmp(t->r->device, "cuda", 4) != 0)
+        return true;
+    return code->launch[launch * code->num_buckets + t->r->buckets.elem[bucket].plan].kernel >= 0;
+}
+
 static bool same_launch(const ReportKernel *kernel, const SinterLaunchTime *time)
 {
     return !strcmp(kernel->layer, time->layer) && !strcmp(kernel->family, time->family) &&
@@ -77,7 +86,7 @@ static bool same_launch(const ReportKernel *kernel, const SinterLaunchTime *time
 }
 
 /* Launches run in the plan's order, some buckets without some of them. */
-static bool find_launches(Timer *t)
+static bool find_launches(Timer *t, int bucket)
 {
     const Report *r = t->r;
     int at = 0;
@@ -86,9 +95,9 @@ static bool find_launches(Timer *t)
     t->us = ARENA_NEW_ARRAY(r->arena, double, (size_t)t->num_times *MOST_RUNS + 1);
     for (int i = 0; i < t->num_times; i++, at++) {
         SinterLaunchTime time = sinter_launch_time(t->program.session, i);
-        while (at < r->kernels.num && !same_launch(&r->kernels.elem[at], &time))
+        while (at < r->kernels.num && !launch_runs(t, at, bucket))
             at++;
-        if (at == r->kernels.num)
+        if (at == r->kernels.num || !same_launch(&r->kernels.elem[at], &time))
             return false;
         t->launch[i] = at;
     }
@@ -106,7 +115,7 @@ static bool time_bound(Timer *t, int bucket)
     sinter_session_trace(t->program.session, 1);
     if (!run_once(t, &us))
         return false;
-    if (!find_launches(t))
+    if (!find_launches(t, bucket))
         BUG("the runtime launched what the plan does not hold");
     num = run_many(t, true, RUNS_US);
     for (int i = 0; i < t->num_times && num > 0; i++)
