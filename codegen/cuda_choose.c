@@ -9,6 +9,7 @@
 #define LOCAL_A_BYTES  17408  /* of all its rows; more leave too little for weights on their way */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
 #define ROW_REGISTERS  40     /* of a thread beside the columns that it holds */
+#define SCRATCH_WORDS  11776  /* of a block's static shared memory, 48 KB with a reserve */
 #define SLOWER_SHOWN   3      /* candidates that `explain` shows beside the fastest */
 #define ROWS_MANY      1056   /* eight for each processor of an H200 */
 #define SWEEP_THREADS  512    /* that go over a longer one .. */
@@ -34,13 +35,14 @@ static int row_threads(int64_t tile, int values)
     return threads;
 }
 
-/* The registers of so many threads suffice for the tile. */
+/* The registers of so many threads suffice for the tile, and shared memory for its groups. */
 static bool row_fits(const CudaKernel *k, int64_t tile, int threads)
 {
+    const PlanProgram *program = &k->launch->program;
     int registers = 65536 / threads < 255 ? 65536 / threads : 255;
-    int64_t values = (tile + threads - 1) / threads;
-    int pressure = cuda_program_pressure(k, &k->launch->program);
-    return ROW_REGISTERS + values * pressure / 2 <= registers;
+    int64_t values = (tile + threads - 1) / threads, held = (values + 7) / 8 * 8 * threads;
+    return ROW_REGISTERS + values * cuda_program_pressure(k, program) / 2 <= registers &&
+           cuda_program_scratch(k, program, threads, held) <= SCRATCH_WORDS;
 }
 
 /* Threads that hold the tile, 0: their registers do not suffice. */
@@ -67,6 +69,10 @@ static void row_shape(CudaKernel *k, int64_t tile, int64_t rows, bool sums)
     int64_t all = (int64_t)threads * k->run, units = rows * ((cols + tile - 1) / tile);
     k->values = (int)((tile + all - 1) / all) * k->run;
     k->groups = threads > 32 ? 1 : units >= 8 * ROWS_MANY ? 8 : units >= 2 * ROWS_MANY ? 4 : 1;
+    k->scratch_words =
+        cuda_program_scratch(k, &k->launch->program, threads, all / k->run * k->values);
+    while (k->groups > 1 && k->groups * k->scratch_words > SCRATCH_WORDS)
+        k->groups /= 2;
 }
 
 /* Columns of a row that a sweep holds at once: whole turns of the order of sums, but in the last
@@ -102,8 +108,6 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
     k->family = CUDA_TILE;
     row_shape(k, k->tile_cols > k->last_cols ? k->tile_cols : k->last_cols, l->rows, sums);
     k->most_blocks = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
-    k->scratch_words =
-        cuda_program_scratch(k, program, k->threads_row, (int64_t)k->threads_row * k->values);
 }
 
 /* Products ------------------------------------------------------------------------------------ */
