@@ -36,6 +36,7 @@ typedef struct CudaKernel {
     int span_operand;  /* i32 workspace of the ranges; -1 */
     int split_operand; /* the launch's last: workspace of blocks that share tiles; -1: none yet */
     bool local_a;      /* CUDA_STREAM: the prologue fills a in shared memory */
+    bool shared_a;     /* CUDA_GEMM_MMA: the blocks fill a together, then go on with the product */
     CudaPackSpec spec; /* of w */
     CudaPacked packed;
     int bm, bn, bk, warps_m, warps_n, stages; /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
@@ -91,11 +92,13 @@ int64_t cuda_stream_bytes(const CudaKernel *k);
 /* .. and of those rows; what making them needs beside that is static, in words. */
 int64_t cuda_local_bytes(const CudaKernel *k);
 int64_t cuda_local_scratch(const CudaKernel *k);
-/* Bytes of the workspace that blocks sharing tiles need; 0: none do. Its counters, one word a tile,
- * stand at its beginning, are zero before the first launch and after each; then come the sums. It
- * is one more operand of the launch, split_operand. */
+/* Bytes of the workspace that blocks sharing tiles or rows need; 0: none do. Its counters, one word
+ * a tile, stand at its beginning, are zero before the first launch and after each; then come the
+ * sums. It is one more operand of the launch, split_operand. */
 #define CUDA_SPLIT_SUMS  4096
-#define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4)
+#define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4 - 3)
+#define CUDA_SPLIT_ROWS  CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
+                                           */
 int64_t cuda_split_bytes(const CudaKernel *k);
 /* Bytes of one stage of a gemm_mma. */
 int64_t cuda_stage_bytes(const CudaKernel *k);

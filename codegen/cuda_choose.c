@@ -7,6 +7,9 @@
 #define FEW_ROWS       4      /* up to here a product takes its prologue in */
 #define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES  17408  /* of all its rows; more leave too little for weights on their way */
+#define SHARED_A_ROWS  2      /* that a processor makes of the input of a product, at most */
+#define SHARED_A_US    1.5    /* longer than with its input at hand, for each of them */
+#define SHARED_A_HELD  32     /* values of a row that one thread holds meanwhile */
 #define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
 #define ROW_REGISTERS  40     /* of a thread beside the columns that it holds */
 #define SCRATCH_WORDS  11776  /* of a block's static shared memory, 48 KB with a reserve */
@@ -348,11 +351,79 @@ static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *opti
         options->visit(options->user, &c);
 }
 
+/* The kernel `best` of a product with the prologue of `inside`, whose rows its blocks make
+ * together. */
+static bool with_prologue(CudaKernel *best, const PlanLaunch *inside, int64_t smem)
+{
+    int threads = 32 * best->warps_m * best->warps_n;
+    int64_t rows = best->layout[inside->a].rows, grid = cuda_geometry(best).grid;
+    if (best->family != CUDA_GEMM_MMA || best->varies || threads < 128 ||
+        best->spec.k > threads * SHARED_A_HELD || inside->num_operands == PLAN_MAX_OPERANDS ||
+        rows > SHARED_A_ROWS * (grid < CUDA_PROCESSORS ? grid : CUDA_PROCESSORS))
+        return false;
+    best->launch = inside;
+    best->shared_a = true;
+    return cuda_geometry(best).smem + 4 * cuda_local_scratch(best) <= smem;
+}
+
+/* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
+ * the row kernel and then the product alone. */
+static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
+                              const PlanLaunch *inside, int64_t smem, CudaKernel *ret,
+                              double *ret_us)
+{
+    int at = next_best(c, NULL);
+    double apart = at < 0 ? 0 : c->list.elem[at].us + cuda_cost(row);
+    for (; at >= 0; at = next_best(c, &c->list.elem[at])) {
+        *ret = c->list.elem[at].kernel;
+        if (!with_prologue(ret, inside, smem))
+            continue;
+        int64_t grid = cuda_geometry(ret).grid;
+        int64_t makers = grid < CUDA_PROCESSORS ? grid : CUDA_PROCESSORS;
+        *ret_us = c->list.elem[at].us + SHARED_A_US * (double)((c->rows + makers - 1) / makers);
+        return *ret_us < apart ? at : -1;
+    }
+    return -1;
+}
+
+/* Takes the prologue into a gemm_mma where that is faster than a launch of its own. The launch of
+ * both stands before those of the prologue and of the product (put_gemm). */
+static bool shares_prologue(CudaKernel *k, const CudaRole *role, Arena *arena,
+                            const CudaPlanOptions *options, CudaChoice *ret)
+{
+    CudaCandidates c;
+    CudaKernel product = *k, row = *k, fused;
+    const char *problem = NULL;
+    double us;
+    row.launch = &k->plan->launch[role->product + 1];
+    product.launch = &k->plan->launch[role->product + 2];
+    choose_tile(&row, &problem);
+    if (problem || !look_at_weight(&product))
+        return false;
+    cuda_candidates(&c, arena, &product, options);
+    int best = best_with_prologue(&c, &row, &k->plan->launch[role->product], smem_of(options),
+                                  &fused, &us);
+    if (best < 0)
+        return false;
+    if (!role->few_rows)
+        return true;
+    say_others(&c, best);
+    ret->us = us;
+    ret->source = c.list.elem[best].source;
+    if (options->visit)
+        options->visit(options->user, &c);
+    *k = fused;
+    return true;
+}
+
 bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,
                  CudaChoice *ret, const char **ret_problem)
 {
     if (role->product >= 0) {
-        if (prologue_fits(k, &k->plan->launch[role->product]) != role->few_rows)
+        bool fits = prologue_fits(k, &k->plan->launch[role->product]);
+        if (!fits && shares_prologue(k, role, arena, options, ret))
+            return role->few_rows;
+        if (fits != role->few_rows)
             return false;
         k->local_a = role->few_rows;
     }

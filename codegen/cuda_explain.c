@@ -14,6 +14,8 @@ void cuda_describe(Sb *sb, const CudaKernel *k)
                   k->stages, k->bk);
         if (k->split_k > 1)
             sb_printf(sb, ", K over %d blocks", k->split_k);
+        if (k->shared_a)
+            sb_put(sb, ", its input made by all blocks");
         break;
     case CUDA_STREAM:
         sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s", k->rows,

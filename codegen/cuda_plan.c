@@ -2,7 +2,7 @@
  * operands are the same; what differs is written here:
  * - weights are packed for the tensor cores;
  * - an activation whose rows the tensor cores cannot read in place, a slice of others, is copied;
- * - a prologue runs inside the product only for few rows; for more, a row kernel runs it first;
+ * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
  * - products whose blocks share tiles get a workspace for their sums;

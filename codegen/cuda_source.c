@@ -78,7 +78,9 @@ static void put_tiles(Sb *sb, const CudaKernel *k)
     put_int(sb, "kStages", k->stages);
     put_int(sb, "kSplitK", k->split_k);
     put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
-    put_int(sb, "kOperandSplit", k->split_k > 1 ? num_operands(k) - 1 : 0);
+    put_int(sb, "kOperandSplit", cuda_split_bytes(k) ? num_operands(k) - 1 : 0);
+    if (k->shared_a)
+        put_int(sb, "kRowCounters", CUDA_SPLIT_ROWS);
 }
 
 static int64_t stream_columns(const CudaKernel *k)
@@ -340,6 +342,27 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
+/* The same where the blocks of a gemm_mma make the rows together, in a's own memory. */
+static void put_shared_prologue(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "struct Prologue {");
+    sb->indent = 4;
+    sb_line(sb, "static constexpr bool kMakes = true;");
+    cuda_emit_program(sb, k, &k->launch->prologue, "steps");
+    sb_line(sb, "static __device__ __forceinline__ void make(const Params &p, int64_t m)");
+    sb_line(sb, "{");
+    sb->indent = 8;
+    sb_line(sb, "typedef RowShape<%d, %d, %" PRId64 ", %s> S;", block_threads(k), local_run(k),
+            local_values(k), cuda_edge(0, k->spec.k, k->spec.k, local_held(k), local_run(k)));
+    sb_line(sb, "__shared__ __align__(16) int32_t scratch[%" PRId64 "];", cuda_local_scratch(k));
+    sb_line(sb, "const Row<S> row = {(int)threadIdx.x, 0, Cfg::kK, scratch};");
+    sb_line(sb, "steps(p, p.op[Cfg::kOperandA], row, m, (const char *)0);");
+    sb->indent = 4;
+    sb_line(sb, "}");
+    sb->indent = 0;
+    sb_line(sb, "};");
+}
+
 /* Entry --------------------------------------------------------------------------------------- */
 
 static int num_parameters(const CudaKernel *k)
@@ -369,7 +392,9 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
         name);
     sb_line(sb, "{");
     switch (k->family) {
-    case CUDA_GEMM_MMA: sb_line(sb, "    gemm_mma<Cfg, Epilogue>(p);"); break;
+    case CUDA_GEMM_MMA:
+        sb_line(sb, "    gemm_mma<Cfg, Epilogue, %s>(p);", k->shared_a ? "Prologue" : "GivenA");
+        break;
     case CUDA_GEMM_ANY: sb_line(sb, "    gemm_any<Cfg, Epilogue>(p);"); break;
     case CUDA_STREAM:
         sb_line(sb, "    stream<Cfg, %s, Epilogue>(p);",
@@ -394,6 +419,8 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     sb_line(&body, "};");
     if (k->local_a)
         put_prologue(&body, k);
+    if (k->shared_a)
+        put_shared_prologue(&body, k);
     if (k->family <= CUDA_GEMM_ANY)
         put_epilogue(&body, k);
     if (k->family == CUDA_TILE)
@@ -452,8 +479,10 @@ static int64_t mma_tiles(const CudaKernel *k)
 
 int64_t cuda_split_bytes(const CudaKernel *k)
 {
-    if (k->family != CUDA_GEMM_MMA || k->split_k == 1)
+    if (k->family != CUDA_GEMM_MMA || (k->split_k == 1 && !k->shared_a))
         return 0;
+    if (k->split_k == 1)
+        return CUDA_SPLIT_SUMS;
     return CUDA_SPLIT_SUMS + mma_tiles(k) * k->split_k * k->bm * k->bn * 4;
 }
 

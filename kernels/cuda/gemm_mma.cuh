@@ -20,6 +20,8 @@
  * depend on who that is, and goes on with the epilogue. Integer blocks along K keep one order: no
  * split.
  *
+ * Where a prologue makes a, the blocks share out its rows (kRowCounters: where in that workspace).
+ *
  * Cfg: kA kW (FormatId) kHome kK kN (packed rows) kBM kBN kBK kWarpsM kWarpsN kStages kSplitK
  * kParts kMainloop kBlockK (multiple of 32; 0: one block) kABlockRows kABlockK (rows, columns of a
  * that share a scale; 0 = all) kAPitch kWBlockK kWZero kWScaleAt kWZeroAt (byte offsets in packed
@@ -28,6 +30,7 @@
 #define SINTER_CUDA_GEMM_MMA
 
 #include "kernels/cuda/gemm_load.cuh"
+#include "kernels/cuda/gemm_rows.cuh"
 
 template <int FMT> struct Largest { /* magnitude of an integer code */
     static constexpr int kCode =
@@ -419,9 +422,10 @@ __device__ __forceinline__ void gemm_steps(typename GemmTile<Cfg>::State &s, con
     }
 }
 
-/* Epilogue::row(p, a, acc, m, n0, lane): warp-wide; acc = the row of the staged tile, n0 = its
+/* Prologue: makes a (gemm_rows.cuh), or GivenA.
+ * Epilogue::row(p, a, acc, m, n0, lane): warp-wide; acc = the row of the staged tile, n0 = its
  * first column in each part. */
-template <class Cfg, class Epilogue, class Params>
+template <class Cfg, class Epilogue, class Prologue, class Params>
 __device__ __forceinline__ void gemm_mma(const Params &p)
 {
     typedef GemmTile<Cfg> G;
@@ -453,6 +457,9 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
         if (first + k < end)
             loader.load_w(base + k * S::kStageBytes);
     wait_for_producer();
+    if constexpr (Prologue::kMakes)
+        make_rows<Prologue>(p, (uint32_t *)p.op[Cfg::kOperandSplit].data + Cfg::kRowCounters,
+                            (uint32_t)m, (uint32_t)(G::num_tiles(m) * Cfg::kSplitK));
 #pragma unroll
     for (int k = 0; k < Cfg::kStages; k++) {
         if (first + k < end)

@@ -142,6 +142,13 @@ __device__ __forceinline__ void store_l2(void *p, const Bytes16 &v)
                  : "memory");
 }
 
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t *p)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
 /* Four 8x8 matrices of 16-bit elements, or 8 rows of 16 bytes: lane 8 * i + r says where row r of
  * matrix i lies; lane 4 * g + t gets word t of row g of each. PTX ISA, "ldmatrix". */
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t from)

@@ -390,6 +390,13 @@ static bool product_is_exact(const Rig *r, const PlanLaunch *l)
     return is_integer(r->gpu.tensor[l->a].fmt) && is_integer(r->gpu.tensor[l->w].fmt);
 }
 
+/* Of the families that run prologues, streams make a in shared memory. */
+static bool stays_local(const Rig *r, int launch, int bucket)
+{
+    int kernel = r->b->cuda.code.launch[launch * r->code.num_buckets + bucket].kernel;
+    return r->b->cuda.source[kernel].family == CUDA_STREAM;
+}
+
 /* Which tensors the GPU's launches of a group write, and how well they are determined. */
 static void mark_written(Rig *r, const Group *g, int bucket)
 {
@@ -405,9 +412,9 @@ static void mark_written(Rig *r, const Group *g, int bucket)
             r->mark[r->layout[l->dst].root] = WRITTEN_EXACTLY;
         if (l->family == LAUNCH_TILE)
             mark_program(r, l, &l->program, WRITTEN_EXACTLY, -1);
-        if (l->family == LAUNCH_GEMM) /* inside a product, a stays in shared memory */
+        if (l->family == LAUNCH_GEMM)
             mark_program(r, l, &l->prologue, WRITTEN_EXACTLY,
-                         r->options.dry ? -1 : r->layout[l->a].root);
+                         r->options.dry || !stays_local(r, i, bucket) ? -1 : r->layout[l->a].root);
         for (int k = 0; k < l->num_segments; k++) {
             mark_program(r, l, &l->segment[k].epilogue, how, -1);
             find_bounds(r, l, &l->segment[k].epilogue);

@@ -55,6 +55,6 @@ struct Epilogue {
 };
 extern "C" __global__ void __launch_bounds__(64) k_7b128fdb03340c31(const __grid_constant__ Params p)
 {
-    gemm_mma<Cfg, Epilogue>(p);
+    gemm_mma<Cfg, Epilogue, GivenA>(p);
 }
 

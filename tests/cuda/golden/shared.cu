@@ -110,6 +110,6 @@ struct Epilogue {
 };
 extern "C" __global__ void __launch_bounds__(64) k_289cba32c54f1e1e(const __grid_constant__ Params p)
 {
-    gemm_mma<Cfg, Epilogue>(p);
+    gemm_mma<Cfg, Epilogue, GivenA>(p);
 }
 
