@@ -139,6 +139,30 @@ def quantise_table(rows):
     return table
 
 
+def compile_table(rows):
+    """bench/compile.py's rows."""
+    table = [["32 layers, 4 buckets", "kernels", "compiled", "of processors", "from the cache",
+              "an image", "at most"]]
+    for row in of(rows, "compile_kernels"):
+        table.append([row["scheme"], str(row["kernels"]), number(row["cold_seconds"], "{:.1f} s"),
+                      number(row["cpu_seconds"], "{:.1f} s"),
+                      number(row["cached_seconds"], "{:.2f} s"),
+                      number(row["image_mean_seconds"], "{:.2f} s"),
+                      number(row["image_worst_seconds"], "{:.2f} s")])
+    return table
+
+
+def compile_lines(path):
+    rows = read(path)
+    machine = last(rows, "compile_machine")
+    yield (f"Kernels for `sm_90a` and the portable code beside them, compiled on {machine['used']} of "
+           f"{machine['processors']} processors ({machine['processor']}, load {machine['load']:g}, "
+           f"NVRTC {machine['nvrtc']}):")
+    yield ""
+    yield from markdown(compile_table(rows))
+    yield ""
+
+
 def other_lines(rows):
     for scheme in sorted({row["scheme"] for row in of(rows, "open")}):
         runs = sorted(of(rows, "open", scheme=scheme), key=lambda row: row["seconds"])
@@ -246,7 +270,9 @@ def gemm_plot(rows):
 
 def readme(root, check):
     root = pathlib.Path(root)
-    documents = sorted((root / "bench" / "results").glob("*.json"))
+    results = root / "bench" / "results"
+    compiled = results / "compile.json"
+    documents = sorted(set(results.glob("*.json")) - {compiled})
     if not documents:
         sys.exit("render.py: there are no results")
     document = documents[-1]
@@ -257,6 +283,8 @@ def readme(root, check):
     lines = [machine_line(rows) + ".", ""]
     for table in (ffn_table(rows), quantise_table(rows)):
         lines += [*markdown(table), ""] if len(table) > 1 else []
+    if compiled.exists():
+        lines += compile_lines(compiled)
     lines += [f"![{path.stem}]({path.relative_to(root)})" for path in files]
     page = root / "README.md"
     text = page.read_text(encoding="utf-8")

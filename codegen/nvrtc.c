@@ -163,6 +163,7 @@ typedef struct Queue {
     const Nvrtc *nvrtc;
     Cache *cache; /* NULL: none */
     Job *job;
+    int *order; /* in which jobs are begun */
     int num, next, num_kept /* images from the cache */;
     const CudaCompileOptions *options;
     pthread_mutex_t lock;
@@ -403,7 +404,7 @@ static void *work(void *user)
     Queue *q = user;
     for (;;) {
         pthread_mutex_lock(&q->lock);
-        int i = q->next < q->num ? q->next++ : -1;
+        int i = q->next < q->num ? q->order[q->next++] : -1;
         pthread_mutex_unlock(&q->lock);
         if (i < 0)
             return NULL;
@@ -416,6 +417,18 @@ static void *work(void *user)
         }
         announce(q, i);
     }
+}
+
+/* What takes long is begun first, so that no thread is left with it at the end; what a caller waits
+ * for comes in the caller's order. */
+static void put_in_order(Queue *q, Arena *arena)
+{
+    int num = 0;
+    q->order = ARENA_NEW_ARRAY(arena, int, (size_t)q->num + 1);
+    for (int family = 0; family < NUM_CUDA_FAMILIES; family++) /* the table has long ones first */
+        for (int i = 0; i < q->num; i++)
+            if (q->options->ready ? family == 0 : (int)q->job[i].source->family == family)
+                q->order[num++] = i;
 }
 
 static void run_all(Queue *q, int threads)
@@ -522,6 +535,7 @@ bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompil
                        .kernel = i / options->num_archs};
     Queue q = {.job = job, .num = num, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
     q.cache = open_cache(diag, options);
+    put_in_order(&q, arena);
     bool known = q.cache && known_compiler(q.cache, &compiler);
     bool ok = known && get_all(&q, compiler.version) && announce_all(&q);
     ok = (ok || compile_rest(diag, &q, known, options->threads)) &&
