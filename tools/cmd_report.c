@@ -16,6 +16,12 @@ static bool compare(Report *r, Work *w, Work *tapped, Comparison *c, int *ret_ex
 {
     const char *given = cli_get(w->cli, OPTION_INPUT, NULL);
     if (!given && !w->module->expects.num) {
+        if (cli_has(w->cli, OPTION_LABELS)) {
+            diag_error(&w->diag, (Span){0}, E_USAGE,
+                       "--labels scores outputs, but there are no inputs");
+            diag_help(&w->diag, "give --input FILE, or the text an expect line");
+            return false;
+        }
         r->no_errors = "the text has no expect line, and no --input was given";
         return true;
     }
@@ -80,7 +86,13 @@ static bool can_start(Work *w, const char *path)
                    "'%s' is a compiled file; a report needs the text of a model", path);
         return false;
     }
-    return writable(w, cli_get(w->cli, OPTION_JSON_FILE, NULL)) && writable(w, page_path(w, path));
+    const char *data = cli_get(w->cli, OPTION_JSON_FILE, NULL), *page = page_path(w, path);
+    if (data && !strcmp(data, page)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "the page and its JSON would both go to '%s'",
+                   page);
+        return false;
+    }
+    return writable(w, data) && writable(w, page);
 }
 
 int cmd_report(Cli *cli)

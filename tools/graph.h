@@ -24,7 +24,8 @@ typedef struct GraphNode {
 typedef struct GraphEdge {
     int from, to;
     const char *label;         /* type of the value; NULL: none is shown */
-    int first_bend, num_bends; /* a run of bends: the rows that it passes on its way down */
+    int first_bend, num_bends; /* a run of bends: the rows that it passes on its way down; edges
+                                  that start at one node share the bends */
 } GraphEdge;
 
 typedef struct GraphBend { /* straight down at x */

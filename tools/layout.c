@@ -1,6 +1,6 @@
 /* Where the boxes of a drawing stand: layers from top to bottom, as Sugiyama, Tagawa and Toda lay
- * out graphs. An arrow over several rows takes a slot of its own in each row between, so that it
- * never runs behind a box. */
+ * out graphs. Arrows over several rows take a slot in each row between, so that they never run
+ * behind a box; those that start at one box share it and part above the boxes that they lead to. */
 #include "tools/graph.h"
 #include <math.h>
 #include <stdlib.h>
@@ -34,6 +34,7 @@ typedef struct Layout {
     int num_rows;
     ARRAY(Slot) slots; /* the nodes, then what passes */
     ARRAY(int) * row;  /* slots of each, from left to right */
+    int *lowest;       /* row of the last that reads a node */
     double *want, *weight;
 } Layout;
 
@@ -90,21 +91,40 @@ static void link_add(Layout *l, int upper, int lower)
     ARRAY_PUSH(l->g->arena, &l->slots.elem[lower].up, upper);
 }
 
+/* One line passes for all arrows of a node, down to above the last that reads it. */
+static void pass_make(Layout *l, int node, int *ret_first)
+{
+    const Graph *g = l->g;
+    int row = g->nodes.elem[node].row, last = node;
+    *ret_first = l->slots.num;
+    for (int r = row + 1; r < l->lowest[node]; r++) {
+        int slot = slot_add(l, r, PASS_WIDTH, true);
+        link_add(l, last, slot);
+        last = slot;
+    }
+}
+
 static void slots_make(Layout *l)
 {
     Graph *g = l->g;
-    for (int i = 0; i < g->nodes.num; i++)
+    int num = g->nodes.num;
+    int *first = ARENA_NEW_ARRAY(g->arena, int, (size_t)num + 1);
+    l->lowest = ARENA_NEW_ARRAY(g->arena, int, (size_t)num + 1);
+    for (int i = 0; i < num; i++)
         slot_add(l, g->nodes.elem[i].row, g->nodes.elem[i].width, false);
     for (int i = 0; i < g->edges.num; i++) {
         const GraphEdge *edge = &g->edges.elem[i];
-        int last = edge->from;
-        for (int row = g->nodes.elem[edge->from].row + 1; row < g->nodes.elem[edge->to].row;
-             row++) {
-            int slot = slot_add(l, row, PASS_WIDTH, true);
-            link_add(l, last, slot);
-            last = slot;
-        }
-        link_add(l, last, edge->to);
+        int row = g->nodes.elem[edge->to].row;
+        l->lowest[edge->from] = row > l->lowest[edge->from] ? row : l->lowest[edge->from];
+    }
+    for (int i = 0; i < num; i++)
+        pass_make(l, i, &first[i]);
+    for (int i = 0; i < g->edges.num; i++) {
+        GraphEdge *edge = &g->edges.elem[i];
+        edge->num_bends = g->nodes.elem[edge->to].row - g->nodes.elem[edge->from].row - 1;
+        edge->first_bend = first[edge->from] - num;
+        link_add(l, edge->num_bends ? first[edge->from] + edge->num_bends - 1 : edge->from,
+                 edge->to);
     }
     int widest = 0;
     for (int r = 0; r < l->num_rows; r++)
@@ -267,22 +287,17 @@ static void find_sides(Layout *l)
 static void take_places(Layout *l, const double *top, const double *height, const Shift *shift)
 {
     Graph *g = l->g;
-    int slot = g->nodes.num;
     for (int i = 0; i < g->nodes.num; i++) {
         GraphNode *node = &g->nodes.elem[i];
         node->x = l->slots.elem[i].x - node->width / 2 + shift[node->row].x;
         node->y = top[node->row] - shift[node->row].y;
     }
-    for (int i = 0; i < g->edges.num; i++) {
-        GraphEdge *edge = &g->edges.elem[i];
-        edge->first_bend = g->bends.num;
-        edge->num_bends = g->nodes.elem[edge->to].row - g->nodes.elem[edge->from].row - 1;
-        for (int k = 0; k < edge->num_bends; k++, slot++) {
-            int r = l->slots.elem[slot].row;
-            double y = top[r] - shift[r].y;
-            GraphBend bend = {l->slots.elem[slot].x + shift[r].x, y, y + height[r]};
-            ARRAY_PUSH(g->arena, &g->bends, bend);
-        }
+    for (int i = g->nodes.num; i < l->slots.num; i++) {
+        const Slot *slot = &l->slots.elem[i];
+        int r = slot->row;
+        double y = top[r] - shift[r].y;
+        GraphBend bend = {slot->x + shift[r].x, y, y + height[r]};
+        ARRAY_PUSH(g->arena, &g->bends, bend);
     }
     for (int r = 0; r < l->num_rows; r++)
         g->height = fmax(g->height, top[r] + height[r] - shift[r].y + MARGIN);

@@ -62,32 +62,36 @@ static void put_climb(Sb *sb, const Graph *g, double y, double x1, double y1)
     sb_printf(sb, "V%.1fH%.1fV%.1fH%.1fV%.1f", y + STEP, gutter, y1 - STEP, x1, y1);
 }
 
-/* Curves between the rows, straight lines past the boxes of a row. */
-static void put_arrow(Sb *sb, const Graph *g, const GraphEdge *edge)
+/* Curves between the rows, straight lines past the boxes of a row. *drawn: bends from the same node
+ * that other arrows have drawn; what they share is drawn once. */
+static void put_arrow(Sb *sb, const Graph *g, const GraphEdge *edge, int *drawn)
 {
     const GraphNode *from = &g->nodes.elem[edge->from];
     const GraphNode *to = &g->nodes.elem[edge->to];
-    double x = from->x + from->width / 2, y = from->y + from->height;
+    int first = *drawn < edge->num_bends ? *drawn : edge->num_bends;
+    const GraphBend *bend = edge->num_bends ? &g->bends.elem[edge->first_bend] : NULL;
+    double x = first ? bend[first - 1].x : from->x + from->width / 2;
+    double y = first ? bend[first - 1].bottom : from->y + from->height;
     double label_x = x, label_y = y;
     sb_printf(sb, "<path d=\"M%.1f %.1f", x, y);
-    for (int i = 0; i <= edge->num_bends; i++) {
+    for (int i = first; i <= edge->num_bends; i++) {
         bool is_last = i == edge->num_bends;
-        const GraphBend *bend = is_last ? NULL : &g->bends.elem[edge->first_bend + i];
-        double x1 = is_last ? to->x + to->width / 2 : bend->x, y1 = is_last ? to->y : bend->top;
+        double x1 = is_last ? to->x + to->width / 2 : bend[i].x, y1 = is_last ? to->y : bend[i].top;
         double half = (y1 - y) / 2;
         if (y1 < y)
             put_climb(sb, g, y, x1, y1);
         else
             sb_printf(sb, "C%.1f %.1f %.1f %.1f %.1f %.1f", x, y + half, x1, y1 - half, x1, y1);
-        if (i == 0) {
+        if (i == first) {
             label_x = (x + x1) / 2;
             label_y = (y + y1) / 2 + 3;
         }
         if (!is_last)
-            sb_printf(sb, "V%.1f", bend->bottom);
+            sb_printf(sb, "V%.1f", bend[i].bottom);
         x = x1;
-        y = is_last ? y1 : bend->bottom;
+        y = is_last ? y1 : bend[i].bottom;
     }
+    *drawn = edge->num_bends > *drawn ? edge->num_bends : *drawn;
     sb_printf(sb, "\" fill=\"none\" stroke=\"#777\" marker-end=\"url(#%sa)\"/>\n",
               g->id ? g->id : "");
     if (!edge->label)
@@ -111,8 +115,9 @@ void graph_write_svg(Sb *sb, Graph *g)
               g->width, g->height, g->left, g->width, g->height, g->id ? g->id : "");
     markup_put(sb, g->name);
     sb_put(sb, "</title>\n");
+    int *drawn = ARENA_NEW_ARRAY(g->arena, int, (size_t)g->nodes.num + 1);
     for (int i = 0; i < g->edges.num; i++)
-        put_arrow(sb, g, &g->edges.elem[i]);
+        put_arrow(sb, g, &g->edges.elem[i], &drawn[g->edges.elem[i].from]);
     for (int i = 0; i < g->nodes.num; i++)
         put_box(sb, &g->nodes.elem[i]);
     sb_put(sb, "</svg>\n");

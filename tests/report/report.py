@@ -172,6 +172,10 @@ def refused(tmp):
         "gone.npy")
     ran("JSON that cannot be written", call([*base, "-o", "x.html", "--json", "no/x.json"], tmp), 1,
         "no/x.json")
+    ran("labels without inputs", call([*base, "--labels", "test_y.npy", "-o", "x.html"], tmp), 1,
+        "there are no inputs.*give --input")
+    ran("one file for both", call([*base, "-o", "x.html", "--json", "x.html"], tmp), 1,
+        "both go to 'x.html'")
     (tmp / "old.html").write_text("old")
     ran("a device that is not there",
         call([SINTER, "report", "digits.sinter", "--device=cuda:99", "-o", "old.html"], tmp), 1,

@@ -3,6 +3,7 @@
 #include "tools/markup.h"
 #include "tools/report/report.h"
 #include <math.h>
+#include <string.h>
 
 typedef struct Scale {
     int pale[3], dark[3];
@@ -146,15 +147,20 @@ static void put_legend(Sb *sb, Report *r, ReportColour what, double most)
     sb_put(sb, "<span style=\"background:#f4f4f4;color:#000\">nothing measured</span></p>\n");
 }
 
-/* What a box is called that no layer names: its operations, as far as they are few. */
+/* What a box is called that no layer names: its operations, as far as they are few; constants have
+ * a type behind a colon. */
 static const char *body_text(Report *r, const GraphNode *node)
 {
     enum { FEW = 3 };
+    int num = 0;
     Sb sb;
     sb_init(&sb, r->arena);
-    for (int i = 0; i < node->line.num && i < FEW; i++)
-        sb_printf(&sb, "%s%s", i ? " " : "", node->line.elem[i]);
-    if (node->line.num > FEW)
+    for (int i = 0; i < node->line.num; i++) {
+        if (strchr(node->line.elem[i], ':') || num++ >= FEW)
+            continue;
+        sb_printf(&sb, "%s%s", sb.len ? " " : "", node->line.elem[i]);
+    }
+    if (num > FEW)
         sb_put(&sb, " ..");
     return sb.text;
 }
