@@ -182,7 +182,13 @@ int cmd_eval(Cli *cli)
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     int exit_code = EXIT_OK;
-    if (file_is_program(path))
+    bool is_program = file_is_program(path);
+    const char *other = cli_get(cli, OPTION_AGAINST, "");
+    if (is_program && against && !file_is_program(other)) {
+        diag_error(&w.diag, (Span){0}, E_USAGE,
+                   "'%s' is a compiled file, so it cannot be compared with '%s'", path, other);
+        diag_help(&w.diag, "give another compiled file, or the text");
+    } else if (is_program && !against)
         diag_error(&w.diag, (Span){0}, E_USAGE,
                    "'%s' is a compiled file: its expect lines are in the text", path);
     else

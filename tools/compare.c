@@ -22,7 +22,7 @@ const SinterTensor *compare_logits(const Trial *t)
     const Op *op = NULL;
     int num = 0;
     for (int i = 0; i < t->num_out; i++) {
-        if (is_tap(t->w->module, t->out[i].name, &op))
+        if (t->w->module && is_tap(t->w->module, t->out[i].name, &op))
             continue;
         if (!strcmp(t->out[i].name, "logits"))
             return &t->out[i];
@@ -76,6 +76,13 @@ bool compare_accuracy(Trial *t, const SinterTensor *logits, const int64_t *label
                    (long long)num, (long long)rows, logits->name);
         return false;
     }
+    for (int64_t i = 0; i < num; i++)
+        if (label[i] < 0 || label[i] >= cols) {
+            diag_error(&t->w->diag, t->span, E_EXPECT,
+                       "label %lld of row %lld is no column of '%s', which has %lld",
+                       (long long)label[i], (long long)i, logits->name, (long long)cols);
+            return false;
+        }
     double *value = trial_values(logits);
     if (!value)
         diag_error(&t->w->diag, t->span, E_EXPECT, "memory is exhausted");
@@ -101,9 +108,9 @@ static TensorFile *open_input(Trial *t, const char **ret_name)
             work_io_error(w, &err);
         return file;
     }
-    if (!w->module->expects.num) {
-        diag_error(&w->diag, (Span){0}, E_EXPECT, "'%s' has no expect line, so there are no inputs",
-                   w->path);
+    if (!w->module || !w->module->expects.num) {
+        diag_error(&w->diag, (Span){0}, E_EXPECT, "'%s' %s, so there are no inputs", w->path,
+                   w->module ? "has no expect line" : "is a compiled file without expect lines");
         diag_help(&w->diag, "give --input FILE");
         return NULL;
     }
@@ -115,7 +122,12 @@ static TensorFile *open_input(Trial *t, const char **ret_name)
 static bool run_variant(Trial *t, Work *w, const char *path, int *ret_exit)
 {
     *ret_exit = EXIT_INPUT;
-    const char *program = work_program(w, path);
+    w->path = path;
+    const char *program = w->variant.program;
+    if (!program)
+        program = work_program(w, path);
+    else if (!file_is_program(path) && !work_lower(w, path)) /* for its expect lines */
+        return false;
     if (!program || w->diag.num_errors || !trial_open(t, w, program, ret_exit))
         return false;
     const char *name;
@@ -159,17 +171,32 @@ static bool clip_measure(Comparison *c, Arena *arena, Trial *t, const Op *tap, i
     return true;
 }
 
-static bool output_measure(Comparison *c, Arena *arena, Trial *t, const Trial *reference,
-                           const Op *output, int v)
+/* False after an error: the reference has no such output, or of another shape. */
+static bool outputs_alike(const Comparison *c, Trial *t, const SinterTensor *got,
+                          const SinterTensor *want)
 {
-    const SinterTensor *got = trial_output(t, output->name);
-    const SinterTensor *want = trial_output(reference, output->name);
-    double *x = got ? trial_values(got) : NULL, *y = want ? trial_values(want) : NULL;
+    bool same = want && want->rank == got->rank;
+    for (int i = 0; same && i < got->rank; i++)
+        same = want->dim[i] == got->dim[i];
+    if (!same)
+        diag_error(&t->w->diag, t->span, E_EXPECT, "output '%s' of '%s' has %s '%s'", got->name,
+                   t->w->path, want ? "another shape than that of" : "no like in",
+                   c->reference ? c->reference : "the float model");
+    return same;
+}
+
+static bool output_measure(Comparison *c, Arena *arena, Trial *t, const Trial *reference,
+                           const char *name, bool is_layer, int v)
+{
+    const SinterTensor *got = trial_output(t, name), *want = trial_output(reference, name);
+    if (!outputs_alike(c, t, got, want))
+        return false;
+    double *x = trial_values(got), *y = trial_values(want);
     bool ok = x && y;
     if (ok)
-        row_find(c, arena, output->name, output->attr.tap != TAP_NONE)->d[v] =
+        row_find(c, arena, name, is_layer)->d[v] =
             distance_measure(x, y, trial_elements(want), 0, 0);
-    if (ok && c->logits && !output->attr.tap && !strcmp(output->name, c->logits)) {
+    if (ok && c->logits && !is_layer && !strcmp(name, c->logits)) {
         int64_t cols = logits_cols(want);
         c->num_rows = cols ? (int64_t)trial_elements(want) / cols : 0;
         c->divergence[v] = logits_divergence(x, y, c->num_rows, cols);
@@ -182,6 +209,11 @@ static bool output_measure(Comparison *c, Arena *arena, Trial *t, const Trial *r
 
 static bool variant_measure(Comparison *c, Arena *arena, Trial *t, const Trial *reference, int v)
 {
+    for (int i = 0; c->reference && i < t->num_out; i++)
+        if (!output_measure(c, arena, t, reference, t->out[i].name, false, v))
+            return false;
+    if (c->reference)
+        return true;
     for (int layers = 1; layers >= 0; layers--) /* layers first */
         for_each_op(op, &t->w->module->body) {
             bool ok = true;
@@ -190,7 +222,7 @@ static bool variant_measure(Comparison *c, Arena *arena, Trial *t, const Trial *
             if (op->attr.tap == TAP_OPERAND)
                 ok = clip_measure(c, arena, t, op, v);
             else
-                ok = output_measure(c, arena, t, reference, op, v);
+                ok = output_measure(c, arena, t, reference, op->name, layers, v);
             if (!ok)
                 return false;
         }
@@ -223,8 +255,8 @@ static bool variant_add(Comparison *c, Work *main, Work *w, const char *path, Tr
 {
     Trial t = {0};
     int v = c->num_variants++;
-    w->variant.tapped = true;
-    c->variant[v] = arena_strdup(main->arena, variant_name(w));
+    w->variant.tapped = !c->reference;
+    c->variant[v] = arena_strdup(main->arena, file_is_program(path) ? path : variant_name(w));
     bool ok = run_variant(&t, w, path, ret_exit) &&
               variant_measure(c, main->arena, &t, reference, v) &&
               labels_measure(c, reference, &t, v);
@@ -244,11 +276,15 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
     w->variant.cpu_only = strncmp(cli_get(w->cli, OPTION_DEVICE, "cpu"), "cuda", 4) != 0;
     plain.variant =
         (WorkVariant){.unquantised = true, .tapped = true, .cpu_only = w->variant.cpu_only};
+    if (other && file_is_program(other)) {
+        c->reference = arena_strdup(w->arena, other);
+        plain.variant = (WorkVariant){.program = other};
+    }
     bool ok = run_variant(&reference, &plain, path, ret_exit);
     const SinterTensor *logits = ok ? compare_logits(&reference) : NULL;
     c->logits = logits ? arena_strdup(w->arena, logits->name) : NULL;
     ok = ok && variant_add(c, w, w, path, &reference, ret_exit);
-    if (ok && other) {
+    if (ok && other && !c->reference) {
         ok = work_init(&second, w->cli);
         if (ok) {
             second.variant.rules = other;

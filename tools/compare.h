@@ -1,6 +1,7 @@
 /* Variants of a model beside the float model, layer by layer: what `eval --against` and `report`
  * show. Every variant is compiled with an output more for each linear layer and runs on the same
- * inputs, so that an error is all that has come together up to there. */
+ * inputs, so that an error is all that has come together up to there. A compiled file can take the
+ * float model's place; then only the outputs are compared. */
 #ifndef SINTER_COMPARE_H
 #define SINTER_COMPARE_H
 
@@ -19,6 +20,7 @@ typedef struct CompareRow {
 typedef struct Comparison {
     int num_variants;
     const char *variant[COMPARE_MOST];
+    const char *reference;  /* a compiled file; NULL: the float model */
     ARRAY(CompareRow) rows; /* layers in the text's order, then outputs */
     const char *logits;     /* the output that the following speak of; NULL: none */
     double divergence[COMPARE_MOST], agreement[COMPARE_MOST]; /* KL in nats; share of rows */
@@ -29,7 +31,8 @@ typedef struct Comparison {
 } Comparison;
 
 /* The model as the command line says it, and `other` (a file of rules, or NULL) in place of its
- * --rules. Inputs from --input, else those of the first expect line. False after errors. */
+ * --rules; or, when `other` is a compiled file, the model against that. Inputs from --input, else
+ * those of the first expect line. False after errors. */
 bool comparison_make(Comparison *c, Work *w, const char *path, const char *other, int *ret_exit);
 void comparison_json(const Comparison *c, Sb *sb); /* members of an object */
 

@@ -23,6 +23,8 @@ static void put_table(const Comparison *c)
     }
     for (int v = 0; v < c->num_variants; v++)
         printf("%c: %s\n", 'a' + v, c->variant[v]);
+    if (c->reference)
+        printf("against: %s\n", c->reference);
     printf("%-*s", width, "");
     for (int v = 0; v < c->num_variants; v++)
         printf("  %6s %c  %9s  %10s  %10s  %8s", "sqnr", 'a' + v, "cosine", "largest", "mean",
@@ -30,7 +32,7 @@ static void put_table(const Comparison *c)
     printf("\n");
     for (int i = 0; i < c->rows.num; i++) {
         const CompareRow *row = &c->rows.elem[i];
-        if (!row->is_layer && (i == 0 || c->rows.elem[i - 1].is_layer))
+        if (!row->is_layer && !c->reference && (i == 0 || c->rows.elem[i - 1].is_layer))
             printf("outputs\n");
         printf("%-*s", width, row->name);
         for (int v = 0; v < c->num_variants; v++)
@@ -45,7 +47,8 @@ static void put_logits(const Comparison *c)
         printf("%c: %s of %lld rows: divergence %.4g nats, same choice %.4f", 'a' + v, c->logits,
                (long long)c->num_rows, c->divergence[v], c->agreement[v]);
         if (c->has_labels)
-            printf(", accuracy %.4f (float %.4f)", c->accuracy[v], c->float_accuracy);
+            printf(", accuracy %.4f (%s %.4f)", c->accuracy[v],
+                   c->reference ? "reference" : "float", c->float_accuracy);
         printf("\n");
     }
 }
@@ -62,7 +65,7 @@ static void variant_json(const Comparison *c, int v, Sb *sb)
     }
     if (c->has_labels) {
         json_number(sb, "accuracy", c->accuracy[v]);
-        json_number(sb, "float_accuracy", c->float_accuracy);
+        json_number(sb, c->reference ? "reference_accuracy" : "float_accuracy", c->float_accuracy);
     }
     for (int layers = 1; layers >= 0; layers--) {
         bool first = true;
@@ -112,7 +115,8 @@ int eval_compare(Work *w, const char *path)
     Sb sb;
     sb_init(&sb, w->arena);
     sb_putc(&sb, '{');
-    json_text(&sb, "model", w->module->name);
+    json_text(&sb, "model", w->module ? w->module->name : path);
+    json_text(&sb, "reference", c.reference ? c.reference : "float");
     comparison_json(&c, &sb);
     sb_put(&sb, "}\n");
     work_put(w, NULL, sb.text, sb.len);

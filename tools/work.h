@@ -12,11 +12,12 @@
 
 /* How a model differs from what the command line says: `eval` compiles several. */
 typedef struct WorkVariant {
-    bool unquantised;  /* no layer is quantised */
-    const char *rules; /* a file that takes the place of all --rules */
-    bool tapped;       /* every linear layer's result is an output too: passes/taps.c */
-    bool cpu_only;     /* whatever --target names, for runs on the CPU whose file is not kept */
-    Choice *choice;    /* what `auto` came to before; NULL: it is settled anew */
+    bool unquantised;    /* no layer is quantised */
+    const char *rules;   /* a file that takes the place of all --rules */
+    bool tapped;         /* every linear layer's result is an output too: passes/taps.c */
+    bool cpu_only;       /* whatever --target names, for runs on the CPU whose file is not kept */
+    const char *program; /* a compiled file in place of what the text gives */
+    Choice *choice;      /* what `auto` came to before; NULL: it is settled anew */
 } WorkVariant;
 
 typedef struct Work {

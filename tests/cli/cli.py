@@ -14,6 +14,7 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -369,6 +370,7 @@ def expects(tmp):
     check("labels beside expect lines", 0, ["sinter", "eval", good, "--labels",
                                             DIGITS / "test_y.npy"], out=r"accuracy 0\.9[0-9]+ of 597")
     against(tmp, good)
+    against_files(tmp, good)
 
 
 SMOOTH = """scheme s { weight i8 sym per channel; act i8 sym per tensor static percentile 99 }
@@ -402,6 +404,57 @@ def against(tmp, good):
           cwd=tmp, err="gone.rules")
     check("a comparison without inputs", 1, ["sinter", "eval", "digits.sinter", "--against",
                                              "float"], cwd=tmp, err="no expect line")
+
+
+def against_files(tmp, good):
+    """Two compiled files side by side: what one gives against what the other gives."""
+    for name, more in (("plain.bin", []), ("w4.bin", ["--rules", "w4a16.rules"])):
+        check(f"compile {name}", 0, ["sinter", "compile", good, *more, "-o", tmp / name], cwd=tmp, err=None)
+    words = ["sinter", "eval", "w4.bin", "--input", "x=test_x.npy", "--labels", DIGITS / "test_y.npy"]
+    two = check("two compiled files", 0, words + ["--against", "plain.bin", "--json"], cwd=tmp)
+    row = json.loads(two.stdout)["variants"][0]
+    text = check("a text against a compiled file", 0,
+                 ["sinter", "eval", good, "--rules", "w4a16.rules", "--against", "plain.bin", "--json"],
+                 cwd=tmp)
+    layers = check("the same against the float model", 0,
+                   ["sinter", "eval", good, "--rules", "w4a16.rules", "--against", "float", "--json"],
+                   cwd=tmp)
+    same = [json.loads(run.stdout)["variants"][0]["outputs"][0] for run in (two, text, layers)]
+    far = [key for key in same[0] if key != "name" and
+           any(abs(other[key] - same[0][key]) > 1e-4 * abs(same[0][key]) for other in same[1:])]
+    report("files give what the text gives", [f"{far}: {same}"] if far else [])
+    report("and nothing of layers", [] if row["layers"] == [] and row["reference_accuracy"] > 0.9
+           else [str(row)])
+    check("a file against itself", 0, words + ["--against", "w4.bin"], cwd=tmp,
+          out=r"against: w4.bin\n.*logits +inf +1.0000000 +0 +0.*divergence 0 nats, same choice 1.0000")
+    check("a file against rules", 1, words + ["--against", "w4a16.rules"], cwd=tmp, err="compiled file")
+    check("files without inputs", 1, ["sinter", "eval", "w4.bin", "--against", "plain.bin"], cwd=tmp,
+          err="without expect lines.*--input")
+    check("rules for a compiled file", 1, words + ["--against", "plain.bin", "--rules", "w4a16.rules"],
+          cwd=tmp, err="already compiled")
+    other = write(tmp / "other.sinter", "version 1\ndim B in [1, 1024]\nmodel other (x: f32[B, 64]) -> "
+                  "(y: f32[B, 64]) {\n    y = relu(x)\n}\n")
+    check("compile another model", 0, ["sinter", "compile", other, "-o", tmp / "other.bin"], err=None)
+    check("a file of another model", 1, words + ["--against", "other.bin"], cwd=tmp,
+          err="output 'logits' of 'w4.bin' has no like in 'other.bin'")
+    write(tmp / "narrow.sinter", "version 1\ndim B in [1, 1024]\nmodel other (x: f32[B, 64]) -> "
+          "(logits: f32[B, 64]) {\n    logits = relu(x)\n}\n")
+    check("a text against a file of another shape", 1,
+          ["sinter", "eval", "narrow.sinter", "--input", "x=test_x.npy", "--against", "w4.bin"], cwd=tmp,
+          err="another shape")
+    check("labels that are no columns", 1,
+          ["sinter", "eval", "narrow.sinter", "--input", "x=test_x.npy", "--against", "float", "--labels",
+           write_labels(tmp / "labels.npy", [64] * 597)], cwd=tmp, err="label 64 of row 0")
+    check("labels of other data", 1, words[:-1] + [write_labels(tmp / "few.npy", [1, 2]), "--against",
+                                                   "plain.bin"], cwd=tmp, err="2 labels for 597 rows")
+
+
+def write_labels(path, values):
+    head = "{'descr': '<i4', 'fortran_order': False, 'shape': (%d,), }" % len(values)
+    head = head.ljust(128 - 10 - 1) + "\n"
+    path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() +
+                     struct.pack(f"<{len(values)}i", *values))
+    return path
 
 
 def altered(tmp):
