@@ -452,7 +452,7 @@ int64_t cuda_stream_bytes(const CudaKernel *k)
                                    32 * sub * (scales + (k->packed.zero_at != 0)));
     int64_t sums = k->rows * (columns + 4);
     int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
-    int64_t words = k->buffers * staged + (ordered ? sums : 0) + 32;
+    int64_t words = k->buffers * staged + (ordered ? sums : 0);
     return ceil_div(k->split_k * k->n_warps * k->stages * stage + 4 * words, 128) * 128;
 }
 

@@ -277,7 +277,8 @@ __device__ __forceinline__ void row_store_i32(const Row<S> &row, void *base,
 }
 
 /* Accumulators of an epilogue, staged in shared memory from the tile's first column on; aligned to
- * 16 bytes there where edges are in runs. */
+ * 16 bytes there where edges are in runs. Behind the end may lie what others write: it reads as 0.
+ */
 template <class Acc, class S>
 __device__ __forceinline__ void row_acc(const Row<S> &row, const char *acc, Acc (&dst)[S::kE])
 {
@@ -291,14 +292,16 @@ __device__ __forceinline__ void row_acc(const Row<S> &row, const char *acc, Acc 
                 {
                     Acc x, y, z, w;
                 };
-                const Four v = *(const Four *)(p + r * (S::kT * S::kV) + i);
+                Four v = {};
+                if (row.has_run(r))
+                    v = *(const Four *)(p + r * (S::kT * S::kV) + i);
                 Acc *at = dst + r * S::kV + i;
                 at[0] = v.x, at[1] = v.y, at[2] = v.z, at[3] = v.w;
             }
         } else {
 #pragma unroll
             for (int i = 0; i < S::kV; i++)
-                dst[r * S::kV + i] = p[r * (S::kT * S::kV) + i];
+                dst[r * S::kV + i] = row.has(r * S::kV + i) ? p[r * (S::kT * S::kV) + i] : Acc();
         }
     }
 }

@@ -41,8 +41,8 @@ template <class Cfg> struct StreamShape {
     static constexpr int kStagedWords =
         kSlices * (Cfg::kRows * kPitch + (kOrdered && kScales ? kBN : 0));
     static constexpr int kTotalWords = kOrdered ? Cfg::kRows * kPitch : 0;
-    static constexpr int kLocalAt = /* rows of 32 columns may be read past the last */
-        (kRingBytes + 4 * (Cfg::kBuffers * kStagedWords + kTotalWords + 32) + 127) / 128 * 128;
+    static constexpr int kLocalAt =
+        (kRingBytes + 4 * (Cfg::kBuffers * kStagedWords + kTotalWords) + 127) / 128 * 128;
     static_assert(!kInt || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
                   "blocks of integers lie inside tiles, or tiles inside blocks");
     static_assert(kLocalAt <= Cfg::kSmemBytes, "what the compiler asked for is enough");

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_71550901a7e5f878(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_0030d77efe4dbd46 */
+/* k_3f70796567dc506e */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -69,7 +69,7 @@ struct Cfg {
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = false;
-    static constexpr int kSmemBytes = 70784;
+    static constexpr int kSmemBytes = 70656;
     static constexpr int kCols = 16;
 };
 struct Params {
@@ -97,7 +97,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_0030d77efe4dbd46(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_3f70796567dc506e(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_9381843db4ce06ce */
+/* k_20918456ce2569e8 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -24,7 +24,7 @@ struct Cfg {
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
-    static constexpr int kSmemBytes = 75904;
+    static constexpr int kSmemBytes = 75776;
     static constexpr int kCols = 16;
 };
 struct Params {
@@ -98,7 +98,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_9381843db4ce06ce(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_20918456ce2569e8(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
