@@ -102,7 +102,7 @@ static double stream_us(const CudaKernel *k, const CudaGeometry *g)
     if (warps < 8)
         busy *= 0.6;
     double work = codes / (stream_rate(k) * 1e6 * busy);
-    double join = 0.5 + 0.03 * k->rows;
+    double join = 0.2 + 0.05 * k->rows;
     return rounds * ((loads > work ? loads : work) * PROCESSORS + join) + BLOCK_START;
 }
 
