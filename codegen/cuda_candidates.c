@@ -67,8 +67,7 @@ static int64_t epilogue_group(const CudaKernel *k)
     return most;
 }
 
-/* What the epilogue needs together lies inside the columns of one part of a tile. */
-static bool epilogue_fits(const CudaKernel *k, int64_t part_cols)
+bool cuda_epilogue_fits(const CudaKernel *k, int64_t part_cols)
 {
     if (part_cols * k->spec.parts >= k->packed.rows)
         return true;
@@ -109,7 +108,7 @@ static int mma_sums(const CudaKernel *k) /* of a thread */
 /* Why a tile cannot run; NULL: it can. */
 static const char *mma_problem(const CudaCandidates *c, const CudaKernel *k)
 {
-    if (!epilogue_fits(k, k->bn / k->spec.parts))
+    if (!cuda_epilogue_fits(k, k->bn / k->spec.parts))
         return "a quantisation group or a row does not lie inside its columns";
     if (k->bm > 32 && c->rows <= k->bm / 2)
         return "less than half of its rows would be used";
@@ -243,7 +242,7 @@ void cuda_candidates_stream(CudaCandidates *c)
     int64_t least = group ? group : 16;
     int before = c->num_valid;
     for (int64_t part = least; part <= 4 * least && part * like->spec.parts <= 512; part *= 2)
-        if (part % 16 == 0 && epilogue_fits(like, part))
+        if (part % 16 == 0 && cuda_epilogue_fits(like, part))
             stream_columns(c, part);
     if (c->num_valid == before && whole * 32 * like->spec.parts <= 512) /* all columns */
         stream_columns(c, whole * 32);
@@ -258,7 +257,7 @@ void cuda_candidates_any(CudaCandidates *c)
     CudaKernel k = c->like;
     k.family = CUDA_GEMM_ANY;
     for (k.bn = 64; k.bn <= 256; k.bn *= 2) {
-        if (epilogue_fits(&k, k.bn / k.spec.parts))
+        if (cuda_epilogue_fits(&k, k.bn / k.spec.parts))
             valid(c, &k);
         else
             reject(c, &k, "a quantisation group or a row does not lie inside its columns");

@@ -136,17 +136,46 @@ static bool reads_aligned(const CudaKernel *k) /* rows of a start at multiples o
     return k->layout[k->launch->a].pitch % 16 == 0 && k->layout[k->launch->a].at % 16 == 0;
 }
 
+/* The formats and layout of w. False: too large. */
+static bool look_at_weight(CudaKernel *k)
+{
+    const PlanTensor *w = &k->plan->tensor[k->launch->w];
+    if (!w->packed) {
+        rows_of_weight(k);
+        return true;
+    }
+    k->spec = plan_cuda_spec(&w->pack_spec);
+    return cuda_pack_plan(&k->spec, &k->packed);
+}
+
+bool cuda_epilogue_runs(CudaKernel *k)
+{
+    if (!look_at_weight(k))
+        return true; /* what is wrong is said later */
+    for (int columns = 64; columns <= 256; columns *= 2)
+        if (cuda_epilogue_fits(k, columns / k->spec.parts))
+            return true;
+    return false;
+}
+
 /* Buckets of few rows take the prologue in; the others have it run before. */
-static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product)
+static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product, Arena *arena,
+                          const CudaPlanOptions *options)
 {
     const PlanTensor *w = &k->plan->tensor[product->w];
     const PlanLayout *a = &k->layout[product->a];
     if (a->rows > FEW_ROWS || !w->packed || a->cols > LOCAL_A_COLS ||
         a->rows * a->pitch > LOCAL_A_BYTES)
         return false;
-    CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
-    CudaPacked packed;
-    return cuda_pack_plan(&spec, &packed) && packed.layout == CUDA_LANES && a->pitch % 16 == 0;
+    CudaCandidates c;
+    CudaKernel inside = *k;
+    inside.launch = product;
+    inside.local_a = true;
+    inside.varies = plan_launch_varies(k->plan, product);
+    if (!look_at_weight(&inside) || inside.packed.layout != CUDA_LANES || a->pitch % 16)
+        return false;
+    cuda_candidates(&c, arena, &inside, options);
+    return c.num_valid > 0;
 }
 
 /* Why a packed weight is not laid out for the tensor cores (cuda_pack_plan). */
@@ -161,18 +190,6 @@ static const char *no_lanes(const CudaKernel *k)
         (k->spec.has_zero || k->spec.act_zero))
         return "integer zero points vary along K";
     return "no tensor core multiplies these formats exactly";
-}
-
-/* The formats and layout of w. False: too large. */
-static bool look_at_weight(CudaKernel *k)
-{
-    const PlanTensor *w = &k->plan->tensor[k->launch->w];
-    if (!w->packed) {
-        rows_of_weight(k);
-        return true;
-    }
-    k->spec = plan_cuda_spec(&w->pack_spec);
-    return cuda_pack_plan(&k->spec, &k->packed);
 }
 
 static void enumerate(CudaCandidates *c)
@@ -420,7 +437,7 @@ bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPl
                  CudaChoice *ret, const char **ret_problem)
 {
     if (role->product >= 0) {
-        bool fits = prologue_fits(k, &k->plan->launch[role->product]);
+        bool fits = prologue_fits(k, &k->plan->launch[role->product], arena, options);
         if (!fits && shares_prologue(k, role, arena, options, ret))
             return role->few_rows;
         if (fits != role->few_rows)

@@ -41,6 +41,11 @@ int cuda_candidates_best(const CudaCandidates *c);
  * granularity, sizes, what the prologue and epilogue read and write. */
 const char *cuda_problem(Arena *arena, const CudaKernel *k);
 
+/* cuda_choose.c: some tile of the product holds what its epilogue needs together. Reads the plan,
+ * launch and layout of k, fills spec and packed. */
+bool cuda_epilogue_runs(CudaKernel *k);
+/* cuda_candidates.c: .. a tile with `part_cols` columns of each part does. */
+bool cuda_epilogue_fits(const CudaKernel *k, int64_t part_cols);
 /* cuda_candidates.c: every candidate of one family, in the order of preference among equals. */
 void cuda_candidates_mma(CudaCandidates *c);
 void cuda_candidates_stream(CudaCandidates *c);

@@ -5,9 +5,10 @@
  * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
+ * - a quantisation in groups that no tile of a product holds is a launch of its own;
  * - products whose blocks share tiles get a workspace for their sums;
  * - every launch gets a kernel and a grid for each bucket. */
-#include "codegen/cuda_target.h"
+#include "codegen/cuda_choose.h"
 
 #include <string.h>
 
@@ -264,7 +265,7 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
     return operand[0].tensor;
 }
 
-static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
+static void put_product(CudaBuilder *b, const PlanLaunch *l, const Op *op)
 {
     CudaRole role = {.span_operand = -1, .product = -1};
     if (!l->prologue.num_steps) {
@@ -285,6 +286,54 @@ static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
     PlanLaunch product = *l;
     product.prologue = (PlanProgram){0};
     launch_put(b, product, role, op);
+}
+
+/* The epilogue needs more columns at once than any tile has. */
+static bool is_apart(CudaBuilder *b, const PlanLaunch *l)
+{
+    IoError err;
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->cpu->num_tensors);
+    CudaKernel k = {.plan = b->cpu, .launch = l, .layout = layout, .size = plan_bucket(b->cpu, 0)};
+    if (!plan_bind(b->cpu, 0, k.size, layout, &err))
+        return fail(b, "%s", err.text);
+    return !cuda_epilogue_runs(&k);
+}
+
+/* A plain tensor in the arena in the shape of another. */
+static bool add_plain(CudaBuilder *b, int like)
+{
+    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->cpu->num_buckets);
+    PlanTensor plain = b->tensors.elem[like];
+    plain.fmt = FMT_F32;
+    plain.quantised = plain.is_static = false;
+    plain.scheme = (Scheme){0};
+    plain.params = -1;
+    plain.storage = STORAGE_ARENA;
+    plain.index = -1;
+    for (int i = 0; i < b->cpu->num_buckets; i++) {
+        PlanLayout l;
+        if (!plan_tensor_layout(&plain, plan_bucket(b->cpu, i), &l))
+            return fail(b, "the size of '%s' overflows", plain.name);
+        bytes[i] = (uint64_t)l.rows * (uint64_t)l.pitch;
+    }
+    plain.arena_offset = grow_arena(b, bytes, false);
+    ARRAY_PUSH(b->arena, &b->tensors, plain);
+    return true;
+}
+
+static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
+{
+    CudaApart *apart = ARENA_NEW_ARRAY(b->arena, CudaApart, CUDA_APART_MOST);
+    PlanLaunch product = *l;
+    int num = 0;
+    if (is_apart(b, l))
+        num = cuda_apart(b->arena, b->tensors.elem, b->tensors.num, &product, apart);
+    for (int i = 0; i < num; i++)
+        if (!add_plain(b, apart[i].like))
+            return;
+    put_product(b, &product, op);
+    for (int i = 0; i < num; i++)
+        put_tile(b, apart[i].launch, (CudaRole){.product = -1}, op);
 }
 
 static void put_launches(CudaBuilder *b, const CodegenTarget *cpu)

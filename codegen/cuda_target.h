@@ -64,6 +64,17 @@ typedef struct CudaPlanOptions {
 bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, const CudaPlanOptions *options,
                CudaTarget *ret);
 
+/* cuda_apart.c: the product *ret_product without the dynamic quantisations of its epilogue: for
+ * each, a plain f32 tensor in the shape of `like`, numbered from `first` on, which the product
+ * stores and `launch` quantises. Returns how many there are. */
+typedef struct CudaApart {
+    int like;
+    PlanLaunch launch;
+} CudaApart;
+#define CUDA_APART_MOST PLAN_MAX_OPERANDS
+int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *ret_product,
+               CudaApart ret[CUDA_APART_MOST]);
+
 /* cuda_choose.c: the family and tile of a launch under a bucket, and how long it takes; false: the
  * launch is not part of this bucket. *ret_problem: why there is no kernel. */
 bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,

@@ -206,6 +206,8 @@ def write_models(folder):
                                                    "w1": [128, 128], "w2": [128, 48]})
     write_safetensors(folder / "attend.safetensors", {name: [64, 64] for name in
                                                       ("wq", "wk", "wv")})
+    write_safetensors(folder / "apart.safetensors", {"u": [512, 64], "v": [512, 64], "w": [16, 512],
+                                                     "o": [384, 64], "p": [16, 384]})
     write_safetensors(folder / "long.safetensors", {"g": [20000], "b": [20000], "n": [33001],
                                                     "w": [2, 20000]})
     for path in sorted((HERE / "models").glob("*.sinter")):
