@@ -24,7 +24,7 @@ typedef struct ReportKernel { /* a launch of the plan */
     int64_t n, k;             /* of a product's packed weight, 0: it has none */
     uint64_t bytes;           /* likewise */
     int node;                 /* of the graph */
-    double *us;               /* [buckets] medians; NaN: not timed, or not part of that bucket */
+    double *us;               /* [buckets] shortest; NaN: not timed, or not part of that bucket */
 } ReportKernel;
 
 typedef struct ReportLayer {
