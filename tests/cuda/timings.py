@@ -86,7 +86,7 @@ def check_sources(folder):
 
 
 def check_shipped(folder):
-    """A layer whose times are part of the compiler: the ones of its first product."""
+    """A layer whose times are part of the compiler."""
     home = {"XDG_DATA_HOME": str(folder / "none")}
     text = (ROOT / f"codegen/timing/{GPU}.timing").read_text()
     if "product" not in text:
@@ -95,20 +95,24 @@ def check_shipped(folder):
     (folder / "ffn.sinter").write_text("""version 1
 dim T in [16]
 scheme s { weight e4m3 per channel; act e4m3 per token dynamic }
-model m (x: bf16[T, 4096]) -> (y: bf16[T, 14336]) {
+model m (x: bf16[T, 4096]) -> (y: bf16[T, 4096]) {
     param norm: bf16[4096] from "n"
     param gate: bf16[14336, 4096] from "g"
     param up:   bf16[14336, 4096] from "u"
+    param down: bf16[4096, 14336] from "d"
     n = rmsnorm(x, norm, eps=1e-5)
-    y = silu(linear(n, gate)) * linear(n, up)
+    h = silu(linear(n, gate)) * linear(n, up)
+    y = x + linear(h, down)
 }
 quant { default : s }
 """)
     code, out, err = run("explain", "--no-weights", "--target=sm_90a", folder / "ffn.sinter",
                          env=home)
     found = re.findall(r"T = 16: (?:gemm|stream).* us \[(.*)\]", out)
+    # (after a change of the kernels they are of older ones until the table is measured again)
+    found = [word.replace(", older kernels", "") for word in found]
     report("shipped rows decide for the layers of an 8B model",
-           "" if code == 0 and found == ["shipped table"] else f"{found}\n{err}")
+           "" if code == 0 and found == 2 * ["shipped table"] else f"{found}\n{err}")
 
 
 def check_errors(folder):
