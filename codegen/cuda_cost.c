@@ -3,28 +3,51 @@
  *   us = launch + max(bytes / bandwidth, work of the busiest processor / its rate) + epilogue
  *
  * Rates are what each family reached on an H200 (bench/results), in the unit of its inner loop;
- * other GPUs order candidates alike. The constants are data: change them when a family changes. */
+ * other GPUs order candidates alike. The constants are data: change them when a family changes.
+ * Those of gemm_mma are fitted to the 1,300 rows that codegen/timing has of it: 12 % off (root of
+ * the mean square). What is taken is 3 % slower than the fastest that was measured, in the
+ * geometric mean. */
 #include "codegen/cuda_choose.h"
+
+#include <math.h>
 
 #define PROCESSORS  CUDA_PROCESSORS
 #define BANDWIDTH   4.1e6 /* bytes a microsecond from memory, read once */
 #define L2_RATE     7.0e6 /* .. that all processors together get from L2 */
 #define LAUNCH_US   2.2   /* of a node in a captured graph, its producer's end overlapped */
 #define SHARED_SM   232448
-#define ALONE       0.6 /* of its rate that a processor reaches with one block */
-#define FULL_WARPS  8   /* that it needs for it */
-#define MMA_START   3.5 /* us from a block's start to its first product, and its epilogue */
-#define BLOCK_START 0.5 /* us from a block's start to its first product */
+#define ALONE       0.6    /* of its rate that a processor reaches with one block */
+#define FULL_WARPS  8      /* that it needs for it */
+#define MMA_START   1.0    /* us of a block beside all that */
+#define MMA_L2      1.46e7 /* L2_RATE for tiles, which neighbours read at the same time */
+#define MMA_WARPS   5.5    /* that reach half of what endless many would */
+#define MMA_STEP    0.034  /* us for each 128 of K, beside the products */
+#define IN_FLIGHT   13.6e3 /* bytes on their way to a processor for 63 % of its bandwidth */
+#define BLOCK_START 0.5    /* us from a block's start to its first product */
 
-/* Multiplications and additions, 1e6 a microsecond of the whole GPU, of full processors. */
+/* Multiplications and additions, 1e6 a microsecond of the whole GPU, of eight warps a processor. */
 static double mma_rate(const CudaKernel *k)
 {
     switch (k->packed.home) {
-    case CUDA_HOME_I8: return k->spec.mainloop ? 410 : 780;
-    case CUDA_HOME_F16: return k->spec.mainloop ? 300 : 470;
-    case CUDA_HOME_BF16: return k->spec.mainloop ? 315 : 445;
+    case CUDA_HOME_I8: return k->spec.mainloop ? 465 : 825;
+    case CUDA_HOME_F16: return k->spec.mainloop ? 325 : 520;
+    case CUDA_HOME_BF16: return k->spec.mainloop ? 479 : 505;
     default: return 30;
     }
+}
+
+/* Picoseconds of a processor to read one code of a weight and decode it. */
+static double decode_ps(const CudaKernel *k)
+{
+    FormatFamily family = format_info[k->spec.fmt].family;
+    int bits = format_info[k->spec.fmt].bits;
+    if (family == FAMILY_CODEBOOK)
+        return 74;
+    if (bits == 16 || k->packed.home == CUDA_HOME_I8)
+        return 1.2;
+    if (bits == 8)
+        return family != FAMILY_INT && k->packed.home == CUDA_HOME_F16 ? 0 : 9;
+    return family != FAMILY_INT ? 38 : k->spec.has_zero ? 19 : 9;
 }
 
 /* The time of `tiles` equal ones, `us` each on a processor of its own, of which `resident` of
@@ -46,31 +69,47 @@ static int64_t mma_blocks_resident(const CudaKernel *k, const CudaGeometry *g)
     return by_registers < by_memory ? by_registers : by_memory;
 }
 
-/* Of its rate, what a processor reaches with warps whose sums are so many: small ones load more for
- * each product, and few hide little. */
-static double mma_efficiency(int rows, int columns, int64_t warps)
-{
-    double tile = 1 / (1 + 0.11 * (64.0 / rows + 64.0 / columns - 2));
-    return tile * (warps >= 8   ? 1
-                   : warps >= 4 ? 0.75 + 0.03 * (double)warps
-                                : 0.22 * (double)warps);
-}
-
 /* Blocks that share tiles write their sums, and the last one reads them all. */
 static double split_us(const CudaKernel *k)
 {
-    return k->split_k > 1 ? 2.5 + k->split_k * k->bm * k->bn * 4 / 80e3 : 0;
+    return k->split_k > 1 ? 3.1 + k->split_k * k->bm * k->bn * 4 / 37e3 : 0;
 }
 
-static double mma_us(const CudaKernel *k, const CudaGeometry *g)
+/* Of a bandwidth, what so many bytes on their way at a time reach. */
+static double share_of_bandwidth(double bytes)
 {
-    double flops = 2.0 * k->bm * k->bn * (double)k->spec.k / k->split_k;
-    double deep = 1 + 0.02 * (4 - k->stages); /* fewer stages hide less of the memory's latency */
+    return 1 - exp(-bytes / IN_FLIGHT);
+}
+
+/* Products, decoding and what each stage costs, on the busiest processor. Narrow warps read more of
+ * a for each product; few warps, and few stages, hide little. */
+static double mma_work_us(const CudaKernel *k, const CudaGeometry *g, double share, int64_t busiest,
+                          int64_t together)
+{
+    double warps = (double)together * g->block / 32;
+    double rate = mma_rate(k) * 1e6 / PROCESSORS / (1 + 0.2 * (64.0 * k->warps_n / k->bn - 1));
+    double us = 2.0 * k->bm * k->bn * share / rate +
+                1e-6 * decode_ps(k) * k->bn * k->warps_m * share + MMA_STEP * ceil(share / 128);
+    double busy = warps / (warps + MMA_WARPS) * (8 + MMA_WARPS) / 8;
+    return (double)busiest * us / busy * (1 + 0.032 * (4 - k->stages));
+}
+
+/* Work and reading overlap, the more the less one of them takes. */
+static double mma_us(const CudaKernel *k, const CudaGeometry *g, double weights)
+{
+    double share = (double)k->spec.k / k->split_k;
     int64_t busiest = (g->grid + PROCESSORS - 1) / PROCESSORS, resident = mma_blocks_resident(k, g);
-    int64_t together = resident < busiest ? resident : busiest;
-    double rate = mma_rate(k) * 1e6 / PROCESSORS *
-                  mma_efficiency(k->bm / k->warps_m, k->bn / k->warps_n, together * g->block / 32);
-    return (double)busiest * deep * flops / rate + split_us(k) + MMA_START;
+    int64_t together = resident < 1 ? 1 : resident < busiest ? resident : busiest;
+    double column = (k->bn * (double)format_info[k->spec.fmt].bits +
+                     k->bm * (double)format_info[k->spec.act_fmt].bits) /
+                    8; /* bytes of a tile's operands for each of K */
+    double in_flight = (double)together * k->stages * 128 * column;
+    double used = g->grid < PROCESSORS ? (double)g->grid / PROCESSORS : 1;
+    double l2 =
+        (double)busiest * share * column * PROCESSORS / MMA_L2 / share_of_bandwidth(in_flight);
+    double memory = weights / BANDWIDTH / share_of_bandwidth(used * in_flight);
+    double read = l2 > memory ? l2 : memory, work = mma_work_us(k, g, share, busiest, together);
+    return pow(pow(work, 2.5) + pow(read, 2.5), 1 / 2.5) + split_us(k) + MMA_START;
 }
 
 /* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */
@@ -133,12 +172,11 @@ static double operand_bytes(const CudaKernel *k)
 static double product_us(const CudaKernel *k, const CudaGeometry *g)
 {
     double weights = k->packed.bytes ? (double)k->packed.bytes : tensor_bytes(k, k->launch->w);
-    double others = operand_bytes(k) + tensor_bytes(k, k->launch->a);
-    double us = k->family == CUDA_GEMM_MMA ? mma_us(k, g)
-                : k->family == CUDA_STREAM ? stream_us(k, g)
-                                           : any_us(k, g);
-    double memory = weights / BANDWIDTH;
-    return (us > memory ? us : memory) + others / L2_RATE;
+    double others = (operand_bytes(k) + tensor_bytes(k, k->launch->a)) / L2_RATE;
+    if (k->family == CUDA_GEMM_MMA)
+        return mma_us(k, g, weights) + others;
+    double us = k->family == CUDA_STREAM ? stream_us(k, g) : any_us(k, g);
+    return (us > weights / BANDWIDTH ? us : weights / BANDWIDTH) + others;
 }
 
 double cuda_cost(const CudaKernel *k)

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k_345988ac41750bfd(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_289cba32c54f1e1e */
+/* k_ed542366183a689c */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -69,7 +69,7 @@ struct Cfg {
     static constexpr int kWarpsM = 1;
     static constexpr int kWarpsN = 2;
     static constexpr int kStages = 4;
-    static constexpr int kSplitK = 8;
+    static constexpr int kSplitK = 7;
     static constexpr int kSplitSums = 4096;
     static constexpr int kOperandSplit = 5;
 };
@@ -108,7 +108,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_289cba32c54f1e1e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_ed542366183a689c(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }
