@@ -389,10 +389,12 @@ static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
                               const PlanLaunch *inside, int64_t smem, CudaKernel *ret,
                               double *ret_us)
 {
-    int at = next_best(c, NULL);
-    double apart = at < 0 ? 0 : c->list.elem[at].us + cuda_cost(row);
-    for (; at >= 0; at = next_best(c, &c->list.elem[at])) {
+    int first = next_best(c, NULL);
+    double apart = first < 0 ? 0 : c->list.elem[first].us + cuda_cost(row);
+    for (int at = first; at >= 0; at = next_best(c, &c->list.elem[at])) {
         *ret = c->list.elem[at].kernel;
+        if (c->list.elem[at].source == TIMING_MODEL && c->list.elem[first].source != TIMING_MODEL)
+            return -1; /* a prediction and a measured time do not compare */
         if (!with_prologue(ret, inside, smem))
             continue;
         int64_t grid = cuda_geometry(ret).grid;
