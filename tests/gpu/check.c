@@ -358,10 +358,26 @@ static bool make(const Check *c, Built *b, int level)
     const BuildOptions build = {
         .path = c->job->path, .dir = c->job->dir, .level = level, .code = code};
     bool ok = built_make(b, &build);
-    c->totals->kernels += b->cuda.num_sources;
-    c->totals->cached += b->cuda.num_cached;
-    c->totals->compile_s += check_seconds() - begin;
+    if (!c->options->compiled) {
+        c->totals->kernels += b->cuda.num_sources;
+        c->totals->cached += b->cuda.num_cached;
+        c->totals->compile_s += check_seconds() - begin;
+    }
     return ok;
+}
+
+void check_compile(const CheckJob *job, const CheckOptions *options, Totals *totals)
+{
+    Built b;
+    CheckOptions first = *options;
+    first.compiled = false;
+    Check c = {job, &first, totals, 0};
+    make(&c, &b, 1); /* what is wrong with it check_model will say */
+    built_free(&b);
+    if (job->unfused) {
+        make(&c, &b, 0);
+        built_free(&b);
+    }
 }
 
 /* Exact models: the same bits without fusion. The others' launches are checked one by one. */

@@ -7,9 +7,10 @@
 
 typedef struct CheckOptions {
     RigOptions rig;
-    bool count;   /* no GPU and no NVRTC: only count what would run */
-    bool verbose; /* a line for every model */
-    bool spoil;   /* when dry: do every comparison again with a byte that differs */
+    bool count;    /* no GPU and no NVRTC: only count what would run */
+    bool verbose;  /* a line for every model */
+    bool compiled; /* check_compile ran before */
+    bool spoil;    /* when dry: do every comparison again with a byte that differs */
 } CheckOptions;
 
 typedef struct Totals { /* of one process; all zero at first */
@@ -30,6 +31,8 @@ typedef struct CheckJob {
 
 /* False after printing what differs, and the model's number as "not ok". */
 bool check_model(const CheckJob *job, const CheckOptions *options, Totals *totals);
+/* Compiles the kernels of a model, which the cache then has. No GPU is needed. */
+void check_compile(const CheckJob *job, const CheckOptions *options, Totals *totals);
 void totals_merge(Totals *t, const Totals *other);
 double check_seconds(void); /* of a clock */
 

@@ -7,6 +7,7 @@
  *   files   model texts and modules (.ir); of a folder, all modules but goldens
  *
  * --jobs=N        so many processes share the models (1)
+ * --compilers=N   so many more only compile, ahead of those: a GPU serves few processes best (0)
  * --here          no processes of its own, for tools that watch this one
  * --part=I/N      only every Nth model, from the Ith on
  * --all           cases: all of the matrix
@@ -42,6 +43,7 @@
 #define SKIP          77
 #define MAX_JOBS      64
 #define MAX_FILES     4096
+#define MAX_READY     65536
 #define LARGE_EVERY   50 /* of the random models is a large one, with dozens of kernels */
 #define UNFUSED_EVERY 20
 #define LEAST_SHAPES  200
@@ -51,7 +53,7 @@ typedef enum Mode { MODE_CASES, MODE_RANDOM, MODE_FILES } Mode;
 typedef struct Options {
     CheckOptions check;
     bool keep, all, here;
-    int part, parts, jobs, sizes;
+    int part, parts, jobs, compilers, sizes;
     double seconds;
 } Options;
 static Options options = {.parts = 1, .jobs = 1, .sizes = 68};
@@ -67,7 +69,10 @@ typedef struct Work { /* numbers first + part, first + part + parts, .. below en
 
 /* Shared by all processes. */
 typedef struct Board {
-    uint64_t next, left; /* models taken so far; not started for want of time */
+    uint64_t next, left;         /* models taken so far; not started for want of time */
+    uint64_t num_ready, num_run; /* models in ready, and how many of these were taken */
+    uint64_t compilers;          /* that have not ended */
+    uint32_t ready[MAX_READY];   /* numbers + 1 of compiled models; 0: not yet written */
     struct Slot {
         Totals totals;
         uint64_t at; /* the model at hand */
@@ -100,12 +105,20 @@ static bool make_model(Arena *arena, Mode mode, uint64_t number, const char *dir
     return true;
 }
 
-static bool run_generated(Mode mode, uint64_t number, const char *temporary, Totals *totals)
+/* One model, whose kernels are compiled or which is checked. */
+static bool run_job(const CheckJob *job, bool compile, Totals *totals)
+{
+    if (!compile)
+        return check_model(job, &options.check, totals);
+    check_compile(job, &options.check, totals);
+    return true;
+}
+
+static bool run_generated(Mode mode, uint64_t number, const char *dir, bool compile, Totals *totals)
 {
     Arena *arena = arena_create();
     Case c;
     bool ok = false;
-    const char *dir = arena_printf(arena, "%s/%" PRIu64, temporary, number);
     mkdir(dir, 0777);
     if (make_model(arena, mode, number, dir, &c)) {
         const CheckJob job = {.path = c.text_path,
@@ -114,7 +127,7 @@ static bool run_generated(Mode mode, uint64_t number, const char *temporary, Tot
                               .number = number,
                               .more = mode == MODE_CASES ? options.sizes : 1,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
-        ok = check_model(&job, &options.check, totals);
+        ok = run_job(&job, compile, totals);
     } else {
         totals->failed++;
     }
@@ -126,10 +139,13 @@ static bool run_generated(Mode mode, uint64_t number, const char *temporary, Tot
     return ok;
 }
 
-static bool run_number(const Work *w, uint64_t number, Totals *totals)
+static bool run_number(const Work *w, uint64_t number, bool compile, Totals *totals)
 {
+    char dir[500];
+    uint64_t at = w->picked ? w->picked[number] : number;
+    snprintf(dir, sizeof dir, "%s/%s%" PRIu64, w->temporary, compile ? "c" : "", at);
     if (w->mode != MODE_FILES)
-        return run_generated(w->mode, w->picked ? w->picked[number] : number, w->temporary, totals);
+        return run_generated(w->mode, at, dir, compile, totals);
     const char *path = w->file[number];
     const CheckJob job = {.path = path,
                           .dir = w->temporary,
@@ -137,7 +153,7 @@ static bool run_number(const Work *w, uint64_t number, Totals *totals)
                           .number = number,
                           .more = 3,
                           .unfused = true};
-    return check_model(&job, &options.check, totals);
+    return run_job(&job, compile, totals);
 }
 
 /* All modules of a folder but those that other passes gave (NAME.out.ir). */
@@ -163,20 +179,58 @@ static uint64_t find_files(const char *path, char **file, uint64_t num)
 
 /* Processes ------------------------------------------------------------------------------------ */
 
-/* The work of one process: the next model that none has taken, until there is none. */
-static void work(const Work *w, struct Slot *slot)
+/* The next model that none has taken; false: there is none, or no time. */
+static bool next_number(const Work *w, uint64_t *ret)
 {
     for (;;) {
         uint64_t turn = __atomic_fetch_add(&board->next, 1, __ATOMIC_RELAXED);
-        slot->at = w->first + (uint64_t)options.part + turn * (uint64_t)options.parts;
-        if (slot->at >= w->end)
-            return;
-        if (options.seconds > 0 && check_seconds() - w->begin > options.seconds) {
-            __atomic_fetch_add(&board->left, 1, __ATOMIC_RELAXED);
-            continue;
+        *ret = w->first + (uint64_t)options.part + turn * (uint64_t)options.parts;
+        if (*ret >= w->end)
+            return false;
+        if (options.seconds <= 0 || check_seconds() - w->begin <= options.seconds)
+            return true;
+        __atomic_fetch_add(&board->left, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* The next compiled one; false: all that will be compiled were taken. */
+static bool next_ready(uint64_t *ret)
+{
+    uint64_t turn = __atomic_fetch_add(&board->num_run, 1, __ATOMIC_RELAXED);
+    while (turn < MAX_READY) {
+        bool more = __atomic_load_n(&board->compilers, __ATOMIC_ACQUIRE) > 0;
+        uint32_t number = __atomic_load_n(&board->ready[turn], __ATOMIC_ACQUIRE);
+        if (number) {
+            *ret = number - 1;
+            return true;
         }
+        if (!more)
+            return false;
+        usleep(1000);
+    }
+    return false;
+}
+
+/* The work of a process that compiles. */
+static void compile_all(const Work *w, struct Slot *slot)
+{
+    while (next_number(w, &slot->at)) {
         alarm(LIMIT_S);
-        bool ok = run_number(w, slot->at, &slot->totals);
+        run_number(w, slot->at, true, &slot->totals);
+        alarm(0);
+        uint64_t turn = __atomic_fetch_add(&board->num_ready, 1, __ATOMIC_RELAXED);
+        if (turn < MAX_READY)
+            __atomic_store_n(&board->ready[turn], (uint32_t)slot->at + 1, __ATOMIC_RELEASE);
+    }
+    __atomic_fetch_sub(&board->compilers, 1, __ATOMIC_RELEASE);
+}
+
+/* The work of one that checks. */
+static void check_all(const Work *w, struct Slot *slot)
+{
+    while (options.compilers ? next_ready(&slot->at) : next_number(w, &slot->at)) {
+        alarm(LIMIT_S);
+        bool ok = run_number(w, slot->at, false, &slot->totals);
         alarm(0);
         if (!ok && !options.check.rig.dry && !options.check.count && rig_lost()) {
             puts("# the GPU is lost to this process");
@@ -200,13 +254,14 @@ static bool has_gpu(void)
            WEXITSTATUS(status) == 0;
 }
 
-static pid_t start(const Work *w, struct Slot *slot)
+/* Process i: those behind the first options.jobs compile. */
+static pid_t start(const Work *w, int i)
 {
     fflush(stdout);
     pid_t child = fork();
     if (child)
         return child;
-    work(w, slot);
+    (i < options.jobs ? check_all : compile_all)(w, &board->slot[i]);
     fflush(stdout);
     _exit(0);
 }
@@ -215,34 +270,36 @@ static pid_t start(const Work *w, struct Slot *slot)
 static void run_all(const Work *w)
 {
     pid_t child[MAX_JOBS], ended;
-    int status, running = 0;
+    int status, running = 0, num = options.jobs + options.compilers;
     if (options.here) {
-        work(w, &board->slot[0]);
+        check_all(w, &board->slot[0]);
         return;
     }
-    for (int i = 0; i < options.jobs; i++)
-        running += (child[i] = start(w, &board->slot[i])) > 0;
+    board->compilers = (uint64_t)options.compilers;
+    for (int i = num - 1; i >= 0; i--)
+        running += (child[i] = start(w, i)) > 0;
     while (running > 0 && (ended = wait(&status)) > 0) {
         int i = 0;
-        while (i < options.jobs && child[i] != ended)
+        while (i < num && child[i] != ended)
             i++;
-        if (i == options.jobs)
+        if (i == num)
             continue;
         running--;
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             continue;
         if (WIFSIGNALED(status)) {
-            printf("not ok - %" PRIu64 " ends by signal %d\n", board->slot[i].at, WTERMSIG(status));
+            printf("not ok - %" PRIu64 " ends by signal %d%s\n", board->slot[i].at,
+                   WTERMSIG(status), i < options.jobs ? "" : ", compiling");
             board->slot[i].totals.failed++;
         }
-        running += (child[i] = start(w, &board->slot[i])) > 0;
+        running += (child[i] = start(w, i)) > 0;
     }
 }
 
 static bool print_totals(double seconds)
 {
     Totals *sum = &board->slot[0].totals;
-    for (int i = 1; i < options.jobs; i++)
+    for (int i = 1; i < options.jobs + options.compilers; i++)
         totals_merge(sum, &board->slot[i].totals);
     cover_print(&sum->cover, LEAST_SHAPES);
     printf("# %d models, %d failed, %d runs launch by launch, %d runs by sessions, %d unfused, "
@@ -250,10 +307,11 @@ static bool print_totals(double seconds)
            " models left out; float products to %.3g of the bound\n",
            sum->models, sum->failed, sum->runs, sum->sessions, sum->unfused, sum->spoilt,
            sum->refused, board->left, sum->worst);
-    printf("# %.1f s by %d processes: %.0f s compiled %d kernels (%d more were kept), %.0f s ran "
-           "launches, %.0f s sessions\n",
-           seconds, options.jobs, sum->compile_s, sum->kernels - sum->cached, sum->cached,
-           sum->check_s, sum->session_s);
+    printf(
+        "# %.1f s by %d processes and %d that only compiled: %.0f s compiled %d kernels (%d more "
+        "were kept), %.0f s ran launches, %.0f s sessions\n",
+        seconds, options.jobs, options.compilers, sum->compile_s, sum->kernels - sum->cached,
+        sum->cached, sum->check_s, sum->session_s);
     printf("# digest %016" PRIx64 "\n", sum->digest);
     return sum->failed == 0;
 }
@@ -277,6 +335,10 @@ static bool parse_option(const char *word)
         return (o->seconds = strtod(word + 10, NULL)) > 0;
     if (sscanf(word, "--jobs=%d", &o->jobs) == 1)
         return o->jobs > 0 && o->jobs <= MAX_JOBS;
+    if (sscanf(word, "--compilers=%d", &o->compilers) == 1) {
+        c->compiled = o->compilers > 0;
+        return o->compilers >= 0 && o->compilers < MAX_JOBS;
+    }
     if (sscanf(word, "--sizes=%d", &o->sizes) == 1)
         return o->sizes >= 0 && o->sizes <= 72;
     return sscanf(word, "--part=%d/%d", &o->part, &o->parts) == 2 && o->parts > 0;
@@ -323,7 +385,7 @@ int main(int argc, char **argv)
             word[num] = argv[i], num += num < (int)COUNT_OF(word) - 1;
         else if (!parse_option(argv[i]))
             return usage();
-    if (!find_work(&w, word, num))
+    if (!find_work(&w, word, num) || options.jobs + options.compilers > MAX_JOBS)
         return usage();
     if (!options.check.rig.dry && !options.check.count && !options.here && !has_gpu())
         return SKIP;

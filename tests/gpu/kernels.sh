@@ -11,8 +11,10 @@ cases=${2:-0}
 random=${3:-0}
 first=${4:-0}
 tests=${GPU_MODULES:-$(cd "$(dirname "$0")/.." && pwd)}
-jobs=$(getconf _NPROCESSORS_ONLN)
-[ "$jobs" -le 64 ] || jobs=64
+cores=$(getconf _NPROCESSORS_ONLN)
+[ "$cores" -le 48 ] || cores=48
+jobs=$((cores / 4 + 1)) # a GPU serves few processes best; what takes time is compiling
+compilers=$((cores - cores / 8))
 begin=$(date +%s)
 failed=0
 log=$(mktemp)
@@ -47,11 +49,12 @@ same() { # what, digest, digest
 }
 
 run "golden modules, fused and not" files "$tests/codegen/models" "$tests/ir/eval" \
-    "$tests/passes/fuse" "$tests/passes/factor-scales" "--jobs=$jobs"
+    "$tests/passes/fuse" "$tests/passes/factor-scales" "--jobs=$jobs" "--compilers=$compilers"
 # shellcheck disable=SC2046 # none or one word
-run "single kernels" cases --all "--jobs=$jobs" $(limit "$cases")
+run "single kernels" cases --all "--jobs=$jobs" "--compilers=$compilers" $(limit "$cases")
 # shellcheck disable=SC2046
-run "random models" random "$first" $((2000 - first)) "--jobs=$jobs" $(limit "$random")
+run "random models" random "$first" $((2000 - first)) "--jobs=$jobs" "--compilers=$compilers" \
+    $(limit "$random")
 
 "$device" sample 2 >"$log.1" 2>&1 &
 one=$!

@@ -6,7 +6,7 @@ set -u
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # there are processes enough
 device=${1:?usage: sanitize.sh DEVICE [EACH]}
 each=${2:-3}
-parts=3 # processes of each tool
+parts=2 # processes of each tool
 sanitizer=${SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 [ -x "$sanitizer" ] || { echo "# skip: no compute-sanitizer"; exit 77; }
 out=$(mktemp -d)
@@ -16,14 +16,16 @@ begin=$(date +%s)
 SINTER_CACHE_DIR=${SINTER_CACHE_DIR:-$out/cache}
 export SINTER_CACHE_DIR
 [ -d "$SINTER_CACHE_DIR" ] || mkdir -m 700 "$SINTER_CACHE_DIR"
-"$device" sample "$each" --sizes=1 "--jobs=$(getconf _NPROCESSORS_ONLN)" >"$out/plain" 2>&1
+cores=$(getconf _NPROCESSORS_ONLN)
+[ "$cores" -le 32 ] || cores=32
+"$device" sample "$each" --sizes=1 --jobs=3 "--compilers=$cores" >"$out/plain" 2>&1
 code=$?
 [ $code != 77 ] || { cat "$out/plain"; rm -r "$out"; exit 77; }
 grep -v '^# digest' "$out/plain"
 echo "# at $(($(date +%s) - begin)) s"
 
-# Tensors in allocations of their very size are what memcheck wants; the arenas of sessions, which
-# nothing fills, are what initcheck wants.
+# Tensors in allocations of their very size, filled by copies, are what memcheck wants; initcheck wants
+# memory as sessions have it.
 for tool in memcheck racecheck synccheck initcheck; do
     apart=--apart
     [ $tool != initcheck ] || apart=
