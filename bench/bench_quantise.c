@@ -1,10 +1,12 @@
 /* Speed of round-to-nearest quantisation of a bf16 weight and of packing its codes, in GB of bf16 a
  * second and core (of CPU time).
- * Then, with a number of samples, the seconds that each weight quantiser takes.
- * usage: bench_quantise [ROWS COLS [SAMPLES]] (OMP_NUM_THREADS=1 for one core) */
+ * Then, with a number of samples, the seconds that each weight quantiser takes; with a GPU's number
+ * only gptq, on that GPU, twice.
+ * usage: bench_quantise [ROWS COLS [SAMPLES [GPU]]] (OMP_NUM_THREADS=1 for one core) */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/pack.h"
 #include "quant/quant.h"
+#include "tools/quantise_gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,35 +137,77 @@ static void clock_print(const char *name, Clock start, const char *why)
            why ? why : "");
 }
 
+static const Scheme int4 = {
+    .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 128}};
+
+/* Inputs of a layer: the weight's numbers in another order. */
+static float *make_samples(int64_t num, int64_t cols, const uint16_t *src, int64_t weights)
+{
+    float *x = malloc((size_t)(num * cols) * sizeof *x);
+    for (int64_t i = 0; x && i < num * cols; i++)
+        x[i] = num_from_bf16(src[(i * 7 + 3) % weights]);
+    return x;
+}
+
+static void measure_statistics(LayerStats *stats, const float *x, int64_t cols, int64_t samples,
+                               const QuantEngine *engine)
+{
+    if (!x || !layer_stats_init(stats, cols, true))
+        exit(1);
+    Clock start = clock_start();
+    layer_stats_use(stats, engine);
+    layer_stats_observe(stats, x, samples);
+    bool ok = layer_stats_finish(stats);
+    clock_print("statistics", start, ok ? NULL : engine->problem(engine->user));
+}
+
+static void measure_quantiser(const WeightQuantiser *by, int64_t rows, int64_t cols,
+                              const uint16_t *src, const LayerStats *stats,
+                              const QuantEngine *engine)
+{
+    QTensor q;
+    const WeightArgs args = {.engine = engine};
+    if (!qtensor_init(&q, &int4, rows, cols))
+        exit(1);
+    Clock start = clock_start();
+    const char *why = by->run(&q, FMT_BF16, src, &stats->seen, &args);
+    clock_print(by->name, start, why);
+    qtensor_free(&q);
+}
+
 static void measure_quantisers(int64_t rows, int64_t cols, const uint16_t *src, int64_t samples)
 {
-    const Scheme scheme = {
-        .fmt = FMT_I4, .scale_fmt = FMT_F32, .zero = ZERO_INT, .block = {1, 128}};
-    float *x = malloc((size_t)(samples * cols) * sizeof *x);
+    float *x = make_samples(samples, cols, src, rows * cols);
     LayerStats stats;
-    if (!x || !layer_stats_init(&stats, cols, true))
-        exit(1);
-    for (int64_t i = 0; i < samples * cols; i++)
-        x[i] = num_from_bf16(src[(i * 7 + 3) % (rows * cols)]);
+    measure_statistics(&stats, x, cols, samples, NULL);
+    for (int i = 0; weight_quantisers[i]; i++)
+        measure_quantiser(weight_quantisers[i], rows, cols, src, &stats, NULL);
     Clock start = clock_start();
-    layer_stats_observe(&stats, x, samples);
-    layer_stats_finish(&stats);
-    clock_print("statistics", start, NULL);
-    for (int i = 0; weight_quantisers[i]; i++) {
-        QTensor q;
-        const WeightArgs args = {0};
-        if (!qtensor_init(&q, &scheme, rows, cols))
-            exit(1);
-        start = clock_start();
-        const char *why = weight_quantisers[i]->run(&q, FMT_BF16, src, &stats.seen, &args);
-        clock_print(weight_quantisers[i]->name, start, why);
-        qtensor_free(&q);
-    }
-    start = clock_start();
-    const char *why = awq_search_scales(&scheme, FMT_BF16, src, rows, cols, &stats.seen, x);
+    const char *why = awq_search_scales(&int4, FMT_BF16, src, rows, cols, &stats.seen, x);
     clock_print("awq channel factors", start, why);
     layer_stats_free(&stats);
     free(x);
+}
+
+/* The first time allocates and may compile. */
+static int measure_gpu(Arena *arena, int ordinal, int64_t rows, int64_t cols, const uint16_t *src,
+                       int64_t samples)
+{
+    Diag diag;
+    diag_init(&diag, arena);
+    const QuantEngine *engine = quantise_gpu_open(arena, &diag, ordinal, true);
+    diag_print(&diag, stderr, false);
+    if (!engine)
+        return 1;
+    float *x = make_samples(samples, cols, src, rows * cols);
+    for (int turn = 0; turn < 2; turn++) {
+        LayerStats stats;
+        measure_statistics(&stats, x, cols, samples, engine);
+        measure_quantiser(weight_quantiser_find("gptq"), rows, cols, src, &stats, engine);
+        layer_stats_free(&stats);
+    }
+    free(x);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -181,6 +225,8 @@ int main(int argc, char **argv)
         src[i] = (uint16_t)num_to_bf16(x * x * x);
     }
     printf("%lld x %lld bf16, %d threads\n", (long long)rows, (long long)cols, threads());
+    if (argc > 4)
+        return measure_gpu(arena, atoi(argv[4]), rows, cols, src, atoll(argv[3]));
     for (size_t i = 0; i < COUNT_OF(schemes); i++)
         measure(arena, &schemes[i], rows, cols, src);
     if (argc > 3)

@@ -10,6 +10,7 @@
 typedef struct Codes {
     Moments *moments;
     Arena *arena;
+    const QuantEngine *engine;
     bool use_cache;
     Map kept; /* what the cache did not take: key's text to Blob */
 } Codes;
@@ -141,7 +142,9 @@ static const char *codes_make(Codes *c, Cache *cache, const char *layer, const W
     const WeightStats *stats = moments_get(c->moments, layer, &why);
     if (!stats)
         return why;
-    why = by->run(q, fmt, src, stats, args);
+    WeightArgs here = *args;
+    here.engine = c->engine;
+    why = by->run(q, fmt, src, stats, &here);
     if (!why)
         codes_keep(c, cache, key, layer, q);
     return why;
@@ -164,7 +167,10 @@ const CodeMaker *codes_create(Module *m, const PassContext *ctx, Moments *moment
     Codes *c = ARENA_NEW(m->arena, Codes);
     CodeMaker *maker = ARENA_NEW(m->arena, CodeMaker);
 
-    *c = (Codes){.moments = moments, .arena = m->arena, .use_cache = ctx->options.use_cache};
+    *c = (Codes){.moments = moments,
+                 .arena = m->arena,
+                 .engine = ctx->options.engine,
+                 .use_cache = ctx->options.use_cache};
     map_init(&c->kept, m->arena);
     *maker = (CodeMaker){codes_run, c};
     return maker;

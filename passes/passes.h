@@ -15,9 +15,10 @@ typedef struct PassOptions {
     FILE *trace;             /* --print-after */
     const char *print_after; /* pass name, "all" or NULL */
     bool time_passes;
-    bool check_eval;      /* evaluate before and after each pass and compare */
-    bool use_cache;       /* keep codes that take long to choose */
-    bool new_calibration; /* a calibration file is being made: none is read */
+    bool check_eval;           /* evaluate before and after each pass and compare */
+    const QuantEngine *engine; /* for second moments and gptq; NULL: this processor */
+    bool use_cache;            /* keep codes that take long to choose */
+    bool new_calibration;      /* a calibration file is being made: none is read */
     /* NULL, or told how far calibration is: 0 .. 1 */
     void (*progress)(void *user, double done, const char *what);
     void *progress_user;

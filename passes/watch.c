@@ -2,6 +2,7 @@
  * that of the statistics and of one batch; the data files are mapped. */
 #include "passes/calibration.h"
 #include "passes/internal.h"
+#include "quant/engine.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,10 +111,17 @@ bool watches_run(Watches *w, Module *m, PassContext *ctx)
 
     for (int i = 0; i < w->all.num && ok; i++)
         ok = watch_prepare(w->all.elem[i]);
+    for (int i = 0; i < w->all.num && ok; i++)
+        if (w->all.elem[i]->want_moments)
+            layer_stats_use(&w->all.elem[i]->moments, ctx->options.engine);
     ok = ok && calibration_run(m, ctx, watch_observe, w) && !w->failed;
     for (int i = 0; i < w->all.num && ok; i++)
         if (w->all.elem[i]->want_moments)
-            layer_stats_finish(&w->all.elem[i]->moments);
+            ok = layer_stats_finish(&w->all.elem[i]->moments);
+    const QuantEngine *engine = ctx->options.engine;
+    const char *problem = engine ? engine->problem(engine->user) : NULL;
+    if (!ok && m->diag->num_errors == errors && problem)
+        diag_error(m->diag, (Span){0}, E_NO_DEVICE, "%s", problem);
     if (!ok && m->diag->num_errors == errors)
         diag_error(m->diag, (Span){0}, E_MEMORY, "memory is exhausted by calibration");
     return ok;

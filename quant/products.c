@@ -6,15 +6,16 @@
 #include "quant/products.h"
 #include "base/base.h"
 #include "numerics/numerics.h"
+#include "quant/engine.h"
 #include "quant/versions.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PANEL 16  /* columns */
-#define HELD  256 /* rows of a panel: two of them stay in the second cache */
-#define RUN   64  /* rows that are summed in f32 */
-#define SHARE 4   /* columns of one panel that share the reading of the other */
+#define PANEL 16            /* columns */
+#define HELD  PRODUCTS_HELD /* rows of a panel: two of them stay in the second cache */
+#define RUN   64            /* rows that are summed in f32 */
+#define SHARE 4             /* columns of one panel that share the reading of the other */
 
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
@@ -43,8 +44,16 @@ bool products_init(Products *p, int64_t cols)
     return p->panels != NULL;
 }
 
+void products_use(Products *p, const QuantEngine *engine)
+{
+    p->moments = engine ? engine->moments_begin(engine->user, p->cols) : NULL;
+    p->engine = p->moments ? engine : NULL;
+}
+
 void products_free(Products *p)
 {
+    if (p->engine)
+        p->engine->moments_end(p->engine->user, p->moments, NULL);
     free(p->panels);
     *p = (Products){0};
 }
@@ -92,15 +101,13 @@ static void add_pair(const Products *p, int64_t i, int64_t j, int rows, double u
             dst[row * n + col] += unit * sum[(row - i * PANEL) * PANEL + (col - j * PANEL)];
 }
 
-void products_flush(Products *p, double *sum)
+/* The rows held, scaled, in whole runs; returns what undoes the scaling of products. */
+static double scale_rows(Products *p, int rows)
 {
     int64_t panels = num_panels(p);
-    int exponent, rows = (p->filled + RUN - 1) / RUN * RUN;
-    if (!p->filled)
-        return;
+    int exponent;
     frexpf(p->amax, &exponent);
     float scale = ldexpf(1, -exponent / 2), rest = ldexpf(1, -exponent - -exponent / 2);
-    double unit = ldexp(1, 2 * exponent);
     PARALLEL_DYNAMIC
     for (int64_t i = 0; i < panels; i++) {
         float *x = p->panels + i * HELD * PANEL;
@@ -108,22 +115,58 @@ void products_flush(Products *p, double *sum)
             x[k] = x[k] * scale * rest;
         memset(x + p->filled * PANEL, 0, (size_t)(rows - p->filled) * PANEL * sizeof *x);
     }
-    PARALLEL_DYNAMIC
-    for (int64_t i = panels - 1; i >= 0; i--)
-        for (int64_t j = 0; j <= i; j++)
-            add_pair(p, i, j, rows, unit, sum);
+    return ldexp(1, 2 * exponent);
+}
+
+static void flush(Products *p, double *sum)
+{
+    int64_t panels = num_panels(p);
+    int rows = (p->filled + RUN - 1) / RUN * RUN;
+    if (!p->filled)
+        return;
+    double unit = scale_rows(p, rows);
+    if (p->engine) {
+        p->failed = p->failed || !p->engine->moments_add(p->engine->user, p->moments, p->panels,
+                                                         rows, HELD, unit);
+    } else {
+        PARALLEL_DYNAMIC
+        for (int64_t i = panels - 1; i >= 0; i--)
+            for (int64_t j = 0; j <= i; j++)
+                add_pair(p, i, j, rows, unit, sum);
+    }
     p->filled = 0;
     p->amax = 0;
 }
 
-void products_add(Products *p, const float *x, float amax, double *sum)
+bool products_finish(Products *p, double *sum)
 {
-    float *to = p->panels + p->filled * PANEL;
-    int64_t c = 0;
-    for (; c + PANEL <= p->cols; c += PANEL, to += HELD * PANEL)
-        memcpy(to, x + c, PANEL * sizeof *to);
-    memcpy(to, x + c, (size_t)(p->cols - c) * sizeof *to);
+    flush(p, sum);
+    if (p->engine) {
+        bool ok = p->engine->moments_end(p->engine->user, p->moments, p->failed ? NULL : sum);
+        p->failed = p->failed || !ok;
+        p->engine = NULL;
+        p->moments = NULL;
+    }
+    return !p->failed;
+}
+
+/* Columns of panel i of some rows. */
+static void hold_panel(Products *p, int64_t i, const float *const *x, int num)
+{
+    float *to = p->panels + (i * HELD + p->filled) * PANEL;
+    int64_t left = p->cols - i * PANEL, width = left < PANEL ? left : PANEL;
+    for (int r = 0; r < num; r++, to += PANEL)
+        memcpy(to, x[r] + i * PANEL, (size_t)width * sizeof *to);
+}
+
+void products_add(Products *p, const float *const *x, int num, float amax, double *sum)
+{
+    int64_t panels = num_panels(p);
+    PARALLEL_DYNAMIC
+    for (int64_t i = 0; i < panels; i++)
+        hold_panel(p, i, x, num);
     p->amax = amax > p->amax ? amax : p->amax;
-    if (++p->filled == HELD)
-        products_flush(p, sum);
+    p->filled += num;
+    if (p->filled == HELD)
+        flush(p, sum);
 }

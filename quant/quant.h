@@ -126,9 +126,11 @@ typedef struct WeightStats { /* what calibration saw at the input of the layer; 
     const float *mean_abs;     /* [cols] */
     const double *mean_square; /* [cols] of x^2 */
 } WeightStats;
+typedef struct QuantEngine QuantEngine; /* quant/engine.h */
 typedef struct WeightArgs { /* the arguments of `by name(...)`; unset = the quantiser's default */
     bool act_order;
     double damp;
+    const QuantEngine *engine; /* where steps that take long run; NULL: here */
 } WeightArgs;
 typedef struct WeightQuantiser {
     const char *name, *describe;
@@ -161,8 +163,10 @@ bool layer_stats_init(LayerStats *stats, int64_t cols, bool with_hessian); /* fa
 /* The same with the second moments in `hessian` [cols, cols], zeroed, which outlives the stats. */
 bool layer_stats_init_at(LayerStats *stats, int64_t cols, double *hessian);
 void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows); /* [rows, cols] */
-void layer_stats_finish(LayerStats *stats);
-void layer_stats_free(LayerStats *stats); /* accepts a zeroed one */
+/* Has the engine add second moments; before the first row. */
+void layer_stats_use(LayerStats *stats, const QuantEngine *engine);
+bool layer_stats_finish(LayerStats *stats); /* false: the engine failed */
+void layer_stats_free(LayerStats *stats);   /* accepts a zeroed one */
 
 /* hadamard.c ------------------------------------------------------------------------------------
  */

@@ -5,6 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COLUMNS 64 /* that a thread takes */
+
+#define PRAGMA(text) _Pragma(#text)
+#ifdef _OPENMP
+#define PARALLEL PRAGMA(omp parallel for schedule(static) if (cols > 256))
+#else
+#define PARALLEL
+#endif
+
 typedef struct LayerStatsMemory {
     double *hessian, *abs_sum, *mean_square; /* mean_square: the sum before finish */
     Products products;
@@ -70,28 +79,64 @@ bool layer_stats_init_at(LayerStats *stats, int64_t cols, double *hessian)
     return stats_init(stats, cols, true, hessian);
 }
 
-void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
+/* Finite rows among `num`; their largest magnitude. */
+static int finite_rows(const float *x, int num, int64_t cols, const float **ret, float *ret_amax)
 {
-    LayerStatsMemory *m = stats->memory;
-    int64_t cols = stats->seen.cols;
-    for (int64_t r = 0; r < rows; r++, x += cols) {
-        int lo = 0, hi = 0;
-        loop_range(RANGE_AMAX, x, cols, &lo, &hi);
-        if (hi >= NUM_INF_BITS)
+    int hi[PRODUCTS_HELD] = {0}, largest = 0, found = 0;
+    PARALLEL
+    for (int r = 0; r < num; r++) {
+        int lo = 0;
+        loop_range(RANGE_AMAX, x + r * cols, cols, &lo, &hi[r]);
+    }
+    for (int r = 0; r < num; r++) {
+        if (hi[r] >= NUM_INF_BITS)
             continue;
-        stats->seen.samples++;
-        for (int64_t c = 0; c < cols; c++) {
-            float a = num_abs(x[c]);
+        ret[found++] = x + r * cols;
+        largest = hi[r] > largest ? hi[r] : largest;
+    }
+    *ret_amax = num_float((unsigned)largest);
+    return found;
+}
+
+static void add_columns(LayerStatsMemory *m, const float *const *x, int num, int64_t begin,
+                        int64_t end)
+{
+    for (int r = 0; r < num; r++)
+        for (int64_t c = begin; c < end; c++) {
+            float a = num_abs(x[r][c]);
             m->abs_sum[c] += a;
             m->mean_square[c] += (double)a * a;
             m->max_abs[c] = a > m->max_abs[c] ? a : m->max_abs[c];
         }
+}
+
+void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
+{
+    LayerStatsMemory *m = stats->memory;
+    int64_t cols = stats->seen.cols;
+    while (rows > 0) {
+        const float *finite[PRODUCTS_HELD];
+        float amax;
+        int most = PRODUCTS_HELD - m->products.filled, num = rows < most ? (int)rows : most;
+        int found = finite_rows(x, num, cols, finite, &amax);
+        stats->seen.samples += found;
+        PARALLEL
+        for (int64_t c = 0; c < cols; c += COLUMNS)
+            add_columns(m, finite, found, c, c + COLUMNS < cols ? c + COLUMNS : cols);
         if (m->hessian)
-            products_add(&m->products, x, num_float((unsigned)hi), m->hessian);
+            products_add(&m->products, finite, found, amax, m->hessian);
+        x += num * cols;
+        rows -= num;
     }
 }
 
-void layer_stats_finish(LayerStats *stats)
+void layer_stats_use(LayerStats *stats, const QuantEngine *engine)
+{
+    if (stats->memory->hessian)
+        products_use(&stats->memory->products, engine);
+}
+
+bool layer_stats_finish(LayerStats *stats)
 {
     LayerStatsMemory *m = stats->memory;
     int64_t cols = stats->seen.cols;
@@ -100,9 +145,9 @@ void layer_stats_finish(LayerStats *stats)
         m->mean_abs[c] = (float)(m->abs_sum[c] / samples);
         m->mean_square[c] /= samples;
     }
-    if (m->hessian)
-        products_flush(&m->products, m->hessian);
+    bool ok = !m->hessian || products_finish(&m->products, m->hessian);
     for (int64_t i = 0; m->hessian && i < cols; i++)
         for (int64_t j = i + 1; j < cols; j++)
             m->hessian[i * cols + j] = m->hessian[j * cols + i];
+    return ok;
 }

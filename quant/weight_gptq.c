@@ -11,6 +11,7 @@
  * order=act (columns by falling diagonal of H) and for blocks of several rows, from the original
  * weight, so that groups stay where they are. Columns that calibration never saw are rounded to
  * nearest. All in f64; the same codes for any number of threads. */
+#include "quant/engine.h"
 #include "quant/linalg.h"
 #include "quant/weights.h"
 #include <math.h>
@@ -82,27 +83,20 @@ static void damp_hessian(double *dst, const double *hessian, const int64_t *colu
     }
 }
 
-static const char *prepare(Gptq *g, const WeightStats *stats, const WeightArgs *args)
+/* The order of columns and the damped Hessian in it, from malloc; NULL: out of memory. */
+static double *prepare(Gptq *g, const WeightStats *stats, const WeightArgs *args)
 {
     int64_t n = stats->cols;
-    size_t bytes = (size_t)n * (size_t)n * sizeof(double);
     double damp = args && args->damp > 0 ? args->damp : DEFAULT_DAMP;
-    double *factor = malloc(bytes);
-    g->inverse = malloc(bytes);
+    double *hessian = malloc((size_t)n * (size_t)n * sizeof *hessian);
     g->column = malloc((size_t)n * sizeof *g->column);
-    if (!factor || !g->inverse || !g->column ||
+    if (!hessian || !g->column ||
         !order_columns(g->column, stats->hessian, n, args && args->act_order)) {
-        free(factor);
-        return WEIGHT_NO_MEMORY;
+        free(hessian);
+        return NULL;
     }
-    damp_hessian(factor, stats->hessian, g->column, n, damp);
-    bool ok = linalg_cholesky(factor, n);
-    if (ok)
-        linalg_invert_lower(factor, g->inverse, n);
-    free(factor);
-    return ok ? NULL
-              : "gptq: the calibration data does not determine this layer's input (its Hessian is "
-                "not positive definite); use more samples or a larger damp";
+    damp_hessian(hessian, stats->hessian, g->column, n, damp);
+    return hessian;
 }
 
 /* Tiles --------------------------------------------------------------------------------------- */
@@ -184,6 +178,44 @@ static bool quantise_rows(const Gptq *g, int64_t row)
     return true;
 }
 
+static const char *run_here(Gptq *g, double *hessian)
+{
+    int64_t n = g->q->cols;
+    bool ok = true;
+    g->inverse = malloc((size_t)n * (size_t)n * sizeof *g->inverse);
+    if (!g->inverse)
+        return WEIGHT_NO_MEMORY;
+    if (!linalg_cholesky(hessian, n))
+        return GPTQ_NOT_POSITIVE;
+    linalg_invert_lower(hessian, g->inverse, n);
+    const QTensor *q = g->q;
+    PARALLEL_FOR
+    for (int64_t row = 0; row < q->rows; row += LINALG_TILE)
+        ok = quantise_rows(g, row) && ok;
+    return ok ? NULL : WEIGHT_NO_MEMORY;
+}
+
+static const char *run_on_engine(Gptq *g, const double *hessian, const QuantEngine *engine)
+{
+    QTensor *q = g->q;
+    GptqWork work = {.q = q,
+                     .w = g->w,
+                     .hessian = hessian,
+                     .column = g->column,
+                     .width = qtensor_block_cols(q),
+                     .height = qtensor_block_rows(q),
+                     .moving_scales = g->moving_scales,
+                     .code = malloc((size_t)q->rows * (size_t)q->cols + 1)};
+    const char *why = work.code ? engine->gptq(engine->user, &work) : WEIGHT_NO_MEMORY;
+    bool ok = true;
+    PARALLEL_FOR
+    for (int64_t row = 0; row < (why ? 0 : q->rows); row++)
+        for (int64_t col = 0; col < q->cols; col++)
+            qtensor_set_code(q, row, col, work.code[col * q->rows + row]);
+    free(work.code);
+    return why ? why : ok ? NULL : WEIGHT_NO_MEMORY;
+}
+
 static const char *gptq_run(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
                             const WeightArgs *args)
 {
@@ -195,18 +227,16 @@ static const char *gptq_run(QTensor *q, FormatId src_fmt, const void *src, const
     Gptq g = {.q = q};
     g.moving_scales = !(args && args->act_order) && q->scheme.block[0] == 1 && q->col_blocks > 1;
     float *w = weight_to_f32(q, src_fmt, src);
+    double *hessian = prepare(&g, stats, args);
     g.w = w;
-    const char *why = w ? prepare(&g, stats, args) : WEIGHT_NO_MEMORY;
-    bool ok = true;
-    if (!why) {
-        PARALLEL_FOR
-        for (int64_t row = 0; row < q->rows; row += LINALG_TILE)
-            ok = quantise_rows(&g, row) && ok;
-    }
+    const char *why = !w || !hessian         ? WEIGHT_NO_MEMORY
+                      : args && args->engine ? run_on_engine(&g, hessian, args->engine)
+                                             : run_here(&g, hessian);
     free(w);
+    free(hessian);
     free(g.inverse);
     free(g.column);
-    return why ? why : ok ? NULL : WEIGHT_NO_MEMORY;
+    return why;
 }
 
 static const char *const gptq_args[] = {"order", "damp", NULL};

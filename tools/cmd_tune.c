@@ -458,20 +458,6 @@ static int serve(Cli *cli, const TuneOrder *order, int ordinal)
     tune_serve(&s.run, order);
 }
 
-/* "cuda" or "cuda:1" */
-static bool read_device(const char *name, int *ret)
-{
-    char *end = NULL;
-    *ret = 0;
-    if (!strcmp(name, "cuda"))
-        return true;
-    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return false;
-    long ordinal = strtol(name + 5, &end, 10);
-    *ret = (int)ordinal;
-    return !*end && ordinal < 1024;
-}
-
 int cmd_tune(Cli *cli)
 {
     Tune t = {.only = cli_get(cli, OPTION_BUCKET, NULL)};
@@ -484,7 +470,7 @@ int cmd_tune(Cli *cli)
     t.most = candidates ? atoi(candidates) : MOST_CANDIDATES;
     if (t.most < 1)
         return cli_usage(cli, "--candidates takes a number from 1 on, not '%s'", candidates);
-    if (!read_device(device, &t.ordinal))
+    if (!work_gpu(device, &t.ordinal))
         return cli_usage(cli, "sinter tune measures GPU kernels, on 'cuda:0', not on '%s'", device);
     if (!*seconds || *end || !(most >= 0 && most < 1e9))
         return cli_usage(cli, "--max-seconds takes a number of seconds, not '%s'", seconds);

@@ -1,5 +1,6 @@
 /* Shared steps of the commands; see work.h. */
 #include "tools/work.h"
+#include "tools/quantise_gpu.h"
 #include "tools/stub.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -127,7 +128,37 @@ static bool shows_progress(const Work *w)
     return isatty(STDERR_FILENO) && !w->cli->json;
 }
 
-static void prepare_passes(Work *w, const char *path)
+bool work_gpu(const char *name, int *ret)
+{
+    char *end = NULL;
+    *ret = 0;
+    if (!strcmp(name, "cuda"))
+        return true;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    long ordinal = strtol(name + 5, &end, 10);
+    *ret = (int)ordinal;
+    return !*end && ordinal < 1024;
+}
+
+/* --quantise-on */
+static bool find_engine(Work *w, const QuantEngine **ret)
+{
+    const char *name = cli_get(w->cli, OPTION_QUANTISE_ON, "cpu");
+    int ordinal;
+    *ret = NULL;
+    if (!strcmp(name, "cpu"))
+        return true;
+    if (!work_gpu(name, &ordinal)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--quantise-on takes cpu or cuda:N, not '%s'",
+                   name);
+        return false;
+    }
+    *ret = quantise_gpu_open(w->arena, &w->diag, ordinal, !cli_has(w->cli, OPTION_NO_CACHE));
+    return *ret != NULL;
+}
+
+static bool prepare_passes(Work *w, const char *path)
 {
     const Cli *cli = w->cli;
     PassOptions options = {
@@ -142,6 +173,8 @@ static void prepare_passes(Work *w, const char *path)
         .use_cache = !cli_has(cli, OPTION_NO_CACHE),
         .progress = shows_progress(w) ? work_progress : NULL,
     };
+    if (!find_engine(w, &options.engine))
+        return false;
     const char **file =
         ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);
     for (int i = 0; i < options.num_weight_files; i++) {
@@ -152,6 +185,7 @@ static void prepare_passes(Work *w, const char *path)
     }
     options.weight_file = file;
     pass_context_init(&w->passes, w->arena, &options);
+    return true;
 }
 
 static bool check_pass_name(Work *w, const char *name, const char *extra)
@@ -184,8 +218,7 @@ bool work_lower(Work *w, const char *path)
     w->module = frontend_compile(w->arena, &w->diag, path, &options);
     if (!w->module || w->diag.num_errors)
         return false;
-    prepare_passes(w, path);
-    return work_auto(w, &options);
+    return prepare_passes(w, path) && work_auto(w, &options);
 }
 
 bool work_load_ir(Work *w, const char *path)
@@ -199,8 +232,7 @@ bool work_load_ir(Work *w, const char *path)
     w->module = module_parse(w->arena, &w->diag, source);
     if (!w->module || w->diag.num_errors)
         return false;
-    prepare_passes(w, path);
-    return true;
+    return prepare_passes(w, path);
 }
 
 bool work_passes(Work *w, const char *list)
