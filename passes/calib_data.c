@@ -155,6 +155,27 @@ static bool batch_run(const Batches *b, const int64_t *size, int64_t start, Eval
     return ok;
 }
 
+/* All rows; of more than anyone needs, batches evenly over the file. */
+static bool batches_run(Batches *b, PassContext *ctx, EvalObserver observe, void *user)
+{
+    int64_t all = b->size[b->rows->index], batch = batch_rows(b->rows);
+    int64_t num = (all + batch - 1) / batch, step = batch;
+
+    if (all > LIMIT_CALIBRATION_ROWS) {
+        num = LIMIT_CALIBRATION_ROWS / batch > 0 ? LIMIT_CALIBRATION_ROWS / batch : 1;
+        step = all / num;
+    }
+    for (int64_t i = 0; i < num; i++) {
+        int64_t start = i * step;
+        if (ctx->options.progress)
+            ctx->options.progress(ctx->options.progress_user, (double)i / (double)num, b->path);
+        b->size[b->rows->index] = all - start < batch ? all - start : batch;
+        if (!batch_run(b, b->size, start, observe, user))
+            return false;
+    }
+    return true;
+}
+
 static bool file_run(Batches *b, PassContext *ctx, const TensorFile *file, EvalObserver observe,
                      void *user)
 {
@@ -170,15 +191,7 @@ static bool file_run(Batches *b, PassContext *ctx, const TensorFile *file, EvalO
     b->rows = rows_symbol(b);
     if (!b->rows)
         return batch_run(b, b->size, 0, observe, user);
-    int64_t all = b->size[b->rows->index], batch = batch_rows(b->rows);
-    for (int64_t start = 0; start < all; start += batch) {
-        if (ctx->options.progress)
-            ctx->options.progress(ctx->options.progress_user, (double)start / (double)all, b->path);
-        b->size[b->rows->index] = all - start < batch ? all - start : batch;
-        if (!batch_run(b, b->size, start, observe, user))
-            return false;
-    }
-    return true;
+    return batches_run(b, ctx, observe, user);
 }
 
 bool calibration_run(Module *m, PassContext *ctx, EvalObserver observe, void *user)
