@@ -100,7 +100,9 @@ def made_up():
 
 
 def numbers_missing(data, texts):
-    wanted = [f"{ns / 1000:.2f}" for k in data["kernels"] for ns in k["ns"] if ns is not None]
+    wanted = []
+    missing = [f"the page lacks {ns} ns" for k in data["kernels"] for ns in k["ns"] if ns is not None
+               if not any(f"{(ns + off) / 1000:.2f}" in texts for off in (-0.5, 0.5))]
     if data["errors"]:
         variant = data["errors"]["variants"][0]
         wanted += [f"{row['sqnr_db']:.2f}" for row in variant["layers"] + variant["outputs"]
@@ -108,7 +110,7 @@ def numbers_missing(data, texts):
         wanted += [f"{row['cosine']:.7f}" for row in variant["layers"]]
     wanted += [stop["why"] for stop in data["stops"]]
     wanted += [part["hash"] for part in data["parts"]]
-    return [f"the page lacks {number}" for number in wanted if number not in texts]
+    return missing + [f"the page lacks {number}" for number in wanted if number not in texts]
 
 
 # the command ---------------------------------------------------------------------------------------
