@@ -81,10 +81,12 @@ typedef struct Choice {
     ChoiceLayer *layer; /* in the order of the model; a layer that is used twice stands twice */
     double *fixed_us;   /* [buckets] of kernels that belong to no layer */
     double fixed_bytes; /* constants that belong to no layer */
-    bool proven;        /* the solver's result is the optimum of the estimates */
-    double gap;         /* else at most this far from it, relative */
-    int rounds;         /* of verification */
-    double correction;  /* measured over estimated error */
+    /* CPU: models and sizes that were timed, and of these how many other processes held up */
+    int num_timed, num_held_up;
+    bool proven;       /* the solver's result is the optimum of the estimates */
+    double gap;        /* else at most this far from it, relative */
+    int rounds;        /* of verification */
+    double correction; /* measured over estimated error */
     ChoicePoint chosen;
     int num_front;
     ChoicePoint *front;         /* Pareto-optimal latency and error, fastest first; estimates */

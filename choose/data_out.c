@@ -105,6 +105,15 @@ static void put_buckets(Sb *sb, const Choice *c)
     sb_put(sb, "],\n");
 }
 
+static void put_seconds(Sb *sb, const Choice *c)
+{
+    static const char *const step[] = {"calibrate", "errors", "times", "settle"};
+    sb_put(sb, "  \"seconds\": {");
+    for (size_t i = 0; i < COUNT_OF(step); i++)
+        sb_printf(sb, "%s\"%s\": %.2f", i ? ", " : "", step[i], c->seconds[i]);
+    sb_put(sb, "},\n");
+}
+
 static void put_points(Sb *sb, const Choice *c)
 {
     sb_put(sb, "  \"chosen\": ");
@@ -113,7 +122,9 @@ static void put_points(Sb *sb, const Choice *c)
     put_number(sb, c->gap);
     sb_put(sb, ", \"measured_over_estimated\": ");
     put_number(sb, c->correction);
-    sb_printf(sb, ", \"runs\": %d,\n  \"uniform\": [", c->rounds);
+    sb_printf(sb, ", \"runs\": %d,\n", c->rounds);
+    put_seconds(sb, c);
+    sb_put(sb, "  \"uniform\": [");
     for (int k = 0, num = 0; k < c->num_candidates; k++)
         if (c->uniform[k].pick) {
             sb_put(sb, num++ ? ",\n    " : "\n    ");

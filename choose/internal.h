@@ -57,6 +57,11 @@ typedef enum Aim { AIM_LATENCY, AIM_NOISE, AIM_BYTES } Aim;
 Aim aim_of(const AutoSpec *spec);
 /* False: nothing lies within the budget. Fills c->proven and c->gap. */
 bool choice_solve(Chooser *ch, const Budget *budget, Aim aim, ChoicePoint *ret);
+bool bucket_is(const Choice *c, int bucket, const AutoAt *at); /* of that size */
+/* Does every layer of the group keep what is required of single layers? */
+bool column_allowed(const Choice *c, int group, int column);
+/* Of all layers at that size, the slowest bucket with it. */
+double point_latency_at(const Choice *c, const ChoicePoint *point, const AutoAt *at);
 /* Sums of the estimates. */
 void point_fill(const Choice *c, ChoicePoint *point);
 /* Solves, verifies and tightens; false after reporting. */

@@ -111,14 +111,6 @@ static bool buckets_make(Chooser *ch)
     return true;
 }
 
-static bool bucket_has(const Choice *c, int bucket, const AutoAt *at)
-{
-    for (int i = 0; i < c->num_syms; i++)
-        if (!strcmp(c->sym[i]->name, at->sym))
-            return c->bucket[bucket * c->num_syms + i] == at->size;
-    return false;
-}
-
 /* T = 1 : 0.7 spreads over all buckets with that size. */
 static void weights_make(Choice *c)
 {
@@ -129,9 +121,9 @@ static void weights_make(Choice *c)
         const AutoAt *at = &c->spec->at.elem[i];
         int num = 0;
         for (int b = 0; b < c->num_buckets; b++)
-            num += bucket_has(c, b, at);
+            num += bucket_is(c, b, at);
         for (int b = 0; b < c->num_buckets; b++)
-            if (bucket_has(c, b, at))
+            if (bucket_is(c, b, at))
                 c->weight[b] += at->weight / num;
         all += at->weight;
     }

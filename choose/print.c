@@ -104,6 +104,8 @@ static void put_sources(Sb *sb, const Choice *c)
             sb_printf(sb, "%d ", num[s]);
         sb_put(sb, time_source_name[s]);
     }
+    if (c->num_held_up)
+        sb_printf(sb, " (other processes held up %d of %d)", c->num_held_up, c->num_timed);
 }
 
 static void put_summary(Sb *sb, const Choice *c)

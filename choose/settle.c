@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { MOST_SOLVES = 14, MOST_RUNS = 7 };
+#define NEAR 2 /* times the error budget: an estimate beyond it is not worth a run */
 
 typedef struct Check { /* one file of data that the choice is verified on */
     const char *path;
@@ -163,7 +164,7 @@ static int point_try(Settle *s, ChoicePoint *point)
     int at = tried_find(s, point);
     if (at >= 0)
         return at;
-    chooser_progress(s->ch, (double)s->tried.num / MOST_RUNS, "verifying");
+    chooser_progress(s->ch, fmin(1, (double)s->tried.num / MOST_RUNS), "verifying");
     if (!point_verify(s, point))
         return -1;
     ARRAY_PUSH(s->arena, &s->tried, *point);
@@ -233,6 +234,64 @@ static int settle_loop(Settle *s)
         correction = next_correction(s, correction, ratio, good || at < 0);
     }
     return best;
+}
+
+/* Uniform choices ------------------------------------------------------------------------------ */
+
+static void uniforms_fill(Choice *c)
+{
+    ChoicePoint *point = ARENA_NEW_ARRAY(c->arena, ChoicePoint, (size_t)c->num_candidates + 1);
+    for (int k = 0; k < c->num_candidates; k++) {
+        bool whole = true;
+        for (int g = 0; g < c->num_groups; g++)
+            whole = whole && cell_usable(c, g, k);
+        point[k].pick = whole ? pick_uniform(c, c->arena, k) : NULL;
+        if (whole)
+            point_fill(c, &point[k]);
+    }
+    c->uniform = point;
+}
+
+/* Does the point keep what needs no run, and is its estimate near enough to be worth one? */
+static bool point_promises(const Settle *s, const ChoicePoint *point)
+{
+    const Choice *c = s->c;
+    for (int g = 0; g < c->num_groups; g++)
+        if (!column_allowed(c, g, point->pick[g]))
+            return false;
+    for (int i = 0; i < c->spec->requires.num; i++) {
+        const AutoRequire *r = &c->spec->requires.elem[i];
+        bool kept = true;
+        switch (r->measure) {
+        case MEASURE_BYTES: kept = point->bytes <= r->value; break;
+        case MEASURE_LATENCY: kept = point_latency_at(c, point, &r->at) <= r->value; break;
+        case MEASURE_COSINE: kept = !r->on || point->turn < NEAR * turn_of_cosine(r->value); break;
+        case MEASURE_SQNR: kept = !r->on || point->noise < NEAR * pow(10, -r->value / 10); break;
+        case MEASURE_ERROR: break;
+        }
+        if (!kept)
+            return false;
+    }
+    return true;
+}
+
+/* One candidate everywhere may do better than its estimate says. What is taken is never worse than
+ * any of these. False after an error. */
+static bool uniforms_try(Settle *s, int *best)
+{
+    const Choice *c = s->c;
+    for (int k = 0; k < c->num_candidates && has_error_budget(c); k++) {
+        ChoicePoint point = c->uniform[k];
+        if (!point.pick || !point_promises(s, &point) ||
+            (*best >= 0 && !(point.objective < s->tried.elem[*best].objective)))
+            continue;
+        int at = point_try(s, &point);
+        if (at < 0)
+            return false;
+        if (s->good.elem[at])
+            *best = at;
+    }
+    return true;
 }
 
 /* Where nothing holds ------------------------------------------------------------------------- */
@@ -354,27 +413,14 @@ static void report_slower(Settle *s)
     }
 }
 
-static void uniforms_fill(Choice *c)
-{
-    ChoicePoint *point = ARENA_NEW_ARRAY(c->arena, ChoicePoint, (size_t)c->num_candidates + 1);
-    for (int k = 0; k < c->num_candidates; k++) {
-        bool whole = true;
-        for (int g = 0; g < c->num_groups; g++)
-            whole = whole && cell_usable(c, g, k);
-        point[k].pick = whole ? pick_uniform(c, c->arena, k) : NULL;
-        if (whole)
-            point_fill(c, &point[k]);
-    }
-    c->uniform = point;
-}
-
 static bool settle(Settle *s)
 {
     Choice *c = s->c;
     if (!checks_open(s))
         return false;
+    uniforms_fill(c);
     int best = settle_loop(s);
-    if (best == -2)
+    if (best == -2 || !uniforms_try(s, &best))
         return false;
     if (best < 0)
         return refuse(s);
@@ -382,7 +428,6 @@ static bool settle(Settle *s)
     c->correction = s->ratio.elem[best];
     c->rules = choice_rules(c, c->arena, c->chosen.pick, text_calibrate(s));
     report_slower(s);
-    uniforms_fill(c);
     return true;
 }
 

@@ -13,7 +13,7 @@ Aim aim_of(const AutoSpec *spec)
                                              : AIM_LATENCY;
 }
 
-static bool bucket_is(const Choice *c, int bucket, const AutoAt *at)
+bool bucket_is(const Choice *c, int bucket, const AutoAt *at)
 {
     for (int i = 0; i < c->num_syms; i++)
         if (!strcmp(c->sym[i]->name, at->sym))
@@ -75,7 +75,7 @@ static bool cell_good(const Choice *c, const LayerCell *cell)
     return true;
 }
 
-static bool column_allowed(const Choice *c, int group, int column)
+bool column_allowed(const Choice *c, int group, int column)
 {
     if (!cell_usable(c, group, column))
         return false;
@@ -187,6 +187,21 @@ void point_fill(const Choice *c, ChoicePoint *point)
     point->objective = aim == AIM_LATENCY ? point->latency
                        : aim == AIM_NOISE ? point->noise
                                           : point->bytes;
+}
+
+double point_latency_at(const Choice *c, const ChoicePoint *point, const AutoAt *at)
+{
+    double most = 0;
+    for (int b = 0; b < c->num_buckets; b++) {
+        double us = c->fixed_us[b];
+        for (int i = 0; i < c->num_layers && bucket_is(c, b, at); i++) {
+            const ChoiceLayer *l = &c->layer[i];
+            us += l->cell[l->pinned ? c->pinned_column : point->pick[l->group]].us[b];
+        }
+        if (bucket_is(c, b, at))
+            most = fmax(most, us);
+    }
+    return most;
 }
 
 /* The front ----------------------------------------------------------------------------------- */

@@ -5,11 +5,15 @@
  * the CPU the model runs and its kernels are timed; a GPU's plan brings its own times. Layers of
  * one shape in blocks of one form have one time, their median. */
 #include "choose/internal.h"
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LEAST_RUNS = 3, MOST_RUNS = 60 };
-#define MOST_US 200000.0 /* of all runs of one bucket, the slowest aside */
+#define MOST_US 200000.0  /* of all calm runs of one bucket */
+#define WAIT_US 2000000.0 /* of all runs of one bucket */
+#define CALM    0.02      /* of a run, waiting for cores */
 
 /* Rates for the cost model of a CPU: deliberately round. */
 #define CPU_BYTES_US  10000.0  /* bytes in a microsecond */
@@ -164,20 +168,50 @@ static int compare_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The least time of each launch: whatever else the machine does only adds to it. Runs that
- * something else held up do not use up the time for further ones. */
+static double us_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+/* How long threads of this process had work but no core, in microseconds; 0 where the system does
+ * not tell. */
+static double us_held_up(void)
+{
+    double ns = 0;
+    DIR *dir = opendir("/proc/self/task");
+    for (const struct dirent *e; dir && (e = readdir(dir));) {
+        char path[300];
+        unsigned long long ran, held;
+        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", e->d_name);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%llu %llu", &ran, &held) == 2)
+            ns += (double)held;
+        if (f)
+            fclose(f);
+    }
+    if (dir)
+        closedir(dir);
+    return ns / 1000;
+}
+
+/* The least time of each launch: whatever else the machine does only adds to it. Runs that other
+ * processes held up do not count, but only so much time is spent waiting for better ones. */
 static bool bucket_measure(Times *t, int bucket)
 {
-    int num = t->target->plan->num_launches, nb = t->c->num_buckets, runs = 0;
+    int num = t->target->plan->num_launches, nb = t->c->num_buckets, runs = 0, calm = 0;
     Arena *arena = arena_create(), *out_arena = arena_create();
     Tensors in, out;
     if (!arena || !out_arena)
         BUG("no memory for the choice");
-    double *us = t->us + bucket, best = INFINITY, spent = 0;
+    double *us = t->us + bucket, spent = 0, start = us_now();
     bool ok = inputs_make(t, bucket, arena, &in) && probe_run(&t->t, &in, out_arena, &out);
     sinter_session_trace(t->t.session, 1);
-    while (ok && runs < MOST_RUNS && (runs < LEAST_RUNS || spent < MOST_US)) {
-        double all = 0;
+    while (ok && calm < MOST_RUNS &&
+           (runs < LEAST_RUNS ||
+            ((calm < LEAST_RUNS || spent < MOST_US) && us_now() - start < WAIT_US))) {
+        double all = 0, held = us_held_up();
         arena_reset(out_arena);
         ok = probe_run(&t->t, &in, out_arena, &out) && sinter_num_launch_times(t->t.session) == num;
         for (int i = 0; ok && i < num; i++) {
@@ -185,14 +219,28 @@ static bool bucket_measure(Times *t, int bucket)
             us[i * nb] = runs ? fmin(us[i * nb], took) : took;
             all += took;
         }
-        best = fmin(best, all);
-        spent += fmin(all, 4 * best);
         runs++;
+        if (us_held_up() - held < all * CALM) {
+            calm++;
+            spent += all;
+        }
     }
+    t->c->num_timed++;
+    t->c->num_held_up += calm < LEAST_RUNS;
     sinter_session_trace(t->t.session, 0);
     arena_destroy(arena);
     arena_destroy(out_arena);
     return ok;
+}
+
+/* Sizes that nothing asks for are not timed. */
+static bool bucket_counts(const Choice *c, int bucket)
+{
+    for (int i = 0; i < c->spec->requires.num; i++)
+        if (c->spec->requires.elem[i].measure == MEASURE_LATENCY &&
+            bucket_is(c, bucket, &c->spec->requires.elem[i].at))
+            return true;
+    return c->weight[bucket] > 0;
 }
 
 static bool measure(Times *t)
@@ -200,7 +248,7 @@ static bool measure(Times *t)
     if (!probe_open(&t->t))
         return probe_fail(&t->t, "timing a candidate");
     for (int b = 0; b < t->c->num_buckets; b++)
-        if (!bucket_measure(t, b))
+        if (bucket_counts(t->c, b) && !bucket_measure(t, b))
             return false;
     return true;
 }

@@ -78,9 +78,11 @@ static bool settle(Work *w, const FrontendOptions *options)
     if (!w->choice)
         return false;
     w->is_slower = w->choice->num_slower && w->choice->spec->slower == SLOWER_ERROR;
-    if (!w->choice->rules) /* rules say the format of every layer */
+    bool settled = !w->choice->rules; /* by rules of the text */
+    if (!settled || w->cli->command == COMMAND_CHOOSE)
+        print_choice(w);
+    if (settled)
         return true;
-    print_choice(w);
     return put_outputs(w) && !w->diag.num_errors && lower_chosen(w, options);
 }
 
