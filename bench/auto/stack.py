@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """stack.py FOLDER [--layers N] [--width D] [--inner F] [--planted I,J,..] [--rows R]: a stack of gated
-feed-forward layers for `auto`, with data, in FOLDER: stack.sinter, stack.safetensors,
+feed-forward layers for `auto`, with data, in FOLDER: stack.sinter, auto.rules, stack.safetensors,
 calib.safetensors, heldout.safetensors.
 
 In each planted layer some input channels of `down` are 80 times larger than the others, and the rows
@@ -20,20 +20,6 @@ const F = {inner}
 const L = {layers}
 dim T in [1, {rows}]
 
-scheme w8a8 {{ weight i8 sym per channel; act i8 sym per token dynamic }}
-scheme w8g  {{ weight i8 sym group 32; act i8 sym per token dynamic }}
-scheme w4a8 {{ weight i4 sym group 32; act i8 sym per token dynamic }}
-scheme w4   {{ weight i4 sym per channel; act i8 sym per token dynamic }}
-
-auto {{
-    candidates w8a8, w8g, w4a8, w4, keep
-    calibrate on "calib.safetensors" samples 64
-    require cosine >= {cosine} on "heldout.safetensors"
-    minimize latency at T = 1 : 0.7, T = {rows} : 0.3
-    couple siblings
-    slower warn
-}}
-
 block ffn[i] (x: f32[T, D]) -> f32[T, D] {{
     param norm: f32[D]    from "layers.{{i}}.norm"
     param gate: f32[F, D] from "layers.{{i}}.gate"
@@ -46,6 +32,21 @@ block ffn[i] (x: f32[T, D]) -> f32[T, D] {{
 model stack (x: f32[T, D]) -> (y: f32[T, D]) {{
     y = x
     for i in 0 .. L {{ y = ffn[i](y) }}
+}}
+"""
+
+RULES = """scheme w8a8 {{ weight i8 sym per channel; act i8 sym per token dynamic }}
+scheme w8g  {{ weight i8 sym group 32; act i8 sym per token dynamic }}
+scheme w4a8 {{ weight i4 sym group 32; act i8 sym per token dynamic }}
+scheme w4   {{ weight i4 sym per channel; act i8 sym per token dynamic }}
+
+auto {{
+    candidates w8a8, w8g, w4a8, w4, keep
+    calibrate on "calib.safetensors" samples 64
+    require cosine >= {cosine} on "heldout.safetensors"
+    minimize latency at T = 1 : 0.7, T = {rows} : 0.3
+    couple siblings
+    slower warn
 }}
 """
 
@@ -68,7 +69,7 @@ def main():
     for i in range(args.layers):
         gate = rng.standard_normal((f, d)) / d**0.5
         up = rng.standard_normal((f, d)) / d**0.5
-        down = rng.standard_normal((d, f)) * (1.5 / f**0.5)
+        down = rng.standard_normal((d, f)) * (0.4 / f**0.5)
         if i in planted:
             channels = rng.choice(f, max(1, f // 64), replace=False)
             down[:, channels] *= 80
@@ -82,8 +83,9 @@ def main():
     for name, rows in (("calib", 256), ("heldout", 128)):
         x = rng.standard_normal((rows, d)).astype(numpy.float32)
         save_file({"x": x}, args.folder / f"{name}.safetensors")
-    text = TEXT.format(width=d, inner=f, layers=args.layers, rows=args.rows, cosine=args.cosine)
+    text = TEXT.format(width=d, inner=f, layers=args.layers, rows=args.rows)
     (args.folder / "stack.sinter").write_text(text)
+    (args.folder / "auto.rules").write_text(RULES.format(rows=args.rows, cosine=args.cosine))
 
 
 if __name__ == "__main__":
