@@ -313,7 +313,17 @@ def test_files():
         expects(two)
         altered(one)
         views(two)
+        engines(two)
         calibration(two)
+
+
+def engines(tmp):
+    words = ["sinter", "compile", "digits.sinter", "--rules=w8a8.rules", "-o", "out"]
+    check("no such place to quantise on", 1, [*words, "--quantise-on=tpu"], cwd=tmp, out=None,
+          err="takes cpu or cuda:N, not 'tpu'")
+    check("a GPU that is not there", 1, [*words, "--quantise-on=cuda:900"], cwd=tmp, out=None,
+          err="E0901")
+    report("no file without the GPU", ["out exists"] if (tmp / "out").exists() else [])
 
 
 def calibration(tmp):
