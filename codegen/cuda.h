@@ -97,8 +97,9 @@ int64_t cuda_local_scratch(const CudaKernel *k);
  * sums. It is one more operand of the launch, split_operand. */
 #define CUDA_SPLIT_SUMS  4096
 #define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4 - 3)
-#define CUDA_SPLIT_ROWS  CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
-                                           */
+#define CUDA_SPLIT_ROWS                                                      \
+    CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
+                      */
 int64_t cuda_split_bytes(const CudaKernel *k);
 /* Bytes of one stage of a gemm_mma. */
 int64_t cuda_stage_bytes(const CudaKernel *k);

@@ -12,7 +12,7 @@ typedef struct FrontendOptions {
     const int64_t *define_value;
     int num_rule_files; /* further texts with schemes and quant rules, after the model's own */
     const char *const *rule_file;
-    bool unquantised; /* rules and schemes are checked, and then let alone */
+    bool unquantised;             /* rules and schemes are checked, and then let alone */
     const char *const *rule_text; /* NULL, or for each its text (NULL: read the file) */
 } FrontendOptions;
 

@@ -97,7 +97,7 @@ typedef struct QuantSpec {
     Span weight_span, act_span; /* where each was said */
     const char *scheme_name;    /* as written, for messages */
     bool pinned; /* a rule or the text at the layer says the format: `auto` leaves it alone */
-    Span said;                  /* the rule that settled the format, {0}: words at the layer */
+    Span said;   /* the rule that settled the format, {0}: words at the layer */
 } QuantSpec;
 
 /* An output that a tool added to watch a layer: passes restore its scale, and move others as if it

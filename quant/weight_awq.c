@@ -180,7 +180,8 @@ static const char *const no_args[] = {NULL};
 
 const WeightQuantiser weight_awq = {
     .name = "awq",
-    .describe = "input channels that matter are scaled up, ranges clipped by what they add to the output",
+    .describe =
+        "input channels that matter are scaled up, ranges clipped by what they add to the output",
     .needs_stats = true,
     .takes_hessian = true,
     .row_by_row = true,

@@ -64,8 +64,8 @@ typedef struct WeightBlock {
 typedef void (*WeightBlockFn)(QTensor *q, const WeightBlock *block, const void *user);
 void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void *user);
 
-/* clip.c. What the error of a row's codes is, off its errors: sum of off^2 importance (NULL: 1), or,
- * with second moments H [cols, cols] of the layer's input, off H off^T. */
+/* clip.c. What the error of a row's codes is, off its errors: sum of off^2 importance (NULL: 1),
+ * or, with second moments H [cols, cols] of the layer's input, off H off^T. */
 typedef struct ClipTarget {
     const double *importance, *hessian;
     int64_t cols;

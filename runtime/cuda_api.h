@@ -63,7 +63,7 @@ enum { /* CUresult: those that are treated apart */
 
 enum { /* CUdevice_attribute */
        DRV_DEVICE_MULTIPROCESSOR_COUNT = 16,
-    DRV_DEVICE_L2_CACHE_SIZE = 38,
+       DRV_DEVICE_L2_CACHE_SIZE = 38,
        DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR = 75,
        DRV_DEVICE_COMPUTE_CAPABILITY_MINOR = 76,
        DRV_DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97

@@ -119,8 +119,8 @@ static SinterStatus fill_session(CudaSession *s, const DeviceOpen *open, SinterE
         status = cuda_check(s->model, d->cuMemsetD8Async(s->memory, 0, s->memory_bytes, s->stream),
                             err, "clearing activations");
     if (!status)
-        status = cuda_check(s->model, d->cuStreamSynchronize(s->stream), err,
-                            "clearing activations");
+        status =
+            cuda_check(s->model, d->cuStreamSynchronize(s->stream), err, "clearing activations");
     for (int i = 0; i < p->num_buckets && !status && open->prepare; i++)
         status = cuda_capture(s, i, err);
     return status;

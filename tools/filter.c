@@ -46,8 +46,7 @@ bool filter_through(char *const argv[], const void *data, size_t size, Sb *ret)
 {
     int in = memfd_create("in", MFD_CLOEXEC), out = memfd_create("out", MFD_CLOEXEC);
     size_t before = ret->len;
-    bool ok =
-        in >= 0 && out >= 0 && write_whole(in, data, size) && spawn_and_wait(argv, in, out);
+    bool ok = in >= 0 && out >= 0 && write_whole(in, data, size) && spawn_and_wait(argv, in, out);
     if (ok && lseek(out, 0, SEEK_SET) == 0) {
         char buf[4096];
         ssize_t num;

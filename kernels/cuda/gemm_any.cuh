@@ -91,7 +91,8 @@ __device__ __forceinline__ void gemm_any(const Params &p)
     float sum[4][4] = {}, acc[4][4] = {};
     int32_t exact[4][4] = {};
     wait_for_producer();
-#pragma unroll 1 /* small K would be unrolled whole, and its addresses would exceed the registers */
+#pragma unroll 1 /* small K would be unrolled whole, and its addresses would exceed the registers \
+                  */
     for (int k0 = 0; k0 < size.k;) {
         int block_end = (k0 / G::kBlock + 1) * G::kBlock;
         int k1 = k0 + G::kBK < block_end ? k0 + G::kBK : block_end;
@@ -101,8 +102,8 @@ __device__ __forceinline__ void gemm_any(const Params &p)
             int k = k0 + i % G::kBK, r = i / G::kBK;
             float v = 0.0f;
             if (k < k1 && m0 + r < m) {
-                v = G::template value<Cfg::kA>(
-                    (const char *)a.data + (m0 + r) * size.a_pitch, k, true);
+                v = G::template value<Cfg::kA>((const char *)a.data + (m0 + r) * size.a_pitch, k,
+                                               true);
                 if (Cfg::kAZero)
                     v -= (float)a.zero[G::a_grid(m0 + r, k)];
             }

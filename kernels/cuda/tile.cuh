@@ -1,13 +1,13 @@
 /* Row kernels: tile programs over rows of tensors (norms, softmax, elementwise chains, quantise).
  *
  * kT threads hold a row or, where no step needs whole rows, a tile of kTileCols of its kCols
- * columns; a block holds kGroups such rows. With kSweeps a row is longer than the threads hold: they
- * go over it in such tiles, several times; in the last sweep, which stores, in tiles of kLastCols.
- * Cfg: kT kV kE kEdge kGroups kVaries kCols kTileCols kLastCols kSweeps kScratchWords kPersistent
- * kBackwards: the last rows first, which an earlier kernel left in the cache. p.dim[0]: rows;
- * p.dim[1], where kVaries: columns, at most kCols. Program::row(p, row, m, found) runs the steps of
- * row m; with kPersistent a block takes row after row, and Program::end(p, found, scratch) stores
- * what it found in all of them. */
+ * columns; a block holds kGroups such rows. With kSweeps a row is longer than the threads hold:
+ * they go over it in such tiles, several times; in the last sweep, which stores, in tiles of
+ * kLastCols. Cfg: kT kV kE kEdge kGroups kVaries kCols kTileCols kLastCols kSweeps kScratchWords
+ * kPersistent kBackwards: the last rows first, which an earlier kernel left in the cache. p.dim[0]:
+ * rows; p.dim[1], where kVaries: columns, at most kCols. Program::row(p, row, m, found) runs the
+ * steps of row m; with kPersistent a block takes row after row, and Program::end(p, found, scratch)
+ * stores what it found in all of them. */
 #ifndef SINTER_CUDA_TILE
 #define SINTER_CUDA_TILE
 
