@@ -2,9 +2,12 @@
 #include "tools/report/report.h"
 #include <string.h>
 
-/* -o; without it "a/mlp.sinter" gives "mlp.html" in the current folder. */
+/* -o; without it "a/mlp.sinter" gives "mlp.html" in the current folder, standard input standard
+ * output. */
 static const char *page_path(const Work *w, const char *path)
 {
+    if (!strcmp(path, "-"))
+        return cli_get(w->cli, OPTION_OUTPUT_FILE, "-");
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     const char *dot = strrchr(base, '.');
     int len = dot && dot != base ? (int)(dot - base) : (int)strlen(base);
@@ -23,6 +26,10 @@ static bool compare(Report *r, Work *w, Work *tapped, Comparison *c, int *ret_ex
             return false;
         }
         r->no_errors = "the text has no expect line, and no --input was given";
+        return true;
+    }
+    if (!strcmp(w->path, "-")) {
+        r->no_errors = "the text came from standard input, which cannot be read again for them";
         return true;
     }
     if (given)

@@ -116,9 +116,9 @@ def numbers_missing(data, texts):
 # the command ---------------------------------------------------------------------------------------
 
 
-def call(words, cwd, env=None):
+def call(words, cwd, env=None, stdin=None):
     return subprocess.run([str(word) for word in words], cwd=cwd, text=True, timeout=100,
-                          env={**os.environ, "LC_ALL": "C", **(env or {})},
+                          env={**os.environ, "LC_ALL": "C", **(env or {})}, input=stdin,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
 
@@ -165,6 +165,14 @@ def digits(tmp):
             if text not in first.stdout])
     report("nothing measured: the same bytes again",
            [] if first.stdout == second.stdout else ["they differ"])
+
+
+def from_standard_input(tmp):
+    done = call([SINTER, "report", "-", "--no-measure", "--input", "x=test_x.npy"], tmp,
+                stdin=(tmp / "digits.sinter").read_text())
+    ran("a text from standard input", done)
+    report("its page goes to standard output and says what it lacks", faults(done.stdout) +
+           ["lacks the reason"] * ("cannot be read again" not in done.stdout))
 
 
 def refused(tmp):
@@ -311,6 +319,7 @@ def main():
             names(tmp)
             automatic(tmp)
             stack(tmp)
+            from_standard_input(tmp)
             refused(tmp)
     print(f"1..{number}")
     return 1 if failures else 0
