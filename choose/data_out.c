@@ -217,8 +217,9 @@ static void svg_axes(Sb *sb, const Axes *a)
               HEIGHT - BOTTOM, WIDTH - RIGHT);
     for (int i = 0; i <= 4; i++) {
         double us = a->x0 + (a->x1 - a->x0) * i / 4;
-        sb_printf(sb, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>\n",
-                  LEFT + (WIDTH - LEFT - RIGHT) * i / 4.0, HEIGHT - BOTTOM + 18, us);
+        sb_printf(sb, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.*f</text>\n",
+                  LEFT + (WIDTH - LEFT - RIGHT) * i / 4.0, HEIGHT - BOTTOM + 18, us < 100 ? 2 : 0,
+                  us);
     }
     for (int y = (int)ceil(a->y0); y <= (int)floor(a->y1); y++) {
         double at = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (y - a->y0) / (a->y1 - a->y0);
