@@ -9,6 +9,8 @@ the float model is found here, in numpy. Then `auto` is asked for at least that 
 on the same data, once for the least latency and once for the fewest bytes. All of them get the times of the
 first choice (--times), so that they differ by what was chosen and not by what else the machine did. Needs numpy
 and safetensors.
+
+compare.py table OUT.json ..: what README.md says of these, as a table.
 """
 import argparse
 import json
@@ -16,6 +18,7 @@ import pathlib
 import re
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -102,7 +105,22 @@ def measured(bench, picked, want):
             "seconds": choice["seconds"], "seconds_of_the_command": picked["took"], "rules": picked["rules"].read_text().split("\n")}
 
 
+def table(paths):
+    print("| at least the SQNR of | dB | that scheme | fewest bytes | `auto` | measured / estimated error |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for path in paths:
+        result = json.loads(pathlib.Path(path).read_text())
+        name = result["model"].removesuffix(".sinter")
+        for row in result["against"]:
+            picked, bits = row["auto"], row["bits"]
+            print(f"| {name}, {row['scheme']} | {row['sqnr']:.2f} | {row['us'] / 1000:.2f} | {bits['us'] / 1000:.2f} | "
+                  f"{picked['us'] / 1000:.2f} | {picked['measured_over_estimated']:.3f} |")
+
+
 def main():
+    if sys.argv[1:2] == ["table"]:
+        table(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sinter", type=pathlib.Path)
     parser.add_argument("model", type=pathlib.Path)
