@@ -298,13 +298,22 @@ static bool uniforms_try(Settle *s, int *best)
 
 static const char *point_text(Settle *s, const ChoicePoint *p)
 {
+    const AutoSpec *spec = s->c->spec;
     Sb sb;
     sb_init(&sb, s->arena);
-    if (p->verified)
-        sb_printf(&sb, "cosine %.6f, sqnr %.2f dB", p->measured_cosine, p->measured_sqnr);
-    else
+    if (!p->verified)
         sb_printf(&sb, "cosine %.6f (estimated)", p->cosine);
+    else if (isinf(p->measured_sqnr))
+        sb_put(&sb, "no error");
+    else
+        sb_printf(&sb, "cosine %.6f, sqnr %.2f dB", p->measured_cosine, p->measured_sqnr);
     sb_printf(&sb, ", %.0f bytes, %.2f us", p->bytes, p->latency);
+    for (int i = 0; i < spec->requires.num; i++) {
+        const AutoRequire *r = &spec->requires.elem[i];
+        if (r->measure == MEASURE_LATENCY)
+            sb_printf(&sb, ", %.2f us at %s = %lld", point_latency_at(s->c, p, &r->at), r->at.sym,
+                      (long long)r->at.size);
+    }
     return sb.text;
 }
 
