@@ -242,6 +242,18 @@ static void look_up(CudaCandidates *c, const Timings *timings)
                                                   c->list.elem[i].failed);
 }
 
+/* Leaves only one family, where it has a valid candidate. */
+static void keep_family(CudaCandidates *c, CudaFamily family)
+{
+    int num = 0;
+    for (int i = 0; i < c->list.num; i++)
+        num += !c->list.elem[i].reason && c->list.elem[i].kernel.family == family;
+    for (int i = 0; i < c->list.num && num; i++)
+        if (!c->list.elem[i].reason && c->list.elem[i].kernel.family != family)
+            c->list.elem[i].reason = "another family is asked for";
+    c->num_valid = num ? num : c->num_valid;
+}
+
 /* What every target gives a block, and where nothing fits in that, what an H200 gives one. */
 void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
                      const CudaPlanOptions *options)
@@ -258,6 +270,8 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
         c->budget = SMEM_HOPPER;
         enumerate(c);
     }
+    if (options->family)
+        keep_family(c, *options->family);
     look_up(c, options->timings);
 }
 

@@ -51,9 +51,11 @@ typedef struct CudaTarget {
 struct CudaCandidates;
 
 typedef struct CudaPlanOptions {
-    const Timings *timings; /* NULL: the cost model alone */
-    int64_t smem;           /* dynamic shared memory that every target gives a block, bytes; 0: as
-                               cuda_smem(0, NULL) */
+    const Timings *timings;   /* NULL: the cost model alone */
+    int64_t smem;             /* dynamic shared memory that every target gives a block, bytes; 0: as
+                                 cuda_smem(0, NULL) */
+    const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
+                                 for tests */
     /* NULL, or called with the candidates of every product and bucket; they and the layouts that
      * they name live as long as the plan */
     void (*visit)(void *user, const struct CudaCandidates *c);

@@ -31,10 +31,15 @@ static Module *read_module(Built *b, const char *path)
     return module_parse(b->arena, &b->diag, diag_add_source(&b->diag, path, copy, size));
 }
 
-static bool compile_code(Built *b)
+static const char *arch_wanted(void)
 {
     const char *arch = getenv("GPU_ARCH");
-    arch = arch ? arch : "sm_90a";
+    return arch ? arch : "sm_90a";
+}
+
+static bool compile_code(Built *b)
+{
+    const char *arch = arch_wanted();
     const CudaCompileOptions options = {.num_archs = 1, .arch = &arch, .threads = 1};
     return cuda_compile(&b->diag, b->arena, &b->cuda, &options) ||
            complain(b, "the kernels cannot be compiled");
@@ -63,7 +68,8 @@ static bool open_file(Built *b, const char *path)
 bool built_make(Built *b, const BuildOptions *options)
 {
     const PassOptions how = {.opt_level = options->level, .base_dir = options->dir};
-    const CudaPlanOptions plan = {.timings = NULL};
+    const char *arch = arch_wanted();
+    const CudaPlanOptions plan = {.smem = cuda_smem(1, &arch), .family = options->family};
     PassContext context;
     WriteOptions write = {.stub = "", .report = "none\n"};
     *b = (Built){.arena = arena_create()};

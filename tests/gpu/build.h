@@ -19,8 +19,9 @@ typedef struct Built {
  * by default sm_90a ("compute_80": the portable code); else the GPU's plan alone, for which no
  * NVRTC is needed. */
 typedef struct BuildOptions {
-    const char *path, *dir; /* of data, and of the file while it is made */
-    int level;              /* of optimisation */
+    const char *path, *dir;   /* of data, and of the file while it is made */
+    int level;                /* of optimisation */
+    const CudaFamily *family; /* that products take where they can; NULL: the fastest */
     bool code;
 } BuildOptions;
 

@@ -27,7 +27,7 @@ typedef enum Kind { KIND_FEW, KIND_MANY, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KIN
  * of rows that few can be, and some 70 that many can be, each pair has 200 shapes and more in each
  * family that takes it. */
 enum {
-    TIMES_FEW = 14,
+    TIMES_FEW = 16,
     TIMES_FEW_INTS = 30, /* zero points along K keep some of them off tensor cores */
     TIMES_MANY = 3,
     TIMES_MANY_INTS = 8,
@@ -143,6 +143,7 @@ enum { /* what follows the product */
        POST_REQUANTISE,
        POST_NORM = POST_REQUANTISE + 3,
        POST_SOFTMAX,
+       POST_SIBLING, /* another product of x, whose columns begin inside a tile */
        NUM_POSTS
 };
 
@@ -202,6 +203,7 @@ typedef struct Product {
     Gen *g;
     Place place;
     int k, n, w, a; /* w, a: indices of parts.h */
+    int sibling;    /* columns of y1; 0: there is none */
 } Product;
 
 /* A weight of `rows` rows of K; plain ones have their format's type, quantised ones any. */
@@ -239,6 +241,12 @@ static const char *put_before(Product *p)
     default: sb_printf(&g->body, "%s * 0.75 + 0.125\n", x);
     }
     return "h0";
+}
+
+static int draw_n(Gen *g)
+{
+    static const int n[] = {1, 2, 7, 8, 9, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 96, 100, 128};
+    return chance(g, 50) ? n[draw(g, COUNT_OF(n))] : 1 + draw(g, 300);
 }
 
 static const char *put_post(Product *p, const char *x, const char *s)
@@ -283,6 +291,11 @@ static const char *put_post(Product *p, const char *x, const char *s)
     case POST_CAST:
         sb_printf(&g->body, "cast(%s, %s)\n", sum, plain_name[draw(g, 3)]);
         return "cast";
+    case POST_SIBLING:
+        p->sibling = draw_n(g);
+        sb_printf(&g->body, "relu(%s)\n    y1 = linear(%s, %s) @ %s\n", sum, x,
+                  weight(p, p->sibling, p->k), s);
+        return "sibling";
     case POST_NUMBERS: sb_printf(&g->body, "2 - (%s) / 3\n", sum); return "numbers";
     case POST_NORM:
         sb_printf(&g->body, "rmsnorm(%s, %s, eps=1e-5)\n", sum, param_add(g, 0, p->n));
@@ -290,12 +303,6 @@ static const char *put_post(Product *p, const char *x, const char *s)
     default: sb_printf(&g->body, "softmax(%s)\n", sum);
     }
     return "softmax";
-}
-
-static int draw_n(Gen *g)
-{
-    static const int n[] = {1, 2, 7, 8, 9, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 96, 100, 128};
-    return chance(g, 50) ? n[draw(g, COUNT_OF(n))] : 1 + draw(g, 300);
 }
 
 /* K and what happens to x before the product come from few numbers, so that many cases share the
@@ -329,6 +336,8 @@ static const char *make_product(Gen *g, const Place *at)
     swap_state(g, &side);
     const char *post = put_post(&p, x, s);
     sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[draw(g, 3)], p.n);
+    if (p.sibling)
+        sb_printf(&g->blocks, ", y1: %s[B, %d]", plain_name[draw(g, 3)], p.sibling);
     return arena_printf(g->arena, "product %s x %s, %s, %s", formats[at->w].name,
                         formats[at->a].name, aligned ? "aligned" : "odd", post);
 }
@@ -440,6 +449,9 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     ret->what = at.kind == KIND_ROWS   ? make_rows(g, &at)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
                                        : make_product(g, &at);
+    /* most few rows go through streams, where they can, though a tile may be faster */
+    static const CudaFamily stream = CUDA_STREAM;
+    ret->family = at.kind == KIND_FEW && at.time % 7 != 6 ? &stream : NULL;
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");

@@ -2,7 +2,7 @@
 #ifndef SINTER_TESTS_GPU_CASES_H
 #define SINTER_TESTS_GPU_CASES_H
 
-#include "base/base.h"
+#include "codegen/cuda.h"
 
 /* The matrix: products of every format of weights (as words of a scheme, or plain) with every
  * format of activations, of K that tensor cores take and of K that they do not, each with several
@@ -15,8 +15,9 @@ uint64_t cases_num(void);
 uint64_t cases_pick(uint64_t each, uint64_t most, uint64_t *ret);
 
 typedef struct Case {
-    const char *text_path; /* dir/model.sinter */
-    const char *what;      /* "product i4 x bf16, aligned, gated" */
+    const char *text_path;    /* dir/model.sinter */
+    const CudaFamily *family; /* that products should take, if they can; NULL: the fastest */
+    const char *what;         /* "product i4 x bf16, aligned, gated" */
 } Case;
 
 /* Writes the text and its data into dir. False after printing why it cannot be written. */

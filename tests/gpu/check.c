@@ -355,8 +355,11 @@ static bool make(const Check *c, Built *b, int level)
 {
     double begin = check_seconds();
     bool code = !c->options->rig.dry && !c->options->count;
-    const BuildOptions build = {
-        .path = c->job->path, .dir = c->job->dir, .level = level, .code = code};
+    const BuildOptions build = {.path = c->job->path,
+                                .dir = c->job->dir,
+                                .level = level,
+                                .family = c->job->family,
+                                .code = code};
     bool ok = built_make(b, &build);
     if (!c->options->compiled) {
         c->totals->kernels += b->cuda.num_sources;

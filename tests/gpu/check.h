@@ -24,9 +24,10 @@ typedef struct Totals { /* of one process; all zero at first */
 
 typedef struct CheckJob {
     const char *path, *dir, *what;
-    uint64_t number; /* seed of sizes and inputs */
-    int more;        /* sizes of each bucket beside its own */
-    bool unfused;    /* compile it without fusion too */
+    uint64_t number;          /* seed of sizes and inputs */
+    int more;                 /* sizes of each bucket beside its own */
+    const CudaFamily *family; /* of products, where it can; NULL: the fastest */
+    bool unfused;             /* compile it without fusion too */
 } CheckJob;
 
 /* False after printing what differs, and the model's number as "not ok". */

@@ -101,7 +101,7 @@ static bool make_model(Arena *arena, Mode mode, uint64_t number, const char *dir
     bool large = number % LARGE_EVERY == 0;
     if (!(large ? generate : generate_small)(arena, number, dir, &g))
         return false;
-    *ret = (Case){g.text_path, large ? "large random model" : "random model"};
+    *ret = (Case){g.text_path, NULL, large ? "large random model" : "random model"};
     return true;
 }
 
@@ -126,6 +126,7 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                               .what = c.what,
                               .number = number,
                               .more = mode == MODE_CASES ? options.sizes : 1,
+                              .family = c.family,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
         ok = run_job(&job, compile, totals);
     } else {
