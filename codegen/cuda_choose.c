@@ -443,6 +443,7 @@ static bool shares_prologue(CudaKernel *k, const CudaRole *role, Arena *arena,
     say_others(&c, best);
     ret->us = us;
     ret->source = c.list.elem[best].source;
+    ret->old = c.list.elem[best].old;
     if (options->visit)
         options->visit(options->user, &c);
     *k = fused;
