@@ -272,7 +272,8 @@ def readme(root, check):
     root = pathlib.Path(root)
     results = root / "bench" / "results"
     compiled = results / "compile.json"
-    documents = sorted(set(results.glob("*.json")) - {compiled})
+    documents = [path for path in sorted(set(results.glob("*.json")) - {compiled})
+                 if '"rows": [' in path.read_text(encoding="utf-8")]  # others hold other tables
     if not documents:
         sys.exit("render.py: there are no results")
     document = documents[-1]
