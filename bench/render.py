@@ -163,6 +163,17 @@ def compile_lines(path):
     yield ""
 
 
+def newer_lines(path):
+    """Kernels newer than the document of whole runs, measured by themselves."""
+    rows = read(path)
+    yield ("Newer kernels than those above, measured while they were written, each kind in a run of its own "
+           f"without peers (`{path.name}` says of which commits):")
+    yield ""
+    for table in (ffn_table(rows), quantise_table(rows)):
+        yield from markdown(table)
+        yield ""
+
+
 def other_lines(rows):
     for scheme in sorted({row["scheme"] for row in of(rows, "open")}):
         runs = sorted(of(rows, "open", scheme=scheme), key=lambda row: row["seconds"])
@@ -271,8 +282,8 @@ def gemm_plot(rows):
 def readme(root, check):
     root = pathlib.Path(root)
     results = root / "bench" / "results"
-    compiled = results / "compile.json"
-    documents = [path for path in sorted(set(results.glob("*.json")) - {compiled})
+    compiled, newer = results / "compile.json", results / "h200-kernels.json"
+    documents = [path for path in sorted(set(results.glob("*.json")) - {compiled, newer})
                  if '"rows": [' in path.read_text(encoding="utf-8")]  # others hold other tables
     if not documents:
         sys.exit("render.py: there are no results")
@@ -284,6 +295,8 @@ def readme(root, check):
     lines = [machine_line(rows) + ".", ""]
     for table in (ffn_table(rows), quantise_table(rows)):
         lines += [*markdown(table), ""] if len(table) > 1 else []
+    if newer.exists():
+        lines += newer_lines(newer)
     if compiled.exists():
         lines += compile_lines(compiled)
     lines += [f"![{path.stem}]({path.relative_to(root)})" for path in files]
