@@ -44,6 +44,7 @@
 #define MAX_JOBS      64
 #define MAX_FILES     4096
 #define MAX_READY     65536
+#define GRACE_S       4  /* for models that were compiled in time */
 #define LARGE_EVERY   50 /* of the random models is a large one, with dozens of kernels */
 #define UNFUSED_EVERY 20
 #define LEAST_SHAPES  200
@@ -194,22 +195,27 @@ static bool next_number(const Work *w, uint64_t *ret)
     }
 }
 
-/* The next compiled one; false: all that will be compiled were taken. */
-static bool next_ready(uint64_t *ret)
+/* The next compiled one; false: all that will be compiled were taken, or there is no time left. */
+static bool next_ready(const Work *w, uint64_t *ret)
 {
-    uint64_t turn = __atomic_fetch_add(&board->num_run, 1, __ATOMIC_RELAXED);
-    while (turn < MAX_READY) {
-        bool more = __atomic_load_n(&board->compilers, __ATOMIC_ACQUIRE) > 0;
-        uint32_t number = __atomic_load_n(&board->ready[turn], __ATOMIC_ACQUIRE);
-        if (number) {
-            *ret = number - 1;
-            return true;
+    for (;;) {
+        uint64_t turn = __atomic_fetch_add(&board->num_run, 1, __ATOMIC_RELAXED);
+        uint32_t number = 0;
+        while (turn < MAX_READY && !number) {
+            bool more = __atomic_load_n(&board->compilers, __ATOMIC_ACQUIRE) > 0;
+            number = __atomic_load_n(&board->ready[turn], __ATOMIC_ACQUIRE);
+            if (!number && !more)
+                return false;
+            if (!number)
+                usleep(1000);
         }
-        if (!more)
+        if (!number)
             return false;
-        usleep(1000);
+        *ret = number - 1;
+        if (options.seconds <= 0 || check_seconds() - w->begin <= options.seconds + GRACE_S)
+            return true;
+        __atomic_fetch_add(&board->left, 1, __ATOMIC_RELAXED);
     }
-    return false;
 }
 
 /* The work of a process that compiles. */
@@ -229,7 +235,7 @@ static void compile_all(const Work *w, struct Slot *slot)
 /* The work of one that checks. */
 static void check_all(const Work *w, struct Slot *slot)
 {
-    while (options.compilers ? next_ready(&slot->at) : next_number(w, &slot->at)) {
+    while (options.compilers ? next_ready(w, &slot->at) : next_number(w, &slot->at)) {
         alarm(LIMIT_S);
         bool ok = run_number(w, slot->at, false, &slot->totals);
         alarm(0);
