@@ -204,7 +204,7 @@ static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int colum
         probe_lower(&t, &ch->lab, sb.text) && probe_prepare_fast(&t, false) && probe_plan(&t) &&
         (!ch->lab.options->for_cuda || cuda_plan(t.module, t.arena, &t.target, &options, &cuda));
     if (!ok)
-        why = arena_strdup(ch->arena, probe_problem(&t));
+        why = arena_strdup(c->arena, probe_problem(&t));
     probe_close(&t);
     return why;
 }
