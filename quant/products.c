@@ -8,12 +8,16 @@
 #include "numerics/numerics.h"
 #include "quant/engine.h"
 #include "quant/versions.h"
+#ifdef LOOP_LEVELS
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PANEL 16            /* columns */
-#define HELD  PRODUCTS_HELD /* rows of a panel: two of them stay in the second cache */
+#define HELD  PRODUCTS_HELD /* rows of a panel: STRIP + 1 of them stay in the second cache */
+#define STRIP 4             /* panels */
 #define RUN   64            /* rows that are summed in f32 */
 #define SHARE 4             /* columns of one panel that share the reading of the other */
 
@@ -24,9 +28,7 @@
 #define PARALLEL_DYNAMIC
 #endif
 
-/* What AVX2 has a register for: wider ones would be split through memory. */
-#define WIDTH 8
-typedef float Lanes __attribute__((vector_size(WIDTH * sizeof(float)), aligned(4)));
+#define WIDTH 8 /* floats in a register of AVX2 */
 
 static int64_t num_panels(const Products *p)
 {
@@ -58,38 +60,61 @@ void products_free(Products *p)
     *p = (Products){0};
 }
 
-/* Sums of RUN rows: columns first..first + SHARE of a with all columns of b. */
-NUM_FN void add_run(const float *a, const float *b, double *sum)
+#ifdef LOOP_LEVELS
+
+/* Sums of RUN rows: SHARE columns from *a on with all columns of b, in the registers that AVX2 has.
+ */
+TARGET_AVX2 static void add_run_avx2(const float *a, const float *b, double *sum)
 {
-    Lanes low[SHARE] = {0}, high[SHARE] = {0};
+    __m256 low[SHARE], high[SHARE];
+    float out[2 * WIDTH];
+    for (int c = 0; c < SHARE; c++)
+        low[c] = high[c] = _mm256_setzero_ps();
     for (int r = 0; r < RUN; r++, a += PANEL, b += PANEL) {
-        Lanes y, z;
-        memcpy(&y, b, sizeof y);
-        memcpy(&z, b + WIDTH, sizeof z);
+        __m256 y = _mm256_loadu_ps(b), z = _mm256_loadu_ps(b + WIDTH);
         for (int c = 0; c < SHARE; c++) {
-            low[c] += a[c] * y;
-            high[c] += a[c] * z;
+            __m256 x = _mm256_broadcast_ss(a + c);
+            low[c] = _mm256_fmadd_ps(x, y, low[c]);
+            high[c] = _mm256_fmadd_ps(x, z, high[c]);
         }
     }
+    for (int c = 0; c < SHARE; c++) {
+        _mm256_storeu_ps(out, low[c]);
+        _mm256_storeu_ps(out + WIDTH, high[c]);
+        for (int i = 0; i < PANEL; i++)
+            sum[c * PANEL + i] += (double)out[i];
+    }
+}
+
+#endif
+
+/* The same on any machine. */
+static void add_run_plain(const float *a, const float *b, double *sum)
+{
+    float acc[SHARE][PANEL] = {0};
+    for (int r = 0; r < RUN; r++, a += PANEL, b += PANEL)
+        for (int c = 0; c < SHARE; c++)
+            for (int i = 0; i < PANEL; i++)
+                acc[c][i] = num_fma(a[c], b[i], acc[c][i]);
     for (int c = 0; c < SHARE; c++)
-        for (int i = 0; i < WIDTH; i++) {
-            sum[c * PANEL + i] += (double)low[c][i];
-            sum[c * PANEL + WIDTH + i] += (double)high[c][i];
-        }
+        for (int i = 0; i < PANEL; i++)
+            sum[c * PANEL + i] += (double)acc[c][i];
 }
 
 /* sum [PANEL, PANEL] = products of two panels over `rows` rows, whole runs. */
-static void pair_sums(const float *a, const float *b, int rows, double *sum);
-
-NUM_FN void pair_sums_body(const float *a, const float *b, int rows, double *sum)
+static void pair_sums(const float *a, const float *b, int rows, double *sum)
 {
+    void (*add_run)(const float *, const float *, double *) = add_run_plain;
+#ifdef LOOP_LEVELS
+    if (loop_level() >= 2)
+        add_run = add_run_avx2;
+#endif
     for (int i = 0; i < PANEL * PANEL; i++)
         sum[i] = 0;
     for (int r = 0; r < rows; r += RUN)
         for (int c = 0; c < PANEL; c += SHARE)
             add_run(a + r * PANEL + c, b + r * PANEL, sum + c * PANEL);
 }
-LOOP_VERSIONS(pair_sums, (const float *a, const float *b, int rows, double *sum), (a, b, rows, sum))
 
 static void add_pair(const Products *p, int64_t i, int64_t j, int rows, double unit, double *dst)
 {
@@ -99,6 +124,16 @@ static void add_pair(const Products *p, int64_t i, int64_t j, int rows, double u
     for (int64_t row = i * PANEL; row < (i + 1) * PANEL && row < n; row++)
         for (int64_t col = j * PANEL; col < (j + 1) * PANEL && col <= row; col++)
             dst[row * n + col] += unit * sum[(row - i * PANEL) * PANEL + (col - j * PANEL)];
+}
+
+/* Panels begin.. with all panels up to them: each of those is read once into a near cache. */
+static void add_strip(const Products *p, int64_t begin, int64_t panels, int rows, double unit,
+                      double *dst)
+{
+    int64_t end = begin + STRIP < panels ? begin + STRIP : panels;
+    for (int64_t j = 0; j < end; j++)
+        for (int64_t i = j > begin ? j : begin; i < end; i++)
+            add_pair(p, i, j, rows, unit, dst);
 }
 
 /* The rows held, scaled, in whole runs; returns what undoes the scaling of products. */
@@ -130,9 +165,8 @@ static void flush(Products *p, double *sum)
                                                          rows, HELD, unit);
     } else {
         PARALLEL_DYNAMIC
-        for (int64_t i = panels - 1; i >= 0; i--)
-            for (int64_t j = 0; j <= i; j++)
-                add_pair(p, i, j, rows, unit, sum);
+        for (int64_t strip = (panels - 1) / STRIP; strip >= 0; strip--)
+            add_strip(p, strip * STRIP, panels, rows, unit, sum);
     }
     p->filled = 0;
     p->amax = 0;

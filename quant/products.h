@@ -25,9 +25,10 @@ void products_free(Products *p);
 
 /* Takes `num` finite rows x [cols], the largest magnitude among them amax. When the number of rows
  * held is full, the lower half of sum [cols, cols] gets their products.
- * Products are f32 and summed in f32 over 64 rows, then in f64: an element (i, j) is within
- * 2^-18 sqrt(sum_ii sum_jj) of the exact sum, and does not depend on threads or vector widths. */
-#define PRODUCTS_HELD 256 /* rows at most; filled + num must not be more */
+ * Products are added in f32 by fused steps over 64 rows, these sums in f64: an element (i, j) is
+ * within 2^-18 sqrt(sum_ii sum_jj) of the exact sum, and does not depend on threads or vector
+ * widths. */
+#define PRODUCTS_HELD 512 /* rows at most; filled + num must not be more */
 void products_add(Products *p, const float *const *x, int num, float amax, double *sum);
 /* The same for all rows still held, and what the engine has. False: the engine failed. */
 bool products_finish(Products *p, double *sum);

@@ -1,6 +1,7 @@
 /* The heavy steps of the weight quantiser gptq (quant/weight_gptq.c, quant/products.c,
- * quant/linalg.c), with the same bits: each element's sum has the order that it has there, products
- * and sums are rounded one by one (contraction is off). Matrices are f64, row-major.
+ * quant/linalg.c), with the same bits: each element's sum has the order that it has there; sums
+ * of moments are fused in f32, all others round products and sums one by one. Matrices are f64,
+ * row-major.
  *
  * None of these waits for a producer: launches follow one another in a stream. */
 #ifndef SINTER_CUDA_GPTQ
@@ -53,7 +54,7 @@ __device__ __forceinline__ void products(const ProductsParams &p)
             }
 #pragma unroll
             for (int k = 0; k < 16; k++)
-                acc[k / 4][k % 4] += x[k / 4] * y[k % 4];
+                acc[k / 4][k % 4] = num_fma(x[k / 4], y[k % 4], acc[k / 4][k % 4]);
         }
 #pragma unroll
         for (int k = 0; k < 16; k++)

@@ -95,6 +95,46 @@ static void statistics_skip_rows_that_are_not_finite(void **state)
     assert_false(layer_stats_init(&s, INT64_MAX, true));
 }
 
+/* One element as products.h promises it, step by step: 512 rows are scaled together, 64 summed in
+ * f32. */
+static double fused_sum(const float *x, int rows, int i, int j)
+{
+    double total = 0;
+    for (int from = 0; from < rows; from += 512) {
+        int end = from + 512 < rows ? from + 512 : rows, exponent;
+        float amax = 0;
+        double sum = 0;
+        for (int k = from * COLS; k < end * COLS; k++)
+            amax = fmaxf(amax, fabsf(x[k]));
+        frexpf(amax, &exponent);
+        for (int run = from; run < end; run += 64) {
+            float acc = 0;
+            for (int r = run; r < run + 64 && r < end; r++)
+                acc = fmaf(ldexpf(x[r * COLS + i], -exponent), ldexpf(x[r * COLS + j], -exponent),
+                           acc);
+            sum += (double)acc;
+        }
+        total += ldexp(sum, 2 * exponent);
+    }
+    return total;
+}
+
+static void statistics_have_the_promised_bits(void **state)
+{
+    (void)state;
+    static float many[1000 * COLS];
+    LayerStats s;
+    for (int i = 0; i < 1000 * COLS; i++)
+        many[i] = input[i % (SAMPLES * COLS)] * (float)(1 + i / (SAMPLES * COLS));
+    assert_true(layer_stats_init(&s, COLS, true));
+    layer_stats_observe(&s, many, 1000);
+    assert_true(layer_stats_finish(&s));
+    for (int i = 0; i < COLS; i++)
+        for (int j = 0; j <= i; j++)
+            assert_true(s.seen.hessian[i * COLS + j] == fused_sum(many, 1000, i, j));
+    layer_stats_free(&s);
+}
+
 /* The bits do not depend on how rows come, and large rows do not overflow. */
 static void statistics_of_parts_and_of_large_values(void **state)
 {
@@ -306,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_match_plain_sums),
         cmocka_unit_test(statistics_skip_rows_that_are_not_finite),
+        cmocka_unit_test(statistics_have_the_promised_bits),
         cmocka_unit_test(statistics_of_parts_and_of_large_values),
         cmocka_unit_test(factor_and_inverse),
         cmocka_unit_test(quantisers_match_reference),
