@@ -25,8 +25,10 @@
 #ifdef _OPENMP
 #define PARALLEL_FOR \
     PRAGMA(omp parallel for schedule(dynamic) reduction(&& : ok) if (q->rows * q->cols > 65536))
+#define PARALLEL_ROWS PRAGMA(omp parallel for if (q->rows * q->cols > 65536))
 #else
 #define PARALLEL_FOR
+#define PARALLEL_ROWS
 #endif
 
 typedef struct Gptq {
@@ -195,6 +197,15 @@ static const char *run_here(Gptq *g, double *hessian)
     return ok ? NULL : WEIGHT_NO_MEMORY;
 }
 
+/* code: [cols, rows] */
+static void set_codes(QTensor *q, const uint8_t *code)
+{
+    PARALLEL_ROWS
+    for (int64_t row = 0; row < q->rows; row++)
+        for (int64_t col = 0; col < q->cols; col++)
+            qtensor_set_code(q, row, col, code[col * q->rows + row]);
+}
+
 static const char *run_on_engine(Gptq *g, const double *hessian, const QuantEngine *engine)
 {
     QTensor *q = g->q;
@@ -207,13 +218,10 @@ static const char *run_on_engine(Gptq *g, const double *hessian, const QuantEngi
                      .moving_scales = g->moving_scales,
                      .code = malloc((size_t)q->rows * (size_t)q->cols + 1)};
     const char *why = work.code ? engine->gptq(engine->user, &work) : WEIGHT_NO_MEMORY;
-    bool ok = true;
-    PARALLEL_FOR
-    for (int64_t row = 0; row < (why ? 0 : q->rows); row++)
-        for (int64_t col = 0; col < q->cols; col++)
-            qtensor_set_code(q, row, col, work.code[col * q->rows + row]);
+    if (!why)
+        set_codes(q, work.code);
     free(work.code);
-    return why ? why : ok ? NULL : WEIGHT_NO_MEMORY;
+    return why;
 }
 
 static const char *gptq_run(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
