@@ -165,13 +165,12 @@ def compile_lines(path):
 
 def newer_lines(path):
     """Kernels newer than the document of whole runs, measured by themselves."""
-    rows = read(path)
-    yield ("Newer kernels than those above, measured while they were written, each kind in a run of its own "
-           f"without peers (`{path.name}` says of which commits):")
+    yield ("The tables above are of earlier kernels. Newer ones, measured while they were written, up to 16 rows and "
+           "more in runs of their own, without peers and not of the code as it is now "
+           f"([{path.name}](bench/results/{path.name}) says more):")
     yield ""
-    for table in (ffn_table(rows), quantise_table(rows)):
-        yield from markdown(table)
-        yield ""
+    yield from markdown(ffn_table(read(path)))
+    yield ""
 
 
 def other_lines(rows):
