@@ -389,10 +389,36 @@ static void cuda_port(const void *state, bool is_output, int index, void **ret_a
     *ret_bytes = port->size;
 }
 
+static SinterStatus cuda_memory(void *state, uint64_t bytes, void **ret_address, void **ret_owner,
+                                SinterError *err)
+{
+    CudaModel *model = ((CudaSession *)state)->model;
+    DrvAddress address = 0;
+    SinterStatus status = cuda_is_dead(model) ? cuda_dead(model, err) : cuda_enter(model, err);
+    if (status)
+        return status;
+    status = cuda_alloc(model, bytes, "a tensor", &address, err);
+    cuda_leave(model);
+    *ret_address = (void *)(uintptr_t)address;
+    *ret_owner = model;
+    return status;
+}
+
+static void cuda_memory_free(void *owner, void *address)
+{
+    CudaModel *model = owner;
+    if (cuda_enter(model, NULL))
+        return; /* the GPU is lost, and its memory with it */
+    model->driver->cuMemFree((DrvAddress)(uintptr_t)address);
+    cuda_leave(model);
+}
+
 const Device device_cuda = {.target = "cuda",
                             .create = cuda_create,
                             .destroy = cuda_destroy,
                             .run = cuda_run,
                             .bytes = cuda_bytes,
                             .port = cuda_port,
-                            .close = cuda_model_close};
+                            .close = cuda_model_close,
+                            .alloc = cuda_memory,
+                            .free = cuda_memory_free};

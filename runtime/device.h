@@ -54,6 +54,11 @@ typedef struct Device {
     void (*port)(const void *state, bool is_output, int index, void **ret_address,
                  uint64_t *ret_bytes);
     void (*close)(void *shared_state); /* NULL: nothing is shared */
+    /* Memory for tensors that outlive the session, but not the model; free: on any thread. Both
+     * NULL: host memory serves. */
+    SinterStatus (*alloc)(void *state, uint64_t bytes, void **ret_address, void **ret_owner,
+                          SinterError *err);
+    void (*free)(void *owner, void *address);
 } Device;
 
 extern const Device device_cpu;       /* cpu.c */
@@ -61,6 +66,7 @@ extern const Device device_cuda;      /* cuda_session.c */
 extern const Device *const devices[]; /* NULL-terminated */
 
 struct SinterModel {
+    int refs; /* atomic: one of who opened it, one of each session and of tensors that left it */
     Artifact artifact;
     char name[64];
     int num_targets;
@@ -79,6 +85,18 @@ static inline const Plan *model_plan(const SinterModel *model)
 {
     return model->target[0].plan;
 }
+
+/* Another reference, which sinter_close and sinter_session_destroy drop. */
+void model_hold(SinterModel *model);
+void session_hold(SinterSession *session);
+
+typedef struct SessionDevice { /* what a session runs on */
+    SinterModel *model;
+    const Device *device;
+    void *state;
+    int ordinal;
+} SessionDevice;
+SessionDevice session_device(const SinterSession *session);
 
 SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, ...)
     PRINTF_LIKE(3, 4);

@@ -141,6 +141,7 @@ SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
     SinterModel *model = calloc(1, sizeof *model);
     if (!model)
         return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
+    model->refs = 1;
     IoError why = {.id = E_NONE};
     if (!artifact_open(path ? path : "/proc/self/exe", false, &model->artifact, &why)) {
         free(model);
@@ -162,9 +163,14 @@ SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
     return SINTER_OK;
 }
 
+void model_hold(SinterModel *model)
+{
+    __atomic_add_fetch(&model->refs, 1, __ATOMIC_RELAXED);
+}
+
 void sinter_close(SinterModel *model)
 {
-    if (!model)
+    if (!model || __atomic_sub_fetch(&model->refs, 1, __ATOMIC_ACQ_REL))
         return;
     for (int i = 0; i < model->num_targets; i++) {
         struct ModelTarget *t = &model->target[i];

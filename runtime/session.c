@@ -9,8 +9,10 @@
 #define MAX_SYMS 8 /* plan_check refuses more */
 
 struct SinterSession {
-    SinterModel *model;
+    int refs;           /* atomic: one of who created it, one of each tensor over its memory */
+    SinterModel *model; /* held */
     const Device *device;
+    int ordinal;
     char device_name[24]; /* "cuda:0" */
     void *state;
     Trace trace;
@@ -77,6 +79,7 @@ static SinterStatus open_device(SinterSession *s, const char *name,
     if (status)
         return status;
     s->device = t->device;
+    s->ordinal = ordinal;
     if (t->device == &device_cpu)
         snprintf(s->device_name, sizeof s->device_name, "%s", target);
     else
@@ -107,7 +110,9 @@ SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOption
     size_t ports = (size_t)p->num_inputs + (size_t)p->num_outputs + 1;
     SinterSession *s = calloc(1, sizeof *s);
     if (s) {
+        s->refs = 1;
         s->model = model;
+        model_hold(model);
         s->address = calloc(ports, sizeof *s->address);
         s->stride = calloc(ports, sizeof *s->stride);
         s->tensor = calloc(ports, sizeof *s->tensor);
@@ -127,12 +132,23 @@ SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOption
     return status;
 }
 
+void session_hold(SinterSession *s)
+{
+    __atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
+}
+
+SessionDevice session_device(const SinterSession *s)
+{
+    return (SessionDevice){s->model, s->device, s->state, s->ordinal};
+}
+
 void sinter_session_destroy(SinterSession *s)
 {
-    if (!s)
+    if (!s || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL))
         return;
     if (s->device)
         s->device->destroy(s->state);
+    sinter_close(s->model);
     free(s->trace.time);
     free(s->address);
     free(s->stride);

@@ -69,7 +69,8 @@ SINTER_API const char *sinter_status_name(SinterStatus status);
 
 /* path: a compiled file; NULL: the running program itself. err may be NULL. */
 SINTER_API SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err);
-SINTER_API void sinter_close(SinterModel *model); /* accepts NULL; after all its sessions */
+/* Accepts NULL. Sessions that are still there keep the model until they are destroyed. */
+SINTER_API void sinter_close(SinterModel *model);
 SINTER_API const char *sinter_model_name(const SinterModel *model);
 SINTER_API int sinter_num_inputs(const SinterModel *model);
 SINTER_API int sinter_num_outputs(const SinterModel *model);

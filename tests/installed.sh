@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-for file in bin/sinter include/sinter.h share/man/man1/sinter.1 \
+for file in bin/sinter include/sinter.h include/sinter_dlpack.h share/man/man1/sinter.1 \
     share/bash-completion/completions/sinter share/zsh/site-functions/_sinter \
     share/fish/vendor_completions.d/sinter.fish; do
     [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
