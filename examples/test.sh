@@ -1,5 +1,6 @@
 #!/bin/sh
-# test.sh auto|digits|ffn|rules|mx|minilm <sinter> [generate]: runs an example and holds each of its lines to a bound.
+# test.sh auto|digits|ffn|rules|mx|minilm|serve-c <sinter> [generate|serve]: runs an example and holds each of its
+# lines to a bound.
 # TAP. Bounds: for digits, how much accuracy a format may lose against float; for the others the
 # distance from the expected output in dB, a few below what the formats reach.
 set -eu
@@ -17,6 +18,9 @@ digits)
     ;;
 minilm)
     "$here/minilm/run.sh" "$1" tiny | sed -n 's/^\([a-z0-9-]*\) .*sqnr \([0-9.]*\) dB.*/\1 \2/p'
+    ;;
+serve-c)
+    "$here/serve-c/run.sh" "$@" | sed -n 's/^\([a-z0-9]*\): .* \([0-9]*\) as one session does.*/\1 \2/p'
     ;;
 *) "$here/$example/run.sh" "$@" | sed -n 's/^\([a-z0-9]*\) .*sqnr \([0-9.]*\) dB.*/\1 \2/p' ;;
 esac | awk -v bounds="$here/bounds.txt" -v example="$example" '
