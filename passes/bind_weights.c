@@ -170,9 +170,65 @@ static bool values_fit(Module *m, const PassContext *ctx, const Op *op, const Te
     return false;
 }
 
+/* What checkpoints call the scales of a module's codes, behind the module's name or the tensor's.
+ */
+static const char *const scale_names[] = {
+    ".weight_scale_inv",
+    ".weight_scale",
+    ".weight_scale_2",
+    ".weight_global_scale",
+    ".scale",
+    ".scales",
+    ".SCB",
+    "_scale_inv",
+    "_scale",
+    ".absmax",
+    "_scales",
+    "._weight_scale",
+};
+
+static const TensorView *scale_beside(const Module *m, Arena *scratch, const TensorView *view)
+{
+    size_t len = strlen(view->name), end = len;
+    const char *dot = strrchr(view->name, '.');
+
+    if (dot && dot != view->name)
+        end = (size_t)(dot - view->name);
+    for (size_t i = 0; i < COUNT_OF(scale_names); i++) {
+        for (int whole = 0; whole < 2; whole++) {
+            const char *name = arena_printf(scratch, "%.*s%s", (int)(whole ? len : end), view->name,
+                                            scale_names[i]);
+            const TensorView *found = weights_find(m->weights, name);
+            if (found && found != view)
+                return found;
+        }
+    }
+    return NULL;
+}
+
+/* Eight bits or fewer hold codes as often as values: they are values only where nothing else says
+ * otherwise. */
+static bool is_plain(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
+{
+    bool narrow = view->elements && view->bytes / view->elements <= 1;
+    const TensorView *scale = narrow ? scale_beside(m, ctx->scratch, view) : NULL;
+
+    if (!scale)
+        return true;
+    diag_error(m->diag, op->span, E_WEIGHT_CODES,
+               "\"%s\" is stored as codes in %s, and \"%s\" holds their scales: as plain %s they "
+               "would be wrong",
+               view->name, view->dtype, scale->name, format_info[op->out[0].type->fmt].name);
+    diag_help(m->diag, "export the weight as f32, f16 or bf16, its codes times their scales");
+    return false;
+}
+
 static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
 {
     const Type *type = op->out[0].type;
+
+    if (!is_plain(m, ctx, op, view))
+        return false;
 
     if (!shape_matches(type, view)) {
         diag_error(m->diag, op->span, E_WEIGHT_SHAPE, "\"%s\" is %s in the file, but %s here",
