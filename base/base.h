@@ -142,6 +142,13 @@ static inline bool checked_align(uint64_t a, uint64_t align, uint64_t *out)
 /* Product of all dims; false on overflow or a negative dim. */
 bool checked_elements(const int64_t *dim, int rank, uint64_t *out);
 
+/* outputs.c ------------------------------------------------------------------------------- */
+
+/* Names a file that is going to be written and the option that says so; both are kept. False when
+ * it is one that another option (*ret_other) or another name of this option writes already. */
+bool outputs_add(const char *option, const char *path, const char **ret_other);
+const char *outputs_find(int fd); /* the option that writes this open file, or NULL */
+
 /* limits: the one table of what we accept, shared by every reader (limits.h) */
 
 /* diag.c ---------------------------------------------------------------------------------- */

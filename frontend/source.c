@@ -31,6 +31,13 @@ uint32_t source_load(Arena *arena, Diag *diag, const char *path)
     size_t len = 0;
     char *text = NULL;
     int error = file ? 0 : errno;
+    const char *option = file ? outputs_find(fileno(file)) : NULL;
+    if (option && !is_stdin) {
+        fclose(file);
+        diag_error(diag, (Span){0}, E_OVERWRITE,
+                   "%s: is read, and %s would overwrite it; give that another name", path, option);
+        return 0;
+    }
     if (file) {
         errno = 0;
         text = read_all(arena, file, &len);

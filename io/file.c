@@ -38,6 +38,9 @@ static int open_regular(const char *path, uint64_t *ret_size, IoError *err)
     } else if (!S_ISREG(st.st_mode)) {
         io_fail(err, E_FILE_OPEN, "%s: is %s, not a regular file", path,
                 S_ISDIR(st.st_mode) ? "a folder" : "a pipe or a device");
+    } else if (outputs_find(fd)) {
+        io_fail(err, E_OVERWRITE, "%s: is read, and %s would overwrite it; give that another name",
+                path, outputs_find(fd));
     } else {
         *ret_size = (uint64_t)st.st_size;
         return fd;

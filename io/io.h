@@ -63,8 +63,11 @@ int tensorfile_num(const TensorFile *f);
 const TensorView *tensorfile_at(const TensorFile *f, int index);
 const TensorView *tensorfile_find(const TensorFile *f, const char *name); /* hashed */
 bool tensorfile_is_npy(const TensorFile *f);
-/* labels.c: the view's integers, ret[view->elements]; false when they are none. */
-bool labels_read(const TensorView *view, int64_t *ret);
+/* labels.c: the view's whole numbers, ret[view->elements]; a NULL view is an error, too. */
+bool labels_read(const TensorView *view, const char *path, int64_t *ret, IoError *err);
+/* Whether each of them is a column of these logits, one for a row. */
+bool labels_fit(const int64_t *label, uint64_t num, const char *path, const char *logits,
+                int64_t rows, int64_t cols, IoError *err);
 
 bool npy_write(const char *path, FormatId fmt, int rank, const int64_t *dim, const void *data,
                IoError *err); /* F64 F32 F16 I32 I8 U8; others: an error that names safetensors */

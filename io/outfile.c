@@ -1,7 +1,8 @@
 /* Atomic output: bytes go to a temporary file beside the final name and replace it in one rename.
  *
  * Whatever happens before that (an error, abandon, SIGINT, SIGTERM, SIGHUP), the temporary file is
- * removed and a file that existed stays as it was. The first failure is kept and told by finish. */
+ * removed and a file that existed stays as it was. The first failure is kept and told by finish.
+ * /dev/stdout and /dev/null are written as they are, at the end; no other device or pipe is. */
 #include "io/io.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@ struct OutFile {
     char *path, *temp;
     int fd, slot;
     int error_number; /* of the first failure; 0 = none */
+    bool is_stream;   /* temp is NULL and fd a spool for standard output */
     uint64_t size;    /* bytes written by the caller; goes on after a failure */
     uint64_t flushed; /* bytes that reached the file */
     size_t used;      /* of buffer */
@@ -90,6 +93,53 @@ static void pending_remove(int slot)
         release_signals();
 }
 
+/* Standard output by name: a stream that cannot be replaced, and often not be written twice. */
+static bool is_stdout(const char *path)
+{
+    return !strcmp(path, "/dev/stdout") || !strcmp(path, "/dev/fd/1") ||
+           !strcmp(path, "/proc/self/fd/1");
+}
+
+/* A file without a name for what goes to a stream: its parts are not written in order. */
+static int open_spool(void)
+{
+    const char *folder = getenv("TMPDIR");
+    int fd = open(folder && *folder ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return fd >= 0 ? fd : memfd_create("sinter", MFD_CLOEXEC);
+}
+
+/* True: the output replaces no file. f->fd is -1 when the stream cannot be opened. */
+static bool open_stream(OutFile *f, const char *path)
+{
+    f->is_stream = is_stdout(path);
+    if (f->is_stream)
+        f->fd = open_spool();
+    else if (!strcmp(path, "/dev/null"))
+        f->fd = open(path, O_RDWR | O_CLOEXEC);
+    else
+        return false;
+    return true;
+}
+
+/* What was spooled, to standard output. */
+static void copy_stream(OutFile *f)
+{
+    char part[1 << 16];
+    for (off_t at = 0; !f->error_number;) {
+        ssize_t got = pread(f->fd, part, sizeof part, at);
+        if (got < 0 && errno != EINTR)
+            f->error_number = errno;
+        if (got == 0)
+            return;
+        at += got > 0 ? got : 0;
+        for (ssize_t put = 0, step; put < got && !f->error_number; put += step > 0 ? step : 0) {
+            step = write(STDOUT_FILENO, part + put, (size_t)(got - put));
+            if (step < 0 && errno != EINTR)
+                f->error_number = errno;
+        }
+    }
+}
+
 static void outfile_free(OutFile *f)
 {
     if (f->fd >= 0)
@@ -147,7 +197,8 @@ static bool create_temp(OutFile *f, unsigned mode)
 
 OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
 {
-    char *resolved = resolve_path(path, err);
+    bool is_special = is_stdout(path) || !strcmp(path, "/dev/null");
+    char *resolved = is_special ? strdup(path) : resolve_path(path, err);
     if (!resolved) {
         if (errno == ENOMEM)
             io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
@@ -165,12 +216,12 @@ OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
         io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
         return NULL;
     }
-    if (!create_temp(f, mode)) {
+    if (open_stream(f, path) ? f->fd < 0 : !create_temp(f, mode)) {
         io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
         outfile_free(f);
         return NULL;
     }
-    f->slot = pending_add(f->temp);
+    f->slot = f->temp ? pending_add(f->temp) : -1;
     return f;
 }
 
@@ -247,11 +298,13 @@ bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size)
 bool outfile_finish(OutFile *f, IoError *err)
 {
     outfile_flush(f);
+    if (f->is_stream)
+        copy_stream(f);
     /* close reports what network file systems held back */
     if (close(f->fd) != 0 && !f->error_number)
         f->error_number = errno;
     f->fd = -1;
-    if (!f->error_number && rename(f->temp, f->path) != 0)
+    if (!f->error_number && f->temp && rename(f->temp, f->path) != 0)
         f->error_number = errno;
     if (!f->error_number) {
         pending_remove(f->slot);
@@ -267,7 +320,8 @@ void outfile_abandon(OutFile *f)
 {
     if (!f)
         return;
-    unlink(f->temp);
+    if (f->temp)
+        unlink(f->temp);
     pending_remove(f->slot);
     outfile_free(f);
 }

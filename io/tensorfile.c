@@ -31,6 +31,30 @@ static const char *known_kind(const TensorFile *f)
     return NULL;
 }
 
+/* CSV, JSON, notes: nothing but lines of printable characters. */
+static bool is_text(const TensorFile *f)
+{
+    uint64_t num = f->size < 4096 ? f->size : 4096;
+    for (uint64_t i = 0; i < num; i++) {
+        uint8_t c = f->data[i];
+        if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7f || c >= 0xf8)
+            return false;
+    }
+    return num > 0;
+}
+
+/* A file that holds no tensors at all. */
+static bool refuse_text(const TensorFile *f, IoError *err)
+{
+    const char *what = "is text (CSV?), neither .safetensors nor .npy; convert it: "
+                       "numpy.save('x.npy', numpy.loadtxt(path, delimiter=',', dtype='<f4'))";
+    if (f->size == 0)
+        what = "is empty, neither .safetensors nor .npy; was it written in full?";
+    else if (f->data[0] == '{')
+        what = "is JSON, neither .safetensors nor .npy; only weights may be named by an index";
+    return io_fail(err, E_FILE_KIND, "%s: %s", f->name, what);
+}
+
 static bool looks_like_safetensors(const TensorFile *f)
 {
     if (f->size < 9 || f->data[8] != '{')
@@ -46,6 +70,8 @@ static bool parse(TensorFile *f, IoError *err)
     if (f->size >= 6 && memcmp(f->data, "\x93NUMPY", 6) == 0)
         return npy_parse(f, err);
     const char *kind = looks_like_safetensors(f) ? NULL : known_kind(f);
+    if (!kind && (f->size == 0 || (is_text(f) && !looks_like_safetensors(f))))
+        return refuse_text(f, err);
     if (!kind)
         return safetensors_parse(f, err);
     if (strstr(kind, "pickle") || strstr(kind, "zip"))

@@ -264,9 +264,28 @@ static int run_once(const Program *p)
     return code;
 }
 
+/* Outputs are named before anything is read, so that none takes an input's place. */
+static int claim_outputs(const Program *p)
+{
+    const char *other = NULL;
+    for (int i = 0; i < p->output.num; i++) {
+        const char *equals = strchr(p->output.text[i], '=');
+        const char *path = equals ? equals + 1 : p->output.text[i];
+        if (!outputs_add("--output", path, &other))
+            return program_fail(p, PROGRAM_USAGE, "%s would be written twice", path);
+    }
+    if (p->trace && !outputs_add("--trace", p->trace, &other))
+        return program_fail(p, PROGRAM_USAGE, "%s and --trace would both write %s",
+                            other ? other : "other options", p->trace);
+    return PROGRAM_OK;
+}
+
 static int run_program(Program *p, const char *path)
 {
     SinterError err;
+    int code = claim_outputs(p);
+    if (code)
+        return code;
     SinterStatus status = sinter_open(path, &p->model, &err);
     if (!status && p->info) {
         print_info(p);

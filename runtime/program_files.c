@@ -395,23 +395,22 @@ static const SinterTensor *logits_of(const BoundSet *set)
 
 static int labels_compare(const Program *p, const SinterTensor *t, const TensorView *view)
 {
+    IoError err;
     int64_t cols = t->rank ? t->dim[t->rank - 1] : 1, right = 0;
     int64_t rows = cols ? (int64_t)tensor_elements(t) / cols : 0;
-    bool fits = view && view->elements == (uint64_t)rows;
-    int64_t *label = fits ? calloc((size_t)rows + 1, sizeof *label) : NULL;
-    if (fits && !label)
+    uint64_t num = view ? view->elements : 0;
+    int64_t *label = calloc((size_t)num + 1, sizeof *label);
+    if (!label)
         return no_memory(p);
-    if (!fits || !labels_read(view, label)) {
-        free(label);
-        return program_fail(p, PROGRAM_INPUT, "%s: labels are %lld integers, this is %s of %llu",
-                            p->labels, (long long)rows, view ? view->dtype : "a set of tensors",
-                            view ? (unsigned long long)view->elements : 0ULL);
-    }
-    for (int64_t r = 0; r < rows; r++)
+    bool fits = labels_read(view, p->labels, label, &err) &&
+                labels_fit(label, num, p->labels, t->name, rows, cols, &err);
+    for (int64_t r = 0; fits && r < rows; r++)
         right += label[r] == row_largest(t, r, cols);
+    free(label);
+    if (!fits)
+        return program_fail(p, PROGRAM_INPUT, "%s", err.text);
     printf("accuracy %.4f (%lld of %lld)\n", rows ? (double)right / (double)rows : 0.0,
            (long long)right, (long long)rows);
-    free(label);
     return PROGRAM_OK;
 }
 

@@ -1,5 +1,6 @@
 /* The words of the command line: parsing against commands.def and options.def, and the help. */
 #include "tools/cli.h"
+#include "base/limits.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -272,6 +273,38 @@ static void parse_early(Cli *cli, int argc, char **argv)
     }
 }
 
+bool cli_claim(const Cli *cli, const char *option, const char *path, int *ret_exit)
+{
+    const char *other;
+    if (!strcmp(path, "-") || outputs_add(option, path, &other))
+        return true;
+    if (!other)
+        *ret_exit = cli_usage(cli, "more files than %d are to be written", LIMIT_OUTPUTS);
+    else
+        *ret_exit = cli_usage(cli, "%s and %s would both write '%s'", other, option, path);
+    return false;
+}
+
+/* No file that the options name as an output is read from here on. sinter tune goes on with the
+ * table that it writes, and refuses whatever is none. */
+static bool claim_outputs(const Cli *cli, int *ret_exit)
+{
+    static const OptionId writes[] = {OPTION_OUTPUT_FILE, OPTION_OUTPUT, OPTION_DATA,
+                                      OPTION_FRONT,       OPTION_TRACE,  OPTION_JSON_FILE};
+    for (size_t i = 0; i < COUNT_OF(writes) && cli->command != COMMAND_TUNE; i++) {
+        const OptionInfo *option = &option_info[writes[i]];
+        const char *shown = option->name[0] ? arena_printf(cli->arena, "--%s", option->name) : "-o";
+        for (int k = 0; k < cli->value[writes[i]].num; k++) {
+            const char *path = cli->value[writes[i]].elem[k];
+            if (writes[i] == OPTION_OUTPUT && strchr(path, '='))
+                path = strchr(path, '=') + 1;
+            if (!cli_claim(cli, shown, path, ret_exit))
+                return false;
+        }
+    }
+    return true;
+}
+
 static bool check_operands(Cli *cli, int *ret_exit)
 {
     const CommandInfo *info = &command_info[cli->command];
@@ -347,5 +380,5 @@ bool cli_parse(Cli *cli, Arena *arena, int argc, char **argv, int *ret_exit)
             return false;
         }
     }
-    return check_operands(cli, ret_exit);
+    return check_operands(cli, ret_exit) && claim_outputs(cli, ret_exit);
 }

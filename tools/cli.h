@@ -82,6 +82,8 @@ static inline const char *cli_get(const Cli *cli, OptionId id, const char *other
 }
 /* "sinter: <text>" and a pointer to the help, to standard error; returns EXIT_USAGE. */
 int cli_usage(const Cli *cli, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Names a file that is to be written, so that it is not read, too. False after a usage error. */
+bool cli_claim(const Cli *cli, const char *option, const char *path, int *ret_exit);
 void cli_print_option(FILE *out, const OptionInfo *option, int column);
 
 #define COMMAND(ID, name, operands, min, max, run, describe) int cmd_##run(Cli *cli);

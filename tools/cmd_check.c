@@ -61,6 +61,9 @@ int cmd_compile(Cli *cli)
         return cli_usage(cli, "no name for the program follows from '%s'; give -o FILE", path);
     if (!strcmp(out, "-"))
         return cli_usage(cli, "a program cannot be written to standard output");
+    int exit_code;
+    if (!cli_claim(cli, "-o", out, &exit_code))
+        return exit_code;
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     work_compile(&w, path, out);

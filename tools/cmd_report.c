@@ -94,20 +94,18 @@ static bool can_start(Work *w, const char *path)
         return false;
     }
     const char *data = cli_get(w->cli, OPTION_JSON_FILE, NULL), *page = page_path(w, path);
-    if (data && !strcmp(data, page)) {
-        diag_error(&w->diag, (Span){0}, E_USAGE, "the page and its JSON would both go to '%s'",
-                   page);
-        return false;
-    }
     return writable(w, data) && writable(w, page);
 }
 
 int cmd_report(Cli *cli)
 {
     Work w, tapped;
+    int usage;
     const char *path = cli->operand.elem[0];
     if (!work_init(&w, cli))
         return EXIT_INPUT;
+    if (!cli_claim(cli, "-o", page_path(&w, path), &usage))
+        return work_end(&w, usage);
     if (!work_init(&tapped, cli))
         return work_end(&w, EXIT_INPUT);
     int exit_code = can_start(&w, path) ? make_report(&w, &tapped, path) : EXIT_OK;

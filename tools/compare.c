@@ -52,10 +52,9 @@ bool compare_labels(Trial *t, const int64_t **ret, int64_t *ret_num)
         label = ARENA_NEW_ARRAY(t->w->arena, int64_t, view->elements + 1);
         *ret_num = (int64_t)view->elements;
     }
-    bool ok = view && labels_read(view, label);
+    bool ok = labels_read(view, path, label, &err);
     if (!ok)
-        diag_error(&t->w->diag, (Span){0}, E_EXPECT, "%s: labels are integers, this is %s", path,
-                   view ? view->dtype : "a set of tensors");
+        work_io_error(t->w, &err);
     *ret = label;
     tensorfile_close(file);
     return ok;
@@ -71,18 +70,12 @@ bool compare_accuracy(Trial *t, const SinterTensor *logits, const int64_t *label
         return false;
     }
     int64_t cols = logits_cols(logits), rows = cols ? (int64_t)trial_elements(logits) / cols : 0;
-    if (rows != num) {
-        diag_error(&t->w->diag, t->span, E_EXPECT, "%lld labels for %lld rows of '%s'",
-                   (long long)num, (long long)rows, logits->name);
+    IoError err;
+    if (!labels_fit(label, (uint64_t)num, cli_get(t->w->cli, OPTION_LABELS, ""), logits->name, rows,
+                    cols, &err)) {
+        work_io_error(t->w, &err);
         return false;
     }
-    for (int64_t i = 0; i < num; i++)
-        if (label[i] < 0 || label[i] >= cols) {
-            diag_error(&t->w->diag, t->span, E_EXPECT,
-                       "label %lld of row %lld is no column of '%s', which has %lld",
-                       (long long)label[i], (long long)i, logits->name, (long long)cols);
-            return false;
-        }
     double *value = trial_values(logits);
     if (!value)
         diag_error(&t->w->diag, t->span, E_EXPECT, "memory is exhausted");

@@ -180,8 +180,19 @@ static void output_never_replaces_devices(void **state)
 {
     (void)state;
     IoError err;
-    assert_null(outfile_create("/dev/null", 0666, &err));
+    assert_null(outfile_create("/dev/full", 0666, &err));
     assert_int_equal(err.id, E_FILE_WRITE);
+    OutFile *f = outfile_create("/dev/null", 0666, &err); /* which keeps nothing, and stays */
+    assert_non_null(f);
+    assert_true(outfile_write(f, "x", 1));
+    assert_true(outfile_patch(f, 0, "y", 1));
+    assert_true(outfile_finish(f, &err));
+    f = outfile_create("/dev/null", 0666, &err);
+    assert_non_null(f);
+    outfile_abandon(f);
+    struct stat st;
+    assert_int_equal(stat("/dev/null", &st), 0);
+    assert_true(S_ISCHR(st.st_mode));
     assert_null(outfile_create(folder, 0666, &err));
     assert_non_null(strstr(err.text, "is a folder"));
     assert_null(outfile_create(in_folder("no/such/folder"), 0666, &err));

@@ -201,7 +201,7 @@ static void safetensors_header_length(void **state)
     (void)state;
     uint8_t bytes[64] = {0};
     for (size_t size = 0; size < 8; size++)
-        expect_refused(bytes, size, "too few for a header length");
+        expect_refused(bytes, size, size ? "too few for a header length" : "is empty");
     static const struct {
         uint64_t len;
         const char *rule;
@@ -459,8 +459,10 @@ static void other_files_are_told_apart(void **state)
         {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file"},
         {"GGUF\x03\x00\x00\x00\x00", 9, "a GGUF file"},
         {"version https://git-lfs.github.com/spec/v1", 42, "a Git LFS pointer"},
-        {"{\"weight_map\": {}}", 18, "exceeds the limit"},
-        {"hello, world", 12, "exceeds the limit"},
+        {"{\"weight_map\": {}}", 18, "is JSON"},
+        {"1.5,2\r\n3,4\n", 11, "is text (CSV?)"},
+        {"hello, world", 12, "is text"},
+        {"hello, world\1", 13, "exceeds the limit"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         expect_refused(cases[i].bytes, cases[i].size, cases[i].rule);

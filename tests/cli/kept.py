@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""kept.py SINTER ROOT: nothing that a command reads is lost to what it writes, and nothing that it
+was given passes in silence. TAP.
+"""
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+
+from rig import DIGITS, MODEL, call, check, finish, folder, report, write
+
+DATA = (*MODEL, "test_x.npy", "test_y.npy")
+RULES = "scheme a { weight i8 sym per channel }\nquant { default : a }\n"
+AUTO = """scheme a { weight i8 sym per channel }
+auto {
+    candidates a, keep
+    calibrate on "calib_x.npy"
+    minimize bytes
+}
+"""
+
+
+def unchanged(what, tmp, code, words, pattern, **more):
+    """Refused with this pattern, and every file of the folder is as it was."""
+    before = {path: (path.read_bytes(), path.lstat().st_ino) for path in tmp.iterdir()
+              if path.is_file()}
+    check(what, code, words, err=pattern, cwd=tmp, **more)
+    after = {path: (path.read_bytes(), path.lstat().st_ino) for path in tmp.iterdir()
+             if path.is_file()}
+    report(what + ": every file is as it was",
+           [path.name for path in before.keys() | after.keys()
+            if before.get(path) != after.get(path)])
+
+
+def test_overwrites():
+    text, rules = "digits.sinter", "--rules=w8a8.rules"
+    bound = "x=test_x.npy"
+    cases = (
+        ("compile over the text", ["compile", text, "-o", text]),
+        ("compile over the weights", ["compile", text, "-o", "digits.safetensors"]),
+        ("compile over given weights", ["compile", text, "--weights=w.safetensors", "-o",
+                                        "w.safetensors"]),
+        ("compile over the rules", ["compile", text, rules, "-o", "w8a8.rules"]),
+        ("compile over calibration data", ["compile", text, rules, "-o", "calib_x.npy"]),
+        ("compile over a hard link", ["compile", text, "-o", "hard"]),
+        ("compile over a symbolic link", ["compile", text, "-o", "soft"]),
+        ("compile over another path", ["compile", text, "-o", "../" + "{tmp}/" + text]),
+        ("the default name of a program", ["compile", "same.sinter", "--weights=same"]),
+        ("calibrate over the text", ["calibrate", text, rules, "-o", text]),
+        ("calibrate over its data", ["calibrate", text, rules, "-o", "calib_x.npy"]),
+        ("show over the text", ["show", text, "-o", text]),
+        ("opt over the text", ["opt", text, "-o", text]),
+        ("opt over the IR", ["opt", "x.ir", "-o", "x.ir"]),
+        ("report over the text", ["report", text, "--no-measure", "-o", text]),
+        ("report over its inputs", ["report", text, "--no-measure", "--input", bound, "--json",
+                                    "test_x.npy"]),
+        ("report over the labels", ["report", text, "--no-measure", "--input", bound,
+                                    "--labels=test_y.npy", "-o", "test_y.npy"]),
+        ("choose over the text", ["choose", text, "--rules=auto.rules", "-o", text]),
+        ("choose over the rules", ["choose", text, "--rules=auto.rules", "-o", "auto.rules"]),
+        ("data of a choice over the weights", ["choose", text, "--rules=auto.rules", "--no-measure",
+                                               "--data=digits.safetensors"]),
+        ("a front over the text", ["choose", text, "--rules=auto.rules", "--front", text]),
+        ("a trace over the text", ["bench", text, "--trace", text]),
+        ("a trace over the program", ["bench", "m", "--trace", "m"]),
+        ("a trace over the weights", ["bench", text, "--trace=digits.safetensors"]),
+        ("results over the inputs", ["run", text, "--input", bound, "--output",
+                                     "logits=test_x.npy"]),
+        ("results over the labels", ["run", "m", "--input", bound, "--labels=test_y.npy",
+                                     "--output", "logits=test_y.npy"]),
+        ("a trace over the inputs", ["run", "m", "--input", bound, "--trace=test_x.npy"]),
+    )
+    with folder(*DATA) as tmp:
+        write(tmp / "auto.rules", AUTO)
+        shutil.copy(tmp / "digits.safetensors", tmp / "w.safetensors")
+        shutil.copy(tmp / "digits.safetensors", tmp / "same")
+        shutil.copy(tmp / "digits.sinter", tmp / "same.sinter")
+        os.link(tmp / "digits.sinter", tmp / "hard")
+        (tmp / "soft").symlink_to("digits.safetensors")
+        for words in (["compile", text, "-o", "m"], ["show", text, "-o", "x.ir"]):
+            check(f"sinter {words[0]}", 0, ["sinter", *words], cwd=tmp)
+        for what, words in cases:
+            words = [word.replace("{tmp}", tmp.name) for word in words]
+            unchanged(what, tmp, 1, ["sinter", *words], "would overwrite it; give that another name")
+        unchanged("a program's results over its inputs", tmp, 1,
+                  [tmp / "m", "--input", bound, "--output", "logits=test_x.npy"],
+                  "--output would overwrite it")
+        unchanged("a program's trace over itself", tmp, 1, [tmp / "m", "--bench", "--trace", "m"],
+                  "--trace would overwrite it")
+        for what, words in (
+                ("rules and data", ["choose", text, "--rules=auto.rules", "-o", "o", "--data=./o"]),
+                ("a page and its JSON", ["report", text, "-o", "new", "--json=../{tmp}/new"]),
+                ("a page by default and JSON", ["report", text, "--json=digits.html"]),
+                ("results and a trace", ["run", text, "--output", "logits=o.npy", "--trace=o.npy"])):
+            words = [word.replace("{tmp}", tmp.name) for word in words]
+            unchanged(f"{what} in one file", tmp, 2, ["sinter", *words], "would both write")
+        check("a calibration file may be renewed", 0,
+              ["sinter", "calibrate", text, rules, "-o", "new.calib"], cwd=tmp)
+        check("a program may be compiled again", 0, ["sinter", "compile", text, "-o", "m"], cwd=tmp)
+
+
+def test_special_files():
+    with folder(*MODEL) as tmp:
+        os.mkfifo(tmp / "pipe")
+        words = ["sinter", "compile", "digits.sinter", "-o"]
+        check("a program into a pipe", 1, [*words, "pipe"], cwd=tmp, err="a pipe or a device")
+        check("a program into a device", 1, [*words, "/dev/full"], cwd=tmp, err="a pipe or a device")
+        check("a program into /dev/null", 0, [*words, "/dev/null"], cwd=tmp, out=None, err=None)
+        check("a program into a file", 0, [*words, "m"], cwd=tmp, out=None, err=None)
+        report("/dev/null is a device still",
+               [] if pathlib.Path("/dev/null").is_char_device() else ["it is none"])
+        program = subprocess.run([call.__globals__["SINTER"], *words[1:], "/dev/stdout"], cwd=tmp,
+                                 stdout=subprocess.PIPE, check=False)
+        same = program.returncode == 0 and program.stdout == (tmp / "m").read_bytes()
+        report("a program into /dev/stdout", [] if same else [program.returncode])
+        with open(tmp / "log", "wb") as log:
+            log.write(b"before")
+        with open(tmp / "log", "ab") as log:
+            check("what stands in a file is appended to", 0, [*words, "/dev/stdout"], cwd=tmp,
+                  stdout=log)
+        kept = (tmp / "log").read_bytes() == b"before" + (tmp / "m").read_bytes()
+        report("what stood there is kept", [] if kept else [(tmp / "log").stat().st_size])
+
+
+def npy(path, dtype, values, shape=None):
+    """A .npy file; dtype as numpy writes it."""
+    letter = {"<f4": "f", "<f8": "d", "<i8": "q", "<i4": "i", "|u1": "B"}[dtype]
+    head = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape or (len(values),)}, }}"
+    head = head.ljust(128 - 10 - 1) + "\n"
+    path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() +
+                     struct.pack(f"<{len(values)}{letter}", *values))
+    return path
+
+
+def labels_of(path):
+    """The labels of the example's test set, read without numpy."""
+    data = path.read_bytes()
+    start = 10 + struct.unpack("<H", data[8:10])[0]
+    return [int(value) for (value,) in struct.iter_unpack("<i", data[start:])]
+
+
+def test_labels():
+    with folder(*DATA) as tmp:
+        right = labels_of(tmp / "test_y.npy")
+        check("compile", 0, ["sinter", "compile", "digits.sinter", "-o", "m"], cwd=tmp)
+        bound = ["--input", "x=test_x.npy", "--labels", "y.npy"]
+        text = (tmp / "digits.sinter").read_text()
+        write(tmp / "checked.sinter", text + 'expect "test_x.npy" -> "z.npy" cosine 0.9\n')
+        check("expected results", 0, [tmp / "m", "--input=x=test_x.npy", "--output=z.npy"], cwd=tmp)
+        ways = (("eval", ["sinter", "eval", "digits.sinter"]), ("a program", [tmp / "m"]),
+                ("run", ["sinter", "run", "digits.sinter"]))
+        cases = (
+            ("beyond the columns", "<i4", [*right[:7], 10, *right[8:]], "label 10 of row 7 is no "
+             "column of 'logits', which has 10"),
+            ("below zero", "<i8", [-1, *right[1:]], "label -1 of row 0"),
+            ("with fractions", "<f8", [*right[:3], 0.5, *right[4:]], "row 3 is 0.5, which is no "
+             "whole number"),
+            ("that are not numbers", "<f4", [float("nan"), *right[1:]], "row 0 is nan"),
+            ("too few", "|u1", right[1:], "596 labels for 597 rows"),
+        )
+        for what, dtype, values, pattern in cases:
+            npy(tmp / "y.npy", dtype, values)
+            for way, words in ways:
+                check(f"{way}: labels {what}", 1, [*words, *bound], cwd=tmp, err=pattern)
+            check(f"expect lines: labels {what}", 1,
+                  ["sinter", "eval", "checked.sinter", "--labels", "y.npy"], cwd=tmp, err=pattern)
+        said = set()
+        for dtype in ("<i4", "<i8", "|u1", "<f4", "<f8"):
+            npy(tmp / "y.npy", dtype, right)
+            done = check(f"labels of {dtype}", 0, [tmp / "m", *bound], out="accuracy 0.9", cwd=tmp)
+            said.add(done.stdout)
+        report("the same accuracy whatever the format", [] if len(said) == 1 else said)
+        write(tmp / "y.npy", "\n".join(map(str, right)) + "\n")
+        check("labels of CSV", 1, [tmp / "m", *bound], cwd=tmp, err="is text.*numpy.loadtxt")
+
+
+def main():
+    test_overwrites()
+    test_special_files()
+    test_labels()
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
