@@ -6,6 +6,16 @@
 #include "base/base.h"
 #include "ir/ir.h"
 
+/* Texts of pipes and of standard input, kept because they can be read only once. */
+typedef struct TextStream {
+    const char *path, *text;
+    size_t len;
+} TextStream;
+typedef struct TextStreams {
+    Arena *arena;
+    ARRAY(TextStream) kept;
+} TextStreams;
+
 typedef struct FrontendOptions {
     int num_defines; /* -D NAME=INT: replaces the value of `const NAME` */
     const char *const *define_name;
@@ -14,6 +24,7 @@ typedef struct FrontendOptions {
     const char *const *rule_file;
     bool unquantised;             /* rules and schemes are checked, and then let alone */
     const char *const *rule_text; /* NULL, or for each its text (NULL: read the file) */
+    TextStreams *streams;         /* NULL: none is kept */
 } FrontendOptions;
 
 typedef struct Ast Ast;
@@ -28,6 +39,11 @@ bool ast_check(Ast *ast, Diag *diag, const FrontendOptions *options);
 Module *ast_lower(Ast *ast, Arena *arena, Diag *diag);
 /* fmt.c: canonical text with all comments kept; NULL after errors. Idempotent. */
 char *source_format(Arena *arena, Diag *diag, uint32_t source);
+
+/* source.c: "-", a pipe or a device. */
+bool source_is_stream(const char *path);
+/* Reads a text ("-": standard input) and registers it; 0 after reporting why not. */
+uint32_t source_load(Arena *arena, Diag *diag, const char *path, TextStreams *streams);
 
 /* All of the above for a file on disk ("-": standard input). */
 Module *frontend_compile(Arena *arena, Diag *diag, const char *path,

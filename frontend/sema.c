@@ -157,7 +157,7 @@ static void add_rule_files(Sema *s)
         const char *text = s->options->rule_text ? s->options->rule_text[i] : NULL;
         const char *path = s->options->rule_file[i];
         uint32_t source = text ? diag_add_source(s->diag, path, text, strlen(text))
-                               : source_load(s->arena, s->diag, path);
+                               : source_load(s->arena, s->diag, path, s->options->streams);
         if (!source)
             continue;
         Ast *ast = ast_parse_more(s->arena, s->diag, source, s->ast->names);

@@ -2,6 +2,7 @@
 #include "frontend/source.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Reads all of it, at most one byte beyond the limit (ast_parse then says so). */
 static char *read_all(Arena *arena, FILE *file, size_t *ret_len)
@@ -24,37 +25,68 @@ static char *read_all(Arena *arena, FILE *file, size_t *ret_len)
     return text;
 }
 
-uint32_t source_load(Arena *arena, Diag *diag, const char *path)
+bool source_is_stream(const char *path)
 {
-    bool is_stdin = strcmp(path, "-") == 0;
-    FILE *file = is_stdin ? stdin : fopen(path, "rb");
-    size_t len = 0;
-    char *text = NULL;
-    int error = file ? 0 : errno;
-    const char *option = file ? outputs_find(fileno(file)) : NULL;
-    if (option && !is_stdin) {
-        fclose(file);
+    struct stat st;
+    if (!strcmp(path, "-"))
+        return true;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+static const TextStream *find_stream(const TextStreams *streams, const char *path)
+{
+    for (int i = 0; streams && i < streams->kept.num; i++)
+        if (!strcmp(streams->kept.elem[i].path, path))
+            return &streams->kept.elem[i];
+    return NULL;
+}
+
+/* The text of an open file, NULL after reporting why not. */
+static char *load(Arena *arena, Diag *diag, const char *path, FILE *file, size_t *ret_len)
+{
+    const char *option = file == stdin ? NULL : outputs_find(fileno(file));
+    if (option) {
         diag_error(diag, (Span){0}, E_OVERWRITE,
                    "%s: is read, and %s would overwrite it; give that another name", path, option);
+        return NULL;
+    }
+    errno = 0;
+    char *text = read_all(arena, file, ret_len);
+    if (!ferror(file))
+        return text;
+    diag_error(diag, (Span){0}, E_READ, "cannot read '%s': %s", path,
+               strerror(errno ? errno : EIO));
+    return NULL;
+}
+
+uint32_t source_load(Arena *arena, Diag *diag, const char *path, TextStreams *streams)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    const char *name = is_stdin ? "<stdin>" : path;
+    const TextStream *kept = find_stream(streams, path);
+    if (kept)
+        return diag_add_source(diag, name, kept->text, kept->len);
+    FILE *file = is_stdin ? stdin : fopen(path, "rb");
+    if (!file) {
+        diag_error(diag, (Span){0}, E_READ, "cannot read '%s': %s", path, strerror(errno));
         return 0;
     }
-    if (file) {
-        errno = 0;
-        text = read_all(arena, file, &len);
-        if (ferror(file))
-            error = errno ? errno : EIO;
-        if (!is_stdin)
-            fclose(file);
-    }
-    if (!error)
-        return diag_add_source(diag, is_stdin ? "<stdin>" : path, text, len);
-    diag_error(diag, (Span){0}, E_READ, "cannot read '%s': %s", path, strerror(error));
-    return 0;
+    bool keep = streams && source_is_stream(path);
+    size_t len = 0;
+    char *text = load(keep ? streams->arena : arena, diag, path, file, &len);
+    if (!is_stdin)
+        fclose(file);
+    if (!text)
+        return 0;
+    if (keep)
+        ARRAY_PUSH(streams->arena, &streams->kept,
+                   ((TextStream){arena_strdup(streams->arena, path), text, len}));
+    return diag_add_source(diag, name, text, len);
 }
 
 Module *frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options)
 {
-    uint32_t source = source_load(arena, diag, path);
+    uint32_t source = source_load(arena, diag, path, options ? options->streams : NULL);
     Ast *ast = source ? ast_parse(arena, diag, source) : NULL;
     if (!ast || !ast_check(ast, diag, options))
         return NULL;

@@ -64,6 +64,7 @@ struct Cli {
     ARRAY(const char *) operand;
     ARRAY(const char *) value[NUM_OPTIONS]; /* in order; flags hold "" */
     bool color, json;
+    struct TextStreams *streams; /* texts that several steps of a command read */
 };
 
 extern const CommandInfo command_info[NUM_COMMANDS];

@@ -2,11 +2,11 @@
 #include "tools/report/report.h"
 #include <string.h>
 
-/* -o; without it "a/mlp.sinter" gives "mlp.html" in the current folder, standard input standard
- * output. */
+/* -o; without it "a/mlp.sinter" gives "mlp.html" in the current folder, a text from a pipe
+ * standard output. */
 static const char *page_path(const Work *w, const char *path)
 {
-    if (!strcmp(path, "-"))
+    if (source_is_stream(path))
         return cli_get(w->cli, OPTION_OUTPUT_FILE, "-");
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     const char *dot = strrchr(base, '.');
@@ -26,10 +26,6 @@ static bool compare(Report *r, Work *w, Work *tapped, Comparison *c, int *ret_ex
             return false;
         }
         r->no_errors = "the text has no expect line, and no --input was given";
-        return true;
-    }
-    if (!strcmp(w->path, "-")) {
-        r->no_errors = "the text came from standard input, which cannot be read again for them";
         return true;
     }
     if (given)
@@ -88,7 +84,7 @@ static bool writable(Work *w, const char *path)
 
 static bool can_start(Work *w, const char *path)
 {
-    if (strcmp(path, "-") != 0 && file_is_program(path)) {
+    if (file_is_program(path)) {
         diag_error(&w->diag, (Span){0}, E_USAGE,
                    "'%s' is a compiled file; a report needs the text of a model", path);
         return false;

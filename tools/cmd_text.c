@@ -39,7 +39,7 @@ static void format_file(Work *w, const char *path, bool *differs)
         if (!same)
             puts(path);
         *differs |= !same;
-    } else if (cli_has(w->cli, OPTION_IN_PLACE) && strcmp(path, "-") != 0) {
+    } else if (cli_has(w->cli, OPTION_IN_PLACE) && !source_is_stream(path)) {
         if (!same)
             work_put(w, path, text, strlen(text));
     } else {

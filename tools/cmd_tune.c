@@ -474,8 +474,14 @@ int cmd_tune(Cli *cli)
         return cli_usage(cli, "sinter tune measures GPU kernels, on 'cuda:0', not on '%s'", device);
     if (!*seconds || *end || !(most >= 0 && most < 1e9))
         return cli_usage(cli, "--max-seconds takes a number of seconds, not '%s'", seconds);
-    if (!strcmp(cli->operand.elem[0], "-"))
-        return cli_usage(cli, "sinter tune reads its model several times: give a file, not '-'");
+    if (source_is_stream(cli->operand.elem[0]))
+        return cli_usage(cli, "sinter tune reads its model several times: give a file, not '%s'",
+                         cli->operand.elem[0]);
+    for (int i = 0; i < cli->value[OPTION_RULES].num; i++)
+        if (source_is_stream(cli->value[OPTION_RULES].elem[i]))
+            return cli_usage(cli,
+                             "sinter tune reads its rules several times: give a file, not '%s'",
+                             cli->value[OPTION_RULES].elem[i]);
     if (tune_order(&order))
         return serve(cli, &order, t.ordinal);
     if (!work_init(&t.w, cli))

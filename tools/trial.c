@@ -46,7 +46,7 @@ void trial_close(Trial *t)
 TensorFile *trial_file(Trial *t, const char *rel)
 {
     IoError err;
-    char *path = path_beside(t->w->path, rel);
+    char *path = path_beside(source_is_stream(t->w->path) ? "" : t->w->path, rel);
     TensorFile *file = path ? tensorfile_open(path, &err) : NULL;
     free(path);
     if (!file)

@@ -20,6 +20,10 @@ bool work_init(Work *w, Cli *cli)
         return false;
     }
     diag_init(&w->diag, w->arena);
+    if (!cli->streams) {
+        cli->streams = ARENA_NEW(cli->arena, TextStreams);
+        *cli->streams = (TextStreams){.arena = cli->arena};
+    }
     return true;
 }
 
@@ -46,23 +50,14 @@ void work_io_error(Work *w, const IoError *err)
 const char *work_folder(Work *w, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    if (!slash)
+    if (!slash || source_is_stream(path)) /* what comes through a pipe lies where we are */
         return "";
     return slash == path ? "/" : arena_strndup(w->arena, path, (size_t)(slash - path));
 }
 
 uint32_t work_source(Work *w, const char *path)
 {
-    IoError err;
-    uint64_t size;
-    char *text = file_read(path, LIMIT_SOURCE_BYTES, &size, &err);
-    if (!text) {
-        work_io_error(w, &err);
-        return 0;
-    }
-    const char *kept = arena_strndup(w->arena, text, size);
-    free(text);
-    return diag_add_source(&w->diag, path, kept, size);
+    return source_load(w->arena, &w->diag, path, w->cli->streams);
 }
 
 bool work_threads(Work *w, int *ret)
@@ -106,7 +101,8 @@ bool work_options(Work *w, FrontendOptions *ret)
                              .define_value = value,
                              .num_rule_files = cli->value[OPTION_RULES].num,
                              .rule_file = cli->value[OPTION_RULES].elem,
-                             .unquantised = w->variant.unquantised};
+                             .unquantised = w->variant.unquantised,
+                             .streams = cli->streams};
     if (w->variant.rules) {
         ret->num_rule_files = 1;
         ret->rule_file = &w->variant.rules;
@@ -210,7 +206,7 @@ bool work_lower(Work *w, const char *path)
     if (!work_options(w, &options) || !work_threads(w, &threads) ||
         !check_pass_name(w, cli_get(w->cli, OPTION_PRINT_AFTER, NULL), "all"))
         return false;
-    if (strcmp(path, "-") != 0 && file_is_program(path)) {
+    if (file_is_program(path)) {
         diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is a compiled file, not a model text", path);
         diag_help(&w->diag, "'sinter inspect %s' shows what it holds", path);
         return false;
@@ -424,7 +420,7 @@ bool work_compile(Work *w, const char *path, const char *out_path)
 bool file_is_program(const char *path)
 {
     char magic[4] = "";
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = source_is_stream(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     bool is = read(fd, magic, sizeof magic) == sizeof magic && !memcmp(magic, "\177ELF", 4);
@@ -434,7 +430,7 @@ bool file_is_program(const char *path)
 
 const char *work_program(Work *w, const char *path)
 {
-    if (strcmp(path, "-") != 0 && file_is_program(path)) {
+    if (file_is_program(path)) {
         if (w->cli->value[OPTION_DEFINE].num + w->cli->value[OPTION_RULES].num +
             w->cli->value[OPTION_WEIGHTS].num + w->cli->value[OPTION_OPT_LEVEL].num) {
             diag_error(&w->diag, (Span){0}, E_USAGE,

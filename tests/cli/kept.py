@@ -176,10 +176,50 @@ def test_labels():
         check("labels of CSV", 1, [tmp / "m", *bound], cwd=tmp, err="is text.*numpy.loadtxt")
 
 
+def test_pipes():
+    """A text or a file of rules that can be read once only gives what the file gives."""
+    with folder(*DATA) as tmp:
+        text, rules = (tmp / "digits.sinter").read_text(), (tmp / "w8a8.rules").read_text()
+        write(tmp / "auto.rules", AUTO)
+        piped, stream = {"cwd": tmp, "stdin": text}, "/dev/stdin"
+        for way in (stream, "-"):
+            check(f"check {way}", 0, ["sinter", "check", way], out=None, err=None, **piped)
+            check(f"a broken text of {way}", 1, ["sinter", "check", way], err=r":1:1: error.E0101",
+                  cwd=tmp, stdin="1\n" + text)
+        for words in (["show", "--emit=ast"], ["show"], ["fmt"], ["explain"], ["choose", "--rules",
+                      "auto.rules", "--no-measure"], ["eval", "--against=w8a8.rules", "--json",
+                      "--input=x=test_x.npy"]):
+            said = call(["sinter", words[0], "digits.sinter", *words[1:]], cwd=tmp)
+            report(f"{words[0]} of a file", [] if said.returncode == 0 else [said.stderr])
+            for way in (stream, "-"):
+                done = check(f"{words[0]} {way}", 0, ["sinter", words[0], way, *words[1:]], **piped)
+                same = done.stdout.replace("<stdin>", "digits.sinter").replace(
+                    stream, "digits.sinter") == said.stdout
+                report(f"{words[0]} {way} says the same", [] if same else [done.stdout[:800]])
+        for what, body in (("rules", rules), ("rules with auto", AUTO)):
+            write(tmp / "given.rules", body)
+            for words in (["calibrate"], ["choose", "--no-measure"], ["eval", "--against=float",
+                          "--input=x=test_x.npy"]):
+                if words[0] == "choose" and what == "rules":
+                    continue
+                said = call(["sinter", *words, "digits.sinter", "--rules=given.rules"], cwd=tmp)
+                report(f"{words[0]} by {what}", [] if said.returncode == 0 else [said.stderr])
+                done = check(f"{words[0]} by {what} of a pipe", 0,
+                             ["sinter", *words, "digits.sinter", f"--rules={stream}"], cwd=tmp,
+                             stdin=body)
+                same = done.stdout.replace(stream, "given.rules") == said.stdout
+                report(f"{words[0]} by {what} of a pipe says the same",
+                       [] if same else [done.stdout[:800]])
+        check("tune reads its rules again", 2, ["sinter", "tune", "digits.sinter",
+                                                f"--rules={stream}"], err="several times",
+              cwd=tmp, stdin=rules)
+
+
 def main():
     test_overwrites()
     test_special_files()
     test_labels()
+    test_pipes()
     return finish()
 
 
