@@ -288,4 +288,11 @@ void artifact_close(Artifact *a);
 const Section *artifact_find(const Artifact *a, SectionKind kind, const char *name);
 const uint8_t *artifact_data(const Artifact *a, const Section *s);
 
+/* plan_load.c ---------------------------------------------------------------------------------- */
+
+/* plan_decode of a section, with the weights of the section's name; the plan is for that target. */
+Plan *plan_load(const Artifact *a, const Section *s, IoError *err);
+/* Two plans of one file have the same ports (names, types), symbols and buckets. */
+bool plans_agree(const Plan *a, const Plan *b, IoError *err);
+
 #endif

@@ -569,6 +569,8 @@ static bool check_bound(const Plan *p, IoError *err)
 
 bool plan_check(const Plan *p, uint64_t weights_bytes, IoError *err)
 {
+    if (!plan_is_cuda(p) && strcmp(p->target, "cpu"))
+        return plan_fail(err, "the target \"%s\" is unknown", p->target);
     if (!check_buckets(p, err) || !check_ports(p, p->input, p->num_inputs, STORAGE_INPUT, err) ||
         !check_ports(p, p->output, p->num_outputs, STORAGE_OUTPUT, err))
         return false;

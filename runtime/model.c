@@ -87,17 +87,6 @@ static void read_name(SinterModel *model)
     }
 }
 
-static bool same_ports(const Plan *a, const Plan *b)
-{
-    bool same = a->num_inputs == b->num_inputs && a->num_outputs == b->num_outputs &&
-                a->num_syms == b->num_syms;
-    for (int i = 0; same && i < a->num_inputs; i++)
-        same = !strcmp(a->input[i].name, b->input[i].name);
-    for (int i = 0; same && i < a->num_outputs; i++)
-        same = !strcmp(a->output[i].name, b->output[i].name);
-    return same;
-}
-
 static bool open_target(SinterModel *model, const Device *device, const char *path, IoError *err)
 {
     const Section *plan = artifact_find(&model->artifact, SECTION_PLAN, device->target);
@@ -110,12 +99,10 @@ static bool open_target(SinterModel *model, const Device *device, const char *pa
     t->weights_bytes = weights ? weights->size : 0;
     t->weights = weights ? artifact_data(&model->artifact, weights) : NULL;
     IoError why;
-    t->plan =
-        plan_decode(artifact_data(&model->artifact, plan), plan->size, t->weights_bytes, &why);
-    if (t->plan && model->num_targets && !same_ports(t->plan, model_plan(model))) {
+    t->plan = plan_load(&model->artifact, plan, &why);
+    if (t->plan && model->num_targets && !plans_agree(model_plan(model), t->plan, &why)) {
         plan_free(t->plan);
         t->plan = NULL;
-        plan_fail(&why, "the targets' inputs and outputs differ");
     }
     if (t->plan && code) {
         t->code =

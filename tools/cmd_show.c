@@ -253,8 +253,7 @@ static bool put_plans(Work *w, Sb *sb, const Artifact *a)
         IoError err;
         if (s->kind != SECTION_PLAN)
             continue;
-        const Section *weights = artifact_find(a, SECTION_WEIGHTS, s->name);
-        Plan *plan = plan_decode(artifact_data(a, s), s->size, weights ? weights->size : 0, &err);
+        Plan *plan = plan_load(a, s, &err);
         if (!plan) {
             work_io_error(w, &err);
             return false;

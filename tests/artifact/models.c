@@ -255,29 +255,42 @@ void model_int8(TestModel *m)
                      .output = output};
 }
 
-bool model_write(const TestModel *m, const char *path, const void *stub, size_t stub_size)
+static bool put_section(ArtifactWriter *w, SectionKind kind, const char *name, const void *data,
+                        uint64_t size)
+{
+    return artifact_section_begin(w, kind, name) && artifact_write(w, data, size) &&
+           artifact_section_end(w);
+}
+
+static bool put_plan(ArtifactWriter *w, const TestModel *m, const char *target)
+{
+    Bytes plan;
+    bool ok = plan_encode(&m->plan, &plan) &&
+              put_section(w, SECTION_PLAN, target, plan.data, plan.size) &&
+              put_section(w, SECTION_WEIGHTS, target, m->weights, m->weights_bytes);
+    bytes_free(&plan);
+    return ok;
+}
+
+bool model_write_both(const TestModel *cpu, const TestModel *cuda, const char *path,
+                      const void *stub, size_t stub_size)
 {
     static const char meta[] = "model = hand\n", source[] = "version 1\n";
-    IoError err;
-    Bytes plan;
+    IoError err = {.text = "it cannot be encoded"};
     ArtifactWriter *w = artifact_create(path, stub, stub_size, &err);
-    bool ok = w && plan_encode(&m->plan, &plan);
-    if (ok) {
-        ok = artifact_section_begin(w, SECTION_META, "") &&
-             artifact_write(w, meta, sizeof meta - 1) && artifact_section_end(w) &&
-             artifact_section_begin(w, SECTION_SOURCE, "m.sinter") &&
-             artifact_write(w, source, sizeof source - 1) && artifact_section_end(w) &&
-             artifact_section_begin(w, SECTION_PLAN, "cpu") &&
-             artifact_write(w, plan.data, plan.size) && artifact_section_end(w) &&
-             artifact_section_begin(w, SECTION_WEIGHTS, "cpu") &&
-             artifact_write(w, m->weights, m->weights_bytes) && artifact_section_end(w);
-        bytes_free(&plan);
-        if (ok)
-            ok = artifact_finish(w, &err);
-        else
-            artifact_abandon(w);
-    }
+    bool ok = w && put_section(w, SECTION_META, "", meta, sizeof meta - 1) &&
+              put_section(w, SECTION_SOURCE, "m.sinter", source, sizeof source - 1) &&
+              put_plan(w, cpu, "cpu") && (!cuda || put_plan(w, cuda, "cuda"));
+    if (ok)
+        ok = artifact_finish(w, &err);
+    else
+        artifact_abandon(w);
     if (!ok)
-        fprintf(stderr, "model_write: %s\n", w ? err.text : "cannot be encoded");
+        fprintf(stderr, "model_write: %s\n", err.text);
     return ok;
+}
+
+bool model_write(const TestModel *m, const char *path, const void *stub, size_t stub_size)
+{
+    return model_write_both(m, NULL, path, stub, stub_size);
 }

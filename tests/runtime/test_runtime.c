@@ -140,6 +140,106 @@ static void quantised_layers_are_exact(void **state)
     close_model(o);
 }
 
+/* Files whose parts do not belong together ------------------------------------------------------
+ */
+
+static void file_refused(const TestModel *cpu, const TestModel *cuda, const char *why)
+{
+    char path[64];
+    SinterModel *model;
+    SinterError err = {0};
+    snprintf(path, sizeof path, "%s/forged", dir);
+    assert_true(model_write_both(cpu, cuda, path, "stub", 4));
+    assert_int_equal(sinter_open(path, &model, &err), SINTER_ERROR_FILE);
+    assert_null(model);
+    if (!strstr(err.text, why))
+        fail_msg("got \"%s\", want \"%s\"", err.text, why);
+    unlink(path);
+}
+
+/* Weights are as large as the target packs them: its name decides how far kernels read. */
+static void a_plan_is_for_the_target_of_its_section(void **state)
+{
+    (void)state;
+    TestModel forged = float_model;
+    PlanTensor tensor[6];
+    memcpy(tensor, forged.plan.tensor, sizeof tensor);
+    forged.plan.tensor = tensor;
+    forged.plan.target = "cuda";
+    tensor[2].bytes = plan_packed_bytes(&forged.plan, &tensor[2].pack_spec);
+    tensor[3].offset = (tensor[2].bytes + 63) / 64 * 64;
+    forged.weights_bytes = tensor[3].offset + tensor[3].bytes;
+    file_refused(&forged, NULL, "it is for the target \"cuda\", but its section is called \"cpu\"");
+    file_refused(&float_model, &float_model, "its section is called \"cuda\"");
+    forged.plan.target = "toaster";
+    file_refused(&forged, NULL, "the target \"toaster\" is unknown");
+}
+
+typedef struct Twin { /* model_float for the other target, to be changed in one place */
+    TestModel m;
+    PlanTensor tensor[6];
+    PlanSym sym[1];
+    PlanPort input[1], output[2];
+    int64_t bucket[3];
+} Twin;
+
+static void twin_begin(Twin *t)
+{
+    t->m = float_model;
+    Plan *p = &t->m.plan;
+    memcpy(t->tensor, p->tensor, sizeof t->tensor);
+    memcpy(t->sym, p->sym, sizeof t->sym);
+    memcpy(t->input, p->input, sizeof t->input);
+    memcpy(t->output, p->output, sizeof t->output);
+    memcpy(t->bucket, p->bucket_size, sizeof t->bucket);
+    p->target = "cuda";
+    p->tensor = t->tensor;
+    p->sym = t->sym;
+    p->input = t->input;
+    p->output = t->output;
+    p->bucket_size = t->bucket;
+    t->tensor[2].bytes = plan_packed_bytes(p, &t->tensor[2].pack_spec);
+    t->tensor[3].offset = (t->tensor[2].bytes + 63) / 64 * 64;
+    t->m.weights_bytes = t->tensor[3].offset + t->tensor[3].bytes;
+    t->m.weights = calloc(1, (size_t)t->m.weights_bytes);
+}
+
+#define TWIN_REFUSED(why, ...)                 \
+    do {                                       \
+        Twin t;                                \
+        twin_begin(&t);                        \
+        __VA_ARGS__;                           \
+        file_refused(&float_model, &t.m, why); \
+        free(t.m.weights);                     \
+    } while (0)
+
+/* A session checks its caller's tensors against one plan and runs another. */
+static void the_plans_of_a_file_agree(void **state)
+{
+    (void)state;
+    Twin same;
+    char path[64];
+    SinterModel *model;
+    SinterError err;
+    twin_begin(&same);
+    snprintf(path, sizeof path, "%s/twins", dir);
+    assert_true(model_write_both(&float_model, &same.m, path, "stub", 4));
+    if (sinter_open(path, &model, &err))
+        fail_msg("%s", err.text);
+    sinter_close(model);
+    unlink(path);
+    free(same.m.weights);
+    TWIN_REFUSED("bucket 2: B = 16 for cpu, but 4 for cuda", t.bucket[2] = 4);
+    TWIN_REFUSED("3 buckets of 1 symbols for cpu, but 2 of 1 for cuda", t.m.plan.num_buckets = 2);
+    TWIN_REFUSED("symbol 0 is B for cpu, but C for cuda", t.sym[0].name = "C");
+    TWIN_REFUSED("output 0 is \"y\" for cpu, but \"w\" for cuda", t.output[0].name = "w");
+    TWIN_REFUSED("the types of output \"z\"", t.tensor[5].dim[1].add = 8;
+                 t.tensor[5].dim[2].add = 2);
+    TWIN_REFUSED("the plan for cpu has 2 outputs, the one for cuda 1", t.m.plan.num_outputs = 1;
+                 t.m.plan.num_launches = 2; t.tensor[5].storage = STORAGE_VIEW;
+                 t.tensor[5].index = 4);
+}
+
 static void an_empty_batch_does_nothing(void **state)
 {
     (void)state;
@@ -422,6 +522,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_count_runs),
         cmocka_unit_test(quantised_layers_are_exact),
+        cmocka_unit_test(a_plan_is_for_the_target_of_its_section),
+        cmocka_unit_test(the_plans_of_a_file_agree),
         cmocka_unit_test(an_empty_batch_does_nothing),
         cmocka_unit_test(batches_that_mix_rows_are_not_cut),
         cmocka_unit_test(a_model_describes_itself),
