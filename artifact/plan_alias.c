@@ -1,7 +1,7 @@
 /* What a memory planner must never get wrong: within one launch, tensors share bytes only in place;
  * across launches, whatever is read was written before and has not been overwritten since. The
- * arena is followed as a sorted list of byte ranges, each owned by the tensor that wrote it last.
- */
+ * arena is followed as a sorted list of byte ranges, each owned by the tensor that wrote it last;
+ * outputs count as if they lay behind it, one after the other. */
 #include "artifact/artifact.h"
 
 #include <stdlib.h>
@@ -31,9 +31,8 @@ typedef struct Effects {
 typedef struct Follower {
     const Plan *plan;
     const PlanLayout *layout;
-    const uint64_t *at; /* of root tensors in the arena */
+    const uint64_t *at; /* of root tensors that launches write */
     OwnedList owned;
-    bool *output_written;
     IoError *err;
 } Follower;
 
@@ -152,7 +151,7 @@ static Owned range_of(const Follower *f, int32_t tensor)
 {
     const PlanLayout *layout = &f->layout[tensor];
     const PlanTensor *root = &f->plan->tensor[layout->root];
-    if (root->storage != STORAGE_ARENA)
+    if (root->storage != STORAGE_ARENA && root->storage != STORAGE_OUTPUT)
         return (Owned){.root = layout->root};
     uint64_t begin = f->at[layout->root] + layout->at;
     return (Owned){begin, begin + layout->bytes, layout->root};
@@ -177,9 +176,9 @@ static bool check_in_place(const Follower *f, const PlanLaunch *l, const Effect 
     if (x.begin >= y.end || y.begin >= x.end || columns_apart(p, q))
         return true;
     if (x.begin == y.begin && p->pitch == q->pitch && !a->mapped && !b->mapped &&
-        l->family == LAUNCH_TILE && a->write != b->write)
+        (l->family == LAUNCH_TILE || a->tensor == b->tensor) && a->write != b->write)
         return true;
-    return plan_fail(f->err, "\"%s\": \"%s\" and \"%s\" share bytes of the arena", l->layer,
+    return plan_fail(f->err, "\"%s\": \"%s\" and \"%s\" share bytes", l->layer,
                      f->plan->tensor[a->tensor].name, f->plan->tensor[b->tensor].name);
 }
 
@@ -189,10 +188,6 @@ static bool check_reads(const Follower *f, const PlanLaunch *l, const Effects *e
         if (e->effect[i].write)
             continue;
         Owned range = range_of(f, e->effect[i].tensor);
-        const PlanTensor *root = &f->plan->tensor[range.root];
-        if (root->storage == STORAGE_OUTPUT && !f->output_written[root->index])
-            return plan_fail(f->err, "\"%s\" reads output \"%s\" before it is written", l->layer,
-                             root->name);
         int32_t stranger = list_stranger(&f->owned, range);
         if (stranger != -1)
             return plan_fail(f->err, "\"%s\" reads \"%s\", which %s%s", l->layer,
@@ -211,19 +206,14 @@ static bool follow(Follower *f, const PlanLaunch *l, const Effects *e)
     for (int i = 0; i < e->num; i++)
         for (int j = 0; j < i; j++)
             if ((e->effect[i].write || e->effect[j].write) &&
-                e->effect[i].tensor != e->effect[j].tensor &&
                 !check_in_place(f, l, &e->effect[i], &e->effect[j]))
                 return false;
-    for (int i = 0; i < e->num; i++) {
-        if (!e->effect[i].write)
-            continue;
-        Owned range = range_of(f, e->effect[i].tensor);
-        list_claim(&f->owned, range);
-        const PlanTensor *root = &f->plan->tensor[range.root];
-        if (root->storage == STORAGE_OUTPUT)
-            f->output_written[root->index] = true;
-    }
-    return !f->owned.failed || plan_fail(f->err, "memory is exhausted while checking it");
+    for (int i = 0; i < e->num; i++)
+        if (e->effect[i].write)
+            list_claim(&f->owned, range_of(f, e->effect[i].tensor));
+    if (f->owned.failed)
+        *f->err = (IoError){.id = E_MEMORY, .text = "memory is exhausted while checking the plan"};
+    return !f->owned.failed;
 }
 
 static bool follow_launch(Follower *f, const PlanLaunch *l)
@@ -249,25 +239,46 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
     return follow(f, l, &e);
 }
 
+/* Offsets in the arena; those of outputs follow each other behind it. */
+static bool place_roots(const Plan *plan, int bucket, const PlanLayout *layout, uint64_t *at)
+{
+    uint64_t end = plan->arena_bytes[bucket];
+    for (int i = 0; i < plan->num_tensors; i++) {
+        const PlanTensor *t = &plan->tensor[i];
+        if (t->storage == STORAGE_ARENA)
+            at[i] = t->arena_offset[bucket];
+        if (t->storage != STORAGE_OUTPUT)
+            continue;
+        at[i] = end;
+        if (!checked_add(end, layout[i].bytes, &end))
+            return false;
+    }
+    return true;
+}
+
+/* What is never written would be what the caller's memory held before. */
+static bool check_outputs(const Follower *f)
+{
+    for (int i = 0; i < f->plan->num_outputs; i++)
+        if (list_stranger(&f->owned, range_of(f, f->plan->output[i].tensor)) != -1)
+            return plan_fail(f->err, "output \"%s\" is never written", f->plan->output[i].name);
+    return true;
+}
+
 bool plan_check_aliasing(const Plan *plan, int bucket, const PlanLayout *layout, IoError *err)
 {
-    Follower f = {.plan = plan, .layout = layout, .err = err};
     uint64_t *at = calloc((size_t)plan->num_tensors + 1, sizeof *at);
-    f.output_written = calloc((size_t)plan->num_outputs + 1, sizeof(bool));
-    f.at = at;
-    bool ok = at && f.output_written;
-    if (!ok)
-        plan_fail(err, "memory is exhausted while checking it");
-    for (int i = 0; ok && i < plan->num_tensors; i++)
-        if (plan->tensor[i].storage == STORAGE_ARENA)
-            at[i] = plan->tensor[i].arena_offset[bucket];
+    if (!at) {
+        *err = (IoError){.id = E_MEMORY, .text = "memory is exhausted while checking the plan"};
+        return false;
+    }
+    Follower f = {.plan = plan, .layout = layout, .at = at, .err = err};
+    bool ok = place_roots(plan, bucket, layout, at) ||
+              plan_fail(err, "the sizes of the outputs overflow");
     for (int i = 0; ok && i < plan->num_launches; i++)
         ok = follow_launch(&f, &plan->launch[i]);
-    for (int i = 0; ok && i < plan->num_outputs; i++)
-        if (!f.output_written[i])
-            ok = plan_fail(err, "output \"%s\" is never written", plan->output[i].name);
+    ok = ok && check_outputs(&f);
     free(at);
-    free(f.output_written);
     free(f.owned.range);
     return ok;
 }

@@ -453,7 +453,7 @@ static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)
         const PlanSegment *segment = &l->segment[i];
         bool to_last = segment->n_end == PLAN_LAST_COLUMN;
         if (segment->n_begin < 0 || segment->n_begin > LIMIT_DIM ||
-            (segment->n_end > LIMIT_DIM && !to_last))
+            segment->n_end <= segment->n_begin || (segment->n_end > LIMIT_DIM && !to_last))
             return plan_fail(err, "\"%s\": segment %d is out of range", l->layer, i);
         c.whole_rows = !to_last && segment->n_end - segment->n_begin <= CPU_TILE_COLS;
         if (!check_program(c, &segment->epilogue))

@@ -253,8 +253,9 @@ static SinterStatus infer_sizes(const SinterModel *model, const SinterTensor *co
             return shape_fail(model, &ports, i, of[i], err);
         for (int k = 0; k < t->rank; k++) {
             int sym = sole_symbol(t->dim[k]);
-            int64_t got = of[i]->dim[k] - t->dim[k].add;
-            if (of[i]->dim[k] < 0 || of[i]->dim[k] > LIMIT_DIM)
+            int64_t got;
+            if (of[i]->dim[k] < 0 || of[i]->dim[k] > LIMIT_DIM ||
+                __builtin_sub_overflow(of[i]->dim[k], t->dim[k].add, &got))
                 return shape_fail(model, &ports, i, of[i], err);
             bool fixed = t->dim[k].mul == 0;
             if (sym < 0 && (!fixed || got == 0))

@@ -231,6 +231,8 @@ static void programs_must_be_sound(void **state)
     REFUSED("out of range", b.operand[1].tensor = 2);
     REFUSED("out of order or range", b.segment[0].n_end = 17);
     REFUSED("out of range", b.segment[0].n_begin = INT64_MIN);
+    REFUSED("out of range", b.segment[0].n_begin = 1; b.segment[0].n_end = INT64_MIN);
+    REFUSED("out of range", b.segment[0].n_end = 0);
     REFUSED("is written", b.segment[0].n_end = 15);
     REFUSED("does not meet weight", b.launch[1].a = 0);
     REFUSED("no such tensor", b.launch[1].w = -1);
@@ -262,6 +264,36 @@ static void launches_must_not_clobber(void **state)
             b.tensor[7].arena_offset = b.offset; b.tensor[7].name = "late"; b.arena_bytes[0] = 2048;
             b.arena_bytes[1] = 2048; b.arena_bytes[2] = 2048; b.m.plan.num_tensors = 8;
             b.operand[0].tensor = 7);
+}
+
+/* y of model_int8, moved by one row and column inside of itself, through the view `from`. */
+static void move_output(Broken *b, int from)
+{
+    b->tensor[7] = b->tensor[5];
+    b->tensor[7].storage = STORAGE_VIEW;
+    b->tensor[7].name = "whole";
+    b->tensor[7].index = 5;
+    b->launch[2] = (PlanLaunch){.family = LAUNCH_MOVE,
+                                .layer = "shift",
+                                .src = from,
+                                .dst = 5,
+                                .move_rank = 1,
+                                .move_dim = {{0, 8, {-1, -1}}},
+                                .move_src_stride = {{0, 1, {-1, -1}}},
+                                .move_dst_stride = {{0, 1, {-1, -1}}},
+                                .move_src_offset = {0, 1, {-1, -1}},
+                                .move_dst_offset = {0, 0, {-1, -1}}};
+    b->m.plan.num_tensors = 8;
+    b->m.plan.num_launches = 3;
+}
+
+/* Outputs are written as the arena is: copies whose sides overlap have no meaning. */
+static void outputs_must_not_be_clobbered(void **state)
+{
+    (void)state;
+    REFUSED("\"shift\": \"y\" and \"y\" share bytes", move_output(&b, 5));
+    REFUSED("\"shift\": \"y\" and \"whole\" share bytes", move_output(&b, 7));
+    REFUSED("which is not written yet", b.operand[3] = b.operand[0]);
 }
 
 static void views_must_fit(void **state)
@@ -308,6 +340,7 @@ int main(void)
         cmocka_unit_test(buckets_must_be_sound),
         cmocka_unit_test(programs_must_be_sound),
         cmocka_unit_test(launches_must_not_clobber),
+        cmocka_unit_test(outputs_must_not_be_clobbered),
         cmocka_unit_test(views_must_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
