@@ -28,9 +28,10 @@ typedef ARRAY(Sibling) Siblings;
 
 static bool sibling_of(Op *matmul, Sibling *ret)
 {
+    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE)
+        return false;
     Value *b = op_in(matmul, 1);
-
-    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE || !value_is_constant(b))
+    if (!value_is_constant(b))
         return false;
     *ret = (Sibling){.matmul = matmul, .weight = b};
     if (b->def->kind == OP_DEQUANTIZE) {

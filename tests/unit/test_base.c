@@ -68,6 +68,29 @@ static void arena_grows_in_place_or_copies(void **state)
     assert_true(is_zero(c + 64, 4096 - 64));
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+/* What was not given out may not be read: the byte behind an object, and all of it after a reset.
+ */
+static void arena_poisons_what_it_keeps(void **state)
+{
+    (void)state;
+    arena_reset(arena);
+    for (size_t size = 0; size < 70; size++) {
+        char *at = arena_alloc(arena, size);
+        assert_true(size == 0 || !__asan_region_is_poisoned(at, size));
+        assert_true(__asan_address_is_poisoned(at + size));
+        char *grown = arena_grow(arena, at, size, size + 5);
+        assert_ptr_equal(grown, at);
+        assert_false(__asan_region_is_poisoned(at, size + 5));
+        assert_true(__asan_address_is_poisoned(at + size + 5));
+    }
+    char *at = arena_alloc(arena, 8);
+    arena_reset(arena);
+    assert_true(__asan_address_is_poisoned(at));
+}
+#endif
+
 static void arena_reports_exhaustion(void **state)
 {
     (void)state;
@@ -430,6 +453,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(arena_gives_zeroed_aligned_memory),
+#if defined(__SANITIZE_ADDRESS__)
+        TEST(arena_poisons_what_it_keeps),
+#endif
         TEST(arena_grows_in_place_or_copies),
         TEST(arena_reports_exhaustion),
         TEST(arrays_keep_what_is_pushed),
