@@ -15,7 +15,7 @@ static bool compile_segment(Sema *s, const Segment *segment, SegmentInfo *info)
         resolve_global(s, segment->hi);
     if (segment->lo && !eval_int(s, NULL, segment->lo, &info->lo))
         return false;
-    info->hi = info->lo + 1;
+    info->hi = info->lo < INT64_MAX ? info->lo + 1 : info->lo; /* no list is so long */
     if (segment->hi && !eval_int(s, NULL, segment->hi, &info->hi))
         return false;
     if (segment->hi && info->lo >= info->hi) {

@@ -369,8 +369,10 @@ static void walk_for(Walk *w, Frame *frame, Stmt *stmt)
     if (ok && end < first && first_report(stmt->values.elem[1]))
         diag_error(w->diag, stmt->values.elem[1]->span, E_NUMBER, "the loop goes from %lld to %lld",
                    (long long)first, (long long)end);
-    if (!ok || end <= first) /* the body is checked all the same */
+    if (!ok || end <= first) { /* the body is checked all the same */
+        first -= first == INT64_MAX;
         end = first + (w->build ? 0 : 1);
+    }
     for (int64_t i = first; i < end && walk_step(w, stmt->span); i++) {
         frame->slot[*stmt->slot] = (Val){.kind = VAL_INT, .integer = i};
         walk_stmts(w, frame, &stmt->body);

@@ -400,14 +400,16 @@ NUM_FN float num_from_fp4(unsigned c)
 }
 
 /* Code of t = x * inverse scale for an integer format: round, add the zero point, clamp to
- * qmin..qmax. A NaN becomes the zero point; where scales are dynamic, the block's scale is NaN. */
+ * qmin..qmax. A NaN becomes the zero point; where scales are dynamic, the block's scale is NaN.
+ * Stored zero points may be any integers: sums with them wrap. */
 NUM_FN int num_to_int(float t, int zero, int qmin, int qmax)
 {
-    float lo = (float)(qmin - zero), hi = (float)(qmax - zero);
+    float lo = (float)(int)((unsigned)qmin - (unsigned)zero);
+    float hi = (float)(int)((unsigned)qmax - (unsigned)zero);
     float c = t != t ? 0.0f : t;
     c = c < lo ? lo : c;
     c = c > hi ? hi : c;
-    return num_rne(c) + zero;
+    return (int)((unsigned)num_rne(c) + (unsigned)zero);
 }
 
 /* Code of t in a minifloat or codebook format (constant fmt: folds to one of them). */

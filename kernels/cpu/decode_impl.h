@@ -56,8 +56,8 @@ static void block_finish_i32(const BlockFinish *f, int64_t rows, int cols, int32
         uint32_t all = (uint32_t)f->offset * rb;
         for (int i = 0; i < cols; i++)
             acc[i] -= ra * (uint32_t)sum[i] + (zero ? (uint32_t)zero[i] * rb : all);
-        float sa = f->sa ? f->sa[r * f->step] : 1.0f, *out = f->out + r * f->ld;
-        for (int i = 0; f->out && i < cols; i++)
+        float sa = f->sa ? f->sa[r * f->step] : 1.0f, *out = f->out ? f->out + r * f->ld : NULL;
+        for (int i = 0; out && i < cols; i++)
             out[i] = num_fma((float)c[i], sa * f->sb[i], out[i]);
     }
 }
