@@ -35,6 +35,11 @@ static const char *text(const char *may_be_null)
     return may_be_null ? may_be_null : "";
 }
 
+static const char *shown(const Sb *sb, const char *may_be_null)
+{
+    return arena_shown(sb->arena, text(may_be_null), strlen(text(may_be_null)));
+}
+
 static void print_dim(Sb *sb, const Plan *p, PlanDim d)
 {
     bool any = false;
@@ -45,7 +50,7 @@ static void print_dim(Sb *sb, const Plan *p, PlanDim d)
         }
         for (int i = 0; i < 2; i++)
             if (d.sym[i] >= 0) {
-                sb_printf(sb, "%s%s", any ? "*" : "", p->sym[d.sym[i]].name);
+                sb_printf(sb, "%s%s", any ? "*" : "", shown(sb, p->sym[d.sym[i]].name));
                 any = true;
             }
     }
@@ -167,10 +172,10 @@ static void print_box(Sb *sb, const Plan *p, const PlanLaunch *l)
 static void print_launch(Sb *sb, const Plan *p, int i)
 {
     const PlanLaunch *l = &p->launch[i];
-    sb_printf(sb, "launch %d %s %s", i, launch_family_name[l->family], text(l->layer));
+    sb_printf(sb, "launch %d %s %s", i, launch_family_name[l->family], shown(sb, l->layer));
     if (text(l->place)[0])
-        sb_printf(sb, " at %s", l->place);
-    sb_printf(sb, " (%s)\n", text(l->absorbed));
+        sb_printf(sb, " at %s", shown(sb, l->place));
+    sb_printf(sb, " (%s)\n", shown(sb, l->absorbed));
     print_operands(sb, p, l);
     if (l->family == LAUNCH_MOVE) {
         print_box(sb, p, l);
@@ -200,13 +205,13 @@ void plan_print(Sb *sb, const Plan *p)
     for (int b = 0; b < p->num_buckets; b++) {
         sb_printf(sb, "bucket %d:", b);
         for (int i = 0; i < p->num_syms; i++)
-            sb_printf(sb, " %s = %lld", p->sym[i].name, (long long)plan_bucket(p, b)[i]);
+            sb_printf(sb, " %s = %lld", shown(sb, p->sym[i].name), (long long)plan_bucket(p, b)[i]);
         sb_printf(sb, " arena %llu bytes\n", (unsigned long long)p->arena_bytes[b]);
     }
     for (int i = 0; i < p->num_inputs; i++)
-        sb_printf(sb, "input %s t%d\n", p->input[i].name, p->input[i].tensor);
+        sb_printf(sb, "input %s t%d\n", shown(sb, p->input[i].name), p->input[i].tensor);
     for (int i = 0; i < p->num_outputs; i++)
-        sb_printf(sb, "output %s t%d\n", p->output[i].name, p->output[i].tensor);
+        sb_printf(sb, "output %s t%d\n", shown(sb, p->output[i].name), p->output[i].tensor);
     for (int i = 0; i < p->num_tensors; i++)
         print_tensor(sb, p, i);
     for (int i = 0; i < p->num_launches; i++)

@@ -1,9 +1,27 @@
 /* Arenas: a chain of blocks, bump allocation, freed together. A reset keeps the blocks, so a
- * scratch arena stops calling malloc once it has seen its largest use. */
+ * scratch arena stops calling malloc once it has seen its largest use. Under the address sanitiser
+ * everything that was not given out is poisoned, and a red zone lies behind each object. */
 #include "base/base.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POISON
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POISON
+#endif
+#endif
+#if defined(POISON)
+#include <sanitizer/asan_interface.h>
+#define RED_ZONE ((size_t)16)
+#else
+#define RED_ZONE                              ((size_t)0)
+#define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
+#endif
 
 #define FIRST_BLOCK  ((size_t)32 << 10)
 #define LARGEST_STEP ((size_t)4 << 20)
@@ -40,6 +58,7 @@ void arena_destroy(Arena *arena)
     ArenaBlock *next;
     for (ArenaBlock *block = arena->first; block; block = next) {
         next = block->next;
+        ASAN_UNPOISON_MEMORY_REGION(block_data(block), block->size);
         free(block);
     }
     free(arena);
@@ -47,8 +66,10 @@ void arena_destroy(Arena *arena)
 
 void arena_reset(Arena *arena)
 {
-    for (ArenaBlock *block = arena->first; block; block = block->next)
+    for (ArenaBlock *block = arena->first; block; block = block->next) {
+        ASAN_POISON_MEMORY_REGION(block_data(block), block->size);
         block->used = 0;
+    }
     arena->current = arena->first;
     arena->bytes = 0;
 }
@@ -92,6 +113,7 @@ static ArenaBlock *block_for(Arena *arena, size_t size)
     if (!block)
         exhausted(arena, size);
     *block = (ArenaBlock){.size = room};
+    ASAN_POISON_MEMORY_REGION(block_data(block), room);
     if (last)
         last->next = block;
     else
@@ -100,20 +122,26 @@ static ArenaBlock *block_for(Arena *arena, size_t size)
     return block;
 }
 
-void *arena_alloc(Arena *arena, size_t size)
+/* What an object of this size takes of a block; distinct objects have distinct addresses. */
+static size_t taken(Arena *arena, size_t size)
 {
-    if (size > SIZE_MAX - ALIGNMENT)
+    if (size > SIZE_MAX - ALIGNMENT - RED_ZONE)
         exhausted(arena, size);
     size_t rounded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (rounded == 0)
-        rounded = ALIGNMENT; /* distinct objects have distinct addresses */
+    return (rounded ? rounded : ALIGNMENT) + RED_ZONE;
+}
+
+void *arena_alloc(Arena *arena, size_t size)
+{
+    size_t room = taken(arena, size);
     ArenaBlock *block = arena->current;
-    if (!block || block->size - block->used < rounded)
-        block = block_for(arena, rounded);
+    if (!block || block->size - block->used < room)
+        block = block_for(arena, room);
     void *ret = block_data(block) + block->used;
-    block->used += rounded;
-    arena->bytes += rounded;
-    memset(ret, 0, rounded);
+    block->used += room;
+    arena->bytes += room;
+    ASAN_UNPOISON_MEMORY_REGION(ret, size);
+    memset(ret, 0, size);
     return ret;
 }
 
@@ -128,15 +156,16 @@ void *arena_alloc_array(Arena *arena, size_t num, size_t size)
 void *arena_grow(Arena *arena, void *old, size_t old_size, size_t new_size)
 {
     ArenaBlock *block = arena->current;
-    size_t rounded = (old_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    bool is_latest = old && block && rounded && block->used >= rounded &&
-                     (char *)old == block_data(block) + block->used - rounded;
-    if (is_latest && new_size > rounded && new_size - rounded <= block->size - block->used) {
-        size_t more = (new_size - rounded + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        if (more <= block->size - block->used) {
-            memset((char *)old + rounded, 0, more);
-            block->used += more;
-            arena->bytes += more;
+    size_t had = taken(arena, old_size);
+    bool is_latest =
+        old && block && block->used >= had && (char *)old == block_data(block) + block->used - had;
+    if (is_latest && new_size > old_size && new_size <= block->size) {
+        size_t room = taken(arena, new_size);
+        if (room - had <= block->size - block->used) {
+            ASAN_UNPOISON_MEMORY_REGION(old, new_size);
+            memset((char *)old + old_size, 0, new_size - old_size);
+            block->used += room - had;
+            arena->bytes += room - had;
             return old;
         }
     }
@@ -158,6 +187,18 @@ char *arena_strndup(Arena *arena, const char *text, size_t len)
 char *arena_strdup(Arena *arena, const char *text)
 {
     return arena_strndup(arena, text, strlen(text));
+}
+
+char *arena_shown(Arena *arena, const char *text, size_t len)
+{
+    Sb sb;
+    char one[UTF8_SHOWN];
+    sb_init(&sb, arena);
+    for (size_t i = 0; i < len;) {
+        i += utf8_shown(text + i, len - i, one);
+        sb_put(&sb, one);
+    }
+    return sb.text;
 }
 
 char *arena_printf(Arena *arena, const char *fmt, ...)

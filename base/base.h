@@ -43,6 +43,8 @@ void *arena_alloc_array(Arena *arena, size_t num, size_t size); /* checks num * 
 void *arena_grow(Arena *arena, void *old, size_t old_size, size_t new_size);
 char *arena_strdup(Arena *arena, const char *text);
 char *arena_strndup(Arena *arena, const char *text, size_t len);
+/* The text without what a terminal would act on (utf8_show). */
+char *arena_shown(Arena *arena, const char *text, size_t len);
 char *arena_printf(Arena *arena, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 #define ARENA_NEW(arena, Type)            ((Type *)arena_alloc(arena, sizeof(Type)))

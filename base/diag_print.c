@@ -19,28 +19,20 @@ static const char *const severity_color[] = {"\033[1;31m", "\033[1;35m", "\033[1
 /* Writes the character at text in its safe form; returns its bytes, adds its columns. */
 static size_t put_safe(Sb *sb, const char *text, size_t len, int *columns)
 {
-    uint32_t c;
-    int size = utf8_next(text, len, &c);
-    size_t before = sb->len;
-    if (size == 0) {
-        sb_printf(sb, "\\x%02x", (unsigned)(uint8_t)text[0]);
-        *columns += (int)(sb->len - before);
-        return 1;
-    }
-    if (c == '\t') {
+    char shown[UTF8_SHOWN];
+    if (text[0] == '\t') {
         sb_printf(sb, "%*s", TAB_COLUMNS, "");
         *columns += TAB_COLUMNS;
-    } else if (c < 0x20 || c == 0x7f) {
-        sb_printf(sb, "\\x%02x", (unsigned)c);
-        *columns += (int)(sb->len - before);
-    } else if (utf8_is_deceptive(c)) {
-        sb_printf(sb, "\\u{%x}", (unsigned)c);
-        *columns += (int)(sb->len - before);
-    } else {
-        sb_putn(sb, text, (size_t)size);
-        *columns += utf8_width(c);
+        return 1;
     }
-    return (size_t)size;
+    size_t size = utf8_shown(text, len, shown);
+    uint32_t c;
+    if (memcmp(shown, text, size) == 0 && utf8_next(text, len, &c))
+        *columns += utf8_width(c);
+    else
+        *columns += (int)strlen(shown);
+    sb_put(sb, shown);
+    return size;
 }
 
 static void put_safe_text(Sb *sb, const char *text)

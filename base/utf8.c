@@ -1,6 +1,9 @@
 /* UTF-8 decoding by the well-formedness table of the Unicode standard (table 3-7). */
 #include "base/utf8.h"
 
+#include <stdio.h>
+#include <string.h>
+
 int utf8_next(const char *text, size_t len, uint32_t *ret)
 {
     const uint8_t *s = (const uint8_t *)text;
@@ -61,6 +64,37 @@ bool utf8_is_deceptive(uint32_t c)
         {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
     };
     return in_ranges(c, range, sizeof range / sizeof range[0]);
+}
+
+size_t utf8_shown(const char *text, size_t len, char ret[UTF8_SHOWN])
+{
+    uint32_t c;
+    int size = utf8_next(text, len, &c);
+    if (size == 0)
+        snprintf(ret, UTF8_SHOWN, "\\x%02x", (unsigned)(uint8_t)text[0]);
+    else if (c < 0x20 || c == 0x7f)
+        snprintf(ret, UTF8_SHOWN, "\\x%02x", (unsigned)c);
+    else if (utf8_is_deceptive(c))
+        snprintf(ret, UTF8_SHOWN, "\\u{%x}", (unsigned)c);
+    else
+        snprintf(ret, UTF8_SHOWN, "%.*s", size, text);
+    return size ? (size_t)size : 1;
+}
+
+char *utf8_show(const char *text, char *buf, size_t size)
+{
+    size_t len = strlen(text), at = 0;
+    char one[UTF8_SHOWN];
+    for (size_t i = 0; i < len;) {
+        i += utf8_shown(text + i, len - i, one);
+        size_t more = strlen(one);
+        if (more >= size - at)
+            break;
+        memcpy(buf + at, one, more);
+        at += more;
+    }
+    buf[at] = 0;
+    return buf;
 }
 
 int utf8_width(uint32_t c)

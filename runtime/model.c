@@ -1,5 +1,6 @@
 /* Opening compiled files: maps, verifies every hash, decodes the plans. Weights stay in the
  * mapping. And what a model can say about itself. */
+#include "base/utf8.h"
 #include "runtime/device.h"
 
 #include <stdlib.h>
@@ -30,11 +31,13 @@ SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, 
 {
     if (!err)
         return status;
+    char text[sizeof err->text];
     va_list args;
     va_start(args, fmt);
-    err->status = status;
-    vsnprintf(err->text, sizeof err->text, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    err->status = status;
+    utf8_show(text, err->text, sizeof err->text); /* callers print what files are called */
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* The command line of a compiled model. Options are rows of a table, which gives the parser, the
  * help and the nearest name of an unknown one. */
 #include "runtime/program.h"
+#include "base/utf8.h"
 #include "runtime/program_parts.h"
 
 #include <errno.h>
@@ -44,15 +45,23 @@ static const struct {
 
 int program_fail(const Program *p, int exit_code, const char *fmt, ...)
 {
+    char text[1024], safe[2048];
     va_list args;
     va_start(args, fmt);
-    fprintf(stderr, "%s: ", p->name);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    fprintf(stderr, "%s: %s\n", program_shown(p->name), utf8_show(text, safe, sizeof safe));
     if (exit_code == PROGRAM_USAGE)
         fprintf(stderr, "help: %s --help lists all options\n", p->name);
     return exit_code;
+}
+
+const char *program_shown(const char *name)
+{
+    static char buf[4][256];
+    static int next;
+    next = (next + 1) % (int)COUNT_OF(buf);
+    return utf8_show(name, buf[next], sizeof buf[next]);
 }
 
 int program_status_code(SinterStatus status)
@@ -210,12 +219,12 @@ static void print_info(const Program *p)
 {
     const SinterModel *m = p->model;
     char text[160];
-    printf("%s, compiled by sinter %s\n", sinter_model_name(m), sinter_version());
+    printf("%s, compiled by sinter %s\n", program_shown(sinter_model_name(m)), sinter_version());
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < (side ? sinter_num_outputs(m) : sinter_num_inputs(m)); i++) {
             SinterPort port = side ? sinter_output(m, i) : sinter_input(m, i);
-            printf("%-7s %-12s %s\n", side ? "output" : "input", port.name,
-                   sinter_port_text(m, side, i, text, sizeof text));
+            printf("%-7s %-12s %s\n", side ? "output" : "input", program_shown(port.name),
+                   program_shown(sinter_port_text(m, side, i, text, sizeof text)));
         }
     printf("weights ");
     print_bytes(sinter_weight_bytes(m));
@@ -223,7 +232,8 @@ static void print_info(const Program *p)
     for (int b = 0; b < sinter_num_buckets(m); b++) {
         printf("bucket ");
         for (int s = 0; s < sinter_num_symbols(m); s++)
-            printf(" %s = %-6lld", sinter_symbol(m, s), (long long)sinter_bucket_size(m, b, s));
+            printf(" %s = %-6lld", program_shown(sinter_symbol(m, s)),
+                   (long long)sinter_bucket_size(m, b, s));
         printf(" activations ");
         print_bytes(sinter_bucket_bytes(m, b));
         printf("\n");

@@ -119,7 +119,7 @@ static void print_times(const Program *p, const int64_t *size, const Times *t, d
 {
     double median = t->us[t->num / 2], p95 = t->us[(int)((double)(t->num - 1) * 0.95)];
     for (int s = 0; s < sinter_num_symbols(p->model); s++)
-        printf("%s = %-6lld ", sinter_symbol(p->model, s), (long long)size[s]);
+        printf("%s = %-6lld ", program_shown(sinter_symbol(p->model, s)), (long long)size[s]);
     printf("median %10.1f us  p95 %10.1f us  %8.2f GB/s  %9.2f GFLOP/s  %d runs\n", median, p95,
            bytes / median * 1e-3, flops / median * 1e-3, t->num);
 }

@@ -354,7 +354,7 @@ void outputs_print(const BoundSet *set)
             most = value > most ? value : most;
             sum += value;
         }
-        printf("%s %s[", t->name, format_info[fmt].name);
+        printf("%s %s[", program_shown(t->name), format_info[fmt].name);
         for (int k = 0; k < t->rank; k++)
             printf("%s%lld", k ? ", " : "", (long long)t->dim[k]);
         if (num)

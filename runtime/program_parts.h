@@ -27,6 +27,9 @@ typedef struct Program {
 
 /* "NAME: text" to stderr; returns the exit code. */
 int program_fail(const Program *p, int exit_code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* A name of the file so that a terminal only shows it (utf8_show), cut where it is long; valid for
+ * the next three calls. */
+const char *program_shown(const char *name);
 int program_status_code(SinterStatus status);
 
 /* A tensor bound to a port, and what its memory belongs to. */

@@ -215,19 +215,22 @@ static void put_sections(Sb *sb, const Artifact *a)
     for (int i = 0; i < a->num_sections; i++) {
         const Section *s = &a->section[i];
         sb_printf(sb, "  %-8s %-20s %12llu bytes at %-10llu %016llx%016llx\n",
-                  section_name(s->kind), s->name, (unsigned long long)s->size,
-                  (unsigned long long)s->offset, (unsigned long long)s->hash[1],
-                  (unsigned long long)s->hash[0]);
+                  section_name(s->kind), arena_shown(sb->arena, s->name, strlen(s->name)),
+                  (unsigned long long)s->size, (unsigned long long)s->offset,
+                  (unsigned long long)s->hash[1], (unsigned long long)s->hash[0]);
     }
 }
 
 static void put_meta(Sb *sb, const Artifact *a)
 {
     const Section *s = artifact_find(a, SECTION_META, NULL);
-    if (s)
-        sb_putn(sb, (const char *)artifact_data(a, s), s->size);
-    if (sb->len && sb->text[sb->len - 1] != '\n')
-        sb_putc(sb, '\n');
+    const char *text = s ? (const char *)artifact_data(a, s) : "";
+    for (const char *end = text + (s ? s->size : 0); text < end;) {
+        const char *line_end = memchr(text, '\n', (size_t)(end - text));
+        size_t len = (size_t)((line_end ? line_end : end) - text);
+        sb_printf(sb, "%s\n", arena_shown(sb->arena, text, len));
+        text += len + (line_end != NULL);
+    }
 }
 
 static bool put_device(Work *w, Sb *sb, const Artifact *a, const char *target, const Plan *plan)

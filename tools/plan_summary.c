@@ -2,6 +2,12 @@
 #include "tools/print.h"
 #include <string.h>
 
+/* A name of the file, which may hold anything. */
+static const char *shown(const Sb *sb, const char *name)
+{
+    return arena_shown(sb->arena, name, strlen(name));
+}
+
 static void put_dim(Sb *sb, const Plan *plan, PlanDim d)
 {
     const char *sep = "";
@@ -15,7 +21,7 @@ static void put_dim(Sb *sb, const Plan *plan, PlanDim d)
     }
     for (int i = 0; i < 2; i++)
         if (d.sym[i] >= 0) {
-            sb_printf(sb, "%s%s", sep, plan->sym[d.sym[i]].name);
+            sb_printf(sb, "%s%s", sep, shown(sb, plan->sym[d.sym[i]].name));
             sep = "*";
         }
     if (d.add)
@@ -50,7 +56,7 @@ static void put_constant(Sb *sb, const Plan *plan, int index)
     put_scheme(sb, t);
     put_shape(sb, plan, t);
     if (t->name && t->name[0])
-        sb_printf(sb, "  %s", t->name);
+        sb_printf(sb, "  %s", shown(sb, t->name));
     sb_printf(sb, "  at %llu, %llu bytes%s\n", (unsigned long long)t->offset,
               (unsigned long long)t->bytes, t->packed ? ", packed" : "");
 }
@@ -59,7 +65,7 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
 {
     const PlanLaunch *l = &plan->launch[index];
     sb_printf(sb, "  k%-4d %-5s %s", index, launch_family_name[l->family],
-              l->layer && l->layer[0] ? l->layer : "-");
+              l->layer && l->layer[0] ? shown(sb, l->layer) : "-");
     if (l->family == LAUNCH_GEMM)
         sb_printf(sb, "  t%d x t%d", l->a, l->w);
     else if (l->family == LAUNCH_MOVE)
@@ -67,10 +73,10 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
     for (int i = 0; i < l->num_operands; i++)
         sb_printf(sb, "%st%d", i ? " " : "  with ", l->operand[i].tensor);
     if (l->place && l->place[0])
-        sb_printf(sb, "  %s", l->place);
+        sb_printf(sb, "  %s", shown(sb, l->place));
     sb_putc(sb, '\n');
     if (l->absorbed && l->absorbed[0])
-        sb_printf(sb, "        %s\n", l->absorbed);
+        sb_printf(sb, "        %s\n", shown(sb, l->absorbed));
 }
 
 static void put_buckets(Sb *sb, const Plan *plan)
@@ -80,7 +86,7 @@ static void put_buckets(Sb *sb, const Plan *plan)
     for (int b = 0; b < plan->num_buckets; b++) {
         sb_put(sb, " ");
         for (int s = 0; s < plan->num_syms; s++)
-            sb_printf(sb, " %s=%lld", plan->sym[s].name,
+            sb_printf(sb, " %s=%lld", shown(sb, plan->sym[s].name),
                       (long long)plan->bucket_size[b * plan->num_syms + s]);
         sb_printf(sb, "  arena %llu bytes\n", (unsigned long long)plan->arena_bytes[b]);
     }
@@ -91,13 +97,14 @@ void plan_summary(Sb *sb, const Plan *plan)
     sb_printf(sb, "target %s\n", plan->target);
     for (int i = 0; i < plan->num_inputs; i++) {
         const PlanPort *port = &plan->input[i];
-        sb_printf(sb, "input %s: %s", port->name, format_info[plan->tensor[port->tensor].fmt].name);
+        sb_printf(sb, "input %s: %s", shown(sb, port->name),
+                  format_info[plan->tensor[port->tensor].fmt].name);
         put_shape(sb, plan, &plan->tensor[port->tensor]);
         sb_putc(sb, '\n');
     }
     for (int i = 0; i < plan->num_outputs; i++) {
         const PlanPort *port = &plan->output[i];
-        sb_printf(sb, "output %s: %s", port->name,
+        sb_printf(sb, "output %s: %s", shown(sb, port->name),
                   format_info[plan->tensor[port->tensor].fmt].name);
         put_shape(sb, plan, &plan->tensor[port->tensor]);
         sb_putc(sb, '\n');
@@ -127,7 +134,7 @@ static void put_images(Sb *sb, const DeviceCode *code)
             num++;
         }
         if (is_first)
-            sb_printf(sb, "images %-10s %d kernels, %llu bytes\n", arch, num,
+            sb_printf(sb, "images %-10s %d kernels, %llu bytes\n", shown(sb, arch), num,
                       (unsigned long long)bytes);
     }
 }
@@ -142,8 +149,9 @@ void device_summary(Sb *sb, const Plan *plan, const DeviceCode *code)
                 continue;
             sb_printf(sb, "  k%-4d", i);
             for (int s = 0; s < plan->num_syms; s++)
-                sb_printf(sb, " %s=%lld", plan->sym[s].name, (long long)plan_bucket(plan, b)[s]);
-            sb_printf(sb, "  %s, %d x %d threads, %d bytes shared\n", code->kernel[d->kernel],
-                      d->grid, d->block, d->smem);
+                sb_printf(sb, " %s=%lld", shown(sb, plan->sym[s].name),
+                          (long long)plan_bucket(plan, b)[s]);
+            sb_printf(sb, "  %s, %d x %d threads, %d bytes shared\n",
+                      shown(sb, code->kernel[d->kernel]), d->grid, d->block, d->smem);
         }
 }

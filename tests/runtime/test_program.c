@@ -1,5 +1,6 @@
 /* The program of a compiled file, run as a user runs it, and the example that embeds one.
- * Arguments: the stub, and the example linked with the shared and with the static library. */
+ * Arguments: the stub, the example linked with the shared and with the static library, and the
+ * compiler. */
 #include "models.h"
 
 #include <cmocka.h>
@@ -17,7 +18,7 @@
 
 #define ROWS 21
 
-static const char *stub_path, *embed_path[2]; /* shared, static */
+static const char *stub_path, *embed_path[2], *compiler_path; /* embed: shared, static */
 static char dir[] = "/tmp/sinter-program-XXXXXX";
 static TestModel float_model, int8_model;
 static float x[ROWS * MODEL_K], y_float[ROWS * MODEL_N], y_int8[ROWS * MODEL_N];
@@ -83,11 +84,11 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    static const char *const made[] = {
-        "f",       "q",         "x.npy",         "wide.npy",   "whole.npy",
-        "bad.npy", "label.npy", "x.safetensors", "uneven.npy", "huge.npy",
-        "cut",     "out.npy",   "z.npy",         "t.json",     "out.safetensors",
-        "text"};
+    static const char *const made[] = {"f",          "q",        "x.npy",     "wide.npy",
+                                       "whole.npy",  "bad.npy",  "label.npy", "x.safetensors",
+                                       "uneven.npy", "huge.npy", "cut",       "named",
+                                       "out.npy",    "z.npy",    "t.json",    "out.safetensors",
+                                       "text"};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(made); i++)
         unlink(in_dir(made[i]));
@@ -275,6 +276,59 @@ static void benchmarks_and_traces(void **state)
     expect_run(2, "--bucket takes NAME=N", "q", WORDS("--bench", "--bucket", "B=x"));
 }
 
+/* No name of a file acts on the terminal: colours, bells, lines of its own, reversed text. */
+static void names_are_shown_and_do_nothing(void **state)
+{
+    static const char evil[] = "\033[31mx\a\nok\u202e", shown[] = "\\x1b[31mx\\x07\\x0aok\\u{202e}";
+    static const int64_t sizes[] = {1, 4, 16};
+    static const PlanSym sym[] = {{evil, 3, sizes}};
+    static const PlanPort input[] = {{evil, 0}}, output[] = {{"y\b", 4}, {"z", 5}};
+    (void)state;
+    char text[1 << 14], *stub;
+    IoError err;
+    uint64_t size;
+    TestModel m = float_model;
+    PlanTensor tensor[6];
+    PlanLaunch launch[3];
+    memcpy(tensor, m.plan.tensor, sizeof tensor);
+    memcpy(launch, m.plan.launch, sizeof launch);
+    for (int i = 0; i < 6; i++)
+        tensor[i].name = evil;
+    for (int i = 0; i < 3; i++)
+        launch[i].layer = launch[i].place = launch[i].absorbed = evil;
+    m.plan.tensor = tensor;
+    m.plan.launch = launch;
+    m.plan.sym = sym;
+    m.plan.input = input;
+    m.plan.output = output;
+    assert_non_null(stub = file_read(stub_path, 64 << 20, &size, &err));
+    assert_true(model_write(&m, in_dir("named"), stub, size));
+    free(stub);
+    const struct {
+        int code;
+        const char *name, *const *word;
+    } call[] = {{0, "named", WORDS("--info")},
+                {0, "named", WORDS("--input", "x.npy")},
+                {0, "named", WORDS("--bench", "--repeat", "1")},
+                {1, "named", WORDS("--input", "w\033=x.npy")},
+                {2, "named", WORDS("--outp\033ut")},
+                {1, "named", WORDS("--input", "bad.npy")},
+                {0, compiler_path, WORDS("inspect", "named")},
+                {1, compiler_path, WORDS("inspect", "x.npy")}};
+    for (size_t i = 0; i < COUNT_OF(call); i++) {
+        if (!call[i].name)
+            continue;
+        if (run(text, sizeof text, call[i].name, call[i].word) != call[i].code)
+            fail_msg("call %zu: %s", i, text);
+        for (const char *c = text; *c; c++)
+            if ((*c < 0x20 && *c != '\n') || strncmp(c, "\u202e", 3) == 0 ||
+                strncmp(c, "\nok", 3) == 0)
+                fail_msg("call %zu prints \\x%02x: %s", i, *c, text);
+        if (i == 0 && !strstr(text, shown))
+            fail_msg("%s", text);
+    }
+}
+
 static void a_c_program_embeds_a_model(void **state)
 {
     (void)state;
@@ -306,10 +360,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_files_and_devices_are_errors),
         cmocka_unit_test(a_cut_program_says_so),
         cmocka_unit_test(benchmarks_and_traces),
+        cmocka_unit_test(names_are_shown_and_do_nothing),
         cmocka_unit_test(a_c_program_embeds_a_model),
     };
-    if (argc != 4)
+    if (argc != 4 && argc != 5)
         return 2;
+    if (argc == 5)
+        compiler_path = realpath(argv[4], NULL);
     stub_path = argv[1];
     embed_path[0] = argv[2];
     embed_path[1] = argv[3];
