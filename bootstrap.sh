@@ -12,8 +12,7 @@ demo | test) mode=$1 ;;
 *) echo "$usage" >&2; exit 2 ;;
 esac
 
-# libomp and oneDNN are optional: without them the build has no threads under clang and no peers to
-# bench against
+# oneDNN is optional: without it the build has no peer for int8 to bench against
 build_packages='gcc libc6-dev make pkg-config python3 meson ninja-build flex bison libxxhash-dev'
 build_packages="$build_packages liblapacke-dev libopenblas-dev"
 test_packages="$build_packages clang clang-format shellcheck libcmocka-dev graphviz git"

@@ -2,8 +2,10 @@
  * in one run on the same threads. Ours and the peer take turns, so that a busy machine slows both.
  *
  * usage: bench_cpu [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] [--only=TEXT] */
+#include "base/team.h"
 #include "kernels/cpu/cpu.h"
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +13,6 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-#endif
-#ifdef _OPENMP
-#include <omp.h>
 #endif
 #ifdef HAVE_CBLAS
 #include <cblas.h>
@@ -116,7 +115,8 @@ static bool wanted(const char *name)
 /* Read bandwidth ------------------------------------------------------------------------------- */
 
 #define READ_BYTES ((int64_t)1 << 29)
-static uint64_t read_sum, *read_memory;
+static atomic_ullong read_sum;
+static uint64_t *read_memory;
 
 #define READ_BLOCK 4096 /* words */
 
@@ -138,20 +138,26 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const uint64_t *w
 }
 #endif
 
-static void read_run(void *arg)
+static void read_blocks(void *user, int64_t begin, int64_t end, int thread)
 {
-    (void)arg;
-    const uint64_t *words = read_memory;
+    const uint64_t *words = user;
     uint64_t sum = 0;
+    (void)thread;
     uint64_t (*read)(const uint64_t *) = read_plain;
 #if defined(__x86_64__)
     if (cpu_isa() == CPU_AVX512)
         read = read_avx512;
 #endif
-#pragma omp parallel for reduction(+ : sum) num_threads(threads)
-    for (int64_t block = 0; block < READ_BYTES / 8; block += READ_BLOCK)
+    for (int64_t block = begin; block < end; block += READ_BLOCK)
         sum += read(words + block);
-    read_sum += sum;
+    atomic_fetch_add(&read_sum, sum);
+}
+
+static void read_run(void *arg)
+{
+    (void)arg;
+    team_run(threads, READ_BYTES / 8, READ_BYTES / 8 / (8 * threads) / READ_BLOCK * READ_BLOCK,
+             read_blocks, read_memory);
 }
 
 static void bench_bandwidth(void)
@@ -566,9 +572,7 @@ static void choose_blas_core(char **argv)
 int main(int argc, char **argv)
 {
     choose_blas_core(argv);
-#ifdef _OPENMP
-    threads = omp_get_max_threads();
-#endif
+    threads = team_threads();
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "--threads=", 10))
             threads = atoi(argv[i] + 10);
@@ -589,9 +593,7 @@ int main(int argc, char **argv)
     }
     threads = threads < 1 ? 1 : threads;
     reps = reps < 1 ? 1 : reps;
-#ifdef _OPENMP
-    omp_set_num_threads(threads);
-#endif
+    team_set_threads(threads);
 #ifdef HAVE_CBLAS
     openblas_set_num_threads(threads);
 #endif

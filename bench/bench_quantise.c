@@ -2,7 +2,8 @@
  * second and core (of CPU time).
  * Then, with a number of samples, the seconds that each weight quantiser takes; with a GPU's number
  * only gptq, on that GPU, twice.
- * usage: bench_quantise [ROWS COLS [SAMPLES [GPU]]] (OMP_NUM_THREADS=1 for one core) */
+ * usage: bench_quantise [ROWS COLS [SAMPLES [GPU]]] (SINTER_THREADS=1 for one core) */
+#include "base/team.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/pack.h"
 #include "quant/quant.h"
@@ -11,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 static double clock_now(clockid_t clock)
 {
@@ -25,15 +23,6 @@ static double clock_now(clockid_t clock)
 static double now(void)
 {
     return clock_now(CLOCK_MONOTONIC);
-}
-
-static int threads(void)
-{
-#ifdef _OPENMP
-    return omp_get_max_threads();
-#else
-    return 1;
-#endif
 }
 
 static const Scheme schemes[] = {
@@ -133,7 +122,7 @@ static Clock clock_start(void)
 static void clock_print(const char *name, Clock start, const char *why)
 {
     printf("%-36s %8.2f s  %8.2f s of CPU a thread%s%s\n", name, now() - start.real,
-           (clock_now(CLOCK_PROCESS_CPUTIME_ID) - start.cpu) / threads(), why ? ": " : "",
+           (clock_now(CLOCK_PROCESS_CPUTIME_ID) - start.cpu) / team_threads(), why ? ": " : "",
            why ? why : "");
 }
 
@@ -224,7 +213,7 @@ int main(int argc, char **argv)
         float x = (float)(int32_t)(state >> 32) * 0x1p-31f;
         src[i] = (uint16_t)num_to_bf16(x * x * x);
     }
-    printf("%lld x %lld bf16, %d threads\n", (long long)rows, (long long)cols, threads());
+    printf("%lld x %lld bf16, %d threads\n", (long long)rows, (long long)cols, team_threads());
     if (argc > 4)
         return measure_gpu(arena, atoi(argv[4]), rows, cols, src, atoll(argv[3]));
     for (size_t i = 0; i < COUNT_OF(schemes); i++)

@@ -1,8 +1,10 @@
 /* matmul in all its forms by one loop: operands become f64 (plain values, or the values of codes),
  * dot products over a range of K are f64 in ascending order, and what follows depends on where the
  * scales apply. Codes of integers give exact sums: |sum| < 2^31. */
+#include "base/team.h"
 #include "ir/eval.h"
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,27 +185,33 @@ static void run_column(const Product *p, const double *a, double *b, int64_t chu
     }
 }
 
-static bool run_chunk(const Product *p, double *a, int64_t chunk, int64_t rows)
+typedef struct Chunk {
+    const Product *p;
+    double *a;
+    int64_t begin, rows;
+    atomic_bool failed; /* memory was exhausted */
+} Chunk;
+
+static void run_columns(void *user, int64_t begin, int64_t end, int thread)
 {
-    bool ok = true;
+    Chunk *c = user;
+    double *b = malloc((size_t)(c->p->k + 1) * TILE * sizeof *b);
+    (void)thread;
+    if (!b)
+        c->failed = true;
+    for (int64_t col = begin; b && col < end; col += TILE)
+        run_column(c->p, c->a, b, c->begin, c->rows, col);
+    free(b);
+}
+
+static bool run_chunk(const Product *p, double *a, int64_t begin, int64_t rows)
+{
+    Chunk chunk = {.p = p, .a = a, .begin = begin, .rows = rows};
     for (int64_t row = 0; row < rows; row += TILE)
-        load_panel(&p->a, chunk + row, a + row * p->k, p->k);
-#ifdef _OPENMP
-#pragma omp parallel if (rows * p->k * p->b.rows > 1000000) reduction(&& : ok)
-#endif
-    {
-        double *b = malloc((size_t)(p->k + 1) * TILE * sizeof *b);
-        ok = b != NULL;
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic, 16)
-#endif
-        for (int64_t col = 0; col < p->b.rows; col += TILE) {
-            if (b)
-                run_column(p, a, b, chunk, rows, col);
-        }
-        free(b);
-    }
-    return ok;
+        load_panel(&p->a, begin + row, a + row * p->k, p->k);
+    int threads = rows * p->k * p->b.rows > 1000000 ? 0 : 1;
+    team_run(threads, p->b.rows, 16 * TILE, run_columns, &chunk);
+    return !chunk.failed;
 }
 
 /* The smaller of the operands' blocks along K; the type rule says that it divides the other. */

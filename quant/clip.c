@@ -6,22 +6,16 @@
  * chosen by what it adds to that beside the errors of the blocks before it. This is done for tiles
  * of rows, for blocks of one row and at most 256 columns. The error of others is off H off^T over
  * H's blocks on the diagonal; without H, the sum of off^2 by column, weighted. */
+#include "base/team.h"
 #include "quant/linalg.h"
 #include "quant/weights.h"
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define STEPS 20
 #define STRIP 256 /* columns of a row whose errors are summed before they are squared */
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_FOR \
-    PRAGMA(omp parallel for schedule(dynamic) reduction(&& : ok) if (q->rows * q->cols > 65536))
-#else
-#define PARALLEL_FOR
-#endif
 
 static float step_ratio(int step)
 {
@@ -198,14 +192,28 @@ static bool clip_rows(QTensor *q, const float *w, const double *hessian, int64_t
     return true;
 }
 
-static bool clip_tiles(QTensor *q, const float *w, const double *hessian)
+typedef struct ClipWork {
+    QTensor *q;
+    const float *w;
+    const double *hessian;
+    atomic_bool failed; /* memory was exhausted */
+} ClipWork;
+
+static void clip_tiles(void *user, int64_t begin, int64_t end, int thread)
 {
-    bool ok = true;
-    PARALLEL_FOR
-    for (int64_t row = 0; row < q->rows; row += LINALG_TILE)
-        ok = clip_rows(q, w, hessian, row) && ok;
+    ClipWork *c = user;
+    (void)thread;
+    for (int64_t row = begin; row < end; row += LINALG_TILE)
+        if (!clip_rows(c->q, c->w, c->hessian, row))
+            c->failed = true;
+}
+
+static bool clip_tensor(QTensor *q, const float *w, const double *hessian)
+{
+    ClipWork work = {.q = q, .w = w, .hessian = hessian};
+    team_run(0, q->rows, LINALG_TILE, clip_tiles, &work);
     quantize_static(q, FMT_F32, w);
-    return ok;
+    return !work.failed;
 }
 
 const char *weight_clip_search(QTensor *q, FormatId src_fmt, const void *src,
@@ -217,7 +225,7 @@ const char *weight_clip_search(QTensor *q, FormatId src_fmt, const void *src,
     if (!w)
         return WEIGHT_NO_MEMORY;
     if (target->hessian && q->scheme.block[0] == 1 && qtensor_block_cols(q) <= STRIP)
-        ok = clip_tiles(q, w, target->hessian);
+        ok = clip_tensor(q, w, target->hessian);
     else
         weight_each_block(q, w, clip_block, target);
     free(w);

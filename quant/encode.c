@@ -3,26 +3,14 @@
  * Rows are read in chunks converted to f32 on the stack: no memory that could run out, and a chunk
  * stays in the first cache between conversion, range and encoding. While ranges are gathered, the
  * cells of q->scale and q->zero hold them as integers (numerics.h, "Scales"). */
+#include "base/team.h"
 #include "quant/loops.h"
 #include "quant/quant.h"
+#include <stdatomic.h>
 
 #define CHUNK 2048 /* even: 4-bit codes of a chunk fill whole bytes */
 
 /* Small tensors are not worth waking threads. */
-#define IS_LARGE(q)  ((q)->rows * (q)->cols > 65536)
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_FOR PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)))
-#define PARALLEL_MAX PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)) reduction(max : hi))
-#define PARALLEL_RANGE                                                            \
-    PRAGMA(omp parallel for schedule(static) if (IS_LARGE(q)) reduction(max : hi) \
-           reduction(min : lo))
-#else
-#define PARALLEL_FOR
-#define PARALLEL_MAX
-#define PARALLEL_RANGE
-#endif
-
 typedef struct Reader {
     FormatId fmt;
     const char *data;
@@ -135,28 +123,44 @@ static void range_row_whole(const QTensor *q, const Reader *reader, RangeKind ki
     }
 }
 
+/* A tensor whose rows threads share; the range of all of them. */
+typedef struct TensorRows {
+    QTensor *q;
+    const Reader *reader;
+    RangeKind kind;
+    atomic_int lo, hi;
+} TensorRows;
+
+static void range_rows_whole(void *user, int64_t begin, int64_t end, int thread)
+{
+    TensorRows *t = user;
+    int lo = 0, hi = 0;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        range_row_whole(t->q, t->reader, t->kind, r, &lo, &hi);
+    for (int old = atomic_load(&t->lo); lo < old;)
+        if (atomic_compare_exchange_weak(&t->lo, &old, lo))
+            break;
+    for (int old = atomic_load(&t->hi); hi > old;)
+        if (atomic_compare_exchange_weak(&t->hi, &old, hi))
+            break;
+}
+
 static void range_tensor(QTensor *q, const Reader *reader)
 {
-    RangeKind kind = range_kind(&q->scheme);
-    int lo = 0, hi = 0;
-    PARALLEL_RANGE
-    for (int64_t r = 0; r < q->rows; r++)
-        range_row_whole(q, reader, kind, r, &lo, &hi);
-    q->scale[0] = num_float((unsigned)hi);
+    TensorRows t = {.q = q, .reader = reader, .kind = range_kind(&q->scheme)};
+    team_run(0, q->rows, TEAM_STEP(q->cols), range_rows_whole, &t);
+    q->scale[0] = num_float((unsigned)t.hi);
     if (q->zero)
-        q->zero[0] = lo;
+        q->zero[0] = t.lo;
     cells_finish(q, 0);
 }
 
 static void range_outer(QTensor *q, const Reader *reader)
 {
-    int hi = 0;
-    PARALLEL_MAX
-    for (int64_t r = 0; r < q->rows; r++) {
-        int lo = 0;
-        range_row_whole(q, reader, RANGE_FINITE, r, &lo, &hi);
-    }
-    q->outer = num_outer((int)q->scheme.fmt, hi);
+    TensorRows t = {.q = q, .reader = reader, .kind = RANGE_FINITE};
+    team_run(0, q->rows, TEAM_STEP(q->cols), range_rows_whole, &t);
+    q->outer = num_outer((int)q->scheme.fmt, t.hi);
 }
 
 /* Codes --------------------------------------------------------------------------------------- */
@@ -216,12 +220,19 @@ static void encode_row(QTensor *q, const Reader *reader, int64_t row)
     }
 }
 
+static void encode_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const TensorRows *t = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        encode_row(t->q, t->reader, r);
+}
+
 void quantize_static(QTensor *q, FormatId src_fmt, const void *src)
 {
     Reader reader = reader_create(q, src_fmt, src);
-    PARALLEL_FOR
-    for (int64_t r = 0; r < q->rows; r++)
-        encode_row(q, &reader, r);
+    TensorRows t = {.q = q, .reader = &reader};
+    team_run(0, q->rows, TEAM_STEP(q->cols), encode_rows, &t);
 }
 
 static void range_row_block(QTensor *q, const Reader *reader, int64_t row_block)
@@ -234,27 +245,39 @@ static void range_row_block(QTensor *q, const Reader *reader, int64_t row_block)
     cells_finish(q, row_block);
 }
 
+static void range_row_blocks(void *user, int64_t begin, int64_t end, int thread)
+{
+    const TensorRows *t = user;
+    (void)thread;
+    for (int64_t b = begin; b < end; b++)
+        range_row_block(t->q, t->reader, b);
+}
+
+/* Rows with scales of their own: a row is read once for its range and, from a cache, for its codes.
+ */
+static void quantize_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    for (int64_t r = begin; r < end; r++) {
+        range_row_blocks(user, r, r + 1, thread);
+        encode_rows(user, r, r + 1, thread);
+    }
+}
+
 void quantize_rtn(QTensor *q, FormatId src_fmt, const void *src)
 {
     Reader reader = reader_create(q, src_fmt, src);
+    TensorRows t = {.q = q, .reader = &reader};
     q->outer = 1.0f;
     if (q->scheme.outer)
         range_outer(q, &reader);
     if (q->scheme.block[0] == 1) {
-        PARALLEL_FOR
-        for (int64_t r = 0; r < q->rows; r++) {
-            range_row_block(q, &reader, r);
-            encode_row(q, &reader, r);
-        }
+        team_run(0, q->rows, TEAM_STEP(q->cols), quantize_rows, &t);
         return;
     }
-    if (q->row_blocks == 1 && q->col_blocks == 1) {
+    if (q->row_blocks == 1 && q->col_blocks == 1)
         range_tensor(q, &reader);
-    } else {
-        PARALLEL_FOR
-        for (int64_t b = 0; b < q->row_blocks; b++)
-            range_row_block(q, &reader, b);
-    }
+    else
+        team_run(0, q->row_blocks, TEAM_STEP(q->cols * block_rows(q)), range_row_blocks, &t);
     quantize_static(q, src_fmt, src);
 }
 

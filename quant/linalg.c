@@ -1,6 +1,7 @@
 /* Blocked Cholesky factor and triangular inverse; the tile update of GPTQ. Every element's sum has
  * a fixed order, so threads and vector widths do not matter. */
 #include "quant/linalg.h"
+#include "base/team.h"
 #include "numerics/numerics.h"
 #include "quant/versions.h"
 #include <stdlib.h>
@@ -11,13 +12,6 @@
 
 #define BLOCK 64
 #define STRIP 256 /* columns that stay in the second cache beside a block of rows */
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic) if (n > 256))
-#else
-#define PARALLEL_DYNAMIC
-#endif
 
 NUM_FN void linalg_subtract_body(double *restrict dst, const double *restrict a,
                                  const double *restrict b, int64_t pitch, int count, int64_t num)
@@ -103,6 +97,11 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int linalg_threads(int64_t n)
+{
+    return n > 256 ? 0 : 1;
+}
+
 /* The block at k on the diagonal, unblocked. */
 static bool factor_block(double *a, int64_t n, int64_t k, int64_t size)
 {
@@ -148,25 +147,42 @@ static void update_rows(double *a, int64_t n, int64_t k, int64_t size, int64_t i
                             min64(STRIP, row + 1 - j));
 }
 
+/* What the panel at k of n columns has still to do below its diagonal block. */
+typedef struct Factor {
+    double *a, *panel;
+    int64_t n, k, size;
+} Factor;
+
+static void factor_panel(void *user, int64_t begin, int64_t end, int thread)
+{
+    const Factor *f = user;
+    (void)thread;
+    for (int64_t i = f->k + f->size + begin; i < f->k + f->size + end; i++)
+        factor_panel_row(f->a, f->n, f->k, f->size, i, f->panel);
+}
+
+static void factor_rest(void *user, int64_t begin, int64_t end, int thread)
+{
+    const Factor *f = user;
+    (void)thread;
+    update_rows(f->a, f->n, f->k, f->size, f->k + f->size + begin, end - begin, f->panel);
+}
+
 bool linalg_cholesky(double *a, int64_t n)
 {
-    double *panel = malloc((size_t)n * BLOCK * sizeof *panel);
-    if (!panel)
+    Factor f = {.a = a, .panel = malloc((size_t)n * BLOCK * sizeof *a), .n = n};
+    if (!f.panel)
         return false;
     bool ok = true;
-    for (int64_t k = 0; k < n && ok; k += BLOCK) {
-        int64_t size = min64(BLOCK, n - k), below = k + size;
-        ok = factor_block(a, n, k, size);
+    for (; f.k < n && ok; f.k += BLOCK) {
+        f.size = min64(BLOCK, n - f.k);
+        ok = factor_block(a, n, f.k, f.size);
         if (!ok)
             break;
-        PARALLEL_DYNAMIC
-        for (int64_t i = below; i < n; i++)
-            factor_panel_row(a, n, k, size, i, panel);
-        PARALLEL_DYNAMIC
-        for (int64_t i = below; i < n; i += BLOCK)
-            update_rows(a, n, k, size, i, min64(BLOCK, n - i), panel);
+        team_run(linalg_threads(n), n - f.k - f.size, 1, factor_panel, &f);
+        team_run(linalg_threads(n), n - f.k - f.size, BLOCK, factor_rest, &f);
     }
-    free(panel);
+    free(f.panel);
     return ok;
 }
 
@@ -196,11 +212,23 @@ static void invert_strip(const double *l, double *inv, int64_t n, int64_t begin,
     }
 }
 
+typedef struct Invert {
+    const double *l;
+    double *inv;
+    int64_t n;
+} Invert;
+
+static void invert_columns(void *user, int64_t begin, int64_t end, int thread)
+{
+    const Invert *v = user;
+    (void)thread;
+    invert_strip(v->l, v->inv, v->n, begin, end - begin);
+}
+
 void linalg_invert_lower(const double *l, double *inv, int64_t n)
 {
-    PARALLEL_DYNAMIC
-    for (int64_t begin = 0; begin < n; begin += STRIP)
-        invert_strip(l, inv, n, begin, min64(STRIP, n - begin));
+    Invert v = {l, inv, n};
+    team_run(linalg_threads(n), n, STRIP, invert_columns, &v);
 }
 
 #endif

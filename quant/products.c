@@ -5,6 +5,7 @@
  * product overflows, and what underflows is below 2^-126 of the largest. */
 #include "quant/products.h"
 #include "base/base.h"
+#include "base/team.h"
 #include "numerics/numerics.h"
 #include "quant/engine.h"
 #include "quant/versions.h"
@@ -20,13 +21,6 @@
 #define STRIP 4             /* panels */
 #define RUN   64            /* rows that are summed in f32 */
 #define SHARE 4             /* columns of one panel that share the reading of the other */
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_DYNAMIC PRAGMA(omp parallel for schedule(dynamic) if (panels > 8))
-#else
-#define PARALLEL_DYNAMIC
-#endif
 
 #define WIDTH 8 /* floats in a register of AVX2 */
 
@@ -136,26 +130,56 @@ static void add_strip(const Products *p, int64_t begin, int64_t panels, int rows
             add_pair(p, i, j, rows, unit, dst);
 }
 
+/* The work on held rows that threads share, by panels or strips of them. */
+typedef struct HeldWork {
+    Products *p;
+    int rows;
+    float scale, rest;
+    double unit, *sum;
+    const float *const *x;
+    int num;
+} HeldWork;
+
+#define PANELS_AT_ONCE 8
+
+static void scale_panels(void *user, int64_t begin, int64_t end, int thread)
+{
+    const HeldWork *w = user;
+    const Products *p = w->p;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        float *x = p->panels + i * HELD * PANEL;
+        for (int k = 0; k < p->filled * PANEL; k++)
+            x[k] = x[k] * w->scale * w->rest;
+        memset(x + p->filled * PANEL, 0, (size_t)(w->rows - p->filled) * PANEL * sizeof *x);
+    }
+}
+
 /* The rows held, scaled, in whole runs; returns what undoes the scaling of products. */
 static double scale_rows(Products *p, int rows)
 {
-    int64_t panels = num_panels(p);
     int exponent;
     frexpf(p->amax, &exponent);
-    float scale = ldexpf(1, -exponent / 2), rest = ldexpf(1, -exponent - -exponent / 2);
-    PARALLEL_DYNAMIC
-    for (int64_t i = 0; i < panels; i++) {
-        float *x = p->panels + i * HELD * PANEL;
-        for (int k = 0; k < p->filled * PANEL; k++)
-            x[k] = x[k] * scale * rest;
-        memset(x + p->filled * PANEL, 0, (size_t)(rows - p->filled) * PANEL * sizeof *x);
-    }
+    HeldWork w = {.p = p,
+                  .rows = rows,
+                  .scale = ldexpf(1, -exponent / 2),
+                  .rest = ldexpf(1, -exponent - -exponent / 2)};
+    team_run(0, num_panels(p), PANELS_AT_ONCE, scale_panels, &w);
     return ldexp(1, 2 * exponent);
+}
+
+/* Later strips meet more panels, so they come first. */
+static void add_strips(void *user, int64_t begin, int64_t end, int thread)
+{
+    const HeldWork *w = user;
+    int64_t panels = num_panels(w->p), last = (panels - 1) / STRIP;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        add_strip(w->p, (last - i) * STRIP, panels, w->rows, w->unit, w->sum);
 }
 
 static void flush(Products *p, double *sum)
 {
-    int64_t panels = num_panels(p);
     int rows = (p->filled + RUN - 1) / RUN * RUN;
     if (!p->filled)
         return;
@@ -164,9 +188,8 @@ static void flush(Products *p, double *sum)
         p->failed = p->failed || !p->engine->moments_add(p->engine->user, p->moments, p->panels,
                                                          rows, HELD, unit);
     } else {
-        PARALLEL_DYNAMIC
-        for (int64_t strip = (panels - 1) / STRIP; strip >= 0; strip--)
-            add_strip(p, strip * STRIP, panels, rows, unit, sum);
+        HeldWork w = {.p = p, .rows = rows, .unit = unit, .sum = sum};
+        team_run(0, (num_panels(p) - 1) / STRIP + 1, 1, add_strips, &w);
     }
     p->filled = 0;
     p->amax = 0;
@@ -193,12 +216,18 @@ static void hold_panel(Products *p, int64_t i, const float *const *x, int num)
         memcpy(to, x[r] + i * PANEL, (size_t)width * sizeof *to);
 }
 
+static void hold_panels(void *user, int64_t begin, int64_t end, int thread)
+{
+    const HeldWork *w = user;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        hold_panel(w->p, i, w->x, w->num);
+}
+
 void products_add(Products *p, const float *const *x, int num, float amax, double *sum)
 {
-    int64_t panels = num_panels(p);
-    PARALLEL_DYNAMIC
-    for (int64_t i = 0; i < panels; i++)
-        hold_panel(p, i, x, num);
+    HeldWork w = {.p = p, .x = x, .num = num};
+    team_run(0, num_panels(p), PANELS_AT_ONCE, hold_panels, &w);
     p->amax = amax > p->amax ? amax : p->amax;
     p->filled += num;
     if (p->filled == HELD)

@@ -1,13 +1,8 @@
 /* Quantised tensors: memory, single elements, decoding. */
+#include "base/team.h"
 #include "quant/quant.h"
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef _OPENMP
-#define PARALLEL_ROWS _Pragma("omp parallel for schedule(static) if (q->rows * q->cols > 65536)")
-#else
-#define PARALLEL_ROWS
-#endif
 
 bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols)
 {
@@ -102,20 +97,35 @@ static void dequantize_row(const QTensor *q, const float *value, int64_t row, fl
     }
 }
 
+typedef struct Dequantize {
+    const QTensor *q;
+    float value[256];
+    float *dst;
+    double *wide;
+} Dequantize;
+
+static void dequantize_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const Dequantize *d = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        dequantize_row(d->q, d->value, r, d->dst ? d->dst + r * d->q->cols : NULL,
+                       d->wide ? d->wide + r * d->q->cols : NULL);
+}
+
+static void dequantize(const QTensor *q, float *dst, double *wide)
+{
+    Dequantize d = {.q = q, .dst = dst, .wide = wide};
+    code_values(q->scheme.fmt, d.value);
+    team_run(0, q->rows, TEAM_STEP(q->cols), dequantize_rows, &d);
+}
+
 void qtensor_dequantize(const QTensor *q, float *dst)
 {
-    float value[256];
-    code_values(q->scheme.fmt, value);
-    PARALLEL_ROWS
-    for (int64_t r = 0; r < q->rows; r++)
-        dequantize_row(q, value, r, dst + r * q->cols, NULL);
+    dequantize(q, dst, NULL);
 }
 
 void qtensor_dequantize_f64(const QTensor *q, double *dst)
 {
-    float value[256];
-    code_values(q->scheme.fmt, value);
-    PARALLEL_ROWS
-    for (int64_t r = 0; r < q->rows; r++)
-        dequantize_row(q, value, r, NULL, dst + r * q->cols);
+    dequantize(q, NULL, dst);
 }

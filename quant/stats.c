@@ -1,4 +1,5 @@
 /* Statistics of a layer's input: mean and largest magnitude of each column, sum of x x^T. */
+#include "base/team.h"
 #include "quant/loops.h"
 #include "quant/products.h"
 #include "quant/quant.h"
@@ -6,13 +7,6 @@
 #include <string.h>
 
 #define COLUMNS 64 /* that a thread takes */
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL PRAGMA(omp parallel for schedule(static) if (cols > 256))
-#else
-#define PARALLEL
-#endif
 
 typedef struct LayerStatsMemory {
     double *hessian, *abs_sum, *mean_square; /* mean_square: the sum before finish */
@@ -79,20 +73,33 @@ bool layer_stats_init_at(LayerStats *stats, int64_t cols, double *hessian)
     return stats_init(stats, cols, true, hessian);
 }
 
+typedef struct RowRanges {
+    const float *x;
+    int64_t cols;
+    int hi[PRODUCTS_HELD];
+} RowRanges;
+
+static void range_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    RowRanges *rows = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        int lo = 0;
+        loop_range(RANGE_AMAX, rows->x + r * rows->cols, rows->cols, &lo, &rows->hi[r]);
+    }
+}
+
 /* Finite rows among `num`; their largest magnitude. */
 static int finite_rows(const float *x, int num, int64_t cols, const float **ret, float *ret_amax)
 {
-    int hi[PRODUCTS_HELD] = {0}, largest = 0, found = 0;
-    PARALLEL
+    RowRanges rows = {.x = x, .cols = cols};
+    int largest = 0, found = 0;
+    team_run(0, num, TEAM_STEP(cols), range_rows, &rows);
     for (int r = 0; r < num; r++) {
-        int lo = 0;
-        loop_range(RANGE_AMAX, x + r * cols, cols, &lo, &hi[r]);
-    }
-    for (int r = 0; r < num; r++) {
-        if (hi[r] >= NUM_INF_BITS)
+        if (rows.hi[r] >= NUM_INF_BITS)
             continue;
         ret[found++] = x + r * cols;
-        largest = hi[r] > largest ? hi[r] : largest;
+        largest = rows.hi[r] > largest ? rows.hi[r] : largest;
     }
     *ret_amax = num_float((unsigned)largest);
     return found;
@@ -110,6 +117,20 @@ static void add_columns(LayerStatsMemory *m, const float *const *x, int num, int
         }
 }
 
+typedef struct ColumnWork {
+    LayerStatsMemory *m;
+    const float *const *x;
+    int num;
+} ColumnWork;
+
+static void add_some_columns(void *user, int64_t begin, int64_t end, int thread)
+{
+    const ColumnWork *w = user;
+    (void)thread;
+    for (int64_t c = begin; c < end; c += COLUMNS)
+        add_columns(w->m, w->x, w->num, c, c + COLUMNS < end ? c + COLUMNS : end);
+}
+
 void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
 {
     LayerStatsMemory *m = stats->memory;
@@ -120,9 +141,8 @@ void layer_stats_observe(LayerStats *stats, const float *x, int64_t rows)
         int most = PRODUCTS_HELD - m->products.filled, num = rows < most ? (int)rows : most;
         int found = finite_rows(x, num, cols, finite, &amax);
         stats->seen.samples += found;
-        PARALLEL
-        for (int64_t c = 0; c < cols; c += COLUMNS)
-            add_columns(m, finite, found, c, c + COLUMNS < cols ? c + COLUMNS : cols);
+        ColumnWork work = {m, finite, found};
+        team_run(cols > 256 ? 0 : 1, cols, COLUMNS, add_some_columns, &work);
         if (m->hessian)
             products_add(&m->products, finite, found, amax, m->hessian);
         x += num * cols;

@@ -3,6 +3,7 @@
  * into what produces its input. The quantiser itself then narrows each block's range to where the
  * error of what the block adds to the output is least; without second moments the error weighted by
  * how large each input is. */
+#include "base/team.h"
 #include "quant/linalg.h"
 #include "quant/weights.h"
 #include <math.h>
@@ -13,13 +14,6 @@
 #define SAMPLE_ROWS 64 /* of the weight, on which scales are compared */
 #define SPAN        64
 #define STRIP       256 /* SPAN by STRIP elements of H stay in the second cache */
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_STRIPS PRAGMA(omp parallel for schedule(dynamic) if (n > STRIP))
-#else
-#define PARALLEL_STRIPS
-#endif
 
 static const char *awq_run(QTensor *q, FormatId src_fmt, const void *src, const WeightStats *stats,
                            const WeightArgs *args)
@@ -105,6 +99,25 @@ static void search_scales(Search *s, double r)
         s->scale[c] = x_mean[c] > 0 ? (float)(s->scale[c] / middle) : 1.0f;
 }
 
+typedef struct RowsProduct {
+    const Search *s;
+    int64_t rows;
+} RowsProduct;
+
+/* Columns of -off H, whose strip of H serves all rows. */
+static void product_columns(void *user, int64_t begin, int64_t end, int thread)
+{
+    const RowsProduct *p = user;
+    const Search *s = p->s;
+    const double *h = s->stats->hessian;
+    int64_t n = s->q.cols;
+    (void)thread;
+    for (int64_t k = 0; k < n; k += SPAN)
+        for (int64_t r = 0; r < p->rows; r++)
+            linalg_subtract(s->product + r * n + begin, s->off + r * n + k, h + k * n + begin, n,
+                            (int)(n - k < SPAN ? n - k : SPAN), end - begin);
+}
+
 /* The sum of off H off^T over `num` rows of s->off, or with a diagonal H of the mean magnitudes. */
 static double rows_error(const Search *s, int64_t num)
 {
@@ -119,12 +132,8 @@ static double rows_error(const Search *s, int64_t num)
         return error;
     }
     memset(s->product, 0, (size_t)(num * n) * sizeof *s->product);
-    PARALLEL_STRIPS
-    for (int64_t j = 0; j < n; j += STRIP)
-        for (int64_t k = 0; k < n; k += SPAN) /* this part of H serves all rows */
-            for (int64_t r = 0; r < num; r++)
-                linalg_subtract(s->product + r * n + j, s->off + r * n + k, h + k * n + j, n,
-                                (int)(n - k < SPAN ? n - k : SPAN), n - j < STRIP ? n - j : STRIP);
+    RowsProduct work = {s, num};
+    team_run(0, n, STRIP, product_columns, &work);
     for (int64_t i = 0; i < num * n; i++)
         error -= s->product[i] * s->off[i];
     return error;

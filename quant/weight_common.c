@@ -1,14 +1,8 @@
 /* What the weight quantisers share: single codes, blocks. */
+#include "base/team.h"
 #include "quant/loops.h"
 #include "quant/weights.h"
 #include <stdlib.h>
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_FOR PRAGMA(omp parallel for schedule(dynamic) if (q->rows * q->cols > 65536))
-#else
-#define PARALLEL_FOR
-#endif
 
 int64_t qtensor_block_rows(const QTensor *q)
 {
@@ -57,23 +51,39 @@ Cell cell_of_range(const QTensor *q, float lo, float hi, float *ret_scale, int32
     return cell_create(scheme, *ret_scale, zero, q->outer);
 }
 
-void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void *user)
+typedef struct EachBlock {
+    QTensor *q;
+    const float *w;
+    WeightBlockFn fn;
+    const void *user;
+} EachBlock;
+
+static void each_block(void *user, int64_t begin, int64_t end, int thread)
 {
+    const EachBlock *e = user;
+    QTensor *q = e->q;
     int64_t height = qtensor_block_rows(q), width = qtensor_block_cols(q);
-    PARALLEL_FOR
-    for (int64_t at = 0; at < q->row_blocks * q->col_blocks; at++) {
+    (void)thread;
+    for (int64_t at = begin; at < end; at++) {
         int64_t row = at / q->col_blocks * height, col = at % q->col_blocks * width;
         if (row >= q->rows || col >= q->cols)
             continue;
-        WeightBlock block = {.w = w + row * q->cols + col,
+        WeightBlock block = {.w = e->w + row * q->cols + col,
                              .rows = q->rows - row < height ? q->rows - row : height,
                              .cols = q->cols - col < width ? q->cols - col : width,
                              .pitch = q->cols,
                              .row = row,
                              .col = col,
                              .at = at};
-        fn(q, &block, user);
+        e->fn(q, &block, e->user);
     }
+}
+
+void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void *user)
+{
+    EachBlock each = {q, w, fn, user};
+    int64_t elements = qtensor_block_rows(q) * qtensor_block_cols(q);
+    team_run(0, q->row_blocks * q->col_blocks, TEAM_STEP(elements), each_block, &each);
     quantize_static(q, FMT_F32, w);
 }
 

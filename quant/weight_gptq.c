@@ -11,25 +11,17 @@
  * order=act (columns by falling diagonal of H) and for blocks of several rows, from the original
  * weight, so that groups stay where they are. Columns that calibration never saw are rounded to
  * nearest. All in f64; the same codes for any number of threads. */
+#include "base/team.h"
 #include "quant/engine.h"
 #include "quant/linalg.h"
 #include "quant/weights.h"
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SPAN         128 /* columns between updates of all the rest */
 #define DEFAULT_DAMP 0.01
-
-#define PRAGMA(text) _Pragma(#text)
-#ifdef _OPENMP
-#define PARALLEL_FOR \
-    PRAGMA(omp parallel for schedule(dynamic) reduction(&& : ok) if (q->rows * q->cols > 65536))
-#define PARALLEL_ROWS PRAGMA(omp parallel for if (q->rows * q->cols > 65536))
-#else
-#define PARALLEL_FOR
-#define PARALLEL_ROWS
-#endif
 
 typedef struct Gptq {
     QTensor *q;
@@ -37,6 +29,7 @@ typedef struct Gptq {
     double *inverse;    /* [cols, cols], in turned order */
     int64_t *column;    /* of each turned index */
     bool moving_scales; /* a group's scale is chosen when it begins */
+    atomic_bool failed; /* memory was exhausted */
 } Gptq;
 
 typedef struct Ranked {
@@ -180,30 +173,36 @@ static bool quantise_rows(const Gptq *g, int64_t row)
     return true;
 }
 
+static void quantise_tiles(void *user, int64_t begin, int64_t end, int thread)
+{
+    Gptq *g = user;
+    (void)thread;
+    for (int64_t row = begin; row < end; row += LINALG_TILE)
+        if (!quantise_rows(g, row))
+            g->failed = true;
+}
+
 static const char *run_here(Gptq *g, double *hessian)
 {
     int64_t n = g->q->cols;
-    bool ok = true;
     g->inverse = malloc((size_t)n * (size_t)n * sizeof *g->inverse);
     if (!g->inverse)
         return WEIGHT_NO_MEMORY;
     if (!linalg_cholesky(hessian, n))
         return GPTQ_NOT_POSITIVE;
     linalg_invert_lower(hessian, g->inverse, n);
-    const QTensor *q = g->q;
-    PARALLEL_FOR
-    for (int64_t row = 0; row < q->rows; row += LINALG_TILE)
-        ok = quantise_rows(g, row) && ok;
-    return ok ? NULL : WEIGHT_NO_MEMORY;
+    team_run(0, g->q->rows, LINALG_TILE, quantise_tiles, g);
+    return g->failed ? WEIGHT_NO_MEMORY : NULL;
 }
 
-/* code: [cols, rows] */
-static void set_codes(QTensor *q, const uint8_t *code)
+static void set_codes(void *user, int64_t begin, int64_t end, int thread)
 {
-    PARALLEL_ROWS
-    for (int64_t row = 0; row < q->rows; row++)
+    const GptqWork *w = user;
+    QTensor *q = w->q;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++)
         for (int64_t col = 0; col < q->cols; col++)
-            qtensor_set_code(q, row, col, code[col * q->rows + row]);
+            qtensor_set_code(q, row, col, w->code[col * q->rows + row]);
 }
 
 static const char *run_on_engine(Gptq *g, const double *hessian, const QuantEngine *engine)
@@ -219,7 +218,7 @@ static const char *run_on_engine(Gptq *g, const double *hessian, const QuantEngi
                      .code = malloc((size_t)q->rows * (size_t)q->cols + 1)};
     const char *why = work.code ? engine->gptq(engine->user, &work) : WEIGHT_NO_MEMORY;
     if (!why)
-        set_codes(q, work.code);
+        team_run(0, q->rows, TEAM_STEP(q->cols), set_codes, &work);
     free(work.code);
     return why;
 }

@@ -1,9 +1,9 @@
 /* The CPU as a device: one arena and one scratch block a session, both mapped when a run first
  * needs them, launches called one after the other. Sizes are bound once for as long as they stay
  * the same. */
+#include "base/team.h"
 #include "runtime/device.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ typedef struct Block { /* anonymous memory that only grows */
 typedef struct CpuState {
     const Plan *plan;
     const uint8_t *weights;
-    int threads;
+    int threads; /* 0: not yet a keeper of the team */
     Block arena, scratch;
     PlanLayout *layout; /* of the bound sizes */
     int64_t *size;
@@ -247,18 +247,13 @@ static SinterStatus run_launch(Run *r, const PlanLaunch *l)
 
 /* Sessions ------------------------------------------------------------------------------------- */
 
-static int all_threads(void)
-{
-    cpu_set_t set;
-    int num = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return num < 1 ? 1 : num;
-}
-
 static void cpu_destroy(void *state)
 {
     CpuState *s = state;
     if (!s)
         return;
+    if (s->threads)
+        team_release();
     block_free(&s->arena);
     block_free(&s->scratch);
     free(s->layout);
@@ -283,7 +278,8 @@ static SinterStatus cpu_create(const DeviceOpen *open, void **ret_state, SinterE
     }
     s->plan = open->plan;
     s->weights = open->weights;
-    s->threads = open->threads > 0 ? open->threads : all_threads();
+    team_keep();
+    s->threads = open->threads > 0 ? open->threads : team_threads();
     s->bucket = -1;
     *ret_state = s;
     return SINTER_OK;
@@ -312,8 +308,10 @@ static SinterStatus cpu_run(void *state, const DeviceRun *run, SinterError *err)
     if (!status && !block_reserve(&s->arena, arena_bytes))
         status = no_memory(err, arena_bytes, "activations");
     Run r = {.state = s, .args = run, .err = err};
+    team_enter();
     for (int i = 0; !status && i < s->plan->num_launches; i++)
         status = run_launch(&r, &s->plan->launch[i]);
+    team_leave();
     return status;
 }
 

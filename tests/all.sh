@@ -129,12 +129,11 @@ stage 'clang builds without warnings' build clang clang all &&
 stage 'builds with address and undefined behaviour sanitisers' \
     build asan gcc all -Db_sanitize=address,undefined -Doptimization=1 &&
     suites asan --suite quick --timeout-multiplier 4
-# OpenMP's own locks are unknown to the thread sanitiser: the clang build here has no OpenMP
 stage 'builds with the thread sanitiser' \
-    build tsan clang 'tests/runtime/test_runtime tests/cuda/test_cuda tests/cuda/test_dlpack tests/cuda/fakecuda.so tests/cuda/profiler.so' -Db_sanitize=thread -Db_lundef=false -Dopenmp=disabled &&
+    build tsan clang 'tests/unit/test_team tests/runtime/test_runtime tests/cuda/test_cuda tests/cuda/test_dlpack tests/cuda/fakecuda.so tests/cuda/profiler.so' -Db_sanitize=thread -Db_lundef=false &&
     suites tsan --suite threads --timeout-multiplier 4
 if stage 'fuzz targets build' build fuzz clang fuzz -Dfuzz=true -Db_lundef=false \
-    -Db_sanitize=address,undefined -Dopenmp=disabled -Doptimization=1; then
+    -Db_sanitize=address,undefined -Doptimization=1; then
     found=0
     for target in "$out"/fuzz/tests/fuzz/fuzz_*; do
         if [ ! -f "$target" ] || [ ! -x "$target" ]; then

@@ -1,4 +1,5 @@
 /* doctor, targets: what this machine and this version offer. */
+#include "base/team.h"
 #include "codegen/cuda_target.h"
 #include "io/cache.h"
 #include "kernels/cpu/cpu.h"
@@ -9,9 +10,6 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 /* "model name" of /proc/cpuinfo, where there is one. */
 static void print_processor(void)
@@ -32,12 +30,10 @@ static void print_processor(void)
 static void print_threads(void)
 {
     printf("  processors     %ld online\n", sysconf(_SC_NPROCESSORS_ONLN));
-#ifdef _OPENMP
-    printf("  threads        %d, by OpenMP (OMP_NUM_THREADS or --threads set them)\n",
-           omp_get_max_threads());
-#else
-    puts("  threads        1: built without OpenMP");
-#endif
+    printf(
+        "  threads        %d of %d allowed here (SINTER_THREADS, OMP_NUM_THREADS or --threads set "
+        "them)\n",
+        team_threads(), processors_allowed());
 }
 
 static bool on_path(const char *program)

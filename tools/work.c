@@ -1,5 +1,6 @@
 /* Shared steps of the commands; see work.h. */
 #include "tools/work.h"
+#include "base/team.h"
 #include "tools/quantise_gpu.h"
 #include "tools/stub.h"
 #include <errno.h>
@@ -8,9 +9,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 bool work_init(Work *w, Cli *cli)
 {
@@ -71,10 +69,8 @@ bool work_threads(Work *w, int *ret)
         return false;
     }
     *ret = (int)num;
-#ifdef _OPENMP
     if (num)
-        omp_set_num_threads((int)num);
-#endif
+        team_set_threads((int)num);
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* What the GPU benchmarks share; see gpu.h. */
 #include "bench/gpu/gpu.h"
+#include "base/team.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -7,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #define PI          3.141592653589793f
 #define MAX_SAMPLES 200
@@ -53,13 +51,23 @@ double thread_cpu_us(void)
     return clock_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
+typedef struct Parts {
+    PartFn *part;
+    void *arg;
+} Parts;
+
+static void run_parts(void *user, int64_t begin, int64_t end, int thread)
+{
+    const Parts *p = user;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        p->part(p->arg, i);
+}
+
 void in_parallel(int64_t num, PartFn *part, void *arg)
 {
-#ifdef _OPENMP
-#pragma omp parallel for schedule(dynamic)
-#endif
-    for (int64_t i = 0; i < num; i++)
-        part(arg, i);
+    Parts parts = {part, arg};
+    team_run(0, num, 1, run_parts, &parts);
 }
 
 /* Data ---------------------------------------------------------------------------------------- */

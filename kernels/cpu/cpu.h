@@ -1,7 +1,7 @@
 /* The CPU kernels: one file a family, each with a portable C body and versions compiled for AVX2
  * and AVX-512 (VNNI, BF16) chosen at run time. They know pointers and shapes only; no graph, no
- * file. Work is shared among OpenMP threads; results do not depend on the number of threads, and a
- * row's result does not depend on the other rows (but for scales that span rows).
+ * file. Work is shared among a team of threads (base/team.h); results do not depend on the number
+ * of threads, and a row's result does not depend on the other rows (but for scales that span rows).
  *
  * Activations: plain formats row-major; quantised ones as one code per byte (4-bit formats too),
  * row-major, with their scales and zero points beside. Weights: packed at compile time by

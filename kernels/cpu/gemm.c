@@ -2,7 +2,6 @@
  * columns; a tile is accumulated block of K by block of K while the weight's panel is in cache,
  * then the epilogue's program runs on it. */
 #include "kernels/cpu/internal.h"
-#include <stdatomic.h>
 #include <string.h>
 
 #define MAX_ROWS 512 /* activations prepared at a time, and rows of a tile at most */
@@ -281,28 +280,30 @@ static void plan_item(const GemmPlan *p, int64_t item, char *memory)
     tile_item(p, s, column * CPU_TILE_COLS, slot, memory);
 }
 
+static void plan_items(void *user, int64_t begin, int64_t end, int thread)
+{
+    const GemmPlan *p = user;
+    for (int64_t item = begin; item < end; item++)
+        plan_item(p, item, p->threads + (uint64_t)thread * p->thread_bytes);
+}
+
+static void plan_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const GemmPlan *p = user;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        prepare_row(p->kern, p->g, &p->l, &p->a, p->row0 + r, r);
+}
+
+/* Elements of activations that are worth a thread's time. */
+#define PREPARE_AT_ONCE 32768
+
 static void plan_run(GemmPlan *p, int threads)
 {
-    const CpuGemm *g = p->g;
-    int64_t items = p->row_tiles * p->col_tiles;
-    atomic_llong next = 0;
     bool prepares = !p->a.is_direct || p->a.scale || p->l.is_int || p->l.late_zero;
-    (void)threads;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        char *memory = p->threads + (uint64_t)THREAD_INDEX() * p->thread_bytes;
-        if (prepares) {
-#pragma omp for schedule(static)
-            for (int64_t r = 0; r < p->rows; r++)
-                prepare_row(p->kern, g, &p->l, &p->a, p->row0 + r, r);
-        }
-        for (;;) {
-            int64_t item = (int64_t)atomic_fetch_add_explicit(&next, 1, memory_order_relaxed);
-            if (item >= items)
-                break;
-            plan_item(p, item, memory);
-        }
-    }
+    if (prepares)
+        team_run(threads, p->rows, PREPARE_AT_ONCE / p->l.k_padded, plan_rows, p);
+    team_run(threads, p->row_tiles * p->col_tiles, 1, plan_items, p);
 }
 
 /* Below this many products, waking threads takes longer than the work. */

@@ -3,14 +3,8 @@
 #ifndef SINTER_CPU_INTERNAL_H
 #define SINTER_CPU_INTERNAL_H
 
+#include "base/team.h"
 #include "kernels/cpu/kernels.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#define THREAD_INDEX() omp_get_thread_num()
-#else
-#define THREAD_INDEX() 0
-#endif
 
 static inline uint64_t align_64(uint64_t size)
 {

@@ -1,5 +1,6 @@
 /* Transpose, slice and concat: one strided copy. Dimensions that lie side by side on both sides are
  * merged first, so that most copies end as rows of bytes. */
+#include "base/team.h"
 #include "kernels/cpu/cpu.h"
 #include <string.h>
 
@@ -51,6 +52,23 @@ static void move_row(const CpuMove *m, const char *src, char *dst)
     }
 }
 
+static void move_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const CpuMove *m = user;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t left = row, from = 0, to = 0;
+        for (int i = m->rank - 2; i >= 0; i--) {
+            from += left % m->dim[i] * m->src_stride[i];
+            to += left % m->dim[i] * m->dst_stride[i];
+            left /= m->dim[i];
+        }
+        move_row(m, (const char *)m->src + from, (char *)m->dst + to);
+    }
+}
+
+#define ROWS_AT_ONCE 64
+
 void cpu_move(const CpuMove *move, int threads)
 {
     for (int i = 0; i < move->rank; i++)
@@ -60,15 +78,6 @@ void cpu_move(const CpuMove *move, int threads)
     int64_t rows = 1;
     for (int i = 0; i + 1 < m.rank; i++)
         rows *= m.dim[i];
-    (void)threads;
-#pragma omp parallel for num_threads(threads) if (rows > 64 && threads > 1)
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t left = row, from = 0, to = 0;
-        for (int i = m.rank - 2; i >= 0; i--) {
-            from += left % m.dim[i] * m.src_stride[i];
-            to += left % m.dim[i] * m.dst_stride[i];
-            left /= m.dim[i];
-        }
-        move_row(&m, (const char *)m.src + from, (char *)m.dst + to);
-    }
+    int64_t step = rows / (8 * (int64_t)threads + 1);
+    team_run(threads, rows, step < ROWS_AT_ONCE ? ROWS_AT_ONCE : step, move_rows, &m);
 }

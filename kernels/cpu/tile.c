@@ -292,24 +292,37 @@ uint64_t cpu_tile_scratch(const CpuTile *t, int threads)
     return bytes + (uint64_t)(threads > 1 ? threads : 1) * tile_shape(t).bytes;
 }
 
-static void tile_pass(const CpuTile *t, const TileShape *shape, TileSpan *gather, char *scratch,
-                      int threads)
+typedef struct TilePass {
+    const CpuTile *tile;
+    const TileShape *shape;
+    const CpuKernels *kern;
+    TileSpan *gather;
+    char *scratch; /* of all threads */
+} TilePass;
+
+static void pass_items(void *user, int64_t begin, int64_t end, int thread)
 {
-    const CpuKernels *kern = cpu_kernels();
-    int64_t items = shape->row_tiles * shape->col_tiles;
-    bool alone = threads <= 1 || items <= 1 || t->rows * t->cols < SMALL_WORK;
-    (void)alone;
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (!alone)
-    for (int64_t i = 0; i < items; i++) {
-        TileRun run = {.kern = kern, .program = &t->program, .operand = t->operand};
-        run.gather = gather;
+    const TilePass *p = user;
+    const CpuTile *t = p->tile;
+    const TileShape *shape = p->shape;
+    for (int64_t i = begin; i < end; i++) {
+        TileRun run = {.kern = p->kern, .program = &t->program, .operand = t->operand};
+        run.gather = p->gather;
         run.m0 = i / shape->col_tiles * shape->rows;
         run.n0 = i % shape->col_tiles * shape->cols;
         run.rows = (int)(t->rows - run.m0 < shape->rows ? t->rows - run.m0 : shape->rows);
         run.cols = t->cols - run.n0 < shape->cols ? t->cols - run.n0 : shape->cols;
-        run.scratch = scratch + (uint64_t)THREAD_INDEX() * shape->bytes;
+        run.scratch = p->scratch + (uint64_t)thread * shape->bytes;
         tile_run(&run);
     }
+}
+
+static void tile_pass(const CpuTile *t, const TileShape *shape, TileSpan *gather, char *scratch,
+                      int threads)
+{
+    TilePass p = {t, shape, cpu_kernels(), gather, scratch};
+    team_run(t->rows * t->cols < SMALL_WORK ? 1 : threads, shape->row_tiles * shape->col_tiles, 1,
+             pass_items, &p);
 }
 
 /* Empty ranges for the blocks of one operand; returns the memory after them. */
