@@ -93,7 +93,8 @@ typedef struct Choice {
     const ChoicePoint *uniform; /* [num_candidates] every layer alike; pick NULL where it cannot */
     int num_slower;             /* quantised layers that take longer than unquantised */
     double seconds[4];          /* calibration, errors, times, solving and verifying */
-    const char *rules;          /* text that reproduces the choice */
+    const char *rules;          /* `quant` rules that reproduce the choice */
+    const char *standing;       /* .. with all that they need of files of rules */
 } Choice;
 
 /* NULL after errors in diag. m: the lowered model, before any pass. */

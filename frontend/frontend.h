@@ -40,6 +40,9 @@ Module *ast_lower(Ast *ast, Arena *arena, Diag *diag);
 /* fmt.c: canonical text with all comments kept; NULL after errors. Idempotent. */
 char *source_format(Arena *arena, Diag *diag, uint32_t source);
 
+/* standing.c: the rules that `auto` came to, with all that the rule files say besides. The text is
+ * the first of diag's sources, its rule files the next. */
+const char *rules_standing(Arena *arena, Diag *diag, int num_rule_files, const char *outcome);
 /* source.c: "-", a pipe or a device. */
 bool source_is_stream(const char *path);
 /* Reads a text ("-": standard input) and registers it; 0 after reporting why not. */

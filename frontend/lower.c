@@ -1,6 +1,7 @@
 /* ast_lower: a checked tree to IR. The same walk that checked the model now builds it. */
 #include "frontend/sema.h"
 #include <math.h>
+#include <string.h>
 
 static void lower_expect(Module *m, const Item *item)
 {
@@ -20,6 +21,16 @@ static void lower_expect(Module *m, const Item *item)
     ARRAY_PUSH(m->arena, &m->expects, expect);
 }
 
+/* Named by another text, too: the same data count once. */
+static bool names_again(const Module *m, const char *file, Span span)
+{
+    for (int i = 0; i < m->calibrate_files.num; i++)
+        if (m->calibrate_spans.elem[i].file != span.file &&
+            !strcmp(m->calibrate_files.elem[i], file))
+            return true;
+    return false;
+}
+
 static void lower_item(Module *m, const Item *item)
 {
     for (int i = 0; i < item->files.num; i++) {
@@ -28,7 +39,7 @@ static void lower_item(Module *m, const Item *item)
         if (item->kind == ITEM_WEIGHTS) {
             ARRAY_PUSH(m->arena, &m->weight_files, file);
             ARRAY_PUSH(m->arena, &m->weight_spans, span);
-        } else if (item->kind == ITEM_CALIBRATE) {
+        } else if (item->kind == ITEM_CALIBRATE && !names_again(m, file, span)) {
             ARRAY_PUSH(m->arena, &m->calibrate_files, file);
             ARRAY_PUSH(m->arena, &m->calibrate_spans, span);
         } else if (item->kind == ITEM_CALIBRATED) {

@@ -22,14 +22,29 @@ static void duplicate(Sema *s, const Item *item, const Item *first)
     diag_note(s->diag, first->name.span, "first here");
 }
 
-static void add_named(Sema *s, Map *map, Item *item)
+/* What `auto` came to brings the schemes and constants that it needs, and may stand beside the file
+ * that they are from: the same words in another text say the same thing. */
+static bool says_again(const Sema *s, const Item *item, const Item *first)
+{
+    size_t len = item->span.end - item->span.start;
+    return (item->kind == ITEM_SCHEME || item->kind == ITEM_CONST) && item->kind == first->kind &&
+           item->span.file != first->span.file && len == first->span.end - first->span.start &&
+           !memcmp(s->diag->sources.elem[item->span.file - 1].text + item->span.start,
+                   s->diag->sources.elem[first->span.file - 1].text + first->span.start, len);
+}
+
+/* False: the item says again what another has said. */
+static bool add_named(Sema *s, Map *map, Item *item)
 {
     Item *old = map_get(map, item->name.text);
+    if (old && says_again(s, item, old))
+        return false;
     if (old) {
         duplicate(s, item, old);
-        return;
+        return true;
     }
     map_put(map, item->name.text, item);
+    return true;
 }
 
 static void add_body(Sema *s, Item *item)
@@ -96,7 +111,8 @@ static void add_item(Sema *s, Item *item)
     switch (item->kind) {
     case ITEM_CONST:
         item->constant = ARENA_NEW(s->arena, ConstInfo);
-        add_named(s, &s->globals, item);
+        if (!add_named(s, &s->globals, item))
+            return;
         break;
     case ITEM_DIM:
         item->dim = ARENA_NEW(s->arena, DimInfo);
@@ -104,7 +120,8 @@ static void add_item(Sema *s, Item *item)
         break;
     case ITEM_SCHEME:
         item->scheme = ARENA_NEW(s->arena, SchemeInfo);
-        add_named(s, &s->schemes, item);
+        if (!add_named(s, &s->schemes, item))
+            return;
         break;
     case ITEM_BLOCK:
     case ITEM_MODEL: add_body(s, item); break;
@@ -138,8 +155,10 @@ static void add_text(Sema *s, const Ast *ast, bool is_rules)
             version = item;
         }
         if (is_rules && !belongs_in_rules(item->kind)) {
-            diag_error(s->diag, item->head, E_WRONG_KIND,
-                       "a file of rules holds only 'scheme', 'quant', 'const' and 'calibrate'");
+            diag_error(
+                s->diag, item->head, E_WRONG_KIND,
+                "a file of rules holds only 'version', 'scheme', 'quant', 'const', 'calibrate' "
+                "and 'auto'");
             continue;
         }
         add_item(s, item);

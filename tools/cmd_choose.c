@@ -12,7 +12,7 @@ int cmd_choose(Cli *cli)
         diag_error(&w.diag, (Span){0}, E_AUTO, "the text has no 'auto' that could be settled");
         diag_help(&w.diag, "docs/auto.md shows one");
     } else if (w.choice && w.choice->rules && !w.diag.num_errors) {
-        work_put(&w, out, w.choice->rules, strlen(w.choice->rules));
+        work_put(&w, out, w.choice->standing, strlen(w.choice->standing));
     }
     return work_end(&w, EXIT_OK);
 }

@@ -79,6 +79,9 @@ static bool settle(Work *w, const FrontendOptions *options)
         return false;
     w->is_slower = w->choice->num_slower && w->choice->spec->slower == SLOWER_ERROR;
     bool settled = !w->choice->rules; /* by rules of the text */
+    if (!settled)
+        w->choice->standing =
+            rules_standing(w->arena, &w->diag, options->num_rule_files, w->choice->rules);
     if (!settled || w->cli->command == COMMAND_CHOOSE)
         print_choice(w);
     if (settled)

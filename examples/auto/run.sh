@@ -15,6 +15,8 @@ cat "$out/chosen.rules"
     -o "$out/auto" 2>/dev/null
 "$sinter" compile "$digits/digits.sinter" --rules "$here/auto.rules" --rules "$out/chosen.rules" \
     -o "$out/again"
+"$sinter" compile "$digits/digits.sinter" --rules "$out/chosen.rules" -o "$out/alone"
 cmp "$out/auto" "$out/again"
+cmp "$out/auto" "$out/alone"
 printf 'auto   '
 "$out/again" --input x="$digits/test_x.npy" --labels "$digits/test_y.npy"

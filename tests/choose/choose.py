@@ -181,17 +181,29 @@ def good(folder):
     report("siblings share a format", twins or ([] if len(data["chosen"]["pick"]) == 2 * LAYERS else [data["chosen"]]))
 
     chosen = (folder / "chosen.rules").read_text()
+    used = set(picked(folder).values()) - {"keep"}
+    kept = [name for name in used if chosen.count(f"scheme {name} ") != 1]
+    report("the rules bring the schemes that they use", kept + [chosen] * ("auto" in chosen))
     sinter(folder, "compile", "m.sinter", "--rules=a.rules", given, "--threads=1", "-o", "one")
     again = sinter(folder, "compile", "m.sinter", "--rules=a.rules", "--rules=chosen.rules", "-o", "two")
     same = again.returncode == 0 and (folder / "one").read_bytes() == (folder / "two").read_bytes()
     report("compiling with the printed rules gives the same file", [] if same else [again.stderr])
-    (folder / "c.rules").write_text(SCHEMES + chosen)
-    again = sinter(folder, "compile", "m.sinter", "--rules=c.rules", "-o", "three")
+    again = sinter(folder, "compile", "m.sinter", "--rules=chosen.rules", "-o", "three")
     same = again.returncode == 0 and outputs(folder, "one") == outputs(folder, "three")
     report("the rules alone, without 'auto', give the same results", [] if same else [again.stderr])
+    report("and leave nothing to warn of", [again.stderr] if again.stderr else [])
+    done = sinter(folder, "fmt", "--check", "chosen.rules")
+    report("they are canonical", [] if done.returncode == 0 else [done.stderr, chosen])
     (folder / "b.rules").write_text(rules + chosen[chosen.index("quant") :])
     done = sinter(folder, "choose", "m.sinter", "--rules=b.rules", "--threads=1")
     expect("with its own rules nothing is left to choose", done, 0, "rules say the format of every layer")
+
+    named = 'calibrate "c.npy"\n' + auto("st, keep")
+    expect("with calibration data of its own", choose(folder, named), 0)
+    for name, more in (("one", []), ("two", ["--rules=a.rules"])):
+        sinter(folder, "compile", "m.sinter", *more, "--rules=chosen.rules", "-o", name)
+    same = (folder / "one").read_bytes() == (folder / "two").read_bytes()
+    report("data that both files name count once", [] if same else ["the files differ"])
 
     free = auto(every, "c.npy", requires)
     expect("without 'couple siblings' layers are free", choose(folder, free, given), 0)
@@ -202,6 +214,10 @@ def good(folder):
     expect("pins are let alone", choose(folder, pin, given), 0)
     formats, chosen = picked(folder), (folder / "chosen.rules").read_text()
     wrong = [path for path in ("ffn[0].down", "ffn[2].gate") if formats[path] != "pinned"]
+    again = sinter(folder, "compile", "m.sinter", "--rules=chosen.rules", "-o", "three")
+    first = sinter(folder, "compile", "m.sinter", "--rules=a.rules", given, "--threads=1", "-o", "one")
+    same = again.returncode == first.returncode == 0 and outputs(folder, "one") == outputs(folder, "three")
+    report("pins stand in the rules, too", [] if same else [again.stderr, first.stderr, chosen])
     report("pinned layers are not in the outcome", wrong + [chosen] * ("ffn[0].(gate|up|down)" in chosen))
 
     few = auto("w8a8, w4a8, keep", "c.npy", "require bytes <= 30e3", minimize="error")

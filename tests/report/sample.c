@@ -164,7 +164,7 @@ static void add_choice(Report *r)
                   .num_front = 2,
                   .front = front,
                   .uniform = uniform,
-                  .rules = "quant {\n    up : w8a8\n}\n"};
+                  .standing = "quant {\n    up : w8a8\n}\n"};
     c->chosen.verified = true;
     c->chosen.measured_cosine = 0.9998779296875;
     c->chosen.measured_sqnr = 38.5;

@@ -195,6 +195,6 @@ void report_choice(Sb *sb, Report *r)
     put_cells(sb, c);
     heading(sb, "Rules that say the same");
     sb_put(sb, "<pre>");
-    markup_put(sb, c->rules ? c->rules : "");
+    markup_put(sb, c->standing ? c->standing : "");
     sb_put(sb, "</pre>\n");
 }
