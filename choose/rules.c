@@ -14,6 +14,12 @@ typedef struct Line {
 
 typedef ARRAY(Line) LineList;
 
+/* Without the number of a use: rules speak of all uses that have no scheme of their own. */
+static const char *rule_path(Arena *arena, const char *layer)
+{
+    return arena_strndup(arena, layer, strcspn(layer, "#"));
+}
+
 /* head[index].mid.tail; everything else stays whole. */
 static Line path_split(Arena *arena, const char *path, int column)
 {
@@ -82,9 +88,11 @@ const char *choice_rules(const Choice *c, Arena *arena, const int *pick, const c
     for (int i = 0; i < c->num_layers; i++) {
         bool seen = c->layer[i].pinned;
         for (int k = 0; k < i && !seen; k++)
-            seen = !strcmp(c->layer[k].path, c->layer[i].path);
+            seen = !c->layer[k].pinned && !strcmp(c->layer[k].path, c->layer[i].path);
         if (!seen)
-            ARRAY_PUSH(arena, &list, path_split(arena, c->layer[i].path, pick[c->layer[i].group]));
+            ARRAY_PUSH(
+                arena, &list,
+                path_split(arena, rule_path(arena, c->layer[i].path), pick[c->layer[i].group]));
     }
     lines_join(arena, &list);
     sb_put(&sb, "quant {\n");

@@ -77,6 +77,7 @@ Module *ast_lower(Ast *ast, Arena *arena, Diag *diag)
     lower_auto(s, m);
     Walk w = {.s = s, .m = m, .build = true, .arena = scratch, .diag = diag};
     map_init(&w.consts, scratch);
+    map_init(&w.uses, scratch);
     walk_model(&w);
     arena_destroy(scratch);
     return diag->num_errors ? NULL : m;

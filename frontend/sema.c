@@ -197,6 +197,7 @@ static void walk_all(Sema *s)
     Walk w = {.s = s, .arena = scratch, .diag = s->diag};
     w.m = module_create(scratch, s->diag, s->model ? s->model->name.text : "");
     map_init(&w.consts, scratch);
+    map_init(&w.uses, scratch);
     bool complete = false;
     if (s->model) {
         int before = s->diag->num_errors;

@@ -131,6 +131,7 @@ typedef struct Walk {
     Step path[LIMIT_NESTING + 2];
     int num_path;
     Map consts; /* tensor name -> Value, when building */
+    Map uses;   /* path of a layer -> LayerUses, likewise */
 } Walk;
 
 typedef struct Frame { /* one body being walked */

@@ -155,7 +155,30 @@ static void record_path(Walk *w)
         ARRAY_PUSH(w->s->arena, &w->s->paths, walk_path_text(w));
 }
 
-static Val emit_linear(Walk *w, Expr *call, Val *in, const QuantSpec *spec)
+/* The schemes that stand at the layers of one path, in order; NULL: none does. */
+typedef struct LayerUses {
+    ARRAY(const Item *) scheme;
+} LayerUses;
+
+/* A weight that is used with several schemes is several layers: "w", "w#2", .. */
+static const char *layer_name(Walk *w, const Item *scheme)
+{
+    const char *path = walk_path_text(w);
+    LayerUses *uses = map_get(&w->uses, path);
+    if (!uses) {
+        uses = ARENA_NEW(w->arena, LayerUses);
+        *uses = (LayerUses){0};
+        map_put(&w->uses, path, uses);
+    }
+    int at = 0;
+    while (at < uses->scheme.num && uses->scheme.elem[at] != scheme)
+        at++;
+    if (at == uses->scheme.num)
+        ARRAY_PUSH(w->arena, &uses->scheme, scheme);
+    return at ? arena_printf(w->m->arena, "%s#%d", path, at + 1) : path;
+}
+
+static Val emit_linear(Walk *w, Expr *call, Val *in, const QuantSpec *spec, const Item *scheme)
 {
     FormatId fmt = in[0].fmt, plain = spec && spec->act_fmt ? spec->act_fmt : fmt;
     Dim dim[LIMIT_RANK];
@@ -171,7 +194,7 @@ static Val emit_linear(Walk *w, Expr *call, Val *in, const QuantSpec *spec)
         in[1] = walk_cast(w, in[1], plain, call->span);
     Attr attr = {.quant = spec};
     if (w->build)
-        attr.layer = walk_path_text(w);
+        attr.layer = layer_name(w, scheme);
     Val out = walk_emit(w, OP_MATMUL, &attr, type, 2, in, call->span);
     if (in[2].kind == VAL_TENSOR) {
         Val sum[2] = {out, in[2]};
@@ -195,7 +218,7 @@ Val walk_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item 
     record_path(w);
     const QuantSpec *spec = rules_apply(w, scheme);
     Dim k = in[1].type->dim[1];
-    Val out = spec_fits(w, call, spec, k.add) ? emit_linear(w, call, in, spec) : val_bad();
+    Val out = spec_fits(w, call, spec, k.add) ? emit_linear(w, call, in, spec, scheme) : val_bad();
     w->num_path--;
     return out;
 }

@@ -220,6 +220,21 @@ def good(folder):
     report("pins stand in the rules, too", [] if same else [again.stderr, first.stderr, chosen])
     report("pinned layers are not in the outcome", wrong + [chosen] * ("ffn[0].(gate|up|down)" in chosen))
 
+    text = TEXT.replace("silu(linear(n, gate)) * linear(n, up)",
+                        "silu(linear(n, gate) @ w8a8) * linear(n, gate)").replace(
+                            '    param up:   f32[F, D] from "{i}.up"\n', "")
+    (folder / "twice.sinter").write_text(text)
+    done = sinter(folder, "choose", "twice.sinter", "--rules=a.rules", "--threads=1", "-o", "chosen.rules", "--no-measure",
+                  "--data=choice.json")
+    expect("a weight pinned at one of its uses", done, 0)
+    used, chosen = picked(folder), (folder / "chosen.rules").read_text()
+    wrong = [] if used.get("ffn[0].gate") == "pinned" and used.get("ffn[0].gate#2") in ("w8a8", "w8g", "w4a8", "keep") \
+        else [used]
+    wrong += [] if chosen.count("gate") and "#" not in chosen else [chosen]
+    report("its other use is chosen, and the rules say so", wrong)
+    done = sinter(folder, "compile", "twice.sinter", "--rules=chosen.rules", "-o", "two")
+    report("the rules compile", [done.stderr] if done.returncode else [])
+
     few = auto("w8a8, w4a8, keep", "c.npy", "require bytes <= 30e3", minimize="error")
     expect("the least error within bytes", choose(folder, few, given), 0)
     size = choice(folder)["chosen"]["bytes"]

@@ -267,6 +267,46 @@ def stack(tmp):
     report("its drawing has columns, no box on another, no arrow behind one", problems[:10])
 
 
+SEVERAL = """version 1
+weights "stack.safetensors"
+dim B in [4]
+scheme fine   { weight i8 sym per channel }
+scheme coarse { weight i4 sym group 16 }
+model several (x: f32[B, 16]) -> (y: f32[B, 16], z: f32[B, 48]) {
+    param a: f32[16, 16]
+    param q: f32[16, 16] from "a"
+    param k: f32[16, 16] from "a"
+    param v: f32[16, 16] from "a"
+    y = linear(relu(linear(x, a) @ fine), a) @ coarse
+    z = concat(linear(x, q), linear(x, k), linear(x, v), axis=1)
+}
+"""
+
+
+def several(tmp):
+    """A weight under two schemes is two layers, and siblings share the bytes of their kernel."""
+    (tmp / "several.sinter").write_text(SEVERAL)
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 16), }".ljust(117) + "\n"
+    (tmp / "s.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() +
+                                struct.pack("<64f", *(((5 * i) % 13 - 6) / 7 for i in range(64))))
+    words = ["several.sinter", "--input", "x=s.npy"]
+    done = call([SINTER, "report", *words, "--no-measure", "-o", "s.html", "--json", "s.json"], tmp)
+    ran("a weight that is used twice", done)
+    data = json.loads((tmp / "s.json").read_text())
+    layers = {layer["name"]: layer for layer in data["layers"]}
+    names = ["a", "a#2", "q", "k", "v"]
+    report("its uses are layers", [] if list(layers) == names else [str(list(layers))])
+    schemes = [layers[name]["scheme"] for name in names if name in layers]
+    report("each with its scheme", [] if schemes[:2] == ["fine", "coarse"] else [str(schemes)])
+    whole = sum(kernel["weight_bytes"] for kernel in data["kernels"])
+    shares = sum(layer["bytes"] for layer in layers.values())
+    report("siblings share the bytes of their kernel", [] if whole == shares > 0 else [whole, shares])
+    errors = json.loads(call([SINTER, "eval", *words, "--against=float", "--json"], tmp).stdout)
+    found = {row["name"]: row["sqnr_db"] for row in errors["variants"][0]["layers"]}
+    better = list(found) == names and found["a"] > found["a#2"] + 10
+    report("eval measures each use", [] if better else [str(found)])
+
+
 def automatic(tmp):
     shutil.copy(ROOT / "examples/auto/auto.rules", tmp)
     done = call([SINTER, "report", "digits.sinter", "--no-measure", "--rules", "auto.rules",
@@ -319,6 +359,7 @@ def main():
             names(tmp)
             automatic(tmp)
             stack(tmp)
+            several(tmp)
             from_standard_input(tmp)
             refused(tmp)
     print(f"1..{number}")

@@ -62,14 +62,22 @@ void report_layers(Work *w, void *report)
     ranges_collect(r->arena, w->module, &r->ranges);
 }
 
-/* The layer of this name is computed by a kernel. */
-static void use_add(Report *r, const char *name, int kernel)
+/* The layer of this name is computed by a kernel, whose weight it shares by its rows: *rows come
+ * before it. */
+static void use_add(Report *r, const char *name, int kernel, int64_t *rows)
 {
     int index = (int)(uintptr_t)map_get(&r->layer_index, name) - 1;
     if (index < 0)
         return;
-    ReportNode *node = &r->node[r->kernels.elem[kernel].node];
-    ARRAY_PUSH(r->arena, &r->layers.elem[index].kernels, kernel);
+    const ReportKernel *of = &r->kernels.elem[kernel];
+    ReportNode *node = &r->node[of->node];
+    ReportLayer *layer = &r->layers.elem[index];
+    double each = of->n ? (double)of->bytes / (double)of->n : 0;
+    if (!layer->kernels.num)
+        layer->bytes = (uint64_t)llround(each * (double)(*rows + layer->n)) -
+                       (uint64_t)llround(each * (double)*rows);
+    *rows += layer->n;
+    ARRAY_PUSH(r->arena, &layer->kernels, kernel);
     if (!node->layers.num || node->layers.elem[node->layers.num - 1] < index)
         ARRAY_PUSH(r->arena, &node->layers, index);
 }
@@ -78,12 +86,13 @@ static void use_add(Report *r, const char *name, int kernel)
 static void uses_add(Report *r, int kernel)
 {
     const char *joined = r->kernels.elem[kernel].layer, *open = strchr(joined, '(');
+    int64_t rows = 0;
     if (!open)
-        use_add(r, joined, kernel);
+        use_add(r, joined, kernel, &rows);
     for (const char *at = open ? open + 1 : ""; *at && *at != ')';) {
         int len = (int)strcspn(at, "|)");
         use_add(r, arena_printf(r->arena, "%.*s%.*s", (int)(open - joined), joined, len, at),
-                kernel);
+                kernel, &rows);
         at += len + (at[len] == '|');
     }
 }

@@ -100,6 +100,7 @@ static void put_layers(Sb *sb, const Report *r)
         json_text(sb, "why", chosen ? chosen : layer->why);
         json_count(sb, "n", (uint64_t)layer->n);
         json_count(sb, "k", (uint64_t)layer->k);
+        json_count(sb, "bytes", layer->bytes);
         json_key(sb, "kernels");
         sb_putc(sb, '[');
         for (int k = 0; k < layer->kernels.num; k++)

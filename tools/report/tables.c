@@ -68,7 +68,7 @@ static void put_layer(Sb *sb, const Report *r, const ReportLayer *layer)
     cell_number(
         sb, arena_printf(r->arena, "%lld \xc3\x97 %lld", (long long)layer->n, (long long)layer->k));
     put_kernel_links(sb, layer);
-    cell_count(sb, kernel ? kernel->bytes : 0);
+    cell_count(sb, layer->bytes);
     for (int b = 0; b < r->buckets.num && r->device; b++)
         put_time(
             sb, r,
