@@ -51,6 +51,14 @@ Arena *arena_create(void)
     return calloc(1, sizeof(Arena));
 }
 
+Arena *arena_new(void)
+{
+    Arena *arena = arena_create();
+    if (!arena)
+        memory_exhausted();
+    return arena;
+}
+
 void arena_destroy(Arena *arena)
 {
     if (!arena)
@@ -84,12 +92,11 @@ void arena_on_exhausted(Arena *arena, jmp_buf *handler)
     arena->on_exhausted = handler;
 }
 
-_Noreturn static void exhausted(Arena *arena, size_t size)
+_Noreturn static void exhausted(Arena *arena)
 {
     if (arena->on_exhausted)
         longjmp(*arena->on_exhausted, 1);
-    fprintf(stderr, "sinter: memory is exhausted (%zu more bytes were asked for)\n", size);
-    exit(70);
+    memory_exhausted();
 }
 
 /* A block with room for `size` bytes becomes the current one: a later block of the chain that a
@@ -111,7 +118,7 @@ static ArenaBlock *block_for(Arena *arena, size_t size)
         room = size;
     ArenaBlock *block = room > SIZE_MAX / 4 ? NULL : malloc(HEADER + room);
     if (!block)
-        exhausted(arena, size);
+        exhausted(arena);
     *block = (ArenaBlock){.size = room};
     ASAN_POISON_MEMORY_REGION(block_data(block), room);
     if (last)
@@ -126,7 +133,7 @@ static ArenaBlock *block_for(Arena *arena, size_t size)
 static size_t taken(Arena *arena, size_t size)
 {
     if (size > SIZE_MAX - ALIGNMENT - RED_ZONE)
-        exhausted(arena, size);
+        exhausted(arena);
     size_t rounded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return (rounded ? rounded : ALIGNMENT) + RED_ZONE;
 }
@@ -149,7 +156,7 @@ void *arena_alloc_array(Arena *arena, size_t num, size_t size)
 {
     size_t total;
     if (__builtin_mul_overflow(num, size, &total))
-        exhausted(arena, SIZE_MAX);
+        exhausted(arena);
     return arena_alloc(arena, total);
 }
 
@@ -178,7 +185,7 @@ void *arena_grow(Arena *arena, void *old, size_t old_size, size_t new_size)
 char *arena_strndup(Arena *arena, const char *text, size_t len)
 {
     if (len == SIZE_MAX)
-        exhausted(arena, len);
+        exhausted(arena);
     char *ret = arena_alloc(arena, len + 1);
     memcpy(ret, text, len);
     return ret;
@@ -215,11 +222,11 @@ char *arena_printf(Arena *arena, const char *fmt, ...)
 void *array_grow(Arena *arena, void *elem, size_t size, int *cap)
 {
     if (*cap > INT32_MAX / 2)
-        exhausted(arena, SIZE_MAX);
+        exhausted(arena);
     int num = *cap ? *cap * 2 : 8;
     size_t new_size;
     if (__builtin_mul_overflow((size_t)num, size, &new_size))
-        exhausted(arena, SIZE_MAX);
+        exhausted(arena);
     void *ret = arena_grow(arena, elem, (size_t)*cap * size, new_size);
     *cap = num;
     return ret;

@@ -24,6 +24,9 @@
 
 /* Our own mistake, never the user's: prints where and what to stderr, then exits with 70. */
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
+/* The compiler's end when there is no more memory: says so as E_MEMORY, exit code 1. Handlers of
+ * exit run, so that no unfinished file stays. */
+_Noreturn void memory_exhausted(void);
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* arena.c --------------------------------------------------------------------------------- */
@@ -32,11 +35,12 @@ _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_L
 typedef struct Arena Arena;
 
 Arena *arena_create(void);              /* NULL when memory is exhausted */
+Arena *arena_new(void);                 /* for the compiler: never NULL, see memory_exhausted */
 void arena_destroy(Arena *arena);       /* accepts NULL */
 void arena_reset(Arena *arena);         /* forgets all objects, keeps the memory for reuse */
 size_t arena_bytes(const Arena *arena); /* bytes handed out since creation or reset */
-/* Where arena_alloc jumps (longjmp value 1) when memory is exhausted; without it, exit(70) with a
- * sentence on stderr. */
+/* Where arena_alloc jumps (longjmp value 1) when memory is exhausted; without it,
+ * memory_exhausted. */
 void arena_on_exhausted(Arena *arena, jmp_buf *handler);
 void *arena_alloc(Arena *arena, size_t size);                   /* never NULL */
 void *arena_alloc_array(Arena *arena, size_t num, size_t size); /* checks num * size */
@@ -110,7 +114,10 @@ void *map_get(const Map *map, const char *key); /* NULL when absent */
 bool map_has(const Map *map, const char *key);
 void map_put(Map *map, const char *key, void *value); /* replaces */
 
-uint64_t hash_bytes(const void *data, size_t size, uint64_t seed);
+uint64_t hash_bytes(const void *data, size_t size, uint64_t seed); /* the same everywhere */
+/* For tables in memory, never for what is written: its key is another one in every process, so that
+ * no input can be made whose names collide. */
+uint64_t hash_keyed(const void *data, size_t size);
 
 /* The name nearest to `word` by edit distance, or NULL when none is near enough to suggest. */
 typedef struct Nearest {

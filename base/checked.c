@@ -19,6 +19,12 @@ bool checked_elements(const int64_t *dim, int rank, uint64_t *out)
     return true;
 }
 
+void memory_exhausted(void)
+{
+    fprintf(stderr, "sinter: error[%s]: memory is exhausted\n", error_info[E_MEMORY].code);
+    exit(1);
+}
+
 void bug_at(const char *file, int line, const char *fmt, ...)
 {
     va_list args;

@@ -2,7 +2,13 @@
  * the nearest name that "did you mean" needs. */
 #include "base/base.h"
 
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 static uint64_t hash_mix(uint64_t h)
 {
@@ -30,6 +36,24 @@ uint64_t hash_bytes(const void *data, size_t size, uint64_t seed)
     return hash_mix(word ^ hash_mix(h));
 }
 
+/* One seed a process: whoever writes a file cannot know which of its names will share a slot. */
+static uint64_t process_seed(void)
+{
+    static _Atomic uint64_t chosen;
+    uint64_t seed = atomic_load_explicit(&chosen, memory_order_relaxed), none = 0;
+    if (seed)
+        return seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
+        seed = (uint64_t)time(NULL) ^ (uint64_t)(uintptr_t)&seed; /* better than none */
+    seed |= 1;
+    return atomic_compare_exchange_strong(&chosen, &none, seed) ? seed : none;
+}
+
+uint64_t hash_keyed(const void *data, size_t size)
+{
+    return XXH3_64bits_withSeed(data, size, process_seed());
+}
+
 void map_init(Map *map, Arena *arena)
 {
     *map = (Map){.arena = arena};
@@ -39,7 +63,7 @@ void map_init(Map *map, Arena *arena)
 static int find_slot(const Map *map, const char *key, size_t len)
 {
     uint64_t mask = (uint64_t)map->num_slots - 1;
-    uint64_t at = hash_bytes(key, len, 0) & mask;
+    uint64_t at = hash_keyed(key, len) & mask;
     while (map->slot[at]) {
         const char *other = map->entry[map->slot[at] - 1].key;
         if (strncmp(other, key, len) == 0 && other[len] == '\0')

@@ -55,9 +55,7 @@ Choice *choose_run(Arena *arena, Diag *diag, const Module *m, const ChooseOption
 {
     Choice *c = ARENA_NEW(arena, Choice);
     *c = (Choice){.arena = arena, .spec = m->automatic};
-    Chooser ch = {.lab = {arena, diag, options}, .arena = arena_create(), .c = c, .m = m};
-    if (!ch.arena)
-        BUG("no memory for the choice");
+    Chooser ch = {.lab = {arena, diag, options}, .arena = arena_new(), .c = c, .m = m};
     ch.lab.arena = ch.arena;
     bool ok = layers_find(&ch);
     if (ok && c->num_groups)

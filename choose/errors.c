@@ -296,10 +296,8 @@ static bool inject_group(Errors *e, const Layers *got, int group, int layer, dou
                          double *turn)
 {
     const Choice *c = e->c;
-    Arena *arena = arena_create();
+    Arena *arena = arena_new();
     Tensors out;
-    if (!arena)
-        BUG("no memory for the choice");
     for (int i = 0; i < c->num_layers; i++) {
         SinterTensor *t = &e->inject_in.tensor[e->data.in.num + i];
         bool in = layer >= 0 ? i == layer : c->layer[i].group == group;
@@ -360,10 +358,8 @@ static void column_distances(Errors *e, const Layers *got, int column)
 static bool column_measure(Errors *e, int column)
 {
     Choice *c = e->c;
-    Arena *arena = arena_create();
+    Arena *arena = arena_new();
     Layers got;
-    if (!arena)
-        BUG("no memory for the choice");
     const char *rules = column == c->pinned_column
                             ? choice_rules(c, arena, pick_uniform(c, arena, c->float_column), NULL)
                             : choice_rules(c, arena, pick_uniform(c, arena, column), NULL);
@@ -430,10 +426,8 @@ static bool errors_run(Errors *e)
 
 bool errors_measure(Chooser *ch)
 {
-    Errors e = {.ch = ch, .c = ch->c, .arena = arena_create()};
+    Errors e = {.ch = ch, .c = ch->c, .arena = arena_new()};
     const AutoSpec *spec = ch->c->spec;
-    if (!e.arena)
-        BUG("no memory for the choice");
     bool ok = data_read(&ch->lab, &ch->reference, spec->data.text, spec->data.span, sample_rows(ch),
                         e.arena, &e.data) &&
               errors_run(&e);

@@ -376,11 +376,9 @@ static void programme_run(Solver *s)
 {
     int num = s->p->num_groups;
     Trail *trail = ARENA_NEW_ARRAY(s->arena, Trail, (size_t)num + 1);
-    Arena *two[2] = {arena_create(), arena_create()}, *keep = s->arena;
+    Arena *two[2] = {arena_new(), arena_new()}, *keep = s->arena;
     State start = {0};
     StateList list = {&start, 1};
-    if (!two[0] || !two[1])
-        BUG("no memory for the choice");
     for (int g = 0; g < num; g++) {
         s->arena = two[g % 2];
         arena_reset(s->arena);

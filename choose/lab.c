@@ -33,9 +33,7 @@ static FrontendOptions options_with(Arena *arena, const ChooseOptions *o, const 
 
 bool probe_lower(Probe *t, const Lab *lab, const char *rules)
 {
-    *t = (Probe){.lab = lab, .arena = arena_create()};
-    if (!t->arena)
-        BUG("no memory for the choice");
+    *t = (Probe){.lab = lab, .arena = arena_new()};
     diag_init(&t->diag, t->arena);
     const ChooseOptions *o = lab->options;
     FrontendOptions options = options_with(t->arena, o, rules);
@@ -208,9 +206,7 @@ static Tensors converted(Probe *t, const Tensors *in, Arena *scratch)
 bool probe_run(Probe *t, const Tensors *in, Arena *arena, Tensors *ret)
 {
     SinterError err;
-    Arena *scratch = arena_create();
-    if (!scratch)
-        BUG("no memory for the choice");
+    Arena *scratch = arena_new();
     Tensors ready = converted(t, in, scratch);
     ret->num = sinter_num_outputs(t->model);
     ret->tensor = ARENA_NEW_ARRAY(arena, SinterTensor, (size_t)ret->num + 1);

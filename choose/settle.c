@@ -68,9 +68,7 @@ static bool checks_open(Settle *s)
 static bool check_run(Settle *s, Probe *t, Check *check)
 {
     Tensors out;
-    Arena *arena = arena_create();
-    if (!arena)
-        BUG("no memory for the choice");
+    Arena *arena = arena_new();
     bool ok = probe_run(t, &check->data.in, arena, &out);
     check->noise = check->turn = 0;
     for (int i = 0; ok && i < out.num; i++) {
@@ -442,9 +440,7 @@ static bool settle(Settle *s)
 
 bool choice_settle(Chooser *ch)
 {
-    Settle s = {.ch = ch, .c = ch->c, .arena = arena_create(), .held = INFINITY};
-    if (!s.arena)
-        BUG("no memory for the choice");
+    Settle s = {.ch = ch, .c = ch->c, .arena = arena_new(), .held = INFINITY};
     bool ok = settle(&s);
     arena_destroy(s.arena);
     return ok;

@@ -130,10 +130,8 @@ static bool limits_fill(const Choice *c, const Budget *budget, KnapProblem *p)
 bool choice_solve(Chooser *ch, const Budget *budget, Aim aim, ChoicePoint *ret)
 {
     Choice *c = ch->c;
-    Arena *scratch = arena_create();
+    Arena *scratch = arena_new();
     size_t num = (size_t)c->num_groups + 1;
-    if (!scratch)
-        BUG("no memory for the choice");
     KnapGroup *group = ARENA_NEW_ARRAY(scratch, KnapGroup, num);
     int(*column)[KNAP_ITEMS] = arena_alloc(scratch, num * sizeof *column);
     KnapProblem p = {.num_groups = c->num_groups, .group = group};

@@ -201,10 +201,8 @@ static double us_held_up(void)
 static bool bucket_measure(Times *t, int bucket)
 {
     int num = t->target->plan->num_launches, nb = t->c->num_buckets, runs = 0, calm = 0;
-    Arena *arena = arena_create(), *out_arena = arena_create();
+    Arena *arena = arena_new(), *out_arena = arena_new();
     Tensors in, out;
-    if (!arena || !out_arena)
-        BUG("no memory for the choice");
     double *us = t->us + bucket, spent = 0, start = us_now();
     bool ok = inputs_make(t, bucket, arena, &in) && probe_run(&t->t, &in, out_arena, &out);
     sinter_session_trace(t->t.session, 1);

@@ -92,7 +92,7 @@ static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
     void *packed =
         checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
     if (!packed)
-        return write_fail(w, c, "memory is exhausted");
+        memory_exhausted();
     if (plan_is_cuda(w->target->plan))
         pack_for_cuda(spec, t, p->bytes, packed);
     else if (t->q.codes)
@@ -114,10 +114,8 @@ static bool write_params(Writer *w, const PlanConst *c)
     const Tensor *scale = group_find(w, c->value), *zero = c->zero ? group_find(w, c->zero) : NULL;
     PlanLayout layout;
     uint8_t *bytes = calloc(1, (size_t)p->bytes);
-    if (!bytes || !plan_tensor_layout(of, w->target->plan->bucket_size, &layout)) {
-        free(bytes);
-        return write_fail(w, c, "memory is exhausted");
-    }
+    if (!bytes || !plan_tensor_layout(of, w->target->plan->bucket_size, &layout))
+        memory_exhausted();
     uint64_t blocks = (uint64_t)(scheme_row_blocks(&of->scheme, layout.rows) *
                                  scheme_col_blocks(&of->scheme, layout.cols));
     uint64_t num = tensor_elements(scale);

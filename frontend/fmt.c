@@ -382,7 +382,7 @@ char *source_format(Arena *arena, Diag *diag, uint32_t file)
     lexer_init(&lexer, arena, diag, ast->names, file);
     lexer.keep_comments = true;
     if (!scan_all(&lexer, &f->tokens)) {
-        diag_error(diag, (Span){file, 0, 0}, E_OUT_OF_MEMORY, "memory is exhausted");
+        diag_error(diag, (Span){file, 0, 0}, E_MEMORY, "memory is exhausted");
         return NULL;
     }
     sb_init(&f->cell, arena);

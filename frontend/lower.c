@@ -66,11 +66,7 @@ Module *ast_lower(Ast *ast, Arena *arena, Diag *diag)
     Sema *s = ast->sema;
     if (!s || !s->model)
         BUG("lowering a text that was not checked");
-    Arena *scratch = arena_create();
-    if (!scratch) {
-        diag_error(diag, (Span){0}, E_OUT_OF_MEMORY, "memory is exhausted");
-        return NULL;
-    }
+    Arena *scratch = arena_new();
     Module *m = module_create(arena, diag, s->model->name.text);
     for (int i = 0; i < s->items.num; i++)
         lower_item(m, s->items.elem[i]);

@@ -260,7 +260,7 @@ Ast *ast_parse_more(Arena *arena, Diag *diag, uint32_t file, Intern *names)
     } else {
         ast->lost = true;
         if (why == 1 && !p->failed)
-            diag_error(diag, start, E_OUT_OF_MEMORY, "memory is exhausted while reading the text");
+            diag_error(diag, start, E_MEMORY, "memory is exhausted while reading the text");
     }
     if (scanner)
         dsl_lex_destroy(scanner);

@@ -189,11 +189,7 @@ static void add_rule_files(Sema *s)
 
 static void walk_all(Sema *s)
 {
-    Arena *scratch = arena_create();
-    if (!scratch) {
-        diag_error(s->diag, (Span){0}, E_OUT_OF_MEMORY, "memory is exhausted");
-        return;
-    }
+    Arena *scratch = arena_new();
     Walk w = {.s = s, .arena = scratch, .diag = s->diag};
     w.m = module_create(scratch, s->diag, s->model ? s->model->name.text : "");
     map_init(&w.consts, scratch);

@@ -7,7 +7,7 @@
 static uint32_t find_slot(const NameTable *table, const char *name)
 {
     uint32_t mask = table->num_slots - 1;
-    uint32_t at = (uint32_t)hash_bytes(name, strlen(name), 0) & mask;
+    uint32_t at = (uint32_t)hash_keyed(name, strlen(name)) & mask;
     while (table->slot[at] && strcmp(table->view[table->slot[at] - 1]->name, name) != 0)
         at = (at + 1) & mask;
     return at;

@@ -27,7 +27,9 @@ bool eval_fail(Eval *e, const Op *op, const char *fmt, ...)
 
 bool eval_no_memory(Eval *e, const Op *op)
 {
-    return eval_fail(e, op, "memory is exhausted");
+    (void)e;
+    (void)op;
+    memory_exhausted();
 }
 
 Slot *eval_slot(Eval *e, const Value *value)
@@ -223,9 +225,7 @@ bool eval_op_const(Eval *e, const Op *op)
 
 Eval *eval_create(const Module *m, EvalMode mode, const int64_t *sym_size)
 {
-    Arena *arena = arena_create();
-    if (!arena)
-        return NULL;
+    Arena *arena = arena_new();
     Eval *e = ARENA_NEW(arena, Eval);
     int64_t *size = ARENA_NEW_ARRAY(arena, int64_t, (size_t)m->syms.num + 1);
     for (int i = 0; sym_size && i < m->syms.num; i++)
@@ -371,9 +371,7 @@ bool value_is_constant(const Value *value)
         return true;
     if (!may_be_constant(value->def))
         return false;
-    Walk w = {.arena = arena_create()};
-    if (!w.arena)
-        BUG("memory is exhausted");
+    Walk w = {.arena = arena_new()};
     w.seen = valuemap_create(w.arena);
     bool ok = walk_value(&w, value);
     arena_destroy(w.arena);
@@ -419,10 +417,6 @@ bool eval_constants(const Module *m, int num, const Value *const *value, Tensor 
 {
     memset(ret, 0, (size_t)num * sizeof *ret);
     Eval *e = eval_create(m, EVAL_CONTRACT, NULL);
-    if (!e) {
-        *ret_why = "memory is exhausted";
-        return false;
-    }
     Walk w = {.arena = e->arena, .seen = valuemap_create(e->arena)};
     bool ok = true;
     for (int i = 0; ok && i < num; i++)

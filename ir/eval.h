@@ -23,7 +23,7 @@ struct Eval {
     char why[512];
 };
 
-bool eval_fail(Eval *e, const Op *op, const char *fmt, ...) PRINTF_LIKE(3, 4); /* false */
+bool eval_fail(Eval *e, const Op *op, const char *fmt, ...) PRINTF_LIKE(3, 4); /* ends */
 bool eval_no_memory(Eval *e, const Op *op);                                    /* false */
 Slot *eval_slot(Eval *e, const Value *value);
 static inline const Tensor *eval_in(Eval *e, const Op *op, int slot)

@@ -194,11 +194,7 @@ bool module_verify(const Module *m, const char *after)
 {
     /* Inference interns types, which adds nothing when all is well; the cast is for that table. */
     Verifier v = {.m = (Module *)m, .after = after, .ok = true};
-    v.arena = arena_create();
-    if (!v.arena) {
-        fprintf(stderr, "verify after %s: memory is exhausted\n", after);
-        return false;
-    }
+    v.arena = arena_new();
     v.seen = valuemap_create(v.arena);
     valuemap_reserve(v.seen, (size_t)m->num_ops); /* most have one result */
     map_init(&v.inputs, v.arena);

@@ -65,13 +65,14 @@ static uint64_t op_hash(const Op *op)
         hash = hash_bytes(&in, sizeof in, hash);
     }
     hash = hash_bytes(&op->attr.start, sizeof op->attr.start, hash);
+    /* what the text says freely is hashed with a key, so that no text makes all of it collide */
     if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT)
-        hash = hash_bytes(op->constant->name, strlen(op->constant->name), hash);
+        hash ^= hash_keyed(op->constant->name, strlen(op->constant->name));
     if (op->kind == OP_CONST && op->constant->kind == CONST_RANDOM)
-        hash = hash_bytes(&op->constant->seed, sizeof op->constant->seed, hash);
+        hash ^= hash_keyed(&op->constant->seed, sizeof op->constant->seed);
     if (op->kind == OP_CONST && op->constant->kind == CONST_DENSE && op->constant->bytes <= 64)
-        hash = hash_bytes(op->constant->data, op->constant->bytes, hash);
-    return hash;
+        hash ^= hash_keyed(op->constant->data, op->constant->bytes);
+    return hash_keyed(&hash, sizeof hash);
 }
 
 bool block_share_equal(Module *m, Block *block, Arena *scratch)

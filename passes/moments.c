@@ -124,9 +124,7 @@ static bool part_run(Moments *s, int begin)
     Watches w;
 
     pass_context_init(&ctx, s->m->arena, &s->options);
-    ctx.scratch = arena_create();
-    if (!ctx.scratch)
-        return false;
+    ctx.scratch = arena_new();
     part_choose(s, begin);
     watches_init(&w, s->m, ctx.scratch);
     for (int i = s->begin; i < s->end; i++)
@@ -159,7 +157,7 @@ const WeightStats *moments_get(Moments *s, const char *layer, const char **ret_w
 
 CacheKey moments_key(Moments *s)
 {
-    Arena *scratch = s->has_key ? NULL : arena_create();
+    Arena *scratch = s->has_key ? NULL : arena_new();
 
     if (!scratch)
         return s->key;

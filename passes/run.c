@@ -145,9 +145,7 @@ static bool run_list(Module *m, PassContext *ctx, const char *list)
 
 bool passes_run(Module *m, PassContext *ctx, const char *list)
 {
-    ctx->scratch = arena_create();
-    if (!ctx->scratch)
-        BUG("no memory for the passes");
+    ctx->scratch = arena_new();
     bool ok = list ? run_list(m, ctx, list) : run_all(m, ctx);
     arena_destroy(ctx->scratch);
     ctx->scratch = NULL;

@@ -249,11 +249,8 @@ static float *stacked_weights(Module *m, const Group *group, int64_t *ret_rows,
         if (grown)
             format_to_f32(t.fmt, t.data, grown + num, more - num);
         tensor_free(&t);
-        if (!grown) {
-            free(all);
-            *ret_why = "memory is exhausted";
-            return NULL;
-        }
+        if (!grown)
+            memory_exhausted();
         all = grown;
         num = more;
     }

@@ -114,7 +114,7 @@ static bool write_calibration(Work *w, const char *out)
     w->passes.options.new_calibration = true;
     if (!work_passes(w, passes_around(w, false)))
         return false;
-    w->passes.scratch = arena_create();
+    w->passes.scratch = arena_new();
     bool ok = w->passes.scratch && calibration_write(w->module, &w->passes, out);
     arena_destroy(w->passes.scratch);
     w->passes.scratch = NULL;

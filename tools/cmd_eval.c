@@ -72,7 +72,7 @@ static bool compare_output(Check *c, const SinterTensor *out, const TensorFile *
     if (!got || !ref) {
         free(got);
         free(ref);
-        diag_error(&t->w->diag, e->span, E_EXPECT, "memory is exhausted");
+        diag_error(&t->w->diag, e->span, E_MEMORY, "memory is exhausted");
         return false;
     }
     format_to_f64(want->fmt, want->data, ref, want->elements);

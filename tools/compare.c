@@ -78,7 +78,7 @@ bool compare_accuracy(Trial *t, const SinterTensor *logits, const int64_t *label
     }
     double *value = trial_values(logits);
     if (!value)
-        diag_error(&t->w->diag, t->span, E_EXPECT, "memory is exhausted");
+        diag_error(&t->w->diag, t->span, E_MEMORY, "memory is exhausted");
     else
         *ret = logits_accuracy(value, label, rows, cols);
     free(value);
@@ -135,7 +135,7 @@ static bool run_variant(Trial *t, Work *w, const char *path, int *ret_exit)
 
 static bool no_memory(Trial *t)
 {
-    diag_error(&t->w->diag, t->span, E_EXPECT, "memory is exhausted");
+    diag_error(&t->w->diag, t->span, E_MEMORY, "memory is exhausted");
     return false;
 }
 

@@ -17,11 +17,7 @@ int main(int argc, char **argv)
 {
     Cli cli;
     int exit_code;
-    Arena *arena = arena_create();
-    if (!arena) {
-        fputs("sinter: error: out of memory\n", stderr);
-        return EXIT_INPUT;
-    }
+    Arena *arena = arena_new();
     if (cli_parse(&cli, arena, argc, argv, &exit_code))
         exit_code = command_info[cli.command].run(&cli);
     arena_destroy(arena);

@@ -12,11 +12,7 @@
 
 bool work_init(Work *w, Cli *cli)
 {
-    *w = (Work){.cli = cli, .arena = arena_create()};
-    if (!w->arena) {
-        fputs("sinter: error: out of memory\n", stderr);
-        return false;
-    }
+    *w = (Work){.cli = cli, .arena = arena_new()};
     diag_init(&w->diag, w->arena);
     if (!cli->streams) {
         cli->streams = ARENA_NEW(cli->arena, TextStreams);
