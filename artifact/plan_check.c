@@ -496,6 +496,28 @@ static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
 
 /* Ports ---------------------------------------------------------------------------------------- */
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool check_names(const PlanPort *port, int num, IoError *err)
+{
+    const char **name = calloc((size_t)num + 1, sizeof *name);
+    if (!name) {
+        *err = (IoError){.id = E_MEMORY, .text = "memory is exhausted while checking the plan"};
+        return false;
+    }
+    for (int i = 0; i < num; i++)
+        name[i] = port[i].name;
+    qsort(name, (size_t)num, sizeof *name, by_name);
+    const char *twice = NULL;
+    for (int i = 1; i < num && !twice; i++)
+        twice = strcmp(name[i - 1], name[i]) ? NULL : name[i];
+    free(name);
+    return !twice || plan_fail(err, "two ports are called \"%s\"", twice);
+}
+
 static bool check_ports(const Plan *p, const PlanPort *port, int num, PlanStorage storage,
                         IoError *err)
 {
@@ -503,11 +525,8 @@ static bool check_ports(const Plan *p, const PlanPort *port, int num, PlanStorag
         if (!tensor_index_ok(p, port[i].tensor) || p->tensor[port[i].tensor].storage != storage ||
             p->tensor[port[i].tensor].index != i)
             return plan_fail(err, "port \"%s\" has no tensor", port[i].name);
-        for (int j = 0; j < i; j++)
-            if (!strcmp(port[i].name, port[j].name))
-                return plan_fail(err, "two ports are called \"%s\"", port[i].name);
     }
-    return true;
+    return check_names(port, num, err);
 }
 
 /* Every symbol can be read off the shape of an input, in which it stands alone. */

@@ -122,6 +122,15 @@ void sb_put_f64(Sb *sb, double value)
     }
 }
 
+static void put_unicode_escape(Sb *sb, uint32_t c)
+{
+    if (c < 0x10000)
+        sb_printf(sb, "\\u%04x", (unsigned)c);
+    else /* as UTF-16 has it */
+        sb_printf(sb, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)),
+                  (unsigned)(0xdc00 | (c & 0x3ff)));
+}
+
 void sb_put_json_string(Sb *sb, const char *text, size_t len)
 {
     sb_putc(sb, '"');
@@ -138,7 +147,7 @@ void sb_put_json_string(Sb *sb, const char *text, size_t len)
         else if (c == '\n')
             sb_put(sb, "\\n");
         else if (c < 0x20 || c == 0x7f || utf8_is_deceptive(c))
-            sb_printf(sb, "\\u%04x", (unsigned)c);
+            put_unicode_escape(sb, c);
         else
             sb_putn(sb, text + i, (size_t)size);
         i += (size_t)size;

@@ -80,10 +80,12 @@ struct SinterModel {
     } target[4];
 };
 
+extern const Plan
+    plan_of_nothing; /* no ports, symbols or buckets: answers for a model that is NULL */
 /* The plan that describes the ports; those of all targets are alike. */
 static inline const Plan *model_plan(const SinterModel *model)
 {
-    return model->target[0].plan;
+    return model ? model->target[0].plan : &plan_of_nothing;
 }
 
 /* Another reference, which sinter_close and sinter_session_destroy drop. */

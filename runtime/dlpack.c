@@ -118,10 +118,18 @@ static SinterStatus import(const SinterSession *session, const char *name, const
     return SINTER_OK;
 }
 
+static SinterStatus is_null(SinterError *err)
+{
+    return model_fail(err, SINTER_ERROR_ARGUMENT,
+                      "the session, the tensor or the place for the result is NULL");
+}
+
 SinterStatus sinter_dlpack_import(const SinterSession *session, int is_output, const char *name,
                                   const DLManagedTensorVersioned *from, SinterTensor *ret,
                                   SinterError *err)
 {
+    if (!session || !from || !ret)
+        return is_null(err);
     *ret = (SinterTensor){.name = name};
     if (from->version.major != DLPACK_MAJOR_VERSION)
         return model_fail(err, SINTER_ERROR_UNSUPPORTED,
@@ -139,6 +147,8 @@ SinterStatus sinter_dlpack_import_legacy(const SinterSession *session, int is_ou
                                          SinterTensor *ret, SinterError *err)
 {
     (void)is_output; /* these do not say whether they are read only */
+    if (!session || !from || !ret)
+        return is_null(err);
     return import(session, name, &from->dl_tensor, ret, err);
 }
 
@@ -258,6 +268,8 @@ SinterStatus sinter_dlpack_create(SinterSession *session, int is_output, int ind
                                   const int64_t *symbol_size, DLManagedTensorVersioned **ret,
                                   SinterError *err)
 {
+    if (!session || !ret)
+        return is_null(err);
     const SessionDevice on = session_device(session);
     SinterTensor tensor = {0};
     uint64_t bytes = 0;
@@ -288,6 +300,8 @@ SinterStatus sinter_dlpack_port(SinterSession *session, int is_output, int index
                                 const int64_t *symbol_size, DLManagedTensorVersioned **ret,
                                 SinterError *err)
 {
+    if (!session || !ret)
+        return is_null(err);
     SinterTensor tensor = {0};
     uint64_t bytes = 0, room;
     void *address;
@@ -324,6 +338,8 @@ static SinterStatus share(const DLManagedTensorVersioned *of, View **ret, Sinter
 SinterStatus sinter_dlpack_share(const DLManagedTensorVersioned *of, DLManagedTensorVersioned **ret,
                                  SinterError *err)
 {
+    if (!of || !ret)
+        return is_null(err);
     View *v;
     SinterStatus status = share(of, &v, err);
     *ret = v ? &v->versioned : NULL;
@@ -333,6 +349,8 @@ SinterStatus sinter_dlpack_share(const DLManagedTensorVersioned *of, DLManagedTe
 SinterStatus sinter_dlpack_share_legacy(const DLManagedTensorVersioned *of, DLManagedTensor **ret,
                                         SinterError *err)
 {
+    if (!of || !ret)
+        return is_null(err);
     View *v;
     SinterStatus status = share(of, &v, err);
     *ret = v ? &v->legacy : NULL;

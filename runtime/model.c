@@ -8,6 +8,8 @@
 
 const Device *const devices[] = {&device_cpu, &device_cuda, NULL};
 
+const Plan plan_of_nothing = {.target = ""};
+
 const char *sinter_version(void)
 {
     return SINTER_VERSION;
@@ -127,6 +129,9 @@ static bool open_target(SinterModel *model, const Device *device, const char *pa
 
 SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
 {
+    if (!ret)
+        return model_fail(err, SINTER_ERROR_ARGUMENT,
+                          "there is no place for the model: it is NULL");
     *ret = NULL;
     SinterModel *model = calloc(1, sizeof *model);
     if (!model)
@@ -178,7 +183,7 @@ void sinter_close(SinterModel *model)
 
 const char *sinter_model_name(const SinterModel *model)
 {
-    return model->name;
+    return model ? model->name : "";
 }
 
 int sinter_num_inputs(const SinterModel *model)
@@ -254,7 +259,7 @@ uint64_t sinter_bucket_bytes(const SinterModel *model, int bucket)
 
 uint64_t sinter_weight_bytes(const SinterModel *model)
 {
-    return model->target[0].weights_bytes;
+    return !model ? 0 : model->target[0].weights_bytes;
 }
 
 static int dim_text(const Plan *p, PlanDim d, char *buf, size_t size)
@@ -282,7 +287,7 @@ const char *sinter_port_text(const SinterModel *model, int is_output, int index,
                              size_t size)
 {
     const PlanPort *port = port_at(model, is_output, index);
-    if (!size)
+    if (!buf || !size)
         return buf;
     buf[0] = 0;
     if (!port)
@@ -307,6 +312,8 @@ SinterStatus sinter_port_shape(const SinterModel *model, int is_output, int inde
     if (!port)
         return model_fail(err, SINTER_ERROR_ARGUMENT, "there is no %s %d",
                           is_output ? "output" : "input", index);
+    if (!ret || (!symbol_size && model_plan(model)->num_syms))
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "the sizes or the tensor are NULL");
     const PlanTensor *t = &model_plan(model)->tensor[port->tensor];
     ret->name = port->name;
     ret->dtype = dtype_of_format(t->fmt);

@@ -103,7 +103,11 @@ SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOption
                                    SinterSession **ret, SinterError *err)
 {
     static const SinterSessionOptions defaults = {0};
-    *ret = NULL;
+    if (ret)
+        *ret = NULL;
+    if (!model || !ret)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "the %s is NULL",
+                          model ? "place for the session" : "model");
     if (!options)
         options = &defaults;
     const Plan *p = model_plan(model);
@@ -173,8 +177,11 @@ static Ports ports_of(const Plan *p, bool is_output)
     return (Ports){p, p->input, p->num_inputs, false, "input"};
 }
 
-static int port_find(const Ports *ports, const char *name)
+/* Most callers give ports in the model's order, so `likely` is looked at first. */
+static int port_find(const Ports *ports, const char *name, int likely)
 {
+    if (likely < ports->num && !strcmp(ports->port[likely].name, name))
+        return likely;
     for (int i = 0; i < ports->num; i++)
         if (!strcmp(ports->port[i].name, name))
             return i;
@@ -188,10 +195,12 @@ static SinterStatus match_ports(const Ports *ports, const SinterTensor *tensor, 
     if (num != ports->num)
         return model_fail(err, SINTER_ERROR_ARGUMENT, "the model has %d %s%s, got %d", ports->num,
                           ports->word, ports->num == 1 ? "" : "s", num);
+    if (num && !tensor)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "the %ss are NULL", ports->word);
     for (int i = 0; i < num; i++)
         of[i] = NULL;
     for (int i = 0; i < num; i++) {
-        int at = tensor[i].name ? port_find(ports, tensor[i].name) : i;
+        int at = tensor[i].name ? port_find(ports, tensor[i].name, i) : i;
         if (at < 0) {
             Nearest nearest;
             nearest_init(&nearest, tensor[i].name);
@@ -432,6 +441,11 @@ static SinterStatus run_pieces(SinterSession *s, int64_t *size, RunOptions optio
 
 /* Running -------------------------------------------------------------------------------------- */
 
+static SinterStatus no_session(SinterError *err)
+{
+    return model_fail(err, SINTER_ERROR_ARGUMENT, "the session is NULL");
+}
+
 /* The tensors of all ports, and the sizes that the inputs' shapes give. */
 static SinterStatus match_tensors(SinterSession *s, const SinterTensor *inputs, int num_inputs,
                                   const SinterTensor *outputs, int num_outputs, int64_t *size,
@@ -450,11 +464,13 @@ static SinterStatus match_tensors(SinterSession *s, const SinterTensor *inputs, 
 SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, int num_inputs,
                                   SinterTensor *outputs, int num_outputs, SinterError *err)
 {
+    if (!s)
+        return no_session(err);
     const Ports out = ports_of(model_plan(s->model), true);
     int64_t size[MAX_SYMS];
     SinterStatus status = match_tensors(s, inputs, num_inputs, outputs, num_outputs, size, err);
     for (int i = 0; !status && i < num_outputs; i++) {
-        int at = outputs[i].name ? port_find(&out, outputs[i].name) : i;
+        int at = outputs[i].name ? port_find(&out, outputs[i].name, i) : i;
         status = sinter_port_shape(s->model, 1, at, size, &outputs[i], err);
     }
     return status;
@@ -464,6 +480,8 @@ static SinterStatus run_tensors(SinterSession *s, const SinterTensor *inputs, in
                                 const SinterTensor *outputs, int num_outputs, RunOptions options,
                                 SinterError *err)
 {
+    if (!s)
+        return no_session(err);
     const Plan *p = model_plan(s->model);
     const Ports out = ports_of(p, true);
     int64_t size[MAX_SYMS];
@@ -502,12 +520,16 @@ SinterStatus sinter_run_async(SinterSession *s, const SinterTensor *inputs, int 
 
 const char *sinter_session_device(const SinterSession *s)
 {
-    return s->device_name;
+    return s ? s->device_name : "";
 }
 
 SinterStatus sinter_port_memory(const SinterSession *s, int is_output, int index,
                                 void **ret_address, uint64_t *ret_bytes, SinterError *err)
 {
+    if (!s)
+        return no_session(err);
+    if (!ret_address || !ret_bytes)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "the place for the address is NULL");
     const Plan *p = model_plan(s->model);
     int num = is_output ? p->num_outputs : p->num_inputs;
     *ret_address = NULL;
@@ -527,21 +549,23 @@ SinterStatus sinter_port_memory(const SinterSession *s, int is_output, int index
 
 void sinter_session_trace(SinterSession *s, int enable)
 {
+    if (!s)
+        return;
     s->trace.on = enable != 0;
     s->trace.num = 0;
 }
 
 int sinter_num_launch_times(const SinterSession *s)
 {
-    return s->trace.num;
+    return s ? s->trace.num : 0;
 }
 
 SinterLaunchTime sinter_launch_time(const SinterSession *s, int index)
 {
-    return index >= 0 && index < s->trace.num ? s->trace.time[index] : (SinterLaunchTime){0};
+    return s && index >= 0 && index < s->trace.num ? s->trace.time[index] : (SinterLaunchTime){0};
 }
 
 uint64_t sinter_session_bytes(const SinterSession *s)
 {
-    return s->device->bytes(s->state);
+    return s ? s->device->bytes(s->state) : 0;
 }

@@ -2,7 +2,10 @@
  *
  * Link with -lsinter, or run the compiled file itself. A model (SinterModel) is immutable and may
  * be shared by threads; a session (SinterSession) holds the memory of one run at a time and belongs
- * to one thread at a time; any number of sessions of one model may run at once. The library never
+ * to one thread at a time; any number of sessions of one model may run at once. A model, a session
+ * or a place for results that is NULL is an error (SINTER_ERROR_ARGUMENT), and questions about it
+ * are answered with NULL, "" or 0; tensors' shapes and addresses are checked, but not that memory
+ * of that size lies there. The library never
  * prints, never exits and keeps no global state that callers can see. Treat compiled files like
  * programs: open only those you trust. */
 #ifndef SINTER_H

@@ -175,6 +175,31 @@ static void test_names_are_unique(void **state)
     assert_string_equal(text, print(parse(text)));
 }
 
+/* Printed, a control character is six bytes; 4000 of them are a name that is not too long. */
+static void test_names_read_back(void **state)
+{
+    (void)state;
+    static const char *const part[] = {"\x13", "a", "\"", "\xe2\x80\xae", "\xf3\xa0\x81\x81"};
+    for (size_t i = 0; i < COUNT_OF(part); i++) {
+        Sb text, name, again;
+        sb_init(&name, arena);
+        while (name.len < 4000)
+            sb_put(&name, part[i]);
+        sb_init(&text, arena);
+        sb_put(&text, "module ");
+        sb_put_json_string(&text, name.text, name.len);
+        sb_put(&text, "\n");
+        Module *m = module_parse(arena, &diag, diag_add_source(&diag, "t", text.text, text.len));
+        assert_non_null(m);
+        assert_string_equal(m->name, name.text);
+        sb_init(&again, arena);
+        module_print(&again, m, false);
+        m = module_parse(arena, &diag, diag_add_source(&diag, "u", again.text, again.len));
+        assert_non_null(m);
+        assert_string_equal(m->name, name.text);
+    }
+}
+
 static void test_spans_print(void **state)
 {
     (void)state;
@@ -480,6 +505,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_types_are_interned, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names_are_unique, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names_read_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_spans_print, setup, teardown),
         cmocka_unit_test_setup_teardown(test_clone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_verifier, setup, teardown),

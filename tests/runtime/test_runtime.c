@@ -419,6 +419,55 @@ static void wrong_arguments_are_refused(void **state)
     close_model(o);
 }
 
+/* Nothing that is NULL is followed. */
+static void null_is_an_argument_like_any_other(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    SinterError err;
+    SinterSession *s;
+    SinterTensor t[2] = {{.name = "x"}};
+    char text[8] = "full";
+    void *at;
+    uint64_t bytes;
+    const SinterStatus bad = SINTER_ERROR_ARGUMENT;
+    assert_int_equal(sinter_open(float_path, NULL, &err), bad);
+    assert_int_equal(sinter_session_create(NULL, NULL, &s, &err), bad);
+    assert_non_null(strstr(err.text, "the model is NULL"));
+    assert_int_equal(sinter_session_create(o.model, NULL, NULL, &err), bad);
+    assert_int_equal(sinter_session_create(NULL, NULL, NULL, NULL), bad);
+    assert_int_equal(sinter_run(NULL, t, 1, t, 2, &err), bad);
+    assert_non_null(strstr(err.text, "the session is NULL"));
+    assert_int_equal(sinter_run(o.session, NULL, 1, t, 2, &err), bad);
+    assert_int_equal(sinter_run(o.session, t, 1, NULL, 2, &err), bad);
+    assert_int_equal(sinter_run_async(NULL, t, 1, t, 2, NULL, NULL), bad);
+    assert_int_equal(sinter_output_shapes(NULL, t, 1, t, 2, &err), bad);
+    assert_int_equal(sinter_output_shapes(o.session, t, 1, NULL, 2, &err), bad);
+    assert_int_equal(sinter_port_memory(NULL, 0, 0, &at, &bytes, &err), bad);
+    assert_int_equal(sinter_port_memory(o.session, 0, 0, NULL, &bytes, &err), bad);
+    assert_int_equal(sinter_port_shape(NULL, 0, 0, NULL, t, &err), bad);
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, NULL, t, &err), bad);
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, &(int64_t){1}, NULL, &err), bad);
+    assert_string_equal(sinter_model_name(NULL), "");
+    assert_int_equal(sinter_num_inputs(NULL) + sinter_num_outputs(NULL), 0);
+    assert_int_equal(sinter_num_symbols(NULL) + sinter_num_buckets(NULL), 0);
+    assert_null(sinter_input(NULL, 0).name);
+    assert_null(sinter_output(NULL, 0).name);
+    assert_null(sinter_symbol(NULL, 0));
+    assert_int_equal(sinter_bucket_size(NULL, 0, 0), 0);
+    assert_int_equal(sinter_bucket_bytes(NULL, 0) + sinter_weight_bytes(NULL), 0);
+    assert_string_equal(sinter_port_text(NULL, 0, 0, text, sizeof text), "");
+    assert_null(sinter_port_text(o.model, 0, 0, NULL, 8));
+    assert_string_equal(sinter_session_device(NULL), "");
+    assert_int_equal(sinter_num_launch_times(NULL), 0);
+    assert_null(sinter_launch_time(NULL, 0).layer);
+    assert_int_equal(sinter_session_bytes(NULL), 0);
+    sinter_session_trace(NULL, 1);
+    sinter_session_destroy(NULL);
+    sinter_close(NULL);
+    close_model(o);
+}
+
 static void device_status(SinterModel *m, const char *device, SinterStatus want, const char *why)
 {
     SinterSession *s = NULL;
@@ -530,6 +579,7 @@ int main(void)
         cmocka_unit_test(output_shapes_follow_inputs),
         cmocka_unit_test(several_symbols_are_told_apart),
         cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(null_is_an_argument_like_any_other),
         cmocka_unit_test(other_devices_are_refused_with_a_remedy),
         cmocka_unit_test(traces_list_every_launch),
         cmocka_unit_test(sessions_of_one_model_run_at_once),

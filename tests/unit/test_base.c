@@ -179,6 +179,16 @@ static void json_strings_are_escaped(void **state)
     assert_string_equal(sb.text, "\"a\\\"\\\\\\n\\u0009\\u001b\\u202e\\ufffd\xc3\xa9\"");
 }
 
+/* Beyond the basic plane an escape is a pair; U+E0041 is a tag, which nothing shows. */
+static void json_escapes_of_far_characters_are_pairs(void **state)
+{
+    (void)state;
+    Sb sb;
+    sb_init(&sb, arena);
+    sb_put_json_string(&sb, "\xf3\xa0\x81\x81", 4);
+    assert_string_equal(sb.text, "\"\\udb40\\udc41\"");
+}
+
 static void lines_are_indented(void **state)
 {
     (void)state;
@@ -231,6 +241,24 @@ static const char *nearest(const char *word, const char *a, const char *b)
     nearest_offer(&n, a);
     nearest_offer(&n, b);
     return nearest_get(&n);
+}
+
+/* Keys that share a slot when they are hashed without a key: with one they are spread. */
+static void tables_cannot_be_flooded(void **state)
+{
+    (void)state;
+    enum { NUM = 500, SLOTS = 1 << 10 };
+    static int times[SLOTS];
+    int num = 0, most = 0;
+    for (uint64_t i = 0; num < NUM; i++)
+        if (hash_bytes(&i, sizeof i, 0) % SLOTS == 7) {
+            int here = ++times[hash_keyed(&i, sizeof i) % SLOTS];
+            most = here > most ? here : most;
+            num++;
+        }
+    assert_true(most < 12);
+    assert_int_equal(hash_keyed("abc", 3), hash_keyed("abc", 3));
+    assert_true(hash_keyed("abc", 3) != hash_keyed("abd", 3));
 }
 
 static void nearest_names(void **state)
@@ -462,9 +490,11 @@ int main(void)
         TEST(numbers_print_shortest),
         TEST(numbers_read_back),
         TEST(json_strings_are_escaped),
+        TEST(json_escapes_of_far_characters_are_pairs),
         TEST(lines_are_indented),
         TEST(interned_texts_are_equal_pointers),
         TEST(maps_keep_insertion_order),
+        TEST(tables_cannot_be_flooded),
         TEST(nearest_names),
         TEST(checked_sizes),
         TEST(utf8_rejects_what_is_malformed),
