@@ -12,6 +12,26 @@
 #include "numerics/tile.h"
 #include "quant/quant.h"
 
+/* code_class.c --------------------------------------------------------------------------------- */
+
+/* GPUs that share a plan and its code: a file holds one plan for each class that it was compiled
+ * for, in sections of that name. */
+typedef struct CodeClass {
+    const char *name, *describe;
+    int from, to;     /* compute capabilities (90: 9.0) of the GPUs that run its code */
+    const char *arch; /* what NVRTC compiles: "sm_90a", a binary, or "compute_80", PTX that drivers
+                         compile when the file is opened */
+    int smem;         /* shared memory that each of these GPUs gives a block, KiB */
+    int processors;   /* that a plan is made for */
+} CodeClass;
+#define NUM_CODE_CLASSES 3
+/* Of the classes that a file has plans for, a GPU takes the first here that serves it. */
+extern const CodeClass code_classes[NUM_CODE_CLASSES];
+const CodeClass *code_class_find(const char *name); /* NULL: there is none of this name */
+bool code_class_serves(const CodeClass *c, int capability);
+/* The best for a GPU, NULL: none serves it. */
+const CodeClass *code_class_for(int capability);
+
 /* plan.c --------------------------------------------------------------------------------------- */
 
 /* mul * sym[0] * sym[1] + add; sym -1 = absent (counts as 1). */
@@ -118,7 +138,7 @@ typedef struct PlanPort { /* an input or output of the model */
 } PlanPort;
 
 typedef struct Plan {
-    const char *target; /* "cpu" */
+    const char *target; /* "cpu" or a class's name; "": the launch list of no target */
     int num_syms, num_buckets, num_tensors, num_launches, num_inputs, num_outputs;
     const PlanSym *sym;
     const int64_t *bucket_size;  /* [num_buckets][num_syms]; ascending by the first symbol */
@@ -163,6 +183,8 @@ static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec);
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec);
 bool plan_is_cuda(const Plan *plan);
+/* Bytes of the constants that the plan reads. */
+uint64_t plan_weight_bytes(const Plan *plan);
 
 typedef struct Bytes { /* growing buffer, malloc'ed; failed: memory ran out */
     uint8_t *data;
@@ -252,9 +274,10 @@ typedef enum SectionKind {
     SECTION_META = 1, /* text: key = value lines (model name, compiler version, options) */
     SECTION_SOURCE,   /* the model's text(s) */
     SECTION_PLAN,     /* one a target */
-    SECTION_WEIGHTS,  /* one a target, aligned to ARTIFACT_ALIGN */
-    SECTION_CODE,     /* device binaries: cubin, PTX */
-    SECTION_REPORT    /* fusion and scheme report, text */
+    SECTION_WEIGHTS, /* of all plans, aligned to ARTIFACT_ALIGN; bytes that plans have in common lie
+                        there once */
+    SECTION_CODE,    /* device binaries of one class: cubin, PTX */
+    SECTION_REPORT   /* fusion and scheme report, text */
 } SectionKind;
 typedef struct Section {
     SectionKind kind;
@@ -290,7 +313,7 @@ const uint8_t *artifact_data(const Artifact *a, const Section *s);
 
 /* plan_load.c ---------------------------------------------------------------------------------- */
 
-/* plan_decode of a section, with the weights of the section's name; the plan is for that target. */
+/* plan_decode of a section, with the weights of all plans; the plan is for the section's target. */
 Plan *plan_load(const Artifact *a, const Section *s, IoError *err);
 /* Two plans of one file have the same ports (names, types), symbols and buckets. */
 bool plans_agree(const Plan *a, const Plan *b, IoError *err);

@@ -23,7 +23,16 @@ bool plan_fail(IoError *err, const char *fmt, ...)
 
 bool plan_is_cuda(const Plan *plan)
 {
-    return strcmp(plan->target, "cuda") == 0;
+    return code_class_find(plan->target) != NULL;
+}
+
+uint64_t plan_weight_bytes(const Plan *plan)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < plan->num_tensors; i++)
+        if (plan->tensor[i].storage == STORAGE_CONST)
+            sum += plan->tensor[i].bytes;
+    return sum;
 }
 
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)

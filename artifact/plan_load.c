@@ -7,7 +7,7 @@
 
 Plan *plan_load(const Artifact *a, const Section *s, IoError *err)
 {
-    const Section *weights = artifact_find(a, SECTION_WEIGHTS, s->name);
+    const Section *weights = artifact_find(a, SECTION_WEIGHTS, NULL);
     Plan *plan = plan_decode(artifact_data(a, s), s->size, weights ? weights->size : 0, err);
     if (!plan || !strcmp(plan->target, s->name))
         return plan;

@@ -2,7 +2,7 @@
 """compile.py SINTER [OUT.json [SCHEME..]]
 
 What compiling kernels takes: the feed-forward layers of an 8B model, 32 of them under four numbers of
-rows, for sm_90a and the portable code beside it, on two processors; from nothing and from the cache.
+rows, for sm_90a and portable, on two processors; from nothing and from the cache.
 No weights are read. Times of single kernels are of a processor; a loaded machine prolongs both, so
 its load is written down. Needs NVRTC, no GPU.
 """
@@ -67,7 +67,7 @@ def measure(sinter, folder, scheme):
     path.mkdir()
     (path / "cache").mkdir(mode=0o700)
     (path / "ffn.sinter").write_text(TEXT % (LAYERS, ROWS), encoding="utf-8")
-    words = [sinter, "show", "--emit=kernels", "--no-weights", "--target=sm_90a", "--threads=2",
+    words = [sinter, "show", "--emit=kernels", "--no-weights", "--target=sm_90a,portable", "--threads=2",
              str(path / "ffn.sinter")]
     if SCHEMES[scheme]:
         (path / "rules").write_text(f"scheme s {{ {SCHEMES[scheme]} }}\nquant {{ default : s }}\n",

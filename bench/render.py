@@ -155,7 +155,7 @@ def compile_table(rows):
 def compile_lines(path):
     rows = read(path)
     machine = last(rows, "compile_machine")
-    yield (f"Kernels for `sm_90a` and the portable code beside them, compiled on {machine['used']} of "
+    yield (f"Kernels of the plans for `sm_90a` and `portable`, compiled on {machine['used']} of "
            f"{machine['processors']} processors ({machine['processor']}, load {machine['load']:g}, "
            f"NVRTC {machine['nvrtc']}):")
     yield ""

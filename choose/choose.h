@@ -18,11 +18,11 @@ typedef struct ChooseOptions {
     size_t len;
     FrontendOptions frontend;
     PassOptions passes;
-    int threads;            /* of timed and evaluated models, 0: all */
-    bool no_measure;        /* take times from the cost model alone */
-    const char *times;      /* JSON of an earlier choice whose times are taken; NULL: none */
-    bool for_cuda;          /* time the GPU's plan, which is not run here */
-    const Timings *timings; /* for_cuda: measured times; NULL: the cost model alone */
+    int threads;          /* of timed and evaluated models, 0: all */
+    bool no_measure;      /* take times from the cost model alone */
+    const char *times;    /* JSON of an earlier choice whose times are taken; NULL: none */
+    const CodeClass *gpu; /* time the plan of these GPUs, which is not run here; NULL: the CPU's */
+    const Timings *timings; /* gpu: measured times; NULL: the cost model alone */
     void (*progress)(void *user, double done, const char *what); /* may be NULL */
     void *user;
 } ChooseOptions;

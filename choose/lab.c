@@ -91,7 +91,8 @@ static bool open_file(Probe *t, const char *file)
     static const char stub[1];
     SinterError err;
     WriteOptions options = {.stub = stub, .source_name = "", .source_text = "", .report = ""};
-    if (!codegen_write(t->module, &t->target, file, &options) || t->diag.num_errors)
+    const WriteTarget target = {.target = &t->target};
+    if (!codegen_write(t->module, 1, &target, file, &options) || t->diag.num_errors)
         return false;
     SinterSessionOptions session = {.device = "cpu", .threads = t->lab->options->threads};
     if (!sinter_open(file, &t->model, &err) &&

@@ -191,7 +191,7 @@ static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int colum
     Probe t;
     const char *why = NULL;
     CudaTarget cuda;
-    CudaPlanOptions options = {.timings = ch->lab.options->timings};
+    CudaPlanOptions options = {.gpu = ch->lab.options->gpu, .timings = ch->lab.options->timings};
     sb_init(&sb, ch->arena);
     sb_put(&sb, "quant {\n");
     for (int i = 0; i < c->num_layers; i++)
@@ -200,9 +200,9 @@ static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int colum
                       c->layer[i].n == like->n && c->layer[i].k == like->k ? c->column[column]
                                                                            : "keep");
     sb_put(&sb, "}\n");
-    bool ok =
-        probe_lower(&t, &ch->lab, sb.text) && probe_prepare_fast(&t, false) && probe_plan(&t) &&
-        (!ch->lab.options->for_cuda || cuda_plan(t.module, t.arena, &t.target, &options, &cuda));
+    bool ok = probe_lower(&t, &ch->lab, sb.text) && probe_prepare_fast(&t, false) &&
+              probe_plan(&t) &&
+              (!ch->lab.options->gpu || cuda_plan(t.module, t.arena, &t.target, &options, &cuda));
     if (!ok)
         why = arena_strdup(c->arena, probe_problem(&t));
     probe_close(&t);

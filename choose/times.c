@@ -136,7 +136,7 @@ static void bytes_share(Times *t)
         all += (double)plan->tensor[l->w].bytes;
     }
     if (t->column == t->c->float_column)
-        t->c->fixed_bytes = (double)t->target->weights_bytes - all;
+        t->c->fixed_bytes = (double)plan_weight_bytes(plan) - all;
 }
 
 /* Measuring ----------------------------------------------------------------------------------- */
@@ -313,14 +313,14 @@ static bool column_plan(Times *t)
 {
     const Choice *c = t->c;
     Chooser *ch = t->ch;
-    CudaPlanOptions options = {.timings = ch->lab.options->timings};
+    CudaPlanOptions options = {.gpu = ch->lab.options->gpu, .timings = ch->lab.options->timings};
     const char *rules = choice_rules(c, ch->arena, pick_uniform(c, ch->arena, t->column), NULL);
     if (!probe_lower(&t->t, &ch->lab, rules) || !probe_prepare_fast(&t->t, true) ||
         !probe_plan(&t->t) ||
-        (ch->lab.options->for_cuda &&
+        (ch->lab.options->gpu &&
          !cuda_plan(t->t.module, t->t.arena, &t->t.target, &options, &t->cuda)))
         return probe_fail(&t->t, "timing a candidate");
-    t->target = ch->lab.options->for_cuda ? &t->cuda.target : &t->t.target;
+    t->target = ch->lab.options->gpu ? &t->cuda.target : &t->t.target;
     return true;
 }
 
@@ -328,7 +328,7 @@ static TimeSource source_of(const Chooser *ch)
 {
     if (ch->lab.options->times)
         return TIME_GIVEN;
-    return ch->lab.options->for_cuda || ch->lab.options->no_measure ? TIME_MODEL : TIME_MEASURED;
+    return ch->lab.options->gpu || ch->lab.options->no_measure ? TIME_MODEL : TIME_MEASURED;
 }
 
 static bool column_time(Times *t)
@@ -346,7 +346,7 @@ static bool column_time(Times *t)
     if (source == TIME_MEASURED) {
         if (!measure(t))
             return false;
-    } else if (t->ch->lab.options->for_cuda) {
+    } else if (t->ch->lab.options->gpu) {
         predict_cuda(t);
     } else if (!predict_cpu(t)) {
         return false;
@@ -354,7 +354,7 @@ static bool column_time(Times *t)
     for (int i = 0; i < num; i++)
         for (int b = 0; b < c->num_buckets; b++)
             launch_share(t, i, b, t->us[(size_t)i * (size_t)c->num_buckets + (size_t)b], 0);
-    for (int i = 0; i < c->num_layers && !t->ch->lab.options->for_cuda; i++)
+    for (int i = 0; i < c->num_layers && !t->ch->lab.options->gpu; i++)
         c->layer[i].cell[t->column].source = source;
     return true;
 }

@@ -41,7 +41,6 @@ typedef struct Builder {
     PtrMap packed_of; /* constant value -> packed tensor + 1 */
     PtrMap constness; /* top-level op -> 1 constant, 2 not */
     ARRAY(Expanded) expanded;
-    uint64_t weights_bytes;
     int group;                  /* of constants: the launch being built */
     const Op *kernel;           /* being built; what ARGs of its body refer to */
     const Value **outputs_from; /* [outputs] the kernel result that is stored there directly */
@@ -71,7 +70,7 @@ int tensor_result(Builder *b, const Value *value, const Op *quantize);
 int tensor_inside(Builder *b, const char *name, const Value *value);
 /* The scales, zero points or outer scale of a quantised tensor, shaped as `type`. */
 int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type);
-/* The constant weight as cpu_pack lays it out for this spec. */
+/* The constant weight, packed for this spec as each target packs it. */
 int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span);
 
 /* program.c ------------------------------------------------------------------------------------ */

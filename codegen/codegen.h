@@ -15,36 +15,60 @@ typedef struct PlanConst {
     const Value *value; /* parameters of a static quantisation: the scale */
     const Value *zero;  /* parameters of a static quantisation: the zero point, or NULL */
     int params_of;      /* tensor whose static parameters these are, -1: not parameters */
+    Span span;          /* of what reads it */
 } PlanConst;
 
 typedef struct CodegenTarget {
     Plan *plan;
-    uint64_t weights_bytes;
-    ARRAY(PlanConst) consts;          /* by ascending offset in the weights */
+    ARRAY(PlanConst) consts;          /* in the order in which they are first read */
     ARRAY(const Op *) launch_kernels; /* the op behind each launch */
 } CodegenTarget;
 
-/* Needs a module after fuse. plan_build.c: kernels to launches and operands; memory.c: liveness,
- * arena offsets per bucket. False after reporting to m->diag. */
-bool codegen_plan(Module *m, Arena *arena, CodegenTarget *ret);
+/* Both need a module after fuse and are false after reporting to m->diag. plan_build.c: the launch
+ * list of no target: kernels to launches and operands, and (memory.c) liveness, arena offsets per
+ * bucket. Each target makes its plan from it: packed weights have no bytes yet, constants no place.
+ */
+bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret);
+bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b);
+/* cpu_plan.c: the list as it is, with weights packed for the CPU. */
+bool codegen_cpu(Module *m, Arena *arena, const CodegenTarget *list, CodegenTarget *ret);
+bool codegen_plan(Module *m, Arena *arena, CodegenTarget *ret); /* both */
+
+/* place.c: where the constants of targets lie in the section of weights that they share: in groups,
+ * what is the same for several targets once. */
+typedef struct PlacedConst {
+    const CodegenTarget *target; /* the first that reads it */
+    const PlanConst *what;
+    uint64_t offset;
+} PlacedConst;
+typedef struct Placement {
+    uint64_t bytes, align; /* of the section, of each constant */
+    ARRAY(PlacedConst) consts;
+} Placement;
+/* Sets the offsets of the plans' constants. False: they are too many bytes, reported. */
+bool codegen_place(Module *m, Arena *arena, int num, CodegenTarget *const *target, Placement *ret);
 
 /* write.c: fills the weights section and writes the file. progress (may be NULL) gets 0..1. */
+typedef struct WriteTarget {
+    CodegenTarget *target;
+    const DeviceCode *code; /* NULL: the CPU */
+} WriteTarget;
 typedef struct WriteOptions {
     const void *stub;
     size_t stub_size;
     const char *source_name, *source_text;
     size_t source_len;
     const char *report;
-    const CodegenTarget *cuda; /* the GPU's plan and code, or NULL */
-    const DeviceCode *code;
     void (*progress)(void *user, double done, const char *what);
     void *user;
 } WriteOptions;
-bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
+bool codegen_write(Module *m, int num, const WriteTarget *target, const char *path,
                    const WriteOptions *options);
 
 /* explain.c: each kernel, what it absorbed, and why each chain stopped. */
 void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target);
+/* Lines that say why the chains of a kernel stopped. */
+void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel);
 /* Why a chain stopped; NULL: the note says what the kernel holds, as its launch does. */
 const char *fusion_stop(const FusionNote *note);
 /* "i8 sym per channel", "f32": what an operand of a product is stored as. */

@@ -26,6 +26,7 @@ typedef enum CudaSpan {
 
 /* One kernel to write: a launch under one bucket, and the choices made for it. */
 typedef struct CudaKernel {
+    const CodeClass *gpu; /* that it is for */
     const Plan *plan;
     const PlanLaunch *launch;
     const PlanLayout *layout; /* of all tensors, for the bucket's sizes */
@@ -79,7 +80,6 @@ int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
 
 /* cuda_source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name);
-#define CUDA_PROCESSORS 132 /* of the GPUs that the choices are made for */
 /* Launch geometry. */
 typedef struct CudaGeometry {
     int64_t grid;

@@ -4,6 +4,7 @@
 
 #define STREAM_ROWS   16    /* most that a stream multiplies */
 #define STREAM_RING   73728 /* bytes that its warps have on their way, if no less will do */
+#define STREAM_SHARED 99328 /* .. and of shared memory in all, likewise */
 #define STREAM_BUFFER 12288 /* .. that sums may have to be staged twice */
 #define SPLIT_MOST    8     /* blocks that share a tile of a gemm_mma .. */
 #define SPLIT_LARGE   4     /* .. whose threads have no registers left for the others' sums */
@@ -115,7 +116,7 @@ static const char *mma_problem(const CudaCandidates *c, const CudaKernel *k)
     if (k->spec.mainloop && mma_sums(k) > 64)
         return "its sums and scaled sums exceed the registers";
     CudaGeometry g = cuda_geometry(k);
-    return g.smem > c->budget ? arena_printf(c->arena, "it exceeds %s", c->where) : NULL;
+    return g.smem > c->budget ? "it exceeds the shared memory of a block" : NULL;
 }
 
 /* Blocks that share K, where tiles are too few; integer blocks along K must keep their order. */
@@ -204,10 +205,11 @@ static void stream_block(CudaCandidates *c, int64_t part, int n_warps, int split
     bool ordered = k.packed.home == CUDA_HOME_I8 && k.spec.mainloop && split_k > 1;
     k.buffers = sums <= (ordered ? 2 * STREAM_BUFFER : STREAM_BUFFER) ? 2 : 1;
     int64_t local = k.local_a ? cuda_local_bytes(&k) + 4 * cuda_local_scratch(&k) : 0;
-    int64_t left = c->budget - k.buffers * sums - local;
+    int64_t used = k.buffers * sums + local, budget = c->budget;
+    int64_t left = (budget < STREAM_SHARED ? budget : STREAM_SHARED) - used;
     int64_t most = (left < STREAM_RING ? left : STREAM_RING) / stage;
     if (most < 2)
-        most = left / stage;
+        most = (budget - used) / stage;
     k.stages = (int)(most < 2 ? most : most < 8 ? most : 8);
     if (k.stages >= 2)
         valid(c, &k);

@@ -3,21 +3,20 @@
 
 #include <string.h>
 
-#define SMEM_HOPPER    225280 /* dynamic shared memory that an H200 gives a block */
-#define FEW_ROWS       4      /* up to here a product takes its prologue in */
-#define LOCAL_A_COLS   8192   /* longest row that a prologue inside a product makes */
-#define LOCAL_A_BYTES  17408  /* of all its rows; more leave too little for weights on their way */
-#define SHARED_A_ROWS  2      /* that a processor makes of the input of a product, at most */
-#define SHARED_A_US    1.5    /* longer than with its input at hand, for each of them */
-#define SHARED_A_HELD  32     /* values of a row that one thread holds meanwhile */
-#define ROW_COLS_LIMIT 32768  /* longest row that one block holds */
-#define ROW_REGISTERS  40     /* of a thread beside the columns that it holds */
-#define SCRATCH_WORDS  11776  /* of a block's static shared memory, 48 KB with a reserve */
-#define SLOWER_SHOWN   3      /* candidates that `explain` shows beside the fastest */
-#define ROWS_MANY      1056   /* eight for each processor of an H200 */
-#define SWEEP_THREADS  512    /* that go over a longer one .. */
-#define SWEEP_TILE     8192   /* .. in so many columns at once */
-#define GATHER_BLOCKS  1056   /* eight for each: they find ranges in row after row */
+#define FEW_ROWS       4     /* up to here a product takes its prologue in */
+#define LOCAL_A_COLS   8192  /* longest row that a prologue inside a product makes */
+#define LOCAL_A_BYTES  17408 /* of all its rows; more leave too little for weights on their way */
+#define SHARED_A_ROWS  2     /* that a processor makes of the input of a product, at most */
+#define SHARED_A_US    1.5   /* longer than with its input at hand, for each of them */
+#define SHARED_A_HELD  32    /* values of a row that one thread holds meanwhile */
+#define ROW_COLS_LIMIT 32768 /* longest row that one block holds */
+#define ROW_REGISTERS  40    /* of a thread beside the columns that it holds */
+#define SCRATCH_WORDS  11776 /* of a block's static shared memory, 48 KB with a reserve */
+#define SLOWER_SHOWN   3     /* candidates that `explain` shows beside the fastest */
+#define ROWS_MANY      1056  /* eight for each processor of an H200 */
+#define SWEEP_THREADS  512   /* that go over a longer one .. */
+#define SWEEP_TILE     8192  /* .. in so many columns at once */
+#define GATHER_BLOCKS  1056  /* eight for each: they find ranges in row after row */
 
 /* Row kernels ---------------------------------------------------------------------------------- */
 
@@ -114,11 +113,6 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
 }
 
 /* Products ------------------------------------------------------------------------------------ */
-
-static int64_t smem_of(const CudaPlanOptions *options)
-{
-    return options->smem ? options->smem : cuda_smem(0, NULL);
-}
 
 /* A weight that another kernel computes lies in plain rows. */
 static void rows_of_weight(CudaKernel *k)
@@ -254,7 +248,6 @@ static void keep_family(CudaCandidates *c, CudaFamily family)
     c->num_valid = num ? num : c->num_valid;
 }
 
-/* What every target gives a block, and where nothing fits in that, what an H200 gives one. */
 void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
                      const CudaPlanOptions *options)
 {
@@ -262,14 +255,8 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
                           .like = *k,
                           .problem = cuda_problem(arena, k),
                           .rows = k->layout[k->launch->a].rows,
-                          .budget = smem_of(options),
-                          .where = "the shared memory of a block"};
+                          .budget = cuda_smem(k->gpu)};
     enumerate(c);
-    if (!c->num_valid) {
-        c->list.num = 0;
-        c->budget = SMEM_HOPPER;
-        enumerate(c);
-    }
     if (options->family)
         keep_family(c, *options->family);
     look_up(c, options->timings);
@@ -390,7 +377,7 @@ static bool with_prologue(CudaKernel *best, const PlanLaunch *inside, int64_t sm
     int64_t rows = best->layout[inside->a].rows, grid = cuda_geometry(best).grid;
     if (best->family != CUDA_GEMM_MMA || best->varies || threads < 128 ||
         best->spec.k > threads * SHARED_A_HELD || inside->num_operands == PLAN_MAX_OPERANDS ||
-        rows > SHARED_A_ROWS * (grid < CUDA_PROCESSORS ? grid : CUDA_PROCESSORS))
+        rows > SHARED_A_ROWS * (grid < best->gpu->processors ? grid : best->gpu->processors))
         return false;
     best->launch = inside;
     best->shared_a = true;
@@ -412,7 +399,7 @@ static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
         if (!with_prologue(ret, inside, smem))
             continue;
         int64_t grid = cuda_geometry(ret).grid;
-        int64_t makers = grid < CUDA_PROCESSORS ? grid : CUDA_PROCESSORS;
+        int64_t makers = grid < ret->gpu->processors ? grid : ret->gpu->processors;
         *ret_us = c->list.elem[at].us + SHARED_A_US * (double)((c->rows + makers - 1) / makers);
         return *ret_us < apart ? at : -1;
     }
@@ -434,7 +421,7 @@ static bool shares_prologue(CudaKernel *k, const CudaRole *role, Arena *arena,
     if (problem || !look_at_weight(&product))
         return false;
     cuda_candidates(&c, arena, &product, options);
-    int best = best_with_prologue(&c, &row, &k->plan->launch[role->product], smem_of(options),
+    int best = best_with_prologue(&c, &row, &k->plan->launch[role->product], cuda_smem(k->gpu),
                                   &fused, &us);
     if (best < 0)
         return false;

@@ -24,7 +24,6 @@ typedef struct CudaCandidates {
     const char *problem; /* as tables of timings name it (cuda_problem.c) */
     int64_t rows;        /* of the activation */
     int64_t budget;      /* dynamic shared memory that a block may have, bytes */
-    const char *where;   /* what `budget` is, for reasons */
     int num_valid;
     ARRAY(CudaCandidate) list;
 } CudaCandidates;

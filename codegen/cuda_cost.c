@@ -11,7 +11,6 @@
 
 #include <math.h>
 
-#define PROCESSORS  CUDA_PROCESSORS
 #define BANDWIDTH   4.1e6 /* bytes a microsecond from memory, read once */
 #define L2_RATE     7.0e6 /* .. that all processors together get from L2 */
 #define LAUNCH_US   2.2   /* of a node in a captured graph, its producer's end overlapped */
@@ -52,9 +51,9 @@ static double decode_ps(const CudaKernel *k)
 
 /* The time of `tiles` equal ones, `us` each on a processor of its own, of which `resident` of
  * `warps` warps fit. */
-static double waves_us(int64_t tiles, double us, int64_t resident, int warps)
+static double waves_us(const CudaKernel *k, int64_t tiles, double us, int64_t resident, int warps)
 {
-    int64_t busiest = (tiles + PROCESSORS - 1) / PROCESSORS;
+    int64_t busiest = (tiles + k->gpu->processors - 1) / k->gpu->processors;
     int64_t together = resident < busiest ? resident : busiest;
     double busy = together > 1 ? 1 : ALONE, filled = (double)(together * warps) / FULL_WARPS;
     return (double)busiest * us / (filled < busy ? filled : busy);
@@ -87,7 +86,8 @@ static double mma_work_us(const CudaKernel *k, const CudaGeometry *g, double sha
                           int64_t together)
 {
     double warps = (double)together * g->block / 32;
-    double rate = mma_rate(k) * 1e6 / PROCESSORS / (1 + 0.2 * (64.0 * k->warps_n / k->bn - 1));
+    double rate =
+        mma_rate(k) * 1e6 / k->gpu->processors / (1 + 0.2 * (64.0 * k->warps_n / k->bn - 1));
     double us = 2.0 * k->bm * k->bn * share / rate +
                 1e-6 * decode_ps(k) * k->bn * k->warps_m * share + MMA_STEP * ceil(share / 128);
     double busy = warps / (warps + MMA_WARPS) * (8 + MMA_WARPS) / 8;
@@ -98,15 +98,16 @@ static double mma_work_us(const CudaKernel *k, const CudaGeometry *g, double sha
 static double mma_us(const CudaKernel *k, const CudaGeometry *g, double weights)
 {
     double share = (double)k->spec.k / k->split_k;
-    int64_t busiest = (g->grid + PROCESSORS - 1) / PROCESSORS, resident = mma_blocks_resident(k, g);
+    int64_t busiest = (g->grid + k->gpu->processors - 1) / k->gpu->processors,
+            resident = mma_blocks_resident(k, g);
     int64_t together = resident < 1 ? 1 : resident < busiest ? resident : busiest;
     double column = (k->bn * (double)format_info[k->spec.fmt].bits +
                      k->bm * (double)format_info[k->spec.act_fmt].bits) /
                     8; /* bytes of a tile's operands for each of K */
     double in_flight = (double)together * k->stages * 128 * column;
-    double used = g->grid < PROCESSORS ? (double)g->grid / PROCESSORS : 1;
-    double l2 =
-        (double)busiest * share * column * PROCESSORS / MMA_L2 / share_of_bandwidth(in_flight);
+    double used = g->grid < k->gpu->processors ? (double)g->grid / k->gpu->processors : 1;
+    double l2 = (double)busiest * share * column * k->gpu->processors / MMA_L2 /
+                share_of_bandwidth(in_flight);
     double memory = weights / BANDWIDTH / share_of_bandwidth(used * in_flight);
     double read = l2 > memory ? l2 : memory, work = mma_work_us(k, g, share, busiest, together);
     return pow(pow(work, 2.5) + pow(read, 2.5), 1 / 2.5) + split_us(k) + MMA_START;
@@ -142,13 +143,13 @@ static double stream_us(const CudaKernel *k, const CudaGeometry *g)
         busy *= 0.6;
     double work = codes / (stream_rate(k) * 1e6 * busy);
     double join = 0.2 + 0.05 * k->rows;
-    return rounds * ((loads > work ? loads : work) * PROCESSORS + join) + BLOCK_START;
+    return rounds * ((loads > work ? loads : work) * k->gpu->processors + join) + BLOCK_START;
 }
 
 static double any_us(const CudaKernel *k, const CudaGeometry *g)
 {
     double flops = 2.0 * 4096 * (double)k->spec.k;
-    return waves_us(g->grid, flops / (8e6 / PROCESSORS), 2, 8) * (1 + 0.001 * k->bn);
+    return waves_us(k, g->grid, flops / (8e6 / k->gpu->processors), 2, 8) * (1 + 0.001 * k->bn);
 }
 
 /* Bytes of a tensor as it is stored, for its actual rows. */

@@ -1,5 +1,5 @@
-/* codegen/cuda_plan: the launch plan of the GPU from that of the CPU. Tensors, programs and
- * operands are the same; what differs is written here:
+/* codegen/cuda_plan: the plan of a class of GPUs from the launch list. Tensors, programs and
+ * operands are those of the list; what a GPU wants otherwise is written here:
  * - weights are packed for the tensor cores;
  * - an activation whose rows the tensor cores cannot read in place, a slice of others, is copied;
  * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
@@ -15,7 +15,7 @@
 typedef struct CudaBuilder {
     Module *m;
     Arena *arena;
-    const Plan *cpu;
+    const Plan *list;
     const CudaPlanOptions *options;
     CudaTarget *out;
     ARRAY(PlanTensor) tensors;
@@ -108,7 +108,7 @@ static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, con
 /* Bytes of memory behind the arena of each bucket; apart: where no bucket has anything else. */
 static const uint64_t *grow_arena(CudaBuilder *b, const uint64_t *bytes, bool apart)
 {
-    int buckets = b->cpu->num_buckets;
+    int buckets = b->list->num_buckets;
     uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets), most = 0;
     for (int i = 0; i < buckets; i++)
         most = b->arena_bytes[i] > most ? b->arena_bytes[i] : most;
@@ -122,8 +122,8 @@ static const uint64_t *grow_arena(CudaBuilder *b, const uint64_t *bytes, bool ap
 /* Words of such memory, as many for every bucket. */
 static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart)
 {
-    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->cpu->num_buckets);
-    for (int i = 0; i < b->cpu->num_buckets; i++)
+    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
+    for (int i = 0; i < b->list->num_buckets; i++)
         bytes[i] = (uint64_t)words * 4;
     PlanTensor space = {.name = name,
                         .fmt = FMT_F32, /* cleared by storing 0 */
@@ -141,9 +141,9 @@ static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart
 static int add_workspace(CudaBuilder *b, const PlanTensor *t)
 {
     int64_t words = 0;
-    for (int i = 0; i < b->cpu->num_buckets; i++) {
+    for (int i = 0; i < b->list->num_buckets; i++) {
         PlanLayout l;
-        if (!plan_tensor_layout(t, plan_bucket(b->cpu, i), &l))
+        if (!plan_tensor_layout(t, plan_bucket(b->list, i), &l))
             return fail(b, "the size of '%s' overflows", t->name) - 1;
         int64_t blocks =
             scheme_row_blocks(&t->scheme, l.rows) * scheme_col_blocks(&t->scheme, l.cols);
@@ -217,16 +217,16 @@ static bool needs_copy(CudaBuilder *b, const PlanLaunch *l, uint64_t *ret_bytes)
 {
     IoError err;
     CudaPacked packed;
-    const PlanTensor *a = &b->cpu->tensor[l->a], *w = &b->cpu->tensor[l->w];
+    const PlanTensor *a = &b->list->tensor[l->a], *w = &b->list->tensor[l->w];
     if (!w->packed || a->quantised || a->storage != STORAGE_VIEW)
         return false;
     CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
     if (!cuda_pack_plan(&spec, &packed) || packed.layout != CUDA_LANES)
         return false;
-    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->cpu->num_tensors);
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->list->num_tensors);
     bool aligned = true;
-    for (int i = 0; i < b->cpu->num_buckets; i++) {
-        if (!plan_bind(b->cpu, i, plan_bucket(b->cpu, i), layout, &err))
+    for (int i = 0; i < b->list->num_buckets; i++) {
+        if (!plan_bind(b->list, i, plan_bucket(b->list, i), layout, &err))
             return fail(b, "%s", err.text);
         const PlanLayout *at = &layout[l->a];
         aligned = aligned && at->pitch % 16 == 0 && at->at % 16 == 0;
@@ -238,7 +238,7 @@ static bool needs_copy(CudaBuilder *b, const PlanLaunch *l, uint64_t *ret_bytes)
 /* A row kernel that copies the activation before the product; the tensor that it fills. */
 static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes, const Op *op)
 {
-    PlanTensor copy = b->cpu->tensor[l->a];
+    PlanTensor copy = b->list->tensor[l->a];
     copy.storage = STORAGE_ARENA;
     copy.index = -1;
     copy.view_col = 0;
@@ -269,7 +269,7 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const Op *op)
 {
     CudaRole role = {.span_operand = -1, .product = -1};
     if (!l->prologue.num_steps) {
-        uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->cpu->num_buckets);
+        uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
         PlanLaunch product = *l;
         if (needs_copy(b, l, bytes))
             product.a = put_copy(b, l, bytes, op);
@@ -292,9 +292,10 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const Op *op)
 static bool is_apart(CudaBuilder *b, const PlanLaunch *l)
 {
     IoError err;
-    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->cpu->num_tensors);
-    CudaKernel k = {.plan = b->cpu, .launch = l, .layout = layout, .size = plan_bucket(b->cpu, 0)};
-    if (!plan_bind(b->cpu, 0, k.size, layout, &err))
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->list->num_tensors);
+    CudaKernel k = {
+        .plan = b->list, .launch = l, .layout = layout, .size = plan_bucket(b->list, 0)};
+    if (!plan_bind(b->list, 0, k.size, layout, &err))
         return fail(b, "%s", err.text);
     return !cuda_epilogue_runs(&k);
 }
@@ -302,7 +303,7 @@ static bool is_apart(CudaBuilder *b, const PlanLaunch *l)
 /* A plain tensor in the arena in the shape of another. */
 static bool add_plain(CudaBuilder *b, int like)
 {
-    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->cpu->num_buckets);
+    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     PlanTensor plain = b->tensors.elem[like];
     plain.fmt = FMT_F32;
     plain.quantised = plain.is_static = false;
@@ -310,9 +311,9 @@ static bool add_plain(CudaBuilder *b, int like)
     plain.params = -1;
     plain.storage = STORAGE_ARENA;
     plain.index = -1;
-    for (int i = 0; i < b->cpu->num_buckets; i++) {
+    for (int i = 0; i < b->list->num_buckets; i++) {
         PlanLayout l;
-        if (!plan_tensor_layout(&plain, plan_bucket(b->cpu, i), &l))
+        if (!plan_tensor_layout(&plain, plan_bucket(b->list, i), &l))
             return fail(b, "the size of '%s' overflows", plain.name);
         bytes[i] = (uint64_t)l.rows * (uint64_t)l.pitch;
     }
@@ -336,11 +337,11 @@ static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
         put_tile(b, apart[i].launch, (CudaRole){.product = -1}, op);
 }
 
-static void put_launches(CudaBuilder *b, const CodegenTarget *cpu)
+static void put_launches(CudaBuilder *b, const CodegenTarget *list)
 {
-    for (int i = 0; i < b->cpu->num_launches && !b->failed; i++) {
-        const PlanLaunch *l = &b->cpu->launch[i];
-        const Op *op = cpu->launch_kernels.elem[i];
+    for (int i = 0; i < b->list->num_launches && !b->failed; i++) {
+        const PlanLaunch *l = &b->list->launch[i];
+        const Op *op = list->launch_kernels.elem[i];
         switch (l->family) {
         case LAUNCH_GEMM: put_gemm(b, l, op); break;
         case LAUNCH_TILE: put_tile(b, *l, (CudaRole){.product = -1}, op); break;
@@ -377,7 +378,8 @@ static bool choose(CudaBuilder *b, const Plan *plan, int launch, int bucket,
     Sb rejected;
     sb_init(&rejected, b->arena);
     const CudaRole *role = &b->roles.elem[launch];
-    *ret = (Chosen){.kernel = {.plan = plan,
+    *ret = (Chosen){.kernel = {.gpu = b->options->gpu,
+                               .plan = plan,
                                .launch = &plan->launch[launch],
                                .layout = layout,
                                .size = plan_bucket(plan, bucket),
@@ -495,49 +497,49 @@ static void put_kernels(CudaBuilder *b, Plan *plan)
 
 /* Weights -------------------------------------------------------------------------------------- */
 
-static bool move_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *cpu)
+static bool pack_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *list)
 {
-    uint64_t at = 0;
-    b->out->target.consts = cpu->consts;
-    for (int i = 0; i < cpu->consts.num; i++) {
-        PlanTensor *t = &b->tensors.elem[cpu->consts.elem[i].tensor];
+    CodegenTarget *target = &b->out->target;
+    Placement placement;
+    IoError err;
+    for (int i = 0; i < list->consts.num; i++) {
+        PlanTensor *t = &b->tensors.elem[list->consts.elem[i].tensor];
         if (t->packed)
             t->bytes = plan_packed_bytes(plan, &t->pack_spec);
-        if (!checked_align(at, 256, &t->offset) || !checked_add(t->offset, t->bytes, &at) ||
-            at > LIMIT_BYTES)
-            return fail(b, "the weights of this model exceed %llu bytes",
-                        (unsigned long long)LIMIT_BYTES);
     }
-    b->out->target.weights_bytes = at;
+    if (!codegen_place(b->m, b->arena, 1, &target, &placement))
+        return false;
+    if (!plan_check(plan, placement.bytes, &err))
+        BUG("%s", err.text);
     return true;
 }
 
-bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, const CudaPlanOptions *options,
+bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPlanOptions *options,
                CudaTarget *ret)
 {
-    CudaBuilder b = {.m = m, .arena = arena, .cpu = cpu->plan, .options = options, .out = ret};
+    CudaBuilder b = {.m = m, .arena = arena, .list = list->plan, .options = options, .out = ret};
     Plan *plan = ARENA_NEW(arena, Plan);
-    *ret = (CudaTarget){.target.plan = plan, .split_tensor = -1};
-    *plan = *cpu->plan;
-    plan->target = "cuda";
+    *ret = (CudaTarget){.gpu = options->gpu, .target = *list, .split_tensor = -1};
+    ret->target.plan = plan;
+    *plan = *list->plan;
+    plan->target = options->gpu->name;
     map_init(&b.kernels, arena);
     b.arena_bytes = ARENA_NEW_ARRAY(arena, uint64_t, (size_t)plan->num_buckets);
     memcpy(b.arena_bytes, plan->arena_bytes, (size_t)plan->num_buckets * sizeof(uint64_t));
     for (int i = 0; i < plan->num_tensors; i++)
         ARRAY_PUSH(arena, &b.tensors, plan->tensor[i]);
-    put_launches(&b, cpu);
-    if (b.failed || !move_weights(&b, plan, cpu))
+    put_launches(&b, list);
+    if (b.failed)
         return false;
     plan->num_tensors = b.tensors.num;
     plan->tensor = b.tensors.elem;
     plan->num_launches = b.launches.num;
     plan->launch = b.launches.elem;
     plan->arena_bytes = b.arena_bytes;
+    ret->target.launch_kernels.elem = NULL;
+    ret->target.launch_kernels.num = ret->target.launch_kernels.cap = 0;
     for (int i = 0; i < b.launch_ops.num; i++)
         ARRAY_PUSH(arena, &ret->target.launch_kernels, b.launch_ops.elem[i]);
     put_kernels(&b, plan);
-    IoError err;
-    if (!b.failed && !plan_check(plan, ret->target.weights_bytes, &err))
-        BUG("%s", err.text);
-    return !b.failed;
+    return !b.failed && pack_weights(&b, plan, list);
 }

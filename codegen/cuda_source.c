@@ -500,7 +500,7 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
         break;
     case CUDA_STREAM:
         g.grid = ceil_div(k->packed.rows, stream_columns(k));
-        g.grid = g.grid < CUDA_PROCESSORS ? g.grid : CUDA_PROCESSORS; /* blocks stay */
+        g.grid = g.grid < k->gpu->processors ? g.grid : k->gpu->processors; /* blocks stay */
         g.smem = cuda_stream_bytes(k) + (k->local_a ? cuda_local_bytes(k) : 0);
         break;
     case CUDA_GEMM_ANY:

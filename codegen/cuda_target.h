@@ -1,4 +1,4 @@
-/* codegen/cuda_target: from a CPU plan to device code. */
+/* codegen/cuda_target: from the launch list to plans and device code for classes of GPUs. */
 #ifndef SINTER_CODEGEN_CUDA_TARGET_H
 #define SINTER_CODEGEN_CUDA_TARGET_H
 
@@ -37,6 +37,7 @@ typedef struct CudaImageAbout {
 } CudaImageAbout;
 
 typedef struct CudaTarget {
+    const CodeClass *gpu;
     CodegenTarget target; /* the plan, its constants and ops */
     DeviceCode code;      /* without images until cuda_compile */
     int num_sources;
@@ -51,9 +52,8 @@ typedef struct CudaTarget {
 struct CudaCandidates;
 
 typedef struct CudaPlanOptions {
+    const CodeClass *gpu;     /* whose plan it is */
     const Timings *timings;   /* NULL: the cost model alone */
-    int64_t smem;             /* dynamic shared memory that every target gives a block, bytes; 0: as
-                                 cuda_smem(0, NULL) */
     const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
                                  for tests */
     /* NULL, or called with the candidates of every product and bucket; they and the layouts that
@@ -62,8 +62,8 @@ typedef struct CudaPlanOptions {
     void *user;
 } CudaPlanOptions;
 
-/* cuda_plan.c. False after reporting to m->diag. */
-bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *cpu, const CudaPlanOptions *options,
+/* cuda_plan.c: the plan of a class from the launch list. False after reporting to m->diag. */
+bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPlanOptions *options,
                CudaTarget *ret);
 
 /* cuda_apart.c: the product *ret_product without the dynamic quantisations of its epilogue: for
@@ -84,22 +84,18 @@ bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPl
 
 /* cuda_explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
 void cuda_describe(Sb *sb, const CudaKernel *k);
-void cuda_explain(Sb *sb, const CudaTarget *target);
+void cuda_explain(Sb *sb, const Module *m, const PassContext *ctx, const CudaTarget *target);
 
-/* The architectures that --target takes, oldest first. */
+/* The words for GPUs that --target takes beside the classes' names, oldest first: such a word is
+ * its class, with binaries of the architecture beside the class's own code. */
 typedef struct CudaArch {
-    const char *name, *describe;
-    int smem; /* shared memory that a block may have, KiB */
+    const char *name, *gpu, *describe; /* gpu: the class */
 } CudaArch;
 #define NUM_CUDA_ARCHS 9
 extern const CudaArch cuda_archs[NUM_CUDA_ARCHS];
-/* The PTX that goes into the file beside binaries for these architectures, which the drivers of
- * newer GPUs compile when the file is opened: for compute capability 8.0, or for 7.5 when nothing
- * newer is asked for. */
-const char *cuda_portable(int num_archs, const char *const *arch);
-/* Dynamic shared memory, bytes, that a block gets on every GPU that runs code for these
- * architectures and the portable code beside it. */
-int64_t cuda_smem(int num_archs, const char *const *arch);
+/* The class of a word of --target or of an architecture of images; NULL: there is none. */
+const CodeClass *cuda_class_of(const char *word);
+int64_t cuda_smem(const CodeClass *gpu); /* dynamic shared memory that a block may have, bytes */
 
 /* nvrtc.c: compiles every source for every architecture ("sm_90a", "compute_80"), in parallel.
  * Fills code.image; a failure is reported to diag with the compiler's log. Images are kept in the

@@ -13,7 +13,7 @@ const char *fusion_stop(const FusionNote *note)
     return note->text;
 }
 
-static void put_notes(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel)
+void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel)
 {
     for (int i = 0; i < ctx->fusion_notes.num; i++) {
         const FusionNote *note = &ctx->fusion_notes.elem[i];
@@ -63,7 +63,7 @@ void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const Code
     const Plan *plan = target->plan;
     sb_printf(sb, "%d kernel%s for %s, %llu bytes of weights\n", plan->num_launches,
               plan->num_launches == 1 ? "" : "s", plan->target,
-              (unsigned long long)target->weights_bytes);
+              (unsigned long long)plan_weight_bytes(plan));
     for (int b = 0; b < plan->num_buckets; b++) {
         sb_put(sb, "bucket");
         for (int i = 0; i < plan->num_syms; i++)
@@ -76,6 +76,6 @@ void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const Code
         const Op *kernel = target->launch_kernels.elem[i];
         bool is_last = i + 1 == plan->num_launches || target->launch_kernels.elem[i + 1] != kernel;
         if (is_last)
-            put_notes(sb, m, ctx, kernel);
+            explain_stops(sb, m, ctx, kernel);
     }
 }

@@ -24,29 +24,28 @@
 #undef DEVICE_FILE
 
 const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
-    {"sm_75", "T4, RTX 20", 64},       {"sm_80", "A100, A30", 163},
-    {"sm_86", "RTX 30, A10, A40", 99}, {"sm_89", "RTX 40, L4, L40", 99},
-    {"sm_90", "H100, H200", 227},      {"sm_90a", "H100, H200, for them only", 227},
-    {"sm_100", "B200, GB200", 227},    {"sm_103", "B300, GB300", 227},
-    {"sm_120", "RTX 50", 99},
+    {"sm_75", "turing", "T4, RTX 20"},     {"sm_80", "portable", "A100, A30"},
+    {"sm_86", "portable", "RTX 30, A10"},  {"sm_89", "portable", "RTX 40, L4, L40"},
+    {"sm_90", "portable", "H100, H200"},   {"sm_90a", "sm_90a", "H100, H200"},
+    {"sm_100", "portable", "B200, GB200"}, {"sm_103", "portable", "B300, GB300"},
+    {"sm_120", "portable", "RTX 50"},
 };
 
-const char *cuda_portable(int num_archs, const char *const *arch)
+const CodeClass *cuda_class_of(const char *word)
 {
-    for (int i = 0; i < num_archs; i++)
-        if (strcmp(arch[i], "sm_75"))
-            return "compute_80";
-    return num_archs ? "compute_75" : "compute_80";
+    const CodeClass *ret = code_class_find(word);
+    for (int i = 0; i < NUM_CUDA_ARCHS && !ret; i++)
+        if (!strcmp(word, cuda_archs[i].name))
+            ret = code_class_find(cuda_archs[i].gpu);
+    for (int i = 0; i < NUM_CODE_CLASSES && !ret; i++)
+        if (!strcmp(word, code_classes[i].arch))
+            ret = &code_classes[i];
+    return ret;
 }
 
-int64_t cuda_smem(int num_archs, const char *const *arch)
+int64_t cuda_smem(const CodeClass *gpu)
 {
-    int least = 99; /* where compute_80 runs */
-    for (int i = 0; i < num_archs; i++)
-        for (int k = 0; k < NUM_CUDA_ARCHS; k++)
-            if (!strcmp(arch[i], cuda_archs[k].name) && cuda_archs[k].smem < least)
-                least = cuda_archs[k].smem;
-    return 1024 * (int64_t)least - STATIC_SMEM;
+    return 1024 * (int64_t)gpu->smem - STATIC_SMEM;
 }
 
 typedef struct DeviceFile {
@@ -508,7 +507,7 @@ static bool compile_rest(Diag *diag, Queue *q, bool known, int threads)
     char version[16];
     int major = 0, minor = 0;
     if (!load(&nvrtc, &why)) {
-        diag_error(diag, (Span){0}, E_NO_TARGET, "the target 'cuda' needs NVRTC: %s", why);
+        diag_error(diag, (Span){0}, E_NO_TARGET, "a plan for GPUs needs NVRTC: %s", why);
         return false;
     }
     q->nvrtc = &nvrtc;

@@ -98,22 +98,13 @@ int tensor_add(Builder *b, const char *name, const Type *type, PlanStorage stora
     return b->tensors.num - 1;
 }
 
-static bool reserve(Builder *b, int tensor, uint64_t bytes, Span span)
+/* bytes: of a packed weight 0, which each target packs in its own way. */
+static void add_const(Builder *b, int tensor, uint64_t bytes, const PlanConst *like)
 {
-    PlanTensor *t = &b->tensors.elem[tensor];
-    uint64_t end;
-    if (!checked_align(b->weights_bytes, 64, &t->offset) || !checked_add(t->offset, bytes, &end) ||
-        end > LIMIT_BYTES)
-        return build_fail(b, span, "the weights of this model exceed %llu bytes",
-                          (unsigned long long)LIMIT_BYTES);
-    t->bytes = bytes;
-    b->weights_bytes = end;
-    return true;
-}
-
-static void add_const(Builder *b, int tensor, const Value *value, const Value *zero, int params_of)
-{
-    PlanConst c = {tensor, b->group, value, zero, params_of};
+    PlanConst c = *like;
+    c.tensor = tensor;
+    c.group = b->group;
+    b->tensors.elem[tensor].bytes = bytes;
     ARRAY_PUSH(b->arena, &b->target->consts, c);
 }
 
@@ -134,9 +125,7 @@ static int plain_constant(Builder *b, const Value *value, Span span)
         !checked_mul(elements, (uint64_t)format_info[type->fmt].bits / 8, &bytes))
         bytes = LIMIT_BYTES;
     int tensor = tensor_add(b, value_text(value), type, STORAGE_CONST);
-    if (!reserve(b, tensor, bytes, span))
-        return -1;
-    add_const(b, tensor, value, NULL, -1);
+    add_const(b, tensor, bytes, &(PlanConst){.value = value, .params_of = -1, .span = span});
     return tensor;
 }
 
@@ -245,19 +234,19 @@ static bool add_params(Builder *b, int tensor, const Op *quantize)
     t->is_static = true;
     if (t->scheme.outer)
         return build_fail(b, quantize->span,
-                          "a static scheme with an outer scale is not supported on the CPU");
+                          "a static scheme with an outer scale is not supported");
     if (!plan_tensor_layout(t, size, &layout))
         return build_fail(b, quantize->span, "the size of the static parameters overflows");
     Dim floats = dim_const((int64_t)(layout.outer_at / 4));
     int params = tensor_add(b, t->name, type_plain(b->m, FMT_F32, 1, &floats), STORAGE_CONST);
     b->tensors.elem[tensor].params = params;
-    if (!reserve(b, params, layout.outer_at, quantize->span))
-        return false;
     const Value *scale = build_outer(b, op_in(quantize, 1));
     const Value *zero = quantize->num_in > 2 ? build_outer(b, op_in(quantize, 2)) : NULL;
     if (!build_is_constant(b, scale) || (zero && !build_is_constant(b, zero)))
         return build_fail(b, quantize->span, "the static scale is not a constant");
-    add_const(b, params, scale, zero, tensor);
+    add_const(
+        b, params, layout.outer_at,
+        &(PlanConst){.value = scale, .zero = zero, .params_of = tensor, .span = quantize->span});
     return true;
 }
 
@@ -317,7 +306,7 @@ int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type)
     return ret;
 }
 
-static bool same_spec(const CpuPackSpec *a, const CpuPackSpec *b)
+bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b)
 {
     return a->fmt == b->fmt && a->act_fmt == b->act_fmt && a->n == b->n && a->k == b->k &&
            a->parts == b->parts && a->mainloop == b->mainloop && a->has_zero == b->has_zero &&
@@ -329,20 +318,12 @@ static bool same_spec(const CpuPackSpec *a, const CpuPackSpec *b)
 int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span)
 {
     int known = ptrmap_get(&b->packed_of, value);
-    if (known && same_spec(&b->tensors.elem[known - 1].pack_spec, spec))
+    if (known && pack_spec_equal(&b->tensors.elem[known - 1].pack_spec, spec))
         return known - 1;
-    const char *problem = cpu_pack_problem(spec);
-    if (problem) {
-        build_fail(b, span, "no CPU kernel multiplies %s by %s here: %s",
-                   format_info[spec->act_fmt].name, format_info[spec->fmt].name, problem);
-        return -1;
-    }
     int tensor = tensor_add(b, value_text(value), value->type, STORAGE_CONST);
     b->tensors.elem[tensor].packed = true;
     b->tensors.elem[tensor].pack_spec = *spec;
-    if (!reserve(b, tensor, cpu_pack_bytes(spec), span))
-        return -1;
-    add_const(b, tensor, value, NULL, -1);
+    add_const(b, tensor, 0, &(PlanConst){.value = value, .params_of = -1, .span = span});
     ptrmap_put(&b->packed_of, value, tensor + 1);
     return tensor;
 }

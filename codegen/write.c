@@ -10,7 +10,9 @@
 
 typedef struct Writer {
     Module *m;
-    const CodegenTarget *target;
+    const WriteTarget *target; /* [num_targets] */
+    int num_targets;
+    Placement placement;
     const WriteOptions *options;
     ArtifactWriter *out;
     const Value *value[MAX_GROUP]; /* of the group at hand */
@@ -18,10 +20,15 @@ typedef struct Writer {
     int num;
 } Writer;
 
-static bool write_fail(Writer *w, const PlanConst *c, const char *why)
+static const PlanTensor *tensor_of(const PlacedConst *c)
 {
-    diag_error(w->m->diag, c->value->def->span, E_KERNEL, "constant '%s': %s",
-               w->target->plan->tensor[c->tensor].name, why);
+    return &c->target->plan->tensor[c->what->tensor];
+}
+
+static bool write_fail(Writer *w, const PlacedConst *c, const char *why)
+{
+    diag_error(w->m->diag, c->what->value->def->span, E_KERNEL, "constant '%s': %s",
+               tensor_of(c)->name, why);
     return false;
 }
 
@@ -48,27 +55,28 @@ static void group_free(Writer *w)
     w->num = 0;
 }
 
-/* The constants from `first` on that belong together; returns the index behind the last. */
-static int group_end(const Writer *w, int first)
+/* The constants from `first` on that belong together, as many as there is room for their values;
+ * returns the index behind the last. */
+static int group_begin(Writer *w, int first)
 {
-    const PlanConst *c = w->target->consts.elem;
-    int end = first, most = first + MAX_GROUP / 2;
-    while (end < w->target->consts.num && end < most && c[end].group == c[first].group)
-        end++;
+    const PlacedConst *c = w->placement.consts.elem;
+    int end = first;
+    w->num = 0;
+    memset(w->tensor, 0, sizeof w->tensor);
+    for (; end < w->placement.consts.num && w->num + 2 <= MAX_GROUP; end++) {
+        if (c[end].what->group != c[first].what->group)
+            break;
+        group_add(w, c[end].what->value);
+        group_add(w, c[end].what->zero);
+    }
     return end;
 }
 
-static bool group_evaluate(Writer *w, int first, int end)
+static bool group_evaluate(Writer *w, int first)
 {
-    const PlanConst *c = w->target->consts.elem;
     const char *why = "";
-    w->num = 0;
-    memset(w->tensor, 0, sizeof w->tensor);
-    for (int i = first; i < end; i++) {
-        group_add(w, c[i].value);
-        group_add(w, c[i].zero);
-    }
-    return eval_constants(w->m, w->num, w->value, w->tensor, &why) || write_fail(w, &c[first], why);
+    return eval_constants(w->m, w->num, w->value, w->tensor, &why) ||
+           write_fail(w, &w->placement.consts.elem[first], why);
 }
 
 /* Writing -------------------------------------------------------------------------------------- */
@@ -84,16 +92,16 @@ static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t byt
         cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, packed);
 }
 
-static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
+static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
 {
-    const PlanTensor *p = &w->target->plan->tensor[c->tensor];
+    const PlanTensor *p = tensor_of(c);
     const CpuPackSpec *spec = &p->pack_spec;
     uint64_t size;
     void *packed =
         checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
     if (!packed)
         memory_exhausted();
-    if (plan_is_cuda(w->target->plan))
+    if (plan_is_cuda(c->target->plan))
         pack_for_cuda(spec, t, p->bytes, packed);
     else if (t->q.codes)
         cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
@@ -107,14 +115,15 @@ static bool write_packed(Writer *w, const PlanConst *c, const Tensor *t)
 
 /* The layout of plan_tensor_layout: scales, then zero points, each from a multiple of 64 on. One
  * number stands for all blocks. */
-static bool write_params(Writer *w, const PlanConst *c)
+static bool write_params(Writer *w, const PlacedConst *c)
 {
-    const PlanTensor *of = &w->target->plan->tensor[c->params_of];
-    const PlanTensor *p = &w->target->plan->tensor[c->tensor];
-    const Tensor *scale = group_find(w, c->value), *zero = c->zero ? group_find(w, c->zero) : NULL;
+    const Plan *plan = c->target->plan;
+    const PlanTensor *of = &plan->tensor[c->what->params_of], *p = tensor_of(c);
+    const Tensor *scale = group_find(w, c->what->value);
+    const Tensor *zero = c->what->zero ? group_find(w, c->what->zero) : NULL;
     PlanLayout layout;
     uint8_t *bytes = calloc(1, (size_t)p->bytes);
-    if (!bytes || !plan_tensor_layout(of, w->target->plan->bucket_size, &layout))
+    if (!bytes || !plan_tensor_layout(of, plan->bucket_size, &layout))
         memory_exhausted();
     uint64_t blocks = (uint64_t)(scheme_row_blocks(&of->scheme, layout.rows) *
                                  scheme_col_blocks(&of->scheme, layout.cols));
@@ -130,16 +139,16 @@ static bool write_params(Writer *w, const PlanConst *c)
     return ok;
 }
 
-static bool write_const(Writer *w, const PlanConst *c)
+static bool write_const(Writer *w, const PlacedConst *c)
 {
-    const PlanTensor *p = &w->target->plan->tensor[c->tensor];
-    artifact_align(w->out, plan_is_cuda(w->target->plan) ? 256 : 64);
-    if (artifact_offset(w->out) != p->offset)
+    const PlanTensor *p = tensor_of(c);
+    artifact_align(w->out, w->placement.align);
+    if (artifact_offset(w->out) != c->offset)
         BUG("constant '%s' is written at %llu, planned at %llu", p->name,
-            (unsigned long long)artifact_offset(w->out), (unsigned long long)p->offset);
-    if (c->params_of >= 0)
+            (unsigned long long)artifact_offset(w->out), (unsigned long long)c->offset);
+    if (c->what->params_of >= 0)
         return write_params(w, c);
-    const Tensor *t = group_find(w, c->value);
+    const Tensor *t = group_find(w, c->what->value);
     if (p->packed)
         return write_packed(w, c, t);
     if (t->fmt != p->fmt || t->bytes != p->bytes)
@@ -157,14 +166,13 @@ static void progress(const Writer *w, double done, const char *what)
 
 static bool write_weights(Writer *w)
 {
-    const PlanConst *c = w->target->consts.elem;
+    const PlacedConst *c = w->placement.consts.elem;
     bool ok = true;
-    artifact_section_begin(w->out, SECTION_WEIGHTS, w->target->plan->target);
-    for (int i = 0, end; ok && i < w->target->consts.num; i = end) {
-        const PlanTensor *t = &w->target->plan->tensor[c[i].tensor];
-        end = group_end(w, i);
-        progress(w, (double)t->offset / (double)w->target->weights_bytes, t->name);
-        ok = group_evaluate(w, i, end);
+    artifact_section_begin(w->out, SECTION_WEIGHTS, "");
+    for (int i = 0, end; ok && i < w->placement.consts.num; i = end) {
+        end = group_begin(w, i);
+        progress(w, (double)c[i].offset / (double)w->placement.bytes, tensor_of(&c[i])->name);
+        ok = group_evaluate(w, i);
         for (int k = i; ok && k < end; k++)
             ok = write_const(w, &c[k]);
         group_free(w);
@@ -181,38 +189,26 @@ static void write_section(Writer *w, SectionKind kind, const char *name, const v
     artifact_section_end(w->out);
 }
 
-static bool write_plan(Writer *w)
+static bool write_bytes(Writer *w, SectionKind kind, const char *name, bool ok, Bytes *bytes)
 {
-    Bytes bytes = {0};
-    bool ok = plan_encode(w->target->plan, &bytes);
     if (ok)
-        write_section(w, SECTION_PLAN, w->target->plan->target, bytes.data, bytes.size);
+        write_section(w, kind, name, bytes->data, bytes->size);
     else
         diag_error(w->m->diag, (Span){0}, E_MEMORY, "memory is exhausted while writing the plan");
-    bytes_free(&bytes);
+    bytes_free(bytes);
     return ok;
 }
 
-static bool write_code(Writer *w)
+/* The plan of a target, and its code where it has some. */
+static bool write_target(Writer *w, const WriteTarget *t)
 {
     Bytes bytes = {0};
-    bool ok = device_code_encode(w->options->code, &bytes);
-    if (ok)
-        write_section(w, SECTION_CODE, w->target->plan->target, bytes.data, bytes.size);
-    else
-        diag_error(w->m->diag, (Span){0}, E_MEMORY, "memory is exhausted while writing the code");
-    bytes_free(&bytes);
-    return ok;
-}
-
-/* The plan, code and weights of the GPU. */
-static bool write_cuda(Writer *w)
-{
-    const CodegenTarget *cpu = w->target;
-    w->target = w->options->cuda;
-    bool ok = write_plan(w) && write_code(w) && write_weights(w);
-    w->target = cpu;
-    return ok;
+    const Plan *plan = t->target->plan;
+    bool ok = plan_encode(plan, &bytes);
+    if (!write_bytes(w, SECTION_PLAN, plan->target, ok, &bytes) || !t->code)
+        return ok;
+    ok = device_code_encode(t->code, &bytes);
+    return write_bytes(w, SECTION_CODE, plan->target, ok, &bytes);
 }
 
 static bool write_sections(Writer *w)
@@ -220,8 +216,11 @@ static bool write_sections(Writer *w)
     const WriteOptions *o = w->options;
     Sb meta;
     sb_init(&meta, w->m->arena);
-    sb_printf(&meta, "model = %s\ncompiler = sinter %s\ntarget = %s\n",
-              w->m->name ? w->m->name : "", SINTER_VERSION, w->target->plan->target);
+    sb_printf(&meta, "model = %s\ncompiler = sinter %s\ntarget = ", w->m->name ? w->m->name : "",
+              SINTER_VERSION);
+    for (int i = 0; i < w->num_targets; i++)
+        sb_printf(&meta, "%s%s", i ? "," : "", w->target[i].target->plan->target);
+    sb_putc(&meta, '\n');
     write_section(w, SECTION_META, "", meta.text, meta.len);
     if (o->source_text) { /* of a long name the beginning */
         char name[sizeof((Section *)0)->name] = "";
@@ -229,14 +228,26 @@ static bool write_sections(Writer *w)
                  o->source_name ? o->source_name : "");
         write_section(w, SECTION_SOURCE, name, o->source_text, o->source_len);
     }
-    if (!write_plan(w) || !write_weights(w) || (o->cuda && !write_cuda(w)))
+    for (int i = 0; i < w->num_targets; i++)
+        if (!write_target(w, &w->target[i]))
+            return false;
+    if (!write_weights(w))
         return false;
     if (o->report)
         write_section(w, SECTION_REPORT, "", o->report, strlen(o->report));
     return true;
 }
 
-bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
+static bool place(Writer *w)
+{
+    CodegenTarget **target =
+        ARENA_NEW_ARRAY(w->m->arena, CodegenTarget *, (size_t)w->num_targets + 1);
+    for (int i = 0; i < w->num_targets; i++)
+        target[i] = w->target[i].target;
+    return codegen_place(w->m, w->m->arena, w->num_targets, target, &w->placement);
+}
+
+bool codegen_write(Module *m, int num, const WriteTarget *target, const char *path,
                    const WriteOptions *options)
 {
     IoError err;
@@ -250,12 +261,9 @@ bool codegen_write(Module *m, const CodegenTarget *target, const char *path,
         diag_error(m->diag, (Span){0}, err.id, "%s", err.text);
         return false;
     }
-    w->m = m;
-    w->target = target;
-    w->options = options;
-    w->out = out;
+    *w = (Writer){.m = m, .target = target, .num_targets = num, .options = options, .out = out};
     int num_errors = m->diag->num_errors;
-    bool ok = write_sections(w);
+    bool ok = place(w) && write_sections(w);
     if (m->diag->num_errors > num_errors) {
         artifact_abandon(out);
     } else if (!artifact_finish(out, &err)) { /* knows why a write failed */

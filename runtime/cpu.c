@@ -321,7 +321,26 @@ static uint64_t cpu_bytes(const void *state)
     return s->arena.size + s->scratch.size;
 }
 
-const Device device_cpu = {.target = "cpu",
+static ModelTarget *cpu_choose(SinterModel *model, int ordinal, SinterStatus *ret_status,
+                               SinterError *err)
+{
+    char holds[64], words[96];
+    ModelTarget *t = model_target(model, "cpu");
+    if (ordinal) {
+        *ret_status = model_fail(err, SINTER_ERROR_NO_DEVICE, "there is no device cpu:%d", ordinal);
+        return NULL;
+    }
+    if (!t)
+        *ret_status = model_fail(err, SINTER_ERROR_UNSUPPORTED,
+                                 "the compiled file holds a plan for %s, none for the processor; "
+                                 "compile the model with %s",
+                                 model_holds(model, holds, sizeof holds),
+                                 model_words(model, "cpu", words, sizeof words));
+    return t;
+}
+
+const Device device_cpu = {.name = "cpu",
+                           .choose = cpu_choose,
                            .create = cpu_create,
                            .destroy = cpu_destroy,
                            .run = cpu_run,

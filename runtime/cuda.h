@@ -19,17 +19,18 @@ typedef struct CudaModel {
     const Driver *driver;
     const Plan *plan;
     const DeviceCode *code;
+    const char *arch; /* of the images that run here */
     int ordinal;
     char name[16], gpu[64]; /* "cuda:0", "NVIDIA H200" */
     DrvDevice device;
-    DrvContext context; /* the primary one, retained */
-    int capability;     /* 90: 9.0 */
-    int max_shared;     /* bytes of dynamic shared memory that a block can have */
-    bool early_launch;  /* kernels wait for their producers themselves */
+    DrvContext context;         /* the primary one, retained */
+    int capability, max_shared; /* 90: 9.0; bytes of dynamic shared memory that a block can have */
+    bool early_launch;          /* kernels wait for their producers themselves */
     DrvAddress weights;
+    DrvAddress *constant; /* [plan->num_tensors]: where constants lie */
     struct CudaKernelImage {
-        const DeviceImage *image; /* the best for this GPU */
-        DrvModule module;         /* NULL until loaded */
+        const DeviceImage *image;
+        DrvModule module; /* NULL until loaded */
         DrvFunction function;
         int shared; /* the most that a launch asks for */
     } * kernel;     /* [code->num_kernels] */
@@ -53,6 +54,9 @@ SinterStatus cuda_alloc(CudaModel *model, uint64_t size, const char *what, DrvAd
 
 /* cuda_model.c --------------------------------------------------------------------------------- */
 
+/* Device.choose: of the classes that the file holds plans for, the best for this GPU. */
+ModelTarget *cuda_choose_target(SinterModel *model, int ordinal, SinterStatus *ret_status,
+                                SinterError *err);
 /* The model on GPU `ordinal`, with its weights; made by the first session that asks, and kept until
  * the model is closed. */
 SinterStatus cuda_model_get(const DeviceOpen *open, CudaModel **ret, SinterError *err);

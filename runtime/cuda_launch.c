@@ -32,7 +32,7 @@ static DrvAddress tensor_root(const Binding *b, int32_t root)
     const Plan *p = b->s->model->plan;
     const PlanTensor *t = &p->tensor[root];
     switch (t->storage) {
-    case STORAGE_CONST: return b->s->model->weights + t->offset;
+    case STORAGE_CONST: return b->s->model->constant[root];
     case STORAGE_ARENA: return b->s->memory + t->arena_offset[b->bucket];
     case STORAGE_INPUT: return b->s->port[t->index].at;
     case STORAGE_OUTPUT: return b->s->port[p->num_inputs + t->index].at;

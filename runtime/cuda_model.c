@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_BYTES (UINT64_C(8) << 20)
-#define LOG_BYTES   2048
+#define STAGE_BYTES   (UINT64_C(8) << 20)
+#define LOG_BYTES     2048
+#define WEIGHTS_GAP   UINT64_C(65536) /* between constants that are copied together */
+#define WEIGHTS_ALIGN 256
 
 /* Images --------------------------------------------------------------------------------------- */
 
-/* How well an image suits a GPU, 0: not at all. Binaries of the very architecture come first, then
- * those of an older one of its generation, then the newest portable code. */
-static int image_rank(const char *arch, int capability, bool portable_only)
+/* How well an architecture's images suit a GPU, 0: not at all. Binaries of the very architecture
+ * come first, then those of an older one of its generation, then the newest portable code. */
+static int arch_rank(const char *arch, int capability, bool portable_only)
 {
     bool is_binary = !strncmp(arch, "sm_", 3);
     if (!is_binary && strncmp(arch, "compute_", 8))
@@ -31,33 +33,40 @@ static int image_rank(const char *arch, int capability, bool portable_only)
     return 100000 + 2 * (int)of + (*suffix == 'a');
 }
 
+static bool forced_portable(void)
+{
+    const char *forced = secure_getenv("CUDA_FORCE_PTX_JIT");
+    return forced && !strcmp(forced, "1");
+}
+
+/* The architecture whose images run on a GPU; NULL: none do. All kernels have the same ones. */
+static const char *code_arch(const DeviceCode *code, int capability)
+{
+    const char *best = NULL;
+    bool portable_only = forced_portable();
+    for (int i = 0; i < code->num_images; i++) {
+        int rank = arch_rank(code->image[i].arch, capability, portable_only);
+        if (rank && (!best || rank > arch_rank(best, capability, portable_only)))
+            best = code->image[i].arch;
+    }
+    return best;
+}
+
 static SinterStatus choose_images(CudaModel *model, SinterError *err)
 {
     const DeviceCode *code = model->code;
-    const char *forced = secure_getenv("CUDA_FORCE_PTX_JIT");
-    bool portable_only = forced && !strcmp(forced, "1");
-    for (int i = 0; i < code->num_images; i++) {
-        struct CudaKernelImage *k = &model->kernel[code->image[i].kernel];
-        int rank = image_rank(code->image[i].arch, model->capability, portable_only);
-        if (rank &&
-            (!k->image || rank > image_rank(k->image->arch, model->capability, portable_only)))
-            k->image = &code->image[i];
-    }
-    model->early_launch = model->capability >= 90 && model->driver->version >= 12030;
-    for (int i = 0; i < code->num_kernels; i++) {
-        const DeviceImage *image = model->kernel[i].image;
-        if (!image)
-            return model_fail(
-                err, SINTER_ERROR_UNSUPPORTED,
-                "%s: the compiled file holds no code for this GPU, %s of compute "
-                "capability %d.%d%s; compile the model with --target=sm_%d, or run "
-                "it on the device cpu",
-                model->name, model->gpu, model->capability / 10, model->capability % 10,
-                portable_only ? ", that CUDA_FORCE_PTX_JIT=1 allows" : "", model->capability);
-        /* code for GPUs before 9.0 does not wait for its producer */
-        if (strtol(strchr(image->arch, '_') + 1, NULL, 10) < 90)
-            model->early_launch = false;
-    }
+    model->arch = code_arch(code, model->capability);
+    for (int i = 0; i < code->num_images; i++)
+        if (model->arch && !strcmp(code->image[i].arch, model->arch))
+            model->kernel[code->image[i].kernel].image = &code->image[i];
+    for (int i = 0; i < code->num_kernels; i++)
+        if (!model->kernel[i].image)
+            return model_fail(err, SINTER_ERROR_UNSUPPORTED,
+                              "%s: the compiled file lacks code of the kernel %s; compile it again",
+                              model->name, code->kernel[i]);
+    /* code for GPUs before 9.0 does not wait for its producer */
+    model->early_launch = model->capability >= 90 && model->driver->version >= 12030 &&
+                          model->arch && strtol(strchr(model->arch, '_') + 1, NULL, 10) >= 90;
     for (int i = 0; i < code->num_launches * code->num_buckets; i++) {
         const DeviceLaunch *l = &code->launch[i];
         if (l->kernel >= 0 && l->smem > model->kernel[l->kernel].shared)
@@ -102,10 +111,8 @@ static SinterStatus load_kernel(CudaModel *model, int kernel, const char *layer,
                         "finding %s of \"%s\"", name, layer);
     if (!status && k->shared > model->max_shared)
         status = model_fail(err, SINTER_ERROR_UNSUPPORTED,
-                            "%s: \"%s\" needs %d bytes of shared memory, %s has %d; compile the "
-                            "model with --target=sm_%d",
-                            model->name, layer, k->shared, model->gpu, model->max_shared,
-                            model->capability);
+                            "%s: \"%s\" needs %d bytes of shared memory, %s has %d", model->name,
+                            layer, k->shared, model->gpu, model->max_shared);
     if (!status && k->shared > 0)
         status = cuda_check(
             model,
@@ -155,54 +162,127 @@ static SinterStatus stage_alloc(CudaModel *model, Stage *stage, uint64_t size, S
                       "creating an event");
 }
 
-/* Pages of the file are read into one buffer while the other is on its way. */
-static SinterStatus upload_with(CudaModel *model, const uint8_t *from, uint64_t size,
-                                Stage stage[2], DrvStream stream, SinterError *err)
+typedef struct Upload { /* through two buffers: one is filled while the other is on its way */
+    CudaModel *model;
+    DrvStream stream;
+    Stage stage[2];
+    uint64_t part; /* bytes of a buffer */
+    int next;      /* buffer */
+} Upload;
+
+static SinterStatus upload_range(Upload *u, const uint8_t *from, DrvAddress to, uint64_t size,
+                                 SinterError *err)
 {
-    const Driver *d = model->driver;
+    const Driver *d = u->model->driver;
     SinterStatus status = SINTER_OK;
-    uint64_t part = size < STAGE_BYTES ? size : STAGE_BYTES;
-    for (int i = 0; i < 2 && !status && (i == 0 || size > part); i++)
-        status = stage_alloc(model, &stage[i], part, err);
-    for (uint64_t at = 0, i = 0; !status && at < size; at += part, i++) {
-        Stage *s = &stage[i % 2];
-        uint64_t num = size - at < part ? size - at : part;
+    for (uint64_t at = 0; !status && at < size; at += u->part) {
+        Stage *s = &u->stage[u->next];
+        uint64_t num = size - at < u->part ? size - at : u->part;
         if (s->busy)
-            status = cuda_check(model, d->cuEventSynchronize(s->copied), err,
+            status = cuda_check(u->model, d->cuEventSynchronize(s->copied), err,
                                 "waiting for the copy of weights");
         if (status)
             break;
         memcpy(s->memory, from + at, (size_t)num);
-        status =
-            cuda_check(model, d->cuMemcpyHtoDAsync(model->weights + at, s->memory, num, stream),
-                       err, "copying weights");
+        status = cuda_check(u->model, d->cuMemcpyHtoDAsync(to + at, s->memory, num, u->stream), err,
+                            "copying weights");
         if (!status)
-            status =
-                cuda_check(model, d->cuEventRecord(s->copied, stream), err, "recording an event");
+            status = cuda_check(u->model, d->cuEventRecord(s->copied, u->stream), err,
+                                "recording an event");
         s->busy = true;
+        u->next = !u->next;
     }
-    SinterStatus last = cuda_check(model, d->cuStreamSynchronize(stream), status ? NULL : err,
-                                   "waiting for the copy of weights");
-    return status ? status : last;
+    return status;
+}
+
+/* Bytes of the file's weights that this plan reads, constants that lie next to each other as one
+ * range: other plans' weights lie between them. */
+typedef struct Range {
+    uint64_t from, to, size; /* in the section, in the GPU's memory */
+} Range;
+
+static int compare_range(const void *x, const void *y)
+{
+    const Range *a = x, *b = y;
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+static uint64_t range_end(const Range *r)
+{
+    return r->from + r->size;
+}
+
+/* Fills range[plan->num_tensors]; returns how many there are, and their bytes. */
+static int find_ranges(const Plan *p, Range *range, uint64_t *ret_bytes)
+{
+    int num = 0, kept = 0;
+    uint64_t at = 0;
+    for (int i = 0; i < p->num_tensors; i++)
+        if (p->tensor[i].storage == STORAGE_CONST)
+            range[num++] = (Range){.from = p->tensor[i].offset, .size = p->tensor[i].bytes};
+    qsort(range, (size_t)num, sizeof *range, compare_range);
+    for (int i = 0; i < num; i++) {
+        Range *last = kept ? &range[kept - 1] : NULL;
+        if (!last || range[i].from > range_end(last) + WEIGHTS_GAP)
+            range[kept++] = range[i];
+        else if (range_end(&range[i]) > range_end(last))
+            last->size = range_end(&range[i]) - last->from;
+    }
+    for (int i = 0; i < kept; i++) {
+        range[i].to = at;
+        at += (range[i].size + WEIGHTS_ALIGN - 1) / WEIGHTS_ALIGN * WEIGHTS_ALIGN;
+    }
+    *ret_bytes = at;
+    return kept;
+}
+
+static void find_constants(CudaModel *model, const Range *range, int num)
+{
+    const Plan *p = model->plan;
+    for (int i = 0; i < p->num_tensors; i++)
+        for (int k = 0; p->tensor[i].storage == STORAGE_CONST && k < num; k++)
+            if (p->tensor[i].offset >= range[k].from && p->tensor[i].offset <= range_end(&range[k]))
+                model->constant[i] =
+                    model->weights + range[k].to + p->tensor[i].offset - range[k].from;
+}
+
+static SinterStatus upload_ranges(CudaModel *model, const uint8_t *weights, const Range *range,
+                                  int num, uint64_t bytes, SinterError *err)
+{
+    const Driver *d = model->driver;
+    Upload u = {.model = model, .part = bytes < STAGE_BYTES ? bytes : STAGE_BYTES};
+    SinterStatus status = cuda_check(model, d->cuStreamCreate(&u.stream, DRV_STREAM_NON_BLOCKING),
+                                     err, "creating a stream");
+    for (int i = 0; i < 2 && !status && (i == 0 || bytes > u.part || num > 1); i++)
+        status = stage_alloc(model, &u.stage[i], u.part, err);
+    for (int i = 0; i < num && !status; i++)
+        status = upload_range(&u, weights + range[i].from, model->weights + range[i].to,
+                              range[i].size, err);
+    if (u.stream) {
+        SinterStatus last = cuda_check(model, d->cuStreamSynchronize(u.stream), status ? NULL : err,
+                                       "waiting for the copy of weights");
+        status = status ? status : last;
+        d->cuStreamDestroy(u.stream);
+    }
+    stage_free(d, &u.stage[0]);
+    stage_free(d, &u.stage[1]);
+    return status;
 }
 
 static SinterStatus upload_weights(CudaModel *model, const DeviceOpen *open, SinterError *err)
 {
-    const Driver *d = model->driver;
-    if (!open->weights_bytes)
-        return SINTER_OK;
-    DrvStream stream = NULL;
-    Stage stage[2] = {0};
-    SinterStatus status = cuda_alloc(model, open->weights_bytes, "weights", &model->weights, err);
+    uint64_t bytes;
+    Range *range = calloc((size_t)model->plan->num_tensors + 1, sizeof *range);
+    if (!range)
+        return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
+    int num = find_ranges(model->plan, range, &bytes);
+    SinterStatus status =
+        bytes ? cuda_alloc(model, bytes, "weights", &model->weights, err) : SINTER_OK;
+    if (!status && bytes)
+        status = upload_ranges(model, open->weights, range, num, bytes, err);
     if (!status)
-        status = cuda_check(model, d->cuStreamCreate(&stream, DRV_STREAM_NON_BLOCKING), err,
-                            "creating a stream");
-    if (!status)
-        status = upload_with(model, open->weights, open->weights_bytes, stage, stream, err);
-    stage_free(d, &stage[0]);
-    stage_free(d, &stage[1]);
-    if (stream)
-        d->cuStreamDestroy(stream);
+        find_constants(model, range, num);
+    free(range);
     return status;
 }
 
@@ -223,6 +303,7 @@ static void model_free(CudaModel *model)
         d->cuDevicePrimaryCtxRelease(model->device);
     }
     free(model->kernel);
+    free(model->constant);
     free(model);
 }
 
@@ -262,6 +343,58 @@ static SinterStatus find_gpu(CudaModel *model, SinterError *err)
     return status;
 }
 
+/* No plan of the file runs on the GPU. */
+static SinterStatus no_plan(const SinterModel *model, const CudaModel *gpu, SinterError *err)
+{
+    char holds[64], words[96];
+    const CodeClass *wanted = code_class_for(gpu->capability);
+    bool portable_only = forced_portable();
+    for (int i = 0; i < NUM_CODE_CLASSES && portable_only; i++)
+        if (!strncmp(code_classes[i].arch, "compute_", 8) &&
+            code_class_serves(&code_classes[i], gpu->capability)) {
+            wanted = &code_classes[i];
+            break;
+        }
+    return model_fail(err, SINTER_ERROR_UNSUPPORTED,
+                      "%s: this GPU is an %s of compute capability %d.%d, and the compiled file "
+                      "holds a plan for %s%s; %s%s, or run it on another device",
+                      gpu->name, gpu->gpu, gpu->capability / 10, gpu->capability % 10,
+                      model_holds(model, holds, sizeof holds),
+                      portable_only ? ", of which CUDA_FORCE_PTX_JIT=1 allows PTX alone" : "",
+                      wanted ? "compile the model with " : "nothing can be compiled for it",
+                      wanted ? model_words(model, wanted->name, words, sizeof words) : "");
+}
+
+ModelTarget *cuda_choose_target(SinterModel *model, int ordinal, SinterStatus *ret_status,
+                                SinterError *err)
+{
+    char holds[64];
+    bool any = false;
+    for (int i = 0; i < model->num_targets; i++)
+        any = any || model->target[i].gpu;
+    CudaModel gpu = {.driver = driver_get(ret_status, err), .ordinal = ordinal};
+    snprintf(gpu.name, sizeof gpu.name, "cuda:%d", ordinal);
+    if (gpu.driver)
+        *ret_status = find_gpu(&gpu, err);
+    if (!gpu.driver && !any)
+        *ret_status =
+            model_fail(err, SINTER_ERROR_UNSUPPORTED,
+                       "the compiled file holds a plan for %s alone, none for %s; compile "
+                       "the model with --target=sm_90a ('sinter targets' lists others), "
+                       "or run it on cpu instead",
+                       model_holds(model, holds, sizeof holds), gpu.name);
+    if (!gpu.driver || *ret_status)
+        return NULL;
+    for (int i = 0; i < NUM_CODE_CLASSES; i++) {
+        ModelTarget *t = model_target(model, code_classes[i].name);
+        if (t && code_class_serves(&code_classes[i], gpu.capability) &&
+            (!t->code || code_arch(t->code, gpu.capability)))
+            return t;
+    }
+    *ret_status = no_plan(model, &gpu, err);
+    return NULL;
+}
+
 static SinterStatus fill_model(CudaModel *model, const DeviceOpen *open, SinterError *err)
 {
     SinterStatus status = find_gpu(model, err);
@@ -287,9 +420,13 @@ static SinterStatus new_model(const DeviceOpen *open, CudaModel **ret, SinterErr
     if (!driver)
         return status;
     CudaModel *model = calloc(1, sizeof *model);
-    if (model)
+    if (model) {
         model->kernel = calloc((size_t)open->code->num_kernels + 1, sizeof *model->kernel);
-    if (!model || !model->kernel) {
+        model->constant = calloc((size_t)open->plan->num_tensors + 1, sizeof *model->constant);
+    }
+    if (!model || !model->kernel || !model->constant) {
+        if (model)
+            free(model->kernel);
         free(model);
         return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
     }

@@ -413,7 +413,8 @@ static void cuda_memory_free(void *owner, void *address)
     cuda_leave(model);
 }
 
-const Device device_cuda = {.target = "cuda",
+const Device device_cuda = {.name = "cuda",
+                            .choose = cuda_choose_target,
                             .create = cuda_create,
                             .destroy = cuda_destroy,
                             .run = cuda_run,

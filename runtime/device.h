@@ -1,7 +1,7 @@
 /* What the library asks of a device, and what it shares with one. A device takes a bucket, actual
- * sizes and the addresses of all ports, and runs the plan of its target; matching ports, choosing
- * buckets and cutting batches stay in session.c. Adding a device is a file with one of these tables
- * and a row in devices[]. */
+ * sizes and the addresses of all ports, and runs a plan; matching ports, choosing buckets and
+ * cutting batches stay in session.c. Adding a device is a file with one of these tables and a row
+ * in devices[]. */
 #ifndef SINTER_DEVICE_H
 #define SINTER_DEVICE_H
 
@@ -34,18 +34,24 @@ typedef struct DeviceShared {
 } DeviceShared;
 
 typedef struct DeviceOpen {
-    const Plan *plan; /* as all pointers here, outlives the session */
-    const uint8_t *weights;
-    uint64_t weights_bytes;
+    const Plan *plan;       /* as all pointers here, outlives the session */
+    const uint8_t *weights; /* of all plans of the file */
     const DeviceCode *code; /* NULL: the file holds none */
+    const CodeClass *gpu;   /* whose code it is; NULL: the CPU's plan */
     DeviceShared *shared;
     int ordinal;  /* "cuda:1": 1 */
     int threads;  /* 0: all */
     bool prepare; /* every bucket now, not when first run */
 } DeviceOpen;
 
+typedef struct ModelTarget ModelTarget;
+
 typedef struct Device {
-    const char *target; /* of the plan and weights sections that it runs; its name */
+    const char *name; /* "cpu", "cuda" */
+    /* Which of the model's plans runs on device `ordinal`. NULL after saying why there is none:
+     * what the file holds, what the device is, and what to compile for. */
+    ModelTarget *(*choose)(SinterModel *model, int ordinal, SinterStatus *ret_status,
+                           SinterError *err);
     SinterStatus (*create)(const DeviceOpen *open, void **ret_state, SinterError *err);
     void (*destroy)(void *state); /* accepts NULL */
     SinterStatus (*run)(void *state, const DeviceRun *run, SinterError *err);
@@ -65,19 +71,23 @@ extern const Device device_cpu;       /* cpu.c */
 extern const Device device_cuda;      /* cuda_session.c */
 extern const Device *const devices[]; /* NULL-terminated */
 
+struct ModelTarget {
+    const Device *device;
+    const CodeClass *gpu; /* NULL: the CPU */
+    Plan *plan;
+    DeviceCode *code; /* NULL: none */
+    DeviceShared shared;
+};
+
+#define MOST_TARGETS (1 + NUM_CODE_CLASSES)
 struct SinterModel {
     int refs; /* atomic: one of who opened it, one of each session and of tensors that left it */
     Artifact artifact;
     char name[64];
+    const uint8_t *weights; /* of all plans */
+    uint64_t weights_bytes;
     int num_targets;
-    struct ModelTarget {
-        const Device *device;
-        Plan *plan;
-        const uint8_t *weights;
-        uint64_t weights_bytes;
-        DeviceCode *code; /* NULL: none */
-        DeviceShared shared;
-    } target[4];
+    ModelTarget target[MOST_TARGETS];
 };
 
 extern const Plan
@@ -99,6 +109,12 @@ typedef struct SessionDevice { /* what a session runs on */
     int ordinal;
 } SessionDevice;
 SessionDevice session_device(const SinterSession *session);
+
+/* The plan of this name, "cpu" or a class of GPUs; NULL: the file holds none. */
+ModelTarget *model_target(SinterModel *model, const char *name);
+/* "sm_90a and cpu": whose plans a file holds; and as --target takes them, with `more` in front. */
+const char *model_holds(const SinterModel *model, char *buf, size_t size);
+const char *model_words(const SinterModel *model, const char *more, char *buf, size_t size);
 
 SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, ...)
     PRINTF_LIKE(3, 4);

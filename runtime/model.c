@@ -92,32 +92,29 @@ static void read_name(SinterModel *model)
     }
 }
 
-static bool open_target(SinterModel *model, const Device *device, const char *path, IoError *err)
+static bool read_target(SinterModel *model, ModelTarget *t, const Section *plan, IoError *why)
 {
-    const Section *plan = artifact_find(&model->artifact, SECTION_PLAN, device->target);
-    const Section *weights = artifact_find(&model->artifact, SECTION_WEIGHTS, device->target);
-    const Section *code = artifact_find(&model->artifact, SECTION_CODE, device->target);
-    if (!plan || model->num_targets == COUNT_OF(model->target))
-        return true;
-    struct ModelTarget *t = &model->target[model->num_targets];
-    *t = (struct ModelTarget){.device = device};
-    t->weights_bytes = weights ? weights->size : 0;
-    t->weights = weights ? artifact_data(&model->artifact, weights) : NULL;
-    IoError why;
-    t->plan = plan_load(&model->artifact, plan, &why);
-    if (t->plan && model->num_targets && !plans_agree(model_plan(model), t->plan, &why)) {
-        plan_free(t->plan);
-        t->plan = NULL;
-    }
-    if (t->plan && code) {
+    const Section *code = artifact_find(&model->artifact, SECTION_CODE, plan->name);
+    t->plan = plan_load(&model->artifact, plan, why);
+    if (!t->plan || (model->num_targets && !plans_agree(model_plan(model), t->plan, why)))
+        return false;
+    if (code)
         t->code =
-            device_code_decode(artifact_data(&model->artifact, code), code->size, t->plan, &why);
-        if (!t->code) {
-            plan_free(t->plan);
-            t->plan = NULL;
-        }
-    }
-    if (!t->plan) {
+            device_code_decode(artifact_data(&model->artifact, code), code->size, t->plan, why);
+    return !code || t->code;
+}
+
+/* Plans of targets that this version does not know are passed over. */
+static bool open_target(SinterModel *model, const Section *plan, const char *path, IoError *err)
+{
+    ModelTarget *t = &model->target[model->num_targets];
+    const CodeClass *gpu = code_class_find(plan->name);
+    IoError why;
+    if (model->num_targets == MOST_TARGETS || (!gpu && strcmp(plan->name, "cpu") != 0))
+        return true;
+    *t = (ModelTarget){.device = gpu ? &device_cuda : &device_cpu, .gpu = gpu};
+    if (!read_target(model, t, plan, &why)) {
+        plan_free(t->plan);
         err->id = why.id;
         snprintf(err->text, sizeof err->text, "%.200s: %.300s", path, why.text);
         return false;
@@ -143,8 +140,12 @@ SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
         return model_fail(err, file_status(why.id), "%s", why.text);
     }
     const char *shown = path ? path : "this program";
-    for (int i = 0; devices[i]; i++)
-        if (!open_target(model, devices[i], shown, &why)) {
+    const Section *weights = artifact_find(&model->artifact, SECTION_WEIGHTS, NULL);
+    model->weights_bytes = weights ? weights->size : 0;
+    model->weights = weights ? artifact_data(&model->artifact, weights) : NULL;
+    for (int i = 0; i < model->artifact.num_sections; i++)
+        if (model->artifact.section[i].kind == SECTION_PLAN &&
+            !open_target(model, &model->artifact.section[i], shown, &why)) {
             sinter_close(model);
             return model_fail(err, file_status(why.id), "%s", why.text);
         }
@@ -168,7 +169,7 @@ void sinter_close(SinterModel *model)
     if (!model || __atomic_sub_fetch(&model->refs, 1, __ATOMIC_ACQ_REL))
         return;
     for (int i = 0; i < model->num_targets; i++) {
-        struct ModelTarget *t = &model->target[i];
+        ModelTarget *t = &model->target[i];
         if (t->device->close)
             t->device->close(t->shared.state);
         pthread_mutex_destroy(&t->shared.lock);
@@ -177,6 +178,37 @@ void sinter_close(SinterModel *model)
     }
     artifact_close(&model->artifact);
     free(model);
+}
+
+ModelTarget *model_target(SinterModel *model, const char *name)
+{
+    for (int i = 0; i < model->num_targets; i++)
+        if (!strcmp(model->target[i].plan->target, name))
+            return &model->target[i];
+    return NULL;
+}
+
+static void add_word(char *buf, size_t size, const char *separator, const char *word)
+{
+    size_t len = strlen(buf);
+    snprintf(buf + len, size - len, "%s%s", len ? separator : "", word);
+}
+
+const char *model_holds(const SinterModel *model, char *buf, size_t size)
+{
+    buf[0] = 0;
+    for (int i = 0; i < model->num_targets; i++)
+        add_word(buf, size, i + 1 == model->num_targets ? " and " : ", ",
+                 model->target[i].plan->target);
+    return buf;
+}
+
+const char *model_words(const SinterModel *model, const char *more, char *buf, size_t size)
+{
+    snprintf(buf, size, "--target=%s", more);
+    for (int i = 0; i < model->num_targets; i++)
+        add_word(buf, size, ",", model->target[i].plan->target);
+    return buf;
 }
 
 /* Questions ------------------------------------------------------------------------------------ */
@@ -259,7 +291,7 @@ uint64_t sinter_bucket_bytes(const SinterModel *model, int bucket)
 
 uint64_t sinter_weight_bytes(const SinterModel *model)
 {
-    return !model ? 0 : model->target[0].weights_bytes;
+    return !model ? 0 : plan_weight_bytes(model_plan(model));
 }
 
 static int dim_text(const Plan *p, PlanDim d, char *buf, size_t size)

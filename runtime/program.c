@@ -31,7 +31,7 @@ static const struct {
     [OPTION_INPUT]   = {"--input",   "NAME=FILE", ".npy or .safetensors; one input needs no NAME="},
     [OPTION_OUTPUT]  = {"--output",  "NAME=FILE", ".npy or .safetensors, by the file's ending"},
     [OPTION_LABELS]  = {"--labels",  "FILE",      "score: how often the largest output is right"},
-    [OPTION_DEVICE]  = {"--device",  "NAME",      "cpu or cuda:N (default: a GPU, if any)"},
+    [OPTION_DEVICE]  = {"--device",  "NAME",      "cpu, cuda or cuda:N (default: a GPU, if any)"},
     [OPTION_THREADS] = {"--threads", "N",         "CPU threads (default: all)"},
     [OPTION_BENCH]   = {"--bench",   NULL,        "time every bucket: median, p95, GB/s, GFLOP/s"},
     [OPTION_BUCKET]  = {"--bucket",  "NAME=N",    "with --bench: this size only"},
@@ -306,6 +306,10 @@ static int run_program(Program *p, const char *path)
         status = sinter_session_create(p->model, &options, &p->session, &err);
     if (status)
         return program_fail(p, program_status_code(status), "%s", err.text);
+    const char *note = sinter_session_note(p->session);
+    if (note)
+        fprintf(stderr, "%s: runs on the processor (--device=cpu does so without this line): %s\n",
+                p->name, note);
     return p->bench ? bench_run(p) : run_once(p);
 }
 

@@ -14,6 +14,7 @@ struct SinterSession {
     const Device *device;
     int ordinal;
     char device_name[24]; /* "cuda:0" */
+    SinterError note;     /* why it is not the GPU that the file holds a plan for */
     void *state;
     Trace trace;
     void **address;              /* of inputs, then outputs, of the piece at hand */
@@ -40,69 +41,87 @@ static bool device_parse(const char *name, char *target, size_t size, int *ret_o
     return name[len + 1] >= '0' && name[len + 1] <= '9' && !*end && ordinal < 1024;
 }
 
-static struct ModelTarget *find_target(SinterModel *model, const char *target)
+static const Device *find_device(const char *name)
 {
-    for (int i = 0; i < model->num_targets; i++)
-        if (!strcmp(model->target[i].device->target, target))
-            return &model->target[i];
+    for (int i = 0; devices[i]; i++)
+        if (!strcmp(devices[i]->name, name))
+            return devices[i];
     return NULL;
 }
 
 static SinterStatus open_device(SinterSession *s, const char *name,
                                 const SinterSessionOptions *options, SinterError *err)
 {
-    char target[16];
+    char word[16];
     int ordinal;
-    if (!device_parse(name, target, sizeof target, &ordinal))
+    if (!device_parse(name, word, sizeof word, &ordinal))
         return model_fail(err, SINTER_ERROR_ARGUMENT,
                           "\"%s\" does not name a device; devices are \"cpu\" and \"cuda:0\"",
                           name);
-    struct ModelTarget *t = find_target(s->model, target);
-    if (!t && strcmp(target, "cpu") && strcmp(target, "cuda"))
+    const Device *device = find_device(word);
+    if (!device)
         return model_fail(err, SINTER_ERROR_NO_DEVICE,
                           "there is no device \"%s\"; devices are \"cpu\" and \"cuda:0\"", name);
+    SinterStatus status;
+    ModelTarget *t = device->choose(s->model, ordinal, &status, err);
     if (!t)
-        return model_fail(
-            err, SINTER_ERROR_UNSUPPORTED,
-            "the compiled file holds no code for %s; run it on %s instead, or compile "
-            "the model for %s",
-            name, s->model->target[0].device->target, name);
+        return status;
     const DeviceOpen open = {.plan = t->plan,
-                             .weights = t->weights,
-                             .weights_bytes = t->weights_bytes,
+                             .weights = s->model->weights,
                              .code = t->code,
+                             .gpu = t->gpu,
                              .shared = &t->shared,
                              .ordinal = ordinal,
                              .threads = options->threads,
                              .prepare = options->prepare != 0};
-    SinterStatus status = t->device->create(&open, &s->state, err);
+    status = device->create(&open, &s->state, err);
     if (status)
         return status;
-    s->device = t->device;
+    s->device = device;
     s->ordinal = ordinal;
-    if (t->device == &device_cpu)
-        snprintf(s->device_name, sizeof s->device_name, "%s", target);
+    if (device == &device_cpu)
+        snprintf(s->device_name, sizeof s->device_name, "%s", word);
     else
-        snprintf(s->device_name, sizeof s->device_name, "%s:%d", target, ordinal);
+        snprintf(s->device_name, sizeof s->device_name, "%s:%d", word, ordinal);
     return SINTER_OK;
 }
 
-/* The first GPU where the file holds code for it and there is one, else the processor. */
+static bool holds_gpu(const SinterModel *model)
+{
+    bool any = false;
+    for (int i = 0; i < model->num_targets; i++)
+        any = any || model->target[i].gpu;
+    return any;
+}
+
+/* The first GPU where the file holds a plan for it and there is one, else the processor. */
 static SinterStatus open_any_device(SinterSession *s, const SinterSessionOptions *options,
                                     SinterError *err)
 {
-    if (find_target(s->model, device_cuda.target)) {
-        SinterStatus status = open_device(s, device_cuda.target, options, err);
-        if (status != SINTER_ERROR_NO_DEVICE && status != SINTER_ERROR_UNSUPPORTED)
-            return status;
+    char words[96];
+    SinterError why = {0};
+    if (!holds_gpu(s->model))
+        return open_device(s, device_cpu.name, options, err);
+    SinterStatus status = open_device(s, device_cuda.name, options, &why);
+    bool absent = status == SINTER_ERROR_NO_DEVICE || status == SINTER_ERROR_UNSUPPORTED;
+    if (absent && model_target(s->model, device_cpu.name)) {
+        s->note = why;
+        return open_device(s, device_cpu.name, options, err);
     }
-    return open_device(s, s->model->target[0].device->target, options, err);
+    if (absent)
+        return model_fail(err, status, "%s; to run on the processor, compile the model with %s",
+                          why.text, model_words(s->model, device_cpu.name, words, sizeof words));
+    if (status)
+        *err = why;
+    return status;
 }
 
 SinterStatus sinter_session_create(SinterModel *model, const SinterSessionOptions *options,
                                    SinterSession **ret, SinterError *err)
 {
     static const SinterSessionOptions defaults = {0};
+    SinterError unread;
+    err = err ? err : &unread;
     if (ret)
         *ret = NULL;
     if (!model || !ret)
@@ -521,6 +540,11 @@ SinterStatus sinter_run_async(SinterSession *s, const SinterTensor *inputs, int 
 const char *sinter_session_device(const SinterSession *s)
 {
     return s ? s->device_name : "";
+}
+
+const char *sinter_session_note(const SinterSession *s)
+{
+    return s && s->note.status ? s->note.text : NULL;
 }
 
 SinterStatus sinter_port_memory(const SinterSession *s, int is_output, int index,

@@ -106,6 +106,9 @@ SINTER_API SinterStatus sinter_session_create(SinterModel *model,
                                               SinterSession **ret, SinterError *err);
 SINTER_API void sinter_session_destroy(SinterSession *session);             /* accepts NULL */
 SINTER_API const char *sinter_session_device(const SinterSession *session); /* "cpu", "cuda:0" */
+/* Why a session that was given no device runs on the processor, although the file holds a plan for
+ * GPUs; else NULL. */
+SINTER_API const char *sinter_session_note(const SinterSession *session);
 
 /* Inputs and outputs are given by name, in any order; with the name NULL by position. A call reads
  * the inputs and writes the outputs it is given, which must not overlap, and no other memory. */

@@ -119,17 +119,19 @@ int cmd_doctor(Cli *cli)
 int cmd_targets(Cli *cli)
 {
     const char *path, *why, *version = nvrtc_find(cli->arena, &path, &why);
-    printf("cpu     instruction sets, chosen when the file runs:");
+    printf("cpu       instruction sets, chosen when the file runs:");
     for (CpuIsa isa = CPU_PORTABLE; isa <= CPU_AVX512; isa++)
         printf(" %s", cpu_isa_name(isa));
-    printf("\n        this machine runs %s\n", cpu_isa_name(cpu_isa()));
+    printf("\n          this machine runs %s\n", cpu_isa_name(cpu_isa()));
+    for (int i = 0; i < NUM_CODE_CLASSES; i++)
+        printf("%-8s  %s\n", code_classes[i].name, code_classes[i].describe);
     for (int i = 0; i < NUM_CUDA_ARCHS; i++)
-        printf("%-6s  %s\n", cuda_archs[i].name, cuda_archs[i].describe);
-    printf("        every GPU target adds portable PTX (%s), which newer drivers compile\n",
-           cuda_portable(0, NULL));
+        if (!code_class_find(cuda_archs[i].name))
+            printf("%-8s  %s, with a binary for %s\n", cuda_archs[i].name, cuda_archs[i].gpu,
+                   cuda_archs[i].describe);
     if (version)
-        printf("        NVRTC %s compiles for GPUs here; no GPU is needed\n", version);
+        printf("          NVRTC %s compiles for GPUs here; no GPU is needed\n", version);
     else
-        printf("        no GPU target here: %s\n", why);
+        printf("          no GPU target here: %s\n", why);
     return EXIT_OK;
 }

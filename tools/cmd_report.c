@@ -104,6 +104,7 @@ int cmd_report(Cli *cli)
         return work_end(&w, usage);
     if (!work_init(&tapped, cli))
         return work_end(&w, EXIT_INPUT);
+    w.variant.cpu_too = strncmp(cli_get(cli, OPTION_DEVICE, "cpu"), "cuda", 4) != 0;
     int exit_code = can_start(&w, path) ? make_report(&w, &tapped, path) : EXIT_OK;
     if (!tapped.diag.num_errors) /* its warnings are those of the model itself */
         diag_init(&tapped.diag, tapped.arena);

@@ -60,32 +60,40 @@ static bool run_until(Work *w, const char *after)
     return work_passes(w, after ? pipeline_until(w, after) : NULL);
 }
 
-/* The portable code, one module a kernel. */
+/* PTX of every class, one module a kernel. */
 static bool put_ptx(Work *w, Sb *sb)
 {
-    w->arch[0] = w->arch[w->num_archs - 1];
-    w->num_archs = 1;
+    for (int g = 0; g < w->num_gpus; g++) {
+        WorkGpu *gpu = &w->gpu[g];
+        const char *arch = gpu->gpu->arch;
+        gpu->num_archs = 1;
+        if (!strncmp(arch, "sm_", 3))
+            gpu->arch[0] = arena_printf(w->arena, "compute_%s", arch + 3);
+    }
     if (!work_compile_kernels(w))
         return false;
-    for (int i = 0; i < w->cuda.code.num_images; i++) {
-        const DeviceImage *image = &w->cuda.code.image[i];
-        sb_printf(sb, "/* %s */\n", w->cuda.source[image->kernel].name);
-        sb_putn(sb, (const char *)image->data, strnlen((const char *)image->data, image->size));
+    for (int g = 0; g < w->num_gpus; g++) {
+        const CudaTarget *cuda = &w->gpu[g].cuda;
+        for (int i = 0; i < cuda->code.num_images; i++) {
+            const DeviceImage *image = &cuda->code.image[i];
+            sb_printf(sb, "/* %s %s */\n", cuda->source[image->kernel].name, image->arch);
+            sb_putn(sb, (const char *)image->data, strnlen((const char *)image->data, image->size));
+        }
     }
     return true;
 }
 
-/* Every image of every kernel, and what it took. */
-static bool put_kernels(Work *w, Sb *sb)
+typedef struct Compiled { /* what images took */
+    int num, compiled;
+    double seconds, most;
+} Compiled;
+
+static void put_images(Sb *sb, const CudaTarget *cuda, Compiled *sum)
 {
-    int compiled = 0;
-    double seconds = 0, most = 0;
-    if (!work_compile_kernels(w))
-        return false;
-    for (int i = 0; i < w->cuda.code.num_images; i++) {
-        const DeviceImage *image = &w->cuda.code.image[i];
-        const CudaImageAbout *about = &w->cuda.about[i];
-        const CudaSource *source = &w->cuda.source[image->kernel];
+    for (int i = 0; i < cuda->code.num_images; i++) {
+        const DeviceImage *image = &cuda->code.image[i];
+        const CudaImageAbout *about = &cuda->about[i];
+        const CudaSource *source = &cuda->source[image->kernel];
         sb_printf(sb, "%s  %-8s  %-10s  %7llu bytes, %ld spilled, ", source->name,
                   cuda_family_name[source->family], image->arch, (unsigned long long)image->size,
                   about->spilled);
@@ -93,46 +101,93 @@ static bool put_kernels(Work *w, Sb *sb)
             sb_put(sb, "cached\n");
         else
             sb_printf(sb, "%.3f s\n", about->seconds);
-        compiled += !about->cached;
-        seconds += about->seconds;
-        most = about->seconds > most ? about->seconds : most;
+        sum->num++;
+        sum->compiled += !about->cached;
+        sum->seconds += about->seconds;
+        sum->most = about->seconds > sum->most ? about->seconds : sum->most;
+    }
+}
+
+/* Every image of every kernel, and what it took. */
+static bool put_kernels(Work *w, Sb *sb)
+{
+    Compiled sum = {0};
+    int kernels = 0;
+    if (!work_compile_kernels(w))
+        return false;
+    for (int g = 0; g < w->num_gpus; g++) {
+        put_images(sb, &w->gpu[g].cuda, &sum);
+        kernels += w->gpu[g].cuda.num_sources;
     }
     sb_printf(sb,
               "%d kernels, %d images, %d compiled: %.3f s of a processor in all, %.3f s at most\n",
-              w->cuda.num_sources, w->cuda.code.num_images, compiled, seconds, most);
+              kernels, sum.num, sum.compiled, sum.seconds, sum.most);
     return true;
 }
 
-/* The instructions that the first architecture of --target runs, as NVIDIA's disassembler prints
- * them. */
-static bool put_sass(Work *w, Sb *sb)
+/* Through NVIDIA's disassembler, beside the program or in its usual place. */
+static bool disassemble(Work *w, Sb *sb, const DeviceImage *image)
 {
     char *given = secure_getenv("SINTER_NVDISASM");
     char *tools[] = {given ? given : "nvdisasm", "/usr/local/cuda/bin/nvdisasm"};
-    w->num_archs = 1;
-    if (!work_compile_kernels(w))
-        return false;
-    for (int i = 0; i < w->cuda.code.num_images; i++) {
-        const DeviceImage *image = &w->cuda.code.image[i];
-        bool ok = false;
-        sb_printf(sb, "/* %s %s */\n", w->cuda.source[image->kernel].name, image->arch);
-        for (size_t t = 0; t < (given ? 1 : COUNT_OF(tools)) && !ok; t++) {
-            char *argv[] = {tools[t], "--print-code", "/dev/stdin", NULL};
-            ok = filter_through(argv, image->data, image->size, sb);
-        }
-        if (!ok) {
-            diag_error(&w->diag, (Span){0}, E_DISASSEMBLER,
-                       "--emit=sass needs '%s', which is not found or cannot read %s", tools[0],
-                       image->arch);
-            diag_help(&w->diag, "install it (CUDA toolkit, or pip package nvidia-cuda-nvdisasm), "
-                                "put it on the path or name it in SINTER_NVDISASM");
-            return false;
-        }
+    for (size_t t = 0; t < (given ? 1 : COUNT_OF(tools)); t++) {
+        char *argv[] = {tools[t], "--print-code", "/dev/stdin", NULL};
+        if (filter_through(argv, image->data, image->size, sb))
+            return true;
     }
-    return true;
+    diag_error(&w->diag, (Span){0}, E_DISASSEMBLER,
+               "--emit=sass needs '%s', which is not found or cannot read %s", tools[0],
+               image->arch);
+    diag_help(&w->diag, "install it (CUDA toolkit, or pip package nvidia-cuda-nvdisasm), put it on "
+                        "the path or name it in SINTER_NVDISASM");
+    return false;
 }
 
-/* The plan, or the sources or code of a GPU target. */
+/* The instructions of every binary that --target names. */
+static bool put_sass(Work *w, Sb *sb)
+{
+    int binaries = 0;
+    if (!work_compile_kernels(w))
+        return false;
+    for (int g = 0; g < w->num_gpus; g++) {
+        const CudaTarget *cuda = &w->gpu[g].cuda;
+        for (int i = 0; i < cuda->code.num_images; i++) {
+            const DeviceImage *image = &cuda->code.image[i];
+            if (strncmp(image->arch, "sm_", 3) != 0)
+                continue;
+            sb_printf(sb, "/* %s %s */\n", cuda->source[image->kernel].name, image->arch);
+            binaries++;
+            if (!disassemble(w, sb, image))
+                return false;
+        }
+    }
+    if (binaries)
+        return true;
+    diag_error(&w->diag, (Span){0}, E_USAGE, "--emit=sass needs a target with a binary");
+    diag_help(&w->diag, "name the GPU's architecture, as in --target=sm_86; 'sinter targets' lists "
+                        "them");
+    return false;
+}
+
+static void put_plans_of(const Work *w, Sb *sb)
+{
+    if (w->has_cpu)
+        plan_print(sb, w->cpu.plan);
+    for (int i = 0; i < w->num_gpus; i++)
+        plan_print(sb, w->gpu[i].cuda.target.plan);
+}
+
+/* The sources of every class. */
+static void put_sources(const Work *w, Sb *sb)
+{
+    for (int g = 0; g < w->num_gpus; g++)
+        for (int i = 0; i < w->gpu[g].cuda.num_sources; i++) {
+            const CudaSource *source = &w->gpu[g].cuda.source[i];
+            sb_printf(sb, "/* %s */\n%s\n", source->name, source->text);
+        }
+}
+
+/* The plans, or the sources or code of GPUs. */
 static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
 {
     if (after) {
@@ -144,10 +199,10 @@ static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
     if (!work_plan(w))
         return false;
     if (!strcmp(what, "plan")) {
-        plan_print(sb, w->target.plan);
+        put_plans_of(w, sb);
         return true;
     }
-    if (!w->has_cuda) {
+    if (!w->num_gpus) {
         diag_error(&w->diag, (Span){0}, E_USAGE, "--emit=%s needs a GPU target", what);
         diag_help(&w->diag, "add --target=sm_90a");
         return false;
@@ -158,8 +213,7 @@ static bool put_planned(Work *w, Sb *sb, const char *what, const char *after)
         return put_sass(w, sb);
     if (!strcmp(what, "kernels"))
         return put_kernels(w, sb);
-    for (int i = 0; i < w->cuda.num_sources; i++)
-        sb_printf(sb, "/* %s */\n%s\n", w->cuda.source[i].name, w->cuda.source[i].text);
+    put_sources(w, sb);
     return true;
 }
 

@@ -232,103 +232,121 @@ bool work_passes(Work *w, const char *list)
     return passes_run(w->module, &w->passes, list) && !w->diag.num_errors;
 }
 
-static bool is_arch(const char *name)
+/* The class, and its images: its own first. */
+static WorkGpu *add_gpu(Work *w, const CodeClass *gpu)
 {
-    for (int i = 0; i < NUM_CUDA_ARCHS; i++)
-        if (!strcmp(name, cuda_archs[i].name))
-            return true;
-    return false;
+    int at = 0;
+    while (at < w->num_gpus && w->gpu[at].gpu < gpu) /* rows of one table */
+        at++;
+    if (at < w->num_gpus && w->gpu[at].gpu == gpu)
+        return &w->gpu[at];
+    memmove(&w->gpu[at + 1], &w->gpu[at], (size_t)(w->num_gpus - at) * sizeof *w->gpu);
+    w->num_gpus++;
+    w->gpu[at] = (WorkGpu){.gpu = gpu, .num_archs = 1, .arch = {gpu->arch}};
+    return &w->gpu[at];
 }
 
-static bool has_arch(const Work *w, const char *name)
+/* "portable", or "sm_86": the same with a binary beside the class's own code. */
+static bool add_target(Work *w, const char *name)
 {
-    for (int i = 0; i < w->num_archs; i++)
-        if (!strcmp(name, w->arch[i]))
-            return true;
-    return false;
-}
-
-/* --target: cubins of each sm_<n>, and portable PTX beside them. */
-bool work_targets(Work *w)
-{
-    if (w->num_archs || w->variant.cpu_only)
+    const CodeClass *gpu = cuda_class_of(name);
+    if (!strcmp(name, "cpu")) {
+        w->has_cpu = true;
         return true;
-    char *rest = arena_strdup(w->arena, cli_get(w->cli, OPTION_TARGET, "cpu"));
-    for (char *name; (name = strsep(&rest, ","));) {
-        if (!strcmp(name, "cpu"))
-            continue;
-        if (!is_arch(name)) {
-            diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is no target", name);
-            diag_help(&w->diag, "'sinter targets' lists them");
-            return false;
-        }
-        if (!has_arch(w, name))
-            w->arch[w->num_archs++] = name;
     }
-    w->has_cuda = w->num_archs > 0;
-    if (w->has_cuda) {
-        const char *portable = cuda_portable(w->num_archs, w->arch);
-        w->arch[w->num_archs++] = portable;
+    if (!gpu || !strncmp(name, "compute_", 8)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is no target", name);
+        diag_help(&w->diag, "'sinter targets' lists them");
+        return false;
     }
+    WorkGpu *of = add_gpu(w, gpu);
+    bool known = !strcmp(name, gpu->name);
+    for (int i = 0; i < of->num_archs; i++)
+        known = known || !strcmp(name, of->arch[i]);
+    if (!known)
+        of->arch[of->num_archs++] = name;
     return true;
 }
 
-static bool plan_cuda(Work *w)
+/* --target: exactly what the file holds. */
+bool work_targets(Work *w)
+{
+    if (w->has_cpu || w->num_gpus)
+        return true;
+    w->has_cpu = w->variant.cpu_only || w->variant.cpu_too;
+    char *rest = arena_strdup(w->arena, cli_get(w->cli, OPTION_TARGET, "cpu"));
+    for (char *name; !w->variant.cpu_only && (name = strsep(&rest, ","));)
+        if (!add_target(w, name))
+            return false;
+    return true;
+}
+
+static bool plan_gpu(Work *w, WorkGpu *gpu)
 {
     const char *which = cli_get(w->cli, OPTION_TIMING, NULL);
     CudaPlanOptions options = w->cuda_options;
     Timings timings;
-    if (!timings_open(&timings, w->arena, &w->diag, which, w->num_archs, w->arch))
+    if (!timings_open(&timings, w->arena, &w->diag, which, gpu->num_archs, gpu->arch))
         return false;
+    options.gpu = gpu->gpu;
     options.timings = &timings;
-    options.smem = cuda_smem(w->num_archs, w->arch);
-    return cuda_plan(w->module, w->arena, &w->target, &options, &w->cuda);
+    return cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda);
 }
 
 bool work_plan(Work *w)
 {
-    return work_targets(w) && codegen_plan(w->module, w->arena, &w->target) &&
-           (!w->has_cuda || plan_cuda(w)) && !w->diag.num_errors;
+    bool ok = work_targets(w) && codegen_list(w->module, w->arena, &w->list) &&
+              (!w->has_cpu || codegen_cpu(w->module, w->arena, &w->list, &w->cpu));
+    for (int i = 0; i < w->num_gpus && ok; i++)
+        ok = plan_gpu(w, &w->gpu[i]);
+    return ok && !w->diag.num_errors;
 }
 
 bool work_plan_for(Work *w, const char *arch)
 {
-    w->has_cuda = true;
-    w->arch[w->num_archs++] = arch;
-    w->cuda_options.smem = cuda_smem(w->num_archs, w->arch);
-    return codegen_plan(w->module, w->arena, &w->target) &&
-           cuda_plan(w->module, w->arena, &w->target, &w->cuda_options, &w->cuda) &&
+    WorkGpu *gpu = add_gpu(w, cuda_class_of(arch));
+    gpu->arch[0] = arch;
+    w->cuda_options.gpu = gpu->gpu;
+    return codegen_list(w->module, w->arena, &w->list) &&
+           cuda_plan(w->module, w->arena, &w->list, &w->cuda_options, &gpu->cuda) &&
            !w->diag.num_errors;
 }
 
-bool work_compile_kernels(Work *w)
+static bool compile_gpu(Work *w, WorkGpu *gpu)
 {
     int threads;
-    if (!w->has_cuda)
-        return true;
     if (!work_threads(w, &threads))
         return false;
-    CudaCompileOptions options = {.num_archs = w->num_archs,
-                                  .arch = w->arch,
+    CudaCompileOptions options = {.num_archs = gpu->num_archs,
+                                  .arch = gpu->arch,
                                   .threads = threads,
                                   .fail_on_spill = cli_has(w->cli, OPTION_FAIL_ON_SPILL),
                                   .no_cache = cli_has(w->cli, OPTION_NO_CACHE)};
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    bool ok = cuda_compile(&w->diag, w->arena, &w->cuda, &options);
+    bool ok = cuda_compile(&w->diag, w->arena, &gpu->cuda, &options);
     clock_gettime(CLOCK_MONOTONIC, &end);
     if (ok && cli_has(w->cli, OPTION_TIME_PASSES))
-        fprintf(stderr, "%d kernels for %d targets, %d images from the cache: %.3f s\n",
-                w->cuda.num_sources, w->num_archs, w->cuda.num_cached,
+        fprintf(stderr, "%s: %d kernels, %d of %d images from the cache: %.3f s\n", gpu->gpu->name,
+                gpu->cuda.num_sources, gpu->cuda.num_cached, gpu->cuda.code.num_images,
                 (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+    return ok;
+}
+
+bool work_compile_kernels(Work *w)
+{
+    bool ok = true;
+    for (int i = 0; i < w->num_gpus && ok; i++)
+        ok = compile_gpu(w, &w->gpu[i]);
     return ok;
 }
 
 void work_explain(Work *w, Sb *sb)
 {
-    codegen_explain(sb, w->module, &w->passes, &w->target);
-    if (w->has_cuda)
-        cuda_explain(sb, &w->cuda);
+    if (w->has_cpu)
+        codegen_explain(sb, w->module, &w->passes, &w->cpu);
+    for (int i = 0; i < w->num_gpus; i++)
+        cuda_explain(sb, w->module, &w->passes, &w->gpu[i].cuda);
 }
 
 /* Writing ------------------------------------------------------------------------------------- */
@@ -336,6 +354,12 @@ void work_explain(Work *w, Sb *sb)
 bool work_write(Work *w, const char *out_path)
 {
     Sb report;
+    WriteTarget target[1 + NUM_CODE_CLASSES];
+    int num = 0;
+    if (w->has_cpu)
+        target[num++] = (WriteTarget){.target = &w->cpu};
+    for (int i = 0; i < w->num_gpus; i++)
+        target[num++] = (WriteTarget){&w->gpu[i].cuda.target, &w->gpu[i].cuda.code};
     sb_init(&report, w->arena);
     work_explain(w, &report);
     const Source *source = &w->diag.sources.elem[0];
@@ -346,11 +370,9 @@ bool work_write(Work *w, const char *out_path)
         .source_text = source->text,
         .source_len = source->len,
         .report = report.text,
-        .cuda = w->has_cuda ? &w->cuda.target : NULL,
-        .code = w->has_cuda ? &w->cuda.code : NULL,
         .progress = shows_progress(w) ? work_progress : NULL,
     };
-    return codegen_write(w->module, &w->target, out_path, &options) && !w->diag.num_errors;
+    return codegen_write(w->module, num, target, out_path, &options) && !w->diag.num_errors;
 }
 
 /* The pipeline from the pass after `first` (NULL: the beginning) to `last` (NULL: the end). */

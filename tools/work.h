@@ -16,9 +16,18 @@ typedef struct WorkVariant {
     const char *rules;   /* a file that takes the place of all --rules */
     bool tapped;         /* every linear layer's result is an output too: passes/taps.c */
     bool cpu_only;       /* whatever --target names, for runs on the CPU whose file is not kept */
+    bool cpu_too;        /* beside what --target names */
     const char *program; /* a compiled file in place of what the text gives */
     Choice *choice;      /* what `auto` came to before; NULL: it is settled anew */
 } WorkVariant;
+
+/* The plan of a class of GPUs that --target names. */
+typedef struct WorkGpu {
+    const CodeClass *gpu;
+    int num_archs;
+    const char *arch[NUM_CUDA_ARCHS + 1]; /* of its images, the class's own first */
+    CudaTarget cuda;
+} WorkGpu;
 
 typedef struct Work {
     Cli *cli;
@@ -34,12 +43,11 @@ typedef struct Work {
     void (*calibrated)(struct Work *w, void *user);
     void *user;
     PassContext passes;
-    CodegenTarget target;
-    CudaTarget cuda;              /* planned when --target names a GPU */
-    CudaPlanOptions cuda_options; /* but for the timings, which --timing gives */
-    bool has_cuda;
-    int num_archs;
-    const char *arch[NUM_CUDA_ARCHS + 1];
+    CodegenTarget list, cpu;      /* of no target; has_cpu: the CPU's plan */
+    CudaPlanOptions cuda_options; /* but for the class, and the timings, which --timing gives */
+    bool has_cpu;
+    int num_gpus;
+    WorkGpu gpu[NUM_CODE_CLASSES]; /* in the order of code_classes */
 } Work;
 
 bool work_init(Work *w, Cli *cli); /* false: out of memory, said */
@@ -56,7 +64,7 @@ bool work_targets(Work *w);                       /* --target */
 bool work_plan(Work *w);                          /* for every target */
 /* .. for one GPU architecture whatever --target says, by the cost model alone */
 bool work_plan_for(Work *w, const char *arch);
-bool work_compile_kernels(Work *w); /* of the GPU target, if there is one */
+bool work_compile_kernels(Work *w); /* of all GPUs that --target names */
 void work_explain(Work *w, Sb *sb); /* of every target, after work_plan */
 bool work_write(Work *w, const char *out_path);
 /* lower, pipeline, plan, write */

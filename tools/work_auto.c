@@ -56,6 +56,7 @@ static bool settle(Work *w, const FrontendOptions *options)
 {
     const Cli *cli = w->cli;
     const Source *source = &w->diag.sources.elem[0];
+    const WorkGpu *gpu = w->num_gpus ? &w->gpu[0] : NULL; /* the best decides */
     Timings timings;
     ChooseOptions choose = {
         .name = source->name,
@@ -65,13 +66,13 @@ static bool settle(Work *w, const FrontendOptions *options)
         .passes = w->passes.options,
         .no_measure = cli_has(cli, OPTION_NO_MEASURE),
         .times = cli_get(cli, OPTION_TIMES, NULL),
-        .for_cuda = w->has_cuda,
+        .gpu = gpu ? gpu->gpu : NULL,
         .progress = isatty(STDERR_FILENO) && !cli->json ? work_progress : NULL,
     };
-    if (w->has_cuda && !timings_open(&timings, w->arena, &w->diag,
-                                     cli_get(cli, OPTION_TIMING, NULL), w->num_archs, w->arch))
+    if (gpu && !timings_open(&timings, w->arena, &w->diag, cli_get(cli, OPTION_TIMING, NULL),
+                             gpu->num_archs, gpu->arch))
         return false;
-    choose.timings = w->has_cuda ? &timings : NULL;
+    choose.timings = gpu ? &timings : NULL;
     if (!work_threads(w, &choose.threads))
         return false;
     w->choice = choose_run(w->arena, &w->diag, w->module, &choose);

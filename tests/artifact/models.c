@@ -265,9 +265,8 @@ static bool put_section(ArtifactWriter *w, SectionKind kind, const char *name, c
 static bool put_plan(ArtifactWriter *w, const TestModel *m, const char *target)
 {
     Bytes plan;
-    bool ok = plan_encode(&m->plan, &plan) &&
-              put_section(w, SECTION_PLAN, target, plan.data, plan.size) &&
-              put_section(w, SECTION_WEIGHTS, target, m->weights, m->weights_bytes);
+    bool ok =
+        plan_encode(&m->plan, &plan) && put_section(w, SECTION_PLAN, target, plan.data, plan.size);
     bytes_free(&plan);
     return ok;
 }
@@ -276,11 +275,13 @@ bool model_write_both(const TestModel *cpu, const TestModel *cuda, const char *p
                       const void *stub, size_t stub_size)
 {
     static const char meta[] = "model = hand\n", source[] = "version 1\n";
+    const TestModel *weights = cuda && cuda->weights_bytes > cpu->weights_bytes ? cuda : cpu;
     IoError err = {.text = "it cannot be encoded"};
     ArtifactWriter *w = artifact_create(path, stub, stub_size, &err);
     bool ok = w && put_section(w, SECTION_META, "", meta, sizeof meta - 1) &&
               put_section(w, SECTION_SOURCE, "m.sinter", source, sizeof source - 1) &&
-              put_plan(w, cpu, "cpu") && (!cuda || put_plan(w, cuda, "cuda"));
+              put_plan(w, cpu, "cpu") && (!cuda || put_plan(w, cuda, "portable")) &&
+              put_section(w, SECTION_WEIGHTS, "", weights->weights, weights->weights_bytes);
     if (ok)
         ok = artifact_finish(w, &err);
     else

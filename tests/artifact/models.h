@@ -28,7 +28,8 @@ void model_expect(const TestModel *m, float factor, bool relu, const float *x, i
                   float *y);
 /* A compiled file with this plan; false after printing why. */
 bool model_write(const TestModel *m, const char *path, const void *stub, size_t stub_size);
-/* Two plans in one file, in the sections "cpu" and "cuda" whatever they say; cuda may be NULL. */
+/* Two plans in one file, in the sections "cpu" and "portable" whatever they say, over the weights
+ * of the larger one; cuda may be NULL. */
 bool model_write_both(const TestModel *cpu, const TestModel *cuda, const char *path,
                       const void *stub, size_t stub_size);
 

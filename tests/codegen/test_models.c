@@ -54,7 +54,7 @@ static bool model_build(Model *model, const char *name, const char *text, int le
 static bool model_write(Model *model, const char *path)
 {
     WriteOptions options = {.stub = "", .stub_size = 0, .report = "none\n"};
-    bool ok = codegen_write(model->m, &model->target, path, &options);
+    bool ok = codegen_write(model->m, 1, &(WriteTarget){.target = &model->target}, path, &options);
     if (!ok)
         diag_print(&model->diag, stdout, false);
     return ok;

@@ -11,32 +11,63 @@ uint8_t pattern_at(uint64_t at)
     return (uint8_t)((at * 2654435761u) >> 16);
 }
 
-typedef struct Parts { /* of a GPU's plan */
-    Plan plan;
-    PlanTensor tensor[8];
-    uint8_t *weights;
-    uint64_t weights_bytes, bias_at;
+typedef struct Parts {
+    Plan gpu, cpu;
+    PlanTensor gpu_tensor[8], cpu_tensor[8];
+    uint8_t *weights; /* the GPU's, then the CPU's */
+    uint64_t gpu_bytes, bytes;
 } Parts;
 
+/* What fills the space between the weight and the bias, for the GPU to read all of it. */
+static void add_filler(Plan *p, PlanTensor *tensor, uint64_t at, uint64_t end)
+{
+    tensor[p->num_tensors++] =
+        (PlanTensor){.name = "filler",
+                     .fmt = FMT_F32,
+                     .rank = 1,
+                     .dim = {{.add = (int64_t)(end - at) / 4, .sym = {-1, -1}}},
+                     .storage = STORAGE_CONST,
+                     .index = -1,
+                     .offset = at,
+                     .bytes = end - at,
+                     .params = -1};
+}
+
 /* The weight first, then the bias at the very end. */
+static void make_gpu(const TestModel *m, uint64_t weights_bytes, Parts *p)
+{
+    p->gpu = m->plan;
+    p->gpu.target = "portable";
+    memcpy(p->gpu_tensor, m->plan.tensor, (size_t)m->plan.num_tensors * sizeof *p->gpu_tensor);
+    p->gpu.tensor = p->gpu_tensor;
+    uint64_t packed = plan_packed_bytes(&p->gpu, &p->gpu_tensor[2].pack_spec);
+    uint64_t filler_at = (packed + 255) / 256 * 256, least = filler_at + 256;
+    p->gpu_bytes = weights_bytes > least ? weights_bytes : least;
+    uint64_t bias_at = (p->gpu_bytes - sizeof m->bias) / 64 * 64;
+    p->gpu_tensor[2].offset = 0;
+    p->gpu_tensor[2].bytes = packed;
+    p->gpu_tensor[3].offset = bias_at;
+    add_filler(&p->gpu, p->gpu_tensor, filler_at, bias_at);
+}
+
 static bool make_parts(const TestModel *m, uint64_t weights_bytes, Parts *p)
 {
-    p->plan = m->plan;
-    p->plan.target = "cuda";
-    memcpy(p->tensor, m->plan.tensor, (size_t)m->plan.num_tensors * sizeof *p->tensor);
-    p->plan.tensor = p->tensor;
-    uint64_t packed = plan_packed_bytes(&p->plan, &p->tensor[2].pack_spec);
-    uint64_t least = (packed + 255) / 256 * 256 + 256;
-    p->weights_bytes = weights_bytes > least ? weights_bytes : least;
-    p->bias_at = (p->weights_bytes - sizeof m->bias) / 64 * 64;
-    p->tensor[2].bytes = packed;
-    p->tensor[3].offset = p->bias_at;
-    p->weights = malloc((size_t)p->weights_bytes);
+    make_gpu(m, weights_bytes, p);
+    uint64_t cpu_at = (p->gpu_bytes + 4095) / 4096 * 4096;
+    p->cpu = m->plan;
+    memcpy(p->cpu_tensor, m->plan.tensor, (size_t)m->plan.num_tensors * sizeof *p->cpu_tensor);
+    p->cpu.tensor = p->cpu_tensor;
+    for (int i = 0; i < m->plan.num_tensors; i++)
+        if (p->cpu_tensor[i].storage == STORAGE_CONST)
+            p->cpu_tensor[i].offset += cpu_at;
+    p->bytes = cpu_at + m->weights_bytes;
+    p->weights = malloc((size_t)p->bytes);
     if (!p->weights)
         return false;
-    for (uint64_t i = 0; i < p->weights_bytes; i++)
+    for (uint64_t i = 0; i < cpu_at; i++)
         p->weights[i] = pattern_at(i);
-    memcpy(p->weights + p->bias_at, m->bias, sizeof m->bias);
+    memcpy(p->weights + p->gpu_tensor[3].offset, m->bias, sizeof m->bias);
+    memcpy(p->weights + cpu_at, m->weights, (size_t)m->weights_bytes);
     return true;
 }
 
@@ -44,14 +75,13 @@ static bool encode_code(const Plan *plan, Bytes *ret)
 {
     static const char *const kernel[] = {"gemm_4", "tile_2", "move_2", "wide_4"};
     static const char cubin[] = "\177ELF made up", ptx[] = ".version 8.0";
-    DeviceImage image[2 * COUNT_OF(kernel)];
+    bool binary = !strcmp(plan->target, "sm_90a");
+    DeviceImage image[COUNT_OF(kernel)];
     DeviceLaunch launch[16];
-    for (size_t i = 0; i < COUNT_OF(kernel); i++) {
-        image[2 * i] =
-            (DeviceImage){"sm_90a", (int32_t)i, (const uint8_t *)cubin, sizeof cubin - 1};
-        image[2 * i + 1] =
-            (DeviceImage){"compute_80", (int32_t)i, (const uint8_t *)ptx, sizeof ptx - 1};
-    }
+    for (size_t i = 0; i < COUNT_OF(kernel); i++)
+        image[i] =
+            binary ? (DeviceImage){"sm_90a", (int32_t)i, (const uint8_t *)cubin, sizeof cubin - 1}
+                   : (DeviceImage){"compute_80", (int32_t)i, (const uint8_t *)ptx, sizeof ptx - 1};
     for (int i = 0; i < plan->num_launches; i++)
         for (int b = 0; b < plan->num_buckets; b++)
             launch[i * plan->num_buckets + b] =
@@ -74,21 +104,31 @@ static bool put(ArtifactWriter *w, SectionKind kind, const char *name, const voi
            artifact_section_end(w);
 }
 
-bool write_cuda_model(const TestModel *m, const char *path, uint64_t weights_bytes)
+static bool put_plan(ArtifactWriter *w, const Plan *plan, const char *target)
+{
+    Plan named = *plan;
+    Bytes bytes = {0}, code = {0};
+    named.target = target;
+    bool ok = plan_encode(&named, &bytes) && put(w, SECTION_PLAN, target, bytes.data, bytes.size) &&
+              (!strcmp(target, "cpu") ||
+               (encode_code(&named, &code) && put(w, SECTION_CODE, target, code.data, code.size)));
+    bytes_free(&bytes);
+    bytes_free(&code);
+    return ok;
+}
+
+bool write_cuda_model(const TestModel *m, const char *path, uint64_t weights_bytes, int holds)
 {
     static const char meta[] = "model = hand\n";
     Parts parts = {0};
     IoError err = {.text = "cannot be encoded"};
-    Bytes cpu = {0}, cuda = {0}, code = {0};
-    bool ok = make_parts(m, weights_bytes, &parts) && plan_encode(&m->plan, &cpu) &&
-              plan_encode(&parts.plan, &cuda) && encode_code(&parts.plan, &code);
+    bool ok = make_parts(m, weights_bytes, &parts);
     ArtifactWriter *w = ok ? artifact_create(path, "stub", 4, &err) : NULL;
     if (w && put(w, SECTION_META, "", meta, sizeof meta - 1) &&
-        put(w, SECTION_PLAN, "cpu", cpu.data, cpu.size) &&
-        put(w, SECTION_WEIGHTS, "cpu", m->weights, m->weights_bytes) &&
-        put(w, SECTION_PLAN, "cuda", cuda.data, cuda.size) &&
-        put(w, SECTION_CODE, "cuda", code.data, code.size) &&
-        put(w, SECTION_WEIGHTS, "cuda", parts.weights, parts.weights_bytes)) {
+        (!(holds & HOLDS_CPU) || put_plan(w, &parts.cpu, "cpu")) &&
+        (!(holds & HOLDS_SM_90A) || put_plan(w, &parts.gpu, "sm_90a")) &&
+        (!(holds & HOLDS_PORTABLE) || put_plan(w, &parts.gpu, "portable")) &&
+        put(w, SECTION_WEIGHTS, "", parts.weights, parts.bytes)) {
         ok = artifact_finish(w, &err);
     } else {
         artifact_abandon(w);
@@ -96,9 +136,6 @@ bool write_cuda_model(const TestModel *m, const char *path, uint64_t weights_byt
     }
     if (!ok)
         fprintf(stderr, "write_cuda_model: %s\n", err.text);
-    bytes_free(&cpu);
-    bytes_free(&cuda);
-    bytes_free(&code);
     free(parts.weights);
     return ok;
 }

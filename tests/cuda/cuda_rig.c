@@ -20,7 +20,7 @@ FakeGetCounts *get_counts;
 FakeGetLog *get_log;
 
 static char dir[] = "/tmp/sinter-cuda-XXXXXX";
-char path[64], mixed_path[64], large_path[64];
+char path[64], mixed_path[64], large_path[64], gpu_path[64];
 TestModel model;
 
 void *symbol(void *library, const char *name)
@@ -55,12 +55,15 @@ int setup(void **state)
     snprintf(path, sizeof path, "%s/m", dir);
     snprintf(mixed_path, sizeof mixed_path, "%s/mixed", dir);
     snprintf(large_path, sizeof large_path, "%s/large", dir);
+    snprintf(gpu_path, sizeof gpu_path, "%s/gpu", dir);
     model_float(&model);
     TestModel mixed = model;
     mixed.plan.rows_independent = false;
     use_model(&model);
-    bool ok = write_cuda_model(&model, path, 0) && write_cuda_model(&mixed, mixed_path, 0) &&
-              write_cuda_model(&model, large_path, MANY_BYTES);
+    bool ok = write_cuda_model(&model, path, 0, HOLDS_ALL) &&
+              write_cuda_model(&mixed, mixed_path, 0, HOLDS_ALL) &&
+              write_cuda_model(&model, large_path, MANY_BYTES, HOLDS_ALL) &&
+              write_cuda_model(&model, gpu_path, 0, HOLDS_SM_90A);
     return ok ? 0 : -1;
 }
 
@@ -70,6 +73,7 @@ int teardown(void **state)
     unlink(path);
     unlink(mixed_path);
     unlink(large_path);
+    unlink(gpu_path);
     model_free(&model);
     return rmdir(dir);
 }
@@ -104,17 +108,22 @@ Opened open_model(const char *file)
 }
 
 /* Why a session cannot be created; the statuses must agree. */
-const char *refusal(const char *device, SinterStatus want)
+const char *refusal_of(const char *file, const char *device, SinterStatus want)
 {
     static SinterError err;
     const SinterSessionOptions options = {.device = device};
     Opened o;
-    SinterStatus status = try_open(path, &options, &o, &err);
+    SinterStatus status = try_open(file, &options, &o, &err);
     close_model(o);
     if (status != want)
         fail_msg("status %d, not %d: %s", status, want, status ? err.text : "");
     assert_int_equal(err.status, want);
     return err.text;
+}
+
+const char *refusal(const char *device, SinterStatus want)
+{
+    return refusal_of(path, device, want);
 }
 
 void assert_says(const char *text, const char *part)

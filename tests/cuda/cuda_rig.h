@@ -15,9 +15,9 @@ extern FakeSetKernel *set_kernel;
 extern FakeGetCounts *get_counts;
 extern FakeGetLog *get_log;
 extern TestModel model;
-extern char path[64], mixed_path[64],
-    large_path[64]; /* files of the model; mixed: whose rows depend on
-                       one another; large: with weights of MANY_BYTES */
+extern char path[64], mixed_path[64], large_path[64],
+    gpu_path[64]; /* files of the model; mixed: whose rows depend on one another;
+                     large: with weights of MANY_BYTES; gpu: for sm_90a alone */
 extern const SinterSessionOptions on_cuda;
 
 int setup(void **state);
@@ -35,7 +35,8 @@ SinterStatus try_open(const char *file, const SinterSessionOptions *options, Ope
 Opened open_model(const char *file);
 void close_model(Opened o);
 /* Why a session cannot be created; the statuses must agree. */
-const char *refusal(const char *device, SinterStatus want);
+const char *refusal(const char *device, SinterStatus want); /* of `path` */
+const char *refusal_of(const char *file, const char *device, SinterStatus want);
 void assert_says(const char *text, const char *part);
 void assert_nothing_left(void);
 

@@ -62,7 +62,11 @@ static void test_bad_drivers(void **state)
     SinterError err;
     assert_int_equal(try_open(path, &any, &o, &err), SINTER_OK);
     assert_string_equal(sinter_session_device(o.session), "cpu");
+    assert_says(sinter_session_note(o.session), "nvidia-smi may say why");
     close_model(o);
+    reset(&options);
+    text = refusal_of(gpu_path, NULL, SINTER_ERROR_NO_DEVICE);
+    assert_says(text, "to run on the processor, compile the model with --target=cpu,sm_90a");
     assert_nothing_left();
 }
 
@@ -76,11 +80,25 @@ static void test_devices(void **state)
     assert_says(text, "there is no device cuda:2: the driver shows 2 GPUs");
     assert_says(refusal("cuda:x", SINTER_ERROR_ARGUMENT), "does not name a device");
 
-    options.capability = 75; /* neither sm_90a nor compute_80 */
+    options.capability = 75; /* neither sm_90a nor portable */
     reset(&options);
     text = refusal("cuda:0", SINTER_ERROR_UNSUPPORTED);
-    assert_says(text, "no code for this GPU, fake GPU 0 of compute capability 7.5");
-    assert_says(text, "--target=sm_75");
+    assert_says(text, "fake GPU 0 of compute capability 7.5");
+    assert_says(text, "the compiled file holds a plan for cpu, sm_90a and portable; compile the "
+                      "model with --target=turing,cpu,sm_90a,portable");
+    options.capability = 89;
+    reset(&options);
+    text = refusal_of(gpu_path, "cuda", SINTER_ERROR_UNSUPPORTED);
+    assert_says(text, "holds a plan for sm_90a; compile the model with --target=portable,sm_90a");
+    text = refusal_of(gpu_path, NULL, SINTER_ERROR_UNSUPPORTED);
+    assert_says(text, "to run on the processor, compile the model with --target=cpu,sm_90a");
+    options.capability = 70;
+    reset(&options);
+    text = refusal_of(gpu_path, "cuda", SINTER_ERROR_UNSUPPORTED);
+    assert_says(text, "nothing can be compiled for it");
+    text = refusal_of(gpu_path, "cpu", SINTER_ERROR_UNSUPPORTED);
+    assert_says(text, "holds a plan for sm_90a, none for the processor; compile the model with "
+                      "--target=cpu,sm_90a");
 
     options.capability = 90;
     options.max_shared = 49152;
@@ -107,6 +125,7 @@ static void test_devices(void **state)
         sinter_session_create(two.model, &(SinterSessionOptions){0}, &two.session, &err),
         SINTER_OK);
     assert_string_equal(sinter_session_device(two.session), "cuda:0");
+    assert_null(sinter_session_note(two.session));
     close_model(two);
     assert_nothing_left();
 }
@@ -278,10 +297,9 @@ static void test_weights(void **state)
     (void)state;
     fresh();
     Opened o = open_model(large_path);
-    const struct ModelTarget *t = &o.model->target[1];
+    const ModelTarget *t = model_target(o.model, "sm_90a");
     const CudaModel *on_gpu = t->shared.state;
-    assert_true(t->weights_bytes == MANY_BYTES);
-    assert_memory_equal((const void *)(uintptr_t)on_gpu->weights, t->weights, MANY_BYTES);
+    assert_memory_equal((const void *)(uintptr_t)on_gpu->weights, o.model->weights, MANY_BYTES);
     SinterSession *second;
     SinterError err;
     assert_int_equal(sinter_session_create(o.model, &on_cuda, &second, &err), SINTER_OK);

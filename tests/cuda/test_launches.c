@@ -38,7 +38,7 @@ static FakeGetLog *get_log;
 static void make_images(Work *w)
 {
     static const uint8_t cubin[] = "\177ELF made up";
-    DeviceCode *code = &w->cuda.code;
+    DeviceCode *code = &w->gpu[0].cuda.code;
     DeviceImage *image = ARENA_NEW_ARRAY(w->arena, DeviceImage, (size_t)code->num_kernels);
     for (int i = 0; i < code->num_kernels; i++)
         image[i] =
@@ -60,8 +60,8 @@ static bool compile(Work *w, const char *text, const char *out)
 static const char *kernel_word(const Work *w, const char *name, size_t len)
 {
     int of_family[NUM_CUDA_FAMILIES] = {0};
-    for (int i = 0; i < w->cuda.num_sources; i++) {
-        const CudaSource *s = &w->cuda.source[i];
+    for (int i = 0; i < w->gpu[0].cuda.num_sources; i++) {
+        const CudaSource *s = &w->gpu[0].cuda.source[i];
         int at = of_family[s->family]++;
         if (strlen(s->name) == len && !memcmp(s->name, name, len))
             return arena_printf(w->arena, "%s.%d", cuda_family_name[s->family], at);

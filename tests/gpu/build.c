@@ -45,14 +45,6 @@ static bool compile_code(Built *b)
            complain(b, "the kernels cannot be compiled");
 }
 
-static const struct ModelTarget *find_target(const SinterModel *file, const Device *device)
-{
-    for (int i = 0; i < file->num_targets; i++)
-        if (file->target[i].device == device)
-            return &file->target[i];
-    return NULL;
-}
-
 static bool open_file(Built *b, const char *path)
 {
     SinterError err;
@@ -60,8 +52,8 @@ static bool open_file(Built *b, const char *path)
     unlink(path); /* the mapping stays */
     if (status)
         return complain(b, err.text);
-    b->on_cpu = find_target(b->file, &device_cpu);
-    b->on_gpu = find_target(b->file, &device_cuda);
+    b->on_cpu = model_target(b->file, "cpu");
+    b->on_gpu = model_target(b->file, b->cuda.gpu->name);
     return true;
 }
 
@@ -69,9 +61,10 @@ bool built_make(Built *b, const BuildOptions *options)
 {
     const PassOptions how = {.opt_level = options->level, .base_dir = options->dir};
     const char *arch = arch_wanted();
-    const CudaPlanOptions plan = {.smem = cuda_smem(1, &arch), .family = options->family};
+    const CudaPlanOptions plan = {.gpu = cuda_class_of(arch), .family = options->family};
     PassContext context;
     WriteOptions write = {.stub = "", .report = "none\n"};
+    const WriteTarget target[] = {{.target = &b->cpu}, {&b->cuda.target, &b->cuda.code}};
     *b = (Built){.arena = arena_create()};
     diag_init(&b->diag, b->arena);
     const char *out =
@@ -85,13 +78,9 @@ bool built_make(Built *b, const BuildOptions *options)
     if (!codegen_plan(b->m, b->arena, &b->cpu) ||
         !cuda_plan(b->m, b->arena, &b->cpu, &plan, &b->cuda))
         return complain(b, "there is no plan");
-    if (options->code) {
-        if (!compile_code(b))
-            return false;
-        write.cuda = &b->cuda.target;
-        write.code = &b->cuda.code;
-    }
-    if (!codegen_write(b->m, &b->cpu, out, &write) || b->diag.num_errors)
+    if (options->code && !compile_code(b))
+        return false;
+    if (!codegen_write(b->m, options->code ? 2 : 1, target, out, &write) || b->diag.num_errors)
         return complain(b, "the file cannot be written");
     return open_file(b, out);
 }

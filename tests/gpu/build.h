@@ -12,7 +12,7 @@ typedef struct Built {
     CodegenTarget cpu;
     CudaTarget cuda;
     SinterModel *file;
-    const struct ModelTarget *on_cpu, *on_gpu; /* of the file; on_gpu NULL: without machine code */
+    const ModelTarget *on_cpu, *on_gpu; /* of the file; on_gpu NULL: without machine code */
 } Built;
 
 /* What to make. path: a model text, or a module as text (.ir). code: machine code for $GPU_ARCH,

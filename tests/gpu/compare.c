@@ -333,7 +333,7 @@ static void check_rows(const Pair *p, const int64_t *size, Sides *s)
 static CudaModel *gpu_model(const Pair *p)
 {
     for (int i = 0; i < p->model->num_targets; i++)
-        if (p->model->target[i].device == &device_cuda)
+        if (p->model->target[i].shared.state)
             return p->model->target[i].shared.state;
     return NULL;
 }

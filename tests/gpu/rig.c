@@ -94,15 +94,11 @@ bool rig_probe(void)
 static bool open_gpu(Rig *r)
 {
     SinterError err;
-    const struct ModelTarget *on = r->b->on_gpu;
     if (!rig_probe())
         return false;
     pthread_mutex_init(&r->shared.lock, NULL);
-    const DeviceOpen open = {.plan = &r->gpu,
-                             .weights = on->weights,
-                             .weights_bytes = on->weights_bytes,
-                             .code = &r->code,
-                             .shared = &r->shared};
+    const DeviceOpen open = {
+        .plan = &r->gpu, .weights = r->b->file->weights, .code = &r->code, .shared = &r->shared};
     if (cuda_model_get(&open, &r->model, &err))
         return complain(err.text);
     CudaSession *s = &r->session;
@@ -137,7 +133,7 @@ Rig *rig_open(const Built *b, const RigOptions *options)
     r->bound = calloc(tensors, sizeof *r->bound);
     SinterError err;
     r->cpu_part = r->cpu;
-    const DeviceOpen open = {.plan = &r->cpu_part, .weights = b->on_cpu->weights, .threads = 1};
+    const DeviceOpen open = {.plan = &r->cpu_part, .weights = b->file->weights, .threads = 1};
     if (device_cpu.create(&open, &r->cpu_state, &err) || (!options->dry && !open_gpu(r))) {
         rig_close(r);
         return NULL;

@@ -3,8 +3,8 @@
 # what they give on the CPU. BUILD: a build folder, made if it is not there; programs built on another
 # machine will do (pack.sh). LOG: a file for every check. Prints one line a model, then a summary.
 # GPU_ONLY: an extended regular expression over "text rules" that picks models; GPU_TARGET: what to
-# compile for (sm_90a). GPU_KEEP=1: models that are already compiled are not compiled again, as for
-# a second run with CUDA_FORCE_PTX_JIT=1, which takes the portable code. Exits with 77 where there is
+# compile for (sm_90a,portable,cpu). GPU_KEEP=1: models that are already compiled are not compiled again, as for
+# a second run with CUDA_FORCE_PTX_JIT=1, which takes the portable plan. Exits with 77 where there is
 # no GPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +12,7 @@ root=$(cd "$here/../.." && pwd)
 build=${1:-$root/build-gpu}
 log=${2:-$build/gpu.log}
 only=${GPU_ONLY:-.}
-export GPU_TARGET="${GPU_TARGET:-sm_90a}"
+export GPU_TARGET="${GPU_TARGET:-sm_90a,portable,cpu}"
 
 if [ ! -x "$build/tools/sinter" ]; then
     meson setup "$build" "$root" -Dbuildtype=release || exit 2

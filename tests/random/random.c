@@ -70,7 +70,8 @@ static bool compile(Compiled *c, const char *path, const char *dir, int build)
     if (build == PROBED)
         probes_add(c->m);
     if (!codegen_plan(c->m, c->arena, &c->target) ||
-        !codegen_write(c->m, &c->target, out, &write) || c->diag.num_errors)
+        !codegen_write(c->m, 1, &(WriteTarget){.target = &c->target}, out, &write) ||
+        c->diag.num_errors)
         return complain("codegen fails", &c->diag);
     SinterError err;
     if (sinter_open(out, &c->file, &err))

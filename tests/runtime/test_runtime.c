@@ -165,12 +165,13 @@ static void a_plan_is_for_the_target_of_its_section(void **state)
     PlanTensor tensor[6];
     memcpy(tensor, forged.plan.tensor, sizeof tensor);
     forged.plan.tensor = tensor;
-    forged.plan.target = "cuda";
+    forged.plan.target = "portable";
     tensor[2].bytes = plan_packed_bytes(&forged.plan, &tensor[2].pack_spec);
     tensor[3].offset = (tensor[2].bytes + 63) / 64 * 64;
     forged.weights_bytes = tensor[3].offset + tensor[3].bytes;
-    file_refused(&forged, NULL, "it is for the target \"cuda\", but its section is called \"cpu\"");
-    file_refused(&float_model, &float_model, "its section is called \"cuda\"");
+    file_refused(&forged, NULL,
+                 "it is for the target \"portable\", but its section is called \"cpu\"");
+    file_refused(&float_model, &float_model, "its section is called \"portable\"");
     forged.plan.target = "toaster";
     file_refused(&forged, NULL, "the target \"toaster\" is unknown");
 }
@@ -192,7 +193,7 @@ static void twin_begin(Twin *t)
     memcpy(t->input, p->input, sizeof t->input);
     memcpy(t->output, p->output, sizeof t->output);
     memcpy(t->bucket, p->bucket_size, sizeof t->bucket);
-    p->target = "cuda";
+    p->target = "portable";
     p->tensor = t->tensor;
     p->sym = t->sym;
     p->input = t->input;
@@ -229,13 +230,14 @@ static void the_plans_of_a_file_agree(void **state)
     sinter_close(model);
     unlink(path);
     free(same.m.weights);
-    TWIN_REFUSED("bucket 2: B = 16 for cpu, but 4 for cuda", t.bucket[2] = 4);
-    TWIN_REFUSED("3 buckets of 1 symbols for cpu, but 2 of 1 for cuda", t.m.plan.num_buckets = 2);
-    TWIN_REFUSED("symbol 0 is B for cpu, but C for cuda", t.sym[0].name = "C");
-    TWIN_REFUSED("output 0 is \"y\" for cpu, but \"w\" for cuda", t.output[0].name = "w");
+    TWIN_REFUSED("bucket 2: B = 16 for cpu, but 4 for portable", t.bucket[2] = 4);
+    TWIN_REFUSED("3 buckets of 1 symbols for cpu, but 2 of 1 for portable",
+                 t.m.plan.num_buckets = 2);
+    TWIN_REFUSED("symbol 0 is B for cpu, but C for portable", t.sym[0].name = "C");
+    TWIN_REFUSED("output 0 is \"y\" for cpu, but \"w\" for portable", t.output[0].name = "w");
     TWIN_REFUSED("the types of output \"z\"", t.tensor[5].dim[1].add = 8;
                  t.tensor[5].dim[2].add = 2);
-    TWIN_REFUSED("the plan for cpu has 2 outputs, the one for cuda 1", t.m.plan.num_outputs = 1;
+    TWIN_REFUSED("the plan for cpu has 2 outputs, the one for portable 1", t.m.plan.num_outputs = 1;
                  t.m.plan.num_launches = 2; t.tensor[5].storage = STORAGE_VIEW;
                  t.tensor[5].index = 4);
 }
@@ -283,7 +285,8 @@ static void a_model_describes_itself(void **state)
     assert_string_equal(sinter_symbol(o.model, 0), "B");
     assert_string_equal(sinter_port_text(o.model, 1, 1, text, sizeof text), "f32[B, 2, 8]");
     assert_string_equal(sinter_port_text(o.model, 0, 0, text, 6), "f32[B");
-    assert_int_equal(sinter_weight_bytes(o.model), float_model.weights_bytes);
+    /* one f32 [16, 8], packed in columns of 16, and one f32 [16] */
+    assert_int_equal(sinter_weight_bytes(o.model), 4 * 16 * 8 + 4 * 16);
     assert_string_equal(sinter_version(), "0.1.0");
     assert_int_equal(sinter_session_bytes(o.session), 0);
     check_float(o.session, 4, 1);
@@ -484,7 +487,8 @@ static void other_devices_are_refused_with_a_remedy(void **state)
     (void)state;
     Opened o = open_model(float_path);
     device_status(o.model, "cuda:0", SINTER_ERROR_UNSUPPORTED, "run it on cpu instead");
-    device_status(o.model, "cuda", SINTER_ERROR_UNSUPPORTED, "holds no code for cuda");
+    device_status(o.model, "cuda", SINTER_ERROR_UNSUPPORTED,
+                  "a plan for cpu alone, none for cuda:0");
     device_status(o.model, "cpu:1", SINTER_ERROR_NO_DEVICE, "no device cpu:1");
     device_status(o.model, "tpu", SINTER_ERROR_NO_DEVICE, "no device \"tpu\"");
     device_status(o.model, "", SINTER_ERROR_ARGUMENT, "does not name a device");

@@ -293,12 +293,12 @@ static void add_ports(Report *r, const Module *m)
 bool report_gather(Report *r, Work *w, const char *program)
 {
     const char *device = cli_get(w->cli, OPTION_DEVICE, "cpu");
-    bool on_gpu = w->has_cuda && !strncmp(device, "cuda", 4);
-    const CodegenTarget *target = on_gpu ? &w->cuda.target : &w->target;
+    bool on_gpu = w->num_gpus && !strncmp(device, "cuda", 4);
+    const CodegenTarget *target = on_gpu ? &w->gpu[0].cuda.target : &w->cpu;
     r->model = w->module->name;
     r->source = base_name(w->path);
     r->target = target->plan->target;
-    r->weight_bytes = target->weights_bytes;
+    r->weight_bytes = plan_weight_bytes(target->plan);
     if (!add_buckets(r, w, target->plan) || !add_sections(r, w, program))
         return false;
     add_ports(r, w->module);
@@ -308,8 +308,8 @@ bool report_gather(Report *r, Work *w, const char *program)
         add_kernel(r, target->plan, target, i);
     add_stops(r, w, target);
     add_warnings(r, w);
-    if (w->has_cuda)
-        add_picks(r, &w->cuda);
+    for (int i = 0; i < w->num_gpus; i++)
+        add_picks(r, &w->gpu[i].cuda);
     return true;
 }
 

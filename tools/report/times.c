@@ -80,7 +80,7 @@ static int run_many(Timer *t, bool trace, double most_us)
 /* Is the launch part of a bucket? On the CPU all are. */
 static bool launch_runs(const Timer *t, int launch, int bucket)
 {
-    const DeviceCode *code = &t->w->cuda.code;
+    const DeviceCode *code = &t->w->gpu[0].cuda.code;
     if (strncmp(t->r->device, "cuda", 4) != 0)
         return true;
     return code->launch[launch * code->num_buckets + t->r->buckets.elem[bucket].plan].kernel >= 0;
