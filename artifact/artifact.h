@@ -215,10 +215,29 @@ void plan_print(Sb *sb, const Plan *plan);
 
 /* device_code.c: what a device runs of a plan ------------------------------------------------- */
 
+/* A tensor map: the box by box view of an operand in memory that the copy engine of newer GPUs
+ * reads. The runtime encodes it when a bucket is bound. */
+typedef struct DeviceMap {
+    int32_t operand;             /* of the parameters, a and w too */
+    int32_t element_bytes;       /* 1, 2, 4 */
+    int32_t box_rows, box_bytes; /* what one copy brings */
+    int32_t swizzle;             /* how its rows lie in shared memory: 0, 32, 64, 128 bytes */
+    int32_t planes;              /* of `rows` rows each; 0: no third dimension */
+    int64_t rows, bytes, pitch;  /* of the matrix; 0: those of the operand's tensor */
+    int64_t plane_pitch;
+} DeviceMap;
+#define DEVICE_MAX_MAPS 4 /* of one launch */
+
 /* How one launch is started under one bucket. kernel -1: it is not part of that bucket's list. */
 typedef struct DeviceLaunch {
     int32_t kernel;
-    int32_t grid, block, smem; /* one-dimensional grid; dynamic shared memory in bytes */
+    int32_t grid;          /* blocks, one-dimensional .. */
+    int32_t per_processor; /* .. but at most so many for each processor of the GPU; 0: no limit */
+    int32_t cluster;       /* blocks that run together and share memory; 0: 1 */
+    int32_t block, smem;   /* threads; dynamic shared memory in bytes */
+    int32_t num_maps;
+    int64_t workspace; /* bytes; those at its beginning are zero before each launch and after */
+    DeviceMap map[DEVICE_MAX_MAPS];
 } DeviceLaunch;
 
 /* One kernel for one architecture. arch: "sm_90a" (a cubin) or "compute_80" (PTX text). */
@@ -231,9 +250,14 @@ typedef struct DeviceImage {
 
 /* Parameters of every kernel: one struct by value, of 32 bytes an operand (data, scale, zero,
  * outer: device addresses, 0 where there is none) in the order of the launch's operands, for GEMM
- * followed by a and w, for MOVE src and dst instead; then i64s: rows of a (GEMM), rows of operand 0
- * (TILE), elements (MOVE); and behind it the sizes that kernels of launches that vary read
- * (plan_launch_sizes); other kernels have them as constants. */
+ * followed by a and w, for MOVE src and dst instead, and by the workspace where there is one; then
+ * i64s: rows of a (GEMM), rows of operand 0 (TILE), elements (MOVE); and behind it the sizes that
+ * kernels of launches that vary read (plan_launch_sizes); other kernels have them as constants.
+ * Then, from a multiple of 128 on, 128 bytes for each tensor map. */
+#define DEVICE_OPERAND_BYTES 32
+#define DEVICE_MAP_BYTES     128
+#define DEVICE_MAP_ALIGN     128
+int plan_launch_parameters(const PlanLaunch *l); /* operands, without a workspace */
 typedef struct DeviceCode {
     int num_kernels, num_images, num_launches, num_buckets;
     const char *const *kernel;  /* entry names */
@@ -260,6 +284,8 @@ enum {
 /* Fills them from SIZE_COUNT + 1 on for actual sizes; returns how many there are, the count too. */
 int plan_launch_sizes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout,
                       const int64_t *size, int64_t ret[MAX_SIZES]);
+/* Bytes of the workspace that all launches share, one after the other. */
+uint64_t device_workspace(const DeviceCode *code);
 bool device_code_encode(const DeviceCode *code, Bytes *ret);
 /* Checked against the plan it belongs to. Images point into data; the rest is one allocation. */
 DeviceCode *device_code_decode(const uint8_t *data, size_t size, const Plan *plan, IoError *err);
@@ -267,7 +293,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 1
+#define ARTIFACT_VERSION 2
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

@@ -311,11 +311,12 @@ static bool read_frame(const Reader *r, const uint8_t **ret_trailer)
         return refuse_without_trailer(r);
     const uint8_t *t = f->data + f->size - TRAILER_BYTES;
     uint64_t version = get(t + AT_VERSION, 4), size = get(t + AT_SIZE, 4);
-    if (version > ARTIFACT_VERSION)
-        return refuse(r, E_FILE_VERSION, "its format is version %llu, this program reads up to %d",
+    if (version != ARTIFACT_VERSION)
+        return refuse(r, E_FILE_VERSION,
+                      "its format is version %llu, this program reads version %d",
                       (unsigned long long)version, ARTIFACT_VERSION);
-    if (version != ARTIFACT_VERSION || size != TRAILER_BYTES ||
-        !hash_is(t + AT_TRAILER_HASH, t, AT_TRAILER_HASH) || !is_zero(t + AT_RESERVED, 8))
+    if (size != TRAILER_BYTES || !hash_is(t + AT_TRAILER_HASH, t, AT_TRAILER_HASH) ||
+        !is_zero(t + AT_RESERVED, 8))
         return altered(r, "the trailer");
     a->start = get(t + AT_START, 8);
     a->size = get(t + AT_LENGTH, 8);

@@ -23,6 +23,11 @@ static void put_u64(Bytes *b, uint64_t v, int size)
     bytes_put(b, le, (size_t)size);
 }
 
+int plan_launch_parameters(const PlanLaunch *l)
+{
+    return l->family == LAUNCH_MOVE ? 2 : l->num_operands + 2 * (l->family == LAUNCH_GEMM);
+}
+
 static bool dim_varies(PlanDim d)
 {
     return d.mul != 0 && (d.sym[0] >= 0 || d.sym[1] >= 0);
@@ -102,6 +107,32 @@ int plan_launch_sizes(const Plan *plan, const PlanLaunch *l, const PlanLayout *l
     return SIZE_OPERANDS + 3 * l->num_operands;
 }
 
+uint64_t device_workspace(const DeviceCode *code)
+{
+    int64_t most = 0;
+    for (int i = 0; i < code->num_launches * code->num_buckets; i++)
+        most = code->launch[i].workspace > most ? code->launch[i].workspace : most;
+    return (uint64_t)most;
+}
+
+/* Every field in turn. */
+static void put_launch(Bytes *b, const DeviceLaunch *l)
+{
+    const int32_t word[] = {l->kernel, l->grid, l->per_processor, l->cluster,
+                            l->block,  l->smem, l->num_maps};
+    for (size_t i = 0; i < COUNT_OF(word); i++)
+        put_u64(b, (uint32_t)word[i], 4);
+    put_u64(b, (uint64_t)l->workspace, 8);
+    for (int i = 0; i < l->num_maps; i++) {
+        const DeviceMap *m = &l->map[i];
+        const int64_t field[] = {m->operand, m->element_bytes, m->box_rows, m->box_bytes,
+                                 m->swizzle, m->planes,        m->rows,     m->bytes,
+                                 m->pitch,   m->plane_pitch};
+        for (size_t k = 0; k < COUNT_OF(field); k++)
+            put_u64(b, (uint64_t)field[k], 8);
+    }
+}
+
 bool device_code_encode(const DeviceCode *code, Bytes *ret)
 {
     *ret = (Bytes){0};
@@ -115,13 +146,8 @@ bool device_code_encode(const DeviceCode *code, Bytes *ret)
         snprintf(name, sizeof name, "%s", code->kernel[i]);
         bytes_put(ret, name, sizeof name);
     }
-    for (int i = 0; i < code->num_launches * code->num_buckets; i++) {
-        const DeviceLaunch *l = &code->launch[i];
-        put_u64(ret, (uint32_t)l->kernel, 4);
-        put_u64(ret, (uint32_t)l->grid, 4);
-        put_u64(ret, (uint32_t)l->block, 4);
-        put_u64(ret, (uint32_t)l->smem, 4);
-    }
+    for (int i = 0; i < code->num_launches * code->num_buckets; i++)
+        put_launch(ret, &code->launch[i]);
     for (int i = 0; i < code->num_images; i++) {
         const DeviceImage *image = &code->image[i];
         bytes_put(ret, image->arch, sizeof image->arch);
@@ -170,22 +196,65 @@ static const char *read_names(Reader *r, CodeBox *box)
     return NULL;
 }
 
-static const char *read_launches(Reader *r, CodeBox *box)
+static DeviceLaunch get_launch(Reader *r)
+{
+    DeviceLaunch l = {0};
+    int32_t *word[] = {&l.kernel, &l.grid, &l.per_processor, &l.cluster,
+                       &l.block,  &l.smem, &l.num_maps};
+    for (size_t i = 0; i < COUNT_OF(word); i++)
+        *word[i] = (int32_t)get(r, 4);
+    l.workspace = (int64_t)get(r, 8);
+    r->failed = r->failed || l.num_maps < 0 || l.num_maps > DEVICE_MAX_MAPS;
+    for (int i = 0; i < l.num_maps && !r->failed; i++) {
+        DeviceMap *m = &l.map[i];
+        int32_t *narrow[] = {&m->operand,   &m->element_bytes, &m->box_rows,
+                             &m->box_bytes, &m->swizzle,       &m->planes};
+        int64_t *wide[] = {&m->rows, &m->bytes, &m->pitch, &m->plane_pitch};
+        for (size_t k = 0; k < COUNT_OF(narrow); k++)
+            *narrow[k] = (int32_t)get(r, 8);
+        for (size_t k = 0; k < COUNT_OF(wide); k++)
+            *wide[k] = (int64_t)get(r, 8);
+    }
+    return l;
+}
+
+/* What the driver takes. That the matrix lies inside its tensor is known when it is bound. */
+static bool map_ok(const DeviceMap *m, const PlanLaunch *l)
+{
+    bool element = m->element_bytes == 1 || m->element_bytes == 2 || m->element_bytes == 4;
+    bool swizzle = m->swizzle == 0 || m->swizzle == 32 || m->swizzle == 64 || m->swizzle == 128;
+    return element && swizzle && m->operand >= 0 && m->operand < plan_launch_parameters(l) &&
+           m->box_rows >= 1 && m->box_rows <= 256 && m->box_bytes >= 16 && m->box_bytes % 16 == 0 &&
+           m->box_bytes / m->element_bytes <= 256 && (!m->swizzle || m->box_bytes <= m->swizzle) &&
+           m->planes >= 0 && m->rows >= 0 && m->bytes >= 0 && m->pitch >= 0 && m->pitch % 16 == 0 &&
+           m->plane_pitch >= 0 && m->plane_pitch % 16 == 0;
+}
+
+static bool launch_ok(const DeviceLaunch *d, const PlanLaunch *l)
+{
+    bool ok = d->grid >= 0 && d->per_processor >= 0 && d->cluster >= 0 && d->cluster <= 16 &&
+              (d->cluster < 2 || d->grid % d->cluster == 0) && d->block >= 1 && d->block <= 1024 &&
+              d->smem >= 0 && d->workspace >= 0 && d->workspace <= (int64_t)LIMIT_BYTES;
+    for (int i = 0; i < d->num_maps && ok; i++)
+        ok = map_ok(&d->map[i], l);
+    return ok;
+}
+
+static const char *read_launches(Reader *r, CodeBox *box, const Plan *plan)
 {
     DeviceCode *code = &box->code;
     size_t num = (size_t)code->num_launches * (size_t)code->num_buckets;
-    if (num > (uint64_t)(r->end - r->pos) / 16)
+    if (num > (uint64_t)(r->end - r->pos) / 36)
         return "it ends too early";
     DeviceLaunch *launch = ARENA_NEW_ARRAY(box->arena, DeviceLaunch, num);
     for (size_t i = 0; i < num; i++) {
-        launch[i].kernel = (int32_t)get(r, 4);
-        launch[i].grid = (int32_t)get(r, 4);
-        launch[i].block = (int32_t)get(r, 4);
-        launch[i].smem = (int32_t)get(r, 4);
-        const DeviceLaunch *l = &launch[i];
-        if (l->kernel < -1 || l->kernel >= code->num_kernels)
+        launch[i] = get_launch(r);
+        if (r->failed)
+            return "it ends too early";
+        if (launch[i].kernel < -1 || launch[i].kernel >= code->num_kernels)
             return "a launch names a kernel that is not there";
-        if (l->kernel >= 0 && (l->grid < 0 || l->block < 1 || l->block > 1024 || l->smem < 0))
+        if (launch[i].kernel >= 0 &&
+            !launch_ok(&launch[i], &plan->launch[i / (size_t)code->num_buckets]))
             return "the shape of a launch is out of range";
     }
     code->launch = launch;
@@ -226,7 +295,7 @@ static const char *read_code(Reader *r, CodeBox *box, const Plan *plan)
     code->num_buckets = (int)buckets;
     const char *problem = read_names(r, box);
     if (!problem)
-        problem = read_launches(r, box);
+        problem = read_launches(r, box, plan);
     if (!problem)
         problem = read_images(r, box);
     return problem ? problem : r->pos != r->end ? "bytes follow its end" : NULL;

@@ -35,7 +35,6 @@ typedef struct CudaKernel {
     bool varies; /* sizes come at run time (plan_launch_sizes) */
     CudaSpan span;
     int span_operand;  /* i32 workspace of the ranges; -1 */
-    int split_operand; /* the launch's last: workspace of blocks that share tiles; -1: none yet */
     bool local_a;      /* CUDA_STREAM: the prologue fills a in shared memory */
     bool shared_a;     /* CUDA_GEMM_MMA: the blocks fill a together, then go on with the product */
     CudaPackSpec spec; /* of w */
@@ -46,9 +45,9 @@ typedef struct CudaKernel {
     int64_t local_pitch;                  /* of a row of a in shared memory */
     int threads_row, run, values, groups; /* CUDA_TILE: kT kV kE kGroups */
     int64_t tile_cols, last_cols, scratch_words;
-    int sweeps; /* CUDA_TILE: over rows that are too long for the threads; 0: they hold it */
-    int64_t most_blocks; /* CUDA_TILE: they take row after row; 0: each takes one */
-    Sb *rejected;        /* gets a line for each candidate that was not taken, and why */
+    int sweeps;        /* CUDA_TILE: over rows that are too long for the threads; 0: they hold it */
+    int per_processor; /* CUDA_TILE: blocks that take row after row; 0: each takes one */
+    Sb *rejected;      /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
 
 /* cuda_program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
@@ -80,13 +79,20 @@ int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
 
 /* cuda_source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name);
-/* Launch geometry. */
+/* How it is launched. */
 typedef struct CudaGeometry {
-    int64_t grid;
+    int64_t grid;      /* blocks on the GPU that the plan is made for */
+    int64_t blocks;    /* .. at most, whatever the GPU */
+    int per_processor; /* the limit of `grid`; 0: none */
     int block;
     int64_t smem; /* dynamic, bytes */
+    int cluster;  /* blocks that run together; 0: 1 */
+    int num_maps; /* of TensorMap, behind the sizes */
+    DeviceMap map[DEVICE_MAX_MAPS];
 } CudaGeometry;
 CudaGeometry cuda_geometry(const CudaKernel *k);
+/* The same for the file; `kernel`: its number there. */
+DeviceLaunch cuda_device_launch(const CudaKernel *k, int kernel);
 /* Shared memory of CUDA_STREAM without the rows of a prologue; what stream.cuh comes to. */
 int64_t cuda_stream_bytes(const CudaKernel *k);
 /* .. and of those rows; what making them needs beside that is static, in words. */
@@ -94,12 +100,11 @@ int64_t cuda_local_bytes(const CudaKernel *k);
 int64_t cuda_local_scratch(const CudaKernel *k);
 /* Bytes of the workspace that blocks sharing tiles or rows need; 0: none do. Its counters, one word
  * a tile, stand at its beginning, are zero before the first launch and after each; then come the
- * sums. It is one more operand of the launch, split_operand. */
+ * sums. */
 #define CUDA_SPLIT_SUMS  4096
 #define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4 - 3)
-#define CUDA_SPLIT_ROWS                                                      \
-    CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
-                      */
+#define CUDA_SPLIT_ROWS  CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
+                                           */
 int64_t cuda_split_bytes(const CudaKernel *k);
 /* Bytes of one stage of a gemm_mma. */
 int64_t cuda_stage_bytes(const CudaKernel *k);

@@ -125,8 +125,7 @@ static void mma_splits(CudaCandidates *c, CudaKernel *k)
     int64_t tiles_k = (k->spec.k + k->bk - 1) / k->bk;
     k->split_k = 1;
     valid(c, k);
-    if ((k->packed.home == CUDA_HOME_I8 && k->spec.mainloop) ||
-        k->launch->num_operands == PLAN_MAX_OPERANDS)
+    if (k->packed.home == CUDA_HOME_I8 && k->spec.mainloop)
         return;
     int64_t tiles = cuda_geometry(k).grid, block = k->spec.mainloop ? k->packed.block_k / k->bk : 1;
     int most = mma_sums(k) > 64 ? SPLIT_LARGE : SPLIT_MOST;

@@ -109,7 +109,7 @@ static void choose_tile(CudaKernel *k, const char **ret_problem)
                        "of threads holds";
     k->family = CUDA_TILE;
     row_shape(k, k->tile_cols > k->last_cols ? k->tile_cols : k->last_cols, l->rows, sums);
-    k->most_blocks = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
+    k->per_processor = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
 }
 
 /* Products ------------------------------------------------------------------------------------ */
@@ -376,7 +376,7 @@ static bool with_prologue(CudaKernel *best, const PlanLaunch *inside, int64_t sm
     int threads = 32 * best->warps_m * best->warps_n;
     int64_t rows = best->layout[inside->a].rows, grid = cuda_geometry(best).grid;
     if (best->family != CUDA_GEMM_MMA || best->varies || threads < 128 ||
-        best->spec.k > threads * SHARED_A_HELD || inside->num_operands == PLAN_MAX_OPERANDS ||
+        best->spec.k > threads * SHARED_A_HELD ||
         rows > SHARED_A_ROWS * (grid < best->gpu->processors ? grid : best->gpu->processors))
         return false;
     best->launch = inside;

@@ -6,7 +6,6 @@
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
- * - products whose blocks share tiles get a workspace for their sums;
  * - every launch gets a kernel and a grid for each bucket. */
 #include "codegen/cuda_choose.h"
 
@@ -105,22 +104,20 @@ static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, con
     return NULL;
 }
 
-/* Bytes of memory behind the arena of each bucket; apart: where no bucket has anything else. */
-static const uint64_t *grow_arena(CudaBuilder *b, const uint64_t *bytes, bool apart)
+/* Bytes of memory behind the arena of each bucket. */
+static const uint64_t *grow_arena(CudaBuilder *b, const uint64_t *bytes)
 {
     int buckets = b->list->num_buckets;
-    uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets), most = 0;
-    for (int i = 0; i < buckets; i++)
-        most = b->arena_bytes[i] > most ? b->arena_bytes[i] : most;
+    uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
     for (int i = 0; i < buckets; i++) {
-        offset[i] = ((apart ? most : b->arena_bytes[i]) + 63) & ~UINT64_C(63);
+        offset[i] = (b->arena_bytes[i] + 63) & ~UINT64_C(63);
         b->arena_bytes[i] = offset[i] + ((bytes[i] + 63) & ~UINT64_C(63));
     }
     return offset;
 }
 
 /* Words of such memory, as many for every bucket. */
-static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart)
+static int add_space(CudaBuilder *b, const char *name, int64_t words)
 {
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     for (int i = 0; i < b->list->num_buckets; i++)
@@ -131,7 +128,7 @@ static int add_space(CudaBuilder *b, const char *name, int64_t words, bool apart
                         .dim = {{.add = words, .sym = {-1, -1}}},
                         .storage = STORAGE_ARENA,
                         .index = -1,
-                        .arena_offset = grow_arena(b, bytes, apart),
+                        .arena_offset = grow_arena(b, bytes),
                         .params = -1};
     ARRAY_PUSH(b->arena, &b->tensors, space);
     return b->tensors.num - 1;
@@ -149,7 +146,7 @@ static int add_workspace(CudaBuilder *b, const PlanTensor *t)
             scheme_row_blocks(&t->scheme, l.rows) * scheme_col_blocks(&t->scheme, l.cols);
         words = 3 * blocks + 1 > words ? 3 * blocks + 1 : words;
     }
-    return add_space(b, t->name, words, false);
+    return add_space(b, t->name, words);
 }
 
 static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, const Op *op)
@@ -242,7 +239,7 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
     copy.storage = STORAGE_ARENA;
     copy.index = -1;
     copy.view_col = 0;
-    copy.arena_offset = grow_arena(b, bytes, false);
+    copy.arena_offset = grow_arena(b, bytes);
     ARRAY_PUSH(b->arena, &b->tensors, copy);
     TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
     step[0] = (TileStep){.op = TILE_LOAD, .tensor = 1};
@@ -317,7 +314,7 @@ static bool add_plain(CudaBuilder *b, int like)
             return fail(b, "the size of '%s' overflows", plain.name);
         bytes[i] = (uint64_t)l.rows * (uint64_t)l.pitch;
     }
-    plain.arena_offset = grow_arena(b, bytes, false);
+    plain.arena_offset = grow_arena(b, bytes);
     ARRAY_PUSH(b->arena, &b->tensors, plain);
     return true;
 }
@@ -386,49 +383,15 @@ static bool choose(CudaBuilder *b, const Plan *plan, int launch, int bucket,
                                .varies = plan_launch_varies(plan, &plan->launch[launch]),
                                .span = role->span,
                                .span_operand = role->span_operand,
-                               .split_operand = -1,
                                .rejected = &rejected}};
     ret->wanted = cuda_choose(&ret->kernel, role, b->arena, b->options, &ret->choice, &problem);
     ret->choice.rejected = rejected.text;
     ret->kernel.rejected = NULL;
     if (problem)
         return fail(b, "\"%s\": %s", plan->launch[launch].layer, problem);
-    int64_t grid = ret->wanted ? cuda_geometry(&ret->kernel).grid : 0;
+    int64_t grid = ret->wanted ? cuda_geometry(&ret->kernel).blocks : 0;
     return grid <= INT32_MAX ||
            fail(b, "\"%s\" needs %lld blocks", plan->launch[launch].layer, (long long)grid);
-}
-
-/* One workspace for all products whose blocks share tiles: they run one after the other, and each
- * leaves its counters zero. It lies behind the arenas of all buckets, where nothing else does. */
-static void add_split(CudaBuilder *b, Plan *plan, Chosen *chosen)
-{
-    int num = plan->num_launches * plan->num_buckets;
-    int64_t bytes = 0;
-    for (int i = 0; i < num; i++) {
-        int64_t need = chosen[i].wanted ? cuda_split_bytes(&chosen[i].kernel) : 0;
-        bytes = need > bytes ? need : bytes;
-    }
-    if (!bytes)
-        return;
-    int tensor = add_space(b, "sums of shared tiles", (bytes + 3) / 4, true);
-    b->out->split_tensor = tensor;
-    plan->tensor = b->tensors.elem;
-    plan->num_tensors = b->tensors.num;
-    /* candidates that somebody keeps go on seeing the launches as they were */
-    PlanLaunch *launch = ARENA_NEW_ARRAY(b->arena, PlanLaunch, (size_t)plan->num_launches);
-    memcpy(launch, plan->launch, (size_t)plan->num_launches * sizeof *launch);
-    plan->launch = launch;
-    for (int i = 0; i < num; i++) {
-        PlanLaunch *l = &launch[i / plan->num_buckets];
-        chosen[i].kernel.launch = l;
-        if (!chosen[i].wanted || !cuda_split_bytes(&chosen[i].kernel))
-            continue;
-        if (!l->num_operands || l->operand[l->num_operands - 1].tensor != tensor) {
-            l->operand = operands_with(b, l, tensor, false);
-            l->num_operands++;
-        }
-        chosen[i].kernel.split_operand = l->num_operands - 1;
-    }
 }
 
 static DeviceLaunch device_launch(CudaBuilder *b, const Chosen *chosen, CudaChoice *ret_choice)
@@ -437,12 +400,10 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Chosen *chosen, CudaChoi
         return (DeviceLaunch){.kernel = -1};
     Sb text;
     sb_init(&text, b->arena);
-    CudaGeometry g = cuda_geometry(&chosen->kernel);
     cuda_describe(&text, &chosen->kernel);
     *ret_choice = chosen->choice;
     ret_choice->text = text.text;
-    return (DeviceLaunch){kernel_index(b, &chosen->kernel), (int32_t)g.grid, g.block,
-                          (int32_t)g.smem};
+    return cuda_device_launch(&chosen->kernel, kernel_index(b, &chosen->kernel));
 }
 
 /* Sizes and places of all tensors under each bucket: [buckets][tensors]. */
@@ -475,10 +436,6 @@ static void put_kernels(CudaBuilder *b, Plan *plan)
     }
     if (b->failed)
         return;
-    add_split(b, plan, chosen);
-    layout = bind_buckets(b, plan); /* the workspace's too */
-    for (int i = 0; i < num && layout; i++)
-        chosen[i].kernel.layout = layout + i % plan->num_buckets * plan->num_tensors;
     for (int bucket = 0; bucket < plan->num_buckets; bucket++)
         for (int at = bucket; at < num; at += plan->num_buckets)
             device[at] = device_launch(b, &chosen[at], &b->choice[at]);
@@ -519,7 +476,7 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
 {
     CudaBuilder b = {.m = m, .arena = arena, .list = list->plan, .options = options, .out = ret};
     Plan *plan = ARENA_NEW(arena, Plan);
-    *ret = (CudaTarget){.gpu = options->gpu, .target = *list, .split_tensor = -1};
+    *ret = (CudaTarget){.gpu = options->gpu, .target = *list};
     ret->target.plan = plan;
     *plan = *list->plan;
     plan->target = options->gpu->name;

@@ -33,12 +33,6 @@ static bool is_integer(FormatId fmt)
     return format_info[fmt].family == FAMILY_INT;
 }
 
-/* Those of the launch, and the workspace of a split where it is not among them yet. */
-static int num_operands(const CudaKernel *k)
-{
-    return k->launch->num_operands + (cuda_split_bytes(k) && k->split_operand < 0);
-}
-
 /* What all products share: operands, shapes, schemes. */
 static void put_product(Sb *sb, const CudaKernel *k)
 {
@@ -63,8 +57,8 @@ static void put_product(Sb *sb, const CudaKernel *k)
     sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ", kWZeroAt = %" PRId64 ";",
             packed->scale_at, packed->zero_at);
     /* a, w come after the operands of the programs */
-    put_int(sb, "kOperandA", num_operands(k));
-    put_int(sb, "kOperandW", num_operands(k) + 1);
+    put_int(sb, "kOperandA", k->launch->num_operands);
+    put_int(sb, "kOperandW", k->launch->num_operands + 1);
 }
 
 static void put_tiles(Sb *sb, const CudaKernel *k)
@@ -78,7 +72,7 @@ static void put_tiles(Sb *sb, const CudaKernel *k)
     put_int(sb, "kStages", k->stages);
     put_int(sb, "kSplitK", k->split_k);
     put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
-    put_int(sb, "kOperandSplit", cuda_split_bytes(k) ? num_operands(k) - 1 : 0);
+    put_int(sb, "kOperandSplit", cuda_split_bytes(k) ? k->launch->num_operands + 2 : 0);
     if (k->shared_a)
         put_int(sb, "kRowCounters", CUDA_SPLIT_ROWS);
 }
@@ -137,7 +131,7 @@ static void put_rows(Sb *sb, const CudaKernel *k)
     put_int(sb, "kSweeps", k->sweeps);
     put_bool(sb, "kBackwards", k->span == SPAN_GIVEN);
     put_int(sb, "kScratchWords", k->scratch_words);
-    put_bool(sb, "kPersistent", k->most_blocks > 0);
+    put_bool(sb, "kPersistent", k->per_processor > 0);
 }
 
 static void put_dims(Sb *sb, const char *name, const PlanDim *dim, int rank, const int64_t *size)
@@ -365,13 +359,6 @@ static void put_shared_prologue(Sb *sb, const CudaKernel *k)
 
 /* Entry --------------------------------------------------------------------------------------- */
 
-static int num_parameters(const CudaKernel *k)
-{
-    return k->family <= CUDA_GEMM_ANY ? num_operands(k) + 2
-           : k->family == CUDA_MOVE   ? 2
-                                      : k->launch->num_operands;
-}
-
 static int num_sizes(const CudaKernel *k)
 {
     int64_t size[MAX_SIZES];
@@ -410,12 +397,16 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name)
 {
     Sb body, text;
+    const CudaGeometry g = cuda_geometry(k);
     sb_init(&body, arena);
     sb_init(&text, arena);
     put_config(&body, k);
     sb_line(&body, "struct Params {");
-    sb_line(&body, "    Operand op[%d];", num_parameters(k));
+    sb_line(&body, "    Operand op[%d];",
+            plan_launch_parameters(k->launch) + (cuda_split_bytes(k) > 0));
     sb_line(&body, "    int64_t dim[%d];", num_sizes(k));
+    if (g.num_maps)
+        sb_line(&body, "    TensorMap map[%d];", g.num_maps);
     sb_line(&body, "};");
     if (k->local_a)
         put_prologue(&body, k);
@@ -494,34 +485,51 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
                                             : k->layout[k->launch->a].rows;
     switch (k->family) {
     case CUDA_GEMM_MMA:
-        g.grid = mma_tiles(k) * k->split_k;
+        g.blocks = mma_tiles(k) * k->split_k;
         g.smem = cuda_stage_bytes(k) * k->stages;
         g.smem = staged_bytes(k) > g.smem ? staged_bytes(k) : g.smem;
         break;
     case CUDA_STREAM:
-        g.grid = ceil_div(k->packed.rows, stream_columns(k));
-        g.grid = g.grid < k->gpu->processors ? g.grid : k->gpu->processors; /* blocks stay */
+        g.blocks = ceil_div(k->packed.rows, stream_columns(k));
+        g.per_processor = 1; /* blocks stay */
         g.smem = cuda_stream_bytes(k) + (k->local_a ? cuda_local_bytes(k) : 0);
         break;
     case CUDA_GEMM_ANY:
-        g.grid = ceil_div(rows, 4096 / k->bn) * ceil_div(k->packed.rows, k->bn);
+        g.blocks = ceil_div(rows, 4096 / k->bn) * ceil_div(k->packed.rows, k->bn);
         break;
     case CUDA_TILE: {
         int64_t tiles =
             k->sweeps ? 1 : ceil_div(k->layout[k->launch->operand[0].tensor].cols, k->tile_cols);
-        g.grid = ceil_div(rows * tiles, k->groups);
-        if (k->most_blocks && g.grid > k->most_blocks)
-            g.grid = k->most_blocks;
+        g.blocks = ceil_div(rows * tiles, k->groups);
+        g.per_processor = k->per_processor;
         break;
     }
     case CUDA_MOVE: {
         int64_t num = 1;
         for (int i = 0; i < k->launch->move_rank; i++)
             num *= plan_dim_eval(k->launch->move_dim[i], k->size);
-        g.grid = ceil_div(num, 1024) < 65536 ? ceil_div(num, 1024) : 65536;
+        g.blocks = ceil_div(num, 1024) < 65536 ? ceil_div(num, 1024) : 65536;
         break;
     }
     case NUM_CUDA_FAMILIES: break;
     }
+    int64_t most = (int64_t)g.per_processor * k->gpu->processors;
+    g.grid = most && g.blocks > most ? most : g.blocks;
     return g;
+}
+
+DeviceLaunch cuda_device_launch(const CudaKernel *k, int kernel)
+{
+    CudaGeometry g = cuda_geometry(k);
+    DeviceLaunch ret = {.kernel = kernel,
+                        .grid = (int32_t)g.blocks,
+                        .per_processor = g.per_processor,
+                        .cluster = g.cluster > 1 ? g.cluster : 1,
+                        .block = g.block,
+                        .smem = (int32_t)g.smem,
+                        .num_maps = g.num_maps,
+                        .workspace = cuda_split_bytes(k)};
+    for (int i = 0; i < g.num_maps; i++)
+        ret.map[i] = g.map[i];
+    return ret;
 }

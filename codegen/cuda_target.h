@@ -45,8 +45,6 @@ typedef struct CudaTarget {
     const CudaChoice *choice;    /* [launches][buckets]: what each takes, and how that is known */
     int num_cached;              /* images that cuda_compile did not have to compile */
     const CudaImageAbout *about; /* [code.num_images], from cuda_compile */
-    int split_tensor; /* workspace of blocks that share tiles, whose counters are zero before
-                         every launch and after it (cuda.h); -1: there is none */
 } CudaTarget;
 
 struct CudaCandidates;

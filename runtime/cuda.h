@@ -25,7 +25,8 @@ typedef struct CudaModel {
     DrvDevice device;
     DrvContext context;         /* the primary one, retained */
     int capability, max_shared; /* 90: 9.0; bytes of dynamic shared memory that a block can have */
-    bool early_launch;          /* kernels wait for their producers themselves */
+    int processors;
+    bool early_launch; /* kernels wait for their producers themselves */
     DrvAddress weights;
     DrvAddress *constant; /* [plan->num_tensors]: where constants lie */
     struct CudaKernelImage {
@@ -67,26 +68,62 @@ void cuda_model_close(void *models); /* the list of a DeviceShared; accepts NULL
 
 /* cuda_launch.c -------------------------------------------------------------------------------- */
 
+/* One launch, ready to be started again and again. */
+typedef struct CudaLaunch {
+    DrvFunction function;
+    unsigned grid[2], block, shared, cluster; /* grid 0: nothing is started */
+    const void *params;                       /* the kernel's one argument */
+} CudaLaunch;
+
+/* What launches of a plan are bound to. */
+typedef struct CudaPlace {
+    const Driver *driver;
+    int processors; /* of the GPU */
+    const Plan *plan;
+    const PlanLayout *layout; /* for `size` */
+    const int64_t *size;
+    const DrvAddress *root; /* [plan->num_tensors]: of tensors that are no parts of others */
+    DrvAddress workspace;
+} CudaPlace;
+
+/* Room that the parameters of a launch take at most, a multiple of DEVICE_MAP_ALIGN. */
+size_t cuda_params_bytes(const PlanLaunch *l);
+/* Fills params (aligned so) and ret but for its function; encodes tensor maps, which may fail. */
+DrvResult cuda_bind(const CudaPlace *place, const PlanLaunch *l, const DeviceLaunch *d,
+                    void *params, CudaLaunch *ret);
+/* early: may start before its producer ends, for which its kernel waits. */
+DrvResult cuda_launch(const Driver *d, const CudaLaunch *l, DrvStream stream, bool early);
+
 typedef struct CudaPort { /* memory of the session's own for an input or output */
     DrvAddress at;
     uint64_t size;
 } CudaPort;
 
+typedef struct CudaListed {
+    CudaLaunch launch;
+    const PlanLaunch *of;
+} CudaListed;
+
 typedef struct CudaSession {
     CudaModel *model;
     DeviceShared *shared;
     DrvStream stream;
-    DrvAddress memory; /* arena, then ports */
+    DrvAddress memory; /* arena, ports, workspace */
     uint64_t memory_bytes;
+    DrvAddress workspace;
     CudaPort *port;      /* inputs, then outputs */
     DrvGraphExec *graph; /* [num_buckets]; NULL until used */
     PlanLayout *layout;  /* of the sizes at hand */
     PlanLayout *padded;  /* of the bucket's */
-    int64_t *size;       /* that `layout` is for; bucket -1: none */
+    int64_t *size;       /* that `layout` and the list are for; bucket -1: none */
     int bucket;
-    DrvEvent done;   /* of the latest asynchronous run */
-    bool pending;    /* it may not have ended */
-    DrvEvent *event; /* for traces */
+    CudaListed *list; /* the launches of a bucket, bound; NULL until there are any */
+    int num_list;
+    DrvAddress *root; /* [num_tensors], of the list */
+    void *params;     /* of the list */
+    DrvEvent done;    /* of the latest asynchronous run */
+    bool pending;     /* it may not have ended */
+    DrvEvent *event;  /* for traces */
     int num_events;
     bool step; /* SINTER_SYNC: wait after every launch */
 } CudaSession;
@@ -97,14 +134,17 @@ typedef enum CudaStart {
     CUDA_START_TIME  /* an event before and after each: session->event[i], [i + 1] */
 } CudaStart;
 
-/* Starts the launches of a bucket on a stream; layout: for `size`. */
-SinterStatus cuda_start(CudaSession *s, int bucket, const int64_t *size, const PlanLayout *layout,
-                        DrvStream stream, CudaStart how, SinterError *err);
+/* Binds the launches of a bucket; layout: for `size`. Loads their kernels. */
+SinterStatus cuda_bind_list(CudaSession *s, int bucket, const int64_t *size,
+                            const PlanLayout *layout, SinterError *err);
+void cuda_list_free(CudaSession *s);
+/* Starts the bound launches on a stream. */
+SinterStatus cuda_start(CudaSession *s, DrvStream stream, CudaStart how, SinterError *err);
 /* Captures them for the bucket's sizes as session->graph[bucket]. */
 SinterStatus cuda_capture(CudaSession *s, int bucket, SinterError *err);
 /* Times of the launches of CUDA_START_TIME, after the stream was waited for. */
-SinterStatus cuda_times(CudaSession *s, int bucket, const int64_t *size, const PlanLayout *layout,
-                        Trace *trace, SinterError *err);
+SinterStatus cuda_times(CudaSession *s, const int64_t *size, const PlanLayout *layout, Trace *trace,
+                        SinterError *err);
 /* Kernels are compiled for a bucket's sizes; where others than rows vary, they read those at run
  * time. NULL, or what these sizes change that a kernel takes for granted nevertheless. */
 const char *cuda_sizes_problem(const CudaSession *s, int bucket, const PlanLayout *layout,

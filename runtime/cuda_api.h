@@ -80,12 +80,31 @@ enum {
     DRV_EVENT_DEFAULT = 0,                           /* CUevent_flags */
     DRV_EVENT_DISABLE_TIMING = 2,                    /* likewise */
     DRV_STREAM_CAPTURE_THREAD_LOCAL = 1,             /* CUstreamCaptureMode */
-    DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION = 6 /* CUlaunchAttributeID */
+    DRV_LAUNCH_CLUSTER_DIMENSION = 4,                /* CUlaunchAttributeID */
+    DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION = 6 /* likewise */
 };
+
+enum { /* of tensor maps; elements are unsigned numbers, which are not looked at */
+       DRV_TENSOR_UINT8 = 0,     /* CUtensorMapDataType */
+       DRV_TENSOR_UINT16 = 1,    /* likewise */
+       DRV_TENSOR_UINT32 = 2,    /* likewise */
+       DRV_TENSOR_PLAIN = 0,     /* CUtensorMapInterleave */
+       DRV_TENSOR_SWIZZLE_0 = 0, /* CUtensorMapSwizzle; 32, 64 and 128 bytes follow */
+       DRV_TENSOR_SWIZZLE_128 = 3,
+       DRV_TENSOR_L2_256 = 3, /* CUtensorMapL2promotion */
+       DRV_TENSOR_ZEROS = 0   /* CUtensorMapFloatOOBfill */
+};
+
+typedef struct DrvTensorMap { /* CUtensorMap */
+    _Alignas(128) uint64_t opaque[16];
+} DrvTensorMap;
 
 typedef union DrvLaunchValue { /* CUlaunchAttributeValue */
     char pad[64];
     int programmatic_stream_serialization;
+    struct {
+        unsigned x, y, z;
+    } cluster;
     void *align;
 } DrvLaunchValue;
 
@@ -155,6 +174,10 @@ typedef struct DrvLaunchConfig { /* CUlaunchConfig */
     FN(cuGraphLaunch, "cuGraphLaunch", (DrvGraphExec exec, DrvStream stream))                      \
     FN(cuGraphDestroy, "cuGraphDestroy", (DrvGraph graph))                                         \
     FN(cuGraphExecDestroy, "cuGraphExecDestroy", (DrvGraphExec exec))                              \
+    FN(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled",                                           \
+       (DrvTensorMap *map, int type, unsigned rank, void *address, const uint64_t *dim,            \
+        const uint64_t *stride, const unsigned *box, const unsigned *step, int interleave,         \
+        int swizzle, int promotion, int fill))                                                     \
     FN(cuLaunchKernelEx, "cuLaunchKernelEx",                                                       \
        (const DrvLaunchConfig *config, DrvFunction function, void **params, void **extra))         \
     FN(cuEventCreate, "cuEventCreate", (DrvEvent *event, unsigned flags))                          \

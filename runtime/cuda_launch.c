@@ -1,54 +1,29 @@
-/* The launch list of a bucket: parameters from layouts, launches one by one or captured as a graph,
- * and what sizes the compiled kernels allow. */
+/* A launch, bound to addresses and sizes, and started: cuda_bind and cuda_launch, for sessions and
+ * for everything else that launches. Then the launch list of a bucket, one by one or captured as a
+ * graph, and what sizes the compiled kernels allow. */
 #include "runtime/cuda.h"
 #include "runtime/nvtx.h"
 
+#include <stdlib.h>
 #include <string.h>
-
-#define MAX_PARAMS (PLAN_MAX_OPERANDS + 2)
 
 typedef struct CudaOperand { /* as kernels/cuda/prelude.cuh declares it */
     DrvAddress data, scale, zero, outer;
 } CudaOperand;
+_Static_assert(sizeof(CudaOperand) == DEVICE_OPERAND_BYTES &&
+                   sizeof(DrvTensorMap) == DEVICE_MAP_BYTES,
+               "parameters");
 
-typedef struct CudaParams { /* operands, then sizes right behind the last of them */
-    union {
-        CudaOperand operand[MAX_PARAMS];
-        int64_t size[4 * MAX_PARAMS + MAX_SIZES];
-    } u;
-} CudaParams;
+/* Binding -------------------------------------------------------------------------------------- */
 
-/* Operands ------------------------------------------------------------------------------------- */
-
-typedef struct Binding {
-    const CudaSession *s;
-    int bucket;
-    const int64_t *size;
-    const PlanLayout *layout;
-} Binding;
-
-static DrvAddress tensor_root(const Binding *b, int32_t root)
+static CudaOperand bind_tensor(const CudaPlace *p, int32_t index)
 {
-    const Plan *p = b->s->model->plan;
-    const PlanTensor *t = &p->tensor[root];
-    switch (t->storage) {
-    case STORAGE_CONST: return b->s->model->constant[root];
-    case STORAGE_ARENA: return b->s->memory + t->arena_offset[b->bucket];
-    case STORAGE_INPUT: return b->s->port[t->index].at;
-    case STORAGE_OUTPUT: return b->s->port[p->num_inputs + t->index].at;
-    default: break; /* layouts name roots, never parts */
-    }
-    return 0;
-}
-
-static CudaOperand bind_tensor(const Binding *b, int32_t index)
-{
-    const PlanTensor *t = &b->s->model->plan->tensor[index];
-    const PlanLayout *at = &b->layout[index];
-    CudaOperand ret = {.data = tensor_root(b, at->root) + at->at};
+    const PlanTensor *t = &p->plan->tensor[index];
+    const PlanLayout *at = &p->layout[index];
+    CudaOperand ret = {.data = p->root[at->root] + at->at};
     if (!t->quantised || t->packed)
         return ret;
-    DrvAddress params = tensor_root(b, at->params_root);
+    DrvAddress params = p->root[at->params_root];
     ret.scale = params + at->scale_at;
     if (t->scheme.zero != ZERO_NONE)
         ret.zero = params + at->zero_at;
@@ -57,63 +32,130 @@ static CudaOperand bind_tensor(const Binding *b, int32_t index)
     return ret;
 }
 
-static void bind_launch(const Binding *b, const PlanLaunch *l, CudaParams *ret)
+/* The tensor behind a place of the parameters. */
+static int32_t parameter_tensor(const PlanLaunch *l, int at)
 {
-    int num = 0;
-    int64_t count = 1;
-    if (l->family == LAUNCH_MOVE) {
-        ret->u.operand[num++] = bind_tensor(b, l->src);
-        ret->u.operand[num++] = bind_tensor(b, l->dst);
-        for (int i = 0; i < l->move_rank; i++)
-            count *= plan_dim_eval(l->move_dim[i], b->size);
-    } else {
-        for (; num < l->num_operands; num++)
-            ret->u.operand[num] = bind_tensor(b, l->operand[num].tensor);
-        count = b->layout[l->family == LAUNCH_GEMM ? l->a : l->operand[0].tensor].rows;
-    }
-    if (l->family == LAUNCH_GEMM) {
-        ret->u.operand[num++] = bind_tensor(b, l->a);
-        ret->u.operand[num++] = bind_tensor(b, l->w);
-    }
-    ret->u.size[4 * num] = count;
-    plan_launch_sizes(b->s->model->plan, l, b->layout, b->size, &ret->u.size[4 * num]);
+    if (l->family == LAUNCH_MOVE)
+        return at ? l->dst : l->src;
+    return at < l->num_operands ? l->operand[at].tensor : at == l->num_operands ? l->a : l->w;
 }
 
-/* Launches ------------------------------------------------------------------------------------- */
+static int64_t launch_count(const CudaPlace *p, const PlanLaunch *l)
+{
+    int64_t count = 1;
+    if (l->family != LAUNCH_MOVE)
+        return p->layout[l->family == LAUNCH_GEMM ? l->a : l->operand[0].tensor].rows;
+    for (int i = 0; i < l->move_rank; i++)
+        count *= plan_dim_eval(l->move_dim[i], p->size);
+    return count;
+}
+
+/* The whole of the matrix, which must lie in its tensor: the GPU reads what the map says. */
+static DrvResult encode_map(const CudaPlace *p, const PlanLaunch *l, const DeviceMap *m,
+                            DrvTensorMap *ret)
+{
+    static const int type[] = {
+        [1] = DRV_TENSOR_UINT8, [2] = DRV_TENSOR_UINT16, [4] = DRV_TENSOR_UINT32};
+    int32_t tensor = parameter_tensor(l, m->operand);
+    const PlanTensor *t = &p->plan->tensor[tensor];
+    const PlanLayout *at = &p->layout[tensor];
+    int64_t element = m->element_bytes;
+    int64_t pitch = m->pitch ? m->pitch : at->pitch, rows = m->rows ? m->rows : at->rows;
+    int64_t bytes =
+        m->bytes ? m->bytes : at->cols * (t->quantised ? 8 : format_info[t->fmt].bits) / 8;
+    const uint64_t dim[] = {(uint64_t)(bytes / element), (uint64_t)rows, (uint64_t)m->planes};
+    const uint64_t stride[] = {(uint64_t)pitch, (uint64_t)m->plane_pitch};
+    const unsigned box[] = {(unsigned)(m->box_bytes / element), (unsigned)m->box_rows, 1};
+    const unsigned step[] = {1, 1, 1};
+    int64_t planes = m->planes ? m->planes : 1, end = (int64_t)(t->packed ? t->bytes : at->bytes);
+    if (rows < 1 || bytes < 1 || rows > LIMIT_DIM || pitch > end || m->plane_pitch > end ||
+        planes > LIMIT_DIM || (planes - 1) * m->plane_pitch + (rows - 1) * pitch + bytes > end)
+        return DRV_ERROR_INVALID_VALUE;
+    return p->driver->cuTensorMapEncodeTiled(
+        ret, type[element], m->planes ? 3 : 2, (void *)(uintptr_t)bind_tensor(p, tensor).data, dim,
+        stride, box, step, DRV_TENSOR_PLAIN,
+        m->swizzle == 128 ? DRV_TENSOR_SWIZZLE_128 : DRV_TENSOR_SWIZZLE_0 + m->swizzle / 32,
+        DRV_TENSOR_L2_256, DRV_TENSOR_ZEROS);
+}
+
+static size_t align_maps(size_t at)
+{
+    return (at + DEVICE_MAP_ALIGN - 1) / DEVICE_MAP_ALIGN * DEVICE_MAP_ALIGN;
+}
+
+size_t cuda_params_bytes(const PlanLaunch *l)
+{
+    return align_maps((size_t)(plan_launch_parameters(l) + 1) * sizeof(CudaOperand) +
+                      MAX_SIZES * sizeof(int64_t)) +
+           DEVICE_MAX_MAPS * sizeof(DrvTensorMap);
+}
+
+/* Blocks that stay, so many on each processor; whole clusters. */
+static int64_t grid_of(const DeviceLaunch *d, int processors)
+{
+    int64_t most = (int64_t)d->per_processor * processors;
+    if (!most || d->grid <= most)
+        return d->grid;
+    return d->cluster > 1 ? most / d->cluster * d->cluster : most;
+}
+
+DrvResult cuda_bind(const CudaPlace *p, const PlanLaunch *l, const DeviceLaunch *d, void *params,
+                    CudaLaunch *ret)
+{
+    CudaOperand *operand = params;
+    int num = plan_launch_parameters(l);
+    for (int i = 0; i < num; i++)
+        operand[i] = bind_tensor(p, parameter_tensor(l, i));
+    if (d->workspace)
+        operand[num++] = (CudaOperand){.data = p->workspace};
+    int64_t *size = (int64_t *)(void *)(operand + num);
+    size[0] = launch_count(p, l);
+    size += plan_launch_sizes(p->plan, l, p->layout, p->size, size);
+    size_t at = align_maps((size_t)((char *)size - (char *)params));
+    *ret = (CudaLaunch){.grid = {(unsigned)grid_of(d, p->processors), 1},
+                        .block = (unsigned)d->block,
+                        .shared = (unsigned)d->smem,
+                        .cluster = d->cluster > 1 ? (unsigned)d->cluster : 1,
+                        .params = params};
+    DrvResult result = DRV_SUCCESS;
+    for (int i = 0; i < d->num_maps && ret->grid[0] && !result; i++, at += sizeof(DrvTensorMap))
+        result = encode_map(p, l, &d->map[i], (DrvTensorMap *)(void *)((char *)params + at));
+    return result;
+}
+
+DrvResult cuda_launch(const Driver *d, const CudaLaunch *l, DrvStream stream, bool early)
+{
+    DrvLaunchAttribute attr[2];
+    unsigned num = 0;
+    if (!l->grid[0])
+        return DRV_SUCCESS;
+    if (l->cluster > 1)
+        attr[num++] = (DrvLaunchAttribute){.id = DRV_LAUNCH_CLUSTER_DIMENSION,
+                                           .value.cluster = {l->cluster, 1, 1}};
+    if (early)
+        attr[num++] = (DrvLaunchAttribute){.id = DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                           .value.programmatic_stream_serialization = 1};
+    const DrvLaunchConfig config = {.grid_x = l->grid[0],
+                                    .grid_y = l->grid[1],
+                                    .grid_z = 1,
+                                    .block_x = l->block,
+                                    .block_y = 1,
+                                    .block_z = 1,
+                                    .shared_bytes = l->shared,
+                                    .stream = stream,
+                                    .attrs = attr,
+                                    .num_attrs = num};
+    void *argument[1];
+    memcpy(argument, &l->params, sizeof l->params);
+    return d->cuLaunchKernelEx(&config, l->function, argument, NULL);
+}
+
+/* Lists of launches ---------------------------------------------------------------------------- */
 
 static const DeviceLaunch *device_launch(const CudaSession *s, int launch, int bucket)
 {
     const DeviceCode *code = s->model->code;
     return &code->launch[launch * code->num_buckets + bucket];
-}
-
-static SinterStatus launch_one(const Binding *b, int launch, DrvStream stream, bool early,
-                               SinterError *err)
-{
-    CudaModel *model = b->s->model;
-    const PlanLaunch *l = &model->plan->launch[launch];
-    const DeviceLaunch *shape = device_launch(b->s, launch, b->bucket);
-    CudaParams params;
-    bind_launch(b, l, &params);
-    if (!shape->grid)
-        return SINTER_OK;
-    DrvLaunchAttribute attr = {.id = DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
-                               .value = {.programmatic_stream_serialization = 1}};
-    const DrvLaunchConfig config = {.grid_x = (unsigned)shape->grid,
-                                    .grid_y = 1,
-                                    .grid_z = 1,
-                                    .block_x = (unsigned)shape->block,
-                                    .block_y = 1,
-                                    .block_z = 1,
-                                    .shared_bytes = (unsigned)shape->smem,
-                                    .stream = stream,
-                                    .attrs = &attr,
-                                    .num_attrs = early ? 1 : 0};
-    void *argument[] = {&params};
-    return cuda_check(model,
-                      model->driver->cuLaunchKernelEx(
-                          &config, model->kernel[shape->kernel].function, argument, NULL),
-                      err, "launching \"%s\" (%s)", l->layer, launch_family_name[l->family]);
 }
 
 static SinterStatus load_kernels(CudaSession *s, int bucket, SinterError *err)
@@ -144,29 +186,99 @@ static SinterStatus add_event(CudaSession *s, int index, DrvStream stream, Sinte
     return status;
 }
 
-SinterStatus cuda_start(CudaSession *s, int bucket, const int64_t *size, const PlanLayout *layout,
-                        DrvStream stream, CudaStart how, SinterError *err)
+static DrvAddress tensor_root(const CudaSession *s, int tensor, int bucket)
 {
     const Plan *p = s->model->plan;
-    const Binding b = {s, bucket, size, layout};
+    const PlanTensor *t = &p->tensor[tensor];
+    switch (t->storage) {
+    case STORAGE_CONST: return s->model->constant[tensor];
+    case STORAGE_ARENA: return s->memory + t->arena_offset[bucket];
+    case STORAGE_INPUT: return s->port[t->index].at;
+    case STORAGE_OUTPUT: return s->port[p->num_inputs + t->index].at;
+    default: return 0; /* layouts name roots, never parts */
+    }
+}
+
+/* Memory for the list's parameters, once: as much as any launch of any bucket needs. */
+static bool list_alloc(CudaSession *s)
+{
+    const Plan *p = s->model->plan;
+    size_t bytes = 0;
+    if (s->list)
+        return true;
+    for (int i = 0; i < p->num_launches; i++)
+        bytes += cuda_params_bytes(&p->launch[i]);
+    s->list = calloc((size_t)p->num_launches + 1, sizeof *s->list);
+    s->root = calloc((size_t)p->num_tensors + 1, sizeof *s->root);
+    s->params = aligned_alloc(DEVICE_MAP_ALIGN, align_maps(bytes + 1));
+    return s->list && s->root && s->params;
+}
+
+SinterStatus cuda_bind_list(CudaSession *s, int bucket, const int64_t *size,
+                            const PlanLayout *layout, SinterError *err)
+{
+    CudaModel *model = s->model;
+    const Plan *p = model->plan;
+    s->num_list = 0;
+    SinterStatus status = load_kernels(s, bucket, err);
+    if (!status && !list_alloc(s))
+        status = model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
+    if (status)
+        return status;
+    for (int i = 0; i < p->num_tensors; i++)
+        s->root[i] = tensor_root(s, i, bucket);
+    const CudaPlace place = {.driver = model->driver,
+                             .processors = model->processors,
+                             .plan = p,
+                             .layout = layout,
+                             .size = size,
+                             .root = s->root,
+                             .workspace = s->workspace};
+    uint8_t *params = s->params;
+    for (int i = 0; i < p->num_launches && !status; i++) {
+        const DeviceLaunch *d = device_launch(s, i, bucket);
+        CudaListed *to = &s->list[s->num_list];
+        if (d->kernel < 0)
+            continue;
+        status = cuda_check(model, cuda_bind(&place, &p->launch[i], d, params, &to->launch), err,
+                            "binding \"%s\" (%s)", p->launch[i].layer,
+                            launch_family_name[p->launch[i].family]);
+        to->launch.function = model->kernel[d->kernel].function;
+        to->of = &p->launch[i];
+        params += cuda_params_bytes(&p->launch[i]);
+        s->num_list++;
+    }
+    return status;
+}
+
+void cuda_list_free(CudaSession *s)
+{
+    free(s->list);
+    free(s->root);
+    free(s->params);
+}
+
+SinterStatus cuda_start(CudaSession *s, DrvStream stream, CudaStart how, SinterError *err)
+{
+    CudaModel *model = s->model;
     bool early = false; /* the first follows copies, which it must wait for */
     int events = 0;
-    SinterStatus status = load_kernels(s, bucket, err);
-    if (!status && how == CUDA_START_TIME)
+    SinterStatus status = SINTER_OK;
+    if (how == CUDA_START_TIME)
         status = add_event(s, events++, stream, err);
-    for (int i = 0; i < p->num_launches && !status; i++) {
-        if (device_launch(s, i, bucket)->kernel < 0)
-            continue;
-        nvtx_push(p->launch[i].layer);
-        status = launch_one(&b, i, stream, early, err);
+    for (int i = 0; i < s->num_list && !status; i++) {
+        const PlanLaunch *l = s->list[i].of;
+        nvtx_push(l->layer);
+        status = cuda_check(model, cuda_launch(model->driver, &s->list[i].launch, stream, early),
+                            err, "launching \"%s\" (%s)", l->layer, launch_family_name[l->family]);
         nvtx_pop();
-        early = how == CUDA_START && s->model->early_launch;
+        early = how == CUDA_START && model->early_launch;
         if (!status && how == CUDA_START_TIME)
             status = add_event(s, events++, stream, err);
         if (!status && how == CUDA_START_STEP)
-            status = cuda_check(s->model, s->model->driver->cuStreamSynchronize(stream), err,
-                                "running \"%s\" (%s: %s)", p->launch[i].layer,
-                                launch_family_name[p->launch[i].family], p->launch[i].absorbed);
+            status = cuda_check(model, model->driver->cuStreamSynchronize(stream), err,
+                                "running \"%s\" (%s: %s)", l->layer, launch_family_name[l->family],
+                                l->absorbed);
     }
     return status;
 }
@@ -181,14 +293,14 @@ SinterStatus cuda_capture(CudaSession *s, int bucket, SinterError *err)
                           why.text);
     DrvGraph graph = NULL;
     DrvGraphExec exec = NULL;
-    SinterStatus status = load_kernels(s, bucket, err); /* may not happen during a capture */
+    SinterStatus status = cuda_bind_list(s, bucket, plan_bucket(p, bucket), s->padded, err);
     if (!status)
         status = cuda_check(s->model,
                             d->cuStreamBeginCapture(s->stream, DRV_STREAM_CAPTURE_THREAD_LOCAL),
                             err, "beginning the capture of bucket %d", bucket);
     if (status)
         return status;
-    status = cuda_start(s, bucket, plan_bucket(p, bucket), s->padded, s->stream, CUDA_START, err);
+    status = cuda_start(s, s->stream, CUDA_START, err);
     DrvResult ended = d->cuStreamEndCapture(s->stream, &graph);
     if (!status)
         status = cuda_check(s->model, ended, err, "ending the capture of bucket %d", bucket);
@@ -233,24 +345,21 @@ static void launch_work(const Plan *p, const PlanLaunch *l, const PlanLayout *la
     }
 }
 
-SinterStatus cuda_times(CudaSession *s, int bucket, const int64_t *size, const PlanLayout *layout,
-                        Trace *trace, SinterError *err)
+SinterStatus cuda_times(CudaSession *s, const int64_t *size, const PlanLayout *layout, Trace *trace,
+                        SinterError *err)
 {
-    const Plan *p = s->model->plan;
     const Driver *d = s->model->driver;
     SinterStatus status = SINTER_OK;
     double begin_us = clock_us(), total_us = 0;
     int events = 0;
-    for (int i = 0; i < p->num_launches && !status; i++) {
-        if (device_launch(s, i, bucket)->kernel < 0)
-            continue;
+    for (; events < s->num_list && !status; events++) {
         float ms = 0;
         double bytes, flops;
-        const PlanLaunch *l = &p->launch[i];
+        const PlanLaunch *l = s->list[events].of;
         status =
             cuda_check(s->model, d->cuEventElapsedTime(&ms, s->event[events], s->event[events + 1]),
                        err, "timing \"%s\"", l->layer);
-        launch_work(p, l, layout, size, &bytes, &flops);
+        launch_work(s->model->plan, l, layout, size, &bytes, &flops);
         if (!status && !trace_add(trace, l, begin_us, bytes, flops))
             status = model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
         if (status)
@@ -258,7 +367,6 @@ SinterStatus cuda_times(CudaSession *s, int bucket, const int64_t *size, const P
         trace->time[trace->num - 1].start_us = total_us;
         trace->time[trace->num - 1].duration_us = 1e3 * (double)ms;
         total_us += 1e3 * (double)ms;
-        events++;
     }
     /* the launches ended when this began: their times are counted back from here */
     double ended_us = begin_us - trace->start_us;

@@ -339,6 +339,8 @@ static SinterStatus find_gpu(CudaModel *model, SinterError *err)
     if (!status)
         status = device_attribute(model, DRV_DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
                                   &model->max_shared, err);
+    if (!status)
+        status = device_attribute(model, DRV_DEVICE_MULTIPROCESSOR_COUNT, &model->processors, err);
     model->capability = 10 * major + minor;
     return status;
 }

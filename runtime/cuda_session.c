@@ -21,6 +21,7 @@ static void session_free(CudaSession *s)
     free(s->padded);
     free(s->size);
     free(s->event);
+    cuda_list_free(s);
     free(s);
 }
 
@@ -76,7 +77,7 @@ static const PlanTensor *port_tensor(const Plan *p, int index)
                                             : p->output[index - p->num_inputs].tensor];
 }
 
-/* The arena of the largest bucket, then each port at its largest; offsets for now. */
+/* The arena of the largest bucket, each port at its largest, the workspace; offsets for now. */
 static bool lay_out(CudaSession *s)
 {
     const Plan *p = s->model->plan;
@@ -96,8 +97,8 @@ static bool lay_out(CudaSession *s)
         if (!checked_add(at, s->port[i].size, &at))
             return false;
     }
-    s->memory_bytes = at;
-    return true;
+    s->workspace = (at + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    return checked_add(s->workspace, device_workspace(s->model->code), &s->memory_bytes);
 }
 
 static SinterStatus fill_session(CudaSession *s, const DeviceOpen *open, SinterError *err)
@@ -109,13 +110,14 @@ static SinterStatus fill_session(CudaSession *s, const DeviceOpen *open, SinterE
     SinterStatus status = cuda_alloc(s->model, s->memory_bytes, "activations", &s->memory, err);
     for (int i = 0; i < p->num_inputs + p->num_outputs; i++)
         s->port[i].at += s->memory;
+    s->workspace += s->memory;
     if (!status)
         status = cuda_check(s->model, d->cuStreamCreate(&s->stream, DRV_STREAM_NON_BLOCKING), err,
                             "creating a stream");
     if (!status)
         status = cuda_check(s->model, d->cuEventCreate(&s->done, DRV_EVENT_DISABLE_TIMING), err,
                             "creating an event");
-    if (!status) /* counters in workspaces start at zero */
+    if (!status) /* counters in the workspace start at zero */
         status = cuda_check(s->model, d->cuMemsetD8Async(s->memory, 0, s->memory_bytes, s->stream),
                             err, "clearing activations");
     if (!status)
@@ -262,6 +264,9 @@ static SinterStatus bind_sizes(const Run *r, const int64_t *size)
                           "on %s, \"%s\" can only be run with the sizes of a bucket; add these "
                           "sizes to the model's dim lines, or run on the device cpu",
                           s->model->name, layer);
+    SinterStatus status = cuda_bind_list(s, bucket, size, s->layout, r->err);
+    if (status)
+        return status;
     s->bucket = bucket;
     if (size_bytes)
         memcpy(s->size, size, size_bytes);
@@ -282,7 +287,7 @@ static SinterStatus start_launches(const Run *r)
         CudaStart how = s->step              ? CUDA_START_STEP
                         : r->args->trace->on ? CUDA_START_TIME
                                              : CUDA_START;
-        return cuda_start(s, bucket, size, s->layout, r->stream, how, r->err);
+        return cuda_start(s, r->stream, how, r->err);
     }
     if (!s->graph[bucket]) {
         s->bucket = -1; /* the capture binds layouts of its own */
@@ -317,7 +322,7 @@ static SinterStatus finish(const Run *r, SinterStatus so_far)
     if (so_far)
         return so_far;
     if (!status && r->args->trace->on && !s->step)
-        status = cuda_times(s, r->args->bucket, s->size, s->layout, r->args->trace, r->err);
+        status = cuda_times(s, s->size, s->layout, r->args->trace, r->err);
     return status;
 }
 

@@ -88,18 +88,12 @@ static bool check(Gpu *g, DrvResult result, const char *what)
 
 static bool launch(Gpu *g, Kernel kernel, int64_t x, int64_t y, const void *params)
 {
-    void *args[1];
-    DrvLaunchConfig config = {.grid_x = (unsigned)x,
-                              .grid_y = (unsigned)y,
-                              .grid_z = 1,
-                              .block_x = kernels[kernel].threads,
-                              .block_y = 1,
-                              .block_z = 1,
-                              .shared_bytes = kernels[kernel].shared,
-                              .stream = g->stream};
-    memcpy(args, &(const void *){params}, sizeof *args);
-    return check(g, g->d->cuLaunchKernelEx(&config, g->function[kernel], args, NULL),
-                 kernels[kernel].name);
+    const CudaLaunch l = {.function = g->function[kernel],
+                          .grid = {(unsigned)x, (unsigned)y},
+                          .block = kernels[kernel].threads,
+                          .shared = kernels[kernel].shared,
+                          .params = params};
+    return check(g, cuda_launch(g->d, &l, g->stream, false), kernels[kernel].name);
 }
 
 static bool enter(Gpu *g)

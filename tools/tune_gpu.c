@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PARAMS    (PLAN_MAX_OPERANDS + 3)
 #define MAX_SETS      48 /* copies of the weights */
 #define MAX_LAUNCHES  64 /* of a graph */
 #define GRAPH_US      300.0
@@ -16,10 +15,6 @@
 #define MIN_REPLAYS   5
 #define MAX_REPLAYS   60
 #define PATTERN_BYTES (UINT64_C(4) << 20)
-
-typedef struct DeviceOperand { /* as kernels/cuda/prelude.cuh declares it */
-    DrvAddress data, scale, zero, outer;
-} DeviceOperand;
 
 typedef enum Pattern {
     PATTERN_BYTES_ANY, /* integers and 4-bit codes */
@@ -38,6 +33,7 @@ struct TuneSession {
     DrvEvent begin, end;
     bool early; /* kernels wait for their producers themselves */
     bool warm;
+    int processors;
     uint64_t l2;
     DrvAddress pattern[NUM_PATTERNS]; /* PATTERN_BYTES each; 0: not made yet */
     /* of the product at hand */
@@ -47,9 +43,11 @@ struct TuneSession {
     int num_roots;
     DrvAddress *root; /* [plan->num_tensors]; 0: unused */
     int num_sets;
-    DrvAddress set[MAX_SETS]; /* the weight */
-    DrvAddress split;         /* workspace of blocks that share tiles */
-    uint64_t split_bytes;
+    DrvAddress set[MAX_SETS];      /* the weight */
+    CudaLaunch launched[MAX_SETS]; /* the kernel at hand, bound to each */
+    void *params;                  /* of these */
+    DrvAddress workspace;
+    uint64_t workspace_bytes;
 };
 
 static bool check(const TuneSession *s, DrvResult result, const char *what, char *text)
@@ -82,6 +80,7 @@ static bool look_at_gpu(TuneSession *s, DrvDevice device, TuneGpu *ret, char *te
     ret->capability = 10 * major + minor;
     ret->memory = total;
     ret->l2 = s->l2 = (uint64_t)l2;
+    s->processors = ret->processors;
     s->early = ret->capability >= 90 && d->version >= 12030;
     return ok;
 }
@@ -268,86 +267,63 @@ static bool make_product(TuneSession *s, const CudaKernel *k, int64_t rows, char
 }
 
 /* A workspace for the kernel, cleared once: kernels leave its counters zero. */
-static bool make_split(TuneSession *s, const CudaKernel *k, char *text)
+static bool make_workspace(TuneSession *s, uint64_t bytes, char *text)
 {
-    uint64_t bytes = (uint64_t)cuda_split_bytes(k);
-    if (bytes <= s->split_bytes)
+    if (bytes <= s->workspace_bytes)
         return true;
-    s->d->cuMemFree(s->split);
-    s->split_bytes = 0;
-    s->split = 0;
-    if (!check(s, s->d->cuMemAlloc(&s->split, bytes), "allocating", text))
+    s->d->cuMemFree(s->workspace);
+    s->workspace_bytes = 0;
+    s->workspace = 0;
+    if (!check(s, s->d->cuMemAlloc(&s->workspace, bytes), "allocating", text))
         return false;
-    s->split_bytes = bytes;
-    return check(s, s->d->cuMemsetD8Async(s->split, 0, bytes, s->stream), "clearing", text) &&
+    s->workspace_bytes = bytes;
+    return check(s, s->d->cuMemsetD8Async(s->workspace, 0, bytes, s->stream), "clearing", text) &&
            check(s, s->d->cuStreamSynchronize(s->stream), "clearing", text);
 }
 
 /* Launching ------------------------------------------------------------------------------------ */
 
-static DeviceOperand bind(const TuneSession *s, const CudaKernel *k, int tensor, DrvAddress w)
+/* The kernel over each of the weights. */
+static bool bind_sets(TuneSession *s, const CudaKernel *k, const DeviceLaunch *d,
+                      DrvFunction function, char *text)
 {
-    const PlanTensor *t = &k->plan->tensor[tensor];
-    const PlanLayout *l = &k->layout[tensor];
-    bool is_weight = l->root == k->layout[k->launch->w].root;
-    DeviceOperand ret = {.data = (is_weight ? w : s->root[l->root]) + l->at};
-    if (!t->quantised || t->packed)
-        return ret;
-    DrvAddress params = s->root[l->params_root];
-    ret.scale = params + l->scale_at;
-    if (t->scheme.zero != ZERO_NONE)
-        ret.zero = params + l->zero_at;
-    if (t->scheme.outer)
-        ret.outer = params + l->outer_at;
-    return ret;
+    size_t room = cuda_params_bytes(k->launch);
+    int32_t weight = k->layout[k->launch->w].root;
+    CudaPlace place = {.driver = s->d,
+                       .processors = s->processors,
+                       .plan = k->plan,
+                       .layout = k->layout,
+                       .size = k->size,
+                       .root = s->root,
+                       .workspace = s->workspace};
+    free(s->params);
+    s->params = aligned_alloc(DEVICE_MAP_ALIGN, room * (size_t)s->num_sets);
+    DrvAddress kept = s->root[weight];
+    bool ok = s->params != NULL;
+    for (int i = 0; i < s->num_sets && ok; i++) {
+        s->root[weight] = s->set[i];
+        ok = check(
+            s,
+            cuda_bind(&place, k->launch, d, (char *)s->params + (size_t)i * room, &s->launched[i]),
+            "binding", text);
+        s->launched[i].function = function;
+    }
+    s->root[weight] = kept;
+    return ok;
 }
 
-static bool launch_one(const TuneSession *s, const CudaKernel *k, DrvFunction function,
-                       DrvAddress w, bool early, char *text)
+static bool load(const TuneSession *s, const TuneItem *item, int smem, DrvModule *module,
+                 DrvFunction *ret, char *text)
 {
-    struct {
-        DeviceOperand operand[MAX_PARAMS + 1];
-    } params;
-    CudaGeometry g = cuda_geometry(k);
-    int num = 0;
-    for (; num < k->launch->num_operands; num++)
-        params.operand[num] = bind(s, k, k->launch->operand[num].tensor, w);
-    if (cuda_split_bytes(k))
-        params.operand[num++] = (DeviceOperand){.data = s->split};
-    params.operand[num++] = bind(s, k, k->launch->a, w);
-    params.operand[num++] = bind(s, k, k->launch->w, w);
-    memcpy(&params.operand[num], &k->layout[k->launch->a].rows, sizeof(int64_t));
-    DrvLaunchAttribute attr = {.id = DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
-                               .value = {.programmatic_stream_serialization = 1}};
-    const DrvLaunchConfig config = {.grid_x = (unsigned)g.grid,
-                                    .grid_y = 1,
-                                    .grid_z = 1,
-                                    .block_x = (unsigned)g.block,
-                                    .block_y = 1,
-                                    .block_z = 1,
-                                    .shared_bytes = (unsigned)g.smem,
-                                    .stream = s->stream,
-                                    .attrs = &attr,
-                                    .num_attrs = early ? 1 : 0};
-    void *argument[] = {&params};
-    return check(s, s->d->cuLaunchKernelEx(&config, function, argument, NULL), "launching", text);
-}
-
-static bool load(const TuneSession *s, const TuneItem *item, DrvModule *module, DrvFunction *ret,
-                 char *text)
-{
-    int64_t smem = cuda_geometry(item->kernel).smem;
     return check(s, s->d->cuModuleLoadDataEx(module, item->image, 0, NULL, NULL), "loading",
                  text) &&
            check(s, s->d->cuModuleGetFunction(ret, *module, item->entry), "loading", text) &&
            (smem == 0 ||
-            check(s,
-                  s->d->cuFuncSetAttribute(*ret, DRV_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)smem),
+            check(s, s->d->cuFuncSetAttribute(*ret, DRV_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem),
                   "asking for shared memory", text));
 }
 
-static bool capture(const TuneSession *s, const CudaKernel *k, DrvFunction function, int launches,
-                    DrvGraphExec *ret, char *text)
+static bool capture(const TuneSession *s, int launches, DrvGraphExec *ret, char *text)
 {
     DrvGraph graph = NULL;
     bool ok = check(s, s->d->cuStreamBeginCapture(s->stream, DRV_STREAM_CAPTURE_THREAD_LOCAL),
@@ -355,7 +331,9 @@ static bool capture(const TuneSession *s, const CudaKernel *k, DrvFunction funct
     if (!ok)
         return false;
     for (int i = 0; i < launches && ok; i++)
-        ok = launch_one(s, k, function, s->set[i % s->num_sets], s->early && i > 0, text);
+        ok =
+            check(s, cuda_launch(s->d, &s->launched[i % s->num_sets], s->stream, s->early && i > 0),
+                  "launching", text);
     DrvResult ended = s->d->cuStreamEndCapture(s->stream, &graph);
     ok = ok && check(s, ended, "capturing", text) &&
          check(s, s->d->cuGraphInstantiate(ret, graph, 0), "making a graph", text) &&
@@ -436,9 +414,11 @@ double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TU
     snprintf(text, TUNE_TEXT, "memory is exhausted");
     if (!make_product(s, k, item->rows, text))
         return 0;
-    if (make_split(s, k, text) && load(s, item, &module, &function, text)) {
+    const DeviceLaunch d = cuda_device_launch(k, 0);
+    if (make_workspace(s, (uint64_t)d.workspace, text) &&
+        load(s, item, d.smem, &module, &function, text) && bind_sets(s, k, &d, function, text)) {
         int launches = graph_launches(s, item->predicted);
-        if (capture(s, k, function, launches, &graph, text) && warm_up(s, graph, text))
+        if (capture(s, launches, &graph, text) && warm_up(s, graph, text))
             us = median(s, graph, launches, best, text);
     }
     if (graph)

@@ -23,6 +23,12 @@ struct Operand {
     float *outer;
 };
 
+/* What the copy engine needs to know of a tensor; the runtime encodes it when it binds a launch. */
+struct __align__(128) TensorMap
+{
+    uint64_t opaque[16];
+};
+
 /* A vector register's worth of bytes. */
 struct __align__(16) Bytes16
 {

@@ -71,9 +71,21 @@ static bool make_parts(const TestModel *m, uint64_t weights_bytes, Parts *p)
     return true;
 }
 
-static bool encode_code(const Plan *plan, Bytes *ret)
+/* The product by clusters of two, a through a tensor map, at most one block for each processor. */
+static void map_product(DeviceLaunch *l)
 {
-    static const char *const kernel[] = {"gemm_4", "tile_2", "move_2", "wide_4"};
+    l->kernel = 4;
+    l->cluster = 2;
+    l->grid = 400;
+    l->per_processor = 1;
+    l->num_maps = 1;
+    l->map[0] = (DeviceMap){
+        .operand = 2, .element_bytes = 4, .box_rows = 2, .box_bytes = 32, .swizzle = 32};
+}
+
+static bool encode_code(const Plan *plan, bool mapped, Bytes *ret)
+{
+    static const char *const kernel[] = {"gemm_4", "tile_2", "move_2", "wide_4", "mapped_4"};
     static const char cubin[] = "\177ELF made up", ptx[] = ".version 8.0";
     bool binary = !strcmp(plan->target, "sm_90a");
     DeviceImage image[COUNT_OF(kernel)];
@@ -85,8 +97,12 @@ static bool encode_code(const Plan *plan, Bytes *ret)
     for (int i = 0; i < plan->num_launches; i++)
         for (int b = 0; b < plan->num_buckets; b++)
             launch[i * plan->num_buckets + b] =
-                (DeviceLaunch){i == 0 && b == plan->num_buckets - 1 ? 3 : i, CUDA_MODEL_GRID,
-                               CUDA_MODEL_BLOCK, i == 0 ? CUDA_MODEL_SHARED : 0};
+                (DeviceLaunch){.kernel = i == 0 && b == plan->num_buckets - 1 ? 3 : i,
+                               .grid = CUDA_MODEL_GRID,
+                               .block = CUDA_MODEL_BLOCK,
+                               .smem = i == 0 ? CUDA_MODEL_SHARED : 0};
+    for (int b = 0; b < plan->num_buckets && mapped; b++)
+        map_product(&launch[b]);
     const DeviceCode code = {.num_kernels = COUNT_OF(kernel),
                              .num_images = COUNT_OF(image),
                              .num_launches = plan->num_launches,
@@ -104,14 +120,14 @@ static bool put(ArtifactWriter *w, SectionKind kind, const char *name, const voi
            artifact_section_end(w);
 }
 
-static bool put_plan(ArtifactWriter *w, const Plan *plan, const char *target)
+static bool put_plan(ArtifactWriter *w, const Plan *plan, const char *target, bool mapped)
 {
     Plan named = *plan;
     Bytes bytes = {0}, code = {0};
     named.target = target;
     bool ok = plan_encode(&named, &bytes) && put(w, SECTION_PLAN, target, bytes.data, bytes.size) &&
-              (!strcmp(target, "cpu") ||
-               (encode_code(&named, &code) && put(w, SECTION_CODE, target, code.data, code.size)));
+              (!strcmp(target, "cpu") || (encode_code(&named, mapped, &code) &&
+                                          put(w, SECTION_CODE, target, code.data, code.size)));
     bytes_free(&bytes);
     bytes_free(&code);
     return ok;
@@ -125,9 +141,9 @@ bool write_cuda_model(const TestModel *m, const char *path, uint64_t weights_byt
     bool ok = make_parts(m, weights_bytes, &parts);
     ArtifactWriter *w = ok ? artifact_create(path, "stub", 4, &err) : NULL;
     if (w && put(w, SECTION_META, "", meta, sizeof meta - 1) &&
-        (!(holds & HOLDS_CPU) || put_plan(w, &parts.cpu, "cpu")) &&
-        (!(holds & HOLDS_SM_90A) || put_plan(w, &parts.gpu, "sm_90a")) &&
-        (!(holds & HOLDS_PORTABLE) || put_plan(w, &parts.gpu, "portable")) &&
+        (!(holds & HOLDS_CPU) || put_plan(w, &parts.cpu, "cpu", false)) &&
+        (!(holds & HOLDS_SM_90A) || put_plan(w, &parts.gpu, "sm_90a", holds & WITH_MAPS)) &&
+        (!(holds & HOLDS_PORTABLE) || put_plan(w, &parts.gpu, "portable", false)) &&
         put(w, SECTION_WEIGHTS, "", parts.weights, parts.bytes)) {
         ok = artifact_finish(w, &err);
     } else {
@@ -163,7 +179,7 @@ static void run_gemm(const FakeParams *p)
 
 void run_model_kernel(const char *name, const FakeParams *p)
 {
-    if (!strcmp(name, "gemm_4") || !strcmp(name, "wide_4")) {
+    if (!strcmp(name, "gemm_4") || !strcmp(name, "wide_4") || !strcmp(name, "mapped_4")) {
         run_gemm(p);
         return;
     }

@@ -573,6 +573,20 @@ DrvResult fake_cuPointerGetAttributes(unsigned num, int *attribute, void **value
 }
 
 /* The parameters of a kernel whose name tells how many operands it has; false: they are wrong. */
+#define MAP_MAGIC UINT64_C(0x70616d726f736e74)
+
+/* Where kernels expect it: at the next multiple of 128 bytes. */
+static bool read_map(const void *params, const FakeParams *p)
+{
+    size_t at = (size_t)p->num_operands * sizeof p->operand[0] + sizeof(int64_t);
+    const uint64_t *map =
+        (const uint64_t *)(const void *)((const char *)params + (at + 127) / 128 * 128);
+    bool found = false;
+    for (int i = 0; i < p->num_operands; i++)
+        found = found || map[1] == (uint64_t)(uintptr_t)p->operand[i].data;
+    return map[0] == MAP_MAGIC && found;
+}
+
 static bool read_params(const char *name, void *const *params, FakeParams *ret)
 {
     const char *suffix = strrchr(name, '_');
@@ -585,10 +599,12 @@ static bool read_params(const char *name, void *const *params, FakeParams *ret)
     memcpy(ret->operand, params[0], (size_t)num * sizeof ret->operand[0]);
     memcpy(&ret->count, (const char *)params[0] + (size_t)num * sizeof ret->operand[0],
            sizeof ret->count);
+    memcpy(ret->size, (const char *)params[0] + (size_t)num * sizeof ret->operand[0],
+           sizeof ret->size);
     for (int i = 0; i < (int)num; i++)
         if (!block_find(ret->operand[i].data, 1))
             return false;
-    return true;
+    return strncmp(name, "mapped", 6) != 0 || read_map(params[0], ret);
 }
 
 static void run_kernel(const Node *node)
@@ -740,6 +756,36 @@ DrvResult fake_cuGraphExecDestroy(DrvGraphExec exec)
     return leave(result ? result : freed);
 }
 
+/* What NVIDIA's documentation asks of the arguments; elements are 1, 2 or 4 bytes. */
+DrvResult fake_cuTensorMapEncodeTiled(DrvTensorMap *map, int type, unsigned rank, void *address,
+                                      const uint64_t *dim, const uint64_t *stride,
+                                      const unsigned *box, const unsigned *step, int interleave,
+                                      int swizzle, int promotion, int fill)
+{
+    DrvResult result = enter("cuTensorMapEncodeTiled");
+    if (result)
+        return leave(result);
+    uint64_t element = UINT64_C(1) << type, size = dim[0] * element;
+    for (unsigned i = 1; i < rank; i++)
+        size += (dim[i] - 1) * stride[i - 1];
+    bool ok = type >= 0 && type <= 2 && rank >= 2 && rank <= 3 && (uintptr_t)address % 16 == 0 &&
+              (uintptr_t)map % 128 == 0 && interleave == 0 && promotion >= 0 && promotion <= 3 &&
+              fill == 0 && box[0] * element % 16 == 0 &&
+              (swizzle == 0 || box[0] * element <= UINT64_C(16) << swizzle);
+    for (unsigned i = 0; i < rank; i++)
+        ok = ok && dim[i] >= 1 && dim[i] <= UINT32_MAX && box[i] >= 1 && box[i] <= 256 &&
+             step[i] == 1 && (i == 0 || stride[i - 1] % 16 == 0);
+    if (!ok || !block_find(address, size))
+        return leave(misuse("the arguments of a tensor map"));
+    log_line("map %llu x %llu of %llu bytes, pitch %llu, box %u x %u, swizzle %d",
+             (unsigned long long)dim[1], (unsigned long long)dim[0], (unsigned long long)element,
+             (unsigned long long)stride[0], box[1], box[0], swizzle);
+    memset(map, 0, sizeof *map);
+    map->opaque[0] = MAP_MAGIC;
+    map->opaque[1] = (uint64_t)(uintptr_t)address;
+    return leave(DRV_SUCCESS);
+}
+
 DrvResult fake_cuLaunchKernelEx(const DrvLaunchConfig *config, DrvFunction function, void **params,
                                 void **extra)
 {
@@ -757,14 +803,25 @@ DrvResult fake_cuLaunchKernelEx(const DrvLaunchConfig *config, DrvFunction funct
         return leave(misuse("an operand lies outside of device memory"));
     if ((int)config->shared_bytes > o->shared || !config->grid_x || !config->block_x)
         return leave(misuse("the shape of a launch"));
-    bool early = config->num_attrs == 1 &&
-                 config->attrs->id == DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION &&
-                 config->attrs->value.programmatic_stream_serialization == 1;
+    bool early = false;
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < config->num_attrs; i++) {
+        const DrvLaunchAttribute *a = &config->attrs[i];
+        if (a->id == DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION)
+            early = a->value.programmatic_stream_serialization == 1;
+        if (a->id == DRV_LAUNCH_CLUSTER_DIMENSION)
+            cluster = a->value.cluster.x * a->value.cluster.y * a->value.cluster.z;
+    }
+    if (!cluster || config->grid_x % cluster)
+        return leave(misuse("a grid that is no number of clusters"));
     char count[32] = "";
     if (node.params.num_operands)
         snprintf(count, sizeof count, " count %lld", (long long)node.params.count);
-    log_line("launch %s grid %u block %u shared %u%s%s", o->name, config->grid_x, config->block_x,
-             config->shared_bytes, count, early ? " early" : "");
+    char clusters[32] = "";
+    if (cluster > 1)
+        snprintf(clusters, sizeof clusters, " cluster %u", cluster);
+    log_line("launch %s grid %u block %u shared %u%s%s%s", o->name, config->grid_x, config->block_x,
+             config->shared_bytes, clusters, count, early ? " early" : "");
     counts.kernel_launches++;
     if (stream && stream->graph)
         graph_add(stream->graph, &node);

@@ -1,7 +1,8 @@
 /* A libcuda.so.1 for tests: objects are counted, device memory is host memory, copies happen at
  * once, every call can be made to fail, and what was captured and launched is logged. Kernels are a
- * function of the test; those named "<word>_<N>" are checked to have N operands in device memory.
- * The runtime loads it through SINTER_LIBCUDA; tests load it too and call these. */
+ * function of the test; those named "<word>_<N>" are checked to have N operands in device memory,
+ * and "mapped_<N>" a tensor map over one of them behind one size. The runtime loads it through
+ * SINTER_LIBCUDA; tests load it too and call these. */
 #ifndef SINTER_FAKE_DRIVER_H
 #define SINTER_FAKE_DRIVER_H
 
@@ -25,7 +26,8 @@ typedef struct FakeCounts {
     const char *failed_function;
 } FakeCounts;
 
-typedef struct FakeParams { /* operands, then the count behind the last */
+#define FAKE_SIZES 5
+typedef struct FakeParams { /* operands, then sizes behind the last, the count first */
     struct {
         void *data;
         float *scale;
@@ -33,7 +35,7 @@ typedef struct FakeParams { /* operands, then the count behind the last */
         float *outer;
     } operand[8];
     int num_operands;
-    int64_t count;
+    int64_t count, size[FAKE_SIZES];
 } FakeParams;
 /* Runs a kernel named "<word>_<N>"; NULL: none does anything. */
 typedef void FakeKernel(const char *name, const FakeParams *params);

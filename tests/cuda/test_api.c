@@ -71,6 +71,20 @@ SAME_VALUE(DRV_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME_VALUE(DRV_STREAM_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 SAME_VALUE(DRV_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
            CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+SAME_VALUE(DRV_LAUNCH_CLUSTER_DIMENSION, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+SAME_VALUE(DRV_TENSOR_UINT8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
+SAME_VALUE(DRV_TENSOR_UINT16, CU_TENSOR_MAP_DATA_TYPE_UINT16);
+SAME_VALUE(DRV_TENSOR_UINT32, CU_TENSOR_MAP_DATA_TYPE_UINT32);
+SAME_VALUE(DRV_TENSOR_PLAIN, CU_TENSOR_MAP_INTERLEAVE_NONE);
+SAME_VALUE(DRV_TENSOR_SWIZZLE_0, CU_TENSOR_MAP_SWIZZLE_NONE);
+SAME_VALUE(DRV_TENSOR_SWIZZLE_0 + 1, CU_TENSOR_MAP_SWIZZLE_32B);
+SAME_VALUE(DRV_TENSOR_SWIZZLE_0 + 2, CU_TENSOR_MAP_SWIZZLE_64B);
+SAME_VALUE(DRV_TENSOR_SWIZZLE_128, CU_TENSOR_MAP_SWIZZLE_128B);
+SAME_VALUE(DRV_TENSOR_L2_256, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+SAME_VALUE(DRV_TENSOR_ZEROS, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+_Static_assert(sizeof(DrvTensorMap) == sizeof(CUtensorMap) &&
+                   _Alignof(DrvTensorMap) >= _Alignof(CUtensorMap), /* 64 before CUDA 13 */
+               "CUtensorMap");
 
 _Static_assert(sizeof(DrvLaunchConfig) == sizeof(CUlaunchConfig), "CUlaunchConfig");
 SAME_FIELD(DrvLaunchConfig, grid_x, CUlaunchConfig, gridDimX);
@@ -88,6 +102,7 @@ SAME_FIELD(DrvLaunchAttribute, id, CUlaunchAttribute, id);
 SAME_FIELD(DrvLaunchAttribute, value, CUlaunchAttribute, value);
 SAME_FIELD(DrvLaunchValue, programmatic_stream_serialization, CUlaunchAttributeValue,
            programmaticStreamSerializationAllowed);
+SAME_FIELD(DrvLaunchValue, cluster, CUlaunchAttributeValue, clusterDim);
 _Static_assert(sizeof(DrvAddress) == sizeof(CUdeviceptr) && sizeof(DrvDevice) == sizeof(CUdevice) &&
                    sizeof(DrvResult) == sizeof(CUresult) && sizeof(void *) == sizeof(CUstream),
                "handles");

@@ -274,6 +274,34 @@ static void test_actual_sizes(void **state)
     assert_nothing_left();
 }
 
+/* Tensor maps are encoded when sizes are bound, not when launches are repeated; 132 processors hold
+ * 66 clusters. */
+static void test_maps(void **state)
+{
+    (void)state;
+    static const char launches[] =
+        "launch mapped_4 grid 132 block 128 shared 65536 cluster 2 count 3\n"
+        "launch tile_2 grid 3 block 128 shared 0 count 3 early\n"
+        "launch move_2 grid 3 block 128 shared 0 count 48 early\n";
+    char text[512];
+    fresh();
+    Opened o = open_model(map_path);
+    run_rows(o, 4, 1);
+    assert_int_equal(count_lines("map 4 x 8 of 4 bytes, pitch 32, box 2 x 8, swizzle 1"), 1);
+    assert_int_equal(count_lines("launch mapped_4 grid 132 block 128 shared 65536 cluster 2"), 1);
+    assert_string_equal(log_of_run(o, 4), "to device 128\n"
+                                          "graph of 3\n"
+                                          "from device 256\n"
+                                          "from device 256\n");
+    snprintf(text, sizeof text, "to device 96\n%s%sfrom device 192\nfrom device 192\n",
+             "map 3 x 8 of 4 bytes, pitch 32, box 2 x 8, swizzle 1\n", launches);
+    assert_string_equal(log_of_run(o, 3), text);
+    snprintf(text, sizeof text, "to device 96\n%sfrom device 192\nfrom device 192\n", launches);
+    assert_string_equal(log_of_run(o, 3), text);
+    close_model(o);
+    assert_nothing_left();
+}
+
 static void test_prepare(void **state)
 {
     (void)state;
@@ -728,23 +756,15 @@ static void test_profiler(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_drivers),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_images),
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_launch_list),
-        cmocka_unit_test(test_actual_sizes),
-        cmocka_unit_test(test_prepare),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_device_memory),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_failing_calls),
-        cmocka_unit_test(test_every_code),
-        cmocka_unit_test(test_faulty_layer),
-        cmocka_unit_test(test_portable_code_refused),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_profiler),
+        cmocka_unit_test(test_bad_drivers),   cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_images),        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_launch_list),   cmocka_unit_test(test_actual_sizes),
+        cmocka_unit_test(test_maps),          cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_weights),       cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_async),         cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_faulty_layer),  cmocka_unit_test(test_portable_code_refused),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_profiler),
     };
     if (argc != 3) {
         fprintf(stderr, "usage: test_cuda FAKE_DRIVER PROFILER\n");

@@ -1,5 +1,5 @@
-/* test_tune <fakecuda.so> <model>: processes that measure kernels which crash, hang and fail,
- * against a driver of our own. */
+/* test_tune <fakecuda.so> <model> <model of computed products>: processes that measure kernels
+ * which crash, hang and fail, against a driver of our own. */
 #include "fake_driver.h"
 #include "tools/stub.h"
 #include "tools/tune.h"
@@ -21,7 +21,7 @@
 const unsigned char sinter_stub[] = "stub";
 const size_t sinter_stub_size = 4;
 
-static const char *model_path;
+static const char *model_path, *attend_path;
 static FakeReset *reset;
 static FakeSetKernel *set_kernel;
 static FakeAdvance *advance;
@@ -43,19 +43,37 @@ static void keep(void *user, const CudaCandidates *c)
     f->candidates = copy;
 }
 
-static int setup(void **state)
+/* The first product of computed values under the bucket T = 4: q times k. */
+static void keep_computed(void *user, const CudaCandidates *c)
+{
+    Fixture *f = user;
+    if (!f->candidates && c->like.varies && c->rows == 4)
+        keep(user, c);
+}
+
+static int setup_of(void **state, const char *path,
+                    void (*visit)(void *user, const CudaCandidates *c))
 {
     static Fixture f;
-    char *argv[] = {"sinter", "tune", (char *)(uintptr_t)model_path, NULL};
+    char *argv[] = {"sinter", "tune", (char *)(uintptr_t)path, NULL};
     int exit_code;
     f = (Fixture){.arena = arena_create()};
     *state = &f;
     reset(NULL);
     bool ok = f.arena && cli_parse(&f.cli, f.arena, 3, argv, &exit_code) && work_init(&f.w, &f.cli);
-    f.w.cuda_options = (CudaPlanOptions){.visit = keep, .user = &f};
-    ok = ok && work_lower(&f.w, model_path) && work_passes(&f.w, NULL) &&
-         work_plan_for(&f.w, "sm_90a");
+    f.w.cuda_options = (CudaPlanOptions){.visit = visit, .user = &f};
+    ok = ok && work_lower(&f.w, path) && work_passes(&f.w, NULL) && work_plan_for(&f.w, "sm_90a");
     return ok && f.candidates ? 0 : -1;
+}
+
+static int setup(void **state)
+{
+    return setup_of(state, model_path, keep);
+}
+
+static int setup_computed(void **state)
+{
+    return setup_of(state, attend_path, keep_computed);
 }
 
 static int teardown(void **state)
@@ -69,7 +87,10 @@ static int teardown(void **state)
 /* Kernels of the fake driver: what their names say. */
 static void run_kernel(const char *name, const FakeParams *params)
 {
-    (void)params;
+    /* rows of q; K and N of q k', bytes from row to row of each: SIZE_COUNT to SIZE_W_PITCH */
+    static const int64_t sizes[FAKE_SIZES] = {4, 64, 4, 256, 256};
+    if (!strncmp(name, "sizes", 5) && memcmp(params->size, sizes, sizeof sizes) != 0)
+        raise(SIGKILL);
     if (!strncmp(name, "crash", 5))
         raise(SIGKILL);
     while (!strncmp(name, "hang", 4))
@@ -156,6 +177,16 @@ static void test_survives(void **state)
         }
     }
     assert_int_equal(get_counts().calls, 0);
+}
+
+/* Kernels of products whose sizes vary read them. */
+static void test_sizes(void **state)
+{
+    static const char *const word[] = {"sizes"};
+    const char *why = NULL;
+    TuneRun run = make_run(*state, 1, word);
+    assert_true(tune_measure(&run, &why));
+    assert_true(run.item[0].us > 0);
 }
 
 /* After an error of the driver the process is given up: what follows starts anew. */
@@ -251,15 +282,17 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_gpu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_measures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_survives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sizes, setup_computed, teardown),
         cmocka_unit_test_setup_teardown(test_errors_of_the_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_driver, setup, teardown),
     };
-    if (argc != 3 || !load_fake(argv[1])) {
-        fprintf(stderr, "usage: test_tune FAKE_DRIVER MODEL\n");
+    if (argc != 4 || !load_fake(argv[1])) {
+        fprintf(stderr, "usage: test_tune FAKE_DRIVER MODEL COMPUTED\n");
         return 2;
     }
     model_path = argv[2];
+    attend_path = argv[3];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,10 @@ static bool open_gpu(Rig *r)
         return complain(err.text);
     if (card.driver->cuStreamCreate(&s->stream, DRV_STREAM_NON_BLOCKING))
         return complain("no stream");
+    uint64_t workspace = device_workspace(&r->code);
+    if (workspace && (card.driver->cuMemAlloc(&s->workspace, (size_t)workspace) ||
+                      card.driver->cuMemsetD8Async(s->workspace, 0, (size_t)workspace, s->stream)))
+        return complain("the GPU's memory is exhausted");
     return true;
 }
 
@@ -154,6 +158,9 @@ void rig_close(Rig *r)
     if (!r)
         return;
     free_apart(r);
+    if (r->session.workspace)
+        card.driver->cuMemFree(r->session.workspace);
+    cuda_list_free(&r->session);
     if (r->session.stream)
         card.driver->cuStreamDestroy(r->session.stream);
     if (r->model)
@@ -171,13 +178,6 @@ void rig_close(Rig *r)
 }
 
 /* Memory --------------------------------------------------------------------------------------- */
-
-/* The workspace that begins with counters; NULL: there is none. */
-static const Slot *split_counters(const Rig *r)
-{
-    int tensor = r->b->cuda.split_tensor;
-    return tensor >= 0 ? &r->slot[tensor] : NULL;
-}
 
 static bool place_on_card(Rig *r)
 {
@@ -226,8 +226,6 @@ static bool place(Rig *r, int bucket, const int64_t *size)
         r->before = malloc(at), r->want = malloc(at), r->got = malloc(at);
     }
     memset(r->want, CANARY, at);
-    if (split_counters(r)) /* sessions clear their memory when they are made */
-        memset(r->want + split_counters(r)->at, 0, CUDA_SPLIT_SUMS);
     return place_on_card(r);
 }
 
@@ -289,8 +287,25 @@ static bool start_gpu(Rig *r, const Group *g, int bucket, const int64_t *size, C
 {
     SinterError err;
     only(r, g);
-    return !cuda_start(&r->session, bucket, size, r->layout, r->session.stream, how, &err) ||
+    return (!cuda_bind_list(&r->session, bucket, size, r->layout, &err) &&
+            !cuda_start(&r->session, r->session.stream, how, &err)) ||
            complain(err.text);
+}
+
+/* Each launch leaves the counters at the workspace's beginning as it found them. */
+static bool counters_are_zero(Rig *r)
+{
+    uint8_t counters[CUDA_SPLIT_SUMS];
+    if (!r->session.workspace)
+        return true;
+    if (card.driver->cuMemcpyDtoHAsync(counters, r->session.workspace, sizeof counters,
+                                       r->session.stream) ||
+        card.driver->cuStreamSynchronize(r->session.stream))
+        return complain("a copy from the GPU failed");
+    for (size_t i = 0; i < sizeof counters; i++)
+        if (counters[i])
+            return complain("the counters of shared tiles are not zero");
+    return true;
 }
 
 static bool run_gpu(Rig *r, const Group *g, int bucket, const int64_t *size)
@@ -301,7 +316,7 @@ static bool run_gpu(Rig *r, const Group *g, int bucket, const int64_t *size)
     }
     memset(r->got, CANARY, (size_t)r->bytes);
     return copy(r, r->want, true) && start_gpu(r, g, bucket, size, CUDA_START_STEP) &&
-           copy(r, r->got, false);
+           counters_are_zero(r) && copy(r, r->got, false);
 }
 
 /* Groups --------------------------------------------------------------------------------------- */
@@ -455,8 +470,7 @@ static bool compare_slot(Rig *r, const Group *g, int i)
     const Slot *s = &r->slot[i];
     const PlanTensor *t = &r->gpu.tensor[i];
     if (i >= r->cpu.num_tensors) /* a workspace of the GPU's alone */
-        return s != split_counters(r) ||
-               unchanged(r, g, "counters of shared tiles", s->at, s->at + CUDA_SPLIT_SUMS);
+        return true;
     if (!r->mark[i])
         return unchanged(r, g, t->name, s->at, s->at + s->size);
     r->near.is_exact = r->mark[i] == WRITTEN_EXACTLY;

@@ -1,4 +1,4 @@
-/* k_ecbe215f3457f01b */
+/* k_4e6d3b6d8dd6226a */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -15,8 +15,8 @@ struct Cfg {
     static constexpr int kWBlockK = 0;
     static constexpr bool kWZero = false;
     static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
-    static constexpr int kOperandA = 7;
-    static constexpr int kOperandW = 8;
+    static constexpr int kOperandA = 6;
+    static constexpr int kOperandW = 7;
     static constexpr int kBM = 32;
     static constexpr int kBN = 128;
     static constexpr int kBK = 128;
@@ -26,7 +26,7 @@ struct Cfg {
     static constexpr int kStages = 4;
     static constexpr int kSplitK = 1;
     static constexpr int kSplitSums = 4096;
-    static constexpr int kOperandSplit = 6;
+    static constexpr int kOperandSplit = 8;
     static constexpr int kRowCounters = 1021;
 };
 struct Params {
@@ -85,7 +85,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_ecbe215f3457f01b(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_4e6d3b6d8dd6226a(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

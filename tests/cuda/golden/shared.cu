@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k_345988ac41750bfd(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_ed542366183a689c */
+/* k_e8c781c70f9b86aa */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -60,8 +60,8 @@ struct Cfg {
     static constexpr int kWBlockK = 0;
     static constexpr bool kWZero = false;
     static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
-    static constexpr int kOperandA = 6;
-    static constexpr int kOperandW = 7;
+    static constexpr int kOperandA = 5;
+    static constexpr int kOperandW = 6;
     static constexpr int kBM = 32;
     static constexpr int kBN = 64;
     static constexpr int kBK = 128;
@@ -71,7 +71,7 @@ struct Cfg {
     static constexpr int kStages = 4;
     static constexpr int kSplitK = 7;
     static constexpr int kSplitSums = 4096;
-    static constexpr int kOperandSplit = 5;
+    static constexpr int kOperandSplit = 7;
 };
 struct Params {
     Operand op[8];
@@ -108,7 +108,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_ed542366183a689c(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_e8c781c70f9b86aa(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }
