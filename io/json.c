@@ -91,6 +91,11 @@ bool json_next_key(Json *j, char *buf, size_t size, bool *first)
     return json_string(j, buf, size) && expect(j, ':', "a colon is expected after a key");
 }
 
+char json_peek(Json *j)
+{
+    return j->error ? '\0' : peek(j);
+}
+
 bool json_at_string(Json *j)
 {
     return !j->error && peek(j) == '"';

@@ -1,9 +1,11 @@
-/* Weight sets: several .safetensors files, or one index of a sharded checkpoint, seen as one name
- * space. */
+/* Weight sets: several .safetensors files, one index of a sharded checkpoint, or the folder of
+ * either, seen as one name space. */
 #include "io/tensors.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct WeightSet {
     TensorFile **file;
@@ -129,7 +131,7 @@ static bool add_index(WeightSet *w, const char *path, const char *text, uint64_t
     return has_map || io_fail(err, E_WEIGHT_INDEX, "%s: has no weight_map", path);
 }
 
-static bool add_path(WeightSet *w, const char *path, IoError *err)
+static bool add_file_at(WeightSet *w, const char *path, IoError *err)
 {
     MappedFile map;
     if (!file_map(path, &map, err))
@@ -146,6 +148,81 @@ static bool add_path(WeightSet *w, const char *path, IoError *err)
         ok = is_index ? add_index(w, path, (const char *)map.data, map.size, err)
                       : add_all(w, path, err);
     file_unmap(&map);
+    return ok;
+}
+
+/* Folders ------------------------------------------------------------------------------------- */
+
+static char *path_in(const char *folder, const char *name)
+{
+    size_t len = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(len);
+    if (path)
+        snprintf(path, len, "%s/%s", folder, name);
+    return path;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+    return len > end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+/* The one file of this ending; several are as good as none. */
+static char *only_file(const char *folder, const char *ending)
+{
+    DIR *dir = opendir(folder);
+    char *found = NULL;
+    int num = 0;
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        if (!ends_with(entry->d_name, ending))
+            continue;
+        free(found);
+        found = path_in(folder, entry->d_name);
+        num++;
+    }
+    if (dir)
+        closedir(dir);
+    if (num == 1)
+        return found;
+    free(found);
+    return NULL;
+}
+
+/* What a checkpoint's folder calls its weights: the index of several files, or the one file. */
+static char *folder_file(const char *folder)
+{
+    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    static const char *const endings[] = {".safetensors.index.json", ".safetensors"};
+    struct stat st;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char *path = path_in(folder, names[i]);
+        if (path && stat(path, &st) == 0)
+            return path;
+        free(path);
+    }
+    for (size_t i = 0; i < COUNT_OF(endings); i++) {
+        char *path = only_file(folder, endings[i]);
+        if (path)
+            return path;
+    }
+    return NULL;
+}
+
+static bool add_path(WeightSet *w, const char *path, IoError *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return add_file_at(w, path, err);
+    char *file = folder_file(path);
+    if (!file)
+        return io_fail(
+            err, E_WEIGHT_INDEX,
+            "%s: is a folder with neither model.safetensors, nor an index of it, nor one "
+            ".safetensors file",
+            path);
+    bool ok = add_file_at(w, file, err);
+    free(file);
     return ok;
 }
 

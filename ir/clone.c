@@ -115,6 +115,7 @@ Module *module_clone(Arena *arena, const Module *m)
         ARRAY_PUSH(arena, &to->expects, e);
     }
     to->weights = m->weights;
+    to->checkpoint = m->checkpoint;
     to->calibration_file = m->calibration_file ? text_of(to, m->calibration_file) : NULL;
     to->calibration_span = m->calibration_span;
     to->activations = m->activations;

@@ -191,10 +191,36 @@ static bool read_const(Eval *e, const Op *op, FormatId fmt, void *dst, uint64_t 
     return true;
 }
 
+/* A weight that a checkpoint stores quantised. */
+static bool read_stored(Eval *e, const Op *op)
+{
+    const ConstReader *reader = op->constant->reader;
+    Tensor *out = eval_result(e, op, 0);
+    if (!out)
+        return false;
+    if (!reader)
+        return eval_fail(e, op, "weight '%s' is not bound to a file", op->constant->name);
+    if (out->q.codes || out->fmt == FMT_F32) {
+        const char *why = reader->read(reader, &out->q, out->data);
+        return !why || eval_fail(e, op, "%s", why);
+    }
+    uint64_t num = tensor_elements(out);
+    float *narrow = malloc(num ? num * sizeof *narrow : 1);
+    if (!narrow)
+        return eval_no_memory(e, op);
+    const char *why = reader->read(reader, NULL, narrow);
+    if (!why)
+        convert_plain(FMT_F32, narrow, out->fmt, out->data, num);
+    free(narrow);
+    return !why || eval_fail(e, op, "%s", why);
+}
+
 bool eval_op_const(Eval *e, const Op *op)
 {
     const Const *c = op->constant;
     const Type *type = op->out[0].type;
+    if (c->reader || type->scheme)
+        return read_stored(e, op);
     FormatId stored = c->stored_fmt != FMT_NONE ? c->stored_fmt : type->fmt;
     Tensor alias = {.fmt = type->fmt, .rank = type->rank, .data = (void *)c->data};
     if (!tensor_shape(e, op, type, alias.dim))

@@ -93,7 +93,11 @@ typedef struct QuantSpec {
     double calibrator_arg;
     bool smooth, smooth_auto; /* auto: alpha is searched */
     double smooth_alpha;
-    bool rotate;                /* by a Hadamard matrix */
+    bool rotate;    /* by a Hadamard matrix */
+    bool stored;    /* the weight's codes are the checkpoint's: it is quantised already */
+    bool act_known; /* static: the scale and the zero point are given */
+    float act_scale;
+    int32_t act_zero;
     Span weight_span, act_span; /* where each was said */
     const char *scheme_name;    /* as written, for messages */
     bool pinned; /* a rule or the text at the layer says the format: `auto` leaves it alone */
@@ -222,12 +226,25 @@ typedef enum ConstKind {
     CONST_WEIGHT, /* tensor `name` of the weight files; data is NULL until bind-weights maps it */
     CONST_RANDOM  /* reproducible test data, nearly normal, times scale: docs/ir.md */
 } ConstKind;
+/* What reads a weight that a checkpoint stores quantised, in a layout of its own. The constant has
+ * a quantised type, or is plain f32 where no scheme of ours holds it. */
+typedef struct ConstReader {
+    /* Fills q, or dst. NULL, or a sentence. */
+    const char *(*read)(const struct ConstReader *r, QTensor *q, float *dst);
+    const void *stored;
+    int num_parts; /* the bytes it reads */
+    struct {
+        const void *data;
+        uint64_t bytes;
+    } part[12];
+} ConstReader;
 typedef struct Const {
     ConstKind kind;
     const char *name;    /* CONST_WEIGHT */
     FormatId stored_fmt; /* of data, when it differs from the type (converted on use) */
     const void *data;    /* maps the weight file; never owned */
     uint64_t bytes;
+    const ConstReader *reader; /* CONST_WEIGHT: instead of data */
     uint64_t seed;
     double scale;
 } Const;
@@ -283,6 +300,7 @@ struct Module {
     struct TypeTable *types;   /* interning; private to type.c */
     Intern *names;
     void *weights;                /* WeightSet of io, opened by bind-weights; NULL before */
+    void *checkpoint;             /* Checkpoint over these, which says what is stored quantised */
     const char *calibration_file; /* calibrate from ".."; NULL: none */
     Span calibration_span;
     Map *activations;  /* layer to ActStats of its input (quant/calib.h); NULL: none yet */

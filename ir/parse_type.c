@@ -282,6 +282,11 @@ static void get_quant_act(Parser *p, QuantSpec *quant)
         Span span = p->token.span;
         if (parse_accept(p, "static")) {
             quant->act_static = true;
+        } else if (parse_accept(p, "scale")) {
+            quant->act_known = true;
+            quant->act_scale = (float)parse_f64(p, "a scale");
+            parse_expect(p, "zero");
+            quant->act_zero = (int32_t)parse_i64(p, "a zero point");
         } else if (p->token.kind == TOKEN_WORD) {
             char buf[16] = {0};
             if (p->token.len < sizeof buf)
@@ -307,6 +312,8 @@ static void get_quant_item(Parser *p, QuantSpec *quant)
         quant->keep = true;
     } else if (parse_accept(p, "fused")) {
         quant->fused = true;
+    } else if (parse_accept(p, "stored")) {
+        quant->stored = true;
     } else if (parse_accept(p, "weight")) {
         Span span = p->token.span;
         if (!token_is(p, "by") && !item_ends(p)) {

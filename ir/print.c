@@ -106,6 +106,11 @@ static void put_quant_act(Sb *sb, bool *first, const QuantSpec *quant)
         sb_printf(sb, " %s", format_info[quant->act_fmt].name);
     if (quant->act_static)
         sb_put(sb, " static");
+    if (quant->act_known) {
+        sb_put(sb, " scale ");
+        sb_put_f32(sb, quant->act_scale);
+        sb_printf(sb, " zero %d", (int)quant->act_zero);
+    }
     if (quant->calibrator) {
         sb_putc(sb, ' ');
         put_calibrator(sb, quant->calibrator, quant->calibrator_arg);
@@ -119,6 +124,8 @@ static void put_QUANT(Sb *sb, const Attr *attr, const QuantSpec *quant)
     sb_putc(sb, '{');
     if (quant->keep)
         put_item(sb, &first, "keep");
+    if (quant->stored)
+        put_item(sb, &first, "stored");
     if (quant->weight || quant->by)
         put_item(sb, &first, "weight");
     if (quant->weight) {

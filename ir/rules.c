@@ -82,7 +82,8 @@ static const Type *need_declared(const Op *op, const Type *declared)
 static const Type *rule_declared(Module *m, const Op *op, const Type *declared)
 {
     need_declared(op, declared);
-    if (op->kind != OP_ARG && declared->scheme)
+    bool stored = op->kind == OP_CONST && op->constant && op->constant->kind == CONST_WEIGHT;
+    if (op->kind != OP_ARG && declared->scheme && !stored)
         return clash(m, op, E_FORMAT, "is plain, not %s; quantize makes quantised values",
                      text(m, declared));
     for (int i = 0; op->kind == OP_CONST && i < declared->rank; i++) {

@@ -84,7 +84,7 @@ bool const_bytes_fit(const Op *op)
     const Const *c = op->constant;
     const Type *type = op->out[0].type;
     if (c->kind == CONST_RANDOM || (c->kind == CONST_WEIGHT && !c->data))
-        return true;
+        return !c->data;
     uint64_t num = 1;
     for (int i = 0; i < type->rank; i++) {
         if (!dim_is_const(type->dim[i]) || type->dim[i].add < 0 ||

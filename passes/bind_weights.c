@@ -13,6 +13,7 @@
  *   %y = matmul %x, %w : f32[B, 2]
  *   output "y" %y
  */
+#include "checkpoint/checkpoint.h"
 #include "io/io.h"
 #include "passes/internal.h"
 #include <math.h>
@@ -26,7 +27,7 @@ static Span file_span(const Module *m, int num, const char *const *path, const c
     for (int i = 0; i < num && i < m->weight_spans.num; i++)
         if (!strncmp(error, path[i], strlen(path[i])))
             return m->weight_spans.elem[i];
-    return (Span){0};
+    return m->weight_spans.num ? m->weight_spans.elem[0] : (Span){0};
 }
 
 static bool files_open(Module *m, PassContext *ctx)
@@ -41,10 +42,12 @@ static bool files_open(Module *m, PassContext *ctx)
         path[i] = replaced ? options->weight_file[i]
                            : path_resolve(ctx->scratch, options->base_dir, m->weight_files.elem[i]);
     m->weights = weights_open(num, path, &err);
-    if (!m->weights)
+    if (m->weights)
+        m->checkpoint = checkpoint_open(m->arena, m->weights, num, path, &err);
+    if (!m->checkpoint)
         diag_error(m->diag, replaced ? (Span){0} : file_span(m, num, path, err.text), err.id, "%s",
                    err.text);
-    return m->weights != NULL;
+    return m->checkpoint != NULL;
 }
 
 static const Op *first_weight(const Module *m)
@@ -219,7 +222,9 @@ static bool is_plain(Module *m, const PassContext *ctx, const Op *op, const Tens
                "\"%s\" is stored as codes in %s, and \"%s\" holds their scales: as plain %s they "
                "would be wrong",
                view->name, view->dtype, scale->name, format_info[op->out[0].type->fmt].name);
-    diag_help(m->diag, "export the weight as f32, f16 or bf16, its codes times their scales");
+    diag_help(m->diag,
+              "name the checkpoint's folder in `weights`, so that its configuration is read, or "
+              "export the weight as f32, f16 or bf16");
     return false;
 }
 
@@ -252,7 +257,12 @@ static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const Ten
 static void weight_bind(Module *m, const PassContext *ctx, Op *op)
 {
     const TensorView *view = weights_find(m->weights, op->constant->name);
+    const StoredModule *stored = checkpoint_find(m->checkpoint, op->constant->name);
 
+    if (stored) {
+        stored_bind(m, ctx, op, stored);
+        return;
+    }
     if (!view) {
         report_missing(m, op);
         return;
@@ -277,10 +287,11 @@ bool pass_bind_weights(Module *m, PassContext *ctx)
         diag_help(m->diag, "add a line: weights \"model.safetensors\"");
         return false;
     }
-    if (!m->weights && !files_open(m, ctx))
+    if (!m->checkpoint && !files_open(m, ctx))
         return false;
     for_each_op(op, &m->body)
-        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT && !op->constant->data)
+        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT && !op->constant->data &&
+            !op->constant->reader)
             weight_bind(m, ctx, op);
     return true;
 }

@@ -58,7 +58,8 @@ CacheKey calibration_model_key(Module *m, Arena *scratch)
             continue;
         sb_init(&sb, scratch);
         put_op(&sb, op);
-        CachePart part[4] = {{&key, sizeof key}, {sb.text, sb.len}};
+        CachePart part[2 + COUNT_OF(((ConstReader *)0)->part)] = {{&key, sizeof key},
+                                                                  {sb.text, sb.len}};
         int num = 2;
         uint64_t elements;
         int64_t dim[LIMIT_RANK] = {0};
@@ -73,6 +74,9 @@ CacheKey calibration_model_key(Module *m, Arena *scratch)
                     (CachePart){op->constant->data, elements * (uint64_t)format_info[fmt].bits / 8};
             }
         }
+        const ConstReader *reader = op->constant ? op->constant->reader : NULL;
+        for (int i = 0; reader && i < reader->num_parts; i++)
+            part[num++] = (CachePart){reader->part[i].data, reader->part[i].bytes};
         key = cache_key(num, part);
     }
     return key;

@@ -40,7 +40,7 @@ static bool wants_range(const Op *op)
     const QuantSpec *spec = op->attr.quant;
 
     return op->kind == OP_MATMUL && spec && !spec->keep && spec->act_static && spec->act &&
-           !op->attr.range.known;
+           !spec->act_known && !op->attr.range.known;
 }
 
 /* The layer's weight quantiser when it looks at what the layer sees. */

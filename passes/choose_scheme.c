@@ -146,7 +146,7 @@ static void layer_settle(Module *m, Op *op)
         return;
     if (!spec->act && spec->act_fmt == FMT_NONE)
         spec->act_fmt = op_in(op, 0)->type->fmt;
-    if (spec->act_static && !spec->calibrator)
+    if (spec->act_static && !spec->calibrator && !spec->act_known)
         spec->calibrator = "minmax";
     if (spec->act && !act_fits(m, op, spec))
         return;

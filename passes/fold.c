@@ -34,7 +34,7 @@ static bool is_foldable(const Op *op)
         !is_small(op->out[0].type))
         return false;
     for (int i = 0; i < op->num_in; i++) /* large operands: not worth reading now */
-        if (!is_small(op_in(op, i)->type))
+        if (op_in(op, i)->type->scheme || !is_small(op_in(op, i)->type))
             return false;
     return true;
 }

@@ -22,13 +22,17 @@ static int static_params(Module *m, Op *matmul, const Scheme *scheme, Attr *attr
     float *scale = ARENA_NEW(m->arena, float);
     int32_t *zero = ARENA_NEW(m->arena, int32_t);
 
+    const QuantSpec *spec = matmul->attr.quant;
     attr->mode = MODE_STATIC;
-    if (!matmul->attr.range.known) {
-        attr->range.calibrator = matmul->attr.quant->calibrator;
-        attr->range.arg = matmul->attr.quant->calibrator_arg;
+    if (!matmul->attr.range.known && !spec->act_known) {
+        attr->range.calibrator = spec->calibrator;
+        attr->range.arg = spec->calibrator_arg;
         return 1;
     }
-    scheme_params(scheme, matmul->attr.range.lo, matmul->attr.range.hi, scale, zero);
+    *scale = spec->act_scale;
+    *zero = spec->act_zero;
+    if (!spec->act_known)
+        scheme_params(scheme, matmul->attr.range.lo, matmul->attr.range.hi, scale, zero);
     in[1] = rewrite_const(m, matmul, FMT_F32, 0, NULL, scale, matmul->span);
     if (scheme->zero == ZERO_NONE)
         return 2;
@@ -65,10 +69,14 @@ static void cast_operand(Module *m, Op *matmul, FormatId fmt)
     op_set_in(matmul, 0, rewrite_unary(m, matmul, OP_CAST, type, a, matmul->span));
 }
 
+/* Values that a checkpoint stores quantised come from a constant: they are for the rule to take. */
 static bool is_done(const Op *matmul)
 {
-    return op_in(matmul, 0)->def->kind == OP_DEQUANTIZE ||
-           op_in(matmul, 1)->def->kind == OP_DEQUANTIZE || matmul->attr.place != PLACE_NONE;
+    const Op *weight = op_in(matmul, 1)->def;
+    bool quantised = weight->kind == OP_DEQUANTIZE && op_in(weight, 0)->def->kind == OP_QUANTIZE;
+
+    return quantised || op_in(matmul, 0)->def->kind == OP_DEQUANTIZE ||
+           matmul->attr.place != PLACE_NONE;
 }
 
 bool pass_insert_quant(Module *m, PassContext *ctx)
@@ -84,7 +92,7 @@ bool pass_insert_quant(Module *m, PassContext *ctx)
             quantise_operand(m, op, 0, spec->act, MODE_DYNAMIC);
         else
             cast_operand(m, op, spec->act_fmt);
-        if (spec->weight)
+        if (spec->weight && !spec->stored)
             quantise_operand(m, op, 1, spec->weight,
                              value_is_constant(op_in(op, 1)) ? MODE_WEIGHT : MODE_DYNAMIC);
         changed = true;

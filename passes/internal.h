@@ -29,6 +29,12 @@ const char *layer_name(const Op *op); /* never NULL */
 bool scheme_is_integer(const Scheme *scheme);
 bool scheme_is_per_tensor(const Scheme *scheme);
 
+/* bind_stored.c: a weight that the checkpoint stores quantised. */
+struct StoredModule;
+void stored_bind(Module *m, const PassContext *ctx, Op *op, const struct StoredModule *stored);
+/* Are the weight's codes the checkpoint's? Then nothing can be folded into it. */
+bool weight_is_stored(const Op *matmul);
+
 /* cse.c: one op for all equal pure ops of the block; true when something changed. */
 bool block_share_equal(Module *m, Block *block, Arena *scratch);
 

@@ -19,8 +19,8 @@ enum { MERGE_MOST = 16 }; /* more segments than a kernel's epilogue can hold gai
 
 typedef struct Sibling {
     Op *matmul;
-    Value *weight;      /* plain [N, K] */
-    const Op *quantize; /* NULL: the weight stays plain */
+    Value *weight;      /* plain [N, K], or the codes that a checkpoint stores */
+    const Op *quantize; /* NULL: the weight stays as it is */
     int64_t rows;
 } Sibling;
 
@@ -36,6 +36,12 @@ static bool sibling_of(Op *matmul, Sibling *ret)
     *ret = (Sibling){.matmul = matmul, .weight = b};
     if (b->def->kind == OP_DEQUANTIZE) {
         ret->quantize = op_in(b->def, 0)->def;
+        if (ret->quantize->kind == OP_CONST) {
+            ret->weight = op_in(b->def, 0);
+            ret->quantize = NULL;
+            ret->rows = ret->weight->type->dim[0].add;
+            return true;
+        }
         if (ret->quantize->kind != OP_QUANTIZE || ret->quantize->num_in != 1)
             return false;
         ret->weight = op_in(ret->quantize, 0);
@@ -44,6 +50,17 @@ static bool sibling_of(Op *matmul, Sibling *ret)
         return false;
     ret->rows = ret->weight->type->dim[0].add;
     return true;
+}
+
+/* Codes stack where no scale spans rows of both. */
+static bool codes_stack(const Sibling *a, const Sibling *b)
+{
+    const Scheme *scheme = a->weight->type->scheme;
+
+    if (!scheme)
+        return true;
+    return b->weight->type->scheme == scheme && !scheme->outer && scheme->block[0] &&
+           a->rows % scheme->block[0] == 0;
 }
 
 /* Does quantising the stack give each part the codes it has alone? */
@@ -78,7 +95,7 @@ static bool siblings_match(const Sibling *a, const Sibling *b)
         a->weight->type->fmt != b->weight->type->fmt || !a->quantize != !b->quantize)
         return false;
     if (!a->quantize)
-        return true;
+        return codes_stack(a, b);
     return op_out((Op *)a->quantize)->type->scheme == op_out((Op *)b->quantize)->type->scheme &&
            a->quantize->attr.mode == b->quantize->attr.mode &&
            by_equal(&a->quantize->attr, &b->quantize->attr) && rows_independent(a, b);
@@ -113,6 +130,8 @@ static Value *weights_stack(Module *m, PassContext *ctx, Op *at, const Siblings 
         constant_hoist(in[i], at);
     }
     Value *stack = rewrite_op(m, at, OP_CONCAT, &axis, NULL, s->num, in, at->span);
+    if (!first->quantize && stack->type->scheme)
+        return rewrite_unary(m, at, OP_DEQUANTIZE, NULL, stack, at->span);
     if (!first->quantize)
         return stack;
     Scheme scheme = *op_out((Op *)first->quantize)->type->scheme;
@@ -173,6 +192,9 @@ static void siblings_find(PassContext *ctx, const Sibling *first, Siblings *ret)
 /* Ends of parts must be ends of blocks of rows; only the last may be short. */
 static void siblings_align(Siblings *s)
 {
+    for (int i = 0; i + 1 < s->num; i++)
+        if (!s->elem[i].quantize && !codes_stack(&s->elem[i], &s->elem[i + 1]))
+            s->num = i + 1;
     for (int i = 0; i + 1 < s->num; i++)
         if (s->elem[i].quantize && !rows_independent(&s->elem[i], &s->elem[i + 1]))
             s->num = i + 1;

@@ -71,7 +71,10 @@ static const char *refusal(const Value *value, int depth)
     if (depth && value->uses && value->uses->next)
         return "one of the values it is made of is read elsewhere too";
     switch (op->kind) {
-    case OP_MATMUL: return value_is_constant(b) ? NULL : "it is a product of two activations";
+    case OP_MATMUL:
+        if (weight_is_stored(op))
+            return "the weight of the layer that makes it is stored quantised";
+        return value_is_constant(b) ? NULL : "it is a product of two activations";
     case OP_CAST: return refusal(a, depth + 1);
     case OP_MUL:
     case OP_DIV:

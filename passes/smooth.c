@@ -72,7 +72,10 @@ static const char *refusal(const Value *value, int depth)
     switch (op->kind) {
     case OP_RMSNORM:
     case OP_LAYERNORM: return NULL;
-    case OP_MATMUL: return value_is_constant(b) ? NULL : "it is a product of two activations";
+    case OP_MATMUL:
+        if (weight_is_stored(op))
+            return "the weight of the layer that makes it is stored quantised";
+        return value_is_constant(b) ? NULL : "it is a product of two activations";
     case OP_CAST:
     case OP_RELU:
     case OP_DIV: return refusal(a, depth + 1);

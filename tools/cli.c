@@ -38,6 +38,8 @@ static const char *const examples[NUM_COMMANDS] = {
     [COMMAND_OPT] = "  sinter opt --passes=insert-quant,factor-scales --check-eval mlp.ir\n",
     [COMMAND_FMT] = "  sinter fmt -i mlp.sinter\n",
     [COMMAND_INSPECT] = "  sinter inspect mlp\n",
+    [COMMAND_IMPORT] = "  sinter import Qwen3-8B-GPTQ\n"
+                       "  sinter import Qwen3-8B-AWQ --against Qwen3-8B\n",
     [COMMAND_TUNE] = "  sinter tune mlp.sinter --bucket T=16\n"
                      "  sinter tune mlp.sinter --max-seconds=60 -o h200.timing\n",
     [COMMAND_CALIBRATE] = "  sinter calibrate mlp.sinter\n",
@@ -64,13 +66,11 @@ void cli_print_option(FILE *out, const OptionInfo *option, int column)
 /* Fits a screen of 24 lines by 80 columns. */
 static void print_help(void)
 {
-    puts("sinter compiles a text that describes quantised linear layers into one file\n"
-         "that is a program and a loadable model.\n");
+    puts("sinter compiles a text of quantised linear layers into a program and model\n");
     for (int i = 0; i < NUM_COMMANDS; i++)
         printf("  sinter %-9s %-10s  %s\n", command_info[i].name, command_info[i].operands,
                command_info[i].describe);
-    puts("\n'sinter help COMMAND' lists the options of a command. Examples:\n"
-         "  sinter compile mlp.sinter -o mlp && ./mlp --input x=x.npy --output y=y.npy\n"
+    puts("'sinter help COMMAND' lists the options of a command. Examples:\n"
          "  sinter explain E0201           # what an error code means");
 }
 

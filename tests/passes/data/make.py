@@ -68,14 +68,14 @@ safetensors("w.safetensors", {
     "fc.index": ("I64", np.array([1, 2], np.int64)),
     "fc.transposed": ("F32", f32([1, 2], [3, 4], [5, 6], [7, 8])),
 })
-# codes with their scales beside, and the same codes alone
+# codes with scales beside in layouts of nobody, and the same codes alone
 codes = np.array([[0x38, 0xB8], [0x40, 0x7E]], np.uint8)  # 1, -1, 2, 448 in e4m3
 safetensors("codes.safetensors", {
     "block.weight": ("F8_E4M3", codes),
-    "block.weight_scale_inv": ("F32", f32([0.5])),
+    "block.weight_scales": ("F32", f32([0.5])),
     "int8.weight": ("I8", codes.view(np.int8)),
-    "int8.SCB": ("F32", f32([2, 3])[0]),
+    "int8.scales": ("F32", f32([2, 3])[0]),
     "nibbles.weight": ("U8", codes.reshape(4, 1)),
-    "nibbles.weight.absmax": ("F32", f32([2])[0]),
+    "nibbles.scale": ("F32", f32([2])[0]),
     "alone.weight": ("F8_E4M3", codes),
 })

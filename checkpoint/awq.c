@@ -1,0 +1,223 @@
+/* checkpoint/awq: AWQ as AutoAWQ stores it.
+ *
+ *   gemm  X.qweight I32 [K, N/8]  a word holds columns 0 2 4 6 1 3 5 7 of eight, low nibble first
+ *         X.qzeros  I32 [G, N/8]  likewise;  X.scales F16 [G, N]
+ *   gemv  X.qweight I32 [N, K/8]  in order
+ *         X.qzeros  I32 [N, Z]    in order; X.scales F16 [N, 8 Z], Z large enough for all groups
+ *
+ * w = (q - z) s, nothing is added to z.
+ *
+ * Layout: github.com/casper-hansen/AutoAWQ (modules/linear/gemm.py, gemv.py, gemv_fast.py). */
+#include "checkpoint/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GEMV }; /* number[] */
+
+static const char *const methods[] = {"awq", NULL};
+/* Where column j of eight lies in a word. */
+static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static bool detect(const Checkpoint *c)
+{
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const TensorView *codes = weights_at(c->weights, i);
+        const char *name = module_name(c->arena, codes->name, ".qweight");
+        const TensorView *scale =
+            name ? weights_find(c->weights, arena_printf(c->arena, "%s.scales", name)) : NULL;
+        if (scale && codes->rank == 2 && scale->rank == 2)
+            return codes->dim[1] * 8 == scale->dim[1] || codes->dim[0] == scale->dim[0];
+    }
+    return false;
+}
+
+static bool is_version(const Checkpoint *c, const char *version)
+{
+    const char *said = config_text(&c->config, "version");
+
+    return said && !strcmp(said, version);
+}
+
+static bool version_read(const Checkpoint *c, IoError *err)
+{
+    const char *said = config_text(&c->config, "version");
+    int64_t bits = 4;
+
+    if (!config_int(&c->config, "bits", &bits))
+        config_int(&c->config, "w_bit", &bits);
+    if (bits != 4)
+        return io_fail(err, E_CHECKPOINT_KIND, "%s: AWQ of %lld bits is not read; 4 bits are",
+                       c->config.file, (long long)bits);
+    if (!said || is_version(c, "gemm") || is_version(c, "gemv") || is_version(c, "GEMM") ||
+        is_version(c, "GEMV"))
+        return true;
+    return io_fail(err, E_CHECKPOINT_KIND,
+                   "%s: AWQ's version '%.60s' is not read, because it is a layout of one kernel or "
+                   "rounds its zero points; export it again as 'gemm'",
+                   c->config.file, said);
+}
+
+/* Sizes ---------------------------------------------------------------------------------------- */
+
+static bool settle_group(const Checkpoint *c, StoredModule *m, int64_t groups, IoError *err)
+{
+    int64_t size = 0;
+
+    if (!config_int(&c->config, "group_size", &size) &&
+        !config_int(&c->config, "q_group_size", &size))
+        size = groups && m->cols % groups == 0 && !m->number[GEMV] ? m->cols / groups : 0;
+    if (size == -1)
+        size = m->cols;
+    int64_t want = size > 0 ? (m->cols + size - 1) / size : 0;
+    if (!want || (m->number[GEMV] ? want > groups : want != groups))
+        return stored_fail(err, m->part[PART_SCALE],
+                           "has %lld groups, but groups of %lld columns of %lld would be %lld",
+                           (long long)groups, (long long)size, (long long)m->cols, (long long)want);
+    m->scheme.block[1] = size >= m->cols ? 0 : size;
+    return true;
+}
+
+static bool settle_gemm(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *codes = m->part[PART_CODES], *scale = m->part[PART_SCALE];
+
+    m->cols = codes->dim[0];
+    m->rows = codes->dim[1] * 8;
+    int64_t scales[2] = {scale->dim[0], m->rows}, zeros[2] = {scale->dim[0], codes->dim[1]};
+    return view_is(err, scale, "F16 BF16 F32", 2, scales) &&
+           view_is(err, m->part[PART_ZERO], "I32", 2, zeros) &&
+           settle_group(c, m, scale->dim[0], err);
+}
+
+static bool settle_gemv(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *codes = m->part[PART_CODES], *scale = m->part[PART_SCALE];
+
+    m->rows = codes->dim[0];
+    m->cols = codes->dim[1] * 8;
+    int64_t scales[2] = {m->rows, scale->dim[1]}, zeros[2] = {m->rows, scale->dim[1] / 8};
+    return view_is(err, scale, "F16 BF16 F32", 2, scales) &&
+           view_is(err, m->part[PART_ZERO], "I32", 2, zeros) &&
+           settle_group(c, m, scale->dim[1], err);
+}
+
+static bool add_module(Checkpoint *c, const TensorView *codes, const char *name, IoError *err)
+{
+    StoredModule *m = stored_add(c, name, "awq gemm");
+
+    stored_part(c, m, PART_CODES, ".qweight");
+    if (!stored_part(c, m, PART_ZERO, ".qzeros") || !stored_part(c, m, PART_SCALE, ".scales"))
+        return stored_fail(err, codes, "the module has no %s",
+                           m->part[PART_ZERO] ? "scales" : "qzeros");
+    const TensorView *scale = m->part[PART_SCALE];
+    if (codes->rank != 2 || strcmp(codes->dtype, "I32") || !codes->elements)
+        return stored_fail(err, codes, "is not a matrix of I32");
+    if (scale->rank != 2 || !scale->elements)
+        return stored_fail(err, scale, "is not a matrix of scales");
+    m->scheme = (Scheme){.fmt = FMT_U4, .scale_fmt = scale->fmt, .zero = ZERO_INT, .block = {1, 0}};
+    bool like_gemv = codes->dim[0] == scale->dim[0] && codes->dim[1] * 8 != scale->dim[1];
+    bool says_gemv = is_version(c, "gemv") || is_version(c, "GEMV");
+    bool says_gemm = is_version(c, "gemm") || is_version(c, "GEMM");
+    if (says_gemm ? like_gemv : says_gemv && codes->dim[0] != scale->dim[0])
+        return stored_fail(err, codes, "is stored as %s does, but %s says version '%s'",
+                           like_gemv ? "gemv" : "gemm", c->config.file,
+                           says_gemm ? "gemm" : "gemv");
+    m->number[GEMV] = says_gemv || (!says_gemm && like_gemv);
+    m->layout = m->number[GEMV] ? "awq gemv" : "awq gemm";
+    stored_note(c, m, "zero points are stored as they are");
+    return m->number[GEMV] ? settle_gemv(c, m, err) : settle_gemm(c, m, err);
+}
+
+static bool modules(Checkpoint *c, IoError *err)
+{
+    if (!version_read(c, err))
+        return false;
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const TensorView *view = weights_at(c->weights, i);
+        const char *name = module_name(c->arena, view->name, ".qweight");
+        if (name && !add_module(c, view, name, err))
+            return false;
+    }
+    return true;
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+/* Eight k of eight rows: nibble i of row j is the nibble of column j in word i. */
+static void turn_8x8(const uint32_t *src, int64_t stride, int64_t num, uint8_t *dst, uint64_t pitch)
+{
+    uint32_t word[8] = {0};
+
+    for (int64_t i = 0; i < num; i++)
+        word[i] = src[i * stride];
+    for (int j = 0; j < 8; j++) {
+        uint32_t row = 0;
+        for (int i = 0; i < 8; i++)
+            row |= (word[i] >> (4 * place[j]) & 15) << (4 * i);
+        memcpy(dst + (uint64_t)j * pitch, &row, (size_t)(num + 1) / 2);
+    }
+}
+
+/* Sixteen words of a row are a line of the cache; so many rows' lines of the result stay in it. */
+static void read_gemm(const StoredModule *m, QTensor *q)
+{
+    const uint32_t *word = m->part[PART_CODES]->data;
+    int64_t words = m->rows / 8;
+
+    for (int64_t begin = 0; begin < words; begin += 16) {
+        int64_t end = begin + 16 < words ? begin + 16 : words;
+        for (int64_t k = 0; k < m->cols; k += 8) {
+            int64_t num = m->cols - k < 8 ? m->cols - k : 8;
+            for (int64_t w = begin; w < end; w++)
+                turn_8x8(word + k * words + w, words, num,
+                         q->codes + (uint64_t)(8 * w) * q->row_bytes + (uint64_t)k / 2,
+                         q->row_bytes);
+        }
+    }
+    const uint32_t *zero = m->part[PART_ZERO]->data;
+    for (int64_t g = 0; g < q->col_blocks; g++)
+        for (int64_t n = 0; n < m->rows; n++)
+            q->zero[n * q->col_blocks + g] =
+                (int32_t)(zero[g * words + n / 8] >> (4 * place[n % 8]) & 15);
+}
+
+static bool read_gemv(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const TensorView *scale = m->part[PART_SCALE], *zeros = m->part[PART_ZERO];
+    int64_t width = scale->dim[1];
+    float *row = calloc((size_t)width, sizeof *row);
+
+    if (!row)
+        return io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
+    memcpy(q->codes, m->part[PART_CODES]->data, q->codes_bytes);
+    uint64_t bytes = scale->bytes / (uint64_t)m->rows;
+    for (int64_t n = 0; n < m->rows; n++) {
+        const uint32_t *zero = (const uint32_t *)zeros->data + n * zeros->dim[1];
+        format_to_f32(scale->fmt, (const uint8_t *)scale->data + (uint64_t)n * bytes, row,
+                      (uint64_t)width);
+        for (int64_t g = 0; g < q->col_blocks; g++) {
+            q->scale[n * q->col_blocks + g] = row[g];
+            q->zero[n * q->col_blocks + g] = (int32_t)(zero[g / 8] >> (4 * (g % 8)) & 15);
+        }
+    }
+    free(row);
+    return scales_finite(scale, q, err);
+}
+
+static bool read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    if (m->number[GEMV])
+        return read_gemv(m, q, err);
+    read_gemm(m, q);
+    return scales_read(m->part[PART_SCALE], true, q, err);
+}
+
+const CheckpointReader reader_awq = {
+    .name = "awq",
+    .describe = "AWQ of AutoAWQ, gemm and gemv",
+    .methods = methods,
+    .detect = detect,
+    .modules = modules,
+    .read = read,
+};

@@ -1,0 +1,212 @@
+/* checkpoint: opening. Which configuration lies beside the weights, which reader it is for, and
+ * whether the tensors agree with it. */
+#include "checkpoint/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Of checkpoints that several readers could know, the first. */
+const CheckpointReader *const checkpoint_readers[] = {
+    &reader_gptq, &reader_awq, &reader_compressed, &reader_bitsandbytes, &reader_fp8, NULL,
+};
+
+/* Configuration -------------------------------------------------------------------------------- */
+
+/* Files that say how weights are quantised, and where in them. */
+static const struct {
+    const char *file, *prefix, *method; /* method: what the file means where it names none */
+} config_places[] = {
+    {"config.json", "quantization_config/", NULL},
+    {"config.json", "text_config/quantization_config/", NULL},
+    {"config.json", "compression_config/", "compressed-tensors"},
+    {"hf_quant_config.json", "quantization/", "modelopt"},
+    {"quantize_config.json", "", "gptq"},
+    {"quant_config.json", "", "awq"},
+};
+
+static char *beside(Arena *arena, const char *path, const char *name)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return arena_printf(arena, "%s/%s", path, name);
+    return arena_printf(arena, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
+}
+
+static bool file_exists(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool read_place(Checkpoint *c, const char *path, const char *prefix, bool *ret_found,
+                       IoError *err)
+{
+    uint64_t size;
+    size_t len = strlen(prefix);
+    char *text = file_read(path, LIMIT_SOURCE_BYTES, &size, err);
+
+    *ret_found = false;
+    if (!text)
+        return false;
+    bool ok = config_read(&c->config, c->arena, path, text, (size_t)size, err);
+    free(text);
+    if (!ok)
+        return false;
+    const char *object = arena_strndup(c->arena, prefix, len ? len - 1 : 0);
+    const ConfigValue *value = config_find(&c->config, object);
+    if (value && value->kind == CONFIG_OBJECT && value->num > 0) {
+        c->config.prefix = prefix;
+        *ret_found = true;
+    }
+    return true;
+}
+
+static bool find_config(Checkpoint *c, const char *path, IoError *err)
+{
+    for (size_t i = 0; i < COUNT_OF(config_places); i++) {
+        const char *file = beside(c->arena, path, config_places[i].file);
+        bool found;
+        if (!file_exists(file))
+            continue;
+        if (!read_place(c, file, config_places[i].prefix, &found, err))
+            return false;
+        if (!found)
+            continue;
+        c->method = config_text(&c->config, "quant_method");
+        if (!c->method)
+            c->method = config_places[i].method;
+        return true;
+    }
+    c->config = (Config){0};
+    return true;
+}
+
+/* Readers ---------------------------------------------------------------------------------------
+ */
+
+static const CheckpointReader *reader_of_method(const char *method)
+{
+    for (int i = 0; checkpoint_readers[i]; i++)
+        for (int k = 0; checkpoint_readers[i]->methods[k]; k++)
+            if (!strcmp(checkpoint_readers[i]->methods[k], method))
+                return checkpoint_readers[i];
+    return NULL;
+}
+
+static const CheckpointReader *reader_of_tensors(const Checkpoint *c)
+{
+    for (int i = 0; checkpoint_readers[i]; i++)
+        if (checkpoint_readers[i]->detect(c))
+            return checkpoint_readers[i];
+    return NULL;
+}
+
+static bool unknown_method(const Checkpoint *c, IoError *err)
+{
+    Sb sb;
+
+    sb_init(&sb, c->arena);
+    for (int i = 0; checkpoint_readers[i]; i++)
+        sb_printf(&sb, "%s%s", i ? ", " : "", checkpoint_readers[i]->name);
+    return io_fail(
+        err, E_CHECKPOINT_KIND,
+        "%s: the weights are quantised by '%.60s', which is not read; read are %s; export "
+        "them in one of these, or as bf16",
+        c->config.file, c->method, sb.text);
+}
+
+static bool choose_reader(Checkpoint *c, IoError *err)
+{
+    const CheckpointReader *by_names = reader_of_tensors(c);
+
+    c->reader = c->method ? reader_of_method(c->method) : by_names;
+    if (c->method && !c->reader)
+        return unknown_method(c, err);
+    return true;
+}
+
+/* A configuration without a module that it could speak of: two facts that disagree. */
+static bool nothing_found(const Checkpoint *c, IoError *err)
+{
+    const CheckpointReader *by_names = reader_of_tensors(c);
+
+    if (!c->method || c->modules.num)
+        return true;
+    if (by_names && by_names != c->reader)
+        return io_fail(err, E_CHECKPOINT,
+                       "%s: says '%.60s', but the tensors' names are those of %s", c->config.file,
+                       c->method, by_names->name);
+    return io_fail(err, E_CHECKPOINT,
+                   "%s: says that the weights are quantised by '%.60s', but no tensor is stored so",
+                   c->config.file, c->method);
+}
+
+Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
+                            const char *const *path, IoError *err)
+{
+    Checkpoint *c = ARENA_NEW(arena, Checkpoint);
+
+    *c = (Checkpoint){.arena = arena, .weights = weights};
+    map_init(&c->by_weight, arena);
+    map_init(&c->owner, arena);
+    if (num > 0 && !find_config(c, path[0], err))
+        return NULL;
+    if (!choose_reader(c, err))
+        return NULL;
+    if (c->reader && !c->reader->modules(c, err))
+        return NULL;
+    return nothing_found(c, err) ? c : NULL;
+}
+
+const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight)
+{
+    return c->modules.num ? map_get(&c->by_weight, weight) : NULL;
+}
+
+/* Reading ---------------------------------------------------------------------------------------
+ */
+
+bool stored_fill(const StoredModule *m, QTensor *q, IoError *err)
+{
+    if (m->refused)
+        return module_fail(err, m, "%s", m->refused);
+    q->outer = 1;
+    return m->reader->read(m, q, err);
+}
+
+bool stored_read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    if (!qtensor_init(q, &m->scheme, m->rows, m->cols))
+        return io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
+    if (stored_fill(m, q, err))
+        return true;
+    qtensor_free(q);
+    return false;
+}
+
+bool stored_values(const StoredModule *m, float *ret, IoError *err)
+{
+    QTensor q;
+    float *row = calloc((size_t)m->cols + 1, sizeof *row);
+
+    if (!row)
+        return io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
+    if (!stored_read(m, &q, err)) {
+        free(row);
+        return false;
+    }
+    qtensor_dequantize(&q, ret);
+    for (int64_t r = 0; m->order && r < m->rows; r++) {
+        float *at = ret + r * m->cols;
+        memcpy(row, at, (size_t)m->cols * sizeof *row);
+        for (int64_t k = 0; k < m->cols; k++)
+            at[m->order[k]] = row[k];
+    }
+    qtensor_free(&q);
+    free(row);
+    return true;
+}

@@ -1,0 +1,276 @@
+/* checkpoint/parts: what the readers share: modules and their tensors, checks of sizes, grids of
+ * scales, streams of bits. */
+#include "checkpoint/checkpoint.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Messages ------------------------------------------------------------------------------------- */
+
+bool stored_fail(IoError *err, const TensorView *view, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return io_fail(err, E_CHECKPOINT, "%.200s: %s", view->name, text);
+}
+
+bool module_fail(IoError *err, const StoredModule *m, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return io_fail(err, m->refused ? E_CHECKPOINT_KIND : E_CHECKPOINT, "%.200s: %s", m->name, text);
+}
+
+void stored_note(Checkpoint *c, StoredModule *m, const char *fmt, ...)
+{
+    Sb sb;
+    va_list args;
+
+    sb_init(&sb, c->arena);
+    va_start(args, fmt);
+    sb_vprintf(&sb, fmt, args);
+    va_end(args);
+    ARRAY_PUSH(c->arena, &m->notes, (const char *)sb.text);
+}
+
+void stored_doubt(Checkpoint *c, StoredModule *m, const char *fmt, ...)
+{
+    Sb sb;
+    va_list args;
+
+    sb_init(&sb, c->arena);
+    va_start(args, fmt);
+    sb_vprintf(&sb, fmt, args);
+    va_end(args);
+    ARRAY_PUSH(c->arena, &m->doubts, (const char *)sb.text);
+}
+
+const char *dims_text(Arena *arena, const TensorView *view)
+{
+    Sb sb;
+
+    sb_init(&sb, arena);
+    sb_putc(&sb, '[');
+    for (int i = 0; i < view->rank; i++)
+        sb_printf(&sb, "%s%lld", i ? ", " : "", (long long)view->dim[i]);
+    sb_putc(&sb, ']');
+    return sb.text;
+}
+
+/* Modules -------------------------------------------------------------------------------------- */
+
+const char *config_name(const Checkpoint *c)
+{
+    const char *slash = strrchr(c->config.file, '/');
+
+    return slash ? slash + 1 : c->config.file;
+}
+
+StoredModule *stored_add(Checkpoint *c, const char *name, const char *layout)
+{
+    StoredModule *m = ARENA_NEW(c->arena, StoredModule);
+
+    *m = (StoredModule){.name = name,
+                        .weight = arena_printf(c->arena, "%s.weight", name),
+                        .reader = c->reader,
+                        .layout = layout,
+                        .said = "the tensors' names",
+                        .scheme = {.scale_fmt = FMT_F32}};
+    if (c->config.file)
+        m->said = config_name(c);
+    ARRAY_PUSH(c->arena, &c->modules, m);
+    map_put(&c->by_weight, m->weight, m);
+    map_put(&c->by_weight, m->name, m);
+    return m;
+}
+
+const TensorView *stored_part(Checkpoint *c, StoredModule *m, StoredPart part, const char *suffix)
+{
+    const TensorView *view =
+        weights_find(c->weights, arena_printf(c->arena, "%s%s", m->name, suffix));
+
+    if (view) {
+        m->part[part] = view;
+        map_put(&c->owner, view->name, m);
+    }
+    return view;
+}
+
+const char *module_name(Arena *arena, const char *tensor, const char *suffix)
+{
+    size_t len = strlen(tensor), end = strlen(suffix);
+
+    if (len <= end || strcmp(tensor + len - end, suffix))
+        return NULL;
+    return arena_strndup(arena, tensor, len - end);
+}
+
+bool tensors_end_with(const Checkpoint *c, const char *suffix)
+{
+    size_t end = strlen(suffix);
+
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const char *name = weights_at(c->weights, i)->name;
+        size_t len = strlen(name);
+        if (len > end && !strcmp(name + len - end, suffix))
+            return true;
+    }
+    return false;
+}
+
+/* Checks --------------------------------------------------------------------------------------- */
+
+static bool word_among(const char *word, const char *words)
+{
+    size_t len = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at += len)
+        if ((at == words || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0'))
+            return true;
+    return false;
+}
+
+bool view_is(IoError *err, const TensorView *view, const char *dtypes, int rank, const int64_t *dim)
+{
+    char have[160] = "[", want[160] = "[";
+    bool same = rank == view->rank;
+
+    if (!word_among(view->dtype, dtypes))
+        return stored_fail(err, view, "is stored as %s, but %s is needed", view->dtype, dtypes);
+    for (int i = 0; i < rank && i < view->rank; i++)
+        same = same && dim[i] == view->dim[i];
+    if (same)
+        return true;
+    for (int i = 0; i < view->rank; i++)
+        snprintf(have + strlen(have), sizeof have - strlen(have), "%s%lld", i ? ", " : "",
+                 (long long)view->dim[i]);
+    for (int i = 0; i < rank; i++)
+        snprintf(want + strlen(want), sizeof want - strlen(want), "%s%lld", i ? ", " : "",
+                 (long long)dim[i]);
+    return stored_fail(err, view,
+                       "is %s], but the other tensors of the module and its scheme need %s]", have,
+                       want);
+}
+
+/* Scales --------------------------------------------------------------------------------------- */
+
+bool scales_finite(const TensorView *view, const QTensor *q, IoError *err)
+{
+    uint64_t num = (uint64_t)q->row_blocks * (uint64_t)q->col_blocks;
+
+    for (uint64_t i = 0; i < num; i++)
+        if (!isfinite(q->scale[i]))
+            return stored_fail(err, view, "scale %llu is not a finite number",
+                               (unsigned long long)i);
+    return true;
+}
+
+bool scales_read(const TensorView *view, bool by_columns, QTensor *q, IoError *err)
+{
+    uint64_t num = (uint64_t)q->row_blocks * (uint64_t)q->col_blocks;
+
+    if (view->elements != num)
+        return stored_fail(err, view, "holds %llu scales, but the scheme needs %llu",
+                           (unsigned long long)view->elements, (unsigned long long)num);
+    FormatId fmt =
+        view->fmt == FMT_U8 ? FMT_E8M0 : view->fmt; /* how e8m0 is stored without a name */
+    if (!by_columns || q->col_blocks == 1 || q->row_blocks == 1) {
+        format_to_f32(fmt, view->data, q->scale, num);
+        return scales_finite(view, q, err);
+    }
+    float *turned = calloc((size_t)num, sizeof *turned);
+    if (!turned)
+        return io_fail(err, E_MEMORY, "%s: memory is exhausted", view->name);
+    format_to_f32(fmt, view->data, turned, num);
+    for (int64_t r = 0; r < q->row_blocks; r++)
+        for (int64_t c = 0; c < q->col_blocks; c++)
+            q->scale[r * q->col_blocks + c] = turned[c * q->row_blocks + r];
+    free(turned);
+    return scales_finite(view, q, err);
+}
+
+/* Codes ---------------------------------------------------------------------------------------- */
+
+/* Sixteen words of sixteen rows at a time: both sides stay in the first cache. */
+#define TURN 16
+
+void words_turn(const uint32_t *src, int64_t words, int64_t rows, uint32_t flip, uint8_t *dst,
+                uint64_t pitch)
+{
+    for (int64_t r0 = 0; r0 < rows; r0 += TURN) {
+        int64_t r1 = r0 + TURN < rows ? r0 + TURN : rows;
+        for (int64_t w0 = 0; w0 < words; w0 += TURN) {
+            int64_t w1 = w0 + TURN < words ? w0 + TURN : words;
+            for (int64_t r = r0; r < r1; r++) {
+                uint8_t *to = dst + (uint64_t)r * pitch;
+                for (int64_t w = w0; w < w1; w++) {
+                    uint32_t word = src[w * rows + r] ^ flip;
+                    memcpy(to + 4 * w, &word, 4);
+                }
+            }
+        }
+    }
+}
+
+void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code)
+{
+    uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
+
+    if (format_info[q->scheme.fmt].bits == 4)
+        codes[col / 2] = (uint8_t)(codes[col / 2] | (code & 15u) << (col % 2 * 4));
+    else
+        codes[col] = (uint8_t)code;
+}
+
+/* Order of columns ------------------------------------------------------------------------------
+ */
+
+static bool order_is_trivial(const int32_t *group, int64_t cols, int64_t size)
+{
+    for (int64_t k = 0; k < cols; k++)
+        if (group[k] != k / size)
+            return false;
+    return true;
+}
+
+bool order_settle(Checkpoint *c, StoredModule *m, int64_t groups, IoError *err)
+{
+    const TensorView *view = m->part[PART_ORDER];
+    int64_t size = m->scheme.block[1] ? m->scheme.block[1] : m->cols, at = 0;
+    const int32_t *group = view->data;
+
+    if (!view_is(err, view, "I32", 1, &m->cols))
+        return false;
+    for (int64_t k = 0; k < m->cols; k++)
+        if (group[k] < 0 || group[k] >= groups)
+            return stored_fail(err, view, "column %lld belongs to group %d, but there are %lld",
+                               (long long)k, group[k], (long long)groups);
+    if (order_is_trivial(group, m->cols, size))
+        return true;
+    int32_t *order = ARENA_NEW_ARRAY(c->arena, int32_t, (size_t)m->cols);
+    int64_t *next = ARENA_NEW_ARRAY(c->arena, int64_t, (size_t)groups + 1);
+    for (int64_t k = 0; k < m->cols; k++)
+        next[group[k] + 1]++;
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t want = m->cols - at < size ? m->cols - at : size;
+        if (next[g + 1] != want)
+            return stored_fail(err, view, "group %lld has %lld columns, but a group is %lld",
+                               (long long)g, (long long)next[g + 1], (long long)want);
+        at += want;
+        next[g + 1] += next[g];
+    }
+    for (int64_t k = 0; k < m->cols; k++)
+        order[next[group[k]]++] = (int32_t)k;
+    m->order = order;
+    stored_note(c, m, "columns are grouped by activation order");
+    return true;
+}

@@ -1,0 +1,190 @@
+/* A weight that the checkpoint stores quantised keeps its codes: the part of bind-weights that
+ * makes them constants of a quantised type. Linear layers take them as they are, under the scheme
+ * of the checkpoint; whatever else reads the weight gets its values in the declared format. A rule
+ * that asks for another scheme quantises those values again, with a warning.
+ *
+ * Before                                        After
+ *   %w = const weight "fc.weight" : bf16[8, 64]   %1 = const weight "fc.weight" : i4{group 32}[8,
+ * 64] %y = matmul %x, %w                            %2 = dequantize %1 %y = matmul %x, %2 {quant =
+ * {stored, weight i4..}}
+ */
+#include "checkpoint/checkpoint.h"
+#include "passes/internal.h"
+#include <string.h>
+
+bool weight_is_stored(const Op *matmul)
+{
+    return matmul->attr.quant && matmul->attr.quant->stored;
+}
+
+/* Reading ---------------------------------------------------------------------------------------
+ */
+
+typedef struct Stored {
+    ConstReader reader;
+    const StoredModule *module;
+    IoError err; /* of the last read */
+} Stored;
+
+static const char *read_module(const ConstReader *reader, QTensor *q, float *dst)
+{
+    Stored *s = (Stored *)(uintptr_t)reader->stored;
+    bool ok = dst ? stored_values(s->module, dst, &s->err) : stored_fill(s->module, q, &s->err);
+
+    return ok ? NULL : s->err.text;
+}
+
+static const ConstReader *reader_create(Arena *arena, const StoredModule *module)
+{
+    Stored *s = ARENA_NEW(arena, Stored);
+
+    *s = (Stored){.reader = {.read = read_module, .stored = s}, .module = module};
+    for (int i = 0; i < NUM_PARTS; i++) {
+        if (!module->part[i] || s->reader.num_parts == COUNT_OF(s->reader.part))
+            continue;
+        s->reader.part[s->reader.num_parts].data = module->part[i]->data;
+        s->reader.part[s->reader.num_parts++].bytes = module->part[i]->bytes;
+    }
+    return &s->reader;
+}
+
+/* Checks ----------------------------------------------------------------------------------------
+ */
+
+static bool is_size(Dim dim, int64_t size)
+{
+    return dim_is_const(dim) && dim.add == size;
+}
+
+static bool module_fits(Module *m, const Op *op, const StoredModule *stored)
+{
+    const Type *type = op->out[0].type;
+
+    if (stored->refused) {
+        diag_error(m->diag, op->span, E_CHECKPOINT_KIND, "\"%s\" is stored as %s: %s", stored->name,
+                   stored->layout, stored->refused);
+        return false;
+    }
+    if (type->rank == 2 && !stored->experts && is_size(type->dim[0], stored->rows) &&
+        is_size(type->dim[1], stored->cols))
+        return true;
+    diag_error(m->diag, op->span, E_WEIGHT_SHAPE,
+               "\"%s\" is stored as codes of a [%lld, %lld] weight, but %s here", stored->name,
+               (long long)stored->rows, (long long)stored->cols, type_text(m->arena, type));
+    if (type->rank == 2 && is_size(type->dim[0], stored->cols) &&
+        is_size(type->dim[1], stored->rows))
+        diag_help(m->diag, "weights are [out, in]");
+    return false;
+}
+
+/* Layers ----------------------------------------------------------------------------------------
+ */
+
+static Span rule_span(const Op *matmul, Span span)
+{
+    return span.file ? span : matmul->span;
+}
+
+static bool changes_weight(Module *m, const Op *matmul, const QuantSpec *spec)
+{
+    if (!spec->smooth && !spec->rotate)
+        return false;
+    diag_error(m->diag, rule_span(matmul, spec->said), E_SCHEME_FIT,
+               "%s: its weight is stored quantised, so it cannot be %s", layer_name(matmul),
+               spec->smooth ? "smoothed" : "rotated");
+    diag_help(m->diag, "a rule that names a scheme quantises it again");
+    return true;
+}
+
+static void act_take(Module *m, QuantSpec *spec, const StoredAct *act)
+{
+    if (spec->act || spec->act_fmt != FMT_NONE || !act->is_quantised)
+        return;
+    spec->act = scheme_intern(m, &act->scheme);
+    spec->act_static = spec->act_known = act->is_static;
+    spec->act_scale = act->scale;
+    spec->act_zero = act->zero;
+}
+
+/* What the layer does with the codes; NULL: a rule wants others. */
+static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *stored)
+{
+    QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
+    const Scheme *scheme = &stored->scheme;
+
+    if (matmul->attr.quant)
+        *spec = *matmul->attr.quant;
+    if (spec->weight && !spec->keep && (stored->order || !scheme_equal(spec->weight, scheme))) {
+        Sb sb;
+        sb_init(&sb, m->arena);
+        scheme_print(&sb, scheme, false);
+        diag_warning(m->diag, rule_span(matmul, spec->weight_span), E_REQUANTISED,
+                     "%s: the checkpoint stores it as %s; it is quantised again",
+                     layer_name(matmul), sb.text);
+        return NULL;
+    }
+    if (changes_weight(m, matmul, spec))
+        return NULL;
+    spec->weight = stored->order ? NULL : scheme_intern(m, scheme);
+    spec->stored = !stored->order;
+    spec->by = NULL;
+    if (!spec->keep)
+        act_take(m, spec, &stored->act);
+    spec->keep = false;
+    if (!spec->scheme_name)
+        spec->scheme_name = "stored";
+    return spec;
+}
+
+/* The layers that read the value as their weight, casts looked through. */
+static void layers_bind(Module *m, Value *value, Value *weight, const StoredModule *stored)
+{
+    for_each_use(use, value) {
+        Op *user = use->user;
+        if (user->kind == OP_CAST)
+            layers_bind(m, op_out(user), weight, stored);
+        if (user->kind != OP_MATMUL || use != &user->in[1])
+            continue;
+        QuantSpec *spec = spec_settle(m, user, stored);
+        if (!spec)
+            continue;
+        user->attr.quant = spec;
+        op_set_in(user, 1, weight);
+    }
+}
+
+static void warn_order(Module *m, const Op *op, const StoredModule *stored)
+{
+    if (stored->order)
+        diag_warning(m->diag, op->span, E_STORED_WIDE,
+                     "\"%s\" is grouped by activation order: its values are exact, but kept as f32",
+                     stored->name);
+}
+
+void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *stored)
+{
+    const Type *type = op->out[0].type;
+    Const constant = {.kind = CONST_WEIGHT, .name = op->constant->name};
+
+    (void)ctx;
+    if (!module_fits(m, op, stored))
+        return;
+    constant.reader = reader_create(m->arena, stored);
+    if (type->scheme) { /* printed IR */
+        *op->constant = constant;
+        return;
+    }
+    warn_order(m, op, stored);
+    const Type *codes = stored->order
+                            ? type_plain(m, FMT_F32, 2, type->dim)
+                            : type_quantised(m, scheme_intern(m, &stored->scheme), 2, type->dim);
+    Value *weight = build_const(m, op->block, op, codes, &constant, op->span);
+    if (codes->scheme)
+        weight = rewrite_unary(m, op, OP_DEQUANTIZE, NULL, weight, op->span);
+    weight->name = op_out(op)->name;
+    layers_bind(m, op_out(op), weight, stored);
+    if (type->fmt != FMT_F32)
+        weight = rewrite_unary(m, op, OP_CAST, type, weight, op->span);
+    value_replace(op_out(op), weight);
+    op_remove(op);
+}

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""import.py SINTER FOLDER [--update]: what `sinter import` says of each checkpoint here is its
+import.txt; what is wrong is refused with a code and both facts, never read, never a crash. TAP."""
+import copy
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
+update = "--update" in sys.argv
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1}
+num = failed = 0
+
+
+def report(name, problems):
+    global num, failed
+    num += 1
+    for line in problems:
+        print("#", line)
+    failed += bool(problems)
+    print("not ok" if problems else "ok", num, "-", name)
+
+
+def load(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + size])
+    head.pop("__metadata__", None)
+    return {k: [v["dtype"], v["shape"], data[8 + size + v["data_offsets"][0]:8 + size + v["data_offsets"][1]]]
+            for k, v in head.items()}
+
+
+def save(path, tensors):
+    head, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def run(*words):
+    done = subprocess.run([sinter, "import", *words], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def read_folder(folder):
+    with open(os.path.join(here, folder, "config.json"), encoding="utf-8") as f:
+        return json.load(f), load(os.path.join(here, folder, "model.safetensors"))
+
+
+def write_folder(path, config, tensors):
+    os.makedirs(path, exist_ok=True)
+    save(os.path.join(path, "model.safetensors"), tensors)
+    if config is not None:
+        with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as f:
+            f.write(config if isinstance(config, str) else json.dumps(config))
+
+
+# Goldens -----------------------------------------------------------------------------------------
+
+folders = sorted(x for x in os.listdir(here) if os.path.exists(os.path.join(here, x, "config.json")))
+for folder in folders:
+    code, out, err = run(os.path.join(here, folder))
+    golden = os.path.join(here, folder, "import.txt")
+    if update:
+        with open(golden, "w", encoding="utf-8") as f:
+            f.write(out)
+    with open(golden, encoding="utf-8") as f:
+        want = f.read()
+    report(folder, [] if code == 0 and out == want else [f"exit code {code}", *out.splitlines(), *err.splitlines()])
+    code, out, err = run("--json", os.path.join(here, folder))
+    report(folder + " as JSON", [] if code == 0 and json.loads(out)["modules"] else [err])
+    code, out, err = run("--no-weights", os.path.join(here, folder))
+    report(folder + " without weights", [] if code == 0 and "codes occur" not in out else [err])
+
+
+# Wrong ones --------------------------------------------------------------------------------------
+
+def tensor(tensors, suffix):
+    return next(x for x in tensors if x.endswith(suffix))
+
+
+def drop(suffix):
+    return lambda c, t: t.pop(tensor(t, suffix))
+
+
+def dtype(suffix, name):
+    """The same bytes under another dtype."""
+    def change(c, t):
+        entry = t[tensor(t, suffix)]
+        entry[1] = entry[1][:-1] + [entry[1][-1] * SIZE[entry[0]] // SIZE[name]] if entry[1] else entry[1]
+        entry[0] = name
+    return change
+
+
+def short(suffix, axis=0):
+    """One less along an axis."""
+    def change(c, t):
+        entry = t[tensor(t, suffix)]
+        shape = entry[1]
+        entry[1] = shape[:axis] + [shape[axis] - 1] + shape[axis + 1:]
+        size = SIZE[entry[0]]
+        for n in entry[1]:
+            size *= n
+        entry[2] = entry[2][:size]
+    return change
+
+
+def fill(suffix, raw):
+    def change(c, t):
+        entry = t[tensor(t, suffix)]
+        entry[2] = (raw * len(entry[2]))[:len(entry[2])]
+    return change
+
+
+def config(path, value):
+    def change(c, t):
+        at = c["quantization_config"]
+        *keys, last = path.split("/")
+        for key in keys:
+            at = at[key]
+        if value is None:
+            at.pop(last)
+        else:
+            at[last] = value
+    return change
+
+
+def both(first, second):
+    def change(c, t):
+        first(c, t)
+        second(c, t)
+    return change
+
+
+NAN16, NAN32 = b"\xff\x7e", b"\xff\xff\xff\x7f"
+GPTQ = {
+    "no scales": (drop(".scales"), "E0517", "has no scales"),
+    "no zero points": (drop(".qzeros"), "E0517", "has no qzeros"),
+    "codes are floats": (dtype(".qweight", "F32"), "E0517", "not a matrix of I32"),
+    "short words": (short(".qweight"), "E0517", "words of 32 bits do not hold"),
+    "a group too few": (short(".scales"), "E0517", "groups"),
+    "zero points short": (short(".qzeros", 1), "E0517", "need"),
+    "other bits": (config("bits", 8), "E0517", "says bits = 8"),
+    "another group": (config("group_size", 128), "E0517", "groups of 128 columns"),
+    "a negative group": (config("group_size", -7), "E0517", "groups of -7"),
+    "scales are NaN": (fill(".scales", NAN16), "E0517", "not a finite number"),
+    "g_idx out of range": (fill(".g_idx", b"\x7f\0\0\0"), "E0517", "belongs to group 127"),
+    "one group has all": (fill(".g_idx", b"\0"), "E0517", "group 0 has"),
+    "not symmetric": (fill(".qzeros", b"\x21"), "E0517", "stored as 1"),
+    "an unknown layout": (config("checkpoint_format", "gptq_p"), "E0516", "gptq_p"),
+    "another method": (config("quant_method", "awq"), "E0517", None),
+    "an unknown method": (config("quant_method", "quip"), "E0516", "quip"),
+}
+AWQ = {
+    "no scales": (drop(".scales"), "E0517", "has no scales"),
+    "no zero points": (drop(".qzeros"), "E0517", "has no qzeros"),
+    "codes are floats": (dtype(".qweight", "F32"), "E0517", "not a matrix of I32"),
+    "scales short": (short(".scales", 1), "E0517", None),
+    "zero points short": (short(".qzeros", 1), "E0517", "need"),
+    "another group": (config("group_size", 5), "E0517", "groups of 5 columns"),
+    "another version": (config("version", "marlin"), "E0516", "marlin"),
+    "a rounding version": (config("version", "gemv_fast"), "E0516", "gemv_fast"),
+    "other bits": (config("bits", 3), "E0516", "3 bits"),
+    "scales are NaN": (fill(".scales", NAN16), "E0517", "not a finite number"),
+}
+GROUP = "config_groups/group_0/"
+CT = {
+    "no scales": (drop(".weight_scale"), "E0517", "no weight_scale"),
+    "no shape": (drop(".weight_shape"), "E0517", "no weight_shape"),
+    "an absurd shape": (fill(".weight_shape", b"\xff" * 7 + b"\x7f"), "E0517", "weight_shape says"),
+    "short words": (short(".weight_packed", 1), "E0517", "words for"),
+    "a row too few": (short(".weight_packed"), "E0517", "weight_shape says"),
+    "scales short": (short(".weight_scale", 1), "E0517", "need"),
+    "other bits": (config(GROUP + "weights/num_bits", 8), "E0517", "8 bits"),
+    "no bits": (config(GROUP + "weights/num_bits", 77), "E0517", "77 bits"),
+    "a float": (config(GROUP + "weights/type", "float"), "E0517", "float"),
+    "another group": (config(GROUP + "weights/group_size", 48), "E0517", "need"),
+    "no group": (config(GROUP + "weights/group_size", None), "E0517", None),
+    "not symmetric": (config(GROUP + "weights/symmetric", False), "E0517", "no weight_zero_point"),
+    "no target": (config(GROUP + "targets", ["re:.*mlp.*"]), "E0517", "no target"),
+    "a bad expression": (config(GROUP + "targets", ["re:["]), "E0516", "not understood"),
+    "ignored": (config("ignore", ["re:.*proj"]), "E0517", "'ignore' names"),
+    "a private format": (config("format", "marlin-24"), "E0516", "marlin-24"),
+    "scales are NaN": (fill(".weight_scale", b"\xff\x7f"), "E0517", "not a finite number"),
+}
+FP8 = {
+    "no scales": (drop(".weight_scale_inv"), "E0517", "no weight_scale_inv"),
+    "scales short": (short(".weight_scale_inv"), "E0517", "blocks of 128x128"),
+    "scales are integers": (dtype(".weight_scale_inv", "I32"), "E0517", "holds no scales"),
+    "another block": (config("weight_block_size", [64, 64]), "E0517", "blocks of 64x64"),
+    "a block of nothing": (config("weight_block_size", [0, 128]), "E0517", "below 1"),
+    "static without a scale": (config("activation_scheme", "static"), "E0517", "no input_scale"),
+    "codes are bytes": (both(dtype("0.proj.weight", "U8"), dtype("1.proj.weight", "U8")), "E0517",
+                        "no tensor is stored so"),
+    "scales are NaN": (fill(".weight_scale_inv", NAN32), "E0517", "not a finite number"),
+    "a long weight": (short(".weight"), None, None),
+}
+BNB = {
+    "no absmax": (drop(".absmax"), "E0517", "has no absmax"),
+    "no quant_map": (drop(".quant_map"), "E0517", "has no quant_map"),
+    "no state": (drop(".bitsandbytes__nf4"), "E0517", "no quant_state"),
+    "a state of noise": (fill(".bitsandbytes__nf4", b"\x81"), "E0517", None),
+    "a state of nothing": (fill(".bitsandbytes__nf4", b" "), "E0517", None),
+    "short codes": (short(".weight"), "E0517", "codes need"),
+    "short absmax": (short(".absmax"), "E0517", "need"),
+    "absmax is nested, but nothing else": (dtype(".absmax", "U8"), "E0517", "nested"),
+    "absmax is NaN": (fill(".absmax", NAN32), "E0517", "not a finite number"),
+    "another method": (config("quant_method", "fp8"), "E0517", "those of bitsandbytes"),
+}
+INT8 = {
+    "no codes": (drop("fc.weight"), "E0517", "no matrix of I8"),
+    "scales short": (short(".SCB"), "E0517", "need"),
+    "tiles": (fill(".weight_format", b"\2"), "E0516", "tiled"),
+}
+
+
+def check_wrong(folder, name, change, code, words):
+    setting, tensors = copy.deepcopy(read_folder(folder))
+    change(setting, tensors)
+    if name == "a long weight":  # rows of one more block than there are scales for
+        entry = tensors["model.layers.1.proj.weight"]
+        entry[1], entry[2] = [129, entry[1][1]], entry[2] + bytes(entry[1][1] * (129 - entry[1][0]))
+        code, words = "E0517", "blocks of 128x128"
+    with tempfile.TemporaryDirectory() as tmp:
+        write_folder(tmp, setting, tensors)
+        exit_code, out, err = run(tmp)
+        if code == "E0516" and exit_code == 0:  # one module that is refused by name
+            err = "error[E0516]: " + "".join(re.findall(r"refused: .*", out))
+            exit_code = 1 if "refused" in out else 0
+    good = exit_code == 1 and f"error[{code}]" in err and (not words or words in err)
+    report(f"{folder}: {name}", [] if good else [f"exit code {exit_code}", out, *err.splitlines()])
+
+
+for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT), ("fp8-block", FP8),
+                      ("bnb-nf4", BNB), ("bnb-int8", INT8)):
+    for name, (change, code, words) in cases.items():
+        check_wrong(folder, name, change, code, words)
+
+
+# Files -------------------------------------------------------------------------------------------
+
+with tempfile.TemporaryDirectory() as tmp:
+    setting, tensors = read_folder("gptq-4-sym")
+    write_folder(tmp, '{"quantization_config": {"bits": 4', tensors)
+    code, out, err = run(tmp)
+    report("a configuration that is cut", [] if code == 1 and "E0517" in err else [err])
+    write_folder(tmp, "{" * 100000, tensors)
+    code, out, err = run(tmp)
+    report("a configuration of brackets", [] if code == 1 and "E0517" in err else [err])
+    write_folder(tmp, {"hidden_size": 4}, tensors)
+    code, out, err = run(tmp)
+    report("names alone say it", [] if code == 0 and "said by the tensors' names" in out else [out, err])
+with tempfile.TemporaryDirectory() as tmp:
+    code, out, err = run(tmp)
+    report("an empty folder", [] if code == 1 and "E0513" in err else [err])
+    with open(os.path.join(tmp, "model.safetensors"), "wb") as f:
+        f.write(b"\x80\x04\x95" + bytes(100))
+    code, out, err = run(tmp)
+    report("a pickle", [] if code == 1 and "E0512" in err else [err])
+
+# Against the original ----------------------------------------------------------------------------
+
+with tempfile.TemporaryDirectory() as tmp:
+    _, tensors = read_folder("gptq-4-sym")
+    want = {k + ".weight": v for k, v in load(os.path.join(here, "gptq-4-sym", "expected.safetensors")).items()}
+    original, wrong = os.path.join(tmp, "original.safetensors"), os.path.join(tmp, "wrong")
+    save(original, want)
+    code, out, err = run(os.path.join(here, "gptq-4-sym"), "--against", original)
+    sqnr = [float(x) for x in re.findall(r"SQNR ([0-9.]+) dB", out)]
+    report("against the original", [] if code == 0 and len(sqnr) == 2 and min(sqnr) > 60 else [out, err])
+    name = tensor(tensors, ".qweight")
+    tensors[name][2] = bytes(b >> 4 | (b & 15) << 4 for b in tensors[name][2])  # nibbles the other way round
+    setting, _ = read_folder("gptq-4-sym")
+    write_folder(wrong, setting, tensors)
+    code, out, err = run(wrong, "--against", original)
+    report("a misreading is a number", [] if code == 3 and "MISREAD" in out else [f"exit code {code}", out, err])
+
+print(f"1..{num}")
+sys.exit(1 if failed else 0)
