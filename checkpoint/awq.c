@@ -5,17 +5,21 @@
  *   gemv  X.qweight I32 [N, K/8]  in order
  *         X.qzeros  I32 [N, Z]    in order; X.scales F16 [N, 8 Z], Z large enough for all groups
  *
- * w = (q - z) s, nothing is added to z.
+ *   gemv_fast  X.qweight I16 [N/4, K], X.scales F16 [Z, N], X.qzeros F16 [Z, N], which is -s z
+ *
+ * w = (q - z) s, nothing is added to z; gemv_fast: q s + qzeros, which rounds z, as it is stored.
  *
  * Layout: github.com/casper-hansen/AutoAWQ (modules/linear/gemm.py, gemv.py, gemv_fast.py). */
 #include "checkpoint/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { GEMV }; /* number[] */
 
 static const char *const methods[] = {"awq", NULL};
+enum { LAYOUT_GEMM, LAYOUT_GEMV, LAYOUT_FAST }; /* number[GEMV] */
 /* Where column j of eight lies in a word. */
 static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -36,11 +40,12 @@ static bool is_version(const Checkpoint *c, const char *version)
 {
     const char *said = config_text(&c->config, "version");
 
-    return said && !strcmp(said, version);
+    return said && !strcasecmp(said, version);
 }
 
 static bool version_read(const Checkpoint *c, IoError *err)
 {
+    static const char *const read[] = {"gemm", "gemv", "gemv_fast"};
     const char *said = config_text(&c->config, "version");
     int64_t bits = 4;
 
@@ -49,13 +54,13 @@ static bool version_read(const Checkpoint *c, IoError *err)
     if (bits != 4)
         return io_fail(err, E_CHECKPOINT_KIND, "%s: AWQ of %lld bits is not read; 4 bits are",
                        c->config.file, (long long)bits);
-    if (!said || is_version(c, "gemm") || is_version(c, "gemv") || is_version(c, "GEMM") ||
-        is_version(c, "GEMV"))
-        return true;
-    return io_fail(err, E_CHECKPOINT_KIND,
-                   "%s: AWQ's version '%.60s' is not read, because it is a layout of one kernel or "
-                   "rounds its zero points; export it again as 'gemm'",
-                   c->config.file, said);
+    for (size_t i = 0; said && i < COUNT_OF(read); i++)
+        if (is_version(c, read[i]))
+            return true;
+    return !said || io_fail(err, E_CHECKPOINT_KIND,
+                            "%s: AWQ's version '%.60s' is not read, because it is a layout of one "
+                            "kernel; export it again as 'gemm'",
+                            c->config.file, said);
 }
 
 /* Sizes ---------------------------------------------------------------------------------------- */
@@ -102,6 +107,25 @@ static bool settle_gemv(Checkpoint *c, StoredModule *m, IoError *err)
            settle_group(c, m, scale->dim[1], err);
 }
 
+/* Zero points lie as -s z beside the scales, rounded. */
+static bool settle_fast(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *codes = m->part[PART_CODES], *scale = m->part[PART_SCALE];
+
+    m->rows = codes->dim[0] * 4;
+    m->cols = codes->dim[1];
+    int64_t grid[2] = {scale->dim[0], m->rows};
+    m->number[GEMV] = LAYOUT_FAST;
+    m->layout = "awq gemv_fast";
+    m->offset = OFFSET_ADDED;
+    if (m->cols % 64)
+        return stored_fail(err, codes, "has %lld columns, which are no multiple of 64",
+                           (long long)m->cols);
+    return view_is(err, scale, "F16", 2, grid) &&
+           view_is(err, m->part[PART_ZERO], "F16", 2, grid) &&
+           settle_group(c, m, scale->dim[0], err);
+}
+
 static bool add_module(Checkpoint *c, const TensorView *codes, const char *name, IoError *err)
 {
     StoredModule *m = stored_add(c, name, "awq gemm");
@@ -111,14 +135,17 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
         return stored_fail(err, codes, "the module has no %s",
                            m->part[PART_ZERO] ? "scales" : "qzeros");
     const TensorView *scale = m->part[PART_SCALE];
-    if (codes->rank != 2 || strcmp(codes->dtype, "I32") || !codes->elements)
-        return stored_fail(err, codes, "is not a matrix of I32");
+    bool fast = is_version(c, "gemv_fast");
+    if (codes->rank != 2 || strcmp(codes->dtype, fast ? "I16" : "I32") || !codes->elements)
+        return stored_fail(err, codes, "is not a matrix of %s", fast ? "I16" : "I32");
     if (scale->rank != 2 || !scale->elements)
         return stored_fail(err, scale, "is not a matrix of scales");
     m->scheme = (Scheme){.fmt = FMT_U4, .scale_fmt = scale->fmt, .zero = ZERO_INT, .block = {1, 0}};
+    if (fast)
+        return settle_fast(c, m, err);
     bool like_gemv = codes->dim[0] == scale->dim[0] && codes->dim[1] * 8 != scale->dim[1];
-    bool says_gemv = is_version(c, "gemv") || is_version(c, "GEMV");
-    bool says_gemm = is_version(c, "gemm") || is_version(c, "GEMM");
+    bool says_gemv = is_version(c, "gemv");
+    bool says_gemm = is_version(c, "gemm");
     if (says_gemm ? like_gemv : says_gemv && codes->dim[0] != scale->dim[0])
         return stored_fail(err, codes, "is stored as %s does, but %s says version '%s'",
                            like_gemv ? "gemv" : "gemm", c->config.file,
@@ -205,8 +232,41 @@ static bool read_gemv(const StoredModule *m, QTensor *q, IoError *err)
     return scales_finite(scale, q, err);
 }
 
+/* k = 64 a + 32 b + 8 i + 2 j + l of row 4 p + r: nibble i of word 64 a + 16 r + 8 b + 2 j + l of
+ * packed row p. Scales and offsets are [G, N], with rows to spare. */
+static bool read_fast(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const TensorView *codes = m->part[PART_CODES], *scale = m->part[PART_SCALE];
+
+    for (int64_t n = 0; n < m->rows; n++) {
+        const uint16_t *word = (const uint16_t *)codes->data + n / 4 * codes->dim[1];
+        for (int64_t k = 0; k < m->cols; k++) {
+            int64_t at = 64 * (k / 64) + 16 * (n % 4) + 8 * (k / 32 % 2) + k % 8;
+            qtensor_put(q, n, k, (uint32_t)(word[at] >> (4 * (k / 8 % 4))) & 15);
+        }
+        for (int64_t g = 0; g < q->col_blocks; g++)
+            format_to_f32(FMT_F16, (const uint16_t *)scale->data + g * m->rows + n,
+                          &q->scale[n * q->col_blocks + g], 1);
+    }
+    return scales_finite(scale, q, err);
+}
+
+static bool offsets(const StoredModule *m, float *ret, IoError *err)
+{
+    int64_t groups = scheme_col_blocks(&m->scheme, m->cols);
+
+    (void)err;
+    for (int64_t n = 0; n < m->rows; n++)
+        for (int64_t g = 0; g < groups; g++)
+            format_to_f32(FMT_F16, (const uint16_t *)m->part[PART_ZERO]->data + g * m->rows + n,
+                          &ret[n * groups + g], 1);
+    return true;
+}
+
 static bool read(const StoredModule *m, QTensor *q, IoError *err)
 {
+    if (m->number[GEMV] == LAYOUT_FAST)
+        return read_fast(m, q, err);
     if (m->number[GEMV])
         return read_gemv(m, q, err);
     read_gemm(m, q);
@@ -215,9 +275,10 @@ static bool read(const StoredModule *m, QTensor *q, IoError *err)
 
 const CheckpointReader reader_awq = {
     .name = "awq",
-    .describe = "AWQ of AutoAWQ, gemm and gemv",
+    .describe = "AWQ of AutoAWQ: gemm, gemv, gemv_fast",
     .methods = methods,
     .detect = detect,
     .modules = modules,
     .read = read,
+    .offsets = offsets,
 };

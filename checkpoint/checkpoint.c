@@ -8,7 +8,9 @@
 
 /* Of checkpoints that several readers could know, the first. */
 const CheckpointReader *const checkpoint_readers[] = {
-    &reader_gptq, &reader_awq, &reader_compressed, &reader_bitsandbytes, &reader_fp8, NULL,
+    &reader_gptq,         &reader_awq,      &reader_compressed,
+    &reader_bitsandbytes, &reader_modelopt, &reader_fp8,
+    &reader_hqq,          &reader_mxfp4,    NULL,
 };
 
 /* Configuration -------------------------------------------------------------------------------- */
@@ -188,6 +190,55 @@ bool stored_read(const StoredModule *m, QTensor *q, IoError *err)
     return false;
 }
 
+static int64_t grid_size(const StoredModule *m)
+{
+    return scheme_row_blocks(&m->scheme, m->rows) * scheme_col_blocks(&m->scheme, m->cols);
+}
+
+bool stored_offsets(const StoredModule *m, float *ret, IoError *err)
+{
+    QTensor q;
+
+    if (!m->reader->offsets(m, ret, err))
+        return false;
+    if (m->offset == OFFSET_ADDED)
+        return true;
+    if (!stored_read(m, &q, err))
+        return false;
+    for (int64_t i = 0; i < grid_size(m); i++)
+        ret[i] = -(ret[i] * q.scale[i]);
+    qtensor_free(&q);
+    return true;
+}
+
+/* The values of q, of which `offset` has what scales and integers do not say. */
+static void values_offset(const StoredModule *m, const QTensor *q, const float *offset, float *ret)
+{
+    int64_t width = m->scheme.block[1] ? m->scheme.block[1] : m->cols;
+
+    for (int64_t r = 0; r < m->rows; r++) {
+        for (int64_t c = 0; c < m->cols; c++) {
+            int64_t at = r * q->col_blocks + c / width;
+            float code = format_decode(m->scheme.fmt, qtensor_code(q, r, c));
+            float *value = &ret[r * m->cols + c];
+            *value = m->offset == OFFSET_ADDED ? code * q->scale[at] + offset[at]
+                                               : (code - offset[at]) * q->scale[at];
+        }
+    }
+}
+
+static bool offset_values(const StoredModule *m, const QTensor *q, float *ret, IoError *err)
+{
+    float *offset = calloc((size_t)grid_size(m), sizeof *offset);
+    bool ok = offset != NULL || io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
+
+    ok = ok && m->reader->offsets(m, offset, err);
+    if (ok)
+        values_offset(m, q, offset, ret);
+    free(offset);
+    return ok;
+}
+
 bool stored_values(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
@@ -199,8 +250,12 @@ bool stored_values(const StoredModule *m, float *ret, IoError *err)
         free(row);
         return false;
     }
-    qtensor_dequantize(&q, ret);
-    for (int64_t r = 0; m->order && r < m->rows; r++) {
+    bool ok = true;
+    if (m->offset)
+        ok = offset_values(m, &q, ret, err);
+    else
+        qtensor_dequantize(&q, ret);
+    for (int64_t r = 0; ok && m->order && r < m->rows; r++) {
         float *at = ret + r * m->cols;
         memcpy(row, at, (size_t)m->cols * sizeof *row);
         for (int64_t k = 0; k < m->cols; k++)
@@ -208,5 +263,5 @@ bool stored_values(const StoredModule *m, float *ret, IoError *err)
     }
     qtensor_free(&q);
     free(row);
-    return true;
+    return ok;
 }

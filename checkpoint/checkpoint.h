@@ -63,6 +63,9 @@ typedef struct CheckpointReader {
     /* Codes, scales and zero points into q, which is made for the module's scheme and size and
      * zeroed; q->outer is 1. Library-safe; false after filling err. */
     bool (*read)(const StoredModule *m, QTensor *q, IoError *err);
+    /* One number for each entry of the scheme's grid, as the module's `offset` says; NULL where no
+     * module has any. */
+    bool (*offsets)(const StoredModule *m, float *ret, IoError *err);
 } CheckpointReader;
 extern const CheckpointReader *const checkpoint_readers[];
 
@@ -81,6 +84,14 @@ typedef enum StoredPart {
     NUM_PARTS
 } StoredPart;
 
+/* What codes times scales leave out: zero points that are no integers. Codes are then unsigned, and
+ * their scheme's zero points 0. */
+typedef enum StoredOffset {
+    OFFSET_NONE,
+    OFFSET_ADDED, /* w = q s + m */
+    OFFSET_ZERO   /* w = (q - z) s, z a float */
+} StoredOffset;
+
 /* How the module's input is quantised, where the checkpoint says so. */
 typedef struct StoredAct {
     bool is_quantised, is_static;
@@ -97,6 +108,7 @@ struct StoredModule {
     const char *said;    /* where the scheme was said: "config.json: quantization_config" */
     const char *refused; /* why its codes cannot be used, NULL: they can */
     Scheme scheme;
+    StoredOffset offset;
     int bits;           /* of a stored code, where its format has more; 0: as many */
     int64_t rows, cols; /* N (experts times N), K */
     int64_t experts;    /* 0: a matrix */
@@ -132,6 +144,8 @@ const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight);
 bool stored_fill(const StoredModule *m, QTensor *q, IoError *err);
 /* The same, q made here. */
 bool stored_read(const StoredModule *m, QTensor *q, IoError *err);
+/* The numbers m of w = q s + m, one for each entry of the scheme's grid. */
+bool stored_offsets(const StoredModule *m, float *ret, IoError *err);
 /* The weight's values [rows, cols] in f32 and in its own order of columns. */
 bool stored_values(const StoredModule *m, float *ret, IoError *err);
 
@@ -197,6 +211,7 @@ void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code);
 /* Settles m->order and the size of a group from PART_ORDER; g: the size that is expected. */
 bool order_settle(Checkpoint *c, StoredModule *m, int64_t groups, IoError *err);
 
+extern const CheckpointReader reader_hqq, reader_modelopt, reader_mxfp4;
 extern const CheckpointReader reader_gptq, reader_awq, reader_compressed, reader_fp8,
     reader_bitsandbytes;
 

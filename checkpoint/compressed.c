@@ -212,6 +212,9 @@ static bool settle_fp4(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
     m->scheme.scale_fmt = m->part[PART_SCALE]->fmt == FMT_U8 ? FMT_E8M0 : m->part[PART_SCALE]->fmt;
     if (!settle_blocks(c, m, args, err))
         return false;
+    if (m->scheme.block[1] && m->cols % m->scheme.block[1])
+        return stored_fail(err, codes, "has rows of %lld, which blocks of %lld do not fill",
+                           (long long)m->cols, (long long)m->scheme.block[1]);
     m->layout = m->part[PART_OUTER] ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
     return !m->part[PART_OUTER] || settle_nvfp4(c, m, err);
 }

@@ -91,7 +91,7 @@ const char *stored_facts_doubt(const StoredModule *m, const StoredFacts *facts)
 
     if (info->family != FAMILY_INT)
         return NULL;
-    if (fabs(facts->mean) >= 0.9 + 0.004 * (1 << stored_bits(m)))
+    if (!m->offset && fabs(facts->mean) >= 0.9 + 0.004 * (1 << stored_bits(m)))
         return "codes are off zero by a whole step on average: is the zero point read right?";
     if (facts->full < 0.5)
         return "most groups use little of the range of codes: is the order of codes read right?";

@@ -34,11 +34,21 @@ static const char *read_module(const ConstReader *reader, QTensor *q, float *dst
     return ok ? NULL : s->err.text;
 }
 
-static const ConstReader *reader_create(Arena *arena, const StoredModule *module)
+static const char *read_offsets(const ConstReader *reader, QTensor *q, float *dst)
+{
+    Stored *s = (Stored *)(uintptr_t)reader->stored;
+
+    (void)q;
+    return stored_offsets(s->module, dst, &s->err) ? NULL : s->err.text;
+}
+
+static const ConstReader *reader_create(Arena *arena, const StoredModule *module,
+                                        const char *(*read)(const ConstReader *, QTensor *,
+                                                            float *))
 {
     Stored *s = ARENA_NEW(arena, Stored);
 
-    *s = (Stored){.reader = {.read = read_module, .stored = s}, .module = module};
+    *s = (Stored){.reader = {.read = read, .stored = s}, .module = module};
     for (int i = 0; i < NUM_PARTS; i++) {
         if (!module->part[i] || s->reader.num_parts == COUNT_OF(s->reader.part))
             continue;
@@ -114,7 +124,8 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
 
     if (matmul->attr.quant)
         *spec = *matmul->attr.quant;
-    if (spec->weight && !spec->keep && (stored->order || !scheme_equal(spec->weight, scheme))) {
+    if (spec->weight && !spec->keep &&
+        (stored->order || stored->offset || !scheme_equal(spec->weight, scheme))) {
         Sb sb;
         sb_init(&sb, m->arena);
         scheme_print(&sb, scheme, false);
@@ -136,6 +147,63 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     return spec;
 }
 
+/* Offsets: x (q s + m)T = x (q s)T + (sums of x over each group) mT. -----------------------------
+ */
+
+/* [groups, columns] of the operand's format: 1 where the column belongs to the group. */
+static Value *sums_weight(Module *m, Op *at, const StoredModule *stored, FormatId fmt)
+{
+    int64_t width = stored->scheme.block[1] ? stored->scheme.block[1] : stored->cols;
+    int64_t dim[2] = {(stored->cols + width - 1) / width, stored->cols};
+    size_t bytes = (size_t)format_info[fmt].bits / 8;
+    uint8_t *data = arena_alloc_array(m->arena, (size_t)(dim[0] * dim[1]), bytes);
+    const float one = 1;
+
+    for (int64_t k = 0; k < dim[1]; k++)
+        format_from_f32(fmt, &one, data + (size_t)(k / width * dim[1] + k) * bytes, 1);
+    return rewrite_const(m, at, fmt, 2, dim, data, at->span);
+}
+
+static Value *product(Module *m, Op *at, const Op *matmul, Value *a, Value *b, const char *what)
+{
+    Value *in[2] = {a, b};
+    Attr attr = {.layer = arena_printf(m->arena, "%s %s", layer_name(matmul), what)};
+
+    return rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, matmul->span);
+}
+
+static void offsets_add(Module *m, Op *matmul, const StoredModule *stored)
+{
+    Op *at = matmul->next;
+    Value *x = op_in(matmul, 0), *result = op_out(matmul);
+    int64_t dim[2] = {stored->rows, scheme_col_blocks(&stored->scheme, stored->cols)};
+    const Dim dims[2] = {dim_const(dim[0]), dim_const(dim[1])};
+    Const constant = {.kind = CONST_WEIGHT,
+                      .name = arena_printf(m->arena, "%s offsets", stored->name)};
+    Value *sum;
+
+    constant.reader = reader_create(m->arena, stored, read_offsets);
+    Value *offsets =
+        build_const(m, matmul->block, at, type_plain(m, FMT_F32, 2, dims), &constant, matmul->span);
+    Value *sums = product(m, at, matmul, x, sums_weight(m, at, stored, x->type->fmt), "sums");
+    Value *more = product(m, at, matmul, sums, offsets, "offsets");
+    sum = rewrite_binary(m, at, OP_ADD, result, more, matmul->span);
+    value_replace(result, sum);
+    op_set_in(sum->def, 0, result);
+}
+
+static bool offset_fits(Module *m, const Op *matmul, const StoredModule *stored,
+                        const QuantSpec *spec)
+{
+    if (!stored->offset || !spec->act)
+        return true;
+    diag_error(m->diag, rule_span(matmul, spec->act_span), E_SCHEME_FIT,
+               "%s: its weight has zero points that are no integers, so its activation stays plain",
+               layer_name(matmul));
+    diag_help(m->diag, "leave out the `act` line, or name a scheme for the weight too");
+    return false;
+}
+
 /* The layers that read the value as their weight, casts looked through. */
 static void layers_bind(Module *m, Value *value, Value *weight, const StoredModule *stored)
 {
@@ -146,10 +214,12 @@ static void layers_bind(Module *m, Value *value, Value *weight, const StoredModu
         if (user->kind != OP_MATMUL || use != &user->in[1])
             continue;
         QuantSpec *spec = spec_settle(m, user, stored);
-        if (!spec)
+        if (!spec || !offset_fits(m, user, stored, spec))
             continue;
         user->attr.quant = spec;
         op_set_in(user, 1, weight);
+        if (stored->offset)
+            offsets_add(m, user, stored);
     }
 }
 
@@ -161,28 +231,43 @@ static void warn_order(Module *m, const Op *op, const StoredModule *stored)
                      stored->name);
 }
 
-void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *stored)
+/* The weight's values, exactly: f32. */
+static Value *values_const(Module *m, Op *op, const StoredModule *stored)
 {
-    const Type *type = op->out[0].type;
     Const constant = {.kind = CONST_WEIGHT, .name = op->constant->name};
 
-    (void)ctx;
+    constant.reader = reader_create(m->arena, stored, read_module);
+    return build_const(m, op->block, op, type_plain(m, FMT_F32, 2, op->out[0].type->dim), &constant,
+                       op->span);
+}
+
+static Value *codes_const(Module *m, Op *op, const StoredModule *stored)
+{
+    Const constant = {.kind = CONST_WEIGHT, .name = op->constant->name};
+    const Type *type =
+        type_quantised(m, scheme_intern(m, &stored->scheme), 2, op->out[0].type->dim);
+
+    constant.reader = reader_create(m->arena, stored, read_module);
+    Value *codes = build_const(m, op->block, op, type, &constant, op->span);
+    return rewrite_unary(m, op, OP_DEQUANTIZE, NULL, codes, op->span);
+}
+
+void stored_bind(Module *m, Op *op, const StoredModule *stored)
+{
+    const Type *type = op->out[0].type;
+
     if (!module_fits(m, op, stored))
         return;
-    constant.reader = reader_create(m->arena, stored);
     if (type->scheme) { /* printed IR */
-        *op->constant = constant;
+        op->constant->reader = reader_create(m->arena, stored, read_module);
         return;
     }
     warn_order(m, op, stored);
-    const Type *codes = stored->order
-                            ? type_plain(m, FMT_F32, 2, type->dim)
-                            : type_quantised(m, scheme_intern(m, &stored->scheme), 2, type->dim);
-    Value *weight = build_const(m, op->block, op, codes, &constant, op->span);
-    if (codes->scheme)
-        weight = rewrite_unary(m, op, OP_DEQUANTIZE, NULL, weight, op->span);
+    Value *weight = stored->order ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
     layers_bind(m, op_out(op), weight, stored);
+    if (stored->offset)
+        weight = values_const(m, op, stored);
     if (type->fmt != FMT_F32)
         weight = rewrite_unary(m, op, OP_CAST, type, weight, op->span);
     value_replace(op_out(op), weight);

@@ -260,7 +260,7 @@ static void weight_bind(Module *m, const PassContext *ctx, Op *op)
     const StoredModule *stored = checkpoint_find(m->checkpoint, op->constant->name);
 
     if (stored) {
-        stored_bind(m, ctx, op, stored);
+        stored_bind(m, op, stored);
         return;
     }
     if (!view) {

@@ -31,7 +31,7 @@ bool scheme_is_per_tensor(const Scheme *scheme);
 
 /* bind_stored.c: a weight that the checkpoint stores quantised. */
 struct StoredModule;
-void stored_bind(Module *m, const PassContext *ctx, Op *op, const struct StoredModule *stored);
+void stored_bind(Module *m, Op *op, const struct StoredModule *stored);
 /* Are the weight's codes the checkpoint's? Then nothing can be folded into it. */
 bool weight_is_stored(const Op *matmul);
 

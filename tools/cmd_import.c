@@ -101,7 +101,7 @@ static void put_facts(Sb *sb, const StoredModule *m, const StoredFacts *f)
 {
     sb_printf(sb, "    %d of %d codes occur, mean %.2f steps off zero, scales %.4g .. %.4g",
               f->used, 1 << stored_bits(m), f->mean, (double)f->scale_min, (double)f->scale_max);
-    if (m->scheme.zero)
+    if (m->scheme.zero && !m->offset)
         sb_printf(sb, ", zero points %d .. %d", (int)f->zero_min, (int)f->zero_max);
     if (format_info[m->scheme.fmt].family == FAMILY_INT)
         sb_printf(sb, ", %.0f %% of groups use the range", 100 * f->full);
@@ -119,6 +119,8 @@ static void put_module(Import *im, const StoredModule *m, const ModuleReport *r)
               (long long)m->cols);
     scheme_print(sb, &m->scheme, false);
     sb_printf(sb, "\n    %s, said by %s\n", m->layout, m->said);
+    if (m->offset)
+        sb_put(sb, "    plus one float a group, which zero points that are no integers come to\n");
     put_act(sb, &m->act);
     for (int i = 0; i < m->notes.num; i++)
         sb_printf(sb, "    %s\n", m->notes.elem[i]);

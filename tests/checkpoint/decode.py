@@ -125,3 +125,42 @@ def bnb4(t, name, state):
         absmax = absmax.astype(np.float32) + np.float32(state["nested_offset"])
     w = t[name + ".weight.quant_map"][q] * absmax[np.arange(n * k) // state["blocksize"]]
     return w.astype(np.float32).astype(np.float64).reshape(n, k)
+
+
+def awq_fast(t, name, group):
+    codes = t[name + ".qweight"].astype(np.uint16).astype(np.int64)
+    n, k = codes.shape[0] * 4, codes.shape[1]
+    q = np.empty((n, k), np.int64)
+    for row in range(n):
+        for i in range(k):
+            word = 64 * (i // 64) + 16 * (row % 4) + 8 * (i // 32 % 2) + i % 8
+            q[row, i] = codes[row // 4, word] >> 4 * (i // 8 % 4) & 15
+    g = np.arange(k) // group
+    return q * t[name + ".scales"].astype(np.float64).T[:, g] + t[name + ".qzeros"].astype(np.float64).T[:, g]
+
+
+def hqq(t, name):
+    """In f32, as the difference and the product round."""
+    codes, bits = t[name + ".W_q"], int(t[name + ".nbits"])
+    per = 10 if bits == 3 else 8 // bits
+    parts = [codes.astype(np.int64) >> bits * (per - 1 - i) & 2**bits - 1 for i in range(per)]
+    shape, group = t[name + ".shape"], int(t[name + ".group_size"])
+    q = np.concatenate(parts)[:shape[0] * shape[1] // group].astype(np.float32)
+    return ((q - t[name + ".zero"]) * t[name + ".scale"]).astype(np.float64).reshape(shape)
+
+
+def modelopt_nvfp4(t, name):
+    """In f32: the two scales first."""
+    q = E2M1[nibbles(t[name + ".weight"])].astype(np.float32)
+    s = e4m3(t[name + ".weight_scale"]).astype(np.float32) * t[name + ".weight_scale_2"]
+    return (q * np.repeat(s, 16, 1)).astype(np.float64)
+
+
+def modelopt_int4(t, name):
+    """Rows 2r and 2r + 1 share bytes. In f32."""
+    packed = t[name + ".weight"].astype(np.int64)
+    q = np.empty((packed.shape[0] * 2, packed.shape[1]), np.int64)
+    q[0::2], q[1::2] = packed & 15, packed >> 4
+    q = np.where(q > 7, q - 16, q).astype(np.float32)
+    s = t[name + ".weight_scale"]
+    return (q * np.repeat(s, q.shape[1] // s.shape[1], 1)).astype(np.float64)

@@ -167,7 +167,7 @@ AWQ = {
     "zero points short": (short(".qzeros", 1), "E0517", "need"),
     "another group": (config("group_size", 5), "E0517", "groups of 5 columns"),
     "another version": (config("version", "marlin"), "E0516", "marlin"),
-    "a rounding version": (config("version", "gemv_fast"), "E0516", "gemv_fast"),
+    "another version's words": (config("version", "gemv_fast"), "E0517", "not a matrix of I16"),
     "other bits": (config("bits", 3), "E0516", "3 bits"),
     "scales are NaN": (fill(".scales", NAN16), "E0517", "not a finite number"),
 }
@@ -215,6 +215,39 @@ BNB = {
     "absmax is NaN": (fill(".absmax", NAN32), "E0517", "not a finite number"),
     "another method": (config("quant_method", "fp8"), "E0517", "those of bitsandbytes"),
 }
+HQQ = {
+    "no scales": (drop(".scale"), "E0517", "has no scale"),
+    "no zero points": (drop(".zero"), "E0517", "has no zero"),
+    "no bits": (drop(".nbits"), "E0517", "no nbits"),
+    "no shape": (drop(".shape"), "E0517", "no shape"),
+    "an absurd shape": (fill(".shape", b"\xff" * 7 + b"\x7f"), "E0517", "says ["),
+    "absurd bits": (fill(".nbits", b"\5"), "E0517", "nbits is"),
+    "no group": (fill(".group_size", b"\0"), "E0517", "group_size is 0"),
+    "down the columns": (fill(".axis", b"\0"), "E0516", "axis 0"),
+    "short codes": (short(".W_q"), "E0517", "need"),
+    "short scales": (short(".scale"), "E0517", "groups"),
+    "scales are NaN": (fill(".scale", NAN32), "E0517", "not a finite number"),
+}
+NVFP4 = {
+    "no scales": (drop(".weight_scale"), "E0517", "no weight_scale"),
+    "no second scale": (drop(".weight_scale_2"), "E0517", "no scales of groups"),
+    "scales short": (short(".weight_scale", 1), "E0517", "need"),
+    "scales are bytes": (dtype(".weight_scale", "U8"), "E0517", "F8_E4M3 is needed"),
+    "a second scale of 0": (fill(".weight_scale_2", b"\0"), "E0517", "not a scale"),
+    "a second scale of NaN": (fill(".weight_scale_2", NAN32), "E0517", "not a scale"),
+    "scales are NaN": (fill(".weight_scale", b"\x7f"), "E0517", "not a finite number"),
+    "short codes": (short(".weight", 1), "E0517", "do not fill"),
+}
+MXFP4 = {
+    "no scales": (drop("_scales"), "E0517", "has no scales"),
+    "scales short": (short("_scales", 1), "E0517", "need"),
+    "scales are floats": (dtype("_scales", "F8_E4M3"), "E0517", "U8 is needed"),
+    "short blocks": (short("_blocks", 3), "E0517", "not [experts"),
+    "an expert too few": (short("_blocks"), "E0517", "need"),
+    "scales are NaN": (fill("_scales", b"\xff"), "E0517", "not a finite number"),
+    "no codes": (drop("_blocks"), "E0517", "no tensor is stored so"),
+    "another method": (config("quant_method", "gptq"), "E0517", "those of mxfp4"),
+}
 INT8 = {
     "no codes": (drop("fc.weight"), "E0517", "no matrix of I8"),
     "scales short": (short(".SCB"), "E0517", "need"),
@@ -240,7 +273,8 @@ def check_wrong(folder, name, change, code, words):
 
 
 for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT), ("fp8-block", FP8),
-                      ("bnb-nf4", BNB), ("bnb-int8", INT8)):
+                      ("bnb-nf4", BNB), ("bnb-int8", INT8), ("hqq-4", HQQ), ("modelopt-nvfp4", NVFP4),
+                      ("gpt-oss", MXFP4)):
     for name, (change, code, words) in cases.items():
         check_wrong(folder, name, change, code, words)
 

@@ -1,6 +1,6 @@
 """Makes the checkpoints of this folder with the packages that define their layouts.
 
-    pip install torch numpy safetensors transformers compressed-tensors bitsandbytes
+    pip install torch numpy safetensors transformers compressed-tensors bitsandbytes nvidia-modelopt
     pip download --no-deps auto-gptq==0.7.1 autoawq==0.2.9 hqq==0.2.8.post1   # unpacked into PACKAGES
     python3 make.py PACKAGES
 
@@ -162,6 +162,27 @@ def make_awq():
             expected[name], decoded[name] = want.half(), have
         config = {"bits": 4, "group_size": group, "quant_method": "awq", "version": version, "zero_point": True}
         write("awq-" + version, {"quantization_config": config}, tensors, expected, decoded)
+
+
+def make_awq_fast():
+    """gemv_fast: packed by its package; its kernel runs on GPUs alone, so what it computes (q s plus
+    what is stored as qzeros) is said here in torch."""
+    bare("awq", "awq.modules", "awq.modules.linear", "awq.utils")
+    stub = types.ModuleType("awq.utils.module")
+    stub.try_import = lambda name: (None, "")
+    sys.modules["awq.utils.module"] = stub
+    fast = importlib.import_module("awq.modules.linear.gemv_fast").WQLinear_GEMVFast
+    n, k, group, name = 32, 192, 64, "model.layers.0.proj"
+    layer = linear(n, k)
+    scale, zero = ranges(layer.weight.data, group, 4, False)
+    q = fast.from_linear(layer, 4, group, scales=scale, zeros=zero)
+    tensors = {f"{name}.{x}": getattr(q, x) for x in ("qweight", "qzeros")} | {f"{name}.scales": q.scales.half()}
+    codes = ((layer.weight.data + (zero * scale).repeat_interleave(group, 1)) /
+             scale.half().float().repeat_interleave(group, 1)).round()
+    want = codes * scale.half().float().repeat_interleave(group, 1) + q.qzeros.T[:, :k // group].float().repeat_interleave(group, 1)
+    config = {"bits": 4, "group_size": group, "quant_method": "awq", "version": "gemv_fast", "zero_point": True}
+    write("awq-gemv-fast", {"quantization_config": config}, tensors, {name: want},
+          {name: decode.awq_fast(arrays(tensors), name, group)})
 
 
 # compressed-tensors -------------------------------------------------------------------------------
@@ -327,8 +348,67 @@ def make_bnb():
           {"fc": (q.numpy().astype(np.float32) * (scb.numpy() / np.float32(127)).reshape(-1, 1)).astype(np.float64)})
 
 
+# HQQ ----------------------------------------------------------------------------------------------
+
+def make_hqq():
+    bare("hqq", "hqq.core")
+    from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
+    for bits, group, shapes in ((4, 32, [(32, 96)]), (2, 32, [(16, 64)]), (3, 32, [(16, 96)]), (8, 64, [(8, 64)]), (1, 32, [(16, 64)])):
+        tensors, expected, decoded = {}, {}, {}
+        for i, (n, k) in enumerate(shapes):
+            name = f"model.layers.{i}.proj"
+            q = HQQLinear(linear(n, k), BaseQuantizeConfig(nbits=bits, group_size=group, axis=1),
+                          compute_dtype=torch.float32, device="cpu")
+            q.encoded_state_dict = True
+            state = {x: t for x, t in q.state_dict().items() if t is not None}
+            tensors |= {f"{name}.{x}": t.data for x, t in state.items()}
+            expected[name] = q.dequantize().float()
+            decoded[name] = decode.hqq(arrays(tensors), name)
+        write(f"hqq-{bits}", {"quantization_config": {"quant_method": "hqq"}}, tensors, expected, decoded)
+
+
+# ModelOpt -----------------------------------------------------------------------------------------
+
+def make_modelopt():
+    from modelopt.torch.quantization.qtensor import INT4QTensor, NVFP4QTensor
+    from modelopt.torch.export.quant_utils import pack_int4_in_uint8
+    n, k, name = 32, 96, "model.layers.0.proj"
+    w = linear(n, k).weight.data
+    outer = w.abs().max() / (6 * 448)
+    q, scale, outer = NVFP4QTensor.quantize(w, 16, weights_scaling_factor_2=outer)
+    tensors = {name + ".weight": q._quantized_data, name + ".weight_scale": scale, name + ".weight_scale_2": outer}
+    want = q.dequantize(dtype=torch.float32, scale=scale, double_scale=outer, block_sizes={-1: 16}, fast=False)
+    write("modelopt-nvfp4", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, tensors,
+          {name: want}, {name: decode.modelopt_nvfp4(arrays(tensors), name)})
+    s = (w.abs().max() / 448).reshape(())
+    tensors = {name + ".weight": (w / s).to(torch.float8_e4m3fn), name + ".weight_scale": s, name + ".input_scale": torch.tensor(0.01)}
+    write("modelopt-fp8", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, tensors,
+          {name: tensors[name + ".weight"].float() * s}, {name: decode.fp8_scaled(arrays(tensors), name)})
+    s = w.reshape(n, -1, 32).abs().amax(-1) / 7
+    packed = pack_int4_in_uint8(w, s, 32)
+    tensors = {name + ".weight": packed, name + ".weight_scale": s}
+    codes = (w / s.repeat_interleave(32, 1)).round().clamp(-8, 7)
+    write("modelopt-int4", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}}, tensors,
+          {name: codes * s.repeat_interleave(32, 1)}, {name: decode.modelopt_int4(arrays(tensors), name)})
+
+
+# gpt-oss ------------------------------------------------------------------------------------------
+
+def make_mxfp4():
+    """By transformers' own dequantisation of gpt-oss's experts, which gives bf16, transposed."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    e, n, k, name = 3, 16, 96, "model.layers.0.mlp.experts.gate_up_proj"
+    blocks = torch.randint(0, 256, (e, n, k // 32, 16), dtype=torch.uint8)
+    scales = torch.randint(118, 126, (e, n, k // 32), dtype=torch.uint8)
+    tensors = {name + "_blocks": blocks, name + "_scales": scales}
+    want = convert_moe_packed_tensors(blocks.clone(), scales.clone(), dtype=torch.bfloat16).transpose(1, 2)
+    decoded = decode.mxfp4(blocks.numpy().reshape(e, n, -1), scales.numpy())
+    write("gpt-oss", {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}, tensors,
+          {name: want}, {name: decoded})
+
+
 if __name__ == "__main__":
     torch.manual_seed(7)
-    for make in (make_gptq, make_awq, make_ct, make_fp8, make_bnb):
+    for make in (make_gptq, make_awq, make_ct, make_fp8, make_bnb, make_awq_fast, make_hqq, make_modelopt, make_mxfp4):
         if len(sys.argv) < 3 or make.__name__ in sys.argv[2:]:
             make()

@@ -1,0 +1,195 @@
+/* checkpoint/hqq: half-quadratic quantisation, as its own package saves it with encoded settings.
+ *
+ *   X.W_q            U8 or I32: codes [R, C] packed by parts of dimension 0, high bits first: of 4
+ *                    bits, byte r holds row r and row r + R/2; 2 bits: quarters, 1 bit: eighths;
+ *                    3 bits: ten rows an I32, from bit 27 down
+ *   X.scale, X.zero  floats; w = (q - zero) scale, zero is no integer
+ *   X.nbits X.group_size X.axis I32 [], X.shape I64 [2], X.packing U8: the letters of "4bit_u8"
+ *
+ * axis 1: the weight is reshaped to [N K / group, group], a row a group. axis 0 groups down the
+ * columns of [group, N K / group], which no scheme here holds.
+ *
+ * Layout: github.com/mobiusml/hqq (core/quantize.py, core/bitpack.py). */
+#include "checkpoint/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEP }; /* number[]: rows of the packed codes */
+
+static const char *const methods[] = {"hqq", NULL};
+
+static bool detect(const Checkpoint *c)
+{
+    return tensors_end_with(c, ".W_q");
+}
+
+/* Settings --------------------------------------------------------------------------------------
+ */
+
+static bool number_of(Checkpoint *c, StoredModule *m, const char *suffix, int64_t *ret,
+                      IoError *err)
+{
+    const TensorView *view = stored_part(c, m, PART_TABLE, suffix);
+
+    if (!view || view->elements != 1 || strcmp(view->dtype, "I32"))
+        return module_fail(err, m, "there is no %s of one I32", suffix + 1);
+    *ret = *(const int32_t *)view->data;
+    return true;
+}
+
+static bool settle_shape(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *shape = stored_part(c, m, PART_EXTRA, ".shape");
+    const int64_t two = 2;
+    uint64_t elements;
+
+    if (!shape)
+        return module_fail(err, m, "there is no shape");
+    if (!view_is(err, shape, "I64", 1, &two))
+        return false;
+    const int64_t *dim = shape->data;
+    if (dim[0] < 1 || dim[1] < 1 || dim[0] > LIMIT_DIM || dim[1] > LIMIT_DIM ||
+        !checked_elements(dim, 2, &elements) || elements > LIMIT_ELEMENTS)
+        return stored_fail(err, shape, "says [%lld, %lld]", (long long)dim[0], (long long)dim[1]);
+    m->rows = dim[0];
+    m->cols = dim[1];
+    return true;
+}
+
+/* How many codes a packed element holds. */
+static int64_t per_element(int64_t bits)
+{
+    return bits == 3 ? 10 : 8 / bits;
+}
+
+static bool settle_codes(StoredModule *m, int64_t bits, int64_t group, IoError *err)
+{
+    const TensorView *codes = m->part[PART_CODES];
+    int64_t rows = m->rows * m->cols / group, per = per_element(bits);
+    int64_t packed[2] = {(rows + per - 1) / per, group};
+
+    if (bits != 3 && rows % per)
+        return stored_fail(err, codes, "%lld groups do not fill %lld parts", (long long)rows,
+                           (long long)per);
+    m->number[STEP] = packed[0];
+    m->bits = (int)bits;
+    return view_is(err, codes, bits == 3 ? "I32" : "U8", 2, packed);
+}
+
+static bool settle_group(Checkpoint *c, StoredModule *m, int64_t *ret, IoError *err)
+{
+    const TensorView *group =
+        weights_find(c->weights, arena_printf(c->arena, "%s.group_size", m->name));
+
+    *ret = m->cols; /* a channel each, where it is not said */
+    if (group && !number_of(c, m, ".group_size", ret, err))
+        return false;
+    if (*ret >= 1 && m->cols % *ret == 0)
+        return true;
+    if (*ret >= 1)
+        m->refused = "its groups run across the ends of rows";
+    return *ret >= 1 || module_fail(err, m, "group_size is %lld", (long long)*ret);
+}
+
+static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *scale = m->part[PART_SCALE], *zero = m->part[PART_ZERO];
+    int64_t bits, axis, group;
+
+    if (!settle_shape(c, m, err) || !number_of(c, m, ".nbits", &bits, err) ||
+        !number_of(c, m, ".axis", &axis, err) || !settle_group(c, m, &group, err))
+        return false;
+    if (axis != 1)
+        m->refused = "axis 0 groups down the columns; quantise it again with axis=1";
+    if (m->refused)
+        return true;
+    if (bits != 1 && bits != 2 && bits != 3 && bits != 4 && bits != 8)
+        return module_fail(err, m, "nbits is %lld", (long long)bits);
+    uint64_t cells = (uint64_t)(m->rows * (m->cols / group));
+    if (!view_is_float(scale) || !view_is_float(zero) || scale->elements != cells ||
+        zero->elements != cells)
+        return stored_fail(err, scale->elements == cells ? zero : scale,
+                           "is %s of %s, but there are %llu groups",
+                           dims_text(c->arena, scale->elements == cells ? zero : scale),
+                           scale->dtype, (unsigned long long)cells);
+    m->scheme = (Scheme){.fmt = bits > 4 ? FMT_U8 : FMT_U4,
+                         .scale_fmt = scale->fmt,
+                         .zero = ZERO_INT,
+                         .block = {1, group == m->cols ? 0 : group}};
+    m->offset = OFFSET_ZERO;
+    stored_note(c, m, "zero points are %s, not integers", zero->dtype);
+    return settle_codes(m, bits, group, err);
+}
+
+static bool modules(Checkpoint *c, IoError *err)
+{
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const TensorView *view = weights_at(c->weights, i);
+        const char *name = module_name(c->arena, view->name, ".W_q");
+        static const char *const settings[] = {
+            ".packing",      ".unpack_view_dtype",  ".view_as_float",
+            ".quant_scale",  ".quant_zero",         ".compute_dtype",
+            ".offload_meta", ".encoded_state_dict", ".stores_quant_config",
+            ".channel_wise", ".optimize",           ".round_zero",
+        };
+        if (!name)
+            continue;
+        StoredModule *m = stored_add(c, name, "hqq");
+        stored_part(c, m, PART_CODES, ".W_q");
+        stored_part(c, m, PART_SCALE, ".scale");
+        stored_part(c, m, PART_ZERO, ".zero");
+        for (size_t s = 0; s < COUNT_OF(settings); s++)
+            stored_part(c, m, PART_TABLE2, settings[s]);
+        if (!m->part[PART_SCALE] || !m->part[PART_ZERO])
+            return stored_fail(err, view, "the module has no %s",
+                               m->part[PART_SCALE] ? "zero" : "scale");
+        if (!settle(c, m, err))
+            return false;
+    }
+    return true;
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static uint32_t code_of(const StoredModule *m, int64_t row, int64_t col)
+{
+    int64_t step = m->number[STEP], per = per_element(m->bits), part = row / step;
+    int64_t at = row % step * m->part[PART_CODES]->dim[1] + col;
+    uint32_t mask = (1u << m->bits) - 1;
+
+    if (m->bits == 3)
+        return ((const uint32_t *)m->part[PART_CODES]->data)[at] >> (27 - 3 * part) & mask;
+    return (uint32_t)((const uint8_t *)m->part[PART_CODES]->data)[at] >>
+               (m->bits * (per - 1 - part)) &
+           mask;
+}
+
+static bool read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    int64_t group = m->part[PART_CODES]->dim[1], groups = m->cols / group;
+
+    for (int64_t n = 0; n < m->rows; n++)
+        for (int64_t k = 0; k < m->cols; k++)
+            qtensor_put(q, n, k, code_of(m, n * groups + k / group, k % group));
+    return scales_read(m->part[PART_SCALE], false, q, err);
+}
+
+static bool offsets(const StoredModule *m, float *ret, IoError *err)
+{
+    const TensorView *zero = m->part[PART_ZERO];
+
+    (void)err;
+    format_to_f32(zero->fmt, zero->data, ret, zero->elements);
+    return true;
+}
+
+const CheckpointReader reader_hqq = {
+    .name = "hqq",
+    .describe = "HQQ of 1, 2, 3, 4 and 8 bits along rows",
+    .methods = methods,
+    .detect = detect,
+    .modules = modules,
+    .read = read,
+    .offsets = offsets,
+};
