@@ -33,9 +33,12 @@ static bool is_foldable(const Op *op)
     if (op->kind == OP_CONST || op->num_out != 1 || op->out[0].type->scheme ||
         !is_small(op->out[0].type))
         return false;
-    for (int i = 0; i < op->num_in; i++) /* large operands: not worth reading now */
-        if (op_in(op, i)->type->scheme || !is_small(op_in(op, i)->type))
+    for (int i = 0; i < op->num_in; i++) {
+        const Value *in = op_in(op, i);
+        bool stored = in->type->scheme && in->def->kind == OP_CONST; /* its layer wants the codes */
+        if (stored || !is_small(in->type)) /* large operands: not worth reading now */
             return false;
+    }
     return true;
 }
 
