@@ -171,35 +171,61 @@ static bool modules(Checkpoint *c, IoError *err)
 
 /* Reading -------------------------------------------------------------------------------------- */
 
-/* Eight k of eight rows: nibble i of row j is the nibble of column j in word i. */
-static void turn_8x8(const uint32_t *src, int64_t stride, int64_t num, uint8_t *dst, uint64_t pitch)
-{
-    uint32_t word[8] = {0};
+#define TILE_WORDS 16  /* of a row: a line of the cache */
+#define TILE_K     128 /* codes of a row of the result: a line too */
 
-    for (int64_t i = 0; i < num; i++)
-        word[i] = src[i * stride];
-    for (int j = 0; j < 8; j++) {
-        uint32_t row = 0;
-        for (int i = 0; i < 8; i++)
-            row |= (word[i] >> (4 * place[j]) & 15) << (4 * i);
-        memcpy(dst + (uint64_t)j * pitch, &row, (size_t)(num + 1) / 2);
-    }
+static void swap_parts(uint32_t *a, uint32_t *b, int shift, uint32_t mask)
+{
+    uint32_t t = (*a >> shift ^ *b) & mask;
+
+    *b ^= t;
+    *a ^= t << shift;
 }
 
-/* Sixteen words of a row are a line of the cache; so many rows' lines of the result stay in it. */
+/* Nibble i of word j becomes nibble j of word i. */
+static void turn_8x8(uint32_t x[8])
+{
+    for (int i = 0; i < 4; i++)
+        swap_parts(&x[i], &x[i + 4], 16, 0x0000FFFF);
+    for (int i = 0; i < 8; i += i % 2 ? 3 : 1)
+        swap_parts(&x[i], &x[i + 2], 8, 0x00FF00FF);
+    for (int i = 0; i < 8; i += 2)
+        swap_parts(&x[i], &x[i + 1], 4, 0x0F0F0F0F);
+}
+
+/* num_k rows of num_words words, through copies that stay in the first cache. */
+static void turn_tile(const uint32_t *src, int64_t stride, int num_words, int num_k, uint8_t *dst,
+                      uint64_t pitch)
+{
+    uint32_t in[TILE_K][TILE_WORDS] = {{0}}, out[TILE_WORDS * 8][TILE_K / 8];
+
+    for (int k = 0; k < num_k; k++)
+        memcpy(in[k], src + k * stride, (size_t)num_words * 4);
+    for (int k = 0; k < num_k; k += 8) {
+        for (int w = 0; w < num_words; w++) {
+            uint32_t x[8];
+            for (int i = 0; i < 8; i++)
+                x[i] = in[k + i][w];
+            turn_8x8(x);
+            for (int j = 0; j < 8; j++)
+                out[8 * w + j][k / 8] = x[place[j]];
+        }
+    }
+    for (int r = 0; r < 8 * num_words; r++)
+        memcpy(dst + (uint64_t)r * pitch, out[r], (size_t)(num_k + 1) / 2);
+}
+
 static void read_gemm(const StoredModule *m, QTensor *q)
 {
     const uint32_t *word = m->part[PART_CODES]->data;
     int64_t words = m->rows / 8;
 
-    for (int64_t begin = 0; begin < words; begin += 16) {
-        int64_t end = begin + 16 < words ? begin + 16 : words;
-        for (int64_t k = 0; k < m->cols; k += 8) {
-            int64_t num = m->cols - k < 8 ? m->cols - k : 8;
-            for (int64_t w = begin; w < end; w++)
-                turn_8x8(word + k * words + w, words, num,
-                         q->codes + (uint64_t)(8 * w) * q->row_bytes + (uint64_t)k / 2,
-                         q->row_bytes);
+    for (int64_t w = 0; w < words; w += TILE_WORDS) {
+        int num_words = words - w < TILE_WORDS ? (int)(words - w) : TILE_WORDS;
+        for (int64_t k = 0; k < m->cols; k += TILE_K) {
+            int num_k = m->cols - k < TILE_K ? (int)(m->cols - k) : TILE_K;
+            turn_tile(word + k * words + w, words, num_words, num_k,
+                      q->codes + (uint64_t)(8 * w) * q->row_bytes + (uint64_t)k / 2, q->row_bytes);
         }
     }
     const uint32_t *zero = m->part[PART_ZERO]->data;

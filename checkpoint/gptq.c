@@ -204,10 +204,13 @@ static void read_codes(const StoredModule *m, QTensor *q)
         words_turn(word, m->part[PART_CODES]->dim[0], m->rows, flip, q->codes, q->row_bytes);
         return;
     }
-    for (int64_t k = 0; k < m->cols; k++) {
-        uint64_t at = (uint64_t)(m->order ? m->order[k] : k) * (uint64_t)bits;
-        for (int64_t n = 0; n < m->rows; n++)
-            qtensor_put(q, n, k, stream_code(word + n, m->rows, at, bits) - offset);
+    for (int64_t first = 0; first < m->rows; first += 32) { /* so many rows stay in the cache */
+        int64_t end = first + 32 < m->rows ? first + 32 : m->rows;
+        for (int64_t k = 0; k < m->cols; k++) {
+            uint64_t at = (uint64_t)(m->order ? m->order[k] : k) * (uint64_t)bits;
+            for (int64_t n = first; n < end; n++)
+                qtensor_put(q, n, k, stream_code(word + n, m->rows, at, bits) - offset);
+        }
     }
 }
 

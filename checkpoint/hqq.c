@@ -95,7 +95,7 @@ static bool settle_group(Checkpoint *c, StoredModule *m, int64_t *ret, IoError *
 static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
 {
     const TensorView *scale = m->part[PART_SCALE], *zero = m->part[PART_ZERO];
-    int64_t bits, axis, group;
+    int64_t bits = 0, axis = 0, group = 0;
 
     if (!settle_shape(c, m, err) || !number_of(c, m, ".nbits", &bits, err) ||
         !number_of(c, m, ".axis", &axis, err) || !settle_group(c, m, &group, err))

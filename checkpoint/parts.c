@@ -200,23 +200,32 @@ bool scales_read(const TensorView *view, bool by_columns, QTensor *q, IoError *e
 
 /* Codes ---------------------------------------------------------------------------------------- */
 
-/* Sixteen words of sixteen rows at a time: both sides stay in the first cache. */
+/* Sixty-four words of sixteen rows at a time, through a copy: rows that lie a power of two apart
+ * would throw each other out of the cache. */
 #define TURN 16
+#define WIDE 64
+
+static void turn_tile(const uint32_t *src, int64_t stride, int words, int rows, uint32_t flip,
+                      uint8_t *dst, uint64_t pitch)
+{
+    uint32_t tile[TURN][WIDE] = {{0}};
+
+    for (int w = 0; w < words; w++)
+        for (int r = 0; r < rows; r++)
+            tile[r][w] = src[w * stride + r] ^ flip;
+    for (int r = 0; r < rows; r++)
+        memcpy(dst + (uint64_t)r * pitch, tile[r], (size_t)words * 4);
+}
 
 void words_turn(const uint32_t *src, int64_t words, int64_t rows, uint32_t flip, uint8_t *dst,
                 uint64_t pitch)
 {
-    for (int64_t r0 = 0; r0 < rows; r0 += TURN) {
-        int64_t r1 = r0 + TURN < rows ? r0 + TURN : rows;
-        for (int64_t w0 = 0; w0 < words; w0 += TURN) {
-            int64_t w1 = w0 + TURN < words ? w0 + TURN : words;
-            for (int64_t r = r0; r < r1; r++) {
-                uint8_t *to = dst + (uint64_t)r * pitch;
-                for (int64_t w = w0; w < w1; w++) {
-                    uint32_t word = src[w * rows + r] ^ flip;
-                    memcpy(to + 4 * w, &word, 4);
-                }
-            }
+    for (int64_t r = 0; r < rows; r += TURN) {
+        int num_rows = rows - r < TURN ? (int)(rows - r) : TURN;
+        for (int64_t w = 0; w < words; w += WIDE) {
+            int num_words = words - w < WIDE ? (int)(words - w) : WIDE;
+            turn_tile(src + w * rows + r, rows, num_words, num_rows, flip,
+                      dst + (uint64_t)r * pitch + 4 * (uint64_t)w, pitch);
         }
     }
 }
