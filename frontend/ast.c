@@ -223,6 +223,16 @@ SchemeWord ast_scheme_value(SchemeWordKind kind, Span span, Word name, Expr *val
     return (SchemeWord){.kind = kind, .span = span, .name = name, .value = value};
 }
 
+SchemeWord ast_scheme_zero(Span span, Word name, Expr *scale, int64_t zero)
+{
+    return (SchemeWord){.kind = SW_STATIC,
+                        .span = span,
+                        .name = name,
+                        .value = scale,
+                        .has_zero = true,
+                        .rows = zero};
+}
+
 SchemeWord ast_scheme_block(Span span, int64_t rows, int64_t cols)
 {
     return (SchemeWord){.kind = SW_BLOCK, .span = span, .rows = rows, .cols = cols};

@@ -125,6 +125,7 @@ typedef struct SchemeWord {
     Word name;          /* SCALE: format; STATIC: calibrator or absent; BY: quantiser */
     Expr *value;        /* GROUP: size; STATIC: argument or NULL */
     int64_t rows, cols; /* BLOCK */
+    bool has_zero;      /* STATIC with a scale: `rows` is the zero point, `name` its word */
     ArgList args;       /* BY */
 } SchemeWord;
 typedef ARRAY(SchemeWord) SchemeWordList;
@@ -308,6 +309,7 @@ StmtList ast_stmts_add(Parse *p, StmtList list, Stmt *stmt);
 
 SchemeWord ast_scheme_word(SchemeWordKind kind, Span span);
 SchemeWord ast_scheme_value(SchemeWordKind kind, Span span, Word name, Expr *value);
+SchemeWord ast_scheme_zero(Span span, Word name, Expr *scale, int64_t zero);
 SchemeWord ast_scheme_block(Span span, int64_t rows, int64_t cols);
 SchemeWord ast_scheme_by(Span span, Word name, ArgList args);
 SchemeWordList ast_scheme_words_add(Parse *p, SchemeWordList list, SchemeWord word);

@@ -181,12 +181,14 @@ static void put_scheme_word(Sb *sb, const SchemeWord *word)
     sb_printf(sb, " %s", text[word->kind]);
     if (word->kind == SW_BLOCK)
         sb_printf(sb, " %lldx%lld", (long long)word->rows, (long long)word->cols);
-    if (word->name.text)
+    if (word->name.text && !word->has_zero)
         sb_printf(sb, " %s", word->name.text);
     if (word->value) {
         sb_putc(sb, ' ');
         put_expr(sb, word->value);
     }
+    if (word->has_zero)
+        sb_printf(sb, " %s %lld", word->name.text, (long long)word->rows);
     if (word->args.num)
         put_args(sb, &word->args);
 }

@@ -304,6 +304,15 @@ scheme_word:
 | "static" NAME number {
     $$ = ast_scheme_value(SW_STATIC, @$, word($NAME, @NAME), ast_real(p, @number, $number));
   }
+| "static" number {
+    $$ = ast_scheme_value(SW_STATIC, @$, NO_WORD, ast_real(p, @number, $number));
+  }
+| "static" number NAME '-' INT {
+    $$ = ast_scheme_zero(@$, word($NAME, @NAME), ast_real(p, @number, $number), -(int64_t)$INT);
+  }
+| "static" number NAME INT {
+    $$ = ast_scheme_zero(@$, word($NAME, @NAME), ast_real(p, @number, $number), $INT);
+  }
 | "dynamic" { $$ = ast_scheme_word(SW_DYNAMIC, @$); }
 | "by" NAME by_args { $$ = ast_scheme_by(@$, word($NAME, @NAME), $by_args); }
 | "fast" { $$ = ast_scheme_word(SW_FAST, @$); }

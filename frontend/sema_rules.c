@@ -165,6 +165,9 @@ static void apply_scheme(QuantSpec *spec, const SchemeInfo *scheme)
         spec->act = from->act;
         spec->act_fmt = from->act_fmt;
         spec->act_static = from->act_static;
+        spec->act_known = from->act_known;
+        spec->act_scale = from->act_scale;
+        spec->act_zero = from->act_zero;
         spec->calibrator = from->calibrator;
         spec->calibrator_arg = from->calibrator_arg;
         spec->act_span = from->act_span;

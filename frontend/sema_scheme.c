@@ -165,6 +165,27 @@ static void line_scale(LineState *l)
     l->bad = true;
 }
 
+/* static SCALE [zero N]: the range is given. */
+static void line_given(LineState *l, SchemeInfo *info, const SchemeWord *word)
+{
+    const FormatInfo *fmt = &format_info[l->scheme.fmt];
+    int64_t least = fmt->is_signed ? -(INT64_C(1) << (fmt->bits - 1)) : 0;
+    int64_t most = (INT64_C(1) << (fmt->is_signed ? fmt->bits - 1 : fmt->bits)) - 1;
+    float scale = (float)word->value->real;
+
+    if (word->has_zero && strcmp(word->name.text, "zero"))
+        complain(l, word->name.span, "a scale is followed by 'zero' and a number, or by nothing");
+    else if (!(scale > 0 && scale <= 3.40282347e38f))
+        complain(l, word->value->span, "a scale is larger than 0, and finite");
+    else if (word->has_zero && l->scheme.zero == ZERO_NONE)
+        complain(l, word->name.span, "a symmetric scheme has no zero point");
+    else if (word->has_zero && (word->rows < least || word->rows > most))
+        complain(l, word->name.span, "the zero point is no code of the format");
+    info->spec.act_known = true;
+    info->spec.act_scale = scale;
+    info->spec.act_zero = (int32_t)word->rows;
+}
+
 /* static [calibrator [argument]] */
 static void line_range(LineState *l, SchemeInfo *info)
 {
@@ -183,6 +204,10 @@ static void line_range(LineState *l, SchemeInfo *info)
     const Calibrator *calibrator = calibrator_find(word->name.text ? word->name.text : "minmax");
     info->spec.act_static = true;
     info->static_span = word->span;
+    if (word->has_zero || (word->value && !word->name.text)) {
+        line_given(l, info, word);
+        return;
+    }
     if (!calibrator) {
         Nearest nearest;
         nearest_init(&nearest, word->name.text);

@@ -93,7 +93,8 @@ static bool spec_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
 {
     if (!spec)
         return true;
-    if (spec->act_static && !w->s->has_calibrate && !span_seen(w, spec->act_span)) {
+    if (spec->act_static && !spec->act_known && !w->s->has_calibrate &&
+        !span_seen(w, spec->act_span)) {
         diag_error(w->diag, spec->act_span, E_NEEDS_CALIBRATION,
                    "a static range needs data, but the text has no 'calibrate'");
         diag_note(w->diag, call->span, "used by this layer, '%s'", walk_path_text(w));

@@ -40,6 +40,13 @@ static const char *scheme_text(Module *m, const Scheme *scheme)
     return arena_printf(m->arena, "%s%s", format_name(scheme->fmt), scheme->zero ? " asym" : "");
 }
 
+static bool changes_input(const QuantSpec *spec)
+{
+    const WeightQuantiser *by = spec->by ? weight_quantiser_find(spec->by) : NULL;
+
+    return by && by->input_scales;
+}
+
 static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
 {
     const Scheme *act = spec->act;
@@ -56,6 +63,15 @@ static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
                    "with every input",
                    layer_name(op));
         diag_help(m->diag, "write `per tensor static`, or `dynamic` for finer scales");
+        return false;
+    }
+    if (spec->act_known && (spec->smooth || spec->rotate || changes_input(spec))) {
+        diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
+                   "%s: its static scale is given, but %s changes the values that it is for",
+                   layer_name(op),
+                   spec->smooth   ? "smooth"
+                   : spec->rotate ? "rotate"
+                                  : spec->by);
         return false;
     }
     if (spec->act_static && act->outer) {

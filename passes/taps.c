@@ -34,7 +34,8 @@ void taps_add(Module *m)
         if (op->kind == OP_MATMUL && layer && !map_has(seen, layer)) {
             map_put(seen, layer, op);
             tap_add(m, layer, layer_result(op), op, TAP_RESULT);
-            if (op->attr.quant && op->attr.quant->act && op->attr.quant->act_static)
+            if (op->attr.quant && op->attr.quant->act && op->attr.quant->act_static &&
+                !op->attr.quant->act_known)
                 tap_add(m, arena_printf(m->arena, "%s input", layer), op_in(op, 0), op,
                         TAP_OPERAND);
         }
