@@ -147,6 +147,33 @@ static bool nothing_found(const Checkpoint *c, IoError *err)
                    c->config.file, c->method);
 }
 
+/* Siblings that others fuse share their second scale; here each keeps its own. */
+static void check_siblings(Checkpoint *c, StoredModule *m, const char *first, const char *other)
+{
+    const char *parent = module_name(c->arena, m->name, first);
+    StoredModule *sibling =
+        parent ? map_get(&c->by_weight, arena_printf(c->arena, "%s%s", parent, other)) : NULL;
+    const TensorView *a = m->part[PART_OUTER], *b = sibling ? sibling->part[PART_OUTER] : NULL;
+
+    if (!a || !b || a->elements != 1 || b->elements != 1 || a->bytes != b->bytes)
+        return;
+    if (memcmp(a->data, b->data, (size_t)a->bytes))
+        stored_doubt(c, m, "its second scale is not that of %s, as engines that fuse them need",
+                     sibling->name);
+    else
+        stored_note(c, m, "its second scale is that of %s", sibling->name);
+}
+
+static void check_all_siblings(Checkpoint *c)
+{
+    static const char *const fused[][2] = {
+        {"q_proj", "k_proj"}, {"q_proj", "v_proj"}, {"gate_proj", "up_proj"}};
+
+    for (int i = 0; i < c->modules.num; i++)
+        for (size_t k = 0; k < COUNT_OF(fused); k++)
+            check_siblings(c, c->modules.elem[i], fused[k][0], fused[k][1]);
+}
+
 Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
                             const char *const *path, IoError *err)
 {
@@ -161,6 +188,7 @@ Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
         return NULL;
     if (c->reader && !c->reader->modules(c, err))
         return NULL;
+    check_all_siblings(c);
     return nothing_found(c, err) ? c : NULL;
 }
 

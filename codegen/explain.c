@@ -58,6 +58,18 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
     sb_putc(sb, '\n');
 }
 
+/* Weights whose codes are a checkpoint's own. */
+static void put_stored(Sb *sb, const Module *m)
+{
+    for_each_op(op, &m->body) {
+        if (op->kind != OP_CONST || !op->constant->reader || !op->out[0].type->scheme)
+            continue;
+        sb_printf(sb, "stored  %s  ", op->constant->name);
+        scheme_print(sb, op->out[0].type->scheme, false);
+        sb_putc(sb, '\n');
+    }
+}
+
 void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target)
 {
     const Plan *plan = target->plan;
@@ -78,4 +90,5 @@ void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const Code
         if (is_last)
             explain_stops(sb, m, ctx, kernel);
     }
+    put_stored(sb, m);
 }

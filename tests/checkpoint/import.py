@@ -300,6 +300,23 @@ with tempfile.TemporaryDirectory() as tmp:
     code, out, err = run(tmp)
     report("a pickle", [] if code == 1 and "E0512" in err else [err])
 
+# Siblings, and what explain prints ---------------------------------------------------------------
+
+setting, tensors = read_folder("ct-nvfp4")
+fused = {k.replace("0.proj", f"0.{x}_proj"): copy.deepcopy(v) for k, v in tensors.items() for x in ("gate", "up")
+         if "0.proj" in k}
+for other, words in ((b"", "second scale is that of"), (b"\0\0\x80\x44", "second scale is not that of")):
+    with tempfile.TemporaryDirectory() as tmp:
+        name = "model.layers.0.up_proj.weight_global_scale"
+        fused[name][2] = other or fused[name][2]
+        write_folder(tmp, setting, fused)
+        code, out, err = run(tmp)
+        report("siblings: " + words, [] if code == 0 and words in out else [out, err])
+text = os.path.join(here, "..", "..", "examples", "import", "gptq.sinter")
+done = subprocess.run([sinter, "explain", text], capture_output=True, text=True, timeout=60)
+report("explain prints what is stored", [] if "stored  model.layers.0.proj.weight  i4 sym group 32 scale f16" in done.stdout
+       else [done.stdout, done.stderr])
+
 # Against the original ----------------------------------------------------------------------------
 
 with tempfile.TemporaryDirectory() as tmp:
