@@ -91,6 +91,10 @@ void sb_put_f32(Sb *sb, float value);
 void sb_put_f64(Sb *sb, double value);
 void sb_put_json_string(Sb *sb, const char *text, size_t len); /* with the quotes */
 
+/* Text from elsewhere for a terminal: control, deceptive and malformed characters as escapes;
+ * returns the columns it takes. In diag_print.c. */
+int sb_put_safe(Sb *sb, const char *text, size_t len);
+
 /* hash.c ---------------------------------------------------------------------------------- */
 
 /* Interned strings: equal texts are the same pointer. */

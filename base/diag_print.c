@@ -35,12 +35,17 @@ static size_t put_safe(Sb *sb, const char *text, size_t len, int *columns)
     return size;
 }
 
-static void put_safe_text(Sb *sb, const char *text)
+int sb_put_safe(Sb *sb, const char *text, size_t len)
 {
-    size_t len = strlen(text);
     int columns = 0;
     for (size_t i = 0; i < len;)
         i += put_safe(sb, text + i, len - i, &columns);
+    return columns;
+}
+
+static void put_safe_text(Sb *sb, const char *text)
+{
+    sb_put_safe(sb, text, strlen(text));
 }
 
 static const Source *span_source(const Diag *diag, Span span)

@@ -15,7 +15,7 @@
 #define LIMIT_SAFETENSORS_HEADER 100000000u
 #define LIMIT_TENSORS            1000000u /* in one file */
 #define LIMIT_NPY_HEADER         10000u
-#define LIMIT_OUTPUTS            256 /* files that one command writes */
+#define LIMIT_OUTPUTS            256         /* files that one command writes */
 #define LIMIT_TIMING_BYTES       (16u << 20) /* a table of timings */
 #define LIMIT_TIMING_LINE        1000
 #define LIMIT_TIMING_ROWS        200000

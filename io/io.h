@@ -41,7 +41,7 @@ void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
 /* dir of `base` joined with `rel` unless rel is absolute; malloc'ed */
 char *path_beside(const char *base, const char *rel);
 
-/* tensorfile.c, npy.c, safetensors.c ---------------------------------------------------------- */
+/* tensorfile.c, npy.c, safetensors.c, gguf.c -------------------------------------------------- */
 
 /* What files store; wider than FormatId (i64, bool..). */
 typedef struct TensorView {
@@ -54,7 +54,9 @@ typedef struct TensorView {
     const void *data; /* in the mapping; aligned to its elements */
 } TensorView;
 
-typedef struct TensorFile TensorFile; /* a .npy (one tensor) or .safetensors, mapped */
+typedef enum TensorsKind { TENSORS_SAFETENSORS, TENSORS_NPY, TENSORS_GGUF } TensorsKind;
+/* a .npy (one tensor), .safetensors or .gguf, mapped */
+typedef struct TensorFile TensorFile;
 TensorFile *tensorfile_open(const char *path, IoError *err); /* by content, not by extension */
 /* The same over bytes that outlive the result; `name` is for messages. */
 TensorFile *tensorfile_parse(const char *name, const void *data, uint64_t size, IoError *err);
@@ -63,11 +65,64 @@ int tensorfile_num(const TensorFile *f);
 const TensorView *tensorfile_at(const TensorFile *f, int index);
 const TensorView *tensorfile_find(const TensorFile *f, const char *name); /* hashed */
 bool tensorfile_is_npy(const TensorFile *f);
+TensorsKind tensorfile_kind(const TensorFile *f);
 /* labels.c: the view's whole numbers, ret[view->elements]; a NULL view is an error, too. */
 bool labels_read(const TensorView *view, const char *path, int64_t *ret, IoError *err);
 /* Whether each of them is a column of these logits, one for a row. */
 bool labels_fit(const int64_t *label, uint64_t num, const char *path, const char *logits,
                 int64_t rows, int64_t cols, IoError *err);
+
+/* gguf.c: what a GGUF file says beside its tensors, in its order. */
+typedef enum GgufType {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPES
+} GgufType;
+typedef struct GgufPair {
+    const char *key; /* not terminated */
+    uint64_t key_len;
+    GgufType type, item; /* item: of an array's elements, else the type */
+    uint64_t num;        /* of an array's elements or a string's bytes */
+    const uint8_t *data; /* little-endian, in the mapping */
+    uint64_t index, end; /* where the walk is */
+} GgufPair;
+/* {0} at first; false behind the last pair, and for files of another kind. */
+bool gguf_next_pair(const TensorFile *f, GgufPair *pair);
+bool gguf_find(const TensorFile *f, const char *key, GgufPair *ret);
+const char *gguf_type_name(GgufType type);
+bool gguf_integer(const GgufPair *pair, int64_t *ret); /* bools too; false: not one integer */
+bool gguf_real(const GgufPair *pair, double *ret);     /* f32 and f64; false: not one of them */
+
+/* ggml.c: the types of tensors in GGUF files; ggml.def has their table. */
+typedef struct GgmlInfo {
+    const char *name;
+    uint32_t code;
+    int elements, bytes; /* of a block */
+    FormatId fmt;        /* FMT_NONE: not a format of ours */
+    int group;           /* 0: blocks that are only known by name */
+    bool has_min;
+} GgmlInfo;
+enum { GGML_MOST = 256 /* elements of a block */, GGML_GROUPS = 16 };
+typedef struct GgmlBlock {
+    int8_t code[GGML_MOST]; /* offsets taken off; of MXFP4, codes of e2m1 */
+    float scale[GGML_GROUPS], min[GGML_GROUPS];
+} GgmlBlock;
+const GgmlInfo *ggml_by_code(uint32_t code);
+const GgmlInfo *ggml_by_name(const char *name); /* a view's dtype */
+void ggml_unpack(const GgmlInfo *info, const uint8_t *block, GgmlBlock *ret);
+/* The block's values as the reference computes them, in f32: code * scale, then + min. */
+void ggml_decode(const GgmlInfo *info, const uint8_t *block, float *ret);
 
 bool npy_write(const char *path, FormatId fmt, int rank, const int64_t *dim, const void *data,
                IoError *err); /* F64 F32 F16 I32 I8 U8; others: an error that names safetensors */

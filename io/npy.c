@@ -210,7 +210,7 @@ static bool add_view(TensorFile *f, const Header *h, uint64_t data_at, IoError *
 
 bool npy_parse(TensorFile *f, IoError *err)
 {
-    f->is_npy = true;
+    f->kind = TENSORS_NPY;
     if (f->size < 10)
         return io_fail(err, E_NPY, "%s: %llu bytes are too few for a header", f->name,
                        (unsigned long long)f->size);

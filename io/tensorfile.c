@@ -1,4 +1,4 @@
-/* Tensor files: one interface over npy and safetensors, told apart by content. */
+/* Tensor files: one interface over npy, safetensors and GGUF, told apart by content. */
 #include "io/tensors.h"
 
 #include <stdlib.h>
@@ -19,7 +19,6 @@ static const char *known_kind(const TensorFile *f)
         {"\x80\x04", 2, "a Python pickle"},
         {"\x80\x05", 2, "a Python pickle"},
         {"\x89HDF\r\n", 6, "an HDF5 file"},
-        {"GGUF", 4, "a GGUF file"},
         {"\x7f"
          "ELF",
          4, "a program"},
@@ -69,6 +68,8 @@ static bool parse(TensorFile *f, IoError *err)
 {
     if (f->size >= 6 && memcmp(f->data, "\x93NUMPY", 6) == 0)
         return npy_parse(f, err);
+    if (f->size >= 4 && memcmp(f->data, "GGUF", 4) == 0 && !looks_like_safetensors(f))
+        return gguf_parse(f, err);
     const char *kind = looks_like_safetensors(f) ? NULL : known_kind(f);
     if (!kind && (f->size == 0 || (is_text(f) && !looks_like_safetensors(f))))
         return refuse_text(f, err);
@@ -80,7 +81,8 @@ static bool parse(TensorFile *f, IoError *err)
                        "safetensors.torch.save_file(torch.load(path, weights_only=True), "
                        "'m.safetensors')",
                        f->name, kind);
-    return io_fail(err, E_FILE_KIND, "%s: is %s, neither .safetensors nor .npy", f->name, kind);
+    return io_fail(err, E_FILE_KIND, "%s: is %s, none of .safetensors, .npy and .gguf", f->name,
+                   kind);
 }
 
 static size_t alignment(const TensorView *view)
@@ -191,5 +193,10 @@ const TensorView *tensorfile_find(const TensorFile *f, const char *name)
 
 bool tensorfile_is_npy(const TensorFile *f)
 {
-    return f->is_npy;
+    return f->kind == TENSORS_NPY;
+}
+
+TensorsKind tensorfile_kind(const TensorFile *f)
+{
+    return f->kind;
 }

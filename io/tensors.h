@@ -18,7 +18,7 @@ struct TensorFile {
     const char *name; /* for messages */
     const uint8_t *data;
     uint64_t size;
-    bool is_npy;
+    TensorsKind kind;
     MappedFile map;
     TensorView *view;
     uint32_t num, cap;
@@ -30,5 +30,6 @@ struct TensorFile {
 
 bool npy_parse(TensorFile *f, IoError *err);
 bool safetensors_parse(TensorFile *f, IoError *err);
+bool gguf_parse(TensorFile *f, IoError *err);
 
 #endif

@@ -32,7 +32,7 @@ static TensorFile *add_file(WeightSet *w, const char *path, IoError *err)
     if (!f)
         return NULL;
     w->file[w->num++] = f;
-    if (f->is_npy) {
+    if (f->kind == TENSORS_NPY) {
         io_fail(err, E_FILE_KIND, "%s: is .npy, which names no tensor; weights need .safetensors",
                 path);
         return NULL;

@@ -324,16 +324,53 @@ static bool put_plans(Work *w, Sb *sb, const Artifact *a)
     return true;
 }
 
+/* Does the file begin like one of tensors, or is it called one? */
+static bool holds_tensors(const char *path)
+{
+    static const char *const suffix[] = {".safetensors", ".npy", ".gguf", ".pt", ".bin"};
+    MappedFile map;
+    size_t len = strlen(path);
+    if (!file_map(path, &map, NULL))
+        return false;
+    bool ret = map.size >= 9 && (!memcmp(map.data, "\x93NUMPY", 6) ||
+                                 !memcmp(map.data, "GGUF", 4) || map.data[8] == '{');
+    bool is_program = map.size >= 4 && !memcmp(map.data, "\177ELF", 4);
+    file_unmap(&map);
+    for (size_t i = 0; i < COUNT_OF(suffix); i++) {
+        size_t num = strlen(suffix[i]);
+        ret |= len >= num && !strcmp(path + len - num, suffix[i]);
+    }
+    return ret && !is_program;
+}
+
+static void inspect_tensors(Work *w, Sb *sb)
+{
+    IoError err;
+    TensorFile *file = tensorfile_open(w->cli->operand.elem[0], &err);
+    if (!file) {
+        work_io_error(w, &err);
+        return;
+    }
+    tensors_summary(sb, file, cli_has(w->cli, OPTION_STATS), cli_has(w->cli, OPTION_JSON_TENSORS));
+    tensorfile_close(file);
+    work_put(w, NULL, sb->text, sb->len);
+}
+
 int cmd_inspect(Cli *cli)
 {
     Work w;
     Sb sb;
     Artifact a;
     IoError err;
+    const char *path = cli->operand.elem[0];
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     sb_init(&sb, w.arena);
-    if (!artifact_open(cli->operand.elem[0], false, &a, &err)) {
+    if (holds_tensors(path)) {
+        inspect_tensors(&w, &sb);
+        return work_end(&w, EXIT_OK);
+    }
+    if (!artifact_open(path, false, &a, &err)) {
         work_io_error(&w, &err);
         return work_end(&w, EXIT_OK);
     }

@@ -8,6 +8,8 @@
 void plan_summary(Sb *sb, const Plan *plan);
 /* Images of each architecture, and the kernel and grid of each launch and bucket. */
 void device_summary(Sb *sb, const Plan *plan, const DeviceCode *code);
+/* Names, types and shapes of a file's tensors, with statistics when they are asked for. */
+void tensors_summary(Sb *sb, const TensorFile *file, bool has_stats, bool as_json);
 
 /* What the program argv[0] (found on the path) makes of size bytes at its standard input, appended
  * to ret. False when it cannot be started, fails or says nothing. */

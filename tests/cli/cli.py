@@ -239,6 +239,7 @@ def test_files():
                                     bound], cwd=two, err="cuda")
         expects(two)
         altered(one)
+        tensors(one)
         views(two)
         engines(two)
         calibration(two)
@@ -428,6 +429,61 @@ def altered(tmp):
     bad.chmod(0o755)
     check("an altered program refuses to run", 1, [bad, "--input", f"x={DIGITS}/test_x.npy"],
           err="altered")
+
+
+def safetensors(path, tensors, header=None):
+    """Writes {name: (dtype, shape, bytes)}."""
+    entries, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    head = json.dumps(entries, ensure_ascii=False).encode() if header is None else header
+    path.write_bytes(struct.pack("<Q", len(head)) + head + data)
+    return path
+
+
+def tensors(tmp):
+    """inspect of files of tensors; the expected numbers are worked out by hand."""
+    nan, inf = float("nan"), float("inf")
+    file = safetensors(tmp / "t.safetensors", {
+        "a": ("F32", [2, 3], struct.pack("<6f", 1, -2, 0, 5, nan, inf)),
+        "b": ("I16", [2], struct.pack("<2h", -300, 300)),
+        "c": ("F8_E4M3", [2], b"\x38\x7e"),
+        "d": ("BOOL", [3], b"\x01\x00\x01"),
+        "e": ("F4", [4], b"\x21\xf7"),
+        "f": ("F6_E2M3", [4], b"abc"),
+        "g": ("F32", [0], b""),
+        "evil\x7f\u202e\u001b[31m": ("U8", [], b"\xff"),
+    }, None)
+    done = check("inspect a safetensors file", 0, ["sinter", "inspect", file],
+                 out=r"^safetensors, tensors 8, 39 bytes\n.*\na  .*F32 +24 +\[2, 3\]\n", err=None)
+    report("hostile names are escaped", [] if re.search(r"\nevil\\x7f\\u\{202e\}\\x1b\[31m ", done.stdout)
+           and "\x1b" not in done.stdout else [done.stdout])
+    done = check("inspect --stats", 0, ["sinter", "inspect", file, "--stats"], err=None)
+    got = {line.split()[0]: line.split("]")[1].split() for line in done.stdout.splitlines()[2:-1]}
+    want = {"a": "-2 inf 1 2.5495 1 1 1", "b": "-300 300 0 300 0 0 0", "c": "1 448 224.5 223.5 0 0 0",
+            "d": "0 1 0.66667 0.4714 0 0 1", "e": "-6 6 0.375 4.2628 0 0 0", "f": "- - - - - - -",
+            "g": "- - - - 0 0 0"}
+    report("statistics", [f"{k}: {got.get(k)}" for k in want if got.get(k) != want[k].split()])
+    done = check("inspect --json", 0, ["sinter", "inspect", file, "--stats", "--json"], err=None)
+    rows = json.loads(done.stdout)["tensors"]
+    report("json holds the same", [] if rows[0]["shape"] == [2, 3] and rows[0]["max"] is None and
+           rows[1]["max"] == 300 and rows[7]["name"].startswith("evil\x7f") else [done.stdout])
+    check("inspect an npy file", 0, ["sinter", "inspect", DIGITS / "test_y.npy", "--stats"],
+          out=r"^npy, tensors 1, 2388 bytes\n.*<i4 +2388 +\[597\] +0 +9 +4\.4975", err=None)
+    gguf = ROOT / "tests/io/gguf/blocks.gguf"
+    check("inspect a GGUF file", 0, ["sinter", "inspect", gguf],
+          out=r'^GGUF, tensors 10,.*general.architecture = "llama"\n.*tokens = 2 of string\n.*'
+              r"Q6_K +Q6_K +420 +\[2, 256\]", err=None)
+    done = call(["sinter", "inspect", gguf, "--stats"])
+    report("blocks have statistics", [] if re.search(r"\nQ8_K .*\] +-\d", done.stdout) else [done.stdout])
+    data = gguf.read_bytes()
+    cut = tmp / "cut.gguf"
+    cut.write_bytes(data[:-400])
+    check("inspect a truncated GGUF file", 1, ["sinter", "inspect", cut], out=None,
+          err="E0518.*cut.gguf.*beyond the end of the file")
+    (tmp / "model.pt").write_bytes(b"\x80\x02}q\x00." + b"\0" * 64)
+    check("inspect a pickle", 1, ["sinter", "inspect", tmp / "model.pt"], out=None, err="pickle")
 
 
 def views(tmp):

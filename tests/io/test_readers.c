@@ -457,7 +457,7 @@ static void other_files_are_told_apart(void **state)
         {"\x80\x02}q\x00(X\x01\x00\x00\x00", 10, "a Python pickle"},
         {"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00", 11, "a Python pickle"},
         {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file"},
-        {"GGUF\x03\x00\x00\x00\x00", 9, "a GGUF file"},
+        {"GGUF\x03\x00\x00\x00\x00", 9, "the file ends inside of its header"},
         {"version https://git-lfs.github.com/spec/v1", 42, "a Git LFS pointer"},
         {"{\"weight_map\": {}}", 18, "is JSON"},
         {"1.5,2\r\n3,4\n", 11, "is text (CSV?)"},

@@ -314,7 +314,7 @@ static void names_are_shown_and_do_nothing(void **state)
                 {2, "named", WORDS("--outp\033ut")},
                 {1, "named", WORDS("--input", "bad.npy")},
                 {0, compiler_path, WORDS("inspect", "named")},
-                {1, compiler_path, WORDS("inspect", "x.npy")}};
+                {0, compiler_path, WORDS("inspect", "x.npy")}};
     for (size_t i = 0; i < COUNT_OF(call); i++) {
         if (!call[i].name)
             continue;

@@ -1,0 +1,175 @@
+/* Names of tensors: patterns with a layer's number, what is there, and what was taken. */
+#include "draft/draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *expand(const Draft *d, const char *pattern, int64_t layer)
+{
+    const char *at = strstr(pattern, "{i}");
+    if (!at)
+        return pattern;
+    return arena_printf(d->arena, "%.*s%lld%s", (int)(at - pattern), pattern, (long long)layer,
+                        at + 3);
+}
+
+const TensorView *draft_find(const Draft *d, const char *pattern, int64_t layer)
+{
+    return weights_find(d->weights, expand(d, pattern, layer));
+}
+
+bool draft_has(const Draft *d, const char *pattern)
+{
+    return draft_find(d, pattern, 0) != NULL;
+}
+
+/* The tensor, or an error that says what is missing. */
+static const TensorView *need(Draft *d, const char *pattern, int64_t layer)
+{
+    const TensorView *view = draft_find(d, pattern, layer);
+    if (view)
+        return view;
+    diag_error(d->diag, (Span){0}, E_DRAFT,
+               "%s: there is no tensor '%s', which a model of type '%s' has", d->folder,
+               expand(d, pattern, layer), d->config.type ? d->config.type : "?");
+    if (d->config.quantised)
+        diag_help(d->diag,
+                  "the folder is quantised by %s; draft from the checkpoint it was made of",
+                  d->config.quantised);
+    return NULL;
+}
+
+int64_t draft_dim(Draft *d, const char *pattern, int axis)
+{
+    const TensorView *view = need(d, pattern, 0);
+    return view && axis < view->rank ? view->dim[axis] : 0;
+}
+
+static void check(Draft *d, const char *pattern, int64_t layer, int64_t rows, int64_t cols)
+{
+    const TensorView *view = need(d, pattern, layer);
+    if (!view)
+        return;
+    map_put(&d->used, view->name, d);
+    bool fits = cols ? view->rank == 2 && view->dim[0] == rows && view->dim[1] == cols
+                     : view->rank == 1 && view->dim[0] == rows;
+    if (!fits && cols)
+        diag_error(d->diag, (Span){0}, E_DRAFT,
+                   "%s: tensor '%s' is not [%lld, %lld], as config.json and the other tensors say",
+                   d->folder, view->name, (long long)rows, (long long)cols);
+    else if (!fits)
+        diag_error(d->diag, (Span){0}, E_DRAFT,
+                   "%s: tensor '%s' is not [%lld], as config.json and the other tensors say",
+                   d->folder, view->name, (long long)rows);
+    else if (view->fmt != FMT_F32 && view->fmt != FMT_F16 && view->fmt != FMT_BF16)
+        diag_error(d->diag, (Span){0}, E_DRAFT,
+                   "%s: tensor '%s' is stored as %s, not as plain numbers", d->folder, view->name,
+                   view->dtype);
+}
+
+void draft_line(Draft *d, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    sb_vprintf(&d->sb, fmt, args);
+    va_end(args);
+    sb_putc(&d->sb, '\n');
+}
+
+/* A name inside of quotes: braces of its own are doubled, but those of {i}. */
+static void put_pattern(Sb *sb, const char *pattern)
+{
+    for (const char *c = pattern; *c; c++) {
+        if (strncmp(c, "{i}", 3) == 0) {
+            sb_put(sb, "{i}");
+            c += 2;
+            continue;
+        }
+        if (*c == '"' || *c == '\\')
+            sb_putc(sb, '\\');
+        else if (*c == '{' || *c == '}')
+            sb_putc(sb, *c);
+        sb_putc(sb, *c);
+    }
+}
+
+void draft_param(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
+                 const char *pattern)
+{
+    int64_t layers = strstr(pattern, "{i}") ? d->layers : 1;
+    for (const char *c = pattern; *c; c++)
+        if ((uint8_t)*c < 0x20 || *c == 0x7f) {
+            diag_error(d->diag, (Span){0}, E_DRAFT, "%s: a text cannot hold the name '%s'",
+                       d->folder, pattern);
+            return;
+        }
+    for (int64_t i = 0; i < layers; i++)
+        check(d, pattern, i, rows, cols);
+    sb_printf(&d->sb, "    param %s: %s[%s] from \"", name, d->format, dims);
+    put_pattern(&d->sb, pattern);
+    sb_put(&d->sb, "\"\n");
+}
+
+bool draft_param_maybe(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
+                       const char *pattern)
+{
+    bool has = draft_has(d, pattern);
+    if (has)
+        draft_param(d, name, dims, rows, cols, pattern);
+    return has;
+}
+
+/* A name with its numbers replaced, so that those of all layers are one. */
+static const char *without_numbers(Draft *d, const char *name)
+{
+    Sb sb;
+    sb_init(&sb, d->arena);
+    for (const char *c = name; *c; c++) {
+        bool is_digit = *c >= '0' && *c <= '9';
+        if (!is_digit)
+            sb_putc(&sb, *c);
+        else if (c == name || c[-1] < '0' || c[-1] > '9')
+            sb_putc(&sb, '*');
+    }
+    return sb.text;
+}
+
+void draft_unused(Draft *d)
+{
+    Map group;
+    map_init(&group, d->arena);
+    for (int i = 0; i < weights_num(d->weights); i++) {
+        const TensorView *view = weights_at(d->weights, i);
+        if (map_has(&d->used, view->name))
+            continue;
+        const char *name = without_numbers(d, view->name);
+        intptr_t num = (intptr_t)map_get(&group, name) + 1;
+        map_put(&group, name, (void *)num);
+    }
+    if (group.num)
+        draft_line(d, "\n# Tensors that this text does not take:");
+    for (int i = 0; i < group.num; i++) {
+        sb_put(&d->sb, "#   ");
+        sb_put_safe(&d->sb, group.entry[i].key, strlen(group.entry[i].key));
+        if ((intptr_t)group.entry[i].value > 1)
+            sb_printf(&d->sb, " (%lld)", (long long)(intptr_t)group.entry[i].value);
+        sb_putc(&d->sb, '\n');
+    }
+}
+
+const char *draft_act(Draft *d, const char *otherwise)
+{
+    static const char *const act[][2] = {
+        {"silu", "silu"},           {"swish", "silu"},          {"gelu", "gelu"},
+        {"gelu_new", "gelu_tanh"},  {"gelu_fast", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"},
+        {"gelu_tanh", "gelu_tanh"}, {"relu", "relu"},           {"tanh", "tanh"},
+        {"sigmoid", "sigmoid"},
+    };
+    const char *name = d->config.act ? d->config.act : otherwise;
+    for (size_t i = 0; i < COUNT_OF(act); i++)
+        if (strcmp(name, act[i][0]) == 0)
+            return act[i][1];
+    diag_error(d->diag, (Span){0}, E_DRAFT, "%s/config.json: the language has no activation '%s'",
+               d->folder, name);
+    return otherwise;
+}

@@ -1,0 +1,94 @@
+/* init: a text for a folder that has none. */
+#include "draft/draft.h"
+#include "tools/work.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `to`, an absolute path, as a text in the folder `from`, an absolute one too, has to call it. */
+static const char *relative(Arena *arena, const char *from, const char *to)
+{
+    size_t same = 0, i = 0;
+    while (from[i] && from[i] == to[i]) {
+        i++;
+        if ((from[i] == '/' || !from[i]) && to[i] == '/')
+            same = i;
+    }
+    if (same == 0)
+        return to;
+    Sb sb;
+    sb_init(&sb, arena);
+    for (const char *c = from + same; *c; c++)
+        if (*c == '/' && c[1])
+            sb_put(&sb, "../");
+    sb_put(&sb, to + same + 1);
+    return sb.text;
+}
+
+static const char *absolute(Arena *arena, const char *path)
+{
+    char *full = realpath(*path ? path : ".", NULL);
+    const char *ret = full ? arena_strdup(arena, full) : NULL;
+    free(full);
+    return ret;
+}
+
+/* The weight files, as they are and as the text will call them; NULL after an error. */
+static WeightSet *open_weights(Work *w, const char *folder, const char *out, int *ret_num,
+                               const char *const **ret_called)
+{
+    IoError err;
+    const char *const *file;
+    int num = draft_files(w->arena, folder, &file);
+    const char *from = absolute(w->arena, out && strcmp(out, "-") != 0 ? work_folder(w, out) : ".");
+    const char *to = absolute(w->arena, folder);
+    if (num == 0 || !to) {
+        diag_error(&w->diag, (Span){0}, E_DRAFT, "%s: there is no folder with safetensors files",
+                   folder);
+        return NULL;
+    }
+    const char **path = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num);
+    const char **called = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num);
+    for (int i = 0; i < num; i++) {
+        path[i] = arena_printf(w->arena, "%s/%s", folder, file[i]);
+        const char *full = arena_printf(w->arena, "%s/%s", to, file[i]);
+        called[i] = from ? relative(w->arena, from, full) : full;
+    }
+    WeightSet *weights = weights_open(num, path, &err);
+    if (!weights)
+        work_io_error(w, &err);
+    *ret_num = num;
+    *ret_called = called;
+    return weights;
+}
+
+/* In canonical form; a draft that does not check is a mistake of ours. */
+static const char *canonical(Work *w, const char *name, const char *text)
+{
+    FrontendOptions options = {0};
+    uint32_t source = diag_add_source(&w->diag, name, text, strlen(text));
+    const char *ret = source_format(w->arena, &w->diag, source);
+    Ast *ast = ret ? ast_parse(w->arena, &w->diag, source) : NULL;
+    return ast && ast_check(ast, &w->diag, &options) ? ret : NULL;
+}
+
+int cmd_init(Cli *cli)
+{
+    Work w;
+    int num;
+    const char *const *called;
+    const char *folder = cli->operand.elem[0], *out = cli_get(cli, OPTION_OUTPUT_FILE, NULL);
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    size_t len = strlen(folder);
+    while (len > 1 && folder[len - 1] == '/')
+        len--;
+    folder = arena_strndup(w.arena, folder, len);
+    WeightSet *weights = open_weights(&w, folder, out, &num, &called);
+    const char *text = weights ? draft_text(w.arena, &w.diag, folder, weights, num, called) : NULL;
+    text = text ? canonical(&w, out ? out : "<draft>", text) : NULL;
+    if (text)
+        work_put(&w, out, text, strlen(text));
+    weights_close(weights);
+    return work_end(&w, EXIT_OK);
+}
