@@ -8,9 +8,8 @@
 
 /* Of checkpoints that several readers could know, the first. */
 const CheckpointReader *const checkpoint_readers[] = {
-    &reader_gptq,         &reader_awq,      &reader_compressed,
-    &reader_bitsandbytes, &reader_modelopt, &reader_fp8,
-    &reader_hqq,          &reader_mxfp4,    NULL,
+    &reader_gptq, &reader_awq, &reader_compressed, &reader_bitsandbytes, &reader_modelopt,
+    &reader_fp8,  &reader_hqq, &reader_mxfp4,      &reader_gguf,         NULL,
 };
 
 /* Configuration -------------------------------------------------------------------------------- */
@@ -182,7 +181,9 @@ Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
     *c = (Checkpoint){.arena = arena, .weights = weights};
     map_init(&c->by_weight, arena);
     map_init(&c->owner, arena);
-    if (num > 0 && !find_config(c, path[0], err))
+    /* a GGUF file says itself how each tensor is stored; what lies beside it is of something else
+     */
+    if (num > 0 && !reader_gguf.detect(c) && !find_config(c, path[0], err))
         return NULL;
     if (!choose_reader(c, err))
         return NULL;

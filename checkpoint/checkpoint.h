@@ -211,7 +211,7 @@ void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code);
 /* Settles m->order and the size of a group from PART_ORDER; g: the size that is expected. */
 bool order_settle(Checkpoint *c, StoredModule *m, int64_t groups, IoError *err);
 
-extern const CheckpointReader reader_hqq, reader_modelopt, reader_mxfp4;
+extern const CheckpointReader reader_gguf, reader_hqq, reader_modelopt, reader_mxfp4;
 extern const CheckpointReader reader_gptq, reader_awq, reader_compressed, reader_fp8,
     reader_bitsandbytes;
 

@@ -35,21 +35,36 @@ static float half_at(const uint8_t *at)
     return num_from_f16((unsigned)at[0] | (unsigned)at[1] << 8);
 }
 
+/* Loops below have fixed trips and no aliases, so that compilers turn them into vectors. */
+
 /* 16 bytes of 32 codes: the low nibbles are the first half. */
-static void put_nibbles(const uint8_t *byte, int offset, int8_t *code)
+static void put_nibbles(const uint8_t *restrict byte, int offset, int8_t *restrict code)
 {
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 16; i++)
         code[i] = (int8_t)((byte[i] & 15) - offset);
+    for (int i = 0; i < 16; i++)
         code[i + 16] = (int8_t)((byte[i] >> 4) - offset);
-    }
+}
+
+/* The eight bits of a byte, each as 16 in a byte of its own. */
+static uint64_t spread_bits(uint8_t bits)
+{
+    uint64_t each = bits * UINT64_C(0x0101010101010101) & UINT64_C(0x8040201008040201);
+    return ((each + UINT64_C(0x7f7f7f7f7f7f7f7f)) & UINT64_C(0x8080808080808080)) >> 3;
 }
 
 /* .. with a fifth bit each, element i's in bit i of four bytes. */
-static void put_fives(const uint8_t *high, const uint8_t *byte, int offset, int8_t *code)
+static void put_fives(const uint8_t *restrict high, const uint8_t *restrict byte, int offset,
+                      int8_t *restrict code)
 {
+    uint8_t fifth[32];
+    for (int i = 0; i < 4; i++) {
+        uint64_t eight = spread_bits(high[i]);
+        memcpy(fifth + 8 * i, &eight, sizeof eight);
+    }
     put_nibbles(byte, 0, code);
     for (int i = 0; i < 32; i++)
-        code[i] = (int8_t)(code[i] + ((high[i / 8] >> (i % 8) & 1) << 4) - offset);
+        code[i] = (int8_t)((code[i] | fifth[i]) - offset);
 }
 
 static void unpack_Q4_0(const uint8_t *b, GgmlBlock *ret)
@@ -98,36 +113,59 @@ static void put_sixes(const uint8_t *b, GgmlBlock *ret)
     }
 }
 
+/* Four times 32 bytes of 64 codes: low nibbles, then high ones. */
+static void put_pairs(const uint8_t *restrict byte, int8_t *restrict code)
+{
+    for (int p = 0; p < 4; p++, byte += 32, code += 64) {
+        for (int i = 0; i < 32; i++)
+            code[i] = (int8_t)(byte[i] & 15);
+        for (int i = 0; i < 32; i++)
+            code[i + 32] = (int8_t)(byte[i] >> 4);
+    }
+}
+
 static void unpack_Q4_K(const uint8_t *b, GgmlBlock *ret)
 {
-    const uint8_t *byte = b + 16;
     put_sixes(b, ret);
-    for (int i = 0; i < 256; i++)
-        ret->code[i] = (int8_t)(byte[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+    put_pairs(b + 16, ret->code);
+}
+
+/* bits of `shift` on of 32 bytes, as bits 4 and up of 32 codes */
+static void add_high(const uint8_t *restrict high, int shift, int mask, int8_t *restrict code)
+{
+    for (int i = 0; i < 32; i++)
+        code[i] = (int8_t)(code[i] | (high[i] >> shift & mask) << 4);
 }
 
 static void unpack_Q5_K(const uint8_t *b, GgmlBlock *ret)
 {
-    const uint8_t *high = b + 16, *byte = b + 48;
     put_sixes(b, ret);
-    for (int i = 0; i < 256; i++) {
-        int low = byte[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
-        ret->code[i] = (int8_t)(low | (high[i % 32] >> (i / 32) & 1) << 4);
-    }
+    put_pairs(b + 48, ret->code);
+    for (int g = 0; g < 8; g++)
+        add_high(b + 16, g, 1, ret->code + 32 * g);
+}
+
+/* Each half: 64 bytes of two nibbles, 32 of four pairs of bits. */
+static void put_half(const uint8_t *restrict low, const uint8_t *restrict high,
+                     int8_t *restrict code)
+{
+    for (int i = 0; i < 64; i++)
+        code[i] = (int8_t)(low[i] & 15);
+    for (int i = 0; i < 64; i++)
+        code[i + 64] = (int8_t)(low[i] >> 4);
+    for (int g = 0; g < 4; g++)
+        add_high(high, 2 * g, 3, code + 32 * g);
+    for (int i = 0; i < 128; i++)
+        code[i] = (int8_t)(code[i] - 32);
 }
 
 static void unpack_Q6_K(const uint8_t *b, GgmlBlock *ret)
 {
-    const uint8_t *low = b, *high = b + 128, *scale = b + 192;
     float d = half_at(b + 208);
     for (int g = 0; g < 16; g++)
-        ret->scale[g] = d * (float)(int8_t)scale[g];
-    for (int i = 0; i < 256; i++) { /* each half: 64 bytes of two nibbles, 32 of four pairs */
-        int half = i / 128, at = i % 128;
-        int four = low[half * 64 + at % 64] >> (at / 64 * 4) & 15;
-        int two = high[half * 32 + at % 32] >> (at / 32 * 2) & 3;
-        ret->code[i] = (int8_t)((four | two << 4) - 32);
-    }
+        ret->scale[g] = d * (float)(int8_t)b[192 + g];
+    put_half(b, b + 128, ret->code);
+    put_half(b + 64, b + 160, ret->code + 128);
 }
 
 static void unpack_Q8_K(const uint8_t *b, GgmlBlock *ret)

@@ -193,7 +193,7 @@ static char *only_file(const char *folder, const char *ending)
 static char *folder_file(const char *folder)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
-    static const char *const endings[] = {".safetensors.index.json", ".safetensors"};
+    static const char *const endings[] = {".safetensors.index.json", ".gguf", ".safetensors"};
     struct stat st;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char *path = path_in(folder, names[i]);
@@ -219,7 +219,7 @@ static bool add_path(WeightSet *w, const char *path, IoError *err)
         return io_fail(
             err, E_WEIGHT_INDEX,
             "%s: is a folder with neither model.safetensors, nor an index of it, nor one "
-            ".safetensors file",
+            ".gguf or .safetensors file",
             path);
     bool ok = add_file_at(w, file, err);
     free(file);

@@ -65,7 +65,7 @@ def write_folder(path, config, tensors):
 
 # Goldens -----------------------------------------------------------------------------------------
 
-folders = sorted(x for x in os.listdir(here) if os.path.exists(os.path.join(here, x, "config.json")))
+folders = sorted(x for x in os.listdir(here) if os.path.exists(os.path.join(here, x, "import.txt")) or os.path.exists(os.path.join(here, x, "config.json")))
 for folder in folders:
     code, out, err = run(os.path.join(here, folder))
     golden = os.path.join(here, folder, "import.txt")
@@ -79,6 +79,10 @@ for folder in folders:
     report(folder + " as JSON", [] if code == 0 and json.loads(out)["modules"] else [err])
     code, out, err = run("--no-weights", os.path.join(here, folder))
     report(folder + " without weights", [] if code == 0 and "codes occur" not in out else [err])
+
+done = subprocess.run([sinter, "eval", os.path.join(here, "gguf/layers.sinter")], capture_output=True, text=True, timeout=60)
+report("gguf: layers run", [] if done.returncode == 0 and done.stdout.count("ok ") == 10 and not done.stderr
+       else [*done.stdout.splitlines(), *done.stderr.splitlines()])
 
 
 # Wrong ones --------------------------------------------------------------------------------------
@@ -277,6 +281,54 @@ for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT),
                       ("gpt-oss", MXFP4)):
     for name, (change, code, words) in cases.items():
         check_wrong(folder, name, change, code, words)
+
+
+# GGUF --------------------------------------------------------------------------------------------
+
+def gguf(path, *tensors):
+    """tensors: name, dimensions (the innermost first), type, bytes."""
+    head, data = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 0), b""
+    for name, dims, kind, raw in tensors:
+        head += struct.pack("<Q", len(name)) + name.encode() + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data))
+        data += raw + bytes(-len(raw) % 32)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+
+
+GGUF = {  # name: (dimensions, type, bytes, exit code, words)
+    "a good one": ([32, 2], 8, bytes(68), 0, "i8 sym group 32 scale f16"),
+    "a scale that is NaN": ([32, 2], 8, bytes(34) + b"\0\x7e" + bytes(32), 1, "E0517.*scale 1 is not a finite number"),
+    "a least value that is infinite": ([32, 1], 3, b"\0\0\0\x7c" + bytes(16), 1, "E0517.*least value is not a finite"),
+    "a power of two that is NaN": ([32, 1], 39, b"\xff" + bytes(16), 1, "E0517.*not a finite number"),
+    "a scale of a super-block that is NaN": ([256, 1], 12, b"\0\x7e" + bytes(142), 1, "E0517.*not a finite number"),
+    "a vector": ([32], 8, bytes(34), 1, "E0517.*neither a matrix nor a stack"),
+    "nothing at all": ([32, 0], 8, b"", 1, "E0517.*neither a matrix nor a stack"),
+    "four dimensions": ([32, 1, 1, 1], 8, bytes(34), 1, "E0517.*neither a matrix nor a stack"),
+    "a type that is only known by name": ([256, 1], 23, bytes(136), 0, "refused: its type IQ4_XS is not read"),
+    "a type that is unknown": ([32, 1], 77, bytes(34), 1, "E0518.*type 77 is unknown"),
+    "a type that is gone": ([32, 1], 31, bytes(34), 1, "E0518.*type 31 is unknown or no longer in use"),
+    "half a block": ([16, 2], 8, bytes(34), 1, "E0518.*whole blocks"),
+    "a block too few": ([32, 3], 8, bytes(64), 1, "E0518.*beyond the end"),
+}
+with tempfile.TemporaryDirectory() as tmp:
+    path = os.path.join(tmp, "model.gguf")
+    for name, (dims, kind, raw, want, words) in GGUF.items():
+        gguf(path, ("a.weight", dims, kind, raw))
+        code, out, err = run(path)
+        report("gguf: " + name, [] if code == want and re.search(words, out + err, re.S) else [f"exit code {code}", out, err])
+    gguf(path, ("a.weight", [32, 1], 8, bytes(34)))
+    with open(os.path.join(tmp, "config.json"), "w", encoding="utf-8") as f:
+        f.write('{"quantization_config": {"quant_method": "gptq", "bits": 4}}')
+    code, out, err = run(tmp)
+    report("gguf: says itself what it is", [] if code == 0 and "Q8_0, said by the file" in out else [out, err])
+    gguf(path, ("a.weight", [256, 1], 10, bytes(84)))
+    text = os.path.join(tmp, "t.sinter")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write('version 1\nweights "model.gguf"\ndim B in [1]\nmodel m (x: f32[B, 256]) -> (y: f32[B, 1]) {\n'
+                '    param a: f32[1, 256] from "a.weight"\n    y = linear(x, a)\n}\n')
+    done = subprocess.run([sinter, "check", text], capture_output=True, text=True, timeout=60)
+    report("gguf: a type that is not read is not bound",
+           [] if done.returncode == 1 and "type Q2_K is not read" in done.stderr else [done.stdout, done.stderr])
 
 
 # Files -------------------------------------------------------------------------------------------

@@ -78,7 +78,10 @@ static void folder_matches(void **state)
     Opened o;
 
     open_folder(folder, &o);
-    assert_int_equal(o.c->modules.num, weights_num(o.expected));
+    int num = 0; /* of those that are read */
+    for (int i = 0; i < o.c->modules.num; i++)
+        num += !o.c->modules.elem[i]->refused;
+    assert_int_equal(num, weights_num(o.expected));
     for (int i = 0; i < weights_num(o.expected); i++)
         check_module(folder, o.c, weights_at(o.expected, i));
     close_folder(&o);
@@ -108,6 +111,7 @@ static const char *const folders[] = {
     "fbgemm-fp8",
     "fp8-block",
     "fp8-tensor",
+    "gguf",
     "gpt-oss",
     "gptq-2",
     "gptq-3",

@@ -1,0 +1,176 @@
+/* checkpoint/gguf: tensors of GGUF files whose type is a block of codes.
+ *
+ * A file says the type of each tensor, and io/ggml.c takes the blocks apart. Codes and scales go
+ * into our schemes as they are: what is d q becomes a symmetric integer with groups, what is d q +
+ * m an unsigned one with a float a group. Super-blocks have scales that are products of a half and
+ * an integer of at most 8 bits; f32 holds them exactly. Types of 5 and 6 bits are kept in 8.
+ *
+ * Layout: github.com/ggml-org/ggml (src/ggml-common.h, src/ggml-quants.c). */
+#include "checkpoint/checkpoint.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const methods[] = {"gguf", NULL};
+
+static const struct Kind {
+    const char *name;
+    FormatId fmt, scale_fmt;
+    int bits; /* 0: all of fmt's */
+} kinds[] = {
+    {"Q4_0", FMT_I4, FMT_F16, 0},     {"Q4_1", FMT_U4, FMT_F16, 0}, {"Q5_0", FMT_I8, FMT_F16, 5},
+    {"Q5_1", FMT_U8, FMT_F16, 5},     {"Q8_0", FMT_I8, FMT_F16, 0}, {"Q4_K", FMT_U4, FMT_F32, 0},
+    {"Q5_K", FMT_U8, FMT_F32, 5},     {"Q6_K", FMT_I8, FMT_F32, 6}, {"Q8_K", FMT_I8, FMT_F32, 0},
+    {"MXFP4", FMT_E2M1, FMT_E8M0, 0},
+};
+
+static const GgmlInfo *blocks_of(const TensorView *view)
+{
+    const GgmlInfo *info = view->fmt == FMT_NONE ? ggml_by_name(view->dtype) : NULL;
+
+    return info && info->elements > 1 ? info : NULL;
+}
+
+static bool detect(const Checkpoint *c)
+{
+    for (int i = 0; i < weights_num(c->weights); i++)
+        if (blocks_of(weights_at(c->weights, i)))
+            return true;
+    return false;
+}
+
+static void settle(Checkpoint *c, StoredModule *m, const GgmlInfo *info)
+{
+    const struct Kind *kind = NULL;
+
+    for (size_t i = 0; i < COUNT_OF(kinds); i++)
+        if (!strcmp(kinds[i].name, info->name))
+            kind = &kinds[i];
+    m->said = "the file";
+    if (!kind) {
+        m->refused = arena_printf(c->arena,
+                                  "its type %s is not read; convert the file to one of Q4_0, Q4_1, "
+                                  "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4",
+                                  info->name);
+        return;
+    }
+    m->scheme = (Scheme){.fmt = kind->fmt,
+                         .scale_fmt = kind->scale_fmt,
+                         .zero = info->has_min ? ZERO_INT : ZERO_NONE,
+                         .block = {1, info->group}};
+    m->offset = info->has_min ? OFFSET_ADDED : OFFSET_NONE;
+    m->bits = kind->bits;
+    if (module_name(c->arena, m->name, ".attn_q") || module_name(c->arena, m->name, ".attn_k"))
+        stored_note(c, m,
+                    "of Llama's relatives, its rows lie in the order in which ggml rotates heads");
+}
+
+static bool add_module(Checkpoint *c, const TensorView *view, const GgmlInfo *info, IoError *err)
+{
+    const char *name = module_name(c->arena, view->name, ".weight");
+    StoredModule *m = stored_add(c, name ? name : view->name, info->name);
+
+    m->weight = view->name;
+    m->part[PART_CODES] = view;
+    map_put(&c->owner, view->name, m);
+    if (view->rank < 2 || view->rank > 3 || !view->elements)
+        return stored_fail(err, view, "is %s of %s, neither a matrix nor a stack of them",
+                           dims_text(c->arena, view), view->dtype);
+    m->experts = view->rank == 3 ? view->dim[0] : 0;
+    m->cols = view->dim[view->rank - 1];
+    m->rows = (int64_t)view->elements / m->cols;
+    settle(c, m, info);
+    return m->rows <= LIMIT_DIM || stored_fail(err, view, "has more than %d rows", LIMIT_DIM);
+}
+
+static bool modules(Checkpoint *c, IoError *err)
+{
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const TensorView *view = weights_at(c->weights, i);
+        const GgmlInfo *info = blocks_of(view);
+        if (info && !add_module(c, view, info, err))
+            return false;
+    }
+    return true;
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static void put_codes(FormatId fmt, const GgmlBlock *block, int num, uint8_t *to)
+{
+    if (format_info[fmt].bits == 8) {
+        for (int i = 0; i < num; i += 32)
+            memcpy(to + i, block->code + i, 32);
+        return;
+    }
+    for (int i = 0; i < num; i += 8) { /* eight codes in the bytes of a word, pair by pair */
+        uint64_t eight;
+        memcpy(&eight, block->code + i, sizeof eight);
+        eight &= UINT64_C(0x0f0f0f0f0f0f0f0f);
+        eight = (eight | eight >> 4) & UINT64_C(0x00ff00ff00ff00ff);
+        eight = (eight | eight >> 8) & UINT64_C(0x0000ffff0000ffff);
+        uint32_t four = (uint32_t)(eight | eight >> 16);
+        memcpy(to + i / 2, &four, sizeof four);
+    }
+}
+
+static bool least_finite(const GgmlInfo *info, const GgmlBlock *block)
+{
+    bool ok = true;
+
+    for (int g = 0; info->has_min && g < info->elements / info->group; g++)
+        ok &= isfinite(block->min[g]) != 0;
+    return ok;
+}
+
+static bool read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const GgmlInfo *info = ggml_by_name(m->part[PART_CODES]->dtype);
+    const uint8_t *at = m->part[PART_CODES]->data;
+    int bits = format_info[m->scheme.fmt].bits, groups = info->elements / info->group;
+    float *scale = q->scale;
+
+    for (int64_t n = 0; n < m->rows; n++) {
+        uint8_t *to = q->codes + (uint64_t)n * q->row_bytes;
+        for (int64_t k = 0; k < m->cols; k += info->elements, at += info->bytes, scale += groups) {
+            GgmlBlock block;
+            ggml_unpack(info, at, &block);
+            if (!least_finite(info, &block))
+                return stored_fail(err, m->part[PART_CODES],
+                                   "a group's least value is not a finite number");
+            put_codes(m->scheme.fmt, &block, info->elements, to + k * bits / 8);
+            for (int g = 0; g < groups; g++)
+                scale[g] = block.scale[g];
+        }
+    }
+    return scales_finite(m->part[PART_CODES], q, err);
+}
+
+static bool offsets(const StoredModule *m, float *ret, IoError *err)
+{
+    const TensorView *view = m->part[PART_CODES];
+    const GgmlInfo *info = ggml_by_name(view->dtype);
+    const uint8_t *at = view->data;
+    size_t groups = (size_t)(info->elements / info->group);
+
+    for (uint64_t i = 0; i < view->elements; i += (uint64_t)info->elements) {
+        GgmlBlock block;
+        ggml_unpack(info, at, &block);
+        if (!least_finite(info, &block))
+            return stored_fail(err, view, "a group's least value is not a finite number");
+        memcpy(ret, block.min, groups * sizeof *ret);
+        at += info->bytes;
+        ret += groups;
+    }
+    return true;
+}
+
+const CheckpointReader reader_gguf = {
+    .name = "gguf",
+    .describe = "blocks of GGUF files",
+    .methods = methods,
+    .detect = detect,
+    .modules = modules,
+    .read = read,
+    .offsets = offsets,
+};
