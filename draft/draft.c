@@ -107,12 +107,13 @@ static void put_model(Draft *d)
         draft_chain(d);
 }
 
-const char *draft_text(Arena *arena, Diag *diag, const char *folder, const WeightSet *weights,
+const char *draft_text(Arena *arena, Diag *diag, const char *folder, const Checkpoint *stored,
                        int num_paths, const char *const *path)
 {
     Draft d = {.arena = arena,
                .diag = diag,
-               .weights = weights,
+               .weights = stored->weights,
+               .stored = stored,
                .folder = folder,
                .prefix = "",
                .num_paths = num_paths,
@@ -130,6 +131,11 @@ const char *draft_text(Arena *arena, Diag *diag, const char *folder, const Weigh
     }
     sb_put(&d.sb, ".\n");
     put_model(&d);
+    if (stored->reader && stored->modules.num)
+        draft_line(&d,
+                   "\n# %d weights are stored quantised (%s) and keep their codes; 'sinter import' "
+                   "lists them.",
+                   stored->modules.num, stored->reader->name);
     draft_unused(&d);
     return diag->num_errors ? NULL : d.sb.text;
 }

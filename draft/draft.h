@@ -5,6 +5,7 @@
 #define SINTER_DRAFT_H
 
 #include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "io/io.h"
 
 /* What config.json says; 0 and NULL where it says nothing. */
@@ -24,6 +25,7 @@ typedef struct Draft {
     Arena *arena;
     Diag *diag;
     const WeightSet *weights;
+    const Checkpoint *stored; /* the modules among them that are stored quantised */
     DraftConfig config;
     const char *folder, *format; /* format: of the model's values, by its linear weights */
     const char *prefix;          /* of all names: "model." */
@@ -38,7 +40,7 @@ typedef struct Draft {
 int draft_files(Arena *arena, const char *folder, const char *const **ret);
 /* The text of a folder's model, NULL after errors in diag. `path`: of the weights, as the text,
  * which stands elsewhere, has to call them. */
-const char *draft_text(Arena *arena, Diag *diag, const char *folder, const WeightSet *weights,
+const char *draft_text(Arena *arena, Diag *diag, const char *folder, const Checkpoint *stored,
                        int num_paths, const char *const *path);
 
 /* names.c: what there is. Patterns hold {i} where a layer's number goes. */

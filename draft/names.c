@@ -13,9 +13,24 @@ static const char *expand(const Draft *d, const char *pattern, int64_t layer)
                         at + 3);
 }
 
+/* A module that is stored quantised looks like the weight that it was made of: a text names that.
+ */
+static const TensorView *as_weight(const Draft *d, const char *name, const StoredModule *m)
+{
+    TensorView *view = ARENA_NEW(d->arena, TensorView);
+    *view = (TensorView){.name = name, .fmt = FMT_F32, .dtype = m->layout, .rank = 2};
+    view->dim[0] = m->rows;
+    view->dim[1] = m->cols;
+    return view;
+}
+
 const TensorView *draft_find(const Draft *d, const char *pattern, int64_t layer)
 {
-    return weights_find(d->weights, expand(d, pattern, layer));
+    const char *name = expand(d, pattern, layer);
+    const StoredModule *m = checkpoint_find(d->stored, name);
+    bool is_weight = m && strcmp(m->weight, name) == 0;
+    return is_weight && !m->refused && !m->experts ? as_weight(d, m->weight, m)
+                                                   : weights_find(d->weights, name);
 }
 
 bool draft_has(const Draft *d, const char *pattern)
@@ -140,7 +155,8 @@ void draft_unused(Draft *d)
     map_init(&group, d->arena);
     for (int i = 0; i < weights_num(d->weights); i++) {
         const TensorView *view = weights_at(d->weights, i);
-        if (map_has(&d->used, view->name))
+        const StoredModule *m = map_get(&d->stored->owner, view->name);
+        if (map_has(&d->used, view->name) || (m && map_has(&d->used, m->weight)))
             continue;
         const char *name = without_numbers(d, view->name);
         intptr_t num = (intptr_t)map_get(&group, name) + 1;

@@ -35,7 +35,7 @@ static const char *absolute(Arena *arena, const char *path)
 
 /* The weight files, as they are and as the text will call them; NULL after an error. */
 static WeightSet *open_weights(Work *w, const char *folder, const char *out, int *ret_num,
-                               const char *const **ret_called)
+                               const char *const **ret_called, Checkpoint **ret_stored)
 {
     IoError err;
     const char *const *file;
@@ -55,7 +55,8 @@ static WeightSet *open_weights(Work *w, const char *folder, const char *out, int
         called[i] = from ? relative(w->arena, from, full) : full;
     }
     WeightSet *weights = weights_open(num, path, &err);
-    if (!weights)
+    *ret_stored = weights ? checkpoint_open(w->arena, weights, num, path, &err) : NULL;
+    if (!*ret_stored)
         work_io_error(w, &err);
     *ret_num = num;
     *ret_called = called;
@@ -84,8 +85,9 @@ int cmd_init(Cli *cli)
     while (len > 1 && folder[len - 1] == '/')
         len--;
     folder = arena_strndup(w.arena, folder, len);
-    WeightSet *weights = open_weights(&w, folder, out, &num, &called);
-    const char *text = weights ? draft_text(w.arena, &w.diag, folder, weights, num, called) : NULL;
+    Checkpoint *stored = NULL;
+    WeightSet *weights = open_weights(&w, folder, out, &num, &called, &stored);
+    const char *text = stored ? draft_text(w.arena, &w.diag, folder, stored, num, called) : NULL;
     text = text ? canonical(&w, out ? out : "<draft>", text) : NULL;
     if (text)
         work_put(&w, out, text, strlen(text));

@@ -77,6 +77,18 @@ class Weights(dict):
         return layernorm(x, self.make(name + ".weight", (D,), 1.0), self.make(name + ".bias", (D,)), eps)
 
 
+class Codes(Weights):
+    """Linear layers of the blocks are stored quantised: compressed-tensors, 8 bits, a scale a channel."""
+
+    def linear(self, name, x, rows, bias=False):
+        if "layers" not in name:
+            return super().linear(name, x, rows, bias)
+        codes = rng.integers(-127, 128, (rows, x.shape[-1]))
+        scale = np.float32(0.4 / 127) * (1 + np.arange(rows, dtype=np.float32)[:, None] / rows)
+        self[name + ".weight"], self[name + ".weight_scale"] = codes.astype(np.int8), scale
+        return x @ (codes * scale.astype(np.float64)).T
+
+
 def attention(q, k, v, heads, keys, cos, sin, mask, scale, soft=None, norm=None):
     size = q.shape[-1] // heads
     out = []
@@ -172,15 +184,15 @@ def save(name, w, config, inputs, results):
         path.chmod(0o644)
 
 
-def text_model(name, config, run, turned, extra=None):
+def text_model(name, config, run, turned, extra=None, make=Weights):
     """x rounded to f32 first: both sides compute from the same numbers."""
-    config = {"model_type": name, "hidden_size": D, "intermediate_size": F, "num_hidden_layers": L, "vocab_size": V,
+    config = {"model_type": name.split("-")[0], "hidden_size": D, "intermediate_size": F, "num_hidden_layers": L, "vocab_size": V,
               **config}
     x = rng.standard_normal((T, D)).astype(np.float32)
     cos, sin = rope(config.get("rope_theta", 10000.0), turned)
     inputs = {"x": x, "cos": cos, "sin": sin, "mask": causal(), **(extra or {})}
     inputs = {k: v.astype(np.float32) for k, v in inputs.items()}
-    w = Weights()
+    w = make()
     save(name, w, config, inputs, run(w, x.astype(np.float64), config, {k: v.astype(np.float64) for k, v in inputs.items()}))
 
 
@@ -230,3 +242,9 @@ for at, rows in ((0, D), (10, F)):
         h = w.layer("net.1", h, 1e-5)
     h = ACT["relu"](h)
 save("chain", w, None, {"x": x}, {"y": w.linear("net.12", h, 3)})
+
+GROUP = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel",
+                                            "group_size": None, "dynamic": False}, "input_activations": None}
+text_model("llama-int8", heads(2, 1, hidden_act="silu", quantization_config={
+    "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
+    "config_groups": {"group_0": GROUP}}), lambda *a: decoder(*a, 2, 1, 4, "silu"), 4, make=Codes)
