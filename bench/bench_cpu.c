@@ -145,7 +145,7 @@ static void read_blocks(void *user, int64_t begin, int64_t end, int thread)
     (void)thread;
     uint64_t (*read)(const uint64_t *) = read_plain;
 #if defined(__x86_64__)
-    if (cpu_isa() == CPU_AVX512)
+    if (cpu_isa() >= CPU_AVX512)
         read = read_avx512;
 #endif
     for (int64_t block = begin; block < end; block += READ_BLOCK)
@@ -560,7 +560,7 @@ static void bench_pack(const Weights *w, int64_t n, int64_t k)
 static void choose_blas_core(char **argv)
 {
 #ifdef HAVE_CBLAS
-    if (getenv("OPENBLAS_CORETYPE") || cpu_isa() != CPU_AVX512)
+    if (getenv("OPENBLAS_CORETYPE") || cpu_isa() < CPU_AVX512)
         return;
     setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
     execv("/proc/self/exe", argv);

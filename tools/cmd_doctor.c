@@ -120,7 +120,7 @@ int cmd_targets(Cli *cli)
 {
     const char *path, *why, *version = nvrtc_find(cli->arena, &path, &why);
     printf("cpu       instruction sets, chosen when the file runs:");
-    for (CpuIsa isa = CPU_PORTABLE; isa <= CPU_AVX512; isa++)
+    for (CpuIsa isa = CPU_PORTABLE; isa < NUM_CPU_ISAS; isa++)
         printf(" %s", cpu_isa_name(isa));
     printf("\n          this machine runs %s\n", cpu_isa_name(cpu_isa()));
     for (int i = 0; i < NUM_CODE_CLASSES; i++)

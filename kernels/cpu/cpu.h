@@ -1,7 +1,8 @@
 /* The CPU kernels: one file a family, each with a portable C body and versions compiled for AVX2
- * and AVX-512 (VNNI, BF16) chosen at run time. They know pointers and shapes only; no graph, no
- * file. Work is shared among a team of threads (base/team.h); results do not depend on the number
- * of threads, and a row's result does not depend on the other rows (but for scales that span rows).
+ * (with VNNI), AVX-512 (VNNI) and AMX, chosen at run time. They know pointers and shapes only; no
+ * graph, no file. Work is shared among a team of threads (base/team.h); results do not depend on
+ * the number of threads, and a row's result does not depend on the other rows (but for scales that
+ * span rows).
  *
  * Activations: plain formats row-major; quantised ones as one code per byte (4-bit formats too),
  * row-major, with their scales and zero points beside. Weights: packed at compile time by
@@ -125,8 +126,16 @@ void cpu_move(const CpuMove *move, int threads);
 
 /* dispatch.c ----------------------------------------------------------------------------------- */
 
-typedef enum CpuIsa { CPU_PORTABLE, CPU_AVX2, CPU_AVX512 } CpuIsa;
-CpuIsa cpu_isa(void);               /* best of this machine, or what cpu_isa_limit allows */
+typedef enum CpuIsa {
+    CPU_PORTABLE,
+    CPU_AVX2,
+    CPU_AVXVNNI,
+    CPU_AVX512,
+    CPU_AMX,
+    NUM_CPU_ISAS
+} CpuIsa;
+CpuIsa cpu_isa(void);               /* best of this machine that cpu_isa_limit allows */
+bool cpu_isa_present(CpuIsa isa);   /* on this machine and in this build */
 void cpu_isa_limit(CpuIsa at_most); /* for tests and benchmarks */
 const char *cpu_isa_name(CpuIsa isa);
 

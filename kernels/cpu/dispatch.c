@@ -4,42 +4,76 @@
 #include <stdatomic.h>
 #if defined(SINTER_CPU_X86)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-/* clang 14 does not know the name in __builtin_cpu_supports */
+/* clang 14 does not know the names of these in __builtin_cpu_supports */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+static bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+#define AMX_BITS     (1u << 22 | 1u << 24 | 1u << 25) /* bf16, tile, int8 */
+#define REQUEST_PERM 0x1023
+#define TILE_DATA    18
+
+/* Linux lets a process use tiles when it has asked to: their state makes its threads larger. */
+static bool has_amx(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BITS) == AMX_BITS &&
+           __builtin_cpu_supports("avx512vbmi") &&
+           !syscall(SYS_arch_prctl, REQUEST_PERM, TILE_DATA);
+}
 #endif
 
-static CpuIsa isa_detect(void)
+static unsigned isa_detect(void)
 {
+    unsigned has = 1u << CPU_PORTABLE;
 #if defined(SINTER_CPU_X86)
     __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
+        has |= 1u << CPU_AVX2;
+    if (has >> CPU_AVX2 & 1 && has_avx_vnni())
+        has |= 1u << CPU_AVXVNNI;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vnni"))
-        return CPU_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
-        return CPU_AVX2;
+        has |= 1u << CPU_AVX512;
+    if (has >> CPU_AVX512 & 1 && has_amx())
+        has |= 1u << CPU_AMX;
 #endif
-    return CPU_PORTABLE;
+    return has;
 }
 
-/* Detected + 1; detection gives the same answer to every thread, so racing for it is harmless. */
-static atomic_int isa_found;
-static atomic_int isa_limit = CPU_AVX512;
+/* 0: not yet known; detection gives the same answer to every thread, so racing for it is harmless.
+ */
+static atomic_uint isas_found;
+static atomic_int isa_limit = NUM_CPU_ISAS - 1;
+
+bool cpu_isa_present(CpuIsa isa)
+{
+    unsigned found = atomic_load_explicit(&isas_found, memory_order_relaxed);
+    if (!found) {
+        found = isa_detect();
+        atomic_store_explicit(&isas_found, found, memory_order_relaxed);
+    }
+    return found >> isa & 1;
+}
 
 CpuIsa cpu_isa(void)
 {
-    int found = atomic_load_explicit(&isa_found, memory_order_relaxed);
-    if (!found) {
-        found = (int)isa_detect() + 1;
-        atomic_store_explicit(&isa_found, found, memory_order_relaxed);
-    }
-    int limit = atomic_load_explicit(&isa_limit, memory_order_relaxed);
-    return (CpuIsa)(found - 1 < limit ? found - 1 : limit);
+    int isa = atomic_load_explicit(&isa_limit, memory_order_relaxed);
+    while (!cpu_isa_present((CpuIsa)isa))
+        isa--;
+    return (CpuIsa)isa;
 }
 
 void cpu_isa_limit(CpuIsa at_most)
@@ -49,7 +83,7 @@ void cpu_isa_limit(CpuIsa at_most)
 
 const char *cpu_isa_name(CpuIsa isa)
 {
-    static const char *const name[] = {"portable", "avx2", "avx512"};
+    static const char *const name[] = {"portable", "avx2", "avxvnni", "avx512", "amx"};
     return name[isa];
 }
 
@@ -57,7 +91,9 @@ const CpuKernels *cpu_kernels(void)
 {
 #if defined(SINTER_CPU_X86)
     switch (cpu_isa()) {
+    case CPU_AMX: return &cpu_kernels_amx;
     case CPU_AVX512: return &cpu_kernels_avx512;
+    case CPU_AVXVNNI: return &cpu_kernels_avxvnni;
     case CPU_AVX2: return &cpu_kernels_avx2;
     default: break;
     }

@@ -1,4 +1,5 @@
-/* Inner loops, one table an instruction set: kernels_portable.c, kernels_avx2.c, kernels_avx512.c.
+/* Inner loops, one table an instruction set: kernels_portable.c, kernels_avx2.c (with
+ * kernels_avxvnni.c), kernels_avx512.c (with kernels_amx.c).
  * Everything but the dot products is tile_impl.h compiled with other flags; dot products keep one
  * order of K for every shape, so a row's result does not depend on the rows around it. */
 #ifndef SINTER_CPU_KERNELS_H
@@ -55,7 +56,75 @@ typedef struct DirectPanel {
     int64_t ld;
 } DirectPanel;
 
+/* Units of a float-class weight to pairs of bf16: [steps][parts][k / 2][cols][2], an odd k padded
+ * with 0. Values less `zero` times `scale`, where those are not NULL, are such that bf16 holds
+ * them; values of formats of two parts are a sum. */
+typedef struct MatrixDecode {
+    FormatId fmt;
+    const uint8_t *src;
+    int cols;
+    int64_t units;
+    const int32_t *zero;
+    const float *scale;
+    int parts;
+    uint16_t *dst;
+} MatrixDecode;
+
+/* A panel against very few rows, as DirectPanel; activations are bf16. */
+typedef struct MatrixFew {
+    const PackLayout *layout;
+    const uint8_t *panel;
+    int cols, rows;
+    bool folds; /* scales are factors of the weights: all of K has one sum */
+    const uint16_t *a;
+    int64_t lda;
+    const float *sum, *scale;
+    float outer;
+    float *out;
+    int64_t ld;
+} MatrixFew;
+
+#define MATRIX_K    32 /* of bf16 in a step */
+#define MATRIX_ROWS 32 /* that matrix units like in multiples of */
+/* How many values of bf16 sum up to any of a format, closely; 0: more than are worth it. */
+static inline int matrix_parts(FormatId fmt)
+{
+    if (fmt == FMT_F32)
+        return 0;
+    return fmt == FMT_F16 || fmt == FMT_NF4 || fmt == FMT_FP4 ? 2 : 1;
+}
+
+/* c[rows, cols] (+)= a * w over `steps` steps of K: the sum over all parts of both. */
+typedef struct MatrixProduct {
+    const uint8_t *a, *w;
+    int64_t lda, a_step; /* bytes from row to row, and from part to part */
+    int a_parts, w_parts, cols;
+    int64_t steps;
+    bool streams; /* weights come from memory, not from a cache */
+    void *c;      /* f32 or i32 */
+    int64_t ldc;
+    bool accumulate;
+} MatrixProduct;
+
+/* What a processor with matrix units does in them. A thread calls nothing else of it outside of
+ * begin and end. */
+typedef struct CpuMatrix {
+    void (*begin)(void);
+    void (*end)(void);
+    /* as CpuKernels.dot_i32 */
+    void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                    const BlockFinish *finish);
+    void (*dot_bf16)(const MatrixProduct *p, int64_t rows, const BlockFinish *finish);
+    void (*decode)(const MatrixDecode *d);
+    /* false: dot_bf16 must do it; the bits are the same */
+    bool (*few_rows)(const MatrixFew *f);
+    /* activations to parts */
+    void (*split)(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num);
+} CpuMatrix;
+
 typedef struct CpuKernels {
+    const CpuMatrix *matrix; /* may be NULL */
     /* c[rows, cols] (+)= a[rows, units * 4] * w, w as [units][cols][4], cols a multiple of 16; then
      * finish unless NULL */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
@@ -100,8 +169,14 @@ typedef struct CpuKernels {
     void (*softmax)(const float *x, float *dst, int64_t num);
 } CpuKernels;
 
-extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512;
+extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avxvnni,
+    cpu_kernels_avx512, cpu_kernels_amx;
+extern const CpuMatrix cpu_matrix_amx;
 const CpuKernels *cpu_kernels(void); /* of cpu_isa() */
+
+/* dot_i32 of cpu_kernels_avxvnni without the end of the block; kernels_avxvnni.c */
+void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                         int64_t units, int32_t *c, int64_t ldc, bool accumulate);
 
 #define NO_RANGE ((RowRange){0, INT32_MAX, INT32_MIN})
 

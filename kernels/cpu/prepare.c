@@ -13,16 +13,28 @@ static bool is_direct(const CpuGemm *g, const PackLayout *l)
            g->m <= DIRECT_ROWS && a->row_div <= 1 && a->row_mod >= g->m && a->pitch % 4 == 0;
 }
 
+/* Parts of bf16 that the activations are cut into for matrix units; 0: those are not used. */
+static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
+{
+    bool codebook = g->a.fmt == FMT_NF4 || g->a.fmt == FMT_FP4; /* they are meant for weights */
+    return kern->matrix && !l->is_int && !codebook && matrix_parts(l->fmt) ? matrix_parts(g->a.fmt)
+                                                                           : 0;
+}
+
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */
-Prepared prepare_shape(const CpuGemm *g, const PackLayout *l, int64_t rows)
+Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
     Prepared p = {.is_direct = is_direct(g, l), .range_k = RANGE_K};
+    p.parts = matrix_parts_of(kern, g, l);
     if (l->mainloop)
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
     if (g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
     p.lda = p.is_direct ? g->a.pitch / 4 : (p.range_k + 15) / 16 * 16;
+    if (p.parts) /* steps may go beyond the end of a row; rows do not lie a power of two apart */
+        p.lda = (p.range_k / MATRIX_K + 2) / 2 * 2 * MATRIX_K + MATRIX_K;
     p.range_step = p.lda * rows;
+    p.part_step = p.range_step * ceil_blocks(l->k_padded, p.range_k);
     return p;
 }
 
@@ -36,7 +48,7 @@ static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
     if (p->is_direct)
         return 0;
     uint64_t num = (uint64_t)p->range_step * (uint64_t)ceil_blocks(l->k_padded, p->range_k);
-    return align_64(num * (l->is_int ? 1 : 4));
+    return align_64(num * (l->is_int ? 1 : p->parts ? 2 * (uint64_t)p->parts : 4));
 }
 
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows)
@@ -52,6 +64,7 @@ void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t r
     uint64_t grid = align_64(4 * (uint64_t)rows * (uint64_t)l->blocks);
     p->codes = memory;
     p->values = memory;
+    p->halves = memory;
     if (scales_inside(g)) {
         p->scale = (float *)(void *)at;
         at += grid;
@@ -139,6 +152,25 @@ static double sum_values(const float *x, int64_t num)
            ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
+/* As prepare_piece, for matrix units. */
+static double prepare_halves(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
+                             const Prepared *p, int64_t mapped, int64_t slot, const Piece *c)
+{
+    float x[256];
+    double sum = 0;
+    uint16_t *dst = p->halves + prepared_at(p, slot, c->to);
+    for (int64_t i = 0, num; i < c->num; i += num) {
+        num = c->num - i < 256 ? c->num - i : 256;
+        if (g->a.quantised)
+            prepare_decoded(kern, &g->a, mapped, c->from + i, num, x);
+        else
+            tensor_read(kern, &g->a, mapped, c->from + i, x, num);
+        kern->matrix->split(x, p->parts, dst + i, p->part_step, num);
+        sum += l->late_zero ? sum_values(x, num) : 0;
+    }
+    return sum;
+}
+
 /* Returns the piece's sum where zero points need it. */
 static double prepare_piece(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
                             const Prepared *p, int64_t mapped, int64_t slot, const Piece *c)
@@ -156,14 +188,24 @@ static double prepare_piece(const CpuKernels *kern, const CpuGemm *g, const Pack
     return l->late_zero ? sum_values(x, c->num) : 0;
 }
 
+/* What lies between and after the pieces meets weights of 0 only, but must be numbers. */
+static void clear_halves(const Prepared *p, const PackLayout *l, int64_t slot)
+{
+    for (int part = 0; part < p->parts; part++)
+        for (int64_t k = 0; k < l->k_padded; k += p->range_k)
+            memset(p->halves + part * p->part_step + prepared_at(p, slot, k), 0,
+                   (size_t)p->lda * sizeof *p->halves);
+}
+
 static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
                            const Prepared *p, int64_t mapped, int64_t slot)
 {
+    clear_halves(p, l, slot);
     for (int64_t b = 0; b < l->blocks; b++) {
         double sum = 0;
         int64_t done = 0;
         for (Piece c = block_piece(p, l, b, 0); c.num; c = block_piece(p, l, b, done)) {
-            sum += prepare_piece(kern, g, l, p, mapped, slot, &c);
+            sum += (p->parts ? prepare_halves : prepare_piece)(kern, g, l, p, mapped, slot, &c);
             done += c.num;
         }
         if (p->sum)

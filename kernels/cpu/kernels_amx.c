@@ -1,0 +1,465 @@
+/* AMX: what its tiles take from the AVX-512 kernels. A tile of weights is 16 words of K by 16
+ * columns, which is how integer codes are packed; float-class weights are decoded to pairs of bf16.
+ * Values that bf16 does not hold exactly are split into a sum of two. 32 rows by 32 columns in four
+ * tiles of sums; up to 16 rows, by 64 columns.
+ *
+ * The processor adds a float tile's products in an order of its own, 32 of K at a time and whatever
+ * the other rows are, so every number of rows of such a product goes through tiles. */
+#include "kernels/cpu/amx.h"
+
+#define TILE_ROWS  16
+#define TILE_BYTES 64 /* of a row */
+#define TILE_WORD  4  /* bytes of K of one column side by side */
+#define STEP_UNITS 16 /* rows of a weight's tile */
+#define FEW_ROWS   4  /* below, integer products stay with AVX-512 */
+
+/* How tiles are shaped now: rows of the first and of the second row of tiles. Between begin and end
+ * only, for the thread may use tiles elsewhere. */
+static _Thread_local int shape_rows[2];
+
+typedef struct TileConfig {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} TileConfig;
+
+/* Tiles 0..3 are sums. Two rows of tiles: 4, 5 activations, 6, 7 weights; one: 4 and 5..7, where 5
+ * must hold a whole tile. */
+static void shape_set(int rows0, int rows1)
+{
+    if (shape_rows[0] == rows0 && shape_rows[1] == rows1)
+        return;
+    TileConfig c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        c.row_bytes[i] = TILE_BYTES;
+        c.rows[i] = TILE_ROWS;
+    }
+    c.rows[0] = c.rows[1] = c.rows[4] = (uint8_t)rows0;
+    c.rows[2] = c.rows[3] = (uint8_t)(rows1 ? rows1 : rows0);
+    if (rows1)
+        c.rows[5] = (uint8_t)rows1;
+    _tile_loadconfig(&c);
+    shape_rows[0] = rows0;
+    shape_rows[1] = rows1;
+}
+
+static void matrix_begin(void)
+{
+    shape_rows[0] = shape_rows[1] = 0;
+}
+
+static void matrix_end(void)
+{
+    if (shape_rows[0])
+        _tile_release();
+    shape_rows[0] = shape_rows[1] = 0;
+}
+
+/* The sums ------------------------------------------------------------------------------------- */
+
+/* One run of K: in each step, the parts of the weights' tiles below each other. */
+typedef struct Span {
+    const uint8_t *a, *w;
+    int64_t lda, w_step; /* bytes from row to row */
+    int64_t steps;
+    int w_parts;
+} Span;
+
+#define MULTIPLY(is_float, sums, a, w)  \
+    do {                                \
+        if (is_float)                   \
+            _tile_dpbf16ps(sums, a, w); \
+        else                            \
+            _tile_dpbusd(sums, a, w);   \
+    } while (0)
+
+/* Up to 32 rows by 32 (pairs 2) or 16 columns (1). */
+INLINE void span_wide(bool is_float, int pairs, const Span *s)
+{
+    const uint8_t *a0 = s->a, *a1 = s->a + TILE_ROWS * s->lda, *w = s->w;
+    for (int64_t i = 0; i < s->steps; i++) {
+        _tile_loadd(4, a0, s->lda);
+        _tile_loadd(5, a1, s->lda);
+        for (int part = 0; part < s->w_parts; part++) {
+            _tile_loadd(6, w, s->w_step);
+            MULTIPLY(is_float, 0, 4, 6);
+            MULTIPLY(is_float, 2, 5, 6);
+            if (pairs == 2) {
+                _tile_loadd(7, w + TILE_BYTES, s->w_step);
+                MULTIPLY(is_float, 1, 4, 7);
+                MULTIPLY(is_float, 3, 5, 7);
+            }
+            w += STEP_UNITS * s->w_step;
+        }
+        a0 += TILE_BYTES;
+        a1 += TILE_BYTES;
+    }
+}
+
+/* Up to 16 rows by 64 columns, or by 16. */
+INLINE void span_narrow(bool is_float, int vecs, const Span *s, bool streams)
+{
+    const uint8_t *a = s->a, *w = s->w;
+    for (int64_t i = 0; i < s->steps; i++) {
+        _tile_loadd(4, a, s->lda);
+        for (int part = 0; part < s->w_parts; part++) {
+            _tile_loadd(6, w, s->w_step);
+            MULTIPLY(is_float, 0, 4, 6);
+            if (vecs == 4) {
+                _tile_loadd(7, w + TILE_BYTES, s->w_step);
+                MULTIPLY(is_float, 1, 4, 7);
+                _tile_loadd(6, w + 2 * TILE_BYTES, s->w_step);
+                MULTIPLY(is_float, 2, 4, 6);
+                _tile_loadd(7, w + 3 * TILE_BYTES, s->w_step);
+                MULTIPLY(is_float, 3, 4, 7);
+            }
+            for (int j = 0; streams && j < 16 * vecs; j++)
+                _mm_prefetch((const char *)w + 64 * j + PREFETCH, _MM_HINT_T0);
+            w += STEP_UNITS * s->w_step;
+        }
+        a += TILE_BYTES;
+    }
+}
+
+INLINE void sums_clear(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+/* Tiles 0 and 1 lie side by side, 2 and 3 below them, or all side by side. Only those that have
+ * columns. */
+INLINE void sums_move(bool loads, int vecs, bool is_wide, int32_t *c, int64_t ldc)
+{
+    int32_t *below = is_wide ? c + TILE_ROWS * ldc : c + 32;
+    int64_t step = ldc * 4;
+    bool second = vecs > 1, third = is_wide || vecs > 2;
+    if (loads) {
+        _tile_loadd(0, c, step);
+        if (second)
+            _tile_loadd(1, c + 16, step);
+        if (third)
+            _tile_loadd(2, below, step);
+        if (third && second)
+            _tile_loadd(3, below + 16, step);
+        return;
+    }
+    _tile_stored(0, c, step);
+    if (second)
+        _tile_stored(1, c + 16, step);
+    if (third)
+        _tile_stored(2, below, step);
+    if (third && second)
+        _tile_stored(3, below + 16, step);
+}
+
+INLINE void product_spans(bool is_float, bool is_wide, int vecs, const MatrixProduct *p,
+                          int64_t row, int col)
+{
+    int32_t *c = (int32_t *)p->c + row * p->ldc + col;
+    if (p->accumulate)
+        sums_move(true, vecs, is_wide, c, p->ldc);
+    else
+        sums_clear();
+    for (int i = 0; i < p->a_parts; i++) {
+        const Span span = {.a = p->a + i * p->a_step + row * p->lda,
+                           .w = p->w + TILE_WORD * col,
+                           .lda = p->lda,
+                           .w_step = TILE_WORD * (int64_t)p->cols,
+                           .steps = p->steps,
+                           .w_parts = p->w_parts};
+        if (is_wide)
+            span_wide(is_float, vecs, &span);
+        else
+            span_narrow(is_float, vecs, &span, p->streams);
+    }
+    sums_move(false, vecs, is_wide, c, p->ldc);
+}
+
+/* Rows from `row`; returns how many. */
+INLINE int product_rows(bool is_float, const MatrixProduct *p, int64_t row, int64_t rows)
+{
+    int col = 0, num = rows - row < 2 * TILE_ROWS ? (int)(rows - row) : 2 * TILE_ROWS;
+    if (num > TILE_ROWS) {
+        shape_set(TILE_ROWS, num - TILE_ROWS);
+        for (; col + 32 <= p->cols; col += 32)
+            product_spans(is_float, true, 2, p, row, col);
+        if (col < p->cols)
+            product_spans(is_float, true, 1, p, row, col);
+        return num;
+    }
+    shape_set(num, 0);
+    if (p->cols == PANEL_COLS)
+        product_spans(is_float, false, 4, p, row, 0);
+    for (; p->cols < PANEL_COLS && col < p->cols; col += 16)
+        product_spans(is_float, false, 1, p, row, col);
+    return num;
+}
+
+/* Integers ------------------------------------------------------------------------------------- */
+
+/* The end of a block for rows whose sums are in c; the arithmetic of AVX-512's. */
+static void finish_i32(const BlockFinish *f, int64_t row, int rows, int cols, int32_t *c,
+                       int64_t ldc)
+{
+    for (int col = 0; col < cols; col += 16) {
+        __m512i sum = _mm512_loadu_si512(f->sum + col), less = _mm512_setzero_si512();
+        __m512i zero = f->zero ? _mm512_loadu_si512(f->zero + col) : _mm512_setzero_si512();
+        __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
+        int32_t ra = 0; /* of `less`, which rows with the same zero point share */
+        for (int r = 0; r < rows; r++) {
+            int64_t at = (row + r) * f->step;
+            if (f->ra[at] != ra) {
+                ra = f->ra[at];
+                less = _mm512_mullo_epi32(_mm512_set1_epi32(ra), sum);
+            }
+            int32_t rb = f->rb[at];
+            __m512i part = f->zero
+                               ? _mm512_mullo_epi32(_mm512_set1_epi32(rb), zero)
+                               : _mm512_set1_epi32((int32_t)((uint32_t)rb * (uint32_t)f->offset));
+            __m512i x = _mm512_loadu_si512(c + r * ldc + col);
+            x = _mm512_sub_epi32(x, _mm512_add_epi32(less, part));
+            if (!f->out) {
+                _mm512_storeu_si512(c + r * ldc + col, x);
+                continue;
+            }
+            float *out = f->out + (row + r) * f->ld + col;
+            __m512 scale = _mm512_mul_ps(_mm512_set1_ps(f->sa ? f->sa[at] : 1.0f), sb);
+            _mm512_storeu_ps(out,
+                             _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), scale, _mm512_loadu_ps(out)));
+        }
+    }
+}
+
+/* What is left of K after whole tiles, and few rows, are AVX-512's: sums are exact in any order. */
+static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                    int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                    const BlockFinish *finish)
+{
+    int64_t steps = units / STEP_UNITS, done = steps * STEP_UNITS;
+    if (rows < FEW_ROWS || !steps) {
+        cpu_kernels_avx512.dot_i32(rows, a, lda, w, cols, units, c, ldc, accumulate, finish);
+        return;
+    }
+    MatrixProduct p = {.a = a,
+                       .w = (const uint8_t *)w,
+                       .lda = lda,
+                       .a_parts = 1,
+                       .w_parts = 1,
+                       .cols = cols,
+                       .steps = steps,
+                       .streams = rows <= TILE_ROWS,
+                       .c = c,
+                       .ldc = ldc,
+                       .accumulate = accumulate};
+    bool ends = finish && done == units;
+    for (int64_t row = 0, num; row < rows; row += num) {
+        num = product_rows(false, &p, row, rows);
+        if (ends)
+            finish_i32(finish, row, (int)num, cols, c + row * ldc, ldc);
+    }
+    if (done < units)
+        cpu_kernels_avx512.dot_i32(rows, a + 4 * done, lda, w + 4 * done * cols, cols, units - done,
+                                   c, ldc, true, finish);
+}
+
+/* Floats --------------------------------------------------------------------------------------- */
+
+/* Two values of K of each of 16 columns, which bf16 holds exactly. */
+INLINE __m512i pair_exact(__m512 even, __m512 odd)
+{
+    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
+    /* low | (odd & 0xffff0000) */
+    return _mm512_ternarylogic_epi32(low, _mm512_castps_si512(odd),
+                                     _mm512_set1_epi32((int)0xffff0000), 0xf8);
+}
+
+/* What cutting off to bf16 loses; nothing of an infinity or a NaN. */
+INLINE __m512 rest_of(__m512 x)
+{
+    __m512i cut = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000));
+    __mmask16 finite = _mm512_cmplt_epi32_mask(
+        _mm512_and_si512(cut, _mm512_set1_epi32(NUM_INF_BITS)), _mm512_set1_epi32(NUM_INF_BITS));
+    return _mm512_maskz_sub_ps(finite, x, _mm512_castsi512_ps(cut));
+}
+
+/* Where the pair of K that begins at k goes: steps hold their parts one after the other. */
+INLINE uint16_t *pair_at(const MatrixDecode *d, int64_t k, int part)
+{
+    int64_t row = (k / MATRIX_K * d->parts + part) * MATRIX_K + k % MATRIX_K;
+    return d->dst + row * d->cols;
+}
+
+/* bf16 itself: words of two rows change places. */
+static void decode_bf16(const MatrixDecode *d)
+{
+    const uint16_t *src = (const void *)d->src;
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int64_t k = 0; k < d->units; k += 2, src += 2 * d->cols)
+        for (int col = 0; col < d->cols; col += 32) {
+            __mmask32 cols = d->cols - col < 32 ? 0xffff : 0xffffffff;
+            __m512i even = _mm512_maskz_loadu_epi16(cols, src + col);
+            _mm_prefetch((const char *)(src + col) + PREFETCH, _MM_HINT_T0);
+            _mm_prefetch((const char *)(src + col + d->cols) + PREFETCH, _MM_HINT_T0);
+            __m512i odd = _mm512_maskz_loadu_epi16(k + 1 < d->units ? cols : 0,
+                                                   src + d->cols * (k + 1 < d->units) + col);
+            even = _mm512_permutexvar_epi64(order, even);
+            odd = _mm512_permutexvar_epi64(order, odd);
+            uint16_t *dst = pair_at(d, k, 0) + 2 * col;
+            _mm512_storeu_si512(dst, _mm512_unpacklo_epi16(even, odd));
+            if (cols == 0xffffffff)
+                _mm512_storeu_si512(dst + 32, _mm512_unpackhi_epi16(even, odd));
+        }
+}
+
+INLINE void decode_wide_pairs(FormatId fmt, int bytes, const MatrixDecode *d)
+{
+    const uint8_t *src = d->src;
+    int64_t step = (int64_t)d->cols * bytes;
+    for (int64_t k = 0; k < d->units; k += 2, src += 2 * step)
+        for (int col = 0; col < d->cols; col += 16) {
+            __m512 even = decode_16(fmt, src + col * bytes), odd = _mm512_setzero_ps();
+            _mm_prefetch((const char *)src + 2 * col * bytes + PREFETCH, _MM_HINT_T0);
+            if (k + 1 < d->units)
+                odd = decode_16(fmt, src + step + col * bytes);
+            if (d->zero) {
+                __m512 zero = _mm512_cvtepi32_ps(_mm512_loadu_si512(d->zero + col));
+                even = _mm512_sub_ps(even, zero);
+                odd = _mm512_sub_ps(odd, zero);
+            }
+            if (d->scale) {
+                __m512 scale = _mm512_loadu_ps(d->scale + col);
+                even = _mm512_mul_ps(even, scale);
+                odd = _mm512_mul_ps(odd, scale);
+            }
+            if (k + 1 == d->units)
+                odd = _mm512_setzero_ps();
+            _mm512_storeu_si512(pair_at(d, k, 0) + 2 * col, pair_exact(even, odd));
+            if (d->parts > 1)
+                _mm512_storeu_si512(pair_at(d, k, 1) + 2 * col,
+                                    pair_exact(rest_of(even), rest_of(odd)));
+        }
+}
+
+/* Where the two codes of byte i of each word begin, for the low bytes of 16-bit indices. */
+INLINE __m512i pair_places(int i)
+{
+    uint64_t at = 8 * (uint64_t)i;
+    return _mm512_set1_epi64((int64_t)(at | (at + 4) << 16 | (at + 32) << 32 | (at + 36) << 48));
+}
+
+static void decode_nibble_pairs(const MatrixDecode *d)
+{
+    const PairTable *t = pair_table(d->fmt);
+    const __m512i table = _mm512_loadu_si512(t->value), rest = _mm512_loadu_si512(t->rest);
+    for (int64_t u = 0; u < d->units; u++)
+        for (int col = 0; col < d->cols; col += 16) {
+            const uint8_t *src = d->src + (u * d->cols + col) * 4;
+            __m512i words = _mm512_loadu_si512(src);
+            _mm_prefetch((const char *)src + PREFETCH, _MM_HINT_T0);
+            for_each(i, 4) {
+                __m512i index = _mm512_multishift_epi64_epi8(pair_places(i), words);
+                int64_t k = u * 8 + 2 * i;
+                _mm512_storeu_si512(pair_at(d, k, 0) + 2 * col,
+                                    _mm512_permutexvar_epi16(index, table));
+                if (d->parts > 1)
+                    _mm512_storeu_si512(pair_at(d, k, 1) + 2 * col,
+                                        _mm512_permutexvar_epi16(index, rest));
+            }
+        }
+}
+
+/* With zero points or scales, which still leave values that bf16 holds. */
+static void decode_nibble_values(const MatrixDecode *d)
+{
+    const __m512 table = code_table(d->fmt), one = _mm512_set1_ps(1.0f);
+    for (int col = 0; col < d->cols; col += 16) {
+        __m512 zero = _mm512_setzero_ps(), scale = one;
+        if (d->zero)
+            zero = _mm512_cvtepi32_ps(_mm512_loadu_si512(d->zero + col));
+        if (d->scale)
+            scale = _mm512_loadu_ps(d->scale + col);
+        __m512 less = _mm512_mul_ps(zero, scale);
+        for (int64_t u = 0; u < d->units; u++) {
+            __m512i words = _mm512_loadu_si512(d->src + (u * d->cols + col) * 4);
+            for_each(i, 4) {
+                __m512 even = _mm512_permutexvar_ps(words, table);
+                __m512 odd = _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4), table);
+                words = _mm512_srli_epi32(words, 8);
+                even = _mm512_fmsub_ps(even, scale, less);
+                odd = _mm512_fmsub_ps(odd, scale, less);
+                _mm512_storeu_si512(pair_at(d, u * 8 + 2 * i, 0) + 2 * col, pair_exact(even, odd));
+            }
+        }
+    }
+}
+
+static void decode_pairs(const MatrixDecode *d)
+{
+    switch (d->fmt) {
+    case FMT_BF16: decode_bf16(d); break;
+    case FMT_F16: decode_wide_pairs(FMT_F16, 2, d); break;
+    case FMT_I8: decode_wide_pairs(FMT_I8, 1, d); break;
+    case FMT_U8: decode_wide_pairs(FMT_U8, 1, d); break;
+    case FMT_E4M3: decode_wide_pairs(FMT_E4M3, 1, d); break;
+    case FMT_E5M2: decode_wide_pairs(FMT_E5M2, 1, d); break;
+    default: (d->zero || d->scale ? decode_nibble_values : decode_nibble_pairs)(d); break;
+    }
+}
+
+static void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int cols, const float *c,
+                            int64_t ldc)
+{
+    for (int col = 0; col < cols; col += 16) {
+        __m512 zero =
+            f->zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(f->zero + col)) : _mm512_setzero_ps();
+        __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
+        for (int r = 0; r < rows; r++) {
+            int64_t at = (row + r) * f->step;
+            float *out = f->out + (row + r) * f->ld + col;
+            __m512 x = _mm512_loadu_ps(c + r * ldc + col);
+            if (f->zero)
+                x = _mm512_fnmadd_ps(zero, _mm512_set1_ps(f->rb_f32[at]), x);
+            __m512 scale = f->sa ? _mm512_mul_ps(_mm512_set1_ps(f->sa[at]), sb) : sb;
+            _mm512_storeu_ps(out, _mm512_fmadd_ps(x, scale, _mm512_loadu_ps(out)));
+        }
+    }
+}
+
+static void dot_bf16(const MatrixProduct *p, int64_t rows, const BlockFinish *finish)
+{
+    unsigned before = finish ? _mm_getcsr() : 0;
+    if (finish)
+        _mm_setcsr(before | DENORMALS_ARE_0);
+    for (int64_t row = 0, num; row < rows; row += num) {
+        num = product_rows(true, p, row, rows);
+        if (finish)
+            finish_rows_f32(finish, row, (int)num, p->cols, (float *)p->c + row * p->ldc, p->ldc);
+    }
+    if (finish)
+        _mm_setcsr(before);
+}
+
+/* Cut off, so that what is left has fewer bits. */
+static void split(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num)
+{
+    for (int64_t i = 0; i < num; i += 16) {
+        __mmask16 some = num - i < 16 ? (__mmask16)((1u << (num - i)) - 1) : 0xffff;
+        __m512 v = _mm512_maskz_loadu_ps(some, x + i);
+        for (int part = 0; part < parts; part++) {
+            __m512i high = _mm512_srli_epi32(_mm512_castps_si512(v), 16);
+            _mm512_mask_cvtepi32_storeu_epi16(dst + part * part_step + i, some, high);
+            v = rest_of(v);
+        }
+    }
+}
+
+const CpuMatrix cpu_matrix_amx = {.begin = matrix_begin,
+                                  .end = matrix_end,
+                                  .dot_i32 = dot_i32,
+                                  .dot_bf16 = dot_bf16,
+                                  .decode = decode_pairs,
+                                  .few_rows = amx_few_rows,
+                                  .split = split};

@@ -1,0 +1,214 @@
+/* The sums of AMX's float tiles, in their order but without them, for one or two rows, whose
+ * weights would take longer to be stored and loaded as tiles: even and odd k of a step add up apart
+ * from 0, then go to the sum. Tiles round each of these additions to nearest, with denormals as 0.
+ */
+#include "kernels/cpu/amx.h"
+
+#define FEW_DIRECT 2 /* rows of float products that are done without tiles, at most */
+
+typedef struct FewSums {
+    __m512 all[FEW_DIRECT][4], even[FEW_DIRECT][4], odd[FEW_DIRECT][4];
+} FewSums;
+
+INLINE void few_clear(int rows, int vecs, FewSums *s, bool whole)
+{
+    for_each(r, rows)
+        for_each(v, vecs) {
+            s->even[r][v] = s->odd[r][v] = _mm512_setzero_ps();
+            if (whole)
+                s->all[r][v] = _mm512_setzero_ps();
+        }
+}
+
+/* The end of a step. */
+INLINE void few_step(int rows, int vecs, FewSums *s)
+{
+    for_each(r, rows)
+        for_each(v, vecs)
+            s->all[r][v] = _mm512_add_ps(s->all[r][v], _mm512_add_ps(s->even[r][v], s->odd[r][v]));
+    few_clear(rows, vecs, s, false);
+}
+
+/* Two values of K: one row's at `a`, of bf16. */
+INLINE void few_pair(int vecs, const uint16_t *a, const __m512 *even, const __m512 *odd,
+                     __m512 *sum_even, __m512 *sum_odd)
+{
+    int32_t pair;
+    memcpy(&pair, a, sizeof pair);
+    __m512i both = _mm512_set1_epi32(pair);
+    __m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    __m512 y = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
+    for_each(v, vecs) {
+        sum_even[v] = _mm512_fmadd_ps(x, even[v], sum_even[v]);
+        sum_odd[v] = _mm512_fmadd_ps(y, odd[v], sum_odd[v]);
+    }
+}
+
+/* Eight of K in nibbles, times scales where there are any. */
+INLINE void few_nibbles(int rows, int vecs, bool scaled, const MatrixFew *f, const uint16_t *a,
+                        const uint8_t *w, __m512 table, const __m512 *scale, FewSums *s)
+{
+    for_each(v, vecs)
+        _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
+    for_each(i, 4) {
+        __m512 even[4], odd[4];
+        for_each(v, vecs) {
+            /* only the low four bits of an index count: another byte of the word is a load away */
+            __m512i word = _mm512_loadu_si512(w + 64 * v + i);
+            even[v] = _mm512_permutexvar_ps(word, table);
+            odd[v] = _mm512_permutexvar_ps(_mm512_srli_epi32(word, 4), table);
+            if (scaled) {
+                even[v] = _mm512_mul_ps(even[v], scale[v]);
+                odd[v] = _mm512_mul_ps(odd[v], scale[v]);
+            }
+        }
+        for_each(r, rows)
+            few_pair(vecs, a + r * f->lda + 2 * i, even, odd, s->even[r], s->odd[r]);
+    }
+}
+
+/* Two of K in bytes or words; the second may not be there. */
+INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
+                     const uint16_t *a, const uint8_t *w, bool has_odd, FewSums *s)
+{
+    int64_t step = (int64_t)bytes * f->cols;
+    __m512 even[4], odd[4];
+    for_each(v, vecs) {
+        if (v * bytes % 4 == 0) {
+            _mm_prefetch((const char *)w + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
+            _mm_prefetch((const char *)w + step + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
+        }
+        even[v] = decode_16(fmt, w + 16 * v * bytes);
+        odd[v] = has_odd ? decode_16(fmt, w + step + 16 * v * bytes) : _mm512_setzero_ps();
+    }
+    for_each(r, rows)
+        few_pair(vecs, a + r * f->lda, even, odd, s->even[r], s->odd[r]);
+}
+
+/* A step of nibbles whose values have two parts. */
+INLINE void few_both_parts(int rows, int vecs, const MatrixFew *f, const uint16_t *a,
+                           const uint8_t *w, int64_t units, FewSums *s)
+{
+    float value[2][16];
+    const PairTable *t = pair_table(f->layout->fmt);
+    for (int i = 0; i < 16; i++) {
+        value[0][i] = num_from_bf16(t->value[i]);
+        value[1][i] = num_from_bf16(t->rest[i]);
+    }
+    for (int part = 0; part < 2; part++) {
+        const __m512 table = _mm512_loadu_ps(value[part]);
+        for (int64_t u = 0; u < units; u++)
+            few_nibbles(rows, vecs, false, f, a + 8 * u, w + 4 * u * f->cols, table, NULL, s);
+        few_step(rows, vecs, s);
+    }
+}
+
+/* The codes of one block, whose first begins a step, or with scales goes on with the one before. */
+INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
+                      const PackBlock *b, int col, const uint16_t *a, const __m512 *scale,
+                      FewSums *s)
+{
+    const uint8_t *w = b->codes + col * (bytes ? bytes : 4);
+    int64_t step = (int64_t)(bytes ? bytes : 4) * f->cols, k = f->folds ? b->k_begin : 0;
+    if (bytes) {
+        for (int64_t u = 0; u < b->units; u += 2) {
+            few_wide(rows, vecs, fmt, bytes, f, a + u, w + u * step, u + 1 < b->units, s);
+            if ((u + 2) % MATRIX_K == 0 || u + 2 >= b->units)
+                few_step(rows, vecs, s);
+        }
+        return;
+    }
+    if (matrix_parts(f->layout->fmt) > 1) {
+        for (int64_t u = 0; u < b->units; u += 4)
+            few_both_parts(rows, vecs, f, a + 8 * u, w + u * step,
+                           b->units - u < 4 ? b->units - u : 4, s);
+        return;
+    }
+    const __m512 table = code_table(f->layout->fmt);
+    for (int64_t u = 0; u < b->units; u++) {
+        if (f->folds)
+            few_nibbles(rows, vecs, true, f, a + 8 * u, w + u * step, table, scale, s);
+        else
+            few_nibbles(rows, vecs, false, f, a + 8 * u, w + u * step, table, scale, s);
+        bool ends = u + 1 == b->units && (!f->folds || b->k_begin + b->k_count == f->layout->k);
+        if ((k + 8 * (u + 1)) % MATRIX_K == 0 || ends)
+            few_step(rows, vecs, s);
+    }
+}
+
+/* Columns [col, col + 16 * vecs) of a panel, all blocks. bytes 0: nibbles. */
+INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f, int col)
+{
+    const PackLayout *l = f->layout;
+    const __m512 outer = _mm512_set1_ps(f->folds ? 1.0f : f->outer);
+    const uint16_t *a = f->a;
+    __m512 out[FEW_DIRECT][4], scale[4];
+    FewSums s;
+    for_each(r, rows)
+        for_each(v, vecs)
+            out[r][v] = _mm512_setzero_ps();
+    few_clear(rows, vecs, &s, true);
+    for (int64_t i = 0; i < l->blocks; i++) {
+        PackBlock b = layout_block(l, f->panel, f->cols, i);
+        for_each(v, vecs)
+            scale[v] =
+                b.scale ? decode_scale(l, b.scale, col + 16 * v, outer) : _mm512_set1_ps(1.0f);
+        few_block(rows, vecs, fmt, bytes, f, &b, col, a, scale, &s);
+        a += b.units * l->unit;
+        if (!l->mainloop || f->folds)
+            continue;
+        for_each(v, vecs) {
+            __m512 zero = _mm512_setzero_ps();
+            if (b.zero)
+                zero = decode_16(FMT_I8, (const uint8_t *)b.zero + col + 16 * v);
+            for_each(r, rows) {
+                int64_t at = r * l->blocks + i;
+                __m512 both = scale[v];
+                if (f->scale)
+                    both = _mm512_mul_ps(_mm512_set1_ps(f->scale[at]), both);
+                out[r][v] =
+                    finish_f32(s.all[r][v], zero, b.zero, b.zero ? f->sum[at] : 0, both, out[r][v]);
+            }
+        }
+        few_clear(rows, vecs, &s, true);
+    }
+    for_each(r, rows)
+        for_each(v, vecs)
+            _mm512_storeu_ps(f->out + r * f->ld + col + 16 * v,
+                             l->mainloop && !f->folds ? out[r][v] : s.all[r][v]);
+}
+
+INLINE void few_panel(FormatId fmt, int bytes, const MatrixFew *f)
+{
+    if (f->cols == PANEL_COLS && f->rows == 1)
+        few_columns(1, 4, fmt, bytes, f, 0);
+    else if (f->rows == 1)
+        for (int col = 0; col < f->cols; col += 16)
+            few_columns(1, 1, fmt, bytes, f, col);
+    else if (f->cols == PANEL_COLS)
+        for (int col = 0; col < f->cols; col += 32)
+            few_columns(2, 2, fmt, bytes, f, col);
+    else
+        for (int col = 0; col < f->cols; col += 16)
+            few_columns(2, 1, fmt, bytes, f, col);
+}
+
+bool amx_few_rows(const MatrixFew *f)
+{
+    const PackLayout *l = f->layout;
+    bool early_zero = l->has_zero && !l->late_zero, nibbles = format_is_nibble(l->fmt);
+    if (f->rows > FEW_DIRECT || early_zero || (f->folds && !nibbles) || l->fmt == FMT_F16 ||
+        l->fmt == FMT_U8)
+        return false;
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | DENORMALS_ARE_0);
+    switch (l->fmt) {
+    case FMT_BF16: few_panel(FMT_BF16, 2, f); break;
+    case FMT_E4M3: few_panel(FMT_E4M3, 1, f); break;
+    case FMT_E5M2: few_panel(FMT_E5M2, 1, f); break;
+    case FMT_I8: few_panel(FMT_I8, 1, f); break;
+    default: few_panel(FMT_NONE, 0, f); break;
+    }
+    _mm_setcsr(before);
+    return true;
+}
