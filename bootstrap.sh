@@ -18,6 +18,8 @@ build_packages="$build_packages liblapacke-dev libopenblas-dev"
 test_packages="$build_packages clang clang-format shellcheck libcmocka-dev graphviz git"
 # to fetch NVRTC for the tests of GPU code (tests/all.sh)
 test_packages="$test_packages python3-pip"
+# to check the kernels for Arm
+test_packages="$test_packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 packages=$build_packages
 [ "$mode" = demo ] || packages=$test_packages
 

@@ -170,6 +170,42 @@ static void bench_bandwidth(void)
            (double)READ_BYTES / t.best / 1e9, threads, cpu_isa_name(cpu_isa()));
 }
 
+/* Launches ------------------------------------------------------------------------------------- */
+
+#define LAUNCHES 1000
+
+typedef struct Launches {
+    int threads;
+} Launches;
+
+static void launch_nothing(void *user, int64_t begin, int64_t end, int thread)
+{
+    (void)user, (void)begin, (void)end, (void)thread;
+}
+
+static void launch_run(void *arg)
+{
+    const Launches *l = arg;
+    for (int i = 0; i < LAUNCHES; i++)
+        team_run(l->threads, l->threads, 1, launch_nothing, NULL);
+}
+
+/* A loop with an empty item for each thread. */
+static void bench_launches(void)
+{
+    static const int num[] = {1, 2, 8, 16};
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        Launches l = {.threads = num[i]};
+        Times t, none;
+        snprintf(name, sizeof name, "%d empty launches, %d threads", LAUNCHES, l.threads);
+        if (!wanted(name))
+            continue;
+        take_turns(launch_run, NULL, &l, &t, &none);
+        report(name, t, LAUNCHES * 1e3, "M/s", (Times){0, 0}, "", 0, 0);
+    }
+}
+
 /* Products ------------------------------------------------------------------------------------- */
 
 #define MAX_COPIES 64
@@ -556,22 +592,22 @@ static void bench_pack(const Weights *w, int64_t n, int64_t k)
 }
 
 /* OpenBLAS takes a processor that it does not know for an old one and reads this choice when it is
- * loaded, so the program starts itself again with the best fitting one. */
-static void choose_blas_core(char **argv)
+ * loaded, as oneDNN's OpenMP reads its number of threads, so the program starts itself again with
+ * the best fitting ones. */
+static void prepare_peers(char **argv)
 {
-#ifdef HAVE_CBLAS
-    if (getenv("OPENBLAS_CORETYPE") || cpu_isa() < CPU_AVX512)
+    char num[16];
+    snprintf(num, sizeof num, "%d", threads);
+    if (getenv("OMP_NUM_THREADS") && !strcmp(getenv("OMP_NUM_THREADS"), num))
         return;
-    setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+    setenv("OMP_NUM_THREADS", num, 1);
+    if (cpu_isa() >= CPU_AVX512)
+        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
     execv("/proc/self/exe", argv);
-#else
-    (void)argv;
-#endif
 }
 
 int main(int argc, char **argv)
 {
-    choose_blas_core(argv);
     threads = team_threads();
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "--threads=", 10))
@@ -593,6 +629,7 @@ int main(int argc, char **argv)
     }
     threads = threads < 1 ? 1 : threads;
     reps = reps < 1 ? 1 : reps;
+    prepare_peers(argv);
     team_set_threads(threads);
 #ifdef HAVE_CBLAS
     openblas_set_num_threads(threads);
@@ -609,6 +646,7 @@ int main(int argc, char **argv)
     printf("OpenBLAS kernels: %s\n", openblas_get_corename());
 #endif
     bench_bandwidth();
+    bench_launches();
     bench_w8a8(512, 4096, 4096);
     bench_w8a8(64, 11008, 4096);
     bench_w8a8(64, 4096, 11008);

@@ -1,6 +1,9 @@
 /* The portable kernels: plain C that any compiler vectorises as far as its target allows. */
 #include "kernels/cpu/decode_impl.h"
 #include "kernels/cpu/tile_impl.h"
+#if defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
 
 #define STRIP 16
 
@@ -10,6 +13,32 @@
 #define MULTIPLY_ADD(a, b, c) num_fma(a, b, c)
 #else
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+#if defined(__ARM_FEATURE_DOTPROD)
+/* acc[16] += four bytes of x by four of each of 16 columns. */
+static inline void dot_unit(const uint8_t *x, const int8_t *w, int32_t *acc)
+{
+    uint32_t word;
+    memcpy(&word, x, sizeof word);
+    for (int i = 0; i < STRIP; i += 4) {
+        int32x4_t sum = vld1q_s32(acc + i);
+        int8x16_t b = vld1q_s8(w + 4 * i);
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+        sum = vusdotq_s32(sum, vreinterpretq_u8_u32(vdupq_n_u32(word)), b);
+#else /* signed by signed only: x = (x - 128) + 64 + 64 */
+        sum = vdotq_s32(sum, vreinterpretq_s8_u32(vdupq_n_u32(word ^ 0x80808080)), b);
+        sum = vdotq_s32(vdotq_s32(sum, vdupq_n_s8(64), b), vdupq_n_s8(64), b);
+#endif
+        vst1q_s32(acc + i, sum);
+    }
+}
+#else
+static inline void dot_unit(const uint8_t *x, const int8_t *w, int32_t *acc)
+{
+    for (int j = 0; j < STRIP; j++)
+        acc[j] += x[0] * w[4 * j] + x[1] * w[4 * j + 1] + x[2] * w[4 * j + 2] + x[3] * w[4 * j + 3];
+}
 #endif
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
@@ -22,9 +51,7 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
             const int8_t *strip = w + col * 4;
             const uint8_t *x = a + r * lda;
             for (int64_t u = 0; u < units; u++, strip += cols * 4, x += 4)
-                for (int j = 0; j < STRIP; j++)
-                    acc[j] += x[0] * strip[4 * j] + x[1] * strip[4 * j + 1] +
-                              x[2] * strip[4 * j + 2] + x[3] * strip[4 * j + 3];
+                dot_unit(x, strip, acc);
             for (int j = 0; j < STRIP; j++)
                 out[j] = (int32_t)((uint32_t)acc[j] + (accumulate ? (uint32_t)out[j] : 0));
         }
