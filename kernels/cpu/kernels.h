@@ -86,12 +86,12 @@ typedef struct MatrixFew {
 
 #define MATRIX_K    32 /* of bf16 in a step */
 #define MATRIX_ROWS 32 /* that matrix units like in multiples of */
-/* How many values of bf16 sum up to any of a format, closely; 0: more than are worth it. */
+/* How many values of bf16 sum up to any of a format; 0: more than are worth it. */
 static inline int matrix_parts(FormatId fmt)
 {
-    if (fmt == FMT_F32)
+    if (fmt == FMT_F32 || fmt == FMT_NF4 || fmt == FMT_FP4)
         return 0;
-    return fmt == FMT_F16 || fmt == FMT_NF4 || fmt == FMT_FP4 ? 2 : 1;
+    return fmt == FMT_F16 ? 2 : 1;
 }
 
 /* c[rows, cols] (+)= a * w over `steps` steps of K: the sum over all parts of both. */

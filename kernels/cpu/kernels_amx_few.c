@@ -85,24 +85,6 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFe
         few_pair(vecs, a + r * f->lda, even, odd, s->even[r], s->odd[r]);
 }
 
-/* A step of nibbles whose values have two parts. */
-INLINE void few_both_parts(int rows, int vecs, const MatrixFew *f, const uint16_t *a,
-                           const uint8_t *w, int64_t units, FewSums *s)
-{
-    float value[2][16];
-    const PairTable *t = pair_table(f->layout->fmt);
-    for (int i = 0; i < 16; i++) {
-        value[0][i] = num_from_bf16(t->value[i]);
-        value[1][i] = num_from_bf16(t->rest[i]);
-    }
-    for (int part = 0; part < 2; part++) {
-        const __m512 table = _mm512_loadu_ps(value[part]);
-        for (int64_t u = 0; u < units; u++)
-            few_nibbles(rows, vecs, false, f, a + 8 * u, w + 4 * u * f->cols, table, NULL, s);
-        few_step(rows, vecs, s);
-    }
-}
-
 /* The codes of one block, whose first begins a step, or with scales goes on with the one before. */
 INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
                       const PackBlock *b, int col, const uint16_t *a, const __m512 *scale,
@@ -116,12 +98,6 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixF
             if ((u + 2) % MATRIX_K == 0 || u + 2 >= b->units)
                 few_step(rows, vecs, s);
         }
-        return;
-    }
-    if (matrix_parts(f->layout->fmt) > 1) {
-        for (int64_t u = 0; u < b->units; u += 4)
-            few_both_parts(rows, vecs, f, a + 8 * u, w + u * step,
-                           b->units - u < 4 ? b->units - u : 4, s);
         return;
     }
     const __m512 table = code_table(f->layout->fmt);

@@ -309,12 +309,6 @@ static bool sums_cancel(const Case *c)
            (c->a.fmt == FMT_BF16 || c->a.fmt == FMT_F16);
 }
 
-/* Matrix units take values of codebooks as a sum of two bf16. */
-static bool is_split(const Case *c)
-{
-    return (c->w.fmt == FMT_NF4 || c->w.fmt == FMT_FP4) && cpu_isa() == CPU_AMX;
-}
-
 static void check_close(const Case *c, int64_t m, int64_t n, uint32_t got, double *err, double *all)
 {
     double sum = 0, size = 0;
@@ -331,7 +325,7 @@ static void check_close(const Case *c, int64_t m, int64_t n, uint32_t got, doubl
     float value;
     memcpy(&value, &got, 4);
     double diff = (double)value - sum;
-    double each = 0x1p-23 * (4 + sqrt((double)c->k)) + (is_split(c) ? 0x1p-15 : 0);
+    double each = 0x1p-23 * (4 + sqrt((double)c->k));
     /* a sum of tiles counts what is below the smallest normal number as 0 */
     double tiny = cpu_isa() == CPU_AMX ? (double)c->k * 0x1p-126 : 1e-40;
     if (!(fabs(diff) <= each * size + tiny))
