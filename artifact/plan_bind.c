@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define PART_ALIGN     64 /* parts of a quantised tensor */
+#define CODE_ALIGN     16 /* rows of its codes: what tensor cores read at a time */
 #define MAX_VIEW_DEPTH 16
 
 int64_t plan_dim_eval(PlanDim d, const int64_t *size)
@@ -59,6 +60,8 @@ bool plan_tensor_layout(const PlanTensor *t, const int64_t *size, PlanLayout *re
     ret->bytes = elements * elem;
     if (!t->quantised)
         return true;
+    ret->pitch = (ret->pitch + CODE_ALIGN - 1) / CODE_ALIGN * CODE_ALIGN;
+    ret->bytes = (uint64_t)ret->rows * (uint64_t)ret->pitch;
     uint64_t end;
     bool apart = t->is_static; /* parameters lie in the constant t->params */
     if (!params_layout(&t->scheme, ret->rows, ret->cols, apart ? 0 : ret->bytes, ret, &end))

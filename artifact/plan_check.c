@@ -39,6 +39,8 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
     return (CudaPackSpec){.fmt = spec->fmt,
                           .act_fmt = spec->act_fmt,
+                          .scale_fmt = spec->scale_fmt,
+                          .outer = spec->outer,
                           .n = spec->n,
                           .k = spec->k,
                           .parts = spec->parts,

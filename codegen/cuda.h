@@ -106,6 +106,8 @@ int64_t cuda_local_scratch(const CudaKernel *k);
 #define CUDA_SPLIT_ROWS  CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
                                            */
 int64_t cuda_split_bytes(const CudaKernel *k);
+/* Bits of a code of an activation as it is stored: a byte at least. */
+int cuda_act_bits(FormatId fmt);
 /* Bytes of one stage of a gemm_mma. */
 int64_t cuda_stage_bytes(const CudaKernel *k);
 

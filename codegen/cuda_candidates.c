@@ -90,20 +90,48 @@ typedef struct MmaTile {
 } MmaTile;
 _Static_assert(SPLIT_BLOCKS <= CUDA_SPLIT_TILES, "there is a counter for each tile");
 static const MmaTile mma_tiles[] = {
-    {128, 256, 2, 4}, {128, 224, 2, 4}, {128, 128, 2, 2}, {128, 128, 2, 4},
-    {128, 64, 2, 2},  {64, 256, 1, 4},  {64, 128, 1, 4},  {64, 64, 1, 2},
-    {32, 256, 1, 4},  {32, 128, 1, 4},  {32, 64, 1, 2},
+    {128, 256, 2, 4}, {128, 224, 2, 4}, {128, 128, 2, 2}, {128, 128, 2, 4}, {128, 64, 2, 2},
+    {64, 256, 1, 4},  {64, 128, 1, 4},  {64, 64, 1, 2},   {32, 256, 1, 4},  {32, 128, 1, 4},
+    {32, 64, 1, 2},   {64, 128, 2, 4},  {32, 256, 1, 8},
 };
 
 /* K of a stage: rows of 128 bytes where that is a whole number of units of w. */
 static int stage_k(const CudaKernel *k)
 {
-    return format_info[k->spec.act_fmt].bits == 16 && format_info[k->spec.fmt].bits >= 8 ? 64 : 128;
+    return cuda_act_bits(k->spec.act_fmt) >= 16 && format_info[k->spec.fmt].bits >= 8 ? 64 : 128;
 }
 
 static int mma_sums(const CudaKernel *k) /* of a thread */
 {
     return k->bm / k->warps_m * (k->bn / k->warps_n) / 32;
+}
+
+/* Blocks of K end inside a step of 32. */
+static bool fine_blocks(const CudaKernel *k)
+{
+    return k->spec.mainloop && k->packed.block_k % 32;
+}
+
+/* An operand that one 16-bit float does not hold (format.cuh, Pieces). */
+static bool in_pieces(const CudaKernel *k)
+{
+    FormatId w = k->spec.fmt, a = k->spec.act_fmt;
+    bool wide = k->packed.home == CUDA_HOME_BF16 && (a == FMT_F16 || w == FMT_F16);
+    return a == FMT_F32 || w == FMT_F32 || wide;
+}
+
+/* Integers in 16-bit floats whose blocks' sums exceed what f32 holds exactly. */
+static bool chunked(const CudaKernel *k)
+{
+    return k->packed.exact && k->packed.home != CUDA_HOME_I8 &&
+           (!k->packed.block_k || k->packed.block_k > 256);
+}
+
+/* Decoding takes more registers than it leaves to many sums. */
+static bool looked_up(const CudaKernel *k)
+{
+    return format_info[k->spec.fmt].family == FAMILY_CODEBOOK ||
+           (k->packed.exact && (k->packed.zeros || k->packed.home != CUDA_HOME_I8));
 }
 
 /* Why a tile cannot run; NULL: it can. */
@@ -115,6 +143,16 @@ static const char *mma_problem(const CudaCandidates *c, const CudaKernel *k)
         return "less than half of its rows would be used";
     if (k->spec.mainloop && mma_sums(k) > 64)
         return "its sums and scaled sums exceed the registers";
+    bool many = fine_blocks(k) || in_pieces(k) || k->packed.act_folded || chunked(k) ||
+                (k->spec.mainloop && looked_up(k));
+    if (many && mma_sums(k) > 32)
+        return "its sums and what it multiplies in parts exceed the registers";
+    if (k->bn % CUDA_GROUP_ROWS && k->packed.record > k->packed.scale_at)
+        return "its columns are not those of whole records";
+    int threads = 32 * k->warps_m * k->warps_n,
+        row_bytes = k->bk * cuda_act_bits(k->spec.act_fmt) / 8;
+    if (threads < k->bk * format_info[k->spec.fmt].bits / 16 || threads < row_bytes / 4)
+        return "its threads are fewer than the pieces that they copy";
     CudaGeometry g = cuda_geometry(k);
     return g.smem > c->budget ? "it exceeds the shared memory of a block" : NULL;
 }
@@ -125,7 +163,7 @@ static void mma_splits(CudaCandidates *c, CudaKernel *k)
     int64_t tiles_k = (k->spec.k + k->bk - 1) / k->bk;
     k->split_k = 1;
     valid(c, k);
-    if (k->packed.home == CUDA_HOME_I8 && k->spec.mainloop)
+    if (k->packed.exact && k->spec.mainloop)
         return;
     int64_t tiles = cuda_geometry(k).grid, block = k->spec.mainloop ? k->packed.block_k / k->bk : 1;
     int most = mma_sums(k) > 64 ? SPLIT_LARGE : SPLIT_MOST;
@@ -166,9 +204,9 @@ void cuda_candidates_mma(CudaCandidates *c)
 static int stream_registers(const CudaKernel *k)
 {
     int halves = k->rows > 8 ? 2 : 1, units = format_info[k->spec.fmt].bits / 4;
-    int rows = (k->local_a ? 1 : 4) * halves * format_info[k->spec.act_fmt].bits / 4;
+    int rows = (k->local_a ? 1 : 4) * halves * cuda_act_bits(k->spec.act_fmt) / 4;
     int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
-    int codes = 4 * units + (k->packed.zero_at != 0);
+    int codes = 4 * units + k->packed.zeros;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
         codes += 12; /* looked up in registers, twice */
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
@@ -182,10 +220,14 @@ static void stream_block(CudaCandidates *c, int64_t part, int n_warps, int split
 {
     CudaKernel k = c->like;
     int64_t blocks = part * k.spec.parts / 8; /* of 8 columns */
-    int64_t bytes = format_info[k.spec.act_fmt].bits / 8;
+    int64_t bytes = cuda_act_bits(k.spec.act_fmt) / 8;
     int threads = 32 * n_warps * split_k;
-    if (blocks % (2 * n_warps) || blocks / n_warps > 8)
-        return; /* an mma takes 16 columns */
+    int64_t each = blocks / n_warps; /* an mma takes 16 columns; a group of columns has 64 */
+    if (blocks % n_warps || (each != 2 && each != 4 && each != 8))
+        return;
+    bool ordered = k.packed.exact && k.spec.mainloop && split_k > 1;
+    if (k.packed.exact && k.spec.mainloop && !ordered && chunked(&k))
+        return;
     k.family = CUDA_STREAM;
     for (k.rows = 1; k.rows < c->rows;)
         k.rows *= 2;
@@ -201,7 +243,6 @@ static void stream_block(CudaCandidates *c, int64_t part, int n_warps, int split
     int64_t sums = cuda_stream_bytes(&k);
     k.stages = 1;
     int64_t stage = cuda_stream_bytes(&k) - sums;
-    bool ordered = k.packed.home == CUDA_HOME_I8 && k.spec.mainloop && split_k > 1;
     k.buffers = sums <= (ordered ? 2 * STREAM_BUFFER : STREAM_BUFFER) ? 2 : 1;
     int64_t local = k.local_a ? cuda_local_bytes(&k) + 4 * cuda_local_scratch(&k) : 0;
     int64_t used = k.buffers * sums + local, budget = c->budget;
@@ -236,8 +277,9 @@ void cuda_candidates_stream(CudaCandidates *c)
     }
     int64_t group = epilogue_group(like), whole = (like->packed.rows / like->spec.parts + 31) / 32;
     int64_t block_k = like->spec.mainloop ? like->packed.block_k : 0;
-    if (like->packed.home == CUDA_HOME_I8 && block_k && block_k % 128 && 128 % block_k) {
-        reject(c, &k, "integer blocks of %lld of K lie across tiles of 128", (long long)block_k);
+    if (like->packed.exact && block_k && (block_k % 32 || (block_k % 128 && 128 % block_k))) {
+        reject(c, &k, "integer blocks of %lld of K lie across steps of 32 or tiles of 128",
+               (long long)block_k);
         return;
     }
     int64_t least = group ? group : 16;
@@ -245,8 +287,11 @@ void cuda_candidates_stream(CudaCandidates *c)
     for (int64_t part = least; part <= 4 * least && part * like->spec.parts <= 512; part *= 2)
         if (part % 16 == 0 && cuda_epilogue_fits(like, part))
             stream_columns(c, part);
-    if (c->num_valid == before && whole * 32 * like->spec.parts <= 512) /* all columns */
-        stream_columns(c, whole * 32);
+    int64_t all = 32; /* columns, as many as warps share out */
+    while (all < whole * 32)
+        all *= 2;
+    if (c->num_valid == before && all * like->spec.parts <= 512)
+        stream_columns(c, all);
     if (c->num_valid == before)
         reject(c, &k, "a quantisation group or a row does not lie inside the columns of a block");
 }

@@ -121,8 +121,7 @@ static void rows_of_weight(CudaKernel *k)
     const PlanLayout *l = &k->layout[k->launch->w];
     k->spec =
         (CudaPackSpec){.fmt = w->fmt, .act_fmt = a->fmt, .n = l->rows, .k = l->cols, .parts = 1};
-    k->packed = (CudaPacked){
-        .layout = CUDA_ROWS, .home = CUDA_HOME_F32, .rows = l->rows, .scale_blocks = 1};
+    k->packed = (CudaPacked){.layout = CUDA_ROWS, .home = CUDA_HOME_F32, .rows = l->rows};
 }
 
 static bool reads_aligned(const CudaKernel *k) /* rows of a start at multiples of 16 bytes */
@@ -138,8 +137,13 @@ static bool look_at_weight(CudaKernel *k)
         rows_of_weight(k);
         return true;
     }
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
     k->spec = plan_cuda_spec(&w->pack_spec);
-    return cuda_pack_plan(&k->spec, &k->packed);
+    if (!cuda_pack_plan(&k->spec, &k->packed))
+        return false;
+    if (a->quantised)
+        cuda_pack_fold(&k->spec, a->scheme.scale_fmt, &k->packed);
+    return true;
 }
 
 bool cuda_epilogue_runs(CudaKernel *k)
@@ -166,30 +170,16 @@ static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product, Arena 
     inside.launch = product;
     inside.local_a = true;
     inside.varies = plan_launch_varies(k->plan, product);
-    if (!look_at_weight(&inside) || inside.packed.layout != CUDA_LANES || a->pitch % 16)
+    if (!look_at_weight(&inside) || inside.packed.layout != CUDA_RECORDS || a->pitch % 16)
         return false;
     cuda_candidates(&c, arena, &inside, options);
     return c.num_valid > 0;
 }
 
-/* Why a packed weight is not laid out for the tensor cores (cuda_pack_plan). */
-static const char *no_lanes(const CudaKernel *k)
-{
-    if (k->packed.block_k % 32)
-        return "a scale's block of K is no multiple of 32";
-    if (k->spec.k * format_info[k->spec.act_fmt].bits / 8 % 16)
-        return "rows of the activation are no multiple of 16 bytes";
-    if (format_info[k->spec.fmt].family == FAMILY_INT &&
-        format_info[k->spec.act_fmt].family == FAMILY_INT && k->spec.mainloop &&
-        (k->spec.has_zero || k->spec.act_zero))
-        return "integer zero points vary along K";
-    return "no tensor core multiplies these formats exactly";
-}
-
 static void enumerate(CudaCandidates *c)
 {
     const CudaKernel *k = &c->like;
-    if (k->packed.layout != CUDA_LANES) {
+    if (k->packed.layout != CUDA_RECORDS) {
         cuda_candidates_any(c);
         return;
     }
@@ -292,10 +282,8 @@ int cuda_candidates_best(const CudaCandidates *c)
 /* Families that no candidate of the list is of, in one line. */
 static void say_absent(const CudaKernel *k)
 {
-    const PlanTensor *w = &k->plan->tensor[k->launch->w];
-    if (k->packed.layout != CUDA_LANES)
-        sb_printf(k->rejected, "not stream, gemm_mma: %s\n",
-                  w->packed ? no_lanes(k) : "the weight is computed");
+    if (k->packed.layout != CUDA_RECORDS)
+        sb_put(k->rejected, "not stream, gemm_mma: the weight is computed\n");
     else if (!k->local_a && !reads_aligned(k))
         sb_put(k->rejected, "not stream, gemm_mma: rows of the activation do not start at "
                             "multiples of 16 bytes\n");

@@ -102,7 +102,7 @@ static double mma_us(const CudaKernel *k, const CudaGeometry *g, double weights)
             resident = mma_blocks_resident(k, g);
     int64_t together = resident < 1 ? 1 : resident < busiest ? resident : busiest;
     double column = (k->bn * (double)format_info[k->spec.fmt].bits +
-                     k->bm * (double)format_info[k->spec.act_fmt].bits) /
+                     k->bm * (double)cuda_act_bits(k->spec.act_fmt)) /
                     8; /* bytes of a tile's operands for each of K */
     double in_flight = (double)together * k->stages * 128 * column;
     double used = g->grid < k->gpu->processors ? (double)g->grid / k->gpu->processors : 1;

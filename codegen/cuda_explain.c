@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+static const char *const multiplied_by[] = {[CUDA_HOME_I8] = "mma.sync s8",
+                                            [CUDA_HOME_F16] = "mma.sync f16",
+                                            [CUDA_HOME_BF16] = "mma.sync bf16"};
+
 void cuda_describe(Sb *sb, const CudaKernel *k)
 {
     CudaGeometry g = cuda_geometry(k);
@@ -30,6 +34,8 @@ void cuda_describe(Sb *sb, const CudaKernel *k)
         break;
     default: break;
     }
+    if (k->family == CUDA_GEMM_MMA || k->family == CUDA_STREAM)
+        sb_printf(sb, ", %s", multiplied_by[k->packed.home]);
     sb_printf(sb, ": %lld block%s of %d threads, %lld bytes shared", (long long)g.grid,
               g.grid == 1 ? "" : "s", g.block, (long long)g.smem);
 }

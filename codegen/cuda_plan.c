@@ -1,7 +1,8 @@
 /* codegen/cuda_plan: the plan of a class of GPUs from the launch list. Tensors, programs and
  * operands are those of the list; what a GPU wants otherwise is written here:
  * - weights are packed for the tensor cores;
- * - an activation whose rows the tensor cores cannot read in place, a slice of others, is copied;
+ * - an activation whose rows the tensor cores cannot read in place is copied: a slice of others,
+ * rows of odd lengths;
  * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
@@ -208,17 +209,20 @@ static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l)
     return tile;
 }
 
+/* Bytes from row to row of a copy of the activation, which tensor cores read by 16. */
+static uint64_t copied_pitch(const PlanTensor *a, int64_t cols)
+{
+    return ((uint64_t)cols * format_info[a->fmt].bits / 8 + 15) & ~UINT64_C(15);
+}
+
 /* The weight lies as the tensor cores want it, and rows of the activation start where these cannot
- * read: only a slice's do. ret_bytes: of a copy, by bucket. */
+ * read: those of a slice, or of a length that is no multiple of 16 bytes. (Quantised ones have a
+ * pitch that is one.) ret_bytes: of a copy, by bucket. */
 static bool needs_copy(CudaBuilder *b, const PlanLaunch *l, uint64_t *ret_bytes)
 {
     IoError err;
-    CudaPacked packed;
     const PlanTensor *a = &b->list->tensor[l->a], *w = &b->list->tensor[l->w];
-    if (!w->packed || a->quantised || a->storage != STORAGE_VIEW)
-        return false;
-    CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
-    if (!cuda_pack_plan(&spec, &packed) || packed.layout != CUDA_LANES)
+    if (!w->packed || a->quantised)
         return false;
     PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->list->num_tensors);
     bool aligned = true;
@@ -227,25 +231,42 @@ static bool needs_copy(CudaBuilder *b, const PlanLaunch *l, uint64_t *ret_bytes)
             return fail(b, "%s", err.text);
         const PlanLayout *at = &layout[l->a];
         aligned = aligned && at->pitch % 16 == 0 && at->at % 16 == 0;
-        ret_bytes[i] = (uint64_t)at->rows * (uint64_t)at->cols * format_info[a->fmt].bits / 8;
+        ret_bytes[i] = (uint64_t)at->rows * copied_pitch(a, at->cols);
     }
     return !aligned;
 }
 
-/* A row kernel that copies the activation before the product; the tensor that it fills. */
-static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes, const Op *op)
+/* A tensor like the activation whose rows are copied_pitch apart: columns of a wider one. */
+static int32_t add_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes)
 {
     PlanTensor copy = b->list->tensor[l->a];
+    int64_t cols = b->list->tensor[l->w].pack_spec.k;
+    PlanDim *dim = &copy.dim[copy.rank - 1], own = *dim;
+    *dim = (PlanDim){.add = (int64_t)(copied_pitch(&copy, cols) * 8 / format_info[copy.fmt].bits),
+                     .sym = {-1, -1}};
     copy.storage = STORAGE_ARENA;
     copy.index = -1;
     copy.view_col = 0;
     copy.arena_offset = grow_arena(b, bytes);
     ARRAY_PUSH(b->arena, &b->tensors, copy);
+    if (dim->add == cols)
+        return b->tensors.num - 1;
+    *dim = own;
+    copy.storage = STORAGE_VIEW;
+    copy.index = b->tensors.num - 1;
+    copy.arena_offset = NULL;
+    ARRAY_PUSH(b->arena, &b->tensors, copy);
+    return b->tensors.num - 1;
+}
+
+/* A row kernel that copies the activation before the product; the tensor that it fills. */
+static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes, const Op *op)
+{
     TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
     step[0] = (TileStep){.op = TILE_LOAD, .tensor = 1};
     step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
     PlanOperand *operand = ARENA_NEW_ARRAY(b->arena, PlanOperand, 2);
-    operand[0] = whole_tensor(b->tensors.num - 1);
+    operand[0] = whole_tensor(add_copy(b, l, bytes));
     operand[1] = whole_tensor(l->a);
     PlanLaunch launch = {.family = LAUNCH_TILE,
                          .layer = l->layer,
@@ -265,11 +286,17 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
 static void put_product(CudaBuilder *b, const PlanLaunch *l, const Op *op)
 {
     CudaRole role = {.span_operand = -1, .product = -1};
+    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
+    PlanLaunch product = *l;
+    if (needs_copy(b, l, bytes)) {
+        if (l->prologue.num_steps)
+            put_tile(b, prologue_launch(b, l), role, op);
+        product.a = put_copy(b, l, bytes, op);
+        product.prologue = (PlanProgram){0};
+        launch_put(b, product, role, op);
+        return;
+    }
     if (!l->prologue.num_steps) {
-        uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
-        PlanLaunch product = *l;
-        if (needs_copy(b, l, bytes))
-            product.a = put_copy(b, l, bytes, op);
         launch_put(b, product, role, op);
         return;
     }
@@ -280,7 +307,6 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const Op *op)
         role.few_rows = false;
     }
     put_tile(b, prologue_launch(b, l), role, op);
-    PlanLaunch product = *l;
     product.prologue = (PlanProgram){0};
     launch_put(b, product, role, op);
 }

@@ -28,9 +28,25 @@ static void put_bool(Sb *sb, const char *name, bool value)
 
 /* Constants ------------------------------------------------------------------------------------ */
 
-static bool is_integer(FormatId fmt)
+/* The records of the weight, and what is done with scales and zero points. */
+static void put_records(Sb *sb, const CudaKernel *k)
 {
-    return format_info[fmt].family == FAMILY_INT;
+    const CudaPackSpec *spec = &k->spec;
+    const CudaPacked *packed = &k->packed;
+    bool blocks = spec->block_cols && spec->block_cols < spec->k;
+    put_int(sb, "kRecord", packed->record);
+    put_int(sb, "kScaleAt", packed->scale_at);
+    put_int(sb, "kZeroAt", packed->zero_at);
+    put_int(sb, "kSubs", packed->subs);
+    put_int(sb, "kWBlockK", blocks ? spec->block_cols : 0);
+    sb_line(sb, "static constexpr int kScaleFmt = %s;",
+            format_word[packed->scales ? spec->scale_fmt : FMT_F32]);
+    sb_line(sb, "static constexpr int64_t kOuterAt = %" PRId64 ";", packed->outer_at);
+    put_bool(sb, "kWScales", packed->scales);
+    put_bool(sb, "kWZero", packed->zeros);
+    put_bool(sb, "kWFold", packed->folded);
+    put_bool(sb, "kAFold", packed->act_folded);
+    put_bool(sb, "kExact", packed->exact);
 }
 
 /* What all products share: operands, shapes, schemes. */
@@ -40,25 +56,25 @@ static void put_product(Sb *sb, const CudaKernel *k)
     const CudaPackSpec *spec = &k->spec;
     const CudaPacked *packed = &k->packed;
     int64_t a_block = a->quantised && a->scheme.block[1] < spec->k ? a->scheme.block[1] : 0;
-    int64_t w_block = packed->scale_blocks > 1 ? spec->block_cols : 0;
+    bool zero = a->quantised && a->scheme.zero != ZERO_NONE && packed->home != CUDA_HOME_I8;
     sb_line(sb, "static constexpr int kA = %s, kW = %s, kHome = %s;", format_word[spec->act_fmt],
             format_word[spec->fmt], home_word[packed->home]);
     put_int(sb, "kK", spec->k);
     put_int(sb, "kN", packed->rows);
     put_int(sb, "kParts", spec->parts);
+    put_int(sb, "kAPitch", k->local_a ? k->local_pitch : k->layout[k->launch->a].pitch);
+    /* a, w come after the operands of the programs */
+    put_int(sb, "kOperandA", k->launch->num_operands);
+    put_int(sb, "kOperandW", k->launch->num_operands + 1);
+    if (k->family == CUDA_GEMM_ANY)
+        return;
     put_bool(sb, "kMainloop", spec->mainloop);
     put_int(sb, "kBlockK", packed->block_k);
     put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
     put_int(sb, "kABlockK", a_block);
     put_bool(sb, "kAScale", a->quantised);
-    put_int(sb, "kAPitch", k->local_a ? k->local_pitch : k->layout[k->launch->a].pitch);
-    put_int(sb, "kWBlockK", w_block);
-    put_bool(sb, "kWZero", packed->zero_at != 0);
-    sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ", kWZeroAt = %" PRId64 ";",
-            packed->scale_at, packed->zero_at);
-    /* a, w come after the operands of the programs */
-    put_int(sb, "kOperandA", k->launch->num_operands);
-    put_int(sb, "kOperandW", k->launch->num_operands + 1);
+    put_bool(sb, "kAZero", zero);
+    put_records(sb, k);
 }
 
 static void put_tiles(Sb *sb, const CudaKernel *k)
@@ -97,14 +113,10 @@ static void put_stream(Sb *sb, const CudaKernel *k)
 
 static void put_any(Sb *sb, const CudaKernel *k)
 {
-    const PlanTensor *a = &k->plan->tensor[k->launch->a];
-    bool zero = k->spec.mainloop || !is_integer(k->spec.fmt);
     put_bool(sb, "kVaries", k->varies);
     put_int(sb, "kBN", k->bn);
     put_int(sb, "kCols", k->bn / k->spec.parts);
-    put_bool(sb, "kAZero", a->quantised && a->scheme.zero != ZERO_NONE && zero);
-    sb_line(sb, "static constexpr int64_t kWPitch = %" PRId64 ";",
-            k->packed.pitch ? k->packed.pitch : k->layout[k->launch->w].pitch);
+    sb_line(sb, "static constexpr int64_t kWPitch = %" PRId64 ";", k->layout[k->launch->w].pitch);
 }
 
 /* What is known of tiles of both kinds. */
@@ -432,15 +444,21 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+static int64_t stream_params(const CudaKernel *k) /* of a warp's columns, in a slot of its ring */
+{
+    int64_t scales = k->n_blocks * 8 * (int64_t)k->packed.scale_bytes;
+    int64_t zeros = ceil_div(k->n_blocks * (int64_t)k->packed.zero_bits, 16) * 16;
+    return k->packed.subs * (scales + zeros);
+}
+
 int64_t cuda_stream_bytes(const CudaKernel *k)
 {
-    bool ordered = k->packed.home == CUDA_HOME_I8 && k->spec.mainloop && k->split_k > 1;
-    bool scales = k->spec.mainloop && k->packed.scale_at;
+    bool ordered = k->packed.exact && k->spec.mainloop && k->split_k > 1;
+    bool scales = k->packed.scales && !k->packed.folded;
     int64_t block = k->spec.mainloop ? k->packed.block_k : 0;
     int64_t sub = block == 0 || block % 128 == 0 ? 1 : 128 % block == 0 ? 128 / block : 4;
     int64_t columns = stream_columns(k), slices = ordered ? k->split_k * sub : k->split_k;
-    int64_t stage = k->n_blocks * (128 * (int64_t)format_info[k->spec.fmt].bits +
-                                   32 * sub * (scales + (k->packed.zero_at != 0)));
+    int64_t stage = k->n_blocks * 128 * (int64_t)format_info[k->spec.fmt].bits + stream_params(k);
     int64_t sums = k->rows * (columns + 4);
     int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
     int64_t words = k->buffers * staged + (ordered ? sums : 0);
@@ -449,9 +467,14 @@ int64_t cuda_stream_bytes(const CudaKernel *k)
 
 int64_t cuda_stage_bytes(const CudaKernel *k)
 {
-    int64_t bits = (int64_t)k->bm * format_info[k->spec.act_fmt].bits +
+    int64_t bits = (int64_t)k->bm * cuda_act_bits(k->spec.act_fmt) +
                    (int64_t)k->bn * format_info[k->spec.fmt].bits;
-    return bits * k->bk / 8;
+    return bits * k->bk / 8 + ceil_div(k->bn, 64) * (k->packed.record - k->packed.scale_at);
+}
+
+int cuda_act_bits(FormatId fmt)
+{
+    return format_info[fmt].bits < 8 ? 8 : format_info[fmt].bits;
 }
 
 static int64_t staged_bytes(const CudaKernel *k) /* GemmShape: kTilePitch, kPasses */

@@ -5,7 +5,7 @@
  *
  * raw: eight codes, 32 bits for 4-bit formats, 64 for 8-bit, 128 for 16-bit ones. out: four words;
  * for 16-bit homes word i holds codes 2i (low half) and 2i + 1; for bytes, words 0 and 1 hold codes
- * 0..3 and 4..7. Decoding is exact, but for codebooks (see DecodeRest). zero: an integer zero point
+ * 0..3 and 4..7. Decoding is exact, but for codebooks (see Pieces). zero: an integer zero point
  * that is subtracted (16-bit homes of integers only).
  *
  * 4-bit codes are packed in the order that lets masks and shifts hand out neighbours (pack.c):
@@ -28,6 +28,11 @@ template <int FMT> struct Bits;
 
 template <int FMT> struct Codes8 { /* eight codes of a lane, in 32-bit words */
     static constexpr int kWords = Bits<FMT>::kBits / 4;
+};
+/* Activations keep at least a byte a code. */
+template <int FMT> struct ActBits {
+    static constexpr int kBits = Bits<FMT>::kBits < 8 ? 8 : Bits<FMT>::kBits;
+    static constexpr int kWords = kBits / 4;
 };
 
 template <int FMT, int HOME> struct Decode;
@@ -58,6 +63,20 @@ template <> struct Decode<FMT_U4, HOME_I8> {
     {
         out[0] = raw[0] & 0x0F0F0F0Fu;
         out[1] = (raw[0] >> 4) & 0x0F0F0F0Fu;
+    }
+};
+
+/* Nibbles less their zero point as signed bytes. */
+template <int FMT> struct DecodeIntZero {
+    static constexpr uint32_t kFlip = Bits<FMT>::kSigned ? 0x08080808u : 0;
+    static __device__ __forceinline__ void eight(const uint32_t *raw, int zero, uint32_t (&out)[4])
+    {
+        const uint32_t minus = (uint32_t)(zero + (Bits<FMT>::kSigned ? 8 : 0)) * 0x01010101u;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t code = bits_at(raw[0] >> (4 * i), 0x0F0F0F0Fu, kFlip);
+            out[i] = ((code | 0x80808080u) - minus) ^ 0x80808080u; /* no byte borrows */
+        }
     }
 };
 
@@ -324,13 +343,6 @@ template <> struct Decode<FMT_FP4, HOME_F16> : DecodeCodebook<FMT_FP4, HOME_F16>
 };
 template <> struct Decode<FMT_FP4, HOME_BF16> : DecodeCodebook<FMT_FP4, HOME_BF16> {
 };
-template <int FMT, int HOME> struct DecodeRest {
-    static __device__ __forceinline__ void eight(const uint32_t *raw, uint32_t (&out)[4])
-    {
-        DecodeCodebook<FMT, HOME>::rest(raw, out);
-    }
-};
-
 /* 16-bit formats are at home already. */
 template <> struct Decode<FMT_F16, HOME_F16> {
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
@@ -342,5 +354,174 @@ template <> struct Decode<FMT_F16, HOME_F16> {
 };
 template <> struct Decode<FMT_BF16, HOME_BF16> : Decode<FMT_F16, HOME_F16> {
 };
+
+/* Four-bit codes of an activation, a byte each. */
+template <int FMT> struct DecodeByteNibble {
+    static constexpr uint32_t kFlip = Bits<FMT>::kSigned ? 0x08080808u : 0;
+    static constexpr int kOffset = Bits<FMT>::kSigned ? 8 : 0;
+    static __device__ __forceinline__ void i8(const uint32_t *raw, int, uint32_t (&out)[4])
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            out[i] = Bits<FMT>::kSigned ? (((raw[i] ^ kFlip) | 0x80808080u) - kFlip) ^ 0x80808080u
+                                        : raw[i];
+    }
+    static __device__ __forceinline__ void f16(const uint32_t *raw, int zero, uint32_t (&out)[4])
+    {
+        float minus = -(float)(1024 + kOffset + zero);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] =
+                fma_f16x2(__byte_perm(raw[i / 2] ^ kFlip, 0x64646464u, i % 2 ? 0x4342 : 0x4140),
+                          0x3C003C00u, pack_f16x2(minus, minus));
+    }
+    static __device__ __forceinline__ void bf16(const uint32_t *raw, int zero, uint32_t (&out)[4])
+    {
+        float minus = -(float)(128 + kOffset + zero);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] =
+                fma_bf16x2(__byte_perm(raw[i / 2] ^ kFlip, 0x43434343u, i % 2 ? 0x4342 : 0x4140),
+                           0x3F803F80u, pack_bf16x2(minus, minus));
+    }
+};
+template <> struct DecodeByteNibble<FMT_E2M1> {
+    template <int SHIFT> static __device__ __forceinline__ uint32_t pair(const uint32_t *raw, int i)
+    {
+        uint32_t x = __byte_perm(raw[i / 2], 0, i % 2 ? 0x4342 : 0x4140);
+        return ((x & 0x00080008u) << 12) | ((x & 0x00070007u) << SHIFT);
+    }
+    static __device__ __forceinline__ void f16(const uint32_t *raw, int, uint32_t (&out)[4])
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] = fma_f16x2(pair<9>(raw, i), 0x74007400u, pair<9>(raw, i) & 0x80008000u);
+    }
+    static __device__ __forceinline__ void bf16(const uint32_t *raw, int, uint32_t (&out)[4])
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] = fma_bf16x2(pair<6>(raw, i), 0x7E807E80u, pair<6>(raw, i) & 0x80008000u);
+    }
+};
+
+/* Pieces ---------------------------------------------------------------------------------------
+ *
+ * What one 16-bit float does not hold is multiplied in pieces whose sum it is: two for codebooks
+ * and for f16 in bf16, three for f32. A piece but the last has the leading bits of what is left,
+ * rounded towards zero so that it never overflows; of two numbers in pieces, those pairs are
+ * multiplied that f32 would not lose beside the first. */
+template <int FMT, int HOME> struct Pieces {
+    static constexpr int kNum = FMT == FMT_F32                        ? 3
+                                : FMT == FMT_F16 && HOME == HOME_BF16 ? 2
+                                : IsCodebook<FMT>::kYes               ? 2
+                                                                      : 1;
+};
+
+template <int PIECE> __device__ __forceinline__ float piece_of(float x)
+{
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) {
+        float head = num_float(num_bits(x) & 0xFFFF0000u);
+        x = head == x ? 0.0f : x - head; /* of an infinity nothing is left */
+    }
+    return x;
+}
+template <int PIECE> __device__ __forceinline__ uint32_t piece_pair(float lo, float hi)
+{
+    return __byte_perm(num_bits(piece_of<PIECE>(lo)), num_bits(piece_of<PIECE>(hi)), 0x7632);
+}
+template <int FMT, int HOME, int PIECE>
+__device__ __forceinline__ void decode_wide(const uint32_t *raw, uint32_t (&out)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if constexpr (FMT == FMT_F32) {
+            out[i] = piece_pair<PIECE>(num_float(raw[2 * i]), num_float(raw[2 * i + 1]));
+        } else {
+            float lo, hi;
+            asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+                : "=f"(lo), "=f"(hi)
+                : "r"(raw[i]));
+            out[i] = piece_pair<PIECE>(lo, hi);
+        }
+}
+
+/* Eight codes of a weight, or a piece of each. */
+template <int FMT, int HOME, bool ZERO, int PIECE>
+__device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, uint32_t (&out)[4])
+{
+    if constexpr (FMT == FMT_F32 || Pieces<FMT, HOME>::kNum == 2 && FMT == FMT_F16)
+        decode_wide<FMT, HOME, PIECE>(raw, out);
+    else if constexpr (PIECE == 1)
+        DecodeCodebook<FMT, HOME>::rest(raw, out);
+    else if constexpr (ZERO && HOME == HOME_I8)
+        DecodeIntZero<FMT>::eight(raw, zero, out);
+    else
+        Decode<FMT, HOME>::eight(raw, zero, out);
+}
+/* .. of an activation. */
+template <int FMT, int HOME, int PIECE>
+__device__ __forceinline__ void decode_act(const uint32_t *raw, int zero, uint32_t (&out)[4])
+{
+    if constexpr (FMT == FMT_F32 || Pieces<FMT, HOME>::kNum == 2)
+        decode_wide<FMT, HOME, PIECE>(raw, out);
+    else if constexpr (Bits<FMT>::kBits > 4)
+        Decode<FMT, HOME>::eight(raw, zero, out);
+    else if constexpr (HOME == HOME_I8)
+        DecodeByteNibble<FMT>::i8(raw, zero, out);
+    else if constexpr (HOME == HOME_F16)
+        DecodeByteNibble<FMT>::f16(raw, zero, out);
+    else
+        DecodeByteNibble<FMT>::bf16(raw, zero, out);
+}
+
+/* Scales --------------------------------------------------------------------------------------- */
+
+/* The value of a scale from the bits that a scheme stores. */
+template <int FMT> __device__ __forceinline__ float scale_value(uint32_t bits)
+{
+    if constexpr (FMT == FMT_F32)
+        return num_float(bits);
+    else if constexpr (FMT == FMT_BF16)
+        return num_float(bits << 16);
+    else if constexpr (FMT == FMT_F16) {
+        float f;
+        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(f) : "r"(bits));
+        return f;
+    } else {
+        return num_decode(FMT, bits);
+    }
+}
+
+/* Multiplies four words of codes by one scale; exact where the compiler folds. */
+template <int HOME> __device__ __forceinline__ void fold_scale(uint32_t (&v)[4], float scale)
+{
+    const uint32_t both = HOME == HOME_F16 ? pack_f16x2(scale, scale) : pack_bf16x2(scale, scale);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (HOME == HOME_F16)
+            v[i] = fma_f16x2(v[i], both, 0x80008000u); /* -0: a zero keeps its sign */
+        else
+            v[i] = fma_bf16x2(v[i], both, 0x80008000u);
+}
+
+/* Keeps those of eight codes, the first of them at `at`, that lie between begin and end. */
+template <int HOME>
+__device__ __forceinline__ void keep_codes(uint32_t (&v)[4], int at, int begin, int end)
+{
+#pragma unroll
+    for (int i = 0; i < (HOME == HOME_I8 ? 2 : 4); i++) {
+        constexpr int kEach = HOME == HOME_I8 ? 4 : 2;
+        uint32_t keep = 0;
+#pragma unroll
+        for (int j = 0; j < kEach; j++) {
+            int k = at + i * kEach + j;
+            if (k >= begin && k < end)
+                keep |= (HOME == HOME_I8 ? 0xFFu : 0xFFFFu) << (32 / kEach * j);
+        }
+        v[i] &= keep;
+    }
+}
 
 #endif

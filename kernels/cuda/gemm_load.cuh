@@ -8,6 +8,7 @@
  * of 8 columns every kStride blocks. */
 template <class Cfg> struct GemmLoader {
     typedef GemmShape<Cfg> S;
+    typedef Record<Cfg> R;
     static constexpr int kChunksA = S::kRowBytes / 16, kStrideA = S::kThreads / kChunksA;
     static constexpr int kChunksW = S::kRun / 16, kStrideW = S::kThreads / kChunksW;
     static constexpr int kTimesA = (Cfg::kBM + kStrideA - 1) / kStrideA;
@@ -17,6 +18,10 @@ template <class Cfg> struct GemmLoader {
     uint32_t to_a, to_w; /* in a stage */
     int rows, blocks;    /* that are there, from this thread's first on */
     int column;          /* in bytes, of a's chunk */
+    int block0;          /* of 8 columns: this thread's first */
+    const char *params;  /* of the tile's records */
+    int groups;          /* of which there are parameters */
+    int tile_k;
 
     /* Chunk of 16 bytes where logical chunk c of a row lies: spreads the rows that one access
      * phase reads over all banks. */
@@ -24,9 +29,17 @@ template <class Cfg> struct GemmLoader {
     {
         if (S::kMatrices)
             return c ^ (row & 7);
+        if (S::kABits == 32)
+            return c ^ (row & 1);
         if (S::kPanelBytes == 128)
             return S::kABits == 16 ? c ^ ((row & 1) << 2) : c ^ ((row & 3) << 1);
         return S::kABits == 16 ? c : c ^ (row & 2);
+    }
+
+    /* Where the codes of a block of 8 columns begin in the weight, or in its first tile of K. */
+    static __device__ __forceinline__ constexpr int64_t block_at(int block)
+    {
+        return block / 8 * R::kGroup + block % 8 * R::kRun;
     }
 
     static __device__ __forceinline__ int swizzle_w(int c) /* of a run of w */
@@ -35,13 +48,19 @@ template <class Cfg> struct GemmLoader {
     }
 
     __device__ __forceinline__ GemmLoader(const char *all_a, const char *all_w, int64_t m0,
-                                          int64_t m, int n0, int tile_k)
+                                          int64_t m, int n0, int first)
     {
+        tile_k = first;
         int row = threadIdx.x / kChunksA, c = threadIdx.x % kChunksA;
         int block = threadIdx.x / kChunksW, cw = threadIdx.x % kChunksW;
         column = tile_k * S::kRowBytes + c * 16;
         a = all_a + (m0 + row) * (int64_t)Cfg::kAPitch + column;
-        w = all_w + (n0 / 8 + block) * S::kBlockBytes + (int64_t)tile_k * S::kRun + cw * 16;
+        block0 = n0 / 8 + block;
+        const char *tile = all_w + (int64_t)(tile_k * Cfg::kBK / 128) * Cfg::kRecord;
+        params = tile + n0 / 64 * R::kGroup + Cfg::kScaleAt;
+        groups = (Cfg::kN + 63) / 64 - n0 / 64;
+        w = tile + block_at(Cfg::kBN % 64 == 0 ? block0 : 0) +
+            tile_k * Cfg::kBK % 128 / 64 * S::kRun + cw * 16;
         int panel = c * 16 / S::kPanelBytes;
         to_a = panel * (Cfg::kBM * S::kPanelBytes) + row * S::kPanelBytes +
                swizzle(row, c % (S::kPanelBytes / 16)) * 16;
@@ -52,37 +71,61 @@ template <class Cfg> struct GemmLoader {
         blocks = Cfg::kN / 8 - n0 / 8 - block;
         blocks = blocks < left ? blocks : left;
     }
-    template <int I> __device__ __forceinline__ void copy_a(uint32_t to, int num) const
+    template <int I> __device__ __forceinline__ void copy_a(uint32_t to, int num, int bytes) const
     {
         if constexpr (I < kTimesA) {
             if (Cfg::kBM % kStrideA == 0 || I * kStrideA + (int)threadIdx.x / kChunksA < Cfg::kBM)
                 copy_async16_at<I * kStrideA * S::kPanelBytes, I * kStrideA *(int64_t)Cfg::kAPitch>(
-                    to, a, I * kStrideA < num ? 16 : 0);
-            copy_a<I + 1>(to, num);
+                    to, a, I * kStrideA < num ? bytes : 0);
+            copy_a<I + 1>(to, num, bytes);
         }
     }
     template <int I> __device__ __forceinline__ void copy_w(uint32_t to) const
     {
         if constexpr (I < kTimesW) {
             if (Cfg::kBN / 8 % kStrideW == 0 ||
-                I * kStrideW + (int)threadIdx.x / kChunksW < Cfg::kBN / 8)
-                copy_async16_at<I * kStrideW * S::kRun, I * kStrideW * S::kBlockBytes>(
-                    to, w, Cfg::kN % Cfg::kBN == 0 || I * kStrideW < blocks ? 16 : 0);
+                I * kStrideW + (int)threadIdx.x / kChunksW < Cfg::kBN / 8) {
+                int bytes = Cfg::kN % Cfg::kBN == 0 || I * kStrideW < blocks ? 16 : 0;
+                if constexpr (Cfg::kBN % 64 == 0)
+                    copy_async16_at<I * kStrideW * S::kRun, block_at(I * kStrideW)>(to, w, bytes);
+                else
+                    copy_async16(to + I * kStrideW * S::kRun,
+                                 w + (bytes ? block_at(block0 + I * kStrideW) : 0), bytes);
+            }
             copy_w<I + 1>(to);
         }
     }
     __device__ __forceinline__ void load_a(uint32_t stage)
     {
-        constexpr int kLine = Cfg::kK * (S::kABits / 8); /* bytes of a row, whole chunks */
-        bool inside = kLine % S::kRowBytes == 0 || column < kLine;
-        copy_a<0>(stage + to_a, inside ? rows : 0);
+        constexpr int kLine = Cfg::kK * (S::kABits / 8); /* bytes of a row */
+        int bytes = kLine % S::kRowBytes == 0 || column + 16 <= kLine ? 16
+                    : column < kLine                                  ? kLine - column
+                                                                      : 0;
+        copy_a<0>(stage + to_a, bytes ? rows : 0, bytes);
         a += S::kRowBytes;
         column += S::kRowBytes;
     }
     __device__ __forceinline__ void load_w(uint32_t stage)
     {
         copy_w<0>(stage + to_w);
-        w += S::kRun;
+        if constexpr (S::kParams > 0)
+            copy_params(stage + S::kParamsAt);
+        const bool whole = Cfg::kBK == 128 || tile_k % 2; /* the tile of 128 ends here */
+        w += Cfg::kBK == 128 ? Cfg::kRecord : whole ? Cfg::kRecord - S::kRun : S::kRun;
+        params += whole ? Cfg::kRecord : 0;
+        tile_k++;
+    }
+    __device__ __forceinline__ void copy_params(uint32_t to) const
+    {
+        constexpr int kEach = R::kParams / 16;
+#pragma unroll
+        for (int i = 0; i < (S::kGroups * kEach + S::kThreads - 1) / S::kThreads; i++) {
+            int c = threadIdx.x + i * S::kThreads, group = c / kEach;
+            if (c < S::kGroups * kEach)
+                copy_async16(to + c * 16,
+                             params + (group < groups ? group : 0) * R::kGroup + c % kEach * 16,
+                             16);
+        }
     }
 };
 

@@ -22,19 +22,20 @@
  *
  * Where a prologue makes a, the blocks share out its rows (kRowCounters: where in that workspace).
  *
- * Cfg: kA kW (FormatId) kHome kK kN (packed rows) kBM kBN kBK kWarpsM kWarpsN kStages kSplitK
- * kParts kMainloop kBlockK (multiple of 32; 0: one block) kABlockRows kABlockK (rows, columns of a
- * that share a scale; 0 = all) kAPitch kWBlockK kWZero kWScaleAt kWZeroAt (byte offsets in packed
- * w) kOperandA kOperandW kOperandSplit kSplitSums. */
+ * Cfg: what Record wants (gemm_shape.cuh), and kA (FormatId) kHome kN (packed rows) kBM kBN kBK
+ * kWarpsM kWarpsN kStages kSplitK kParts kMainloop kBlockK (0: one block) kExact (both are
+ * integers) kWFold kAFold (their scales are multiplied into the codes) kAScale kAZero kABlockRows
+ * kABlockK (rows, columns of a that share a scale; 0 = all) kAPitch kOperandA kOperandW
+ * kOperandSplit kSplitSums. */
 #ifndef SINTER_CUDA_GEMM_MMA
 #define SINTER_CUDA_GEMM_MMA
 
 #include "kernels/cuda/gemm_load.cuh"
 #include "kernels/cuda/gemm_rows.cuh"
 
-template <int FMT> struct Largest { /* magnitude of an integer code */
+template <int FMT, bool ZERO> struct Largest { /* magnitude of an integer code */
     static constexpr int kCode =
-        (1 << (Bits<FMT>::kBits - Bits<FMT>::kSigned)) - !Bits<FMT>::kSigned;
+        ZERO ? 15 : (1 << (Bits<FMT>::kBits - Bits<FMT>::kSigned)) - !Bits<FMT>::kSigned;
 };
 
 template <class Cfg> struct GemmTile {
@@ -43,20 +44,26 @@ template <class Cfg> struct GemmTile {
     typedef GemmLoader<Cfg> L;
     typedef typename G::Acc Acc;
     typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum;
+    typedef Record<Cfg> R;
     /* Loads of 16 bytes in flight while sums are gathered: 16, in the registers that fragments had.
      */
     static constexpr int kSplitBatch = Cfg::kSplitK < 8 ? 16 / Cfg::kSplitK : 1;
-    static constexpr int kAWords = Codes8<Cfg::kA>::kWords;
+    static constexpr int kAWords = ActBits<Cfg::kA>::kWords;
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
     static constexpr int kShift = G::shift();
+    static constexpr int kHalves = S::kInt ? 1 : 2; /* products of a step */
+    static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
+    static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome>::kNum;
+    static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
     static constexpr bool kMoves = !S::kMatrices && (Cfg::kA == FMT_F16 || Cfg::kA == FMT_BF16 ||
                                                      Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8);
     /* The first step of a scale's block is known where it is written: its products start anew. */
-    static constexpr bool kKnownBlocks =
-        Cfg::kMainloop && Cfg::kBlockK && Cfg::kBK % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
+    static constexpr bool kKnownBlocks = Cfg::kMainloop && Cfg::kBlockK && !S::kFine &&
+                                         Cfg::kBK % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
     /* Sums of a block of integers below 2^22 become floats without a conversion: they are counted
      * from the bits of 1.5 * 2^23 on. */
-    static constexpr int64_t kLargest = (int64_t)Largest<Cfg::kA>::kCode * Largest<Cfg::kW>::kCode;
+    static constexpr int64_t kLargest =
+        (int64_t)Largest<Cfg::kA, false>::kCode * Largest<Cfg::kW, Cfg::kWZero>::kCode;
     static constexpr bool kMagic =
         S::kInt && Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK * kLargest <= (1 << 22 >> kShift);
     static constexpr int kZeroBits = kMagic ? 0x4B400000 : 0;
@@ -72,28 +79,40 @@ template <class Cfg> struct GemmTile {
     struct State {
         Acc acc[S::kMFrags][S::kNFrags][4];
         float sum[Cfg::kMainloop ? S::kMFrags : 1][Cfg::kMainloop ? S::kNFrags : 1][4];
-        uint32_t a[S::kMatrices ? 1 : 2][S::kMFrags][2][4]; /* this step's and the next one's */
-        uint32_t w[S::kNFrags][4];
-        int zero[2][Cfg::kWZero ? S::kNFrags : 1]; /* this block's and the next one's */
+        /* this step's and the next one's */
+        uint32_t a[S::kMatrices ? 1 : 2][S::kMFrags][2][kAWords < 4 ? 4 : kAWords];
+        uint32_t w[S::kNFrags][S::kUnitWords];
+        int zero[Cfg::kWZero ? S::kNFrags : 1];
+        int a_zero[Cfg::kAZero ? S::kMFrags : 1][2];
+        const float *a_scale[Cfg::kAFold ? S::kMFrags : 1][2]; /* of its rows */
+        int32_t part[S::kChunks ? S::kMFrags : 1][S::kChunks ? S::kNFrags : 1][4];
+        float fold[Cfg::kWFold ? S::kNFrags : 1]; /* of the step's codes */
+        float outer;
         float sa[Cfg::kMainloop ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
     };
 
     /* Of rows row0 .. of a stage, the eight codes of a step that this lane multiplies. */
-    static __device__ __forceinline__ void read_a(uint32_t (&to)[S::kMFrags][2][4],
+    template <int WORDS>
+    static __device__ __forceinline__ void read_a(uint32_t (&to)[S::kMFrags][2][WORDS],
                                                   const char *stage, int row0, int step, int lane)
     {
         const int row = row0 + lane / 4, at = (step * 4 + lane % 4) * kAWords * 4;
         const char *p = stage + at / S::kPanelBytes * (Cfg::kBM * S::kPanelBytes) +
                         row * S::kPanelBytes + L::swizzle(row, at % S::kPanelBytes / 16) * 16 +
                         at % 16;
+        const int beside = row % 2 ? -16 : 16; /* the second chunk of eight that take two */
 #pragma unroll
         for (int mf = 0; mf < S::kMFrags; mf++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const char *from = p + (mf * 16 + h * 8) * S::kPanelBytes;
-                if constexpr (kAWords == 4) {
-                    Bytes16 v = *(const Bytes16 *)from;
-                    to[mf][h][0] = v.x, to[mf][h][1] = v.y, to[mf][h][2] = v.z, to[mf][h][3] = v.w;
+                if constexpr (kAWords >= 4) {
+#pragma unroll
+                    for (int i = 0; i < kAWords; i += 4) {
+                        Bytes16 v = *(const Bytes16 *)(i ? from + beside : from);
+                        to[mf][h][i] = v.x, to[mf][h][i + 1] = v.y;
+                        to[mf][h][i + 2] = v.z, to[mf][h][i + 3] = v.w;
+                    }
                 } else {
                     Bytes8 v = *(const Bytes8 *)from;
                     to[mf][h][0] = v.x, to[mf][h][1] = v.y;
@@ -113,16 +132,20 @@ template <class Cfg> struct GemmTile {
             load_matrices(s.a[0][mf][half], from + mf * 16 * S::kPanelBytes);
     }
     /* The lane's 16 bytes of 8 columns of a stage: kUnitSteps steps. */
-    static __device__ __forceinline__ void read_w(uint32_t (&to)[4], const char *stage, int unit,
-                                                  int block, int lane)
+    static __device__ __forceinline__ void read_w(uint32_t (&to)[S::kUnitWords], const char *stage,
+                                                  int unit, int block, int lane)
     {
         int at = S::kMatrices ? L::swizzle_w(lane % 8 * 4 + lane / 8) : lane;
-        const char *p = stage + S::kABytes + block * S::kRun + unit * 512 + at * 16;
+        const char *p =
+            stage + S::kABytes + block * S::kRun + unit * (S::kUnitWords * 128) + at * 16;
         if constexpr (S::kMatrices) {
             load_matrices(to, smem_address(p));
         } else {
-            Bytes16 v = *(const Bytes16 *)p;
-            to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+#pragma unroll
+            for (int i = 0; i < S::kUnitWords; i += 4) {
+                Bytes16 v = *(const Bytes16 *)(p + i * 128);
+                to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+            }
         }
     }
 
@@ -170,82 +193,225 @@ template <class Cfg> struct GemmTile {
         }
     }
 
-    /* 32 of K, step STEP of a stage. next: the stage that holds what comes after it. */
-    template <int STEP>
-    static __device__ __forceinline__ void step(State &s, const char *next, int row0, int block0,
-                                                int lane)
+    /* One piece of a's operands of a step, whose first column of K is k. */
+    template <int PIECE>
+    static __device__ __forceinline__ void decode_a(uint32_t (&to)[S::kMFrags][kHalves][4],
+                                                    const State &s, int from, int k, int lane)
     {
-        constexpr int kHalves = S::kInt ? 1 : 2;
-        constexpr bool kFresh = kKnownBlocks && STEP * 32 % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
-        constexpr bool kLast = STEP % S::kUnitSteps == S::kUnitSteps - 1;
-        constexpr int kNextUnit = (STEP / S::kUnitSteps + 1) % (S::kSteps / S::kUnitSteps);
-        const Acc from[4] = {start(), start(), start(), start()};
-        uint32_t a[S::kMFrags][kHalves][4];
+        constexpr int kBlock = Cfg::kABlockK ? Cfg::kABlockK : 1;
 #pragma unroll
         for (int mf = 0; mf < S::kMFrags; mf++) {
             uint32_t f[2][4];
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                Decode<Cfg::kA, Cfg::kHome>::eight(s.a[STEP % 2][mf][h], 0, f[h]);
+            for (int h = 0; h < 2; h++) {
+                decode_act<Cfg::kA, Cfg::kHome, PIECE>(
+                    s.a[from][mf][h], Cfg::kAZero ? s.a_zero[Cfg::kAZero ? mf : 0][h] : 0, f[h]);
+                if constexpr (Cfg::kAFold) {
+                    int at = k + lane % 4 * 8;
+                    fold_scale<Cfg::kHome>(
+                        f[h], s.a_scale[mf][h][(at < Cfg::kK ? at : Cfg::kK - 1) / kBlock]);
+                }
+            }
 #pragma unroll
             for (int half = 0; half < kHalves; half++)
-                operand_a(a[mf][half], f, half);
+                operand_a(to[mf][half], f, half);
         }
-        read_a(s.a[(STEP + 1) % 2], next, row0, (STEP + 1) % S::kSteps, lane);
+    }
+    /* One piece of w's operands of eight columns. */
+    template <int PIECE>
+    static __device__ __forceinline__ void decode_w(uint32_t (&to)[4], const State &s, int nf,
+                                                    int step)
+    {
+        decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(
+            s.w[nf] + step % S::kUnitSteps * kWWords,
+            Cfg::kWZero ? s.zero[Cfg::kWZero ? nf : 0] : 0, to);
+        if constexpr (Cfg::kWFold)
+            fold_scale<Cfg::kHome>(to, s.fold[Cfg::kWFold ? nf : 0]);
+    }
+    /* The scale that the codes of a step share in this lane, from k of K on. */
+    static __device__ __forceinline__ void read_fold(State &s, int nf, const char *stage, int k,
+                                                     int block0, int lane)
+    {
+        if constexpr (Cfg::kWFold)
+            s.fold[Cfg::kWFold ? nf : 0] =
+                R::scale(stage + S::kParamsAt + block0 / 8 * R::kParams,
+                         R::sub_of(k + lane % 4 * 8), block0 * 8 % 64 + lane / 4 + nf * 8);
+    }
+
+    template <bool FRESH>
+    static __device__ __forceinline__ void multiply_all(State &s, int nf,
+                                                        const uint32_t (&a)[S::kMFrags][kHalves][4],
+                                                        const uint32_t (&b)[4])
+    {
+        const Acc from[4] = {start(), start(), start(), start()};
+#pragma unroll
+        for (int half = 0; half < kHalves; half++)
+#pragma unroll
+            for (int mf = 0; mf < S::kMFrags; mf++) {
+                Acc(&acc)[4] = s.acc[mf][nf];
+                if (FRESH && half == 0)
+                    G::mma(acc, a[mf][half], b[2 * half], b[2 * half + 1], from);
+                else
+                    G::mma(acc, a[mf][half], b[2 * half], b[2 * half + 1], acc);
+            }
+    }
+
+    /* The products of one piece of a with those pieces of w that count. */
+    template <int PIECE_A, int PIECE_W, bool FRESH>
+    static __device__ __forceinline__ void pieces_w(State &s, int nf, int step,
+                                                    const uint32_t (&a)[S::kMFrags][kHalves][4])
+    {
+        if constexpr (PIECE_W < kPiecesW && PIECE_A + PIECE_W < kPieces) {
+            uint32_t b[4];
+            decode_w<PIECE_W>(b, s, nf, step);
+            multiply_all<FRESH && PIECE_W == 0>(s, nf, a, b);
+            pieces_w<PIECE_A, PIECE_W + 1, FRESH>(s, nf, step, a);
+        }
+    }
+
+    /* 32 of K from k on, step STEP of a stage. next: the stage that holds what comes after it. */
+    template <int STEP, int PIECE>
+    static __device__ __forceinline__ void step(State &s, const char *next, int k, int row0,
+                                                int block0, int lane)
+    {
+        constexpr bool kFresh = kKnownBlocks && STEP * 32 % (Cfg::kBlockK ? Cfg::kBlockK : 1) == 0;
+        constexpr bool kLast = STEP % S::kUnitSteps == S::kUnitSteps - 1;
+        constexpr int kNextUnit = (STEP / S::kUnitSteps + 1) % (S::kSteps / S::kUnitSteps);
+        uint32_t a[S::kMFrags][kHalves][4];
+        decode_a<PIECE>(a, s, STEP % 2, k, lane);
+        if (PIECE == kPiecesA - 1)
+            read_a(s.a[(STEP + 1) % 2], next, row0, (STEP + 1) % S::kSteps, lane);
 #pragma unroll
         for (int nf = 0; nf < S::kNFrags; nf++) {
-            const uint32_t *raw = s.w[nf] + STEP % S::kUnitSteps * kWWords;
-            uint32_t b[4], rest[4];
-            Decode<Cfg::kW, Cfg::kHome>::eight(
-                raw, Cfg::kWZero ? s.zero[0][Cfg::kWZero ? nf : 0] : 0, b);
-            if constexpr (IsCodebook<Cfg::kW>::kYes)
-                DecodeRest<Cfg::kW, Cfg::kHome>::eight(raw, rest);
-#pragma unroll
-            for (int half = 0; half < kHalves; half++)
-#pragma unroll
-                for (int mf = 0; mf < S::kMFrags; mf++) {
-                    Acc(&acc)[4] = s.acc[mf][nf];
-                    if (kFresh && half == 0)
-                        G::mma(acc, a[mf][half], b[2 * half], b[2 * half + 1], from);
-                    else
-                        G::mma(acc, a[mf][half], b[2 * half], b[2 * half + 1], acc);
-                }
-            if constexpr (IsCodebook<Cfg::kW>::kYes) /* what 16 bits left out */
-#pragma unroll
-                for (int half = 0; half < kHalves; half++)
-#pragma unroll
-                    for (int mf = 0; mf < S::kMFrags; mf++)
-                        G::mma(s.acc[mf][nf], a[mf][half], rest[2 * half], rest[2 * half + 1],
-                               s.acc[mf][nf]);
-            if (kLast)
+            pieces_w<PIECE, 0, kFresh && PIECE == 0>(s, nf, STEP, a);
+            if (kLast && PIECE == kPiecesA - 1)
                 read_w(s.w[nf], next, kNextUnit, block0 + nf, lane);
+            if (PIECE == kPiecesA - 1)
+                read_fold(s, nf, next, k + 32, block0, lane);
+        }
+        if constexpr (PIECE + 1 < kPiecesA)
+            step<STEP, PIECE + 1>(s, next, k, row0, block0, lane);
+    }
+
+    /* The products of the block that begins at `begin` and ends before `end`, both inside the step
+     * of 32 from k on. */
+    template <int STEP, int PIECE_A, int PIECE_W>
+    static __device__ __forceinline__ void fine_pieces(State &s, int k, int begin, int end,
+                                                       int lane)
+    {
+        if constexpr (PIECE_A < kPiecesA) {
+            uint32_t a[S::kMFrags][kHalves][4];
+            decode_a<PIECE_A>(a, s, STEP % 2, k, lane);
+#pragma unroll
+            for (int nf = 0; nf < S::kNFrags; nf++) {
+                uint32_t b[4];
+                decode_w<PIECE_W>(b, s, nf, STEP);
+                keep_codes<Cfg::kHome>(b, k + lane % 4 * 8, begin, end);
+                multiply_all<false>(s, nf, a, b);
+            }
+            constexpr bool kMore = PIECE_W + 1 < kPiecesW && PIECE_A + PIECE_W + 1 < kPieces;
+            fine_pieces<STEP, kMore ? PIECE_A : PIECE_A + 1, kMore ? PIECE_W + 1 : 0>(s, k, begin,
+                                                                                      end, lane);
+        }
+    }
+
+    /* A step in which blocks end. ends(k, stage) follows each block. */
+    template <int STEP, class Next, class Ends>
+    static __device__ __forceinline__ void step_fine(State &s, const char *&stage, int k, int row0,
+                                                     int block0, int lane, Next next_stage,
+                                                     Ends ends)
+    {
+        constexpr bool kLast = STEP % S::kUnitSteps == S::kUnitSteps - 1;
+        constexpr int kNextUnit = (STEP / S::kUnitSteps + 1) % (S::kSteps / S::kUnitSteps);
+        constexpr int kBlock = Cfg::kBlockK ? Cfg::kBlockK : 1;
+        bool at_end = false;
+#pragma unroll 1
+        for (int from = k; from < k + 32 && from < Cfg::kK;) {
+            int end = (from / kBlock + 1) * kBlock, to = end < k + 32 ? end : k + 32;
+            fine_pieces<STEP, 0, 0>(s, k, from, to, lane);
+            at_end = end == k + 32;
+            if (end < k + 32 || (to >= Cfg::kK && !at_end))
+                ends(end, stage);
+            from = to;
+        }
+        if (STEP == S::kSteps - 1)
+            stage = next_stage();
+        if (at_end)
+            ends(k + 32, stage);
+        read_a(s.a[(STEP + 1) % 2], stage, row0, (STEP + 1) % S::kSteps, lane);
+#pragma unroll
+        for (int nf = 0; nf < S::kNFrags; nf++) {
+            if (kLast)
+                read_w(s.w[nf], stage, kNextUnit, block0 + nf, lane);
+            read_fold(s, nf, stage, k + 32, block0, lane);
         }
     }
 
     /* Blocks of K ------------------------------------------------------------------------------ */
 
-    /* Scales of a block, long before they are used. */
-    static __device__ __forceinline__ void read_scales(State &s, const Operand &a, const char *w,
-                                                       int block, int64_t m0, int64_t m, int n0,
-                                                       int lane)
+    /* What stays the same for all of K. */
+    static __device__ __forceinline__ void begin_rows(State &s, const Operand &a, const char *w,
+                                                      int64_t m0, int64_t m, int lane)
     {
-        const float *sw = (const float *)(w + Cfg::kWScaleAt) + G::w_grid(block);
+        s.outer = R::outer(w);
+        if constexpr (Cfg::kAFold)
 #pragma unroll
-        for (int mf = 0; mf < S::kMFrags; mf++)
+            for (int mf = 0; mf < S::kMFrags; mf++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    int64_t row = m0 + mf * 16 + h * 8 + lane / 4;
+                    s.a_scale[mf][h] = a.scale + G::act_at(row < m ? row : 0, 0);
+                }
+    }
+
+    /* Scales and zero points of the block that column k of K lies in; params: of its tile. */
+    static __device__ __forceinline__ void read_block(State &s, const Operand &a,
+                                                      const char *params, int k, int64_t m0,
+                                                      int64_t m, int block0, int lane)
+    {
+        const int block = Cfg::kBlockK ? k / (Cfg::kBlockK ? Cfg::kBlockK : 1) : 0;
+        const int sub = R::sub_of(k);
+#pragma unroll
+        for (int mf = 0; mf < S::kMFrags && (Cfg::kMainloop || Cfg::kAZero); mf++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 int64_t row = m0 + mf * 16 + h * 8 + lane / 4;
-                s.sa[mf][h] = a.scale ? G::act_scale(a, row < m ? row : 0, block) : 1.0f;
+                row = row < m ? row : 0;
+                if (Cfg::kMainloop)
+                    s.sa[Cfg::kMainloop ? mf : 0][h] = a.scale ? G::act_scale(a, row, block) : 1.0f;
+                if (Cfg::kAZero)
+                    s.a_zero[Cfg::kAZero ? mf : 0][h] = a.zero[G::act_at(row, k)];
             }
+        const int first = block0 * 8 % 64; /* a warp's columns lie in one record */
+        const char *p = params + block0 / 8 * R::kParams;
 #pragma unroll
         for (int nf = 0; nf < S::kNFrags; nf++) {
-            int n = n0 + nf * 8 + lane % 4 * 2;
-            s.sw[nf][0] = s.sw[nf][1] = 1.0f;
-            if (Cfg::kWScaleAt && n < Cfg::kN) {
-                Bytes8 pair = *(const Bytes8 *)(sw + n);
-                s.sw[nf][0] = num_float(pair.x), s.sw[nf][1] = num_float(pair.y);
-            }
+            if (Cfg::kMainloop)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    s.sw[Cfg::kMainloop ? nf : 0][i] =
+                        Cfg::kWScales && !Cfg::kWFold
+                            ? R::effective(R::scale(p, sub, first + lane % 4 * 2 + nf * 8 + i),
+                                           s.outer)
+                            : s.outer;
+            if (Cfg::kWZero)
+                s.zero[Cfg::kWZero ? nf : 0] = R::zero(p, sub, first + lane / 4 + nf * 8);
         }
+    }
+
+    /* The exact sums of a stage as integers, where f32 would not hold those of a block. */
+    static __device__ __forceinline__ void take_chunk(State &s)
+    {
+        if constexpr (S::kChunks)
+#pragma unroll
+            for (int mf = 0; mf < S::kMFrags; mf++)
+#pragma unroll
+                for (int nf = 0; nf < S::kNFrags; nf++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        s.part[mf][nf][i] += (int32_t)s.acc[mf][nf][i];
+                        s.acc[mf][nf][i] = 0;
+                    }
     }
 
     static __device__ __forceinline__ float as_float(Acc v)
@@ -270,23 +436,15 @@ template <class Cfg> struct GemmTile {
                 for (int i = 0; i < 4; i++) {
                     /* 1 * scale is scale */
                     float scale = s.sa[mf][i / 2] * s.sw[nf][i % 2];
-                    s.sum[mf][nf][i] = num_fma(as_float(s.acc[mf][nf][i]), scale, s.sum[mf][nf][i]);
+                    float v = as_float(s.acc[mf][nf][i]);
+                    if constexpr (S::kChunks) {
+                        v = (float)(s.part[mf][nf][i] + (int32_t)s.acc[mf][nf][i]);
+                        s.part[mf][nf][i] = 0;
+                    }
+                    s.sum[mf][nf][i] = num_fma(v, scale, s.sum[mf][nf][i]);
                     if (!kKnownBlocks)
                         s.acc[mf][nf][i] = start();
                 }
-    }
-
-    static __device__ __forceinline__ void read_zeros(int (&to)[Cfg::kWZero ? S::kNFrags : 1],
-                                                      const char *w, int block, int n0, int lane)
-    {
-        if constexpr (Cfg::kWZero) {
-            const int32_t *z = (const int32_t *)(w + Cfg::kWZeroAt) + G::w_grid(block);
-#pragma unroll
-            for (int nf = 0; nf < S::kNFrags; nf++) {
-                int n = n0 + nf * 8 + lane / 4;
-                to[nf] = n < Cfg::kN ? z[n] : 0;
-            }
-        }
     }
 
     /* Split along K --------------------------------------------------------------------------- */
@@ -402,23 +560,33 @@ template <class Cfg> struct GemmTile {
 };
 
 /* All steps of a stage, one after the other. */
-template <class Cfg, int STEP, class Between, class After>
+template <class Cfg, int STEP, class Between, class Ends>
 __device__ __forceinline__ void gemm_steps(typename GemmTile<Cfg>::State &s, const char *&stage,
-                                           int row0, int block0, int lane, Between next_stage,
-                                           After after)
+                                           int tile_k, bool last, int row0, int block0, int lane,
+                                           Between next_stage, Ends ends)
 {
     typedef GemmTile<Cfg> G;
     typedef GemmShape<Cfg> S;
     if constexpr (STEP < S::kSteps) {
-        if constexpr (S::kMatrices) {
+        constexpr int kBlockK = Cfg::kBlockK ? Cfg::kBlockK : 1;
+        const int k = (tile_k * S::kSteps + STEP) * 32;
+        if (STEP == S::kSteps - 1 && !S::kMatrices && !S::kFine)
+            stage = next_stage();
+        if constexpr (S::kMatrices)
             G::template step_matrices<STEP>(s, stage, row0, block0, lane, next_stage);
-        } else {
-            if (STEP == S::kSteps - 1)
-                stage = next_stage();
-            G::template step<STEP>(s, stage, row0, block0, lane);
+        else if constexpr (S::kFine)
+            G::template step_fine<STEP>(s, stage, k, row0, block0, lane, next_stage, ends);
+        else
+            G::template step<STEP, 0>(s, stage, k, row0, block0, lane);
+        if (STEP == S::kSteps - 1)
+            G::take_chunk(s);
+        if constexpr (!S::kFine && (Cfg::kMainloop || Cfg::kWZero)) {
+            bool whole = G::kKnownBlocks ? (STEP + 1) * 32 % kBlockK == 0
+                                         : Cfg::kBlockK && (k + 32) % kBlockK == 0;
+            if (whole || (last && STEP == S::kSteps - 1))
+                ends(k + 32, stage);
         }
-        after(STEP);
-        gemm_steps<Cfg, STEP + 1>(s, stage, row0, block0, lane, next_stage, after);
+        gemm_steps<Cfg, STEP + 1>(s, stage, tile_k, last, row0, block0, lane, next_stage, ends);
     }
 }
 
@@ -478,26 +646,25 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
                 if (Cfg::kMainloop)
                     s.sum[Cfg::kMainloop ? mf : 0][Cfg::kMainloop ? nf : 0][i] = 0.0f;
             }
-    constexpr int kBlockK = Cfg::kBlockK ? Cfg::kBlockK : 1;
-    int block = Cfg::kBlockK ? first * Cfg::kBK / kBlockK : 0;
-    const int column0 = n0 + block0 * 8;
-    if constexpr (Cfg::kMainloop)
-        G::read_scales(s, a, w, block, m0 + row0, m, column0, lane);
-    G::read_zeros(s.zero[0], w, block, column0, lane);
-    if ((block + 1) * Cfg::kBlockK < Cfg::kK)
-        G::read_zeros(s.zero[1], w, Cfg::kBlockK ? block + 1 : 0, column0, lane);
-
     copy_wait<Cfg::kStages - 1>();
     __syncthreads();
     int slot = 0;
     const char *stage = smem;
+    if constexpr (S::kChunks)
+#pragma unroll
+        for (int i = 0; i < S::kMFrags * S::kNFrags * 4; i++)
+            s.part[i / 4 / S::kNFrags][i / 4 % S::kNFrags][i % 4] = 0;
+    G::begin_rows(s, a, w, m0 + row0, m, lane);
+    G::read_block(s, a, stage + S::kParamsAt, first * Cfg::kBK, m0 + row0, m, block0, lane);
     if constexpr (S::kMatrices)
         G::read_half(s, stage, row0, 0, 0, lane);
     else
         G::read_a(s.a[0], stage, row0, 0, lane);
 #pragma unroll
-    for (int nf = 0; nf < S::kNFrags; nf++)
+    for (int nf = 0; nf < S::kNFrags; nf++) {
         G::read_w(s.w[nf], stage, 0, block0 + nf, lane);
+        G::read_fold(s, nf, stage, first * Cfg::kBK, block0, lane);
+    }
 #pragma unroll 1
     for (int k = first; k < end; k++) {
         /* All fragments of this stage are in registers, and those of the next are wanted: the
@@ -513,29 +680,15 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
             slot = slot + 1 == Cfg::kStages ? 0 : slot + 1;
             return (const char *)smem + slot * S::kStageBytes;
         };
-        auto after = [&](int step) {
-            if constexpr (Cfg::kMainloop) {
-                int at = (k * S::kSteps + step + 1) * 32;
-                bool whole = G::kKnownBlocks ? (step + 1) * 32 % kBlockK == 0
-                                             : Cfg::kBlockK && at % kBlockK == 0;
-                bool last = step == S::kSteps - 1 && k + 1 == end;
-                if ((whole || last) && block * Cfg::kBlockK < Cfg::kK) {
-                    G::promote(s);
-                    block++;
-                    if (block * Cfg::kBlockK < Cfg::kK && Cfg::kBlockK) {
-                        G::read_scales(s, a, w, block, m0 + row0, m, column0, lane);
-                        if (Cfg::kWZero) {
-#pragma unroll
-                            for (int nf = 0; nf < S::kNFrags; nf++)
-                                s.zero[0][Cfg::kWZero ? nf : 0] = s.zero[1][Cfg::kWZero ? nf : 0];
-                            if ((block + 1) * Cfg::kBlockK < Cfg::kK)
-                                G::read_zeros(s.zero[1], w, block + 1, column0, lane);
-                        }
-                    }
-                }
-            }
+        /* behind a block that ends at `at` of K; from: the stage that holds what follows */
+        auto ends = [&](int at, const char *from) {
+            constexpr int kBlock = Cfg::kBlockK ? Cfg::kBlockK : 1;
+            if (Cfg::kMainloop && (Cfg::kBlockK ? (at - 1) / kBlock * kBlock : 0) < Cfg::kK)
+                G::promote(s);
+            if (at < Cfg::kK)
+                G::read_block(s, a, from + S::kParamsAt, at, m0 + row0, m, block0, lane);
         };
-        gemm_steps<Cfg, 0>(s, stage, row0, block0, lane, next_stage, after);
+        gemm_steps<Cfg, 0>(s, stage, k, k + 1 == end, row0, block0, lane, next_stage, ends);
     }
     copy_wait<0>();
     let_consumer_start();

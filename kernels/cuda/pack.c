@@ -2,6 +2,8 @@
 #include "kernels/cuda/pack.h"
 #include <string.h>
 
+const char *const cuda_layout_name[] = {[CUDA_RECORDS] = "records", [CUDA_ROWS] = "rows"};
+
 typedef struct FormatFacts {
     int bits;
     FormatFamily family;
@@ -13,34 +15,35 @@ static const FormatFacts facts[NUM_FORMATS] = {
 #undef FORMAT
 };
 
-static bool is_byte_float(FormatId fmt)
+static bool is_int(FormatId fmt)
 {
-    return facts[fmt].family == FAMILY_MINIFLOAT && facts[fmt].bits == 8;
+    return facts[fmt].family == FAMILY_INT;
 }
 
-static bool is_small_int(FormatId fmt)
+static bool is_wide(FormatId fmt) /* 16 and 32 bits */
 {
-    return facts[fmt].family == FAMILY_INT && facts[fmt].bits <= 8;
+    return facts[fmt].family == FAMILY_FLOAT;
 }
 
-static bool has_floats_home(FormatId fmt) /* 8- and 4-bit codes that a 16-bit float holds */
+/* Integers stay integers unless a zero point takes them out of eight bits. */
+static bool fits_bytes(const CudaPackSpec *spec)
 {
-    return facts[fmt].bits <= 8 && fmt != FMT_E8M0;
+    bool by_zero =
+        spec->mainloop && (spec->act_zero || (spec->has_zero && facts[spec->fmt].bits > 4));
+    return is_int(spec->act_fmt) && is_int(spec->fmt) && !by_zero;
 }
 
-/* Where the tensor cores multiply this pair, or CUDA_HOME_F32 when they cannot. */
+/* Where the tensor cores multiply this pair. Codes of up to eight bits are exact in both 16-bit
+ * homes, and so is their distance from a zero point; what is wider goes where its partner is, in as
+ * many pieces as it takes (format.cuh). */
 static CudaHome home_of(const CudaPackSpec *spec)
 {
     FormatId act = spec->act_fmt, w = spec->fmt;
-    if (is_small_int(act) && facts[act].bits == 8 && is_small_int(w))
-        return spec->mainloop && (spec->has_zero || spec->act_zero) ? CUDA_HOME_F32 : CUDA_HOME_I8;
-    if (is_byte_float(act) && has_floats_home(w))
-        return CUDA_HOME_F16;
-    if (act == FMT_F16 && (w == FMT_F16 || has_floats_home(w)))
-        return CUDA_HOME_F16;
-    if (act == FMT_BF16 && (w == FMT_BF16 || has_floats_home(w)))
-        return CUDA_HOME_BF16;
-    return CUDA_HOME_F32;
+    if (fits_bytes(spec))
+        return CUDA_HOME_I8;
+    if (!is_wide(act))
+        return !is_wide(w) || w == FMT_F16 ? CUDA_HOME_F16 : CUDA_HOME_BF16;
+    return act == FMT_F16 && (!is_wide(w) || w == FMT_F16) ? CUDA_HOME_F16 : CUDA_HOME_BF16;
 }
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -53,10 +56,50 @@ static int64_t part_rows(const CudaPackSpec *spec) /* padded rows of one part */
     return round_up(spec->n / spec->parts, 8);
 }
 
-static bool decodes_zero(
-    const CudaPackSpec *spec) /* the kernel subtracts the weight's zero points */
+static bool decodes_zero(const CudaPackSpec *spec)
 {
-    return spec->has_zero && (spec->mainloop || !is_small_int(spec->act_fmt));
+    return spec->has_zero && (spec->mainloop || !is_int(spec->act_fmt));
+}
+
+/* Codes of four bits times a scale of four significant bits need no more than eight: 16-bit floats
+ * hold them. Worth it only where a block of scales ends inside a step of 32, between the eight
+ * codes of one lane and those of the next. */
+static bool folds(FormatId fmt, FormatId scale_fmt, int64_t block, CudaHome home)
+{
+    return facts[fmt].bits == 4 && facts[fmt].family != FAMILY_CODEBOOK && scale_fmt == FMT_E4M3 &&
+           home != CUDA_HOME_I8 && block % 32 && block % 8 == 0;
+}
+
+/* The smaller of two blocks of K; 0 = all. */
+static int64_t smaller_block(int64_t a, int64_t b, int64_t k)
+{
+    int64_t block = !a ? b : !b ? a : a < b ? a : b;
+    return block >= k ? 0 : block;
+}
+
+static int64_t weight_block(const CudaPackSpec *spec) /* that has scales of its own; 0 = all of K */
+{
+    return spec->block_cols < spec->k ? spec->block_cols : 0;
+}
+
+/* Blocks that meet a tile of K, at most. */
+static int num_subs(int64_t block)
+{
+    if (!block || block % CUDA_TILE_K == 0)
+        return 1;
+    return (int)(CUDA_TILE_K % block == 0 ? CUDA_TILE_K / block
+                                          : (CUDA_TILE_K - 2 + block) / block + 1);
+}
+
+static void plan_record(const CudaPackSpec *spec, CudaPacked *ret)
+{
+    int bits = facts[spec->fmt].bits;
+    ret->subs = num_subs(weight_block(spec));
+    ret->scale_at = CUDA_GROUP_ROWS * CUDA_TILE_K / 8 * bits;
+    ret->scale_bytes = ret->scales ? facts[spec->scale_fmt].bits / 8 : 0;
+    ret->zero_at = ret->scale_at + CUDA_GROUP_ROWS * ret->subs * ret->scale_bytes;
+    ret->zero_bits = ret->zeros ? bits : 0;
+    ret->record = ret->zero_at + CUDA_GROUP_ROWS / 8 * ret->subs * ret->zero_bits;
 }
 
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
@@ -65,37 +108,34 @@ bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
     if (spec->n < 1 || spec->k < 1 || spec->parts < 1 || spec->n > INT32_MAX || spec->k > INT32_MAX)
         return false;
     ret->home = home_of(spec);
-    int64_t wb = spec->block_cols, ab = spec->act_block;
+    ret->exact = is_int(spec->act_fmt) && is_int(spec->fmt);
+    ret->scales = spec->mainloop && spec->scale_fmt != FMT_NONE;
+    ret->zeros = decodes_zero(spec);
+    ret->folded = ret->scales && !ret->exact && !ret->zeros &&
+                  folds(spec->fmt, spec->scale_fmt, weight_block(spec), ret->home);
     if (spec->mainloop)
-        ret->block_k = !wb ? ab : !ab ? wb : wb < ab ? wb : ab;
-    if (ret->block_k >= spec->k)
-        ret->block_k = 0;
-    bool aligned = spec->k * facts[spec->act_fmt].bits / 8 % 16 == 0; /* rows of a, for cp.async */
-    if (ret->block_k % 32 || !aligned)
-        ret->home = CUDA_HOME_F32;
-    ret->layout = ret->home == CUDA_HOME_F32 ? CUDA_ROWS : CUDA_LANES;
+        ret->block_k = smaller_block(ret->folded ? 0 : spec->block_cols, spec->act_block, spec->k);
     ret->rows = part_rows(spec) * spec->parts;
-    int bits = facts[spec->fmt].bits;
-    uint64_t codes;
-    if (ret->layout == CUDA_ROWS) {
-        ret->pitch = round_up((spec->k * bits + 7) / 8, 16);
-        codes = (uint64_t)ret->rows * (uint64_t)ret->pitch;
-    } else {
-        codes = (uint64_t)ret->rows / 8 * (uint64_t)(round_up(spec->k, 128) * bits);
+    plan_record(spec, ret);
+    uint64_t tiles = (uint64_t)round_up(ret->rows, CUDA_GROUP_ROWS) / CUDA_GROUP_ROWS *
+                     ((uint64_t)round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K);
+    if (__builtin_mul_overflow(tiles, (uint64_t)ret->record, &ret->bytes) ||
+        ret->bytes >= UINT64_C(1) << 44)
+        return false;
+    if (ret->scales && spec->outer) {
+        ret->outer_at = round_up((int64_t)ret->bytes, 256);
+        ret->bytes = (uint64_t)ret->outer_at + 256;
     }
-    ret->scale_blocks = spec->mainloop && wb && wb < spec->k ? (spec->k + wb - 1) / wb : 1;
-    uint64_t at = (codes + 255) & ~UINT64_C(255);
-    uint64_t grid = (uint64_t)ret->scale_blocks * (uint64_t)ret->rows * 4;
-    if (spec->mainloop) {
-        ret->scale_at = (int64_t)at;
-        at += (grid + 255) & ~UINT64_C(255);
-    }
-    if (decodes_zero(spec)) {
-        ret->zero_at = (int64_t)at;
-        at += (grid + 255) & ~UINT64_C(255);
-    }
-    ret->bytes = at;
-    return at < UINT64_C(1) << 44;
+    return true;
+}
+
+void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed)
+{
+    if (!spec->mainloop || packed->exact || spec->act_zero || spec->act_block >= spec->k ||
+        !folds(spec->act_fmt, scale_fmt, spec->act_block, packed->home))
+        return;
+    packed->act_folded = true;
+    packed->block_k = smaller_block(packed->folded ? 0 : spec->block_cols, 0, spec->k);
 }
 
 /* Logical row of packed row r, or -1 for padding. */
@@ -111,7 +151,10 @@ static uint32_t code_at(const uint8_t *row, int bits, int64_t k)
     switch (bits) {
     case 4: return (row[k / 2] >> (k % 2 * 4)) & 15u;
     case 8: return row[k];
-    default: return (uint32_t)row[2 * k] | (uint32_t)row[2 * k + 1] << 8;
+    case 16: return (uint32_t)row[2 * k] | (uint32_t)row[2 * k + 1] << 8;
+    default:
+        return (uint32_t)row[4 * k] | (uint32_t)row[4 * k + 1] << 8 |
+               (uint32_t)row[4 * k + 2] << 16 | (uint32_t)row[4 * k + 3] << 24;
     }
 }
 
@@ -140,10 +183,11 @@ static uint32_t order_nibbles(CudaHome home, uint32_t word)
 /* Eight codes of one lane from canonical bytes. */
 static inline void put_codes(uint8_t *at, CudaHome home, int bits, const uint8_t *codes)
 {
-    if (bits == 8) {
-        memcpy(at, codes, 8);
-    } else if (bits == 16) {
+    if (bits == 32) { /* the lane's second sixteen bytes lie in the next unit */
         memcpy(at, codes, 16);
+        memcpy(at + 512, codes + 16, 16);
+    } else if (bits > 4) {
+        memcpy(at, codes, (size_t)bits);
     } else {
         uint32_t word = (uint32_t)codes[0] | (uint32_t)codes[1] << 8 | (uint32_t)codes[2] << 16 |
                         (uint32_t)codes[3] << 24;
@@ -153,98 +197,80 @@ static inline void put_codes(uint8_t *at, CudaHome home, int bits, const uint8_t
     }
 }
 
-/* Code that decodes to zero at (row, k) of the padding along K. */
+static int64_t grid_cols(const CudaPackSpec *spec)
+{
+    int64_t block = weight_block(spec);
+    return block ? (spec->k + block - 1) / block : 1;
+}
+
+/* Entry of the weight's grids for a row and the block that column k lies in. */
+static int64_t grid_at(const CudaPackSpec *spec, int64_t row, int64_t k)
+{
+    int64_t block = weight_block(spec);
+    return (spec->block_rows ? row / spec->block_rows : 0) * grid_cols(spec) +
+           (block ? k / block : 0);
+}
+
+/* Code that decodes to zero in the padding of a row along K. */
 static uint32_t padding_code(const CudaPackSpec *spec, const CudaPacked *packed,
                              const int32_t *zero, int64_t row)
 {
-    if (!packed->zero_at)
-        return 0;
-    int64_t blocks = spec->block_cols && spec->block_cols < spec->k
-                         ? (spec->k + spec->block_cols - 1) / spec->block_cols
-                         : 1;
-    int64_t r = spec->block_rows ? row / spec->block_rows : 0;
-    return (uint32_t)zero[r * blocks + blocks - 1] & (facts[spec->fmt].bits == 4 ? 15u : 255u);
+    uint32_t mask = facts[spec->fmt].bits == 4 ? 15u : 255u;
+    if (spec->fmt == FMT_NF4)
+        return 7;
+    return packed->zeros ? (uint32_t)zero[grid_at(spec, row, spec->k - 1)] & mask : 0;
 }
 
-/* Where the eight codes from k on lie in a block, k a multiple of 8. */
-static inline int64_t lane_at(int bits, int64_t row, int64_t k)
+/* Where the eight codes from k on lie in the records of a group, k a multiple of 8. */
+static inline int64_t lane_at(int bits, int64_t record, int64_t row, int64_t k)
 {
-    int unit_steps = 16 / bits, step = (int)(k % 128 / 32), t = (int)(k % 32 / 8);
-    return k / 128 * 128 * bits + step / unit_steps * 512 + (row % 8 * 4 + t) * 16 +
-           step % unit_steps * bits;
+    int64_t run = CUDA_TILE_K * bits; /* of 8 rows */
+    int step = (int)(k % 128 / 32), t = (int)(k % 32 / 8), lane = (int)(row % 8 * 4 + t);
+    int64_t at = k / CUDA_TILE_K * record + row % CUDA_GROUP_ROWS / 8 * run + lane * 16;
+    if (bits == 32)
+        return at + 1024 * step;
+    int unit_steps = 16 / bits;
+    return at + step / unit_steps * 512 + step % unit_steps * bits;
 }
 
-static inline void pack_lanes_row(const CudaPackSpec *spec, CudaHome home, int bits, int64_t row,
-                                  const uint8_t *codes, uint32_t pad, uint8_t *block)
+static inline void pack_codes_row(const CudaPackSpec *spec, const CudaPacked *packed, int bits,
+                                  int64_t row, const uint8_t *codes, uint32_t pad, uint8_t *group)
 {
-    int64_t whole = spec->k / 8 * 8, padded = (spec->k + 127) / 128 * 128;
+    int64_t whole = spec->k / 8 * 8, padded = round_up(spec->k, CUDA_TILE_K);
     for (int64_t k = 0; k < whole; k += 8)
-        put_codes(block + lane_at(bits, row, k), home, bits, codes + k * bits / 8);
+        put_codes(group + lane_at(bits, packed->record, row, k), packed->home, bits,
+                  codes + k * bits / 8);
     for (int64_t k = whole; k < padded; k += 8) {
-        uint8_t tail[16] = {0};
+        uint8_t tail[32] = {0};
         for (int64_t i = 0; i < 8; i++) {
             uint32_t code = k + i < spec->k ? code_at(codes, bits, k + i) : pad;
             for (int b = 0; b < bits; b += 4) /* nibble by nibble */
                 tail[(i * bits + b) / 8] |= (uint8_t)((code >> b & 15) << (i * bits + b) % 8);
         }
-        put_codes(block + lane_at(bits, row, k), home, bits, tail);
+        put_codes(group + lane_at(bits, packed->record, row, k), packed->home, bits, tail);
     }
 }
 
-static void pack_lanes(const CudaPackSpec *spec, const CudaPacked *packed, const uint8_t *src,
-                       int64_t src_pitch, const int32_t *zero, uint8_t *dst)
+/* The scales and zero points of a row in all records of its group. */
+static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, int64_t in_group,
+                            int64_t row, const float *scale, const int32_t *zero, uint8_t *group)
 {
-    CudaHome home = packed->home;
-    int bits = facts[spec->fmt].bits;
-    int64_t block_bytes = (spec->k + 127) / 128 * 128 * bits;
-    for (int64_t r = 0; r < packed->rows; r++) {
-        int64_t row = source_row(spec, r);
-        if (row < 0)
-            continue;
-        const uint8_t *codes = src + row * src_pitch;
-        uint32_t pad = padding_code(spec, packed, zero, row);
-        uint8_t *block = dst + r / 8 * block_bytes;
-        switch (bits) { /* a loop each, compiled for these bits */
-        case 4: pack_lanes_row(spec, home, 4, r, codes, pad, block); break;
-        case 8: pack_lanes_row(spec, home, 8, r, codes, pad, block); break;
-        default: pack_lanes_row(spec, home, 16, r, codes, pad, block); break;
+    int64_t block = weight_block(spec), last = grid_cols(spec) - 1;
+    for (int64_t k = 0; k < spec->k; k += CUDA_TILE_K, group += packed->record)
+        for (int sub = 0; sub < packed->subs; sub++) {
+            int64_t of = block ? k / block + sub : 0, at = sub * CUDA_GROUP_ROWS + in_group;
+            int64_t from = grid_at(spec, row, 0) + (of < last ? of : last);
+            uint32_t code = 0;
+            if (packed->scales)
+                code = packed->scale_bytes == 4 ? num_bits(scale[from])
+                                                : num_encode((int)spec->scale_fmt, scale[from]);
+            for (int i = 0; i < packed->scale_bytes; i++)
+                group[packed->scale_at + at * packed->scale_bytes + i] = (uint8_t)(code >> (8 * i));
+            if (packed->zero_bits == 8)
+                group[packed->zero_at + at] = (uint8_t)zero[from];
+            else if (packed->zero_bits == 4)
+                group[packed->zero_at + at / 2] |= (uint8_t)((zero[from] & 15) << (at % 2 * 4));
         }
-    }
-}
-
-static void pack_rows(const CudaPackSpec *spec, const CudaPacked *packed, const uint8_t *src,
-                      int64_t src_pitch, uint8_t *dst)
-{
-    size_t bytes = (size_t)((spec->k * facts[spec->fmt].bits + 7) / 8);
-    for (int64_t r = 0; r < packed->rows; r++) {
-        int64_t row = source_row(spec, r);
-        if (row >= 0)
-            memcpy(dst + r * packed->pitch, src + row * src_pitch, bytes);
-    }
-}
-
-/* Scales and zero points from the weight's grid to [blocks of K][packed rows]: eight rows at a
- * time, which lie side by side there. */
-static void pack_grids(const CudaPackSpec *spec, const CudaPacked *packed, const float *scale,
-                       const int32_t *zero, float outer, uint8_t *dst)
-{
-    int64_t blocks = packed->scale_blocks, grid[8];
-    if (!packed->scale_at && !packed->zero_at)
-        return;
-    for (int64_t first = 0; first < packed->rows; first += 8) {
-        int num = 0; /* padding comes last */
-        for (int64_t row; num < 8 && (row = source_row(spec, first + num)) >= 0; num++)
-            grid[num] = (spec->block_rows ? row / spec->block_rows : 0) * blocks;
-        for (int64_t b = 0; b < blocks; b++) {
-            uint8_t *at = dst + (b * packed->rows + first) * 4;
-            for (int i = 0; packed->scale_at && i < num; i++) {
-                float s = scale ? num_scale_effective(scale[grid[i] + b], outer) : 1.0f;
-                memcpy(at + packed->scale_at + 4 * i, &s, 4);
-            }
-            for (int i = 0; packed->zero_at && i < num; i++)
-                memcpy(at + packed->zero_at + 4 * i, &zero[grid[i] + b], 4);
-        }
-    }
 }
 
 void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
@@ -253,9 +279,23 @@ void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, con
     CudaPacked packed;
     if (!cuda_pack_plan(spec, &packed))
         return;
-    if (packed.layout == CUDA_LANES)
-        pack_lanes(spec, &packed, src, src_pitch, zero, dst);
-    else
-        pack_rows(spec, &packed, src, src_pitch, dst);
-    pack_grids(spec, &packed, scale, zero, outer, dst);
+    int bits = facts[spec->fmt].bits;
+    int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed.record;
+    for (int64_t r = 0; r < packed.rows; r++) {
+        int64_t row = source_row(spec, r);
+        if (row < 0)
+            continue;
+        const uint8_t *codes = (const uint8_t *)src + row * src_pitch;
+        uint32_t pad = padding_code(spec, &packed, zero, row);
+        uint8_t *group = (uint8_t *)dst + r / CUDA_GROUP_ROWS * group_bytes;
+        switch (bits) { /* a loop each, compiled for these bits */
+        case 4: pack_codes_row(spec, &packed, 4, r, codes, pad, group); break;
+        case 8: pack_codes_row(spec, &packed, 8, r, codes, pad, group); break;
+        case 16: pack_codes_row(spec, &packed, 16, r, codes, pad, group); break;
+        default: pack_codes_row(spec, &packed, 32, r, codes, pad, group); break;
+        }
+        pack_params_row(spec, &packed, r % CUDA_GROUP_ROWS, row, scale, zero, group);
+    }
+    if (packed.outer_at)
+        memcpy((uint8_t *)dst + packed.outer_at, &outer, sizeof outer);
 }

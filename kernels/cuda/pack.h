@@ -1,15 +1,22 @@
 /* How weights lie in a compiled file for the GPU; written once by the compiler, read by kernels.
  *
- * Two layouts. LANES, for the tensor cores: n is cut into blocks of 8 rows, K into tiles of 128; a
- * tile of a block is 128 * bits bytes: units of 32 lanes x 16 bytes, each the codes of
- * 16 / bits consecutive steps of 32 along K; in a step, lane 4 * g + t holds the eight codes of row
- * g at columns 8t .. 8t + 7. Nibbles of a lane's 32 bits lie in the order that decoding wants
- * (format.cuh). K is padded with zero codes (with the zero point, where one is subtracted), n to
- * whole blocks. ROWS: codes as quant stores them, row after row.
- * With parts = 2, [n, k] stacks gate over up; blocks of 8 rows alternate between them.
- * Behind the codes, aligned to 256 bytes: scales (f32) and zero points (i32), each
- * [blocks of K][padded n], for weights whose scales belong to the main loop or whose zero points
- * are subtracted when decoding. */
+ * RECORDS, for the tensor cores: n is cut into groups of 64 rows, K into tiles of 128, and a record
+ * holds one tile of one group; those of a group follow each other along K, so that whoever streams
+ * rows reads memory in order. In a record:
+ *
+ *   codes  8 blocks of 8 rows, each units of 32 lanes x 16 bytes, or two words of such lanes for
+ *          formats of 32 bits: the codes of consecutive steps of 32 along K; in a step, lane
+ *          4 * g + t holds the eight codes of row g at columns 8t .. 8t + 7. Nibbles of a lane's 32
+ *          bits lie in the order that decoding wants (format.cuh)
+ *   scale  [subs][64] in the scheme's own format, of the blocks of K that meet the tile
+ *   zero   [subs][64] zero points, as wide as the codes (of nibbles, the even row is the low one)
+ *
+ * and behind all records, aligned to 256 bytes, the outer scale, f32. Only scales that belong to
+ * the main loop and zero points that are subtracted when decoding are there. K is padded with codes
+ * of the value 0, n to whole groups. With parts = 2, [n, k] stacks
+ * gate over up; blocks of 8 rows alternate between them.
+ *
+ * ROWS: what another kernel computed, row after row; nothing is packed. */
 #ifndef SINTER_CUDA_PACK_H
 #define SINTER_CUDA_PACK_H
 
@@ -17,16 +24,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum CudaLayout { CUDA_LANES, CUDA_ROWS } CudaLayout;
+#define CUDA_GROUP_ROWS 64
+#define CUDA_TILE_K     128
+
+typedef enum CudaLayout { CUDA_RECORDS, CUDA_ROWS } CudaLayout;
+extern const char *const cuda_layout_name[];
 typedef enum CudaHome { CUDA_HOME_I8, CUDA_HOME_F16, CUDA_HOME_BF16, CUDA_HOME_F32 } CudaHome;
 
 typedef struct CudaPackSpec {
     FormatId fmt, act_fmt;
-    int64_t n, k; /* n counts all parts */
+    FormatId scale_fmt; /* FMT_NONE: the weight has no scales */
+    int64_t n, k;       /* n counts all parts */
     int parts;
     bool mainloop;                  /* scales are applied per block of K */
     bool has_zero;                  /* the weight is asymmetric */
     bool act_zero;                  /* the activation is asymmetric */
+    bool outer;                     /* a second scale, of the whole weight */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block;              /* along K, of the activation's; 0 = all */
 } CudaPackSpec;
@@ -34,16 +47,26 @@ typedef struct CudaPackSpec {
 typedef struct CudaPacked { /* what a spec comes to */
     CudaLayout layout;
     CudaHome home;
-    int64_t rows;              /* packed rows: parts padded to blocks of 8 */
-    int64_t pitch;             /* ROWS: bytes of a row */
-    int64_t block_k;           /* of the main loop; 0 = all of K */
-    int64_t scale_at, zero_at; /* bytes; 0 = none */
-    int64_t scale_blocks;      /* along K */
+    int64_t rows;    /* packed rows: parts padded to blocks of 8 */
+    int64_t block_k; /* of the main loop; 0 = all of K */
+    bool exact;      /* products of integers: their sums have one value */
+    bool folded;     /* the weight's scale is multiplied into its codes, exactly */
+    bool act_folded; /* likewise the activation's */
+    bool scales;     /* of the weight, in the main loop */
+    bool zeros;      /* of the weight, subtracted when decoding */
+    int subs;        /* blocks of the weight's scales that one tile of K meets, at most */
+    int scale_bytes, zero_bits;
+    int64_t scale_at, zero_at; /* in a record */
+    int64_t record;            /* bytes */
+    int64_t outer_at;          /* bytes; 0: there is none */
     uint64_t bytes;
 } CudaPacked;
 
 /* False: sizes overflow. Every pair of formats has a layout. */
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret);
+/* Takes the activation's scales into its codes where the products stay exact: scales of
+ * `scale_fmt` in blocks that the main loop would have to end inside a step. */
+void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed);
 /* src: plain elements or canonical codes (4-bit low nibble first), src_pitch bytes a row; scale,
  * zero: the weight's grids, NULL where it has none. dst: ret->bytes, zeroed. */
 void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,

@@ -90,6 +90,18 @@ __device__ __forceinline__ uint32_t load_shared4(uint32_t src)
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src));
     return v;
 }
+__device__ __forceinline__ uint32_t load_shared2(uint32_t src)
+{
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(src));
+    return v;
+}
+__device__ __forceinline__ uint32_t load_shared1(uint32_t src)
+{
+    uint16_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=h"(v) : "r"(src));
+    return v;
+}
 /* The same with offsets that the instruction holds. */
 template <int TO, int64_t FROM>
 __device__ __forceinline__ void copy_async16_at(uint32_t dst, const void *src, int src_bytes)

@@ -14,9 +14,9 @@
  * blocks in shared memory, and one thread an element adds them, blocks ascending:
  * f = fma((float)block, sa * sw, f).
  *
- * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp) kSplitK kNWarps kStages kRows (1 2 4 8 16)
- * kBuffers kLocalA kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared memory, whole
- * tiles of K long. */
+ * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp; 2, 4, 8) kSplitK kNWarps kStages kRows (1 2 4
+ * 8 16) kBuffers kLocalA kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared memory,
+ * whole tiles of K long. */
 #ifndef SINTER_CUDA_STREAM
 #define SINTER_CUDA_STREAM
 
@@ -28,12 +28,18 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     typedef typename Ring::Weights Weights;
     typedef GemmMma<Cfg> G;
     typedef typename AccumulatorOf<S::kInt>::Type Acc;
-    static constexpr int kABytes = Bits<Cfg::kA>::kBits / 8;
-    static constexpr int kAWords = Codes8<Cfg::kA>::kWords;
+    typedef Record<Cfg> R;
+    static constexpr int kABytes = ActBits<Cfg::kA>::kBits / 8;
+    static constexpr int kAWords = ActBits<Cfg::kA>::kWords;
+    static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
+    static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome>::kNum;
+    static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
+    static constexpr bool kRowScales = /* those of a on the sums, one for all of K */
+        Cfg::kMainloop && Cfg::kAScale && (Cfg::kAFold || Cfg::kABlockK == 0);
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
     static constexpr int kPairs = Cfg::kNBlocks / 2; /* of blocks of 8 columns: one mma */
     static_assert(Cfg::kNBlocks % 2 == 0, "a warp's columns are multiples of 16");
-    static constexpr bool kEarly = S::kSub == 1; /* a slot is free once it has been read */
+    static constexpr bool kEarly = Cfg::kSubs == 1; /* a slot is free once it has been read */
 
     /* Sum i of half h of a pair: column lane / 4 of block i / 2, row 8 * h + lane % 4 * 2 + i % 2
      */
@@ -41,19 +47,21 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         Acc acc[kPairs][S::kHalves][4];
         float sum[Cfg::kMainloop && !S::kOrdered ? kPairs : 1][S::kHalves][4];
         float scale[S::kScales ? Cfg::kNBlocks : 1];
-        int zero[Cfg::kNBlocks];
+        int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
+        int a_zero[S::kHalves];
     };
     /* The lane's eight elements of each step of a tile, of its one or two rows. */
     struct Rows {
         uint32_t raw[Cfg::kLocalA ? 1 : 4][S::kHalves][kAWords];
         const char *row[S::kHalves];
+        int64_t at[S::kHalves]; /* row */
     };
 
     /* Integer blocks are promoted once, and none past the last; floats as often as it suits. */
     static __device__ __forceinline__ bool ends_block(int tile_k, int sub)
     {
         constexpr int kBlock = S::kBlockK ? S::kBlockK : 1;
-        if (!S::kInt)
+        if (!Cfg::kExact)
             return true;
         if (S::kTilesBlock > 1)
             return (tile_k + 1) % S::kTilesBlock == 0 || tile_k == S::kTilesK - 1;
@@ -69,7 +77,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 #pragma unroll
         for (int h = 0; h < S::kHalves; h++) {
             int64_t row = lane / 4 + 8 * h;
-            r.row[h] = a + (row < m ? row : m - 1) * Cfg::kAPitch + lane % 4 * 8 * kABytes;
+            r.at[h] = row < m ? row : m - 1;
+            r.row[h] = a + r.at[h] * Cfg::kAPitch + lane % 4 * 8 * kABytes;
         }
     }
 
@@ -82,32 +91,61 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 Bytes16{0, 0, 0, 0};
     }
 
-    static __device__ __forceinline__ void read_eight(uint32_t (&raw)[kAWords], const char *p)
+    /* `left`: how many of the eight there are. Rows begin and end at multiples of 16 bytes; what is
+     * no element there becomes zero. */
+    static __device__ __forceinline__ void read_eight(uint32_t (&raw)[kAWords], const char *p,
+                                                      int left)
     {
-        if constexpr (kAWords == 4) {
-            Bytes16 v = *(const Bytes16 *)p;
-            raw[0] = v.x, raw[1] = v.y, raw[2] = v.z, raw[3] = v.w;
+        if constexpr (kAWords >= 4) {
+#pragma unroll
+            for (int i = 0; i < kAWords; i += 4) {
+                Bytes16 v = {0, 0, 0, 0};
+                if (i == 0 || left > 4)
+                    v = *(const Bytes16 *)(p + 4 * i);
+                raw[i] = v.x, raw[i + 1] = v.y, raw[i + 2] = v.z, raw[i + 3] = v.w;
+            }
         } else {
             Bytes8 v = *(const Bytes8 *)p;
             raw[0] = v.x, raw[1] = v.y;
         }
+        if (Cfg::kK % 8 && left < 8)
+#pragma unroll
+            for (int i = 0; i < kAWords; i++) {
+                int bits = left * kABytes * 8 - 32 * i; /* of the word that count */
+                raw[i] = bits <= 0 ? 0 : bits < 32 ? raw[i] & ((1u << bits) - 1) : raw[i];
+            }
     }
 
-    /* Rows are whole multiples of 16 bytes, so eight elements lie inside or outside. */
     static __device__ __forceinline__ void load_rows(Rows &r, int tile_k, int to, int step,
                                                      int lane)
     {
-        int k = tile_k * 128 + step * 32;
-        bool inside = Cfg::kLocalA || (Cfg::kK % 128 == 0 && S::kTilesK % Cfg::kSplitK == 0) ||
-                      k + lane % 4 * 8 < Cfg::kK;
+        const int k = tile_k * 128 + step * 32, left = Cfg::kK - k - lane % 4 * 8;
+        const bool whole = Cfg::kLocalA || (Cfg::kK % 128 == 0 && S::kTilesK % Cfg::kSplitK == 0);
 #pragma unroll
         for (int h = 0; h < S::kHalves; h++) {
-            if (inside)
-                read_eight(r.raw[to][h], r.row[h] + k * kABytes);
+            if (whole || left > 0)
+                read_eight(r.raw[to][h], r.row[h] + k * kABytes, whole ? 8 : left);
             else
 #pragma unroll
                 for (int i = 0; i < kAWords; i++)
                     r.raw[to][h][i] = 0;
+        }
+    }
+
+    /* One piece of the lane's operand of each half, from k of K on. */
+    template <int PIECE>
+    static __device__ __forceinline__ void decode_rows(uint32_t (&to)[S::kHalves][4], const Rows &r,
+                                                       int from, const State &s, const Operand &a,
+                                                       int k, int lane)
+    {
+        k += lane % 4 * 8;
+#pragma unroll
+        for (int h = 0; h < S::kHalves; h++) {
+            decode_act<Cfg::kA, Cfg::kHome, PIECE>(r.raw[from][h], Cfg::kAZero ? s.a_zero[h] : 0,
+                                                   to[h]);
+            if constexpr (Cfg::kAFold)
+                fold_scale<Cfg::kHome>(to[h],
+                                       a.scale[G::act_at(r.at[h], k < Cfg::kK ? k : Cfg::kK - 1)]);
         }
     }
 
@@ -120,7 +158,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     {
         if constexpr (S::kInt) {
             uint32_t w[4] = {w0[0], w1[0], w0[1], w1[1]};
-            mma_i8<Bits<Cfg::kW>::kSigned, Bits<Cfg::kA>::kSigned>(d, w, rows[0], rows[1], d);
+            mma_i8<Bits<Cfg::kW>::kSigned || Cfg::kWZero, Bits<Cfg::kA>::kSigned>(d, w, rows[0],
+                                                                                  rows[1], d);
         } else {
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
@@ -138,6 +177,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     struct Scales {
         int row[S::kHalves][2];
         float scale[S::kHalves][2];
+        float outer; /* of the weight */
     };
     static __device__ __forceinline__ void find_scales(Scales &r, const Operand &a, int64_t m,
                                                        int lane)
@@ -149,7 +189,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 int row = 8 * h + lane % 4 * 2 + i;
                 r.row[h][i] = row < m ? row : 0;
                 r.scale[h][i] = 1.0f;
-                if (Cfg::kMainloop && !S::kOrdered && Cfg::kAScale && Cfg::kABlockK == 0)
+                if (kRowScales && !S::kOrdered)
                     r.scale[h][i] = G::act_scale(a, r.row[h][i], 0);
             }
     }
@@ -161,14 +201,14 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 #pragma unroll
         for (int h = 0; h < S::kHalves; h++) {
             float sa[2] = {r.scale[h][0], r.scale[h][1]};
-            if constexpr (Cfg::kAScale && Cfg::kABlockK != 0)
+            if constexpr (Cfg::kAScale && !kRowScales)
                 sa[0] = G::act_scale(a, r.row[h][0], block),
                 sa[1] = G::act_scale(a, r.row[h][1], block);
 #pragma unroll
             for (int pair = 0; pair < kPairs; pair++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0] : 1.0f;
+                    float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0] : r.outer;
                     float scale = Cfg::kAScale ? sa[i % 2] * sb : sb;
                     float &sum = s.sum[pair][h][i];
                     Acc v = s.acc[pair][h][i];
@@ -212,7 +252,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 int32_t v[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    v[i] = (int32_t)s.acc[pair][h][i] >> G::shift();
+                    v[i] = (int32_t)s.acc[pair][h][i] >> G::shift(); /* whole numbers */
                     s.acc[pair][h][i] = 0;
                 }
                 stage(staged + q * Cfg::kRows * S::kPitch, group, lane, pair, h, v);
@@ -236,7 +276,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int j = 0; j < Chain::kEach; j++) {
             int64_t row = (threadIdx.x + j * S::kThreads) / S::kBN;
             c.row_scale[j] = 1.0f;
-            if (Cfg::kAScale && Cfg::kABlockK == 0)
+            if (kRowScales)
                 c.row_scale[j] = G::act_scale(a, row < m ? row : 0, 0);
         }
     }
@@ -268,7 +308,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 if (!ends)
                     continue;
                 float scale = S::kScales ? scales[q * S::kBN + col] : 1.0f;
-                if constexpr (Cfg::kAScale && Cfg::kABlockK != 0)
+                if constexpr (Cfg::kAScale && !kRowScales)
                     scale = G::act_scale(a, row, block) * scale;
                 else if constexpr (Cfg::kAScale)
                     scale = c.row_scale[j] * scale;
@@ -280,49 +320,101 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         }
     }
 
+    /* One piece of the operands of a pair of blocks of columns. */
+    template <int PIECE>
+    static __device__ __forceinline__ void decode_pair(uint32_t (&to)[2][4], const State &s,
+                                                       const Weights &q, uint32_t slot, int pair,
+                                                       int step, int k, int lane)
+    {
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            const int nb = 2 * pair + b;
+            decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(
+                q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0, to[b]);
+            if constexpr (Cfg::kWFold)
+                fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k, lane));
+        }
+    }
+
+    /* All pairs of pieces of one step of 32 from k on; of its codes those between begin and end. */
+    template <int PIECE_A, int PIECE_W, bool ALL>
+    static __device__ __forceinline__ void products(State &s, const Rows &r, const Weights &q,
+                                                    const Operand &a, uint32_t slot, int from,
+                                                    int step, int k, int begin, int end, int lane)
+    {
+        if constexpr (PIECE_A < kPiecesA) {
+            uint32_t fa[S::kHalves][4];
+            decode_rows<PIECE_A>(fa, r, from, s, a, k, lane);
+#pragma unroll
+            for (int pair = 0; pair < kPairs; pair++) {
+                uint32_t fb[2][4];
+                decode_pair<PIECE_W>(fb, s, q, slot, pair, step, k, lane);
+                if (!ALL)
+#pragma unroll
+                    for (int b = 0; b < 2; b++)
+                        keep_codes<Cfg::kHome>(fb[b], k + lane % 4 * 8, begin, end);
+#pragma unroll
+                for (int h = 0; h < S::kHalves; h++)
+                    multiply(s.acc[pair][h], fb[0], fb[1], fa[h]);
+            }
+            constexpr bool kMore = PIECE_W + 1 < kPiecesW && PIECE_A + PIECE_W + 1 < kPieces;
+            products<kMore ? PIECE_A : PIECE_A + 1, kMore ? PIECE_W + 1 : 0, ALL>(
+                s, r, q, a, slot, from, step, k, begin, end, lane);
+        }
+    }
+
+    static __device__ __forceinline__ void read_zeros(State &s, const Rows &r, const Operand &a,
+                                                      int k)
+    {
+        if (Cfg::kAZero)
+#pragma unroll
+            for (int h = 0; h < S::kHalves; h++)
+                s.a_zero[h] = a.zero[G::act_at(r.at[h], k < Cfg::kK ? k : Cfg::kK - 1)];
+    }
+
+    /* A step of 32 from k on in which blocks end. */
+    static __device__ __forceinline__ void fine_step(State &s, const Rows &r, const Weights &q,
+                                                     uint32_t slot, const Operand &a,
+                                                     const Scales &scales, int from, int step,
+                                                     int k, int row, int lane)
+    {
+        constexpr int kBlock = S::kBlockK ? S::kBlockK : 1;
+#pragma unroll 1
+        for (int begin = k; begin < k + 32 && begin < Cfg::kK;) {
+            int end = (begin / kBlock + 1) * kBlock;
+            if (!kEarly)
+                Ring::read_params(s, slot, R::sub_of(begin), row, scales.outer, lane);
+            read_zeros(s, r, a, begin);
+            products<0, 0, false>(s, r, q, a, slot, from, step, k, begin, end, lane);
+            promote(s, a, scales, begin / kBlock);
+            begin = end;
+        }
+    }
+
     /* One tile of 128 of K. next: the tile whose rows are fetched meanwhile. */
     static __device__ __forceinline__ void tile(State &s, Rows &r, const Weights &q, uint32_t slot,
                                                 const Operand &a, const Scales &scales,
                                                 int32_t *staged, int tile_k, int next, int slice,
-                                                int group, int lane)
+                                                int group, int row, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint32_t fa[S::kHalves][4];
-            const int at = Cfg::kLocalA ? 0 : i;
+            const int from = Cfg::kLocalA ? 0 : i, k = tile_k * 128 + i * 32;
             if (Cfg::kLocalA)
                 load_rows(r, tile_k, 0, i, lane);
-#pragma unroll
-            for (int h = 0; h < S::kHalves; h++)
-                Decode<Cfg::kA, Cfg::kHome>::eight(r.raw[at][h], 0, fa[h]);
+            if constexpr (S::kFine) {
+                fine_step(s, r, q, slot, a, scales, from, i, k, row, lane);
+            } else {
+                if (i % S::kSubSteps == 0) {
+                    if (!kEarly)
+                        Ring::read_params(s, slot, R::sub_of(k), row, scales.outer, lane);
+                    read_zeros(s, r, a, k);
+                }
+                products<0, 0, true>(s, r, q, a, slot, from, i, k, 0, 0, lane);
+            }
             if (!Cfg::kLocalA)
                 load_rows(r, next, i, i, lane);
-            if (!kEarly && i % S::kSubSteps == 0)
-                Ring::read_params(s, slot, i / S::kSubSteps, lane);
-#pragma unroll
-            for (int pair = 0; pair < kPairs; pair++) {
-                uint32_t fb[2][4];
-                const uint32_t *codes[2];
-#pragma unroll
-                for (int b = 0; b < 2; b++) {
-                    int nb = 2 * pair + b;
-                    codes[b] = q.raw[nb][i / S::kUnitSteps] + i % S::kUnitSteps * kWWords;
-                    Decode<Cfg::kW, Cfg::kHome>::eight(codes[b], Cfg::kWZero ? s.zero[nb] : 0,
-                                                       fb[b]);
-                }
-#pragma unroll
-                for (int h = 0; h < S::kHalves; h++)
-                    multiply(s.acc[pair][h], fb[0], fb[1], fa[h]);
-                if constexpr (IsCodebook<Cfg::kW>::kYes) {
-#pragma unroll
-                    for (int b = 0; b < 2; b++)
-                        DecodeRest<Cfg::kW, Cfg::kHome>::eight(codes[b], fb[b]);
-#pragma unroll
-                    for (int h = 0; h < S::kHalves; h++)
-                        multiply(s.acc[pair][h], fb[0], fb[1], fa[h]);
-                }
-            }
-            if ((i + 1) % S::kSubSteps == 0) {
+            if ((i + 1) % S::kSubSteps == 0 && !S::kFine) {
                 if constexpr (S::kOrdered)
                     stage_block(s, staged, slice, i / S::kSubSteps, group, lane);
                 else if constexpr (Cfg::kMainloop)
@@ -412,6 +504,7 @@ __device__ __forceinline__ void stream(const Params &p)
     typename G::Scales scales;
     G::find_rows(rows, Cfg::kLocalA ? local : (const char *)a.data, m, lane);
     G::find_scales(scales, a, m, lane);
+    scales.outer = Record<Cfg>::outer(w);
     if (S::kOrdered)
         G::begin_chain(sums, a, m);
     if (!Cfg::kLocalA)
@@ -423,6 +516,7 @@ __device__ __forceinline__ void stream(const Params &p)
     int buffer = 0, turn = 0;
     for (int unit = blockIdx.x; unit < S::kUnitsN; unit += gridDim.x, turn++) {
         typename G::State s = {};
+        const int row = G::block_of_unit(unit, group) % 8 * 8;
 #pragma unroll 1
         for (int r = 0; r < S::kRounds; r++) {
             const int k = r * Cfg::kSplitK + slice;
@@ -434,7 +528,7 @@ __device__ __forceinline__ void stream(const Params &p)
             if (live) {
                 G::read_weights(q, at, lane);
                 if (G::kEarly)
-                    G::read_params(s, at, 0, lane);
+                    G::read_params(s, at, 0, row, scales.outer, lane);
             }
             if (G::kEarly) {
                 __syncwarp();
@@ -442,7 +536,7 @@ __device__ __forceinline__ void stream(const Params &p)
             }
             if (live)
                 G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
-                        r + 1 < S::kRounds ? k + Cfg::kSplitK : slice, slice, group, lane);
+                        r + 1 < S::kRounds ? k + Cfg::kSplitK : slice, slice, group, row, lane);
             else if (!Cfg::kLocalA)
 #pragma unroll
                 for (int i = 0; i < 4; i++)

@@ -7,8 +7,8 @@
 
 template <class Cfg> struct StreamShape {
     static constexpr bool kInt = Cfg::kHome == HOME_I8;
-    static constexpr bool kOrdered = kInt && Cfg::kMainloop && Cfg::kSplitK > 1;
-    static constexpr bool kScales = Cfg::kMainloop && Cfg::kWScaleAt != 0;
+    static constexpr bool kOrdered = Cfg::kExact && Cfg::kMainloop && Cfg::kSplitK > 1;
+    static constexpr bool kScales = Cfg::kWScales && !Cfg::kWFold; /* on the sums */
     static constexpr int kWarps = Cfg::kSplitK * Cfg::kNWarps;
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kHalves = Cfg::kRows > 8 ? 2 : 1; /* of the 16 rows of one mma */
@@ -16,7 +16,6 @@ template <class Cfg> struct StreamShape {
     static constexpr int kRounds = (kTilesK + Cfg::kSplitK - 1) / Cfg::kSplitK;
     static constexpr int kRun = 128 * Bits<Cfg::kW>::kBits;
     static constexpr int kUnits = kRun / 512;
-    static constexpr int kUnitSteps = 4 / kUnits;
     static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps; /* of 8 columns, of a unit */
     static constexpr int kBN = 8 * kBlocks;
     static constexpr int kUnitsN = (Cfg::kN + kBN - 1) / kBN;
@@ -33,9 +32,18 @@ template <class Cfg> struct StreamShape {
         kBlockK == 0    ? kTilesK
         : kBlockK > 128 ? kBlockK / 128
                         : 1;
-    static constexpr int kParamWords = kSub * Cfg::kNBlocks * 8; /* of scales, of zero points */
+    /* Blocks of K that end inside a step: each is multiplied alone, the other codes left out. */
+    static constexpr bool kFine = kBlockK % 32 != 0;
+    /* parameters of a warp's columns, for one of the tile's blocks of K */
+    static constexpr int kScaleRun =
+        Cfg::kWScales ? Cfg::kNBlocks * 8 * Record<Cfg>::kScaleBytes : 0;
+    static constexpr int kZeroRun =
+        Cfg::kWZero ? (Cfg::kNBlocks * Bits<Cfg::kW>::kBits + 15) / 16 * 16 : 0;
+    static constexpr int kParamRun = kScaleRun + kZeroRun;
     static constexpr int kWBytes = Cfg::kNBlocks * kRun;
-    static constexpr int kStageBytes = kWBytes + 4 * kParamWords * (kScales + Cfg::kWZero);
+    static constexpr int kStageBytes = kWBytes + Cfg::kSubs * kParamRun;
+    static_assert(8 % Cfg::kNBlocks == 0 && kScaleRun % 16 == 0,
+                  "a warp's columns are of one group");
     static constexpr int kRingBytes = kWarps * Cfg::kStages * kStageBytes;
     static constexpr int kSlices = kOrdered ? Cfg::kSplitK * kSub : Cfg::kSplitK;
     static constexpr int kStagedWords =
@@ -43,17 +51,17 @@ template <class Cfg> struct StreamShape {
     static constexpr int kTotalWords = kOrdered ? Cfg::kRows * kPitch : 0;
     static constexpr int kLocalAt =
         (kRingBytes + 4 * (Cfg::kBuffers * kStagedWords + kTotalWords) + 127) / 128 * 128;
-    static_assert(!kInt || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
+    static_assert(!Cfg::kExact || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
                   "blocks of integers lie inside tiles, or tiles inside blocks");
     static_assert(kLocalAt <= Cfg::kSmemBytes, "what the compiler asked for is enough");
 };
 
 template <class Cfg> struct StreamRing {
     typedef StreamShape<Cfg> S;
-    typedef GemmMma<Cfg> G;
+    typedef Record<Cfg> R;
     /* A lane's codes of one tile. */
     struct Weights {
-        uint32_t raw[Cfg::kNBlocks][S::kUnits][4];
+        uint32_t raw[Cfg::kNBlocks][S::kUnits * 4];
     };
 
     static __device__ __forceinline__ int block_of(int tile_k, int sub)
@@ -65,10 +73,19 @@ template <class Cfg> struct StreamRing {
 
     /* Where the next copies come from and go to. */
     struct Ahead {
-        const char *src; /* the lane's first bytes of the tile */
-        int unit, round;
-        uint32_t slot; /* of the ring, bytes */
+        const char *record;
+        int unit, round, row; /* row: the warp's first one of the group */
+        uint32_t slot;        /* of the ring, bytes */
     };
+
+    /* The first block of 8 columns of a warp; past the last group the last ones are read again,
+     * nobody takes those columns. */
+    static __device__ __forceinline__ int block_of_unit(int unit, int group)
+    {
+        constexpr int kLast = (Cfg::kN + 63) / 64 * 8 - Cfg::kNBlocks;
+        int block = unit * S::kBlocks + group * Cfg::kNBlocks;
+        return block < kLast ? block : kLast;
+    }
 
     static __device__ __forceinline__ void begin(Ahead &f, const char *w, int slice, int group,
                                                  int lane)
@@ -76,42 +93,38 @@ template <class Cfg> struct StreamRing {
         f.unit = blockIdx.x;
         f.round = 0;
         f.slot = 0;
-        int64_t block = f.unit * S::kBlocks + group * Cfg::kNBlocks;
-        f.src = w + (block * S::kTilesK + slice) * S::kRun + lane * 16;
+        find_record(f, w, slice, group);
+    }
+    static __device__ __forceinline__ void find_record(Ahead &f, const char *w, int slice,
+                                                       int group)
+    {
+        int block = block_of_unit(f.unit, group);
+        f.row = block % 8 * 8;
+        f.record = w + block / 8 * R::kGroup + (int64_t)slice * Cfg::kRecord;
     }
 
-    /* Starts the copies of one tile to the next slot of the warp's ring. Past the last column the
-     * last block is read again; nobody takes those columns. */
+    /* Starts the copies of one tile to the next slot of the warp's ring. */
     static __device__ __forceinline__ void fetch(Ahead &f, uint32_t ring, const char *w, int slice,
                                                  int group, int lane)
     {
         const int tile_k = f.round * Cfg::kSplitK + slice;
         if (f.unit < S::kUnitsN && (S::kTilesK % Cfg::kSplitK == 0 || tile_k < S::kTilesK)) {
-            const int b0 = f.unit * S::kBlocks + group * Cfg::kNBlocks;
             const uint32_t slot = ring + f.slot;
+            const char *codes = f.record + f.row / 8 * S::kRun + lane * 16;
 #pragma unroll
-            for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
-                const char *src = f.src + (int64_t)nb * (S::kTilesK * S::kRun);
-                if (Cfg::kN % S::kBN && b0 + nb >= Cfg::kN / 8)
-                    src = f.src + (int64_t)(Cfg::kN / 8 - 1 - b0) * (S::kTilesK * S::kRun);
-#pragma unroll
-                for (int u = 0; u < S::kUnits; u++)
-                    copy_stream16(slot + (nb * S::kUnits + u) * 512 + lane * 16, src + u * 512);
-            }
-            constexpr int kChunks = Cfg::kNBlocks * 2; /* of 4 columns */
-            constexpr int kAll = S::kScales || Cfg::kWZero ? S::kSub * kChunks : 0;
+            for (int i = 0; i < Cfg::kNBlocks * S::kUnits; i++)
+                copy_stream16(slot + i * 512 + lane * 16, codes + i * 512);
+            constexpr int kEach = S::kParamRun / 16, kAll = Cfg::kSubs * kEach;
 #pragma unroll
             for (int i = 0; i < (kAll + 31) / 32; i++) {
-                int c = lane + i * 32, n = b0 * 8 + c % kChunks * 4;
-                if (Cfg::kN % S::kBN && n >= Cfg::kN)
-                    n = Cfg::kN - 4;
-                int64_t at = (G::w_grid(block_of(tile_k, c / kChunks)) + n) * 4;
-                uint32_t to = slot + S::kWBytes + c * 16;
-                if (S::kScales && c < kAll)
-                    copy_stream16(to, w + Cfg::kWScaleAt + at);
-                if (Cfg::kWZero && c < kAll)
-                    copy_stream16(to + (S::kScales ? 4 * S::kParamWords : 0),
-                                  w + Cfg::kWZeroAt + at);
+                const int c = lane + i * 32, sub = c / (kEach ? kEach : 1), at = c - sub * kEach;
+                const int row = sub * 64 + f.row;
+                const char *from = f.record + Cfg::kScaleAt + row * R::kScaleBytes + at * 16;
+                if (Cfg::kWZero && at * 16 >= S::kScaleRun)
+                    from = f.record + Cfg::kZeroAt + (row * Bits<Cfg::kW>::kBits / 8 & ~15) +
+                           at * 16 - S::kScaleRun;
+                if (c < kAll)
+                    copy_stream16(slot + S::kWBytes + c * 16, from);
             }
         } else if (f.unit >= S::kUnitsN) {
             let_consumer_start(); /* to fetch its weights, now that these are on their way */
@@ -119,12 +132,11 @@ template <class Cfg> struct StreamRing {
         copy_commit();
         f.slot =
             f.slot + S::kStageBytes == Cfg::kStages * S::kStageBytes ? 0 : f.slot + S::kStageBytes;
-        f.src += Cfg::kSplitK * S::kRun;
+        f.record += Cfg::kSplitK * Cfg::kRecord;
         if (++f.round == S::kRounds) {
             f.round = 0;
             f.unit += gridDim.x;
-            f.src += ((int64_t)gridDim.x * (S::kBlocks * S::kTilesK) - S::kRounds * Cfg::kSplitK) *
-                     S::kRun;
+            find_record(f, w, slice, group);
         }
     }
 
@@ -135,24 +147,47 @@ template <class Cfg> struct StreamRing {
 #pragma unroll
             for (int u = 0; u < S::kUnits; u++) {
                 Bytes16 v = load_shared16(slot + (nb * S::kUnits + u) * 512 + lane * 16);
-                q.raw[nb][u][0] = v.x, q.raw[nb][u][1] = v.y;
-                q.raw[nb][u][2] = v.z, q.raw[nb][u][3] = v.w;
+                q.raw[nb][4 * u] = v.x, q.raw[nb][4 * u + 1] = v.y;
+                q.raw[nb][4 * u + 2] = v.z, q.raw[nb][4 * u + 3] = v.w;
             }
     }
 
-    /* Of the lane's columns, for range `sub` of the tile: s.scale and s.zero. */
-    template <class State>
-    static __device__ __forceinline__ void read_params(State &s, uint32_t slot, int sub, int lane)
+    /* Bits of a scale, or of zero points, of the lane's column of a block. */
+    static __device__ __forceinline__ uint32_t param_bits(uint32_t at, int bytes)
     {
-        const uint32_t params = slot + S::kWBytes + sub * Cfg::kNBlocks * 32 + lane / 4 * 4;
+        return bytes == 4 ? load_shared4(at) : bytes == 2 ? load_shared2(at) : load_shared1(at);
+    }
+
+    /* Scales and zero points of the lane's columns, of block `sub` of the tile. row: the warp's
+     * first one of its group. */
+    template <class State>
+    static __device__ __forceinline__ void read_params(State &s, uint32_t slot, int sub, int row,
+                                                       float outer, int lane)
+    {
+        const uint32_t params = slot + S::kWBytes + sub * S::kParamRun;
 #pragma unroll
         for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
+            const int at = nb * 8 + lane / 4;
             if constexpr (S::kScales)
-                s.scale[nb] = num_float(load_shared4(params + nb * 32));
-            if constexpr (Cfg::kWZero)
-                s.zero[nb] =
-                    (int)load_shared4(params + (S::kScales ? 4 * S::kParamWords : 0) + nb * 32);
+                s.scale[nb] = R::effective(scale_value<Cfg::kScaleFmt>(param_bits(
+                                               params + at * R::kScaleBytes, R::kScaleBytes)),
+                                           outer);
+            if constexpr (Cfg::kWZero && R::kNibbles) {
+                uint32_t from = params + S::kScaleRun + row / 2 % 16 + at / 2;
+                int code = load_shared1(from) >> (at % 2 * 4) & 15;
+                s.zero[nb] = Bits<Cfg::kW>::kSigned ? (code ^ 8) - 8 : code;
+            } else if constexpr (Cfg::kWZero) {
+                int code = load_shared1(params + S::kScaleRun + at);
+                s.zero[nb] = Bits<Cfg::kW>::kSigned ? (int)(int8_t)code : code;
+            }
         }
+    }
+    /* The scale that the eight codes of a lane share, from k of K on, of each block of columns. */
+    static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)
+    {
+        const int at = nb * 8 + lane / 4, sub = R::sub_of(k + lane % 4 * 8);
+        return scale_value<Cfg::kScaleFmt>(param_bits(
+            slot + S::kWBytes + sub * S::kParamRun + at * R::kScaleBytes, R::kScaleBytes));
     }
 };
 

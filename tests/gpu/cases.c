@@ -20,7 +20,7 @@ static const Format formats[] = {
 };
 enum { NUM_CASE_FORMATS = COUNT_OF(formats), FIRST_NAMED = 9, FIRST_PLAIN = 12 };
 
-/* Products of few rows and of many, both of K that tensor cores take; of other K; the rest. */
+/* Products of few rows and of many, of K and groups that fill steps of 32; of others; the rest. */
 typedef enum Kind { KIND_FEW, KIND_MANY, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KINDS } Kind;
 
 /* Times that a pair is visited: each time with another scheme, epilogue, N and K. With all numbers
@@ -28,11 +28,10 @@ typedef enum Kind { KIND_FEW, KIND_MANY, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KIN
  * family that takes it. */
 enum {
     TIMES_FEW = 16,
-    TIMES_FEW_INTS = 30, /* zero points along K keep some of them off tensor cores */
+    TIMES_FEW_INTS = 30, /* with zero points or without, along K or not */
     TIMES_MANY = 3,
     TIMES_MANY_INTS = 8,
     TIMES_ODD = 3,
-    TIMES_AGAIN = 1,
     TIMES_ROWS = 30,
     TIMES_MOVE = 12,
     MAX_CASES = 8192
@@ -43,22 +42,12 @@ static bool is_codebook(int format)
     return formats[format].element >= 9;
 }
 
-/* Tensor cores may multiply the pair (kernels/cuda/pack.c says when they do). */
-static bool may_be_lanes(int w, int a)
-{
-    bool byte_ints = a < 2 && w < 4, byte_floats = a == 4 || a == 5 || a == 9;
-    return byte_ints || (byte_floats && w < FIRST_PLAIN) ||
-           (a > FIRST_PLAIN && (w < FIRST_PLAIN || w == a));
-}
-
-static int times_of(Kind kind, int w, int a)
+static int times_of(Kind kind, int a)
 {
     if (is_codebook(a))
         return 0; /* for weights only */
     if (kind == KIND_ODD)
         return TIMES_ODD;
-    if (!may_be_lanes(w, a))
-        return kind == KIND_MANY ? TIMES_AGAIN : 0;
     if (kind == KIND_FEW)
         return a < 2 ? TIMES_FEW_INTS : TIMES_FEW;
     return a < 2 ? TIMES_MANY_INTS : TIMES_MANY;
@@ -79,7 +68,7 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
                 bool product = kind <= KIND_ODD;
                 if (!product && (w || a < FIRST_PLAIN))
                     continue;
-                int times = product             ? times_of((Kind)kind, w, a)
+                int times = product             ? times_of((Kind)kind, a)
                             : kind == KIND_ROWS ? TIMES_ROWS
                                                 : TIMES_MOVE;
                 for (int t = 0; t < times && num < MAX_CASES; t++)

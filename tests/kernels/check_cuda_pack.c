@@ -59,7 +59,7 @@ static int64_t logical_row(const Matrix *m, int64_t r)
 static int64_t grid_entry(const Matrix *m, int64_t row, int64_t k)
 {
     int64_t r = m->spec.block_rows ? row / m->spec.block_rows : 0;
-    int64_t c = m->spec.block_cols ? k / m->spec.block_cols : 0;
+    int64_t c = m->spec.block_cols && m->spec.block_cols < m->spec.k ? k / m->spec.block_cols : 0;
     return r * m->grid_cols + c;
 }
 
@@ -68,7 +68,10 @@ static uint32_t source_code(const Matrix *m, int64_t row, int64_t k)
     const uint8_t *at = m->codes + row * m->pitch + k * m->bits / 8;
     if (m->bits == 4)
         return k % 2 ? at[0] >> 4 : at[0] & 15;
-    return m->bits == 8 ? at[0] : at[0] + 256u * at[1];
+    uint32_t code = 0;
+    for (int i = m->bits / 8; i-- > 0;)
+        code = 256 * code + at[i];
+    return code;
 }
 
 /* What must stand for element (packed row r, k), padding included. */
@@ -80,68 +83,90 @@ static uint32_t expected_code(const Matrix *m, int64_t r, int64_t k)
     if (k < m->spec.k)
         return source_code(m, row, k);
     uint32_t mask = m->bits == 4 ? 15 : 255;
-    return m->packed.zero_at ? (uint32_t)m->zero[grid_entry(m, row, m->spec.k - 1)] & mask : 0;
+    if (m->spec.fmt == FMT_NF4)
+        return 7; /* the value 0 */
+    return m->packed.zeros ? (uint32_t)m->zero[grid_entry(m, row, m->spec.k - 1)] & mask : 0;
 }
 
-/* Code j of a lane's eight: 32 bits of nibbles, 64 of bytes, 128 of halves. */
+/* Code j of a lane's eight: 32 bits of nibbles, 64 of bytes, 128 of halves, twice 128 of words. */
 static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
 {
     if (m->bits == 8)
         return lane[j];
     if (m->bits == 16)
         return lane[2 * j] + 256u * lane[2 * j + 1];
+    if (m->bits == 32) {
+        const uint8_t *at = lane + j / 4 * 512 + j % 4 * 4;
+        return at[0] + 256u * at[1] + 65536u * at[2] + 16777216u * at[3];
+    }
     uint32_t word = lane[0] + 256u * lane[1] + 65536u * lane[2] + 16777216u * lane[3];
     if (m->packed.home == CUDA_HOME_I8) /* (word & 0x0F0F0F0F), then (word >> 4 & 0x0F0F0F0F) */
         return (j < 4 ? word : word >> 4) >> (8 * (j % 4)) & 15;
     return word >> (4 * (j / 2)) >> (j % 2 * 16) & 15; /* (word >> 4 * i) & 0x000F000F */
 }
 
-/* Every lane of every unit of every tile of every block, in the order of the bytes. */
-static void check_lanes(const Matrix *m)
+/* Every lane of every unit of every block of the records, in the order of their bytes. */
+static void check_codes(const Matrix *m)
 {
-    const uint8_t *lane = m->dst;
-    int64_t tiles = (m->spec.k + 127) / 128, steps = 16 / m->bits;
-    for (int64_t block = 0; block < m->packed.rows / 8; block++)
-        for (int64_t tile = 0; tile < tiles; tile++)
+    int64_t tiles = (m->spec.k + 127) / 128, steps = m->bits == 32 ? 1 : 16 / m->bits;
+    int64_t groups = (m->packed.rows + 63) / 64, unit_bytes = m->bits == 32 ? 1024 : 512;
+    for (int64_t record = 0; record < groups * tiles; record++)
+        for (int64_t block = 0; block < 8; block++)
             for (int64_t unit = 0; unit < 4 / steps; unit++)
-                for (int64_t l = 0; l < 32; l++, lane += 16)
+                for (int64_t l = 0; l < 32; l++) {
+                    int64_t row = record / tiles * 64 + block * 8 + l / 4;
+                    const uint8_t *lane = m->dst + record * m->packed.record +
+                                          (block * 4 / steps + unit) * unit_bytes + l * 16;
                     for (int64_t i = 0; i < steps * 8; i++) {
-                        int64_t step = unit * steps + i / 8;
-                        int64_t k = tile * 128 + step * 32 + l % 4 * 8 + i % 8;
-                        const uint8_t *at = lane + i / 8 * m->bits;
-                        if (lane_code(m, at, (int)(i % 8)) !=
-                            expected_code(m, block * 8 + l / 4, k))
+                        int64_t k =
+                            record % tiles * 128 + (unit * steps + i / 8) * 32 + l % 4 * 8 + i % 8;
+                        uint32_t want = row < m->packed.rows ? expected_code(m, row, k) : 0;
+                        if (lane_code(m, lane + i / 8 * m->bits, (int)(i % 8)) != want)
                             fail(m, "another code", lane - m->dst);
                     }
+                }
 }
 
-static void check_rows(const Matrix *m)
+static uint32_t stored_bits(const uint8_t *at, int bytes)
 {
-    for (int64_t r = 0; r < m->packed.rows; r++) {
-        int64_t row = logical_row(m, r);
-        for (int64_t i = 0; i < m->pitch && row >= 0; i++)
-            if (m->dst[r * m->packed.pitch + i] != m->codes[row * m->pitch + i])
-                fail(m, "another byte", r * m->packed.pitch + i);
-    }
+    uint32_t bits = 0;
+    for (int i = bytes; i-- > 0;)
+        bits = 256 * bits + at[i];
+    return bits;
 }
 
-static void check_grids(const Matrix *m)
+/* For every record, every column of K and every row: the scale and zero point that the kernels find
+ * in the record for it. */
+static void check_params(const Matrix *m)
 {
-    int64_t width = m->packed.scale_blocks > 1 ? m->spec.block_cols : m->spec.k;
-    for (int64_t b = 0; b < m->packed.scale_blocks; b++)
-        for (int64_t r = 0; r < m->packed.rows; r++) {
-            int64_t row = logical_row(m, r), at = (b * m->packed.rows + r) * 4;
+    const CudaPacked *p = &m->packed;
+    int64_t tiles = (m->spec.k + 127) / 128;
+    int64_t width = m->spec.block_cols ? m->spec.block_cols : m->spec.k;
+    int bytes = p->scales ? format_info[m->spec.scale_fmt].bits / 8 : 0;
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t k = 0; k < m->spec.k; k++) {
+            int64_t row = logical_row(m, r), tile = k / 128;
+            int64_t at = (k / width - tile * 128 / width) * 64 + r % 64;
+            const uint8_t *record = m->dst + (r / 64 * tiles + tile) * p->record;
             if (row < 0)
                 continue;
-            float scale = m->scale[grid_entry(m, row, b * width)] * m->outer, got;
-            int32_t zero;
-            if (m->packed.scale_at && memcpy(&got, m->dst + m->packed.scale_at + at, 4) &&
-                got != scale)
+            int64_t cell = grid_entry(m, row, k);
+            if (p->scales && bytes < 4 &&
+                num_decode((int)m->spec.scale_fmt,
+                           stored_bits(record + p->scale_at + at * bytes, bytes)) != m->scale[cell])
                 fail(m, "another scale", at);
-            if (m->packed.zero_at && memcpy(&zero, m->dst + m->packed.zero_at + at, 4) &&
-                zero != m->zero[grid_entry(m, row, b * width)])
+            float scale;
+            if (p->scales && bytes == 4 && memcpy(&scale, record + p->scale_at + at * 4, 4) &&
+                scale != m->scale[cell])
+                fail(m, "another scale", at);
+            int code = p->zero_bits == 4 ? record[p->zero_at + at / 2] >> (at % 2 * 4) & 15
+                                         : record[p->zero_at + at];
+            if (p->zeros && code != (m->zero[cell] & (p->zero_bits == 4 ? 15 : 255)))
                 fail(m, "another zero point", at);
         }
+    float outer;
+    if (p->outer_at && memcpy(&outer, m->dst + p->outer_at, 4) && outer != m->outer)
+        fail(m, "another outer scale", p->outer_at);
 }
 
 static void matrix_fill(Matrix *m)
@@ -159,7 +184,7 @@ static void matrix_fill(Matrix *m)
     m->zero = malloc((size_t)cells * sizeof *m->zero);
     m->outer = (float)range(1, 4) * 0.5f;
     for (int64_t i = 0; i < cells; i++) {
-        m->scale[i] = (float)range(1, 1000) * 0x1p-8f;
+        m->scale[i] = (float)(1 << range(0, 7)) * 0x1p-3f * (s->scale_fmt == FMT_E8M0 ? 1 : 1.25f);
         m->zero[i] = (int32_t)range(0, m->bits == 4 ? 15 : 127);
     }
     m->dst = malloc(m->packed.bytes);
@@ -168,13 +193,16 @@ static void matrix_fill(Matrix *m)
 
 static CudaPackSpec random_spec(void)
 {
-    static const FormatId formats[] = {FMT_F16,  FMT_BF16, FMT_I8,   FMT_U8,  FMT_I4, FMT_U4,
-                                       FMT_E4M3, FMT_E5M2, FMT_E2M1, FMT_NF4, FMT_FP4};
+    static const FormatId formats[] = {FMT_F32, FMT_F16,  FMT_BF16, FMT_I8,   FMT_U8,  FMT_I4,
+                                       FMT_U4,  FMT_E4M3, FMT_E5M2, FMT_E2M1, FMT_NF4, FMT_FP4};
+    static const FormatId scales[] = {FMT_F32, FMT_F16, FMT_BF16, FMT_E8M0, FMT_E4M3};
     static const FormatId acts[] = {FMT_F16, FMT_BF16, FMT_F32, FMT_I8, FMT_U8, FMT_E4M3};
-    static const int64_t blocks[] = {0, 0, 16, 32, 64, 128};
+    static const int64_t blocks[] = {0, 0, 16, 32, 48, 64, 128, 160, 256};
     CudaPackSpec s = {.fmt = PICK(formats), .act_fmt = PICK(acts)};
     s.parts = (int)range(1, 2);
     s.n = range(1, 40) * s.parts;
+    s.scale_fmt = format_info[s.fmt].family == FAMILY_FLOAT ? FMT_NONE : PICK(scales);
+    s.outer = range(0, 1);
     s.k = range(0, 3) ? range(1, 40) * 16 : range(1, 300);
     s.mainloop = range(0, 1);
     s.has_zero = is_int(s.fmt) && range(0, 1);
@@ -186,7 +214,7 @@ static CudaPackSpec random_spec(void)
 
 int main(int argc, char **argv)
 {
-    int num = argc > 1 ? atoi(argv[1]) : 1000, lanes = 0;
+    int num = argc > 1 ? atoi(argv[1]) : 1000, params = 0;
     for (int i = 0; i < num; i++) {
         Matrix m = {.spec = random_spec()};
         if (!cuda_pack_plan(&m.spec, &m.packed)) {
@@ -195,16 +223,16 @@ int main(int argc, char **argv)
         }
         matrix_fill(&m);
         cuda_pack(&m.spec, m.codes, m.pitch, m.scale, m.zero, m.outer, m.dst);
-        lanes += m.packed.layout == CUDA_LANES;
-        (m.packed.layout == CUDA_LANES ? check_lanes : check_rows)(&m);
-        check_grids(&m);
+        params += m.packed.scales && m.packed.zeros;
+        check_codes(&m);
+        check_params(&m);
         free(m.codes);
         free(m.dst);
         free(m.scale);
         free(m.zero);
     }
-    printf("# %d matrices, %d of them in lanes\n", num, lanes);
+    printf("# %d matrices, %d of them with scales and zero points\n", num, params);
     printf("%sok 1 - every packed element is in its place\n", failures ? "not " : "");
-    printf("%sok 2 - both layouts are drawn\n1..2\n", lanes > num / 4 && lanes < num ? "" : "not ");
-    return failures || lanes <= num / 4 || lanes >= num;
+    printf("%sok 2 - both are drawn\n1..2\n", params > num / 20 ? "" : "not ");
+    return failures || params <= num / 20;
 }

@@ -1,4 +1,4 @@
-/* k_7b128fdb03340c31 */
+/* k_6606f3b779779f29 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -6,17 +6,27 @@ struct Cfg {
     static constexpr int kK = 64;
     static constexpr int kN = 64;
     static constexpr int kParts = 1;
+    static constexpr int kAPitch = 128;
+    static constexpr int kOperandA = 1;
+    static constexpr int kOperandW = 2;
     static constexpr bool kMainloop = true;
     static constexpr int kBlockK = 32;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = false;
-    static constexpr int kAPitch = 128;
+    static constexpr bool kAZero = false;
+    static constexpr int kRecord = 5248;
+    static constexpr int kScaleAt = 4096;
+    static constexpr int kZeroAt = 5120;
+    static constexpr int kSubs = 4;
     static constexpr int kWBlockK = 32;
+    static constexpr int kScaleFmt = FMT_F32;
+    static constexpr int64_t kOuterAt = 0;
+    static constexpr bool kWScales = true;
     static constexpr bool kWZero = true;
-    static constexpr int64_t kWScaleAt = 4096, kWZeroAt = 4608;
-    static constexpr int kOperandA = 1;
-    static constexpr int kOperandW = 2;
+    static constexpr bool kWFold = false;
+    static constexpr bool kAFold = false;
+    static constexpr bool kExact = false;
     static constexpr int kBM = 32;
     static constexpr int kBN = 64;
     static constexpr int kBK = 128;
@@ -53,7 +63,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_7b128fdb03340c31(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_6606f3b779779f29(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -1,4 +1,4 @@
-/* k_4e6d3b6d8dd6226a */
+/* k_87092956d79e026a */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -6,17 +6,27 @@ struct Cfg {
     static constexpr int kK = 1024;
     static constexpr int kN = 4096;
     static constexpr int kParts = 1;
+    static constexpr int kAPitch = 1024;
+    static constexpr int kOperandA = 6;
+    static constexpr int kOperandW = 7;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = true;
-    static constexpr int kAPitch = 1024;
+    static constexpr bool kAZero = false;
+    static constexpr int kRecord = 8192;
+    static constexpr int kScaleAt = 8192;
+    static constexpr int kZeroAt = 8192;
+    static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
+    static constexpr int kScaleFmt = FMT_F32;
+    static constexpr int64_t kOuterAt = 0;
+    static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
-    static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
-    static constexpr int kOperandA = 6;
-    static constexpr int kOperandW = 7;
+    static constexpr bool kWFold = false;
+    static constexpr bool kAFold = false;
+    static constexpr bool kExact = true;
     static constexpr int kBM = 32;
     static constexpr int kBN = 128;
     static constexpr int kBK = 128;
@@ -85,7 +95,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_4e6d3b6d8dd6226a(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_87092956d79e026a(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

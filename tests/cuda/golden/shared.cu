@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k_345988ac41750bfd(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_e8c781c70f9b86aa */
+/* k_608cc39f23d552e1 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -51,17 +51,27 @@ struct Cfg {
     static constexpr int kK = 4096;
     static constexpr int kN = 128;
     static constexpr int kParts = 1;
+    static constexpr int kAPitch = 4096;
+    static constexpr int kOperandA = 5;
+    static constexpr int kOperandW = 6;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = true;
-    static constexpr int kAPitch = 4096;
+    static constexpr bool kAZero = false;
+    static constexpr int kRecord = 8192;
+    static constexpr int kScaleAt = 8192;
+    static constexpr int kZeroAt = 8192;
+    static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
+    static constexpr int kScaleFmt = FMT_F32;
+    static constexpr int64_t kOuterAt = 0;
+    static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
-    static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
-    static constexpr int kOperandA = 5;
-    static constexpr int kOperandW = 6;
+    static constexpr bool kWFold = false;
+    static constexpr bool kAFold = false;
+    static constexpr bool kExact = true;
     static constexpr int kBM = 32;
     static constexpr int kBN = 64;
     static constexpr int kBK = 128;
@@ -108,7 +118,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_e8c781c70f9b86aa(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_608cc39f23d552e1(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_71550901a7e5f878(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_3f70796567dc506e */
+/* k_117c0836654d939f */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -51,17 +51,27 @@ struct Cfg {
     static constexpr int kK = 16;
     static constexpr int kN = 16;
     static constexpr int kParts = 1;
+    static constexpr int kAPitch = 32;
+    static constexpr int kOperandA = 1;
+    static constexpr int kOperandW = 2;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = false;
-    static constexpr int kAPitch = 32;
+    static constexpr bool kAZero = false;
+    static constexpr int kRecord = 16384;
+    static constexpr int kScaleAt = 16384;
+    static constexpr int kZeroAt = 16384;
+    static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
+    static constexpr int kScaleFmt = FMT_F32;
+    static constexpr int64_t kOuterAt = 0;
+    static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
-    static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
-    static constexpr int kOperandA = 1;
-    static constexpr int kOperandW = 2;
+    static constexpr bool kWFold = false;
+    static constexpr bool kAFold = false;
+    static constexpr bool kExact = false;
     static constexpr int kNBlocks = 2;
     static constexpr int kSplitK = 8;
     static constexpr int kNWarps = 1;
@@ -97,7 +107,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_3f70796567dc506e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_117c0836654d939f(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

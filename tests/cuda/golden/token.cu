@@ -1,4 +1,4 @@
-/* k_20918456ce2569e8 */
+/* k_6110d628c7531509 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -6,17 +6,27 @@ struct Cfg {
     static constexpr int kK = 64;
     static constexpr int kN = 64;
     static constexpr int kParts = 1;
+    static constexpr int kAPitch = 160;
+    static constexpr int kOperandA = 6;
+    static constexpr int kOperandW = 7;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = true;
-    static constexpr int kAPitch = 160;
+    static constexpr bool kAZero = false;
+    static constexpr int kRecord = 8192;
+    static constexpr int kScaleAt = 8192;
+    static constexpr int kZeroAt = 8192;
+    static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
+    static constexpr int kScaleFmt = FMT_F32;
+    static constexpr int64_t kOuterAt = 0;
+    static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
-    static constexpr int64_t kWScaleAt = 0, kWZeroAt = 0;
-    static constexpr int kOperandA = 6;
-    static constexpr int kOperandW = 7;
+    static constexpr bool kWFold = false;
+    static constexpr bool kAFold = false;
+    static constexpr bool kExact = true;
     static constexpr int kNBlocks = 2;
     static constexpr int kSplitK = 16;
     static constexpr int kNWarps = 1;
@@ -98,7 +108,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_20918456ce2569e8(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_6110d628c7531509(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
