@@ -54,6 +54,24 @@ static void put_bucket(Sb *sb, const Plan *plan, int bucket)
                   (long long)plan_bucket(plan, bucket)[i]);
 }
 
+/* How the weight lies, and what it takes. */
+static void put_weight(Sb *sb, const PlanTensor *w)
+{
+    CudaPacked packed;
+    CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
+    if (!cuda_pack_plan(&spec, &packed))
+        return;
+    sb_printf(sb, "    weight: %s of %d x %d, %s", cuda_layout_name[packed.layout], CUDA_GROUP_ROWS,
+              CUDA_TILE_K, format_info[spec.fmt].name);
+    if (packed.scales)
+        sb_printf(sb, ", scales %s%s", format_info[spec.scale_fmt].name,
+                  packed.outer_at ? " and one f32" : "");
+    if (packed.zeros)
+        sb_printf(sb, ", zero points of %d bits", packed.zero_bits);
+    sb_printf(sb, ": %.2f bits an element\n",
+              8.0 * (double)packed.record / (CUDA_GROUP_ROWS * CUDA_TILE_K));
+}
+
 static void put_launch(Sb *sb, const CudaTarget *t, int launch)
 {
     const Plan *plan = t->target.plan;
@@ -63,6 +81,8 @@ static void put_launch(Sb *sb, const CudaTarget *t, int launch)
     if (l->place[0])
         sb_printf(sb, "  (%s)", l->place);
     sb_printf(sb, "\n    %s\n", l->absorbed);
+    if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed)
+        put_weight(sb, &plan->tensor[l->w]);
     for (int b = 0; b < plan->num_buckets; b++) {
         if (!choice[b].text)
             continue;
