@@ -182,6 +182,7 @@ static void code_pack_spec(Coder *c, CpuPackSpec *s)
     code_i64(c, &s->act_block_cols);
     code_format(c, &s->scale_fmt);
     code_bool(c, &s->outer);
+    code_bool(c, &s->panels);
 }
 
 static void code_sym(Coder *c, PlanSym *s)

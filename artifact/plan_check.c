@@ -49,7 +49,8 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
                           .act_zero = spec->act_zero,
                           .block_rows = spec->block_rows,
                           .block_cols = spec->block_cols,
-                          .act_block = spec->act_block_cols};
+                          .act_block = spec->act_block_cols,
+                          .panels = spec->panels};
 }
 
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)

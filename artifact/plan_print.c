@@ -100,6 +100,8 @@ static void print_tensor(Sb *sb, const Plan *p, int i)
                   (long long)t->pack_spec.n, (long long)t->pack_spec.k,
                   t->pack_spec.parts == 2 ? " in 2 parts" : "",
                   t->pack_spec.mainloop ? " scales in the main loop" : "");
+    if (t->packed && t->pack_spec.panels)
+        sb_put(sb, " as panels");
     if (t->is_static)
         sb_printf(sb, " params t%d", t->params);
     sb_put(sb, "\n");

@@ -2,7 +2,8 @@
 #include "kernels/cuda/pack.h"
 #include <string.h>
 
-const char *const cuda_layout_name[] = {[CUDA_RECORDS] = "records", [CUDA_ROWS] = "rows"};
+const char *const cuda_layout_name[] = {
+    [CUDA_RECORDS] = "records", [CUDA_ROWS] = "rows", [CUDA_PANELS] = "panels"};
 
 typedef struct FormatFacts {
     int bits;
@@ -104,6 +105,8 @@ static void plan_record(const CudaPackSpec *spec, CudaPacked *ret)
 
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
 {
+    if (spec->panels)
+        return cuda_panels_plan(spec, ret);
     memset(ret, 0, sizeof *ret);
     if (spec->n < 1 || spec->k < 1 || spec->parts < 1 || spec->n > INT32_MAX || spec->k > INT32_MAX)
         return false;
@@ -279,6 +282,10 @@ void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, con
     CudaPacked packed;
     if (!cuda_pack_plan(spec, &packed))
         return;
+    if (packed.layout == CUDA_PANELS) {
+        cuda_panels_pack(spec, src, src_pitch, scale, outer, dst);
+        return;
+    }
     int bits = facts[spec->fmt].bits;
     int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed.record;
     for (int64_t r = 0; r < packed.rows; r++) {

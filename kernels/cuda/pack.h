@@ -16,6 +16,12 @@
  * of the value 0, n to whole groups. With parts = 2, [n, k] stacks
  * gate over up; blocks of 8 rows alternate between them.
  *
+ * PANELS, for wgmma (pack_panels.c), for weights of 8 and 16 bits: for each 128 bytes of K (padded
+ * with zero codes) all rows; 8 rows by 128 bytes are 1024 bytes, in which 16-byte chunk c of row r
+ * lies at c ^ r. In each 32 rows packed row 8i + 2t + j is row 8t + 2i + j, and with parts = 2 runs
+ * of 32 rows alternate. Behind the codes, where they belong to the main loop: scales (f32), [blocks
+ * of K][packed rows] or, where 128 rows share theirs, [blocks of K][parts][rows of a part / 128].
+ *
  * ROWS: what another kernel computed, row after row; nothing is packed. */
 #ifndef SINTER_CUDA_PACK_H
 #define SINTER_CUDA_PACK_H
@@ -27,7 +33,7 @@
 #define CUDA_GROUP_ROWS 64
 #define CUDA_TILE_K     128
 
-typedef enum CudaLayout { CUDA_RECORDS, CUDA_ROWS } CudaLayout;
+typedef enum CudaLayout { CUDA_RECORDS, CUDA_ROWS, CUDA_PANELS } CudaLayout;
 extern const char *const cuda_layout_name[];
 typedef enum CudaHome { CUDA_HOME_I8, CUDA_HOME_F16, CUDA_HOME_BF16, CUDA_HOME_F32 } CudaHome;
 
@@ -42,6 +48,7 @@ typedef struct CudaPackSpec {
     bool outer;                     /* a second scale, of the whole weight */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block;              /* along K, of the activation's; 0 = all */
+    bool panels;                    /* this layout was chosen */
 } CudaPackSpec;
 
 typedef struct CudaPacked { /* what a spec comes to */
@@ -71,5 +78,9 @@ void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *pa
  * zero: the weight's grids, NULL where it has none. dst: ret->bytes, zeroed. */
 void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
                const int32_t *zero, float outer, void *dst);
+/* pack_panels.c: the same for panels. */
+bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret);
+void cuda_panels_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,
+                      const float *scale, float outer, void *dst);
 
 #endif
