@@ -10,6 +10,7 @@
 typedef enum CudaFamily {
     CUDA_GEMM_MMA, /* tensor cores, tiles */
     CUDA_STREAM,   /* tensor cores, few rows */
+    CUDA_HOPPER,   /* wgmma */
     CUDA_GEMM_ANY, /* every combination */
     CUDA_TILE,     /* row programs */
     CUDA_MOVE,
@@ -42,7 +43,10 @@ typedef struct CudaKernel {
     int bm, bn, bk, warps_m, warps_n, stages; /* CUDA_GEMM_MMA, CUDA_GEMM_ANY (bn) */
     int n_blocks, split_k, n_warps, rows; /* CUDA_STREAM (stages too), CUDA_GEMM_MMA (split_k) */
     int buffers;                          /* of staged sums */
-    int64_t local_pitch;                  /* of a row of a in shared memory */
+    bool swap;                            /* CUDA_HOPPER: w is the left operand */
+    int promote;                          /* .. instructions between promotions to f32; 0: none */
+    int shares;          /* .. blocks that share out the units of tiles; 0: none do */
+    int64_t local_pitch; /* of a row of a in shared memory */
     int threads_row, run, values, groups; /* CUDA_TILE: kT kV kE kGroups */
     int64_t tile_cols, last_cols, scratch_words;
     int sweeps;        /* CUDA_TILE: over rows that are too long for the threads; 0: they hold it */
@@ -74,6 +78,8 @@ int cuda_program_pressure(const CudaKernel *k, const PlanProgram *program);
 bool cuda_program_sums(const PlanProgram *program);
 /* Some step needs all columns of a row at once. */
 bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program);
+/* Some step adds up codes of a row. */
+bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
 
@@ -103,11 +109,22 @@ int64_t cuda_local_scratch(const CudaKernel *k);
  * sums. */
 #define CUDA_SPLIT_SUMS  4096
 #define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4 - 3)
-#define CUDA_SPLIT_ROWS  CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
-                                           */
+#define CUDA_SPLIT_ROWS                                                      \
+    CUDA_SPLIT_TILES /* three counters of rows (gemm_rows.cuh), from here on \
+                      */
 int64_t cuda_split_bytes(const CudaKernel *k);
 /* Bits of a code of an activation as it is stored: a byte at least. */
 int cuda_act_bits(FormatId fmt);
+/* cuda_hopper.c: the family's own constants, its instruction, its epilogue where that works on sums
+ * in registers (false: it does not), its geometry and workspace. */
+void cuda_hopper_config(Sb *sb, const CudaKernel *k);
+void cuda_hopper_product(Sb *sb, const CudaKernel *k);
+bool cuda_hopper_held(Sb *sb, const CudaKernel *k);
+/* The epilogue's loads may move up to where its sums are whole, past stores of other columns: a
+ * thread reads what it writes before it writes it. */
+bool cuda_loads_freely(const CudaKernel *k);
+CudaGeometry cuda_hopper_geometry(const CudaKernel *k);
+int64_t cuda_hopper_split_bytes(const CudaKernel *k);
 /* Bytes of one stage of a gemm_mma. */
 int64_t cuda_stage_bytes(const CudaKernel *k);
 

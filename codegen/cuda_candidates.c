@@ -1,5 +1,6 @@
 /* codegen/cuda_candidates: the candidates of each family of products. To add one, fill a copy of
- * c->like and hand it to `valid`, or give `reject` the reason. */
+ * c->like and hand it to cuda_candidate_valid, or give
+ * cuda_candidate_reject the reason. */
 #include "codegen/cuda_choose.h"
 
 #define STREAM_ROWS   16    /* most that a stream multiplies */
@@ -11,16 +12,14 @@
 #define SPLIT_BLOCKS  400   /* most of a grid that shares tiles: three for each processor */
 #define SPLIT_LEAST   4     /* stages of K that each has, at least */
 
-static void valid(CudaCandidates *c, const CudaKernel *k)
+void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k)
 {
     CudaCandidate candidate = {.kernel = *k};
     ARRAY_PUSH(c->arena, &c->list, candidate);
     c->num_valid++;
 }
 
-static void reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-static void reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
+void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
 {
     Sb sb;
     va_list args;
@@ -44,6 +43,11 @@ void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k)
         sb_printf(sb, "%dx%d", k->rows, 8 * k->n_blocks * k->n_warps);
         if (k->stages)
             sb_printf(sb, " w%d k%d s%d", k->n_warps, k->split_k, k->stages);
+        break;
+    case CUDA_HOPPER:
+        sb_printf(sb, k->swap ? "%dx%dt" : "%dx%d", k->bm, k->bn);
+        if (k->stages)
+            sb_printf(sb, " s%d g%d", k->stages, k->shares);
         break;
     case CUDA_GEMM_ANY: sb_printf(sb, "%dx%d", 4096 / k->bn, k->bn); break;
     default: break;
@@ -162,7 +166,7 @@ static void mma_splits(CudaCandidates *c, CudaKernel *k)
 {
     int64_t tiles_k = (k->spec.k + k->bk - 1) / k->bk;
     k->split_k = 1;
-    valid(c, k);
+    cuda_candidate_valid(c, k);
     if (k->packed.exact && k->spec.mainloop)
         return;
     int64_t tiles = cuda_geometry(k).grid, block = k->spec.mainloop ? k->packed.block_k / k->bk : 1;
@@ -172,7 +176,7 @@ static void mma_splits(CudaCandidates *c, CudaKernel *k)
         if (block > 1)
             share = (share + block - 1) / block * block;
         if (share >= SPLIT_LEAST && share * (k->split_k - 1) < tiles_k)
-            valid(c, k);
+            cuda_candidate_valid(c, k);
     }
 }
 
@@ -189,7 +193,7 @@ void cuda_candidates_mma(CudaCandidates *c)
         k.stages = 2;
         const char *problem = mma_problem(c, &k);
         if (problem) {
-            reject(c, &k, "%s", problem);
+            cuda_candidate_reject(c, &k, "%s", problem);
             continue;
         }
         for (k.stages = 4; k.stages >= 2; k.stages--)
@@ -252,7 +256,7 @@ static void stream_block(CudaCandidates *c, int64_t part, int n_warps, int split
         most = (budget - used) / stage;
     k.stages = (int)(most < 2 ? most : most < 8 ? most : 8);
     if (k.stages >= 2)
-        valid(c, &k);
+        cuda_candidate_valid(c, &k);
 }
 
 static void stream_columns(CudaCandidates *c, int64_t part)
@@ -272,14 +276,15 @@ void cuda_candidates_stream(CudaCandidates *c)
     k.n_warps = 1;
     k.n_blocks = 4 * k.spec.parts;
     if (c->rows > STREAM_ROWS) {
-        reject(c, &k, "more than %d rows", STREAM_ROWS);
+        cuda_candidate_reject(c, &k, "more than %d rows", STREAM_ROWS);
         return;
     }
     int64_t group = epilogue_group(like), whole = (like->packed.rows / like->spec.parts + 31) / 32;
     int64_t block_k = like->spec.mainloop ? like->packed.block_k : 0;
     if (like->packed.exact && block_k && (block_k % 32 || (block_k % 128 && 128 % block_k))) {
-        reject(c, &k, "integer blocks of %lld of K lie across steps of 32 or tiles of 128",
-               (long long)block_k);
+        cuda_candidate_reject(c, &k,
+                              "integer blocks of %lld of K lie across steps of 32 or tiles of 128",
+                              (long long)block_k);
         return;
     }
     int64_t least = group ? group : 16;
@@ -293,7 +298,8 @@ void cuda_candidates_stream(CudaCandidates *c)
     if (c->num_valid == before && all * like->spec.parts <= 512)
         stream_columns(c, all);
     if (c->num_valid == before)
-        reject(c, &k, "a quantisation group or a row does not lie inside the columns of a block");
+        cuda_candidate_reject(
+            c, &k, "a quantisation group or a row does not lie inside the columns of a block");
 }
 
 /* gemm_any ------------------------------------------------------------------------------------- */
@@ -304,8 +310,9 @@ void cuda_candidates_any(CudaCandidates *c)
     k.family = CUDA_GEMM_ANY;
     for (k.bn = 64; k.bn <= 256; k.bn *= 2) {
         if (cuda_epilogue_fits(&k, k.bn / k.spec.parts))
-            valid(c, &k);
+            cuda_candidate_valid(c, &k);
         else
-            reject(c, &k, "a quantisation group or a row does not lie inside its columns");
+            cuda_candidate_reject(c, &k,
+                                  "a quantisation group or a row does not lie inside its columns");
     }
 }

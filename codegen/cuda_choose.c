@@ -179,6 +179,11 @@ static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product, Arena 
 static void enumerate(CudaCandidates *c)
 {
     const CudaKernel *k = &c->like;
+    if (k->packed.layout == CUDA_PANELS) {
+        if (!k->local_a && reads_aligned(k))
+            cuda_candidates_hopper(c);
+        return;
+    }
     if (k->packed.layout != CUDA_RECORDS) {
         cuda_candidates_any(c);
         return;
@@ -282,7 +287,9 @@ int cuda_candidates_best(const CudaCandidates *c)
 /* Families that no candidate of the list is of, in one line. */
 static void say_absent(const CudaKernel *k)
 {
-    if (k->packed.layout != CUDA_RECORDS)
+    if (k->packed.layout == CUDA_PANELS)
+        sb_put(k->rejected, "not stream, gemm_mma: the weight lies as panels\n");
+    else if (k->packed.layout != CUDA_RECORDS)
         sb_put(k->rejected, "not stream, gemm_mma: the weight is computed\n");
     else if (!k->local_a && !reads_aligned(k))
         sb_put(k->rejected, "not stream, gemm_mma: rows of the activation do not start at "
@@ -352,6 +359,7 @@ static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *opti
     ret->us = c.list.elem[best].us;
     ret->source = c.list.elem[best].source;
     ret->old = c.list.elem[best].old;
+    ret->predicted = c.list.elem[best].predicted;
     *k = c.list.elem[best].kernel;
     if (options->visit)
         options->visit(options->user, &c);
@@ -419,6 +427,7 @@ static bool shares_prologue(CudaKernel *k, const CudaRole *role, Arena *arena,
     ret->us = us;
     ret->source = c.list.elem[best].source;
     ret->old = c.list.elem[best].old;
+    ret->predicted = c.list.elem[best].predicted;
     if (options->visit)
         options->visit(options->user, &c);
     *k = fused;
@@ -444,6 +453,6 @@ bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPl
         choose_tile(k, ret_problem);
     else
         k->family = CUDA_MOVE;
-    ret->us = *ret_problem ? 0 : cuda_cost(k);
+    ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);
     return *ret_problem == NULL;
 }

@@ -49,6 +49,19 @@ bool cuda_epilogue_fits(const CudaKernel *k, int64_t part_cols);
 void cuda_candidates_mma(CudaCandidates *c);
 void cuda_candidates_stream(CudaCandidates *c);
 void cuda_candidates_any(CudaCandidates *c);
+void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k);
+void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+
+/* cuda_hopper.c: products on wgmma. Why the class has no such kernel for a weight; NULL: it has. */
+const char *cuda_hopper_problem(const CodeClass *gpu, const CudaPackSpec *spec);
+void cuda_candidates_hopper(CudaCandidates *c);
+double cuda_hopper_us(const CudaKernel *k); /* without the launch */
+void cuda_hopper_describe(Sb *sb, const CudaKernel *k);
+
+/* cuda_layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
+void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
+                         PlanTensor *tensor, const CudaRole *roles, const PlanLayout *layout);
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
  * s3". Names the candidate in tables of timings. */
 void cuda_candidate_put(Sb *sb, const CudaKernel *k);

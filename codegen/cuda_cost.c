@@ -174,6 +174,8 @@ static double product_us(const CudaKernel *k, const CudaGeometry *g)
 {
     double weights = k->packed.bytes ? (double)k->packed.bytes : tensor_bytes(k, k->launch->w);
     double others = (operand_bytes(k) + tensor_bytes(k, k->launch->a)) / L2_RATE;
+    if (k->family == CUDA_HOPPER)
+        return cuda_hopper_us(k) + others;
     if (k->family == CUDA_GEMM_MMA)
         return mma_us(k, g, weights) + others;
     double us = k->family == CUDA_STREAM ? stream_us(k, g) : any_us(k, g);

@@ -1,6 +1,6 @@
 /* codegen/cuda_explain: which kernel, tile and grid every launch of the GPU's plan got for each
  * bucket, what was not taken, and why. */
-#include "codegen/cuda_target.h"
+#include "codegen/cuda_choose.h"
 
 #include <string.h>
 
@@ -26,6 +26,7 @@ void cuda_describe(Sb *sb, const CudaKernel *k)
                   8 * k->n_blocks * k->n_warps, k->split_k, k->split_k * k->n_warps, k->stages,
                   k->local_a ? ", its input made in shared memory" : "");
         break;
+    case CUDA_HOPPER: cuda_hopper_describe(sb, k); break;
     case CUDA_GEMM_ANY: sb_printf(sb, " %dx%d on CUDA cores", 4096 / k->bn, k->bn); break;
     case CUDA_TILE:
         sb_printf(sb, " %d threads a row of %lld columns", k->threads_row, (long long)k->tile_cols);
@@ -61,6 +62,12 @@ static void put_weight(Sb *sb, const PlanTensor *w)
     CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
     if (!cuda_pack_plan(&spec, &packed))
         return;
+    if (packed.layout == CUDA_PANELS) {
+        sb_printf(sb, "    weight: panels, %s%s: %.2f bits an element\n",
+                  format_info[spec.fmt].name, packed.scales ? ", scales f32" : "",
+                  8.0 * (double)packed.bytes / ((double)spec.n * (double)spec.k));
+        return;
+    }
     sb_printf(sb, "    weight: %s of %d x %d, %s", cuda_layout_name[packed.layout], CUDA_GROUP_ROWS,
               CUDA_TILE_K, format_info[spec.fmt].name);
     if (packed.scales)

@@ -64,6 +64,14 @@ const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, in
     return begin % cols || end % cols || cols != held ? "EDGE_RUNS" : "EDGE_NONE";
 }
 
+bool cuda_program_sums_codes(const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps; i++)
+        if (program->step[i].op == TILE_CODE_SUM)
+            return true;
+    return false;
+}
+
 bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
 {
     if (cuda_program_sums(program))

@@ -455,6 +455,8 @@ static void put_kernels(CudaBuilder *b, Plan *plan)
     b->choice = ARENA_NEW_ARRAY(b->arena, CudaChoice, (size_t)num);
     memset(b->choice, 0, (size_t)num * sizeof *b->choice);
     const PlanLayout *layout = bind_buckets(b, plan);
+    if (layout)
+        cuda_choose_layouts(b->arena, b->options, plan, b->tensors.elem, b->roles.elem, layout);
     for (int i = 0; i < num && !b->failed; i++) {
         int bucket = i % plan->num_buckets;
         choose(b, plan, i / plan->num_buckets, bucket, layout + bucket * plan->num_tensors,

@@ -195,18 +195,18 @@ static void emit_acc(Emit *e, const TileStep *s, int step)
 {
     bool is_int = s->fmt == FMT_I32;
     define(e, s, step, is_int ? REG_I32 : REG_F32, true);
-    sb_line(e->sb, "row_acc(row, acc + %d * Cfg::kCols * 4, v%d);", s->part, step);
+    sb_line(e->sb, "row_acc(row, acc.part(%d), v%d);", s->part, step);
 }
 
 static void emit_load(Emit *e, const TileStep *s, int step)
 {
     const PlanTensor *t = operand_tensor(e->k, s->tensor);
     const PlanOperand *o = &e->k->launch->operand[s->tensor];
-    const char *at = address_text(e, s->tensor);
-    bool is_int = t->fmt == FMT_I32;
+    const char *at = address_text(e, s->tensor), *word = format_word[t->fmt];
+    bool is_int = t->fmt == FMT_I32, is_free = cuda_loads_freely(e->k);
     if (o->col_step && !is_int && !t->quantised) {
         define_packed(e, s, step, t->fmt);
-        sb_line(e->sb, "row_load(row, %s, v%d);", at, step);
+        sb_line(e->sb, "row_load%s(row, %s, v%d);", is_free ? "_free" : "", at, step);
         return;
     }
     define(e, s, step, is_int ? REG_I32 : REG_F32, o->col_step != 0);
@@ -215,12 +215,12 @@ static void emit_load(Emit *e, const TileStep *s, int step)
                 operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(e->k, s->tensor),
                 step);
     else if (is_int && o->col_step)
-        sb_line(e->sb, "row_load_i32(row, %s, v%d);", at, step);
+        sb_line(e->sb, "row_load_i32%s(row, %s, v%d);", is_free ? "<S, true>" : "", at, step);
     else if (is_int)
-        sb_line(e->sb, "v%d = *(const int32_t *)(%s);", step, at);
+        sb_line(e->sb, "v%d = %s((const int32_t *)(%s));", step, is_free ? "load_free" : "*", at);
     else
-        sb_line(e->sb, "v%d = Plain<%s>::load(*(const Plain<%s>::Element *)(%s));", step,
-                format_word[t->fmt], format_word[t->fmt], at);
+        sb_line(e->sb, "v%d = Plain<%s>::load(%s((const Plain<%s>::Element *)(%s)));", step, word,
+                is_free ? "load_free" : "*", word, at);
 }
 
 static void emit_elementwise(Emit *e, const TileStep *s, int step)
@@ -477,10 +477,10 @@ static void emit_step(Emit *e, const TileStep *s, int step)
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name)
 {
     Emit e = {.sb = sb, .k = k};
-    sb_line(sb, "template <class S> static __device__ __forceinline__ void %s(", name);
+    sb_line(sb, "template <class S, class Sums> static __device__ __forceinline__ void %s(", name);
     sb_line(
         sb,
-        "    const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc%s)",
+        "    const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc%s)",
         k->span == SPAN_GATHER ? ", Found &found" : "");
     sb_line(sb, "{");
     sb->indent += 4;

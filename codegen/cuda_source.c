@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 const char *const cuda_family_name[NUM_CUDA_FAMILIES] = {
-    [CUDA_GEMM_MMA] = "gemm_mma", [CUDA_STREAM] = "stream", [CUDA_GEMM_ANY] = "gemm_any",
-    [CUDA_TILE] = "tile",         [CUDA_MOVE] = "move",
+    [CUDA_GEMM_MMA] = "gemm_mma", [CUDA_STREAM] = "stream", [CUDA_HOPPER] = "hopper",
+    [CUDA_GEMM_ANY] = "gemm_any", [CUDA_TILE] = "tile",     [CUDA_MOVE] = "move",
 };
 
 static const char *const format_word[NUM_FORMATS] = {
@@ -66,6 +66,7 @@ static void put_product(Sb *sb, const CudaKernel *k)
     /* a, w come after the operands of the programs */
     put_int(sb, "kOperandA", k->launch->num_operands);
     put_int(sb, "kOperandW", k->launch->num_operands + 1);
+    put_int(sb, "kOperandSplit", cuda_split_bytes(k) ? k->launch->num_operands + 2 : 0);
     if (k->family == CUDA_GEMM_ANY)
         return;
     put_bool(sb, "kMainloop", spec->mainloop);
@@ -74,7 +75,8 @@ static void put_product(Sb *sb, const CudaKernel *k)
     put_int(sb, "kABlockK", a_block);
     put_bool(sb, "kAScale", a->quantised);
     put_bool(sb, "kAZero", zero);
-    put_records(sb, k);
+    if (k->family != CUDA_HOPPER)
+        put_records(sb, k);
 }
 
 static void put_tiles(Sb *sb, const CudaKernel *k)
@@ -88,7 +90,6 @@ static void put_tiles(Sb *sb, const CudaKernel *k)
     put_int(sb, "kStages", k->stages);
     put_int(sb, "kSplitK", k->split_k);
     put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
-    put_int(sb, "kOperandSplit", cuda_split_bytes(k) ? k->launch->num_operands + 2 : 0);
     if (k->shared_a)
         put_int(sb, "kRowCounters", CUDA_SPLIT_ROWS);
 }
@@ -176,6 +177,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     switch (k->family) {
     case CUDA_GEMM_MMA: put_tiles(sb, k); break;
     case CUDA_STREAM: put_stream(sb, k); break;
+    case CUDA_HOPPER: cuda_hopper_config(sb, k); break;
     case CUDA_GEMM_ANY: put_any(sb, k); break;
     case CUDA_TILE: put_rows(sb, k); break;
     case CUDA_MOVE: put_move(sb, k); break;
@@ -203,6 +205,7 @@ static int block_threads(const CudaKernel *k)
     switch (k->family) {
     case CUDA_GEMM_MMA: return 32 * k->warps_m * k->warps_n;
     case CUDA_STREAM: return 32 * k->split_k * k->n_warps;
+    case CUDA_HOPPER: return cuda_hopper_geometry(k).block;
     case CUDA_TILE: return k->threads_row * k->groups;
     default: return 256;
     }
@@ -220,6 +223,11 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
         int64_t need = cuda_program_scratch(k, program, 32, held);
         words = need > words ? need : words;
         cuda_emit_program(sb, k, program, arena_printf(sb->arena, "segment%d", i));
+    }
+    if (k->family == CUDA_HOPPER && cuda_hopper_held(sb, k)) {
+        sb->indent = 0;
+        sb_line(sb, "};");
+        return;
     }
     sb_line(sb, "static __device__ __forceinline__ void row(const Params &p, const Operand &a,");
     sb_line(sb, "    const char *acc, int64_t m, int n0, int lane)");
@@ -244,7 +252,8 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
                                   : cuda_edge(begin, open ? k->packed.rows : end, columns, held,
                                               vector_run(columns)),
                 begin, begin);
-        sb_line(sb, "    segment%d(p, a, row, m, acc + (from - n0) * 4);", i);
+        sb_line(sb, "    segment%d(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});",
+                i);
         sb_line(sb, "}");
     }
     sb->indent = 4;
@@ -385,9 +394,9 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
         sb,
         "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(const __grid_constant__ Params p)",
         block_threads(k),
-        k->family == CUDA_GEMM_ANY ? ", 2"
-        : k->family == CUDA_STREAM ? ", 1"
-                                   : "",
+        k->family == CUDA_GEMM_ANY                             ? ", 2"
+        : k->family == CUDA_STREAM || k->family == CUDA_HOPPER ? ", 1"
+                                                               : "",
         name);
     sb_line(sb, "{");
     switch (k->family) {
@@ -395,6 +404,7 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
         sb_line(sb, "    gemm_mma<Cfg, Epilogue, %s>(p);", k->shared_a ? "Prologue" : "GivenA");
         break;
     case CUDA_GEMM_ANY: sb_line(sb, "    gemm_any<Cfg, Epilogue>(p);"); break;
+    case CUDA_HOPPER: sb_line(sb, "    hopper<Cfg, Product, Epilogue>(p);"); break;
     case CUDA_STREAM:
         sb_line(sb, "    stream<Cfg, %s, Epilogue>(p);",
                 k->local_a ? "Prologue" : "GivenRows<Cfg>");
@@ -424,6 +434,8 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
         put_prologue(&body, k);
     if (k->shared_a)
         put_shared_prologue(&body, k);
+    if (k->family == CUDA_HOPPER)
+        cuda_hopper_product(&body, k);
     if (k->family <= CUDA_GEMM_ANY)
         put_epilogue(&body, k);
     if (k->family == CUDA_TILE)
@@ -493,6 +505,8 @@ static int64_t mma_tiles(const CudaKernel *k)
 
 int64_t cuda_split_bytes(const CudaKernel *k)
 {
+    if (k->family == CUDA_HOPPER)
+        return cuda_hopper_split_bytes(k);
     if (k->family != CUDA_GEMM_MMA || (k->split_k == 1 && !k->shared_a))
         return 0;
     if (k->split_k == 1)
@@ -507,6 +521,7 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
                    : k->family == CUDA_TILE ? k->layout[k->launch->operand[0].tensor].rows
                                             : k->layout[k->launch->a].rows;
     switch (k->family) {
+    case CUDA_HOPPER: g = cuda_hopper_geometry(k); break;
     case CUDA_GEMM_MMA:
         g.blocks = mma_tiles(k) * k->split_k;
         g.smem = cuda_stage_bytes(k) * k->stages;
@@ -534,7 +549,7 @@ CudaGeometry cuda_geometry(const CudaKernel *k)
         g.blocks = ceil_div(num, 1024) < 65536 ? ceil_div(num, 1024) : 65536;
         break;
     }
-    case NUM_CUDA_FAMILIES: break;
+    default: break;
     }
     int64_t most = (int64_t)g.per_processor * k->gpu->processors;
     g.grid = most && g.blocks > most ? most : g.blocks;

@@ -25,6 +25,7 @@ typedef struct CudaChoice {
     const char *text;
     const char *rejected; /* lines */
     double us;            /* of one launch in a captured graph, as `source` says */
+    double predicted;     /* by the cost model */
     TimingSource source;
     bool old; /* it was measured with other device code */
 } CudaChoice;

@@ -53,7 +53,7 @@ template <class S> struct Row {
     }
     __device__ __forceinline__ void sync() const
     {
-        if (S::kT == 32)
+        if (S::kT <= 32)
             __syncwarp();
         else
             __syncthreads();
@@ -121,16 +121,54 @@ template <> struct Plain<FMT_BF16> {
 /* Runs ----------------------------------------------------------------------------------------- */
 
 /* A run of BYTES bytes (1, 2, 4, 8 or a multiple of 16) and its words; p is aligned to it. */
-template <int BYTES> __device__ __forceinline__ void load_words(uint32_t *dst, const void *p)
+/* free: of what nobody writes meanwhile, so that it may be read before what stands above it. */
+__device__ __forceinline__ Bytes16 load16(const void *p, bool free)
+{
+    Bytes16 v;
+    if (!free)
+        return *(const Bytes16 *)p;
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p));
+    return v;
+}
+__device__ __forceinline__ Bytes8 load8(const void *p, bool free)
+{
+    Bytes8 v;
+    if (!free)
+        return *(const Bytes8 *)p;
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ float load_free(const float *p)
+{
+    float v;
+    asm("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ uint16_t load_free(const uint16_t *p)
+{
+    uint16_t v;
+    asm("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ int32_t load_free(const int32_t *p)
+{
+    int32_t v;
+    asm("ld.global.nc.s32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+template <int BYTES, bool FREE = false>
+__device__ __forceinline__ void load_words(uint32_t *dst, const void *p)
 {
     if (BYTES >= 16) {
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i++) {
-            const Bytes16 v = ((const Bytes16 *)p)[i];
+            const Bytes16 v = load16((const Bytes16 *)p + i, FREE);
             dst[4 * i] = v.x, dst[4 * i + 1] = v.y, dst[4 * i + 2] = v.z, dst[4 * i + 3] = v.w;
         }
     } else if (BYTES == 8) {
-        const Bytes8 v = *(const Bytes8 *)p;
+        const Bytes8 v = load8(p, FREE);
         dst[0] = v.x, dst[1] = v.y;
     } else if (BYTES == 4) {
         dst[0] = *(const uint32_t *)p;
@@ -195,9 +233,10 @@ template <int FMT, class S> struct Loaded {
     }
 };
 
-/* dst <- columns of the row at `base`; 0 beyond the end. */
-template <int FMT, class S>
-__device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Loaded<FMT, S> &dst)
+/* dst <- columns of the row at `base`; 0 beyond the end. FREE: nobody writes them meanwhile. */
+template <bool FREE, int FMT, class S>
+__device__ __forceinline__ void row_load_as(const Row<S> &row, const void *base,
+                                            Loaded<FMT, S> &dst)
 {
     typedef Loaded<FMT, S> L;
     const typename L::Element *p = (const typename L::Element *)base + row.col(0);
@@ -207,7 +246,7 @@ __device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Lo
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++)
             if (row.has_run(r))
-                load_words<L::kBytes>(dst.word + r * L::kRunWords, p + r * (S::kT * S::kV));
+                load_words<L::kBytes, FREE>(dst.word + r * L::kRunWords, p + r * (S::kT * S::kV));
         return;
     }
     dst.clear();
@@ -221,6 +260,18 @@ __device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Lo
             else
                 run[i] = num_bits(p[at]);
         }
+}
+
+template <int FMT, class S>
+__device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Loaded<FMT, S> &dst)
+{
+    row_load_as<false>(row, base, dst);
+}
+template <int FMT, class S>
+__device__ __forceinline__ void row_load_free(const Row<S> &row, const void *base,
+                                              Loaded<FMT, S> &dst)
+{
+    row_load_as<true>(row, base, dst);
 }
 
 /* The row at `base` <- src, rounded to the format. */
@@ -255,12 +306,12 @@ __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const X
     row_store(row, base, packed);
 }
 
-template <class S>
+template <class S, bool FREE = false>
 __device__ __forceinline__ void row_load_i32(const Row<S> &row, const void *base,
                                              int32_t (&dst)[S::kE])
 {
     Loaded<FMT_F32, S> bits;
-    row_load(row, base, bits);
+    row_load_as<FREE>(row, base, bits);
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
         dst[e] = (int32_t)bits.word[e];
@@ -276,9 +327,17 @@ __device__ __forceinline__ void row_store_i32(const Row<S> &row, void *base,
     row_store(row, base, bits);
 }
 
-/* Accumulators of an epilogue, staged in shared memory from the tile's first column on; aligned to
- * 16 bytes there where edges are in runs. Behind the end may lie what others write: it reads as 0.
- */
+/* Accumulators of an epilogue, staged in shared memory from the tile's first column on, COLS of
+ * each part side by side; aligned to 16 bytes there where edges are in runs. Behind the end may lie
+ * what others write: it reads as 0. */
+template <int COLS> struct StagedSums {
+    const char *at;
+
+    __device__ __forceinline__ const char *part(int part) const
+    {
+        return at + part * COLS * 4;
+    }
+};
 template <class Acc, class S>
 __device__ __forceinline__ void row_acc(const Row<S> &row, const char *acc, Acc (&dst)[S::kE])
 {

@@ -83,14 +83,15 @@ template <class Q> __device__ __forceinline__ void range_merge(Range &r, const R
     r.hi = Most()(r.hi, o.hi);
 }
 /* The range of the lane that differs in the bits of d. */
-template <class Q> __device__ __forceinline__ Range range_of_lane(const Range &r, int d)
+template <class Q>
+__device__ __forceinline__ Range range_of_lane(const Range &r, int d, uint32_t lanes = 0xFFFFFFFFu)
 {
     Range o = {};
     if (Q::kZero) {
-        o.lo = __shfl_xor_sync(0xFFFFFFFFu, r.lo, d);
-        o.hi = __shfl_xor_sync(0xFFFFFFFFu, r.hi, d);
+        o.lo = __shfl_xor_sync(lanes, r.lo, d);
+        o.hi = __shfl_xor_sync(lanes, r.hi, d);
     } else {
-        o.amax = __shfl_xor_sync(0xFFFFFFFFu, r.amax, d);
+        o.amax = __shfl_xor_sync(lanes, r.amax, d);
     }
     return o;
 }
@@ -420,6 +421,48 @@ __device__ __forceinline__ int32_t group_by_lanes(const Row<S> &row, const Opera
                                });
 }
 
+/* .. by the four lanes that hold a row in the registers of products (hopper.cuh): a block is whole
+ * runs of all of them. */
+template <class Q, class S, class X>
+__device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operand &t, int64_t m,
+                                                 int64_t pitch, const X &x)
+{
+    constexpr int kRuns = Q::kBlock / (S::kT * S::kV), kGroups = S::kRuns / kRuns;
+    static_assert(kRuns * S::kT * S::kV == Q::kBlock && kGroups * kRuns == S::kRuns,
+                  "the lanes hold whole blocks");
+    const uint32_t quad = 0xFu << (threadIdx.x % 32 / 4 * 4);
+    float *scales = t.scale + Q::grid_row(m);
+    int32_t *zeros = Q::kZero ? t.zero + Q::grid_row(m) : (int32_t *)0;
+    const float outer = Q::kOuter ? *t.outer : 1.0f;
+    float inverse[kGroups];
+    int32_t zero[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; g++) {
+        Extremes<Q> of = {};
+#pragma unroll
+        for (int e = g * kRuns * S::kV; e < (g + 1) * kRuns * S::kV; e++)
+            if (row.has(e))
+                of.add(x[e]);
+        Range r = of.range();
+#pragma unroll
+        for (int d = 2; d > 0; d /= 2)
+            range_merge<Q>(r, range_of_lane<Q>(r, d, quad));
+        const float scale = range_scale<Q>(r, outer, &zero[g]);
+        const int col = row.n0 + g * Q::kBlock;
+        if (row.lane == g % S::kT && col < row.end) {
+            scales[col / Q::kBlock] = scale;
+            if (Q::kZero)
+                zeros[col / Q::kBlock] = zero[g];
+        }
+        inverse[g] = scale_inverse<Q>(scale, outer);
+    }
+    return row_encode<Q, true>(row, (uint8_t *)t.data + m * pitch, x,
+                               [&](int e, float *i, int32_t *z) {
+                                   *i = inverse[e / S::kV / kRuns];
+                                   *z = zero[e / S::kV / kRuns];
+                               });
+}
+
 /* .. in shared memory: any block. */
 template <class Q, class S, class X>
 __device__ __forceinline__ int32_t group_in_memory(const Row<S> &row, const Operand &t, int64_t m,
@@ -471,8 +514,10 @@ __device__ __forceinline__ int32_t row_quantise_group(const Row<S> &row, const O
                                                       int64_t m, int64_t pitch, const X &x)
 {
     constexpr int kLanes = Q::kBlock / S::kV; /* that share a block */
-    if constexpr (Q::kBlock % S::kV == 0 && (kLanes & (kLanes - 1)) == 0 && kLanes <= 32 &&
-                  (S::kT * S::kV) % Q::kBlock == 0)
+    if constexpr (S::kT == 4)
+        return group_by_quad<Q>(row, t, m, pitch, x);
+    else if constexpr (Q::kBlock % S::kV == 0 && (kLanes & (kLanes - 1)) == 0 && kLanes <= 32 &&
+                       (S::kT * S::kV) % Q::kBlock == 0)
         return group_by_lanes<Q>(row, t, m, pitch, x);
     else
         return group_in_memory<Q>(row, t, m, pitch, x);

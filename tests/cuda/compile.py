@@ -224,15 +224,43 @@ def check_holds(folder):
     del os.environ["SINTER_LIBCUDA"]
 
 
-def run_schemes(folder):
-    made = call([GENERATE, folder, "256", "256", "1", "8"])
+def write_layer(folder, columns, rows):
+    """One feed-forward layer."""
+    made = call([GENERATE, folder, columns, columns, "1", "8"])
     assert made.returncode == 0, made.stderr
     text = (ROOT / "examples/ffn/ffn.sinter").read_text()
-    text = re.sub(r"const D = \d+", "const D = 256", text)
-    text = re.sub(r"const F = \d+", "const F = 256", text)
+    text = re.sub(r"const D = \d+", f"const D = {columns}", text)
+    text = re.sub(r"const F = \d+", f"const F = {columns}", text)
     text = re.sub(r"const L = \d+", "const L = 1", text)
-    text = re.sub(r"dim T in \[.*\]", "dim T in [1, 64]", text)
+    text = re.sub(r"dim T in \[.*\]", f"dim T in [{rows}]", text)
     (folder / "m.sinter").write_text(text)
+
+
+# what sm_90a multiplies as it is stored; with these sizes the family hopper is taken for it
+WGMMA = """
+weight i8 sym per channel; act i8 sym per token dynamic
+weight u8 asym per channel; act i8 asym per token dynamic
+weight e4m3 per channel; act e4m3 per token dynamic
+weight e4m3 block 128x128; act e4m3 per token group 128 dynamic
+weight mxfp8; act mxfp8
+act bf16
+""".strip().splitlines()
+
+
+def check_wgmma(folder):
+    write_layer(folder, 2048, "16, 512")
+    for scheme in WGMMA:
+        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a"]
+        listing, problems = sinter("explain", *words, cwd=folder)
+        if b": hopper " not in listing:
+            problems.append("no product by the family hopper")
+        problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
+        report(f"hopper: {scheme}", problems)
+
+
+def run_schemes(folder):
+    write_layer(folder, 256, "1, 64")
     only = os.environ.get("SCHEMES")
     for at, scheme in enumerate(SCHEMES):
         if only and str(at) not in only.split(","):
@@ -241,6 +269,7 @@ def run_schemes(folder):
         check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 12 == 0)
     check_turing(folder)
     check_holds(folder)
+    check_wgmma(folder)
 
 
 def write_models(folder):

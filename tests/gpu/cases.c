@@ -438,9 +438,11 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     ret->what = at.kind == KIND_ROWS   ? make_rows(g, &at)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
                                        : make_product(g, &at);
-    /* most few rows go through streams, where they can, though a tile may be faster */
-    static const CudaFamily stream = CUDA_STREAM;
-    ret->family = at.kind == KIND_FEW && at.time % 7 != 6 ? &stream : NULL;
+    /* most few rows go through streams, where they can, though a tile may be faster; a third of the
+     * others through wgmma */
+    static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER;
+    bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
+    ret->family = streams ? &stream : at.time % 3 == 2 || at.kind == KIND_FEW ? &hopper : NULL;
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");

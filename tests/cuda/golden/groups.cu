@@ -1,4 +1,4 @@
-/* k_6606f3b779779f29 */
+/* k_7b85ef9a50d4a029 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -9,6 +9,7 @@ struct Cfg {
     static constexpr int kAPitch = 128;
     static constexpr int kOperandA = 1;
     static constexpr int kOperandW = 2;
+    static constexpr int kOperandSplit = 0;
     static constexpr bool kMainloop = true;
     static constexpr int kBlockK = 32;
     static constexpr int kABlockRows = 1;
@@ -36,18 +37,17 @@ struct Cfg {
     static constexpr int kStages = 4;
     static constexpr int kSplitK = 1;
     static constexpr int kSplitSums = 4096;
-    static constexpr int kOperandSplit = 0;
 };
 struct Params {
     Operand op[3];
     int64_t dim[1];
 };
 struct Epilogue {
-    template <class S> static __device__ __forceinline__ void segment0(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         float v0[S::kE];
-        row_acc(row, acc + 0 * Cfg::kCols * 4, v0);
+        row_acc(row, acc.part(0), v0);
         row_store<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
@@ -59,11 +59,11 @@ struct Epilogue {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 64 ? last : 64;
             const Row<RowShape<32, 2, 2, EDGE_NONE>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
-            segment0(p, a, row, m, acc + (from - n0) * 4);
+            segment0(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_6606f3b779779f29(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_7b85ef9a50d4a029(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -1,4 +1,4 @@
-/* k_531b807d480b8a23 */
+/* k_991661520acf8820 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -21,8 +21,8 @@ struct Params {
     int64_t dim[1];
 };
 struct Program {
-    template <class S> static __device__ __forceinline__ void steps(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_F32, S> v0;
         row_load(row, (char *)p.op[1].data + (m) * 32LL, v0);
@@ -40,12 +40,12 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_531b807d480b8a23(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_991661520acf8820(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_485b2bfbb4ff1183 */
+/* k_061ab919e10bc92b */
 #include "kernels/cuda/move.cuh"
 struct Cfg {
     static constexpr int kRank = 3;
@@ -60,7 +60,7 @@ struct Params {
     Operand op[2];
     int64_t dim[21];
 };
-extern "C" __global__ void __launch_bounds__(256) k_485b2bfbb4ff1183(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_061ab919e10bc92b(const __grid_constant__ Params p)
 {
     move_box<Cfg>(p);
 }

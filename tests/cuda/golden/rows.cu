@@ -1,4 +1,4 @@
-/* k_87092956d79e026a */
+/* k_3e88b3cd42614af8 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -9,6 +9,7 @@ struct Cfg {
     static constexpr int kAPitch = 1024;
     static constexpr int kOperandA = 6;
     static constexpr int kOperandW = 7;
+    static constexpr int kOperandSplit = 8;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
@@ -36,7 +37,6 @@ struct Cfg {
     static constexpr int kStages = 4;
     static constexpr int kSplitK = 1;
     static constexpr int kSplitSums = 4096;
-    static constexpr int kOperandSplit = 8;
     static constexpr int kRowCounters = 1021;
 };
 struct Params {
@@ -45,8 +45,8 @@ struct Params {
 };
 struct Prologue {
     static constexpr bool kMakes = true;
-    template <class S> static __device__ __forceinline__ void steps(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
         row_load(row, (char *)p.op[0].data + (m) * 2048LL, v0);
@@ -65,15 +65,15 @@ struct Prologue {
     }
 };
 struct Epilogue {
-    template <class S> static __device__ __forceinline__ void segment0(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         int32_t v0[S::kE];
-        row_acc(row, acc + 0 * Cfg::kCols * 4, v0);
+        row_acc(row, acc.part(0), v0);
         float v1[S::kE];
         SINTER_EACH(e) v1[e] = (float)(v0[e]);
         float v2;
-        v2 = Plain<FMT_F32>::load(*(const Plain<FMT_F32>::Element *)((char *)p.op[3].data + (m) * 4LL));
+        v2 = Plain<FMT_F32>::load(*((const Plain<FMT_F32>::Element *)((char *)p.op[3].data + (m) * 4LL)));
         float v3[S::kE];
         SINTER_EACH(e) { float a = v1[e], b = v2; (void)b; v3[e] = a * b; }
         Loaded<FMT_F32, S> v4;
@@ -91,11 +91,11 @@ struct Epilogue {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 4096 ? last : 4096;
             const Row<RowShape<32, 4, 4, EDGE_NONE>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
-            segment0(p, a, row, m, acc + (from - n0) * 4);
+            segment0(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_87092956d79e026a(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_3e88b3cd42614af8(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_345988ac41750bfd */
+/* k_b4574e03d318706b */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -21,8 +21,8 @@ struct Params {
     int64_t dim[1];
 };
 struct Program {
-    template <class S> static __device__ __forceinline__ void steps(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
         row_load(row, (char *)p.op[1].data + (m) * 8192LL, v0);
@@ -38,12 +38,12 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(256) k_345988ac41750bfd(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_b4574e03d318706b(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_608cc39f23d552e1 */
+/* k_b62c64eee967678b */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -54,6 +54,7 @@ struct Cfg {
     static constexpr int kAPitch = 4096;
     static constexpr int kOperandA = 5;
     static constexpr int kOperandW = 6;
+    static constexpr int kOperandSplit = 7;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
@@ -81,22 +82,21 @@ struct Cfg {
     static constexpr int kStages = 4;
     static constexpr int kSplitK = 7;
     static constexpr int kSplitSums = 4096;
-    static constexpr int kOperandSplit = 7;
 };
 struct Params {
     Operand op[8];
     int64_t dim[1];
 };
 struct Epilogue {
-    template <class S> static __device__ __forceinline__ void segment0(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         int32_t v0[S::kE];
-        row_acc(row, acc + 0 * Cfg::kCols * 4, v0);
+        row_acc(row, acc.part(0), v0);
         float v1[S::kE];
         SINTER_EACH(e) v1[e] = (float)(v0[e]);
         float v2;
-        v2 = Plain<FMT_F32>::load(*(const Plain<FMT_F32>::Element *)((char *)p.op[2].data + (m) * 4LL));
+        v2 = Plain<FMT_F32>::load(*((const Plain<FMT_F32>::Element *)((char *)p.op[2].data + (m) * 4LL)));
         float v3[S::kE];
         SINTER_EACH(e) { float a = v1[e], b = v2; (void)b; v3[e] = a * b; }
         Loaded<FMT_F32, S> v4;
@@ -114,11 +114,11 @@ struct Epilogue {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 128 ? last : 128;
             const Row<RowShape<32, 2, 2, EDGE_NONE>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
-            segment0(p, a, row, m, acc + (from - n0) * 4);
+            segment0(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_608cc39f23d552e1(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_b62c64eee967678b(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -1,4 +1,4 @@
-/* k_71550901a7e5f878 */
+/* k_6704e97c116df73b */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -21,8 +21,8 @@ struct Params {
     int64_t dim[1];
 };
 struct Program {
-    template <class S> static __device__ __forceinline__ void steps(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_F16, S> v0;
         row_load(row, (char *)p.op[1].data + (m) * 50LL, v0);
@@ -38,12 +38,12 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_71550901a7e5f878(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_6704e97c116df73b(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_117c0836654d939f */
+/* k_5d50d304ee29e965 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -54,6 +54,7 @@ struct Cfg {
     static constexpr int kAPitch = 32;
     static constexpr int kOperandA = 1;
     static constexpr int kOperandW = 2;
+    static constexpr int kOperandSplit = 0;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
@@ -87,11 +88,11 @@ struct Params {
     int64_t dim[1];
 };
 struct Epilogue {
-    template <class S> static __device__ __forceinline__ void segment0(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         float v0[S::kE];
-        row_acc(row, acc + 0 * Cfg::kCols * 4, v0);
+        row_acc(row, acc.part(0), v0);
         row_store<FMT_F16>(row, (char *)p.op[0].data + (m) * 32LL, v0);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
@@ -103,16 +104,16 @@ struct Epilogue {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 16 ? last : 16;
             const Row<RowShape<32, 1, 1, EDGE_RUNS>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
-            segment0(p, a, row, m, acc + (from - n0) * 4);
+            segment0(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_117c0836654d939f(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_5d50d304ee29e965(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }
 
-/* k_46207a10ad6b51d1 */
+/* k_f846981ca8b2fe63 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -135,8 +136,8 @@ struct Params {
     int64_t dim[1];
 };
 struct Program {
-    template <class S> static __device__ __forceinline__ void steps(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_F16, S> v0;
         row_load(row, (char *)p.op[1].data + (m) * 50LL, v0);
@@ -154,7 +155,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_46207a10ad6b51d1(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_f846981ca8b2fe63(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

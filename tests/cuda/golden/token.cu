@@ -1,4 +1,4 @@
-/* k_6110d628c7531509 */
+/* k_2a1f7d7f48efb3ba */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -9,6 +9,7 @@ struct Cfg {
     static constexpr int kAPitch = 160;
     static constexpr int kOperandA = 6;
     static constexpr int kOperandW = 7;
+    static constexpr int kOperandSplit = 0;
     static constexpr bool kMainloop = false;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
@@ -42,8 +43,8 @@ struct Params {
     int64_t dim[1];
 };
 struct Prologue {
-    template <class S> static __device__ __forceinline__ void steps(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void steps(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
         row_load(row, (char *)p.op[0].data + (m) * 128LL, v0);
@@ -72,17 +73,17 @@ struct Prologue {
     }
 };
 struct Epilogue {
-    template <class S> static __device__ __forceinline__ void segment0(
-        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const char *acc)
+    template <class S, class Sums> static __device__ __forceinline__ void segment0(
+        const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
         row_load(row, (char *)p.op[0].data + (m) * 128LL, v0);
         int32_t v1[S::kE];
-        row_acc(row, acc + 0 * Cfg::kCols * 4, v1);
+        row_acc(row, acc.part(0), v1);
         float v2[S::kE];
         SINTER_EACH(e) v2[e] = (float)(v1[e]);
         float v3;
-        v3 = Plain<FMT_F32>::load(*(const Plain<FMT_F32>::Element *)((char *)a.scale + (m) * 4LL));
+        v3 = Plain<FMT_F32>::load(*((const Plain<FMT_F32>::Element *)((char *)a.scale + (m) * 4LL)));
         float v4[S::kE];
         SINTER_EACH(e) { float a = v2[e], b = v3; (void)b; v4[e] = a * b; }
         Loaded<FMT_F32, S> v5;
@@ -104,11 +105,11 @@ struct Epilogue {
             const int from = n0 > 0 ? n0 : 0;
             const int to = last < 64 ? last : 64;
             const Row<RowShape<32, 1, 1, EDGE_RUNS>> row = {lane, from - 0, to - 0, scratch[threadIdx.x / 32]};
-            segment0(p, a, row, m, acc + (from - n0) * 4);
+            segment0(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_6110d628c7531509(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_2a1f7d7f48efb3ba(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }

@@ -1,0 +1,99 @@
+/* codegen/cuda_layout: how each weight lies in the file, where there is a choice: the layout with
+ * which all of its launches under all buckets take the least time together. */
+#include "codegen/cuda_choose.h"
+
+typedef struct LayoutTime { /* of all launches of a weight */
+    double us, predicted;
+    bool measured, runs;
+} LayoutTime;
+
+typedef struct Layouts {
+    Arena *arena;
+    const CudaPlanOptions *options;
+    const Plan *plan;
+    const CudaRole *roles;
+    const PlanLayout *layout; /* [buckets][tensors] */
+} Layouts;
+
+/* The launch is a product with the weight, or the row kernel before one. */
+static bool is_about(const Layouts *s, int launch, int weight)
+{
+    int product = s->roles[launch].product;
+    const PlanLaunch *l = &s->plan->launch[product >= 0 ? product : launch];
+    return l->family == LAUNCH_GEMM && l->w == weight;
+}
+
+static void add_launch(const Layouts *s, int launch, int bucket, bool visit, LayoutTime *ret)
+{
+    const char *problem = NULL;
+    CudaChoice choice = {0};
+    Sb rejected;
+    sb_init(&rejected, s->arena);
+    CudaPlanOptions options = *s->options;
+    if (!visit)
+        options.visit = NULL;
+    const CudaRole *role = &s->roles[launch];
+    CudaKernel k = {.gpu = options.gpu,
+                    .plan = s->plan,
+                    .launch = &s->plan->launch[launch],
+                    .layout = s->layout + bucket * s->plan->num_tensors,
+                    .size = plan_bucket(s->plan, bucket),
+                    .varies = plan_launch_varies(s->plan, &s->plan->launch[launch]),
+                    .span = role->span,
+                    .span_operand = role->span_operand,
+                    .rejected = &rejected};
+    bool wanted = cuda_choose(&k, role, s->arena, &options, &choice, &problem);
+    ret->runs = ret->runs && !problem;
+    if (!wanted || problem)
+        return;
+    ret->us += choice.us;
+    ret->predicted += choice.predicted;
+    if (k.launch->family == LAUNCH_GEMM)
+        ret->measured = ret->measured && choice.source != TIMING_MODEL;
+}
+
+static LayoutTime time_of(const Layouts *s, int weight, bool visit)
+{
+    LayoutTime ret = {.measured = true, .runs = true};
+    for (int i = 0; i < s->plan->num_launches; i++)
+        for (int bucket = 0; bucket < s->plan->num_buckets && is_about(s, i, weight); bucket++)
+            add_launch(s, i, bucket, visit, &ret);
+    return ret;
+}
+
+/* A measured time and a prediction do not compare. */
+static bool is_faster(const LayoutTime *a, const LayoutTime *b)
+{
+    if (!a->runs || !b->runs)
+        return a->runs;
+    return a->measured && b->measured ? a->us < b->us : a->predicted < b->predicted;
+}
+
+static bool choose_panels(const Layouts *s, PlanTensor *weight, int index)
+{
+    weight->pack_spec.panels = true;
+    LayoutTime panels = time_of(s, index, false);
+    if (s->options->family)
+        return panels.runs && *s->options->family == CUDA_HOPPER;
+    weight->pack_spec.panels = false;
+    LayoutTime records = time_of(s, index, false);
+    bool ret = is_faster(&panels, &records);
+    if (s->options->visit) { /* those of the layout that is taken are visited later */
+        weight->pack_spec.panels = !ret;
+        time_of(s, index, true);
+    }
+    return ret;
+}
+
+void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
+                         PlanTensor *tensor, const CudaRole *roles, const PlanLayout *layout)
+{
+    Layouts s = {arena, options, plan, roles, layout};
+    for (int i = 0; i < plan->num_tensors; i++) {
+        if (!tensor[i].packed)
+            continue;
+        CudaPackSpec spec = plan_cuda_spec(&tensor[i].pack_spec);
+        if (!cuda_hopper_problem(options->gpu, &spec))
+            tensor[i].pack_spec.panels = choose_panels(&s, &tensor[i], i);
+    }
+}

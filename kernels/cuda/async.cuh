@@ -1,0 +1,122 @@
+/* What compute capability 9.0 copies and waits with: barriers that count bytes (PTX ISA,
+ * "mbarrier"), bulk copies to shared memory with and without a tensor map ("cp.async.bulk",
+ * "cp.async.bulk.tensor"), groups of asynchronous products ("wgmma"). Addresses of shared memory
+ * are smem_address's. */
+#ifndef SINTER_CUDA_ASYNC
+#define SINTER_CUDA_ASYNC
+
+#include "kernels/cuda/prelude.cuh"
+
+/* Barriers ------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
+}
+/* Once all are initialised, before anybody else sees them. */
+__device__ __forceinline__ void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+/* Arrives, and makes the phase wait for so many bytes of copies too. */
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/* Arrives once the thread's copies by copy_word are done. */
+__device__ __forceinline__ void arrive_after_copies(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+/* Until the phase of this parity has ended; before the first one ends, parity 1 has. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again_%=:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again_%=;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+/* THREADS of the block, whole warps, meet at barrier ID (1 to 15). */
+template <int ID, int THREADS> __device__ __forceinline__ void meet()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+}
+
+/* Copies to shared memory ---------------------------------------------------------------------- */
+
+__device__ __forceinline__ void map_prefetch(const TensorMap &map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+/* The box of the map at byte `x` of row `y`; what lies outside comes as zeros, and counts. */
+__device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap &map, int x, int y,
+                                         uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(dst),
+                 "l"(&map), "r"(x), "r"(y), "r"(barrier)
+                 : "memory");
+}
+/* For bytes that nobody reads again. */
+__device__ __forceinline__ uint64_t policy_evict_first()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+/* `bytes`, both addresses: multiples of 16. */
+__device__ __forceinline__ void copy_bulk(uint32_t dst, const void *src, uint32_t bytes,
+                                          uint32_t barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_word(uint32_t dst, const void *src)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
+}
+/* Products of a warpgroup ---------------------------------------------------------------------- */
+
+/* Registers of a thread from here on, for all warps of a warpgroup. */
+template <int NUM> __device__ __forceinline__ void registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(NUM));
+}
+template <int NUM> __device__ __forceinline__ void registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(NUM));
+}
+__device__ __forceinline__ void products_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void products_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int PENDING> __device__ __forceinline__ void products_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+/* Of an operand in shared memory: rows of 128 bytes, whose 16-byte chunk c lies at c ^ row % 8,
+ * from a multiple of 1024 bytes on (PTX ISA, "matrix descriptor": K-major, 128-byte swizzle, 1024
+ * bytes from 8 rows to the next 8). 32 bytes further along K: add 2; 64 rows: add 512. */
+__device__ __forceinline__ uint64_t operand_at(uint32_t address)
+{
+    return (uint64_t)(address >> 4 & 0x3FFF) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+           (uint64_t)1 << 62;
+}
+
+#endif
