@@ -108,7 +108,7 @@ quant { default : s }
 """)
     code, out, err = run("explain", "--no-weights", "--target=sm_90a", folder / "ffn.sinter",
                          env=home)
-    found = re.findall(r"T = 16: (?:gemm|stream).* us \[(.*)\]", out)
+    found = re.findall(r"T = 16: (?:gemm|stream|hopper).* us \[(.*)\]", out)
     # (after a change of the kernels they are of older ones until the table is measured again)
     found = [word.replace(", older kernels", "") for word in found]
     report("shipped rows decide for the layers of an 8B model",
