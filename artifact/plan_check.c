@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SYMS       8
 #define TENSOR_ALIGN   64
 #define RAW_ALIGN_MASK ((uint64_t)TENSOR_ALIGN - 1)
 
@@ -82,7 +81,7 @@ static bool check_sym(const PlanSym *s, IoError *err)
 
 static bool check_buckets(const Plan *p, IoError *err)
 {
-    if (p->num_buckets < 1 || p->num_buckets > LIMIT_BUCKETS || p->num_syms > MAX_SYMS ||
+    if (p->num_buckets < 1 || p->num_buckets > LIMIT_BUCKETS || p->num_syms > LIMIT_SYMS ||
         (p->rows_independent && p->num_syms < 1))
         return plan_fail(err, "%d buckets of %d symbols", p->num_buckets, p->num_syms);
     for (int i = 0; i < p->num_syms; i++)

@@ -11,6 +11,7 @@
 #define LIMIT_DIM                2147483647 /* one dimension */
 #define LIMIT_ELEMENTS           (UINT64_C(1) << 40)
 #define LIMIT_BYTES              (UINT64_C(1) << 44)
+#define LIMIT_SYMS               8 /* dims of one compiled model */
 #define LIMIT_BUCKETS            64
 #define LIMIT_SAFETENSORS_HEADER 100000000u
 #define LIMIT_TENSORS            1000000u /* in one file */

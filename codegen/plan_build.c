@@ -138,6 +138,9 @@ static bool add_buckets(Builder *b, Plan *plan)
 {
     int num_syms = b->m->syms.num, num = 1;
     PlanSym *sym = ARENA_NEW_ARRAY(b->arena, PlanSym, (size_t)num_syms);
+    if (num_syms > LIMIT_SYMS)
+        return build_fail(b, b->m->syms.elem[LIMIT_SYMS]->span,
+                          "%d dims vary; a compiled model has at most %d", num_syms, LIMIT_SYMS);
     for (int i = 0; i < num_syms; i++) {
         const Sym *from = b->m->syms.elem[i];
         sym[i] = (PlanSym){from->name, from->num_sizes, from->size};

@@ -144,6 +144,9 @@ static int reshaped(Builder *b, const Value *value, Span span)
         build_copy(b, from, copy, value->def);
         from = copy;
     }
+    /* all of the bytes of a view of all bytes: chains of them would nest deeper than plans allow */
+    while (b->tensors.elem[from].storage == STORAGE_VIEW && !b->infos.elem[from].is_strided)
+        from = b->tensors.elem[from].index;
     int tensor = tensor_add(b, value_text(value), value->type, STORAGE_VIEW);
     PlanTensor *t = &b->tensors.elem[tensor];
     const PlanTensor *of = &b->tensors.elem[from];

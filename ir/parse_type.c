@@ -298,8 +298,11 @@ static void get_quant_act(Parser *p, QuantSpec *quant)
             FormatId fmt = parse_format(p);
             if (token_is(p, "{"))
                 quant->act = parse_scheme(p, fmt, span);
-            else
+            else if (fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16)
                 quant->act_fmt = fmt;
+            else
+                parse_fail(p, span, E_IR_SYNTAX, "an activation of %s needs its scheme: act %s{..}",
+                           format_info[fmt].name, format_info[fmt].name);
         } else {
             parse_unexpected(p, "an activation's scheme");
         }

@@ -223,6 +223,20 @@ static int body_inputs(Fuse *f)
     return num;
 }
 
+/* Values of the body that are read outside of it. */
+static int body_outputs(Fuse *f)
+{
+    int num = 0;
+
+    for (int i = 0; i < f->body.num; i++) {
+        bool leaves = false;
+        for_each_use(use, op_out(f->body.elem[i]))
+            leaves = leaves || !fuse_has(f, use->user);
+        num += leaves;
+    }
+    return num;
+}
+
 static const char *too_big(Fuse *f)
 {
     if (f->body.num > FUSE_MAX_OPS)
@@ -232,6 +246,9 @@ static const char *too_big(Fuse *f)
                             FUSE_MAX_LIVE);
     if (body_inputs(f) > FUSE_MAX_INPUTS)
         return arena_printf(f->ctx->arena, "the kernel already reads %d tensors", FUSE_MAX_INPUTS);
+    if (body_inputs(f) + body_outputs(f) > FUSE_MAX_PORTS)
+        return arena_printf(f->ctx->arena, "the kernel already reads and writes %d tensors",
+                            FUSE_MAX_PORTS);
     return NULL;
 }
 

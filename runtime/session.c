@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SYMS 8 /* plan_check refuses more */
-
 struct SinterSession {
     int refs;           /* atomic: one of who created it, one of each tensor over its memory */
     SinterModel *model; /* held */
@@ -272,7 +270,7 @@ static SinterStatus infer_sizes(const SinterModel *model, const SinterTensor *co
 {
     const Plan *p = model_plan(model);
     const Ports ports = ports_of(p, false);
-    const char *from[MAX_SYMS] = {NULL};
+    const char *from[LIMIT_SYMS] = {NULL};
     for (int i = 0; i < p->num_syms; i++)
         size[i] = 1;
     for (int i = 0; i < p->num_inputs; i++) {
@@ -486,7 +484,7 @@ SinterStatus sinter_output_shapes(SinterSession *s, const SinterTensor *inputs, 
     if (!s)
         return no_session(err);
     const Ports out = ports_of(model_plan(s->model), true);
-    int64_t size[MAX_SYMS];
+    int64_t size[LIMIT_SYMS];
     SinterStatus status = match_tensors(s, inputs, num_inputs, outputs, num_outputs, size, err);
     for (int i = 0; !status && i < num_outputs; i++) {
         int at = outputs[i].name ? port_find(&out, outputs[i].name, i) : i;
@@ -503,7 +501,7 @@ static SinterStatus run_tensors(SinterSession *s, const SinterTensor *inputs, in
         return no_session(err);
     const Plan *p = model_plan(s->model);
     const Ports out = ports_of(p, true);
-    int64_t size[MAX_SYMS];
+    int64_t size[LIMIT_SYMS];
     s->trace.num = 0;
     SinterStatus status = match_tensors(s, inputs, num_inputs, outputs, num_outputs, size, err);
     if (!status)
