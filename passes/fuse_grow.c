@@ -223,7 +223,8 @@ static int body_inputs(Fuse *f)
     return num;
 }
 
-/* Values of the body that are read outside of it. */
+/* Values of the body that are read outside of it. Each may be written as a whole too, beside its
+ * columns. */
 static int body_outputs(Fuse *f)
 {
     int num = 0;
@@ -246,7 +247,7 @@ static const char *too_big(Fuse *f)
                             FUSE_MAX_LIVE);
     if (body_inputs(f) > FUSE_MAX_INPUTS)
         return arena_printf(f->ctx->arena, "the kernel already reads %d tensors", FUSE_MAX_INPUTS);
-    if (body_inputs(f) + body_outputs(f) > FUSE_MAX_PORTS)
+    if (body_inputs(f) + 2 * body_outputs(f) > FUSE_MAX_PORTS)
         return arena_printf(f->ctx->arena, "the kernel already reads and writes %d tensors",
                             FUSE_MAX_PORTS);
     return NULL;
