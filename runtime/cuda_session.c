@@ -394,6 +394,20 @@ static void cuda_port(const void *state, bool is_output, int index, void **ret_a
     *ret_bytes = port->size;
 }
 
+static SinterStatus cuda_wait(void *state, SinterError *err)
+{
+    CudaSession *s = state;
+    if (cuda_is_dead(s->model))
+        return cuda_dead(s->model, err);
+    SinterStatus status = s->pending ? cuda_enter(s->model, err) : SINTER_OK;
+    if (status || !s->pending)
+        return status;
+    status = cuda_check(s->model, s->model->driver->cuEventSynchronize(s->done), err, "running");
+    s->pending = status != SINTER_OK;
+    cuda_leave(s->model);
+    return status;
+}
+
 static SinterStatus cuda_memory(void *state, uint64_t bytes, void **ret_address, void **ret_owner,
                                 SinterError *err)
 {
@@ -423,6 +437,7 @@ const Device device_cuda = {.name = "cuda",
                             .create = cuda_create,
                             .destroy = cuda_destroy,
                             .run = cuda_run,
+                            .wait = cuda_wait,
                             .bytes = cuda_bytes,
                             .port = cuda_port,
                             .close = cuda_model_close,

@@ -55,7 +55,8 @@ typedef struct Device {
     SinterStatus (*create)(const DeviceOpen *open, void **ret_state, SinterError *err);
     void (*destroy)(void *state); /* accepts NULL */
     SinterStatus (*run)(void *state, const DeviceRun *run, SinterError *err);
-    uint64_t (*bytes)(const void *state); /* memory reserved so far */
+    SinterStatus (*wait)(void *state, SinterError *err); /* for asynchronous runs; NULL: none are */
+    uint64_t (*bytes)(const void *state);                /* memory reserved so far */
     /* The session's own memory of a port; NULL where ports have none. */
     void (*port)(const void *state, bool is_output, int index, void **ret_address,
                  uint64_t *ret_bytes);

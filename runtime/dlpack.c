@@ -225,34 +225,28 @@ static View *view_new(Memory *memory, const DLTensor *like)
     return v;
 }
 
-static bool dlpack_bytes(const SinterTensor *t, uint64_t *ret)
+static SinterStatus dlpack_bytes(const SinterTensor *t, uint64_t *ret, SinterError *err)
 {
-    uint64_t bytes = (uint64_t)format_info[format_of_dtype(t->dtype)].bits / 8;
+    FormatId fmt = format_of_dtype(t->dtype);
+    if (fmt == FMT_NONE || t->rank < 0 || t->rank > SINTER_MAX_RANK)
+        return model_fail(err, SINTER_ERROR_ARGUMENT, "dtype %d and rank %d describe no tensor",
+                          (int)t->dtype, t->rank);
+    *ret = (uint64_t)format_info[fmt].bits / 8;
     for (int i = 0; i < t->rank; i++)
-        if (!checked_mul(bytes, (uint64_t)t->dim[i], &bytes))
-            return false;
-    *ret = bytes;
-    return true;
+        if (t->dim[i] < 0 || !checked_mul(*ret, (uint64_t)t->dim[i], ret))
+            return model_fail(err, SINTER_ERROR_ARGUMENT, "the size of %s overflows",
+                              shown(t->name));
+    return SINTER_OK;
 }
 
-/* Shape and elements of a port for these sizes, and where its memory lies. */
-static SinterStatus describe(const SinterSession *session, int is_output, int index,
-                             const int64_t *symbol_size, SinterTensor *ret, uint64_t *ret_bytes,
-                             SinterError *err)
-{
-    const SessionDevice on = session_device(session);
-    SinterStatus status = sinter_port_shape(on.model, is_output, index, symbol_size, ret, err);
-    if (!status && !dlpack_bytes(ret, ret_bytes))
-        status = model_fail(err, SINTER_ERROR_MEMORY, "the size of \"%s\" overflows", ret->name);
-    return status;
-}
-
-static SinterStatus finish(const SinterSession *session, SinterTensor *tensor, Memory *memory,
+static SinterStatus finish(const SinterSession *session, const SinterTensor *tensor, Memory *memory,
                            DLManagedTensorVersioned **ret, SinterError *err)
 {
     const SessionDevice on = session_device(session);
     bool is_gpu = on.device == &device_cuda;
-    DLTensor t = {.data = memory->address, .ndim = tensor->rank, .shape = tensor->dim};
+    int64_t shape[SINTER_MAX_RANK] = {0};
+    memcpy(shape, tensor->dim, sizeof shape);
+    DLTensor t = {.data = memory->address, .ndim = tensor->rank, .shape = shape};
     t.device = (DLDevice){is_gpu ? kDLCUDA : kDLCPU, is_gpu ? on.ordinal : 0};
     for (size_t i = 0; i < COUNT_OF(dtype_row); i++)
         if (dtype_row[i].dtype == tensor->dtype)
@@ -264,17 +258,15 @@ static SinterStatus finish(const SinterSession *session, SinterTensor *tensor, M
     return SINTER_OK;
 }
 
-SinterStatus sinter_dlpack_create(SinterSession *session, int is_output, int index,
-                                  const int64_t *symbol_size, DLManagedTensorVersioned **ret,
-                                  SinterError *err)
+SinterStatus sinter_dlpack_create(SinterSession *session, const SinterTensor *like,
+                                  DLManagedTensorVersioned **ret, SinterError *err)
 {
     if (!session || !ret)
         return is_null(err);
     const SessionDevice on = session_device(session);
-    SinterTensor tensor = {0};
-    uint64_t bytes = 0;
+    uint64_t bytes;
     *ret = NULL;
-    SinterStatus status = describe(session, is_output, index, symbol_size, &tensor, &bytes, err);
+    SinterStatus status = dlpack_bytes(like, &bytes, err);
     if (status)
         return status;
     Memory *m = calloc(1, sizeof *m);
@@ -285,15 +277,15 @@ SinterStatus sinter_dlpack_create(SinterSession *session, int is_output, int ind
         status = on.device->alloc(on.state, bytes, &m->address, &m->owner, err);
     else if (!checked_align(bytes ? bytes : 1, HOST_ALIGN, &bytes) || bytes > SIZE_MAX ||
              !(m->address = aligned_alloc(HOST_ALIGN, (size_t)bytes)))
-        status = model_fail(err, SINTER_ERROR_MEMORY, "no memory for %llu bytes of \"%s\"",
-                            (unsigned long long)bytes, tensor.name);
+        status = model_fail(err, SINTER_ERROR_MEMORY, "no memory for %llu bytes of %s",
+                            (unsigned long long)bytes, shown(like->name));
     if (status) {
         free(m);
         return status;
     }
     m->model = on.model;
     model_hold(m->model);
-    return finish(session, &tensor, m, ret, err);
+    return finish(session, like, m, ret, err);
 }
 
 SinterStatus sinter_dlpack_port(SinterSession *session, int is_output, int index,
@@ -308,7 +300,10 @@ SinterStatus sinter_dlpack_port(SinterSession *session, int is_output, int index
     *ret = NULL;
     SinterStatus status = sinter_port_memory(session, is_output, index, &address, &room, err);
     if (!status)
-        status = describe(session, is_output, index, symbol_size, &tensor, &bytes, err);
+        status = sinter_port_shape(session_device(session).model, is_output, index, symbol_size,
+                                   &tensor, err);
+    if (!status)
+        status = dlpack_bytes(&tensor, &bytes, err);
     if (!status && bytes > room)
         status = model_fail(err, SINTER_ERROR_ARGUMENT,
                             "\"%s\" has %llu bytes for these sizes, but the session's memory, made "

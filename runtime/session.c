@@ -533,6 +533,11 @@ SinterStatus sinter_run_async(SinterSession *s, const SinterTensor *inputs, int 
                        err);
 }
 
+SinterStatus sinter_wait(SinterSession *s, SinterError *err)
+{
+    return s->device->wait ? s->device->wait(s->state, err) : SINTER_OK;
+}
+
 /* Devices' memory ------------------------------------------------------------------------------ */
 
 const char *sinter_session_device(const SinterSession *s)

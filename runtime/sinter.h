@@ -133,6 +133,8 @@ SINTER_API SinterStatus sinter_run(SinterSession *session, const SinterTensor *i
 SINTER_API SinterStatus sinter_run_async(SinterSession *session, const SinterTensor *inputs,
                                          int num_inputs, const SinterTensor *outputs,
                                          int num_outputs, void *stream, SinterError *err);
+/* Returns when the runs that were put on streams have ended; gives their error, if they failed. */
+SINTER_API SinterStatus sinter_wait(SinterSession *session, SinterError *err);
 /* The session's own memory for a port, on its GPU and large enough for any bucket. A tensor there
  * is neither copied in nor out, if its batch is not cut; the next run may overwrite it. */
 SINTER_API SinterStatus sinter_port_memory(const SinterSession *session, int is_output, int index,

@@ -120,15 +120,16 @@ SINTER_API SinterStatus sinter_dlpack_import_legacy(const SinterSession *session
                                                     const struct DLManagedTensor *from,
                                                     SinterTensor *ret, SinterError *err);
 
-/* Out: a tensor for port `index`, for given sizes of all symbols (sinter_symbol), on the session's
- * device, not cleared. It is the caller's or whoever takes it over, and ends by its deleter, on any
- * thread, also after the session and the model were closed. */
-SINTER_API SinterStatus sinter_dlpack_create(SinterSession *session, int is_output, int index,
-                                             const int64_t *symbol_size,
+/* Out: a tensor of the elements and shape of `like` (of which sinter_output_shapes and
+ * sinter_port_shape fill one) on the session's device, not cleared. It is the caller's or whoever
+ * takes it over, and ends by its deleter, on any thread, also after the session and the model were
+ * closed. */
+SINTER_API SinterStatus sinter_dlpack_create(SinterSession *session, const SinterTensor *like,
                                              struct DLManagedTensorVersioned **ret,
                                              SinterError *err);
-/* The same over the session's own memory for the port, which a run neither copies in nor out (see
- * sinter_port_memory). The session lives on until the deleter is called. GPUs only. */
+/* A tensor over the session's own memory for port `index`, for given sizes of all symbols
+ * (sinter_symbol), which a run neither copies in nor out (see sinter_port_memory). The session
+ * lives on until the deleter is called. GPUs only. */
 SINTER_API SinterStatus sinter_dlpack_port(SinterSession *session, int is_output, int index,
                                            const int64_t *symbol_size,
                                            struct DLManagedTensorVersioned **ret, SinterError *err);

@@ -84,21 +84,30 @@ static size_t tensor_bytes(const DLManagedTensorVersioned *t)
     return bytes;
 }
 
+/* A tensor for the model's input or output of so many rows. */
+static SinterStatus make_tensor(SinterSession *session, const SinterModel *model, int is_output,
+                                int64_t rows, DLManagedTensorVersioned **ret, SinterError *err)
+{
+    SinterTensor like;
+    SinterStatus status = sinter_port_shape(model, is_output, 0, &rows, &like, err);
+    return status ? status : sinter_dlpack_create(session, &like, ret, err);
+}
+
 /* Requests of 1 to MAX_ROWS rows of values between 0 and 1. */
-static SinterStatus make_requests(SinterSession *session, Request *request, int num,
-                                  SinterError *err)
+static SinterStatus make_requests(SinterSession *session, const Server *s, SinterError *err)
 {
     SinterStatus status = SINTER_OK;
     unsigned seed = 1;
-    for (int i = 0; i < num && !status; i++) {
+    for (int i = 0; i < s->num && !status; i++) {
+        Request *r = &s->request[i];
         int64_t rows = 1 + i * 7 % MAX_ROWS;
-        status = sinter_dlpack_create(session, 0, 0, &rows, &request[i].input, err);
+        status = make_tensor(session, s->model, 0, rows, &r->input, err);
         if (!status)
-            status = sinter_dlpack_create(session, 1, 0, &rows, &request[i].output, err);
+            status = make_tensor(session, s->model, 1, rows, &r->output, err);
         if (status)
             break;
-        float *value = request[i].input->dl_tensor.data;
-        for (size_t k = 0; k < tensor_bytes(request[i].input) / sizeof *value; k++) {
+        float *value = r->input->dl_tensor.data;
+        for (size_t k = 0; k < tensor_bytes(r->input) / sizeof *value; k++) {
             seed = seed * 1664525u + 1013904223u;
             value[k] = (float)(seed >> 8) / (float)(1 << 24);
         }
@@ -107,18 +116,18 @@ static SinterStatus make_requests(SinterSession *session, Request *request, int 
 }
 
 /* How many answers have the bits that `session` alone gives; -1 after an error. */
-static int count_same(SinterSession *session, const Request *request, int num, SinterError *err)
+static int count_same(SinterSession *session, const Server *s, SinterError *err)
 {
     int same = 0;
-    for (int i = 0; i < num; i++) {
+    for (int i = 0; i < s->num; i++) {
+        const Request *r = &s->request[i];
         DLManagedTensorVersioned *again;
-        int64_t rows = request[i].input->dl_tensor.shape[0];
-        if (sinter_dlpack_create(session, 1, 0, &rows, &again, err))
+        if (make_tensor(session, s->model, 1, r->input->dl_tensor.shape[0], &again, err))
             return -1;
         memset(again->dl_tensor.data, 0, tensor_bytes(again));
-        bool failed = answer(session, request[i].input, again, err) != SINTER_OK;
-        same += !failed && !memcmp(again->dl_tensor.data, request[i].output->dl_tensor.data,
-                                   tensor_bytes(again));
+        bool failed = answer(session, r->input, again, err) != SINTER_OK;
+        same += !failed &&
+                !memcmp(again->dl_tensor.data, r->output->dl_tensor.data, tensor_bytes(again));
         again->deleter(again);
         if (failed)
             return -1;
@@ -169,13 +178,13 @@ static int run(const char *path, int threads, int num, Request *request, SinterE
     pthread_mutex_init(&server.lock, NULL);
     if (!sinter_open(path, &server.model, err) && !check_model(server.model, err) &&
         !sinter_session_create(server.model, &on_cpu, &alone, err) &&
-        !make_requests(alone, request, num, err)) {
+        !make_requests(alone, &server, err)) {
         double start = now_us(), sum = 0;
         if (!serve(&server, threads, err)) {
             double all = now_us() - start;
             for (int i = 0; i < num; i++)
                 sum += request[i].ended_us - request[i].started_us;
-            same = count_same(alone, request, num, err);
+            same = count_same(alone, &server, err);
             printf("%d sessions answered %d requests of 1 to %d rows, %d as one session does, in "
                    "%.1f ms, each in %.0f us\n",
                    threads, num, MAX_ROWS, same, all / 1e3, sum / num);
