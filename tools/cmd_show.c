@@ -12,17 +12,15 @@ static bool dot_layout(const Sb *dot, Sb *ret)
     return filter_through(argv, dot->text, dot->len, ret);
 }
 
-static void put_graph(Work *w, Sb *sb, bool as_svg)
+static void put_graph(Work *w, Sb *sb, Graph *graph, bool as_svg)
 {
-    Graph graph;
     Sb dot;
-    graph_build(&graph, w->arena, w->module);
     sb_init(&dot, w->arena);
-    graph_write_dot(&dot, &graph);
+    graph_write_dot(&dot, graph);
     if (!as_svg)
         sb_putn(sb, dot.text, dot.len);
     else if (!dot_layout(&dot, sb))
-        graph_write_svg(sb, &graph);
+        graph_write_svg(sb, graph);
 }
 
 static bool put_ast(Work *w, Sb *sb)
@@ -232,22 +230,78 @@ static bool emit(Work *w, Sb *sb, const char *what)
     if (!strcmp(what, "plan") || !strcmp(what, "cu") || !strcmp(what, "ptx") ||
         !strcmp(what, "sass") || !strcmp(what, "kernels"))
         return put_planned(w, sb, what, after);
-    put_graph(w, sb, !strcmp(what, "svg"));
+    Graph graph;
+    graph_build(&graph, w->arena, w->module);
+    put_graph(w, sb, &graph, !strcmp(what, "svg"));
     return true;
+}
+
+/* One word of --emit for a compiled file, which holds neither the tree nor the IR. */
+static bool emit_compiled(Work *w, Sb *sb, const Plan *plan, const char *what)
+{
+    Graph graph;
+    if (!strcmp(what, "plan")) {
+        plan_print(sb, plan);
+        return true;
+    }
+    if (strcmp(what, "dot") != 0 && strcmp(what, "svg") != 0) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is a compiled file, which holds no %s",
+                   w->cli->operand.elem[0], what);
+        diag_help(&w->diag, "--emit=svg, dot and plan show what it runs");
+        return false;
+    }
+    graph_build_plan(&graph, w->arena, plan);
+    put_graph(w, sb, &graph, !strcmp(what, "svg"));
+    return true;
+}
+
+/* The plan of the processor, which every compiled file has. */
+static bool show_compiled(Work *w, Sb *sb, const char *list)
+{
+    Artifact a;
+    IoError err;
+    if (!artifact_open(w->cli->operand.elem[0], false, &a, &err)) {
+        work_io_error(w, &err);
+        return false;
+    }
+    const Section *s = artifact_find(&a, SECTION_PLAN, "cpu");
+    const Section *weights = artifact_find(&a, SECTION_WEIGHTS, "cpu");
+    Plan *plan = NULL;
+    if (s)
+        plan = plan_decode(artifact_data(&a, s), s->size, weights ? weights->size : 0, &err);
+    else
+        io_fail(&err, E_NO_TARGET, "%s: has no plan for cpu", w->cli->operand.elem[0]);
+    if (!plan)
+        work_io_error(w, &err);
+    char *rest = arena_strdup(w->arena, list);
+    bool ok = plan != NULL;
+    for (char *what; ok && (what = strsep(&rest, ","));)
+        ok = emit_compiled(w, sb, plan, what);
+    plan_free(plan);
+    artifact_close(&a);
+    return ok;
+}
+
+static bool show_text(Work *w, Sb *sb, const char *list)
+{
+    char *rest = arena_strdup(w->arena, list);
+    bool ok = true;
+    for (char *what; ok && (what = strsep(&rest, ","));)
+        ok = emit(w, sb, what);
+    return ok;
 }
 
 int cmd_show(Cli *cli)
 {
     Work w;
     Sb sb;
-    bool ok = true;
+    const char *path = cli->operand.elem[0];
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     sb_init(&sb, w.arena);
-    char *rest = arena_strdup(w.arena, cli_get(cli, OPTION_EMIT, "ir"));
-    for (char *what; ok && (what = strsep(&rest, ","));)
-        ok = emit(&w, &sb, what);
-    if (ok)
+    bool is_compiled = strcmp(path, "-") != 0 && file_is_program(path);
+    const char *list = cli_get(cli, OPTION_EMIT, is_compiled ? "plan" : "ir");
+    if (is_compiled ? show_compiled(&w, &sb, list) : show_text(&w, &sb, list))
         work_put(&w, cli_get(cli, OPTION_OUTPUT_FILE, NULL), sb.text, sb.len);
     return work_end(&w, EXIT_OK);
 }

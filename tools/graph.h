@@ -1,9 +1,10 @@
 /* A module as a drawing: one box an operation or fused kernel, one arrow a value. Constants have no
- * boxes of their own; a box names those that it reads. graph.c builds it, layout.c places it, dot.c
+ * boxes of their own; a box names those that it reads. graph.c and plan_graph.c build it, layout.c places it, dot.c
  * and svg.c draw it. */
 #ifndef SINTER_GRAPH_H
 #define SINTER_GRAPH_H
 
+#include "artifact/artifact.h"
 #include "ir/ir.h"
 
 typedef enum NodeKind { NODE_INPUT, NODE_OUTPUT, NODE_OP, NODE_KERNEL } NodeKind;
@@ -46,6 +47,8 @@ typedef struct Graph {
 
 /* Numbers the ops in their scratch field `mark`. */
 void graph_build(Graph *g, Arena *arena, Module *m);
+/* plan_graph.c: of a plan, one box a launch. Boxes may point at the plan's strings. */
+void graph_build_plan(Graph *g, Arena *arena, const Plan *plan);
 /* Rows by longest path; inside a row so that few arrows cross and most run straight. Arrows over
  * several rows get room in each. Deterministic. */
 void graph_layout(Graph *g);

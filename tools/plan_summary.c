@@ -49,12 +49,17 @@ static void put_shape(Sb *sb, const Plan *plan, const PlanTensor *t)
     sb_putc(sb, ']');
 }
 
+void plan_tensor_text(Sb *sb, const Plan *plan, int index)
+{
+    put_scheme(sb, &plan->tensor[index]);
+    put_shape(sb, plan, &plan->tensor[index]);
+}
+
 static void put_constant(Sb *sb, const Plan *plan, int index)
 {
     const PlanTensor *t = &plan->tensor[index];
     sb_printf(sb, "  t%-4d ", index);
-    put_scheme(sb, t);
-    put_shape(sb, plan, t);
+    plan_tensor_text(sb, plan, index);
     if (t->name && t->name[0])
         sb_printf(sb, "  %s", shown(sb, t->name));
     sb_printf(sb, "  at %llu, %llu bytes%s\n", (unsigned long long)t->offset,

@@ -6,6 +6,8 @@
 
 /* Ports, buckets, weights and kernels. */
 void plan_summary(Sb *sb, const Plan *plan);
+/* The type of a tensor: "i8 sym per channel[256, 64]". */
+void plan_tensor_text(Sb *sb, const Plan *plan, int index);
 /* Images of each architecture, and the kernel and grid of each launch and bucket. */
 void device_summary(Sb *sb, const Plan *plan, const DeviceCode *code);
 /* Names, types and shapes of a file's tensors, with statistics when they are asked for. */

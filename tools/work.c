@@ -102,8 +102,8 @@ bool work_options(Work *w, FrontendOptions *ret)
     return true;
 }
 
-/* One line that rewrites itself, on a terminal only. */
-void work_progress(void *user, double done, const char *what)
+/* One line that rewrites itself. */
+static void progress_line(void *user, double done, const char *what)
 {
     (void)user;
     fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
@@ -111,9 +111,24 @@ void work_progress(void *user, double done, const char *what)
         fputs("\r\033[K", stderr);
 }
 
-static bool shows_progress(const Work *w)
+/* One object a line, for programs that show it their own way. */
+static void progress_json(void *user, double done, const char *what)
 {
-    return isatty(STDERR_FILENO) && !w->cli->json;
+    const Work *w = user;
+    Sb sb;
+    sb_init(&sb, w->arena);
+    sb_printf(&sb, "{\"progress\":%.4f,\"what\":", done);
+    sb_put_json_string(&sb, what, strlen(what));
+    sb_put(&sb, "}\n");
+    fputs(sb.text, stderr);
+}
+
+ProgressFn *work_progress(const Work *w)
+{
+    const char *how = cli_get(w->cli, OPTION_PROGRESS, "auto");
+    if (!strcmp(how, "json"))
+        return progress_json;
+    return !strcmp(how, "auto") && isatty(STDERR_FILENO) && !w->cli->json ? progress_line : NULL;
 }
 
 bool work_gpu(const char *name, int *ret)
@@ -159,7 +174,8 @@ static bool prepare_passes(Work *w, const char *path)
         .time_passes = cli_has(cli, OPTION_TIME_PASSES),
         .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
         .use_cache = !cli_has(cli, OPTION_NO_CACHE),
-        .progress = shows_progress(w) ? work_progress : NULL,
+        .progress = work_progress(w),
+        .progress_user = w,
     };
     if (!find_engine(w, &options.engine))
         return false;
@@ -370,7 +386,8 @@ bool work_write(Work *w, const char *out_path)
         .source_text = source->text,
         .source_len = source->len,
         .report = report.text,
-        .progress = shows_progress(w) ? work_progress : NULL,
+        .progress = work_progress(w),
+        .user = w,
     };
     return codegen_write(w->module, num, target, out_path, &options) && !w->diag.num_errors;
 }

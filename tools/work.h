@@ -75,8 +75,9 @@ const char *work_program(Work *w, const char *path);
 /* work_auto.c: settles `auto` of a lowered text, where it has one, and lowers it again with the
  * rules of the outcome. A text that is only checked keeps the default's formats. */
 bool work_auto(Work *w, const FrontendOptions *options);
-/* Progress of long steps: one line that rewrites itself, on a terminal only. */
-void work_progress(void *user, double done, const char *what);
+/* Who is told of the progress of long steps (--progress), with the Work as user; NULL: nobody. */
+typedef void ProgressFn(void *user, double done, const char *what);
+ProgressFn *work_progress(const Work *w);
 
 void work_io_error(Work *w, const IoError *err);
 /* Reads a text and registers it as a source; 0 on errors. */

@@ -67,7 +67,8 @@ static bool settle(Work *w, const FrontendOptions *options)
         .no_measure = cli_has(cli, OPTION_NO_MEASURE),
         .times = cli_get(cli, OPTION_TIMES, NULL),
         .gpu = gpu ? gpu->gpu : NULL,
-        .progress = isatty(STDERR_FILENO) && !cli->json ? work_progress : NULL,
+        .progress = work_progress(w),
+        .user = w,
     };
     if (gpu && !timings_open(&timings, w->arena, &w->diag, cli_get(cli, OPTION_TIMING, NULL),
                              gpu->num_archs, gpu->arch))

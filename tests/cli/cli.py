@@ -493,6 +493,22 @@ def views(tmp):
     for what, env in (("", {}), (" without Graphviz", {"PATH": "/nowhere"})):
         check(f"show --emit=svg{what}", 0, [*show, "--emit=svg"], cwd=tmp, env=env, err=None,
               out="<svg.*matmul.*</svg>")
+    done = check("compile what is shown below, with its progress", 0,
+                 ["sinter", "compile", "digits.sinter", "--rules", "w8a8.rules", "-o", "shown",
+                  "--progress=json"], cwd=tmp)
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    wrong = [row for row in told if not (0 <= row["progress"] <= 1 and "what" in row)]
+    report("progress comes as objects, up to the end",
+           wrong if told and told[-1]["progress"] == 1 else [done.stderr])
+    done = check("show a compiled file as a graph", 0, ["sinter", "show", "shown", "--emit=dot"],
+                 cwd=tmp, err=None, out="^digraph.*input x.*gemm fc3.*output logits")
+    arrows = re.findall(r"^ *(\w+) -> (\w+)", done.stdout, re.M)
+    chain = [(f"n{i}", f"n{i + 1}") for i in range(4)]
+    report("its kernels stand in a chain", [] if arrows == chain else [arrows])
+    check("show a compiled file's plan", 0, ["sinter", "show", "shown"], cwd=tmp, err=None,
+          out="gemm")
+    check("show what a compiled file lacks", 1, ["sinter", "show", "shown", "--emit=svg,ast"],
+          cwd=tmp, out=None, err="'shown' is a compiled file, which holds no ast.*help: --emit=svg")
     check("show before the first pass", 0, [*show, "--after=lower"], cwd=tmp, out="matmul")
     check("show after an unknown pass", 1, [*show, "--after=fues"], cwd=tmp,
           err="unknown pass 'fues'.*did you mean 'fuse'")
