@@ -16,8 +16,8 @@ esac
 build_packages='gcc libc6-dev make pkg-config python3 meson ninja-build flex bison libxxhash-dev'
 build_packages="$build_packages liblapacke-dev libopenblas-dev"
 test_packages="$build_packages clang clang-format shellcheck libcmocka-dev graphviz git"
-# to fetch NVRTC for the tests of GPU code (tests/all.sh)
-test_packages="$test_packages python3-pip"
+# to fetch NVRTC for the tests of GPU code (tests/all.sh); for the tests of the Python package
+test_packages="$test_packages python3-pip python3-numpy"
 # to check the kernels for Arm
 test_packages="$test_packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 packages=$build_packages

@@ -120,7 +120,7 @@ find_nvrtc()
 
 mkdir -p "$out"
 rm -f "$out"/log.*.json
-stage 'gcc builds without warnings' build gcc gcc all && find_nvrtc &&
+stage 'gcc builds without warnings' build gcc gcc all -Dpython=true && find_nvrtc &&
     suites gcc
 stage 'shellcheck finds nothing' scripts
 stage 'the installed files work' installed

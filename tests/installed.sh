@@ -1,6 +1,7 @@
 #!/bin/sh
 # installed.sh <prefix>: what `meson install` put below prefix works from there: the command, the
-# manual page, the completions, and the library through pkg-config from the example program.
+# manual page, the completions, the library through pkg-config from the example program, and the Python
+# package by itself.
 set -eu
 prefix=${1:?usage: installed.sh <prefix>}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,3 +28,12 @@ for how in '' --static; do
     cc -std=c11 "$here"/examples/embed-c/*.c -o "$tmp/embed" $flags
     LD_LIBRARY_PATH=$libdir "$tmp/embed" "$tmp/digits"
 done
+
+package=$(find "$prefix" -path '*/sinter/__init__.py')
+[ -n "$package" ] || { echo 'not installed: the Python package'; exit 1; }
+PYTHONPATH=$(dirname "$(dirname "$package")") PYTHONDONTWRITEBYTECODE=1 python3 -c '
+import sys, sinter, sinter._library
+model = sinter.load(sys.argv[1])
+print(model, sinter._library.command())
+assert model.svg().startswith("<svg")
+' "$tmp/digits"

@@ -7,7 +7,7 @@ formatter=${2:-}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-find . \( -name 'build*' -o -name .git -o -name corpus -o -name .cache -o -name golden \) -prune -o -type f -print |
+find . \( -name 'build*' -o -name .git -o -name corpus -o -name .cache -o -name '.mesonpy*' -o -name golden \) -prune -o -type f -print |
     sed 's|^\./||' | sort >"$tmp/all"
 grep -E '\.(c|h|y|l|cuh|cu)$' "$tmp/all" >"$tmp/code"
 grep -E '\.(c|h|y|l|cuh|cu|def|sh|py|md|build|sinter|1)$|^bootstrap|^\.ci/' "$tmp/all" >"$tmp/text"
