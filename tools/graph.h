@@ -1,6 +1,6 @@
 /* A module as a drawing: one box an operation or fused kernel, one arrow a value. Constants have no
- * boxes of their own; a box names those that it reads. graph.c and plan_graph.c build it, layout.c places it, dot.c
- * and svg.c draw it. */
+ * boxes of their own; a box names those that it reads. graph.c and plan_graph.c build it,
+ * layout.c places it, dot.c and svg.c draw it. */
 #ifndef SINTER_GRAPH_H
 #define SINTER_GRAPH_H
 
