@@ -1,8 +1,9 @@
 #!/bin/sh
-# run.sh <folder of the package> ..: test_python.py with the first Python that has numpy, else with any,
-# which then skips what needs it.
+# run.sh SCRIPT PACKAGE ..: a script that uses the Python package, with the first Python that has numpy,
+# else with any. The package lies in the folder PACKAGE; the script gets the words from there on.
 set -eu
-here=$(cd "$(dirname "$0")" && pwd)
+script=$1
+shift
 found=
 for python in "${SINTER_PYTHON:-python3}" python3 /usr/bin/python3; do
     command -v "$python" >/dev/null 2>&1 || continue
@@ -13,4 +14,4 @@ for python in "${SINTER_PYTHON:-python3}" python3 /usr/bin/python3; do
     fi
 done
 [ -n "$found" ] || { echo '1..0 # SKIP there is no Python'; exit 0; }
-PYTHONPATH=$1 PYTHONDONTWRITEBYTECODE=1 exec "$found" "$here/test_python.py" "$@"
+PYTHONPATH=$1 PYTHONDONTWRITEBYTECODE=1 exec "$found" "$script" "$@"
