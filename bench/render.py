@@ -3,9 +3,9 @@
 
 render.py summary RESULTS.jsonl            a compact table on standard output
 render.py merge RESULTS.jsonl OUT.json     one JSON document
-render.py readme ROOT [--check]            the table between <!-- speed --> and <!-- /speed --> of
-                                           ROOT/README.md and the plots beside the newest document
-                                           of ROOT/bench/results
+render.py readme ROOT [--check]            between <!-- speed --> and <!-- /speed --> of ROOT/README.md the
+                                           table of layers, of ROOT/bench/README.md all others, and the
+                                           plots beside the newest document of ROOT/bench/results
 """
 import json
 import pathlib
@@ -165,9 +165,9 @@ def compile_lines(path):
 
 def newer_lines(path):
     """Kernels newer than the document of whole runs, measured by themselves."""
-    yield ("The tables above are of earlier kernels. Newer ones, measured while they were written, up to 16 rows and "
+    yield ("The README's table is of earlier kernels. Newer ones, measured while they were written, up to 16 rows and "
            "more in runs of their own, without peers and not of the code as it is now "
-           f"([{path.name}](bench/results/{path.name}) says more):")
+           f"([{path.name}](results/{path.name}) says more):")
     yield ""
     yield from markdown(ffn_table(read(path)))
     yield ""
@@ -278,6 +278,15 @@ def gemm_plot(rows):
     return plot("Linear layers", groups, "TFLOP/s (longer is better)")
 
 
+def filled(page, lines):
+    text = page.read_text(encoding="utf-8")
+    if "<!-- speed -->" not in text:
+        sys.exit(f"render.py: {page} has no <!-- speed --> <!-- /speed -->")
+    body = "\n".join(lines) + "\n"
+    return re.sub(r"(<!-- speed -->\n).*?(<!-- /speed -->)",
+                  lambda m: m.group(1) + body + m.group(2), text, flags=re.S)
+
+
 def readme(root, check):
     root = pathlib.Path(root)
     results = root / "bench" / "results"
@@ -291,21 +300,15 @@ def readme(root, check):
     files = {document.with_name(document.stem + "-ffn.svg"): ffn_plot(rows)}
     if of(rows, "gemm"):
         files[document.with_name(document.stem + "-gemm.svg")] = gemm_plot(rows)
-    lines = [machine_line(rows) + ".", ""]
-    for table in (ffn_table(rows), quantise_table(rows)):
-        lines += [*markdown(table), ""] if len(table) > 1 else []
+    first = [machine_line(rows) + ".", "", *markdown(ffn_table(rows))]
+    lines = [*markdown(quantise_table(rows)), ""] if len(quantise_table(rows)) > 1 else []
     if newer.exists():
         lines += newer_lines(newer)
     if compiled.exists():
         lines += compile_lines(compiled)
-    lines += [f"![{path.stem}]({path.relative_to(root)})" for path in files]
-    page = root / "README.md"
-    text = page.read_text(encoding="utf-8")
-    if "<!-- speed -->" not in text:
-        sys.exit("render.py: README.md has no <!-- speed --> <!-- /speed -->")
-    body = "\n".join(lines) + "\n"
-    files[page] = re.sub(r"(<!-- speed -->\n).*?(<!-- /speed -->)",
-                         lambda m: m.group(1) + body + m.group(2), text, flags=re.S)
+    lines += [f"![{path.stem}]({path.relative_to(root / 'bench')})" for path in files]
+    for page, body in ((root / "README.md", first), (root / "bench" / "README.md", lines)):
+        files[page] = filled(page, body)
     stale = [path for path, want in files.items()
              if not path.exists() or path.read_text(encoding="utf-8") != want]
     for path in [] if check else stale:

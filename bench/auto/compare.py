@@ -10,7 +10,7 @@ on the same data, once for the least latency and once for the fewest bytes. All 
 first choice (--times), so that they differ by what was chosen and not by what else the machine did. Needs numpy
 and safetensors.
 
-compare.py table OUT.json ..: what README.md says of these, as a table.
+compare.py table OUT.json ..: what docs/auto.md says of these, as a table.
 """
 import argparse
 import json

@@ -511,6 +511,55 @@ def pytorch_goes_in_and_out():
     assert got.dtype == torch.bfloat16 and np.abs(got.float().numpy() - want).max() < 0.2
 
 
+# The README -------------------------------------------------------------------------------------
+
+
+def plain_torch():
+    """As much of PyTorch as the README's lines use, of numpy."""
+    rng = np.random.default_rng(0)
+
+    def linear(k, n):
+        return {"weight": rng.normal(size=(n, k)), "bias": rng.normal(size=n)}
+
+    def sequential(*parts):
+        state = {f"{i}.{name}": array for i, part in enumerate(parts) if part
+                 for name, array in part.items()}
+        return types.SimpleNamespace(state_dict=lambda: state)
+
+    fake_torch = types.ModuleType("torch")
+    fake_torch.nn = types.SimpleNamespace(Linear=linear, ReLU=lambda: None, Sequential=sequential)
+    fake_torch.rand = lambda *shape: rng.random(shape, np.float32)
+    return fake_torch
+
+
+@needs("numpy")
+def the_readmes_ten_lines_run():
+    page = (ROOT / "README.md").read_text()
+    code = page.split("<!-- ten lines -->\n```python\n")[1].split("```\n<!-- /ten lines -->")[0]
+    assert len(code.splitlines()) <= 13, "ten lines and a rule"
+    before = os.getcwd()
+    words = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        if torch is None:
+            sys.modules["torch"] = plain_torch()
+        try:
+            exec(code, words)
+            assert os.access("net", os.X_OK)
+        finally:
+            os.chdir(before)
+            if torch is None:
+                del sys.modules["torch"]
+    assert tuple(words["y"].shape) == (5, 10)
+    if torch is None:
+        state = words["net"].state_dict()
+        x = np.random.default_rng(3).random((9, 64), np.float32)
+        hidden = np.maximum(x @ state["0.weight"].T + state["0.bias"], 0)
+        want = hidden @ state["2.weight"].T + state["2.bias"]
+        got = words["model"](x=x)
+        assert np.abs(got - want).max() < 0.03 * np.abs(want).max(), np.abs(got - want).max()
+
+
 # The package itself ------------------------------------------------------------------------------
 
 

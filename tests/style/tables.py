@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 
+README_LINES = 200
 FAMILY = {
     "FLOAT": "stored as it is",
     "INT": "integer",
@@ -80,8 +81,12 @@ def rules(root):
     yield from quote(root, "examples/digits/w8a8.rules")
 
 
+def tutorial(root):
+    yield from (root / "examples/tutorial/results.md").read_text().rstrip("\n").split("\n")
+
+
 TABLES = {"formats": formats, "passes": passes, "commands": commands,
-          "model": model, "rules": rules}
+          "model": model, "rules": rules, "tutorial": tutorial}
 
 
 def main():
@@ -104,6 +109,11 @@ def main():
             bad |= not same and not update
             ok = "ok" if same or update else "not ok"
             print(f"{ok} {number} - table '{name}' of {page.name} says what the source says")
+    number += 1
+    lines = len((root / "README.md").read_text(encoding="utf-8").splitlines())
+    bad |= lines > README_LINES
+    print(f"{'ok' if lines <= README_LINES else 'not ok'} {number} - README.md has {lines} lines, at most "
+          f"{README_LINES}")
     print(f"1..{number}")
     return 1 if bad or not number else 0
 
