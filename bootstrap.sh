@@ -80,10 +80,12 @@ if [ "$mode" = test ]; then
     exec tests/all.sh
 fi
 
+echo 'building sinter, which takes a few minutes the first time' >&2
 [ -f build/build.ninja ] || meson setup build -Dtests=false --buildtype=release >build.log 2>&1 || {
     cat build.log >&2
     exit 1
 }
 ninja -C build >build.log 2>&1 || { cat build.log >&2; exit 1; }
 rm -f build.log
-exec examples/digits/run.sh build/tools/sinter
+examples/digits/run.sh build/tools/sinter
+echo "the command is build/tools/sinter: '--help' lists what it does, README.md goes on from here" >&2
