@@ -255,7 +255,16 @@ static bool emit_compiled(Work *w, Sb *sb, const Plan *plan, const char *what)
     return true;
 }
 
-/* The plan of the processor, which every compiled file has. */
+/* The plan of the processor where the file has one, else its first. */
+static const Section *plan_section(const Artifact *a)
+{
+    const Section *s = artifact_find(a, SECTION_PLAN, "cpu");
+    for (int i = 0; !s && i < a->num_sections; i++)
+        if (a->section[i].kind == SECTION_PLAN)
+            s = &a->section[i];
+    return s;
+}
+
 static bool show_compiled(Work *w, Sb *sb, const char *list)
 {
     Artifact a;
@@ -264,13 +273,10 @@ static bool show_compiled(Work *w, Sb *sb, const char *list)
         work_io_error(w, &err);
         return false;
     }
-    const Section *s = artifact_find(&a, SECTION_PLAN, "cpu");
-    const Section *weights = artifact_find(&a, SECTION_WEIGHTS, "cpu");
-    Plan *plan = NULL;
-    if (s)
-        plan = plan_decode(artifact_data(&a, s), s->size, weights ? weights->size : 0, &err);
-    else
-        io_fail(&err, E_NO_TARGET, "%s: has no plan for cpu", w->cli->operand.elem[0]);
+    const Section *s = plan_section(&a);
+    Plan *plan = s ? plan_load(&a, s, &err) : NULL;
+    if (!s)
+        io_fail(&err, E_NO_TARGET, "%s: has no plan", w->cli->operand.elem[0]);
     if (!plan)
         work_io_error(w, &err);
     char *rest = arena_strdup(w->arena, list);

@@ -156,7 +156,7 @@ def compile(text: Text, *, weights: Any = None, rules: Any = None, calibrate: An
     :param calibrate: a dict of arrays by the name of the input, or the name of a file: what static
         ranges and weight quantisers look at.
     :param defines: values for constants of the text.
-    :param target: ``"sm_90a"`` or a list of architectures, to run on GPUs, too.
+    :param target: what it holds plans for, ``"cpu"`` (default), ``"sm_90a"``, .., or a list of them.
     :param output: where the compiled file is kept; without, it lives as long as the model
         (:meth:`Model.save` keeps it).
     :param options: further words for ``sinter compile``, such as ``["-O0"]``.

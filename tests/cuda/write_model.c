@@ -11,7 +11,7 @@ int main(int argc, char **argv)
         return 2;
     }
     model_float(&m);
-    bool ok = write_cuda_model(&m, argv[1], 0);
+    bool ok = write_cuda_model(&m, argv[1], 0, HOLDS_ALL);
     model_free(&m);
     return ok ? 0 : 1;
 }
