@@ -309,7 +309,7 @@ def wrong_calls_say_what_is_right():
     raises(TypeError, "x is of type list", model, x=[1.0])
     raises(sinter.ArgumentError, "is given twice", model, x, x=x)
     raises(sinter.ArgumentError, "got 2", model, x, x)
-    raises(sinter.UnsupportedError, "no code for cuda", model, x=x, device="cuda")
+    raises(sinter.UnsupportedError, "holds a plan for cpu", model, x=x, device="cuda")
     model.close()
     wrong("the model is closed", x=x)
     raises(sinter.FileError, "/nowhere: No such file", sinter.load, "/nowhere")
