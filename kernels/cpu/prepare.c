@@ -1,6 +1,7 @@
 /* Activations of a product: widened or decoded once, so that the main loop meets u8 or f32 only,
  * and padded as the weight is. */
 #include "kernels/cpu/internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define RANGE_K 512
@@ -13,10 +14,20 @@ static bool is_direct(const CpuGemm *g, const PackLayout *l)
            g->m <= DIRECT_ROWS && a->row_div <= 1 && a->row_mod >= g->m && a->pitch % 4 == 0;
 }
 
+/* Float products in matrix units make NaN of infinite values that they cut into parts, and count
+ * denormals as 0 (docs/numerics.md): they are taken where that is asked for. */
+static bool wants_float_tiles(void)
+{
+    const char *value = getenv("SINTER_FLOAT_TILES");
+    return value && !strcmp(value, "1");
+}
+
 /* Parts of bf16 that the activations are cut into for matrix units; 0: those are not used. */
 static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
 {
-    return kern->matrix && !l->is_int && matrix_parts(l->fmt) ? matrix_parts(g->a.fmt) : 0;
+    if (!kern->matrix || !wants_float_tiles())
+        return 0;
+    return !l->is_int && matrix_parts(l->fmt) ? matrix_parts(g->a.fmt) : 0;
 }
 
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */

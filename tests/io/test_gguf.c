@@ -87,7 +87,7 @@ static size_t build(const Case *c, Out *out)
 }
 
 static const Case cases[] = {
-    {NULL},
+    {.size = 0},
     {NULL, .version = 2},
     {NULL, .twice = true},
     {NULL, .data = 64},
@@ -204,7 +204,7 @@ static void pairs(void **state)
     (void)state;
     TensorFile *file = open_beside("blocks.gguf");
     GgufPair pair = {0};
-    int64_t value;
+    int64_t value = 0;
     int num = 0;
     while (gguf_next_pair(file, &pair))
         num++;

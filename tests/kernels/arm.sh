@@ -15,7 +15,7 @@ check() { # <what is built for> <checks>
     num=$((num + 1))
     if "$cc" -static -O1 -std=gnu11 "-march=$1" -ffp-contract=off -fno-math-errno \
         -fno-trapping-math -D_GNU_SOURCE -I. -o "$tmp/check" kernels/cpu/[dglmopt]*.c \
-        kernels/cpu/kernels_portable.c base/[acpstu]*.c tests/kernels/check.c \
+        kernels/cpu/kernels_portable.c base/[acdpstu]*.c tests/kernels/check.c \
         tests/kernels/check_[gmqt]*.c quant/*.c -lm -lpthread >"$tmp/log" 2>&1 &&
         qemu-aarch64 -cpu max "$tmp/check" "--only=$2" >"$tmp/log" 2>&1; then
         echo "ok $num - $1"
