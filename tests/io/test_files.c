@@ -460,6 +460,10 @@ static void weight_index(void **state)
 
 int main(void)
 {
+    /* a job in the background of a shell ignores them, which signals of these tests must not be */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(maps_only_regular_files),
