@@ -159,9 +159,11 @@ static void check_params(const Matrix *m)
             if (p->scales && bytes == 4 && memcpy(&scale, record + p->scale_at + at * 4, 4) &&
                 scale != m->scale[cell])
                 fail(m, "another scale", at);
+            if (!p->zeros)
+                continue;
             int code = p->zero_bits == 4 ? record[p->zero_at + at / 2] >> (at % 2 * 4) & 15
                                          : record[p->zero_at + at];
-            if (p->zeros && code != (m->zero[cell] & (p->zero_bits == 4 ? 15 : 255)))
+            if (code != (m->zero[cell] & (p->zero_bits == 4 ? 15 : 255)))
                 fail(m, "another zero point", at);
         }
     float outer;
