@@ -87,8 +87,10 @@ static bool gives_f32(const CudaKernel *k)
     for (int i = 0; i < l->num_segments; i++)
         for (int j = 0; j < l->segment[i].epilogue.num_steps; j++) {
             const TileStep *s = &l->segment[i].epilogue.step[j];
+            if (s->op != TILE_STORE)
+                continue;
             const PlanTensor *t = &k->plan->tensor[l->operand[s->tensor].tensor];
-            if (s->op == TILE_STORE && t->fmt == FMT_F32 && t->storage == STORAGE_OUTPUT)
+            if (t->fmt == FMT_F32 && t->storage == STORAGE_OUTPUT)
                 return true;
         }
     return false;
