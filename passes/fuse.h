@@ -10,7 +10,7 @@ enum {
     FUSE_MAX_OPS = 96,  /* steps of one program stay readable and its registers few */
     FUSE_MAX_LIVE = 24, /* of TILE_MAX_REGS, the rest are for loads */
     FUSE_MAX_INPUTS = 48,
-    FUSE_MAX_PORTS = 60 /* read and written: a launch has 64 operands, parts of tensors among them */
+    FUSE_MAX_PORTS = 60 /* read and written; a launch has 64 operands */
 };
 
 /* Which columns of a matmul's result a value of its epilogue covers. */
