@@ -112,7 +112,22 @@ typedef struct CudaCompileOptions {
     void *user;
 } CudaCompileOptions;
 bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
-/* device_hash.c: the device code of a family ("stream") with all that it includes, as a word of hex
+/* device_hash.c: the device files, which are part of this program. */
+typedef struct CudaDeviceFile {
+    const char *path;
+    const unsigned char *text;
+    const size_t *size;
+} CudaDeviceFile;
+enum {
+#define DEVICE_FILE(symbol, path) FILE_##symbol,
+#include "codegen/device_files.def"
+#undef DEVICE_FILE
+    NUM_CUDA_DEVICE_FILES
+};
+extern const CudaDeviceFile cuda_device_files[NUM_CUDA_DEVICE_FILES];
+/* Marks those that a text includes, directly or through others. */
+void cuda_included(const char *text, size_t len, bool used[NUM_CUDA_DEVICE_FILES]);
+/* The device code of a family ("stream") with all that it includes, as a word of hex
  * digits; comments and blanks do not count. NULL: there is no such family. */
 const char *cuda_family_code(Arena *arena, const char *family);
 /* Version of the compiler that would be used, "13.0", and its file; NULL and *ret_why when there is

@@ -11,11 +11,7 @@
 #include "codegen/device_files.def"
 #undef DEVICE_FILE
 
-static const struct {
-    const char *path;
-    const unsigned char *text;
-    const size_t *size;
-} device_files[] = {
+const CudaDeviceFile cuda_device_files[NUM_CUDA_DEVICE_FILES] = {
 #define DEVICE_FILE(symbol, path) {path, symbol, &symbol##_size},
 #include "codegen/device_files.def"
 #undef DEVICE_FILE
@@ -23,8 +19,9 @@ static const struct {
 
 static int find_file(const char *path, size_t len)
 {
-    for (int i = 0; i < (int)COUNT_OF(device_files); i++)
-        if (strlen(device_files[i].path) == len && !memcmp(device_files[i].path, path, len))
+    for (int i = 0; i < NUM_CUDA_DEVICE_FILES; i++)
+        if (strlen(cuda_device_files[i].path) == len &&
+            !memcmp(cuda_device_files[i].path, path, len))
             return i;
     return -1;
 }
@@ -68,24 +65,46 @@ static void put_code(Sb *sb, const char *at, const char *end)
     }
 }
 
+/* The file that the line includes; -1: none. */
+static int included(const char *line, const char *stop)
+{
+    static const char word[] = "#include \"";
+    if ((size_t)(stop - line) <= sizeof word || memcmp(line, word, sizeof word - 1) != 0)
+        return -1;
+    const char *path = line + sizeof word - 1;
+    const char *quote = memchr(path, '"', (size_t)(stop - path));
+    return quote ? find_file(path, (size_t)(quote - path)) : -1;
+}
+
+void cuda_included(const char *text, size_t len, bool used[NUM_CUDA_DEVICE_FILES])
+{
+    for (const char *line = text, *end = text + len; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        stop = stop ? stop : end;
+        int file = included(line, stop);
+        if (file >= 0 && !used[file]) {
+            used[file] = true;
+            cuda_included((const char *)cuda_device_files[file].text, *cuda_device_files[file].size,
+                          used);
+        }
+        line = stop + 1;
+    }
+}
+
 /* A file and, where it names them first, those that it includes; each once. */
 static void put_file(Sb *sb, int file, bool *done)
 {
-    static const char word[] = "#include \"";
-    const char *at = (const char *)device_files[file].text, *end = at + *device_files[file].size;
+    const char *at = (const char *)cuda_device_files[file].text;
+    const char *end = at + *cuda_device_files[file].size;
     if (done[file])
         return;
     done[file] = true;
     for (const char *line = at; line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;
-        if ((size_t)(stop - line) > sizeof word && !memcmp(line, word, sizeof word - 1)) {
-            const char *path = line + sizeof word - 1;
-            const char *quote = memchr(path, '"', (size_t)(stop - path));
-            int other = quote ? find_file(path, (size_t)(quote - path)) : -1;
-            if (other >= 0)
-                put_file(sb, other, done);
-        }
+        int other = included(line, stop);
+        if (other >= 0)
+            put_file(sb, other, done);
         line = stop + 1;
     }
     put_code(sb, at, end);
@@ -94,7 +113,7 @@ static void put_file(Sb *sb, int file, bool *done)
 const char *cuda_family_code(Arena *arena, const char *family)
 {
     static const char shared[] = "kernels/cuda/row.cuh"; /* programs of rows call it */
-    bool done[COUNT_OF(device_files)] = {false};
+    bool done[NUM_CUDA_DEVICE_FILES] = {false};
     const char *path = arena_printf(arena, "kernels/cuda/%s.cuh", family);
     int file = find_file(path, strlen(path));
     Sb sb;

@@ -171,8 +171,7 @@ static bool find_weight(Gemm *g)
     }
     if (value->type->scheme || op_in(g->matmul, 0)->type->scheme)
         return build_fail(b, span,
-                          "a product whose second operand %s is computed cannot be "
-                          "quantised on the CPU",
+                          "a product whose second operand %s is computed cannot be quantised",
                           type_text(b->arena, value->type));
     if (g->part_cols)
         return build_fail(b, span, "halves of a product whose second operand is computed meet");

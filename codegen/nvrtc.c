@@ -16,13 +16,6 @@
 #define STATIC_SMEM 2048 /* bytes of shared memory for a kernel's scratch and counters */
 #define LOG_SHOWN   2048 /* bytes of the compiler's log */
 
-/* Embedded texts (codegen/meson.build makes them). */
-#define DEVICE_FILE(symbol, path)        \
-    extern const unsigned char symbol[]; \
-    extern const size_t symbol##_size;
-#include "codegen/device_files.def"
-#undef DEVICE_FILE
-
 const CudaArch cuda_archs[NUM_CUDA_ARCHS] = {
     {"sm_75", "turing", "T4, RTX 20"},     {"sm_80", "portable", "A100, A30"},
     {"sm_86", "portable", "RTX 30, A10"},  {"sm_89", "portable", "RTX 40, L4, L40"},
@@ -47,17 +40,6 @@ int64_t cuda_smem(const CodeClass *gpu)
 {
     return 1024 * (int64_t)gpu->smem - STATIC_SMEM;
 }
-
-typedef struct DeviceFile {
-    const char *path;
-    const unsigned char *text;
-    const size_t *size;
-} DeviceFile;
-static const DeviceFile device_files[] = {
-#define DEVICE_FILE(symbol, path) {path, symbol, &symbol##_size},
-#include "codegen/device_files.def"
-#undef DEVICE_FILE
-};
 
 /* The functions of NVRTC that we call. Program is opaque; results other than 0 are errors. */
 typedef struct Nvrtc {
@@ -198,7 +180,7 @@ static const char *const common_options[] = {"--std=c++17", "--fmad=false", "-de
 
 static void run(const Nvrtc *n, Job *job)
 {
-    const char *text[COUNT_OF(device_files)], *name[COUNT_OF(device_files)];
+    const char *text[NUM_CUDA_DEVICE_FILES], *name[NUM_CUDA_DEVICE_FILES];
     const char *options[1 + COUNT_OF(common_options)];
     char arch[64];
     void *program = NULL;
@@ -207,12 +189,12 @@ static void run(const Nvrtc *n, Job *job)
     options[0] = arch;
     memcpy(options + 1, common_options, sizeof common_options);
     bool is_cubin = strncmp(job->arch, "sm_", 3) == 0;
-    for (size_t i = 0; i < COUNT_OF(device_files); i++) {
-        text[i] = (const char *)device_files[i].text;
-        name[i] = device_files[i].path;
+    for (int i = 0; i < NUM_CUDA_DEVICE_FILES; i++) {
+        text[i] = (const char *)cuda_device_files[i].text;
+        name[i] = cuda_device_files[i].path;
     }
-    job->result = n->create(&program, job->source->text, "kernel.cu", (int)COUNT_OF(device_files),
-                            text, name);
+    job->result =
+        n->create(&program, job->source->text, "kernel.cu", NUM_CUDA_DEVICE_FILES, text, name);
     if (job->result)
         return;
     job->result = n->compile(program, (int)COUNT_OF(options) - !is_cubin, options);
@@ -267,19 +249,26 @@ static CachePart text_part(const char *text)
     return (CachePart){text, strlen(text)};
 }
 
-static CacheKey key_of_headers(void)
+/* Of the device files that a source includes: an edit of others leaves its images valid. */
+static CacheKey key_of_headers(const char *source)
 {
-    CachePart part[2 * COUNT_OF(device_files)];
-    for (size_t i = 0; i < COUNT_OF(device_files); i++) {
-        part[2 * i] = text_part(device_files[i].path);
-        part[2 * i + 1] = (CachePart){device_files[i].text, *device_files[i].size};
+    CachePart part[2 * NUM_CUDA_DEVICE_FILES];
+    bool used[NUM_CUDA_DEVICE_FILES] = {false};
+    int num = 0;
+    cuda_included(source, strlen(source), used);
+    for (int i = 0; i < NUM_CUDA_DEVICE_FILES; i++) {
+        if (!used[i])
+            continue;
+        part[num++] = text_part(cuda_device_files[i].path);
+        part[num++] = (CachePart){cuda_device_files[i].text, *cuda_device_files[i].size};
     }
-    return cache_key((int)COUNT_OF(part), part);
+    return cache_key(num, part);
 }
 
 /* Everything that an image depends on. */
-static CacheKey key_of_job(const Job *job, CacheKey headers, const char *version)
+static CacheKey key_of_job(const Job *job, const char *version)
 {
+    CacheKey headers = key_of_headers(job->source->text);
     CachePart part[6 + COUNT_OF(common_options)] = {
         text_part("kernel " SINTER_VERSION), text_part(version),
         {&headers, sizeof headers},          text_part(job->arch),
@@ -345,9 +334,8 @@ static void keep_compiler(Cache *cache, const Nvrtc *n, const char *version)
 /* Images that are kept for this version of the compiler; true when none is missing. */
 static bool get_all(Queue *q, const char *version)
 {
-    CacheKey headers = key_of_headers();
     for (int i = 0; i < q->num; i++) {
-        q->job[i].key = key_of_job(&q->job[i], headers, version);
+        q->job[i].key = key_of_job(&q->job[i], version);
         get_kept(q->cache, &q->job[i]);
         q->num_kept += q->job[i].image != NULL;
     }

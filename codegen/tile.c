@@ -89,7 +89,7 @@ typedef struct Box {
 static void add_box(Builder *b, const Op *op, const Box *box)
 {
     if (b->tensors.elem[box->src].quantised) {
-        build_fail(b, op->span, "%s of a computed quantised value is not supported on the CPU",
+        build_fail(b, op->span, "%s of a computed quantised value is not supported",
                    op_info[op->kind].name);
         return;
     }

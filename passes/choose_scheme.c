@@ -122,7 +122,11 @@ static bool varies(const Scheme *scheme, int64_t k)
     return scheme && scheme_varies_along_cols(scheme, k);
 }
 
-static bool target_fits(Module *m, const Op *op, const QuantSpec *spec, int64_t n, int64_t k)
+const TargetLimits limits_cpu = {CPU_TILE_COLS, cpu_pack_problem};
+const TargetLimits limits_gpus = {CPU_TILE_COLS, NULL};
+
+static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, const QuantSpec *spec,
+                        int64_t n, int64_t k)
 {
     const Scheme *w = spec->weight;
     CpuPackSpec pack = {.fmt = w ? w->fmt : op_in(op, 1)->type->fmt,
@@ -138,10 +142,10 @@ static bool target_fits(Module *m, const Op *op, const QuantSpec *spec, int64_t 
                         .outer = w && w->outer};
     if (pack.mainloop && spec->act)
         pack.act_block_cols = spec->act->block[1];
-    const char *problem = cpu_pack_problem(&pack);
+    const char *problem = limits->weight_problem ? limits->weight_problem(&pack) : NULL;
 
     if ((w || spec->act) && !value_is_constant(op_in(op, 1)))
-        problem = "the CPU kernels quantise against constant weights only";
+        problem = "only products with constant weights can be quantised";
     if (!problem)
         return true;
     diag_error(m->diag, said(op, spec->weight_span), E_SCHEME_FIT,
@@ -150,7 +154,7 @@ static bool target_fits(Module *m, const Op *op, const QuantSpec *spec, int64_t 
     return false;
 }
 
-static void layer_settle(Module *m, Op *op)
+static void layer_settle(Module *m, const TargetLimits *limits, Op *op)
 {
     QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
     const Type *weight = op_in(op, 1)->type;
@@ -169,18 +173,18 @@ static void layer_settle(Module *m, Op *op)
     if (spec->act && spec->weight &&
         !(blocks_fit(m, op, spec, k) && accumulator_fits(m, op, spec, k)))
         return;
-    target_fits(m, op, spec, n, k);
+    target_fits(m, limits, op, spec, n, k);
 }
 
 bool pass_choose_scheme(Module *m, PassContext *ctx)
 {
+    const TargetLimits *limits = ctx->options.limits ? ctx->options.limits : &limits_cpu;
     bool changed = false;
 
-    (void)ctx;
     for_each_op(op, &m->body) {
         if (op->kind != OP_MATMUL || !op->attr.quant || op->attr.place != PLACE_NONE)
             continue;
-        layer_settle(m, op);
+        layer_settle(m, limits, op);
         changed = true;
     }
     return changed;

@@ -1,7 +1,7 @@
 /* passes/fuse_rules: which op may join which kernel. Every refusal is a sentence with numbers,
  * because it is printed to the user.
  *
- * A matmul's epilogue works on tiles of CPU_TILE_COLS columns while the accumulator is in cache, so
+ * A matmul's epilogue works on tiles of so many columns as the targets hold (TargetLimits), so
  * whatever needs a whole row cannot be in it. A tile kernel sees whole rows. */
 #include "kernels/cpu/cpu.h"
 #include "passes/fuse.h"
@@ -230,9 +230,10 @@ static const char *epilogue_quantize(Fuse *f, Op *op, Region *ret)
             "dynamic quantize per token needs whole rows of a product of %lld columns; a tile "
             "holds %d",
             cols, TILE_ROW_COLS);
-    if (CPU_TILE_COLS % group)
-        return say(f, "dynamic quantize in groups of %lld columns; the tile holds %d",
-                   (long long)group, CPU_TILE_COLS);
+    int64_t tile = f->ctx->options.limits ? f->ctx->options.limits->tile_cols : CPU_TILE_COLS;
+    if (tile % group)
+        return say(f, "dynamic quantize in groups of %lld columns; the tile holds %lld",
+                   (long long)group, (long long)tile);
     return NULL;
 }
 

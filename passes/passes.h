@@ -4,6 +4,17 @@
 #define SINTER_PASSES_H
 
 #include "ir/ir.h"
+#include "kernels/cpu/cpu.h"
+
+/* What the targets of a compilation ask of kernels. */
+typedef struct TargetLimits {
+    int64_t tile_cols; /* of an epilogue: groups that share a dynamic scale divide it */
+    /* Why no kernel multiplies by a weight of this spec; NULL: some does. The function NULL: all
+     * can. */
+    const char *(*weight_problem)(const CpuPackSpec *spec);
+} TargetLimits;
+extern const TargetLimits limits_cpu;  /* the CPU is among the targets */
+extern const TargetLimits limits_gpus; /* GPUs alone */
 
 typedef struct PassOptions {
     int opt_level;        /* 0: every op its own kernel */
@@ -15,10 +26,11 @@ typedef struct PassOptions {
     FILE *trace;             /* --print-after */
     const char *print_after; /* pass name, "all" or NULL */
     bool time_passes;
-    bool check_eval;           /* evaluate before and after each pass and compare */
-    const QuantEngine *engine; /* for second moments and gptq; NULL: this processor */
-    bool use_cache;            /* keep codes that take long to choose */
-    bool new_calibration;      /* a calibration file is being made: none is read */
+    bool check_eval;            /* evaluate before and after each pass and compare */
+    const TargetLimits *limits; /* NULL: limits_cpu */
+    const QuantEngine *engine;  /* for second moments and gptq; NULL: this processor */
+    bool use_cache;             /* keep codes that take long to choose */
+    bool new_calibration;       /* a calibration file is being made: none is read */
     /* NULL, or told how far calibration is: 0 .. 1 */
     void (*progress)(void *user, double done, const char *what);
     void *progress_user;

@@ -164,6 +164,8 @@ static bool find_engine(Work *w, const QuantEngine **ret)
 static bool prepare_passes(Work *w, const char *path)
 {
     const Cli *cli = w->cli;
+    if (!work_targets(w))
+        return false;
     PassOptions options = {
         .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
         .base_dir = work_folder(w, path),
@@ -174,6 +176,7 @@ static bool prepare_passes(Work *w, const char *path)
         .time_passes = cli_has(cli, OPTION_TIME_PASSES),
         .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
         .use_cache = !cli_has(cli, OPTION_NO_CACHE),
+        .limits = w->has_cpu ? &limits_cpu : &limits_gpus,
         .progress = work_progress(w),
         .progress_user = w,
     };

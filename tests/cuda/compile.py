@@ -8,6 +8,7 @@ user writes reaches a source. TAP; schemes and models are skipped where there is
 """
 import concurrent.futures
 import glob
+import hashlib
 import json
 import os
 import pathlib
@@ -120,6 +121,45 @@ def plain(source):
     return [f"byte {bad.group()!r} at {bad.start()}"] if bad else []
 
 
+def kernels_of(code):
+    """Hashes of the images in a section of device code, by kernel and architecture."""
+    kernels, images, launches, buckets = struct.unpack_from("<IIII", code, 4)
+    names = [code[20 + 64 * i:84 + 64 * i].split(b"\0")[0].decode() for i in range(kernels)]
+    at, found = 20 + 64 * kernels, {}
+    for _ in range(launches * buckets):
+        maps = struct.unpack_from("<i", code, at + 24)[0]
+        at += 36 + 80 * maps
+    for _ in range(images):
+        arch, kernel, size = struct.unpack_from("<16siQ", code, at)
+        at += 28
+        name = f"{names[kernel]} for {arch.split(bytes(1))[0].decode()}"
+        found[name] = hashlib.sha256(code[at:at + size]).hexdigest()
+        at += size
+    return found
+
+
+def differences(folder):
+    """What differs between a.out and b.out; both are kept."""
+    kept = pathlib.Path(tempfile.mkdtemp(prefix="sinter-differs-"))
+    lines, code, problems = [], [], [f"compiled again, the file differs; see {kept}"]
+    for name in ("a.out", "b.out"):
+        shutil.copy(folder / name, kept)
+        listing, data = sinter("inspect", name, cwd=folder)[0], (folder / name).read_bytes()
+        start = int(re.search(rb"after a program of ([0-9]+)", listing)[1])
+        rows = re.findall(rb"^  (\w+) +(\S*) +([0-9]+) bytes at ([0-9]+) +([0-9a-f]{32})$", listing,
+                          re.M)
+        lines.append(rows)
+        code.append({row[1]: kernels_of(data[start + int(row[3]):][:int(row[2])])
+                     for row in rows if row[0] == b"code"})
+    for one, other in zip(*lines):
+        if one != other:
+            problems.append(f"section {one} is {other}")
+    for target in code[0]:
+        images = set(code[0][target].items()) ^ set(code[1].get(target, {}).items())
+        problems += sorted({f"kernel {name} differs" for name, _ in images})
+    return problems
+
+
 modules = {}  # portable PTX by kernel, of all models
 
 
@@ -132,7 +172,7 @@ def check_model(what, folder, words, anew):
         more = ["--no-cache"] if anew else []
         problems = sinter("compile", *words, target, spill, *more, "-o", "b.out", cwd=folder)[1]
     if not problems and (folder / "a.out").read_bytes() != (folder / "b.out").read_bytes():
-        problems = ["compiled again, the file differs"]
+        problems = differences(folder)
     source, more = sinter("show", "--emit=cu", *words, target, cwd=folder)
     problems += more + plain(source)
     if b"__global__" not in source:
