@@ -348,6 +348,7 @@ void ast_auto_at(Parse *p, AutoLine *line, Word name, Expr *size, double weight)
 void ast_auto_at_add(Parse *p, AutoLine *line, const AutoLine *more);
 AutoLineList ast_auto_lines_add(Parse *p, AutoLineList list, AutoLine line);
 void ast_add(Parse *p, Item *item);
+void ast_print_item(Sb *sb, const Item *item);
 void ast_lost(Parse *p); /* an item was skipped: unknown names may be our fault */
 
 #endif

@@ -331,7 +331,7 @@ static void put_body(Sb *sb, const Item *item)
     put_stmts(sb, &item->body);
 }
 
-static void put_item(Sb *sb, const Item *item)
+void ast_print_item(Sb *sb, const Item *item)
 {
     switch (item->kind) {
     case ITEM_BAD: sb_put(sb, "<bad>\n"); return;
@@ -382,5 +382,5 @@ static void put_item(Sb *sb, const Item *item)
 void ast_print(Sb *sb, const Ast *ast)
 {
     for (int i = 0; i < ast->items.num; i++)
-        put_item(sb, ast->items.elem[i]);
+        ast_print_item(sb, ast->items.elem[i]);
 }

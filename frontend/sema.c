@@ -23,14 +23,19 @@ static void duplicate(Sema *s, const Item *item, const Item *first)
 }
 
 /* What `auto` came to brings the schemes and constants that it needs, and may stand beside the file
- * that they are from: the same words in another text say the same thing. */
+ * that they are from: the same definition in another text, however it is set, says the same thing.
+ */
 static bool says_again(const Sema *s, const Item *item, const Item *first)
 {
-    size_t len = item->span.end - item->span.start;
-    return (item->kind == ITEM_SCHEME || item->kind == ITEM_CONST) && item->kind == first->kind &&
-           item->span.file != first->span.file && len == first->span.end - first->span.start &&
-           !memcmp(s->diag->sources.elem[item->span.file - 1].text + item->span.start,
-                   s->diag->sources.elem[first->span.file - 1].text + first->span.start, len);
+    if ((item->kind != ITEM_SCHEME && item->kind != ITEM_CONST) || item->kind != first->kind ||
+        item->span.file == first->span.file)
+        return false;
+    Sb again, before;
+    sb_init(&again, s->arena);
+    sb_init(&before, s->arena);
+    ast_print_item(&again, item);
+    ast_print_item(&before, first);
+    return again.len == before.len && !memcmp(again.text, before.text, again.len);
 }
 
 /* False: the item says again what another has said. */

@@ -200,6 +200,11 @@ def good(folder):
 
     named = 'calibrate "c.npy"\n' + auto("st, keep")
     expect("with calibration data of its own", choose(folder, named), 0)
+    every_time = (folder / "times.json").read_bytes()
+    fast = times_with(folder, lambda _, name, __: {"st": 1000}.get(name, 4000))
+    expect("where the static scheme is fastest", choose(folder, named, fast), 0)
+    report("it is chosen", [] if "st" in picked(folder).values() else [picked(folder)])
+    (folder / "times.json").write_bytes(every_time)
     for name, more in (("one", []), ("two", ["--rules=a.rules"])):
         sinter(folder, "compile", "m.sinter", *more, "--rules=chosen.rules", "-o", name)
     same = (folder / "one").read_bytes() == (folder / "two").read_bytes()
