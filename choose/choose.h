@@ -9,7 +9,7 @@
 #define SINTER_CHOOSE_H
 
 #include "codegen/codegen.h"
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 

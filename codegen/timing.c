@@ -1,6 +1,6 @@
 /* codegen/timing: see timing.h. */
 #include "codegen/timing.h"
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 
 #include <errno.h>
 #include <inttypes.h>

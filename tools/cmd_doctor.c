@@ -1,6 +1,6 @@
 /* doctor, targets: what this machine and this version offer. */
 #include "base/team.h"
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 #include "io/cache.h"
 #include "kernels/cpu/cpu.h"
 #include "tools/cli.h"

@@ -2,7 +2,7 @@
 #ifndef SINTER_TOOLS_QUANTISE_GPU_H
 #define SINTER_TOOLS_QUANTISE_GPU_H
 
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 #include "quant/engine.h"
 
 /* Of GPU `ordinal`: its kernels are compiled, or come from the cache. In `arena`; ends with the

@@ -7,7 +7,7 @@
 #ifndef SINTER_TUNE_H
 #define SINTER_TUNE_H
 
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 typedef struct TuneGpu {
     int capability, processors; /* 90: 9.0 */

@@ -5,7 +5,7 @@
 
 #include "choose/choose.h"
 #include "codegen/codegen.h"
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "tools/cli.h"

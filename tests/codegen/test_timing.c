@@ -1,5 +1,5 @@
 /* Tables of timings: what is read, refused with its line, printed, merged and chosen from. */
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

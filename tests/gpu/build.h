@@ -2,7 +2,7 @@
 #ifndef SINTER_TESTS_GPU_BUILD_H
 #define SINTER_TESTS_GPU_BUILD_H
 
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 #include "runtime/cuda.h"
 
 typedef struct Built {

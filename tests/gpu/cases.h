@@ -2,7 +2,7 @@
 #ifndef SINTER_TESTS_GPU_CASES_H
 #define SINTER_TESTS_GPU_CASES_H
 
-#include "codegen/cuda.h"
+#include "codegen/cuda/kernel.h"
 
 /* The matrix: products of every format of weights (as words of a scheme, or plain) with every
  * format of activations, of K that tensor cores take and of K that they do not, each with several

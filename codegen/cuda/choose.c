@@ -1,5 +1,5 @@
-/* codegen/cuda_choose: which family and tile runs a launch under one bucket. */
-#include "codegen/cuda_choose.h"
+/* codegen/cuda/choose: which family and tile runs a launch under one bucket. */
+#include "codegen/cuda/choose.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* codegen/cuda_candidates: the candidates of each family of products. To add one, fill a copy of
+/* codegen/cuda/candidates: the candidates of each family of products. To add one, fill a copy of
  * c->like and hand it to cuda_candidate_valid, or give
  * cuda_candidate_reject the reason. */
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 #define STREAM_ROWS   16    /* most that a stream multiplies */
 #define STREAM_RING   73728 /* bytes that its warps have on their way, if no less will do */

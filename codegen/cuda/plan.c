@@ -1,4 +1,4 @@
-/* codegen/cuda_plan: the plan of a class of GPUs from the launch list. Tensors, programs and
+/* codegen/cuda/plan: the plan of a class of GPUs from the launch list. Tensors, programs and
  * operands are those of the list; what a GPU wants otherwise is written here:
  * - weights are packed for the tensor cores;
  * - an activation whose rows the tensor cores cannot read in place is copied: a slice of others,
@@ -8,7 +8,7 @@
  * store;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
  * - every launch gets a kernel and a grid for each bucket. */
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* codegen/cuda_source: the text of one kernel: constants, programs, entry. */
-#include "codegen/cuda.h"
+/* codegen/cuda/source: the text of one kernel: constants, programs, entry. */
+#include "codegen/cuda/kernel.h"
 
 #include <inttypes.h>
 

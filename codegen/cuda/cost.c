@@ -1,4 +1,4 @@
-/* codegen/cuda_cost: how long a launch takes, predicted.
+/* codegen/cuda/cost: how long a launch takes, predicted.
  *
  *   us = launch + max(bytes / bandwidth, work of the busiest processor / its rate) + epilogue
  *
@@ -7,7 +7,7 @@
  * Those of gemm_mma are fitted to the 1,300 rows that codegen/timing has of it: 12 % off (root of
  * the mean square). What is taken is 3 % slower than the fastest that was measured, in the
  * geometric mean. */
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 #include <math.h>
 

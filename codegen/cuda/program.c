@@ -1,11 +1,11 @@
-/* codegen/cuda_program: tile programs as device code. Each step becomes one statement over
+/* codegen/cuda/program: tile programs as device code. Each step becomes one statement over
  * kernels/cuda/row.cuh; each result is a fresh variable v<step>, an array over the thread's columns
  * or, where all columns share a value, a scalar.
  *
  * A row that is too long for the threads is gone over in tiles, in several sweeps: one for each
  * reduction, which computes what the reduction needs and keeps only its state, then one that
  * stores. The statements are the same, under conditions on SWEEP. */
-#include "codegen/cuda.h"
+#include "codegen/cuda/kernel.h"
 
 typedef enum RegKind { REG_NONE, REG_F32, REG_I32 } RegKind;
 typedef struct Reg {

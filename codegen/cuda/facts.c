@@ -1,5 +1,5 @@
-/* codegen/cuda_facts: what the choice of kernels asks of tile programs. */
-#include "codegen/cuda.h"
+/* codegen/cuda/facts: what the choice of kernels asks of tile programs. */
+#include "codegen/cuda/kernel.h"
 
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
 {

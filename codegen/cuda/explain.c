@@ -1,6 +1,6 @@
-/* codegen/cuda_explain: which kernel, tile and grid every launch of the GPU's plan got for each
+/* codegen/cuda/explain: which kernel, tile and grid every launch of the GPU's plan got for each
  * bucket, what was not taken, and why. */
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 #include <string.h>
 

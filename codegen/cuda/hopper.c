@@ -1,6 +1,6 @@
-/* codegen/cuda_hopper: products for compute capability 9.0 (kernels/cuda/hopper.cuh): which the
+/* codegen/cuda/hopper: products for compute capability 9.0 (kernels/cuda/hopper.cuh): which the
  * family takes, their tiles, and the text that is theirs alone. */
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,12 +1,12 @@
-/* codegen/cuda_choose: the candidates for a launch under one bucket, and which of them runs it.
+/* codegen/cuda/choose: the candidates for a launch under one bucket, and which of them runs it.
  *
  * A candidate is a family and its numbers (tile, warps, stages, ..). Families enumerate theirs in
- * cuda_candidates.c, each either valid or with the reason why not; cuda_cost.c predicts how long a
- * valid one takes; cuda_choose.c takes the fastest. */
+ * candidates.c, each either valid or with the reason why not; cost.c predicts how long a
+ * valid one takes; choose.c takes the fastest. */
 #ifndef SINTER_CODEGEN_CUDA_CHOOSE_H
 #define SINTER_CODEGEN_CUDA_CHOOSE_H
 
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 
 typedef struct CudaCandidate {
     CudaKernel kernel;
@@ -21,14 +21,14 @@ typedef struct CudaCandidate {
 typedef struct CudaCandidates {
     Arena *arena;
     CudaKernel like;     /* the launch, without a family */
-    const char *problem; /* as tables of timings name it (cuda_problem.c) */
+    const char *problem; /* as tables of timings name it (problem.c) */
     int64_t rows;        /* of the activation */
     int64_t budget;      /* dynamic shared memory that a block may have, bytes */
     int num_valid;
     ARRAY(CudaCandidate) list;
 } CudaCandidates;
 
-/* cuda_choose.c: the candidates of a product whose spec and packed are known, in all families that
+/* choose.c: the candidates of a product whose spec and packed are known, in all families that
  * its layout allows, and their times. */
 void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
                      const CudaPlanOptions *options);
@@ -36,16 +36,16 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
  * are only predicted. -1: none. */
 int cuda_candidates_best(const CudaCandidates *c);
 
-/* cuda_problem.c: what a product's time depends on beside its rows, as text: formats and their
+/* problem.c: what a product's time depends on beside its rows, as text: formats and their
  * granularity, sizes, what the prologue and epilogue read and write. */
 const char *cuda_problem(Arena *arena, const CudaKernel *k);
 
-/* cuda_choose.c: some tile of the product holds what its epilogue needs together. Reads the plan,
+/* choose.c: some tile of the product holds what its epilogue needs together. Reads the plan,
  * launch and layout of k, fills spec and packed. */
 bool cuda_epilogue_runs(CudaKernel *k);
-/* cuda_candidates.c: .. a tile with `part_cols` columns of each part does. */
+/* candidates.c: .. a tile with `part_cols` columns of each part does. */
 bool cuda_epilogue_fits(const CudaKernel *k, int64_t part_cols);
-/* cuda_candidates.c: every candidate of one family, in the order of preference among equals. */
+/* candidates.c: every candidate of one family, in the order of preference among equals. */
 void cuda_candidates_mma(CudaCandidates *c);
 void cuda_candidates_stream(CudaCandidates *c);
 void cuda_candidates_any(CudaCandidates *c);
@@ -53,13 +53,13 @@ void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k);
 void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
 
-/* cuda_hopper.c: products on wgmma. Why the class has no such kernel for a weight; NULL: it has. */
+/* hopper.c: products on wgmma. Why the class has no such kernel for a weight; NULL: it has. */
 const char *cuda_hopper_problem(const CodeClass *gpu, const CudaPackSpec *spec);
 void cuda_candidates_hopper(CudaCandidates *c);
 double cuda_hopper_us(const CudaKernel *k); /* without the launch */
 void cuda_hopper_describe(Sb *sb, const CudaKernel *k);
 
-/* cuda_layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
+/* layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
 void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
                          PlanTensor *tensor, const CudaRole *roles, const PlanLayout *layout);
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
@@ -67,7 +67,7 @@ void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Pla
 void cuda_candidate_put(Sb *sb, const CudaKernel *k);
 void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k); /* without the family */
 
-/* cuda_cost.c: microseconds of a launch in a captured graph, predicted. */
+/* cost.c: microseconds of a launch in a captured graph, predicted. */
 double cuda_cost(const CudaKernel *k);
 
 #endif

@@ -1,5 +1,5 @@
-/* codegen/cuda_problem: the name of a product in tables of timings. */
-#include "codegen/cuda_choose.h"
+/* codegen/cuda/problem: the name of a product in tables of timings. */
+#include "codegen/cuda/choose.h"
 
 #include <inttypes.h>
 

@@ -1,7 +1,7 @@
-/* codegen/nvrtc: CUDA C++ to cubins and PTX through NVRTC, which is loaded at run time and needs no
- * GPU. Headers are the device files, embedded in this program; nothing is read from disk. Jobs run
- * on a few threads. Contraction is off and fast-math stays off: the numbers contract. */
-#include "codegen/cuda_target.h"
+/* codegen/cuda/nvrtc: CUDA C++ to cubins and PTX through NVRTC, which is loaded at run time and
+ * needs no GPU. Headers are the device files, embedded in this program; nothing is read from disk.
+ * Jobs run on a few threads. Contraction is off and fast-math stays off: the numbers contract. */
+#include "codegen/cuda/target.h"
 #include "io/cache.h"
 
 #include <dlfcn.h>

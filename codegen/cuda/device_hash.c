@@ -1,6 +1,6 @@
-/* codegen/device_hash: the code of a kernel family as one word, so that timings of other code are
- * known as such. */
-#include "codegen/cuda_target.h"
+/* codegen/cuda/device_hash: the code of a kernel family as one word, so that timings of other code
+ * are known as such. */
+#include "codegen/cuda/target.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 #define DEVICE_FILE(symbol, path)        \
     extern const unsigned char symbol[]; \
     extern const size_t symbol##_size;
-#include "codegen/device_files.def"
+#include "codegen/cuda/device_files.def"
 #undef DEVICE_FILE
 
 const CudaDeviceFile cuda_device_files[NUM_CUDA_DEVICE_FILES] = {
 #define DEVICE_FILE(symbol, path) {path, symbol, &symbol##_size},
-#include "codegen/device_files.def"
+#include "codegen/cuda/device_files.def"
 #undef DEVICE_FILE
 };
 

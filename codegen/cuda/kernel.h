@@ -1,8 +1,8 @@
 /* codegen/cuda: launches of a plan as CUDA C++ for NVRTC. The loops are device files of
  * kernels/cuda; what is written here is a struct of named constants, the tile programs as straight
  * lines of statements, and one entry. No text of the user's reaches a source. */
-#ifndef SINTER_CODEGEN_CUDA_H
-#define SINTER_CODEGEN_CUDA_H
+#ifndef SINTER_CODEGEN_CUDA_KERNEL_H
+#define SINTER_CODEGEN_CUDA_KERNEL_H
 
 #include "artifact/artifact.h"
 #include "kernels/cuda/pack.h"
@@ -54,7 +54,7 @@ typedef struct CudaKernel {
     Sb *rejected;      /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
 
-/* cuda_program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
+/* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
  * part_cols: columns of one part of a staged accumulator. */
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
 /* The same over a row in k->sweeps sweeps, and the function `row` that does them. */
@@ -83,7 +83,7 @@ bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
 
-/* cuda_source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
+/* source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name);
 /* How it is launched. */
 typedef struct CudaGeometry {
@@ -115,7 +115,7 @@ int64_t cuda_local_scratch(const CudaKernel *k);
 int64_t cuda_split_bytes(const CudaKernel *k);
 /* Bits of a code of an activation as it is stored: a byte at least. */
 int cuda_act_bits(FormatId fmt);
-/* cuda_hopper.c: the family's own constants, its instruction, its epilogue where that works on sums
+/* hopper.c: the family's own constants, its instruction, its epilogue where that works on sums
  * in registers (false: it does not), its geometry and workspace. */
 void cuda_hopper_config(Sb *sb, const CudaKernel *k);
 void cuda_hopper_product(Sb *sb, const CudaKernel *k);

@@ -1,6 +1,6 @@
-/* codegen/cuda_layout: how each weight lies in the file, where there is a choice: the layout with
+/* codegen/cuda/layout: how each weight lies in the file, where there is a choice: the layout with
  * which all of its launches under all buckets take the least time together. */
-#include "codegen/cuda_choose.h"
+#include "codegen/cuda/choose.h"
 
 typedef struct LayoutTime { /* of all launches of a weight */
     double us, predicted;

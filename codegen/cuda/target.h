@@ -3,7 +3,7 @@
 #define SINTER_CODEGEN_CUDA_TARGET_H
 
 #include "codegen/codegen.h"
-#include "codegen/cuda.h"
+#include "codegen/cuda/kernel.h"
 #include "codegen/timing.h"
 
 /* What a launch of the GPU's plan is for. */
@@ -61,11 +61,11 @@ typedef struct CudaPlanOptions {
     void *user;
 } CudaPlanOptions;
 
-/* cuda_plan.c: the plan of a class from the launch list. False after reporting to m->diag. */
+/* plan.c: the plan of a class from the launch list. False after reporting to m->diag. */
 bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPlanOptions *options,
                CudaTarget *ret);
 
-/* cuda_apart.c: the product *ret_product without the dynamic quantisations of its epilogue: for
+/* apart.c: the product *ret_product without the dynamic quantisations of its epilogue: for
  * each, a plain f32 tensor in the shape of `like`, numbered from `first` on, which the product
  * stores and `launch` quantises. Returns how many there are. */
 typedef struct CudaApart {
@@ -76,12 +76,12 @@ typedef struct CudaApart {
 int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *ret_product,
                CudaApart ret[CUDA_APART_MOST]);
 
-/* cuda_choose.c: the family and tile of a launch under a bucket, and how long it takes; false: the
+/* choose.c: the family and tile of a launch under a bucket, and how long it takes; false: the
  * launch is not part of this bucket. *ret_problem: why there is no kernel. */
 bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,
                  CudaChoice *ret, const char **ret_problem);
 
-/* cuda_explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
+/* explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
 void cuda_describe(Sb *sb, const CudaKernel *k);
 void cuda_explain(Sb *sb, const Module *m, const PassContext *ctx, const CudaTarget *target);
 
@@ -120,7 +120,7 @@ typedef struct CudaDeviceFile {
 } CudaDeviceFile;
 enum {
 #define DEVICE_FILE(symbol, path) FILE_##symbol,
-#include "codegen/device_files.def"
+#include "codegen/cuda/device_files.def"
 #undef DEVICE_FILE
     NUM_CUDA_DEVICE_FILES
 };

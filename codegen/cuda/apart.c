@@ -1,6 +1,6 @@
-/* codegen/cuda_apart: dynamic quantisations out of the epilogue of a product, for groups of columns
+/* codegen/cuda/apart: dynamic quantisations out of the epilogue of a product, for groups of columns
  * that no tile of it holds. The product stores plain values, a row kernel each quantises them. */
-#include "codegen/cuda_target.h"
+#include "codegen/cuda/target.h"
 
 #include <string.h>
 
