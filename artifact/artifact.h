@@ -332,6 +332,8 @@ typedef struct Artifact {
 /* Checks magic, version, trailer, table and the hash of every section (weights too unless
  * skip_weights) before returning. */
 bool artifact_open(const char *path, bool skip_weights, Artifact *ret, IoError *err);
+/* The same of a copy in memory, which is checked and then never changes. */
+bool artifact_open_copy(const char *path, Artifact *ret, IoError *err);
 void artifact_close(Artifact *a);
 /* The first section of this kind, and of this name unless NULL. */
 const Section *artifact_find(const Artifact *a, SectionKind kind, const char *name);

@@ -407,11 +407,8 @@ static bool check_sections(const Reader *r, bool skip_weights)
     return true;
 }
 
-bool artifact_open(const char *path, bool skip_weights, Artifact *ret, IoError *err)
+static bool check_file(const char *path, bool skip_weights, Artifact *ret, IoError *err)
 {
-    *ret = (Artifact){.file = {.fd = -1}};
-    if (!file_map(path, &ret->file, err))
-        return false;
     const Reader r = {path, ret, err};
     const uint8_t *trailer = NULL;
     bool ok = read_frame(&r, &trailer) && read_table(&r, trailer);
@@ -421,6 +418,18 @@ bool artifact_open(const char *path, bool skip_weights, Artifact *ret, IoError *
     if (!ok)
         artifact_close(ret);
     return ok;
+}
+
+bool artifact_open(const char *path, bool skip_weights, Artifact *ret, IoError *err)
+{
+    *ret = (Artifact){.file = {.fd = -1}};
+    return file_map(path, &ret->file, err) && check_file(path, skip_weights, ret, err);
+}
+
+bool artifact_open_copy(const char *path, Artifact *ret, IoError *err)
+{
+    *ret = (Artifact){.file = {.fd = -1}};
+    return file_copy(path, &ret->file, err) && check_file(path, false, ret, err);
 }
 
 void artifact_close(Artifact *a)

@@ -104,17 +104,15 @@ static bool open_file(Probe *t, const char *file)
 
 bool probe_open(Probe *t)
 {
-    const char *tmp = getenv("TMPDIR");
-    char *folder = arena_printf(t->arena, "%s/sinter-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(folder)) {
-        diag_error(&t->diag, (Span){0}, E_TEMPORARY, "cannot create '%s': %s", folder,
+    char file[FILE_UNNAMED];
+    int fd = file_unnamed(file);
+    if (fd < 0) {
+        diag_error(&t->diag, (Span){0}, E_TEMPORARY, "no temporary file can be made: %s",
                    strerror(errno));
         return false;
     }
-    const char *file = arena_printf(t->arena, "%s/model", folder);
     bool ok = open_file(t, file);
-    unlink(file);
-    rmdir(folder);
+    close(fd); /* the model keeps the bytes */
     return ok;
 }
 

@@ -69,14 +69,60 @@ bool file_map(const char *path, MappedFile *ret, IoError *err)
             return io_fail(err, E_FILE_OPEN, "%s: cannot be mapped: %s", path, strerror(why));
         }
         ret->data = data;
+        guard_add(path, data, size);
     }
     ret->size = size;
     ret->fd = fd;
     return true;
 }
 
+/* False: an error, or the file is shorter than it was. */
+static bool read_exactly(int fd, uint8_t *data, uint64_t size)
+{
+    for (uint64_t at = 0; at < size;) {
+        uint64_t left = size - at;
+        ssize_t got = pread(fd, data + at, left < (1u << 30) ? (size_t)left : 1u << 30, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? ENODATA : errno;
+            return false;
+        }
+        at += (uint64_t)got;
+    }
+    return true;
+}
+
+bool file_copy(const char *path, MappedFile *ret, IoError *err)
+{
+    uint64_t size;
+    *ret = (MappedFile){.data = (const uint8_t *)"", .fd = -1};
+    int fd = open_regular(path, &size, err);
+    if (fd < 0)
+        return false;
+    void *data = MAP_FAILED;
+    bool fits = size <= SIZE_MAX && size <= LIMIT_BYTES;
+    if (size && fits)
+        data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool ok = !size || (data != MAP_FAILED && read_exactly(fd, data, size));
+    if (!ok && data == MAP_FAILED)
+        io_fail(err, E_MEMORY, "%s: no memory for its %llu bytes", path, (unsigned long long)size);
+    else if (!ok)
+        io_fail(err, E_FILE_OPEN, "%s: %s", path, strerror(errno));
+    close(fd);
+    if (!ok && data != MAP_FAILED)
+        munmap(data, (size_t)size);
+    if (ok && size) {
+        mprotect(data, (size_t)size, PROT_READ);
+        ret->data = data;
+        ret->size = size;
+    }
+    return ok;
+}
+
 void file_unmap(MappedFile *file)
 {
+    guard_remove(file->data);
     if (file->size > 0)
         munmap((void *)(uintptr_t)file->data, (size_t)file->size);
     if (file->fd >= 0)

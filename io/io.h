@@ -24,11 +24,21 @@ typedef struct MappedFile {
 } MappedFile;
 bool file_map(const char *path, MappedFile *ret, IoError *err);
 void file_unmap(MappedFile *file);
+/* The same bytes in memory of our own, which no writer of the file changes; fd is -1. */
+bool file_copy(const char *path, MappedFile *ret, IoError *err);
+/* guard.c: from now on, reading what a mapped file has lost ends the process with an error that
+ * names the file, exit code 1; writing beyond the limit on files is an error of the write. For
+ * programs, which call it first; never for libraries. `name` begins the message. */
+void files_guard(const char *name);
+void guard_add(const char *path, const void *data, uint64_t size);
+void guard_remove(const void *data);
+void outfiles_remove(
+    void); /* outfile.c: unfinished files that have names; may be called by signals */
 /* Whole file, at most max bytes, NUL-terminated, malloc'ed; "-" is standard input. */
 char *file_read(const char *path, uint64_t max, uint64_t *ret_size, IoError *err);
 
-/* Atomic output: a temporary file beside `path`, renamed over it by finish; removed by abandon and
- * by SIGINT/SIGTERM. Errors (no space, not writable) surface at finish at the latest; after one,
+/* Atomic output: a file without a name, put at `path` by finish; gone after abandon and whatever
+ * ends the process. Errors (no space, not writable) surface at finish at the latest; after one,
  * offsets go on as if all had been written. */
 typedef struct OutFile OutFile;
 OutFile *outfile_create(const char *path, unsigned mode, IoError *err);
@@ -38,6 +48,10 @@ uint64_t outfile_offset(const OutFile *f);
 bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size);
 bool outfile_finish(OutFile *f, IoError *err); /* frees f */
 void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
+/* A new file without a name: its descriptor, or -1, and the path by which this process opens it for
+ * reading and outfile_create for writing. It is gone when all descriptors are closed. */
+#define FILE_UNNAMED 32
+int file_unnamed(char ret_path[FILE_UNNAMED]);
 /* dir of `base` joined with `rel` unless rel is absolute; malloc'ed */
 char *path_beside(const char *base, const char *rel);
 

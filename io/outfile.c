@@ -1,13 +1,17 @@
-/* Atomic output: bytes go to a temporary file beside the final name and replace it in one rename.
+/* Atomic output: bytes go to a file that has no name until it is complete, and then replaces what
+ * is there in one rename.
  *
- * Whatever happens before that (an error, abandon, SIGINT, SIGTERM, SIGHUP), the temporary file is
- * removed and a file that existed stays as it was. The first failure is kept and told by finish.
- * /dev/stdout and /dev/null are written as they are, at the end; no other device or pipe is. */
+ * Whatever happens before that (an error, abandon, any signal, an end by the system), nothing is
+ * left and a file that existed stays as it was. Where a file system has no files without a name, a
+ * temporary one lies beside the final name; it goes too, but for what cannot be caught (SIGKILL).
+ * The first failure is kept and told by finish. /dev/stdout and /dev/null are written as they are,
+ * at the end; no other device or pipe is. */
 #include "io/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +20,13 @@
 #include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)256 << 10)
+#define TEMP_SUFFIX  64 /* bytes at most that a temporary name is longer */
 
 struct OutFile {
     char *path, *temp;
     int fd, slot;
     int error_number; /* of the first failure; 0 = none */
+    bool is_unnamed;  /* temp is only room for a name */
     bool is_stream;   /* temp is NULL and fd a spool for standard output */
     uint64_t size;    /* bytes written by the caller; goes on after a failure */
     uint64_t flushed; /* bytes that reached the file */
@@ -36,16 +42,23 @@ static struct {
     volatile sig_atomic_t is_used;
     char path[PATH_MAX];
 } pending[MAX_PENDING];
-static const int handled_signal[] = {SIGINT, SIGTERM, SIGHUP};
+static const int handled_signal[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT,  SIGPIPE, SIGALRM,
+                                     SIGXCPU, SIGXFSZ, SIGBUS, SIGSEGV,  SIGABRT, SIGUSR1,
+                                     SIGUSR2, SIGFPE,  SIGILL, SIGVTALRM};
 static struct sigaction old_action[COUNT_OF(handled_signal)];
 static volatile sig_atomic_t num_pending;
+
+void outfiles_remove(void)
+{
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (pending[i].is_used)
+            unlink(pending[i].path);
+}
 
 static void remove_pending(int signal_number)
 {
     int saved = errno;
-    for (int i = 0; i < MAX_PENDING; i++)
-        if (pending[i].is_used)
-            unlink(pending[i].path);
+    outfiles_remove();
     errno = saved;
     raise(signal_number); /* delivered with the default action once this handler returns */
 }
@@ -77,8 +90,12 @@ static int pending_add(const char *path)
             continue;
         memcpy(pending[i].path, path, len + 1);
         pending[i].is_used = 1;
-        if (num_pending++ == 0)
+        if (num_pending++ == 0) {
+            static bool is_registered; /* exit, where memory is exhausted, leaves nothing either */
             catch_signals();
+            if (!is_registered)
+                is_registered = atexit(outfiles_remove) == 0;
+        }
         return i;
     }
     return -1;
@@ -100,6 +117,15 @@ static bool is_stdout(const char *path)
            !strcmp(path, "/proc/self/fd/1");
 }
 
+/* A file of our own that has no name (file_unnamed). */
+#define OPEN_FILES "/proc/self/fd/"
+static bool is_open_file(const char *path)
+{
+    struct stat st;
+    return !strncmp(path, OPEN_FILES, sizeof OPEN_FILES - 1) && stat(path, &st) == 0 &&
+           S_ISREG(st.st_mode) && st.st_nlink == 0;
+}
+
 /* A file without a name for what goes to a stream: its parts are not written in order. */
 static int open_spool(void)
 {
@@ -114,11 +140,21 @@ static bool open_stream(OutFile *f, const char *path)
     f->is_stream = is_stdout(path);
     if (f->is_stream)
         f->fd = open_spool();
+    else if (is_open_file(path))
+        f->fd = open(path, O_RDWR | O_CLOEXEC | O_TRUNC);
     else if (!strcmp(path, "/dev/null"))
         f->fd = open(path, O_RDWR | O_CLOEXEC);
     else
         return false;
     return true;
+}
+
+int file_unnamed(char ret_path[FILE_UNNAMED])
+{
+    int fd = open_spool();
+    if (fd >= 0)
+        snprintf(ret_path, FILE_UNNAMED, OPEN_FILES "%d", fd);
+    return fd;
 }
 
 /* What was spooled, to standard output. */
@@ -173,19 +209,72 @@ static char *resolve_path(const char *path, IoError *err)
     return realpath(path, NULL);
 }
 
-/* Creates the temporary file under a name that is not taken. */
-static bool create_temp(OutFile *f, unsigned mode)
+static void name_temp(OutFile *f)
 {
     static unsigned counter;
-    size_t size = strlen(f->path) + 64;
-    f->temp = malloc(size);
+    snprintf(f->temp, strlen(f->path) + TEMP_SUFFIX, "%s.%ld-%u.tmp", f->path, (long)getpid(),
+             __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED));
+}
+
+/* A file without a name in the folder of the final one; false where there are none, or none that
+ * could be named later. */
+static bool create_unnamed(OutFile *f, unsigned mode)
+{
+    char path[FILE_UNNAMED];
+    memcpy(f->temp, f->path, strlen(f->path) + 1);
+    char *slash = strrchr(f->temp, '/');
+    if (slash)
+        slash[slash == f->temp] = 0;
+    f->fd = open(slash ? f->temp : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)mode);
+    if (f->fd < 0)
+        return false;
+    snprintf(path, sizeof path, OPEN_FILES "%d", f->fd);
+    f->is_unnamed = access(path, F_OK) == 0;
+    if (!f->is_unnamed)
+        close(f->fd);
+    return f->is_unnamed;
+}
+
+/* Gives the complete file its name. What replaces a file is named beside it first, since links do
+ * not replace; no signal may come between. */
+static bool put_in_place(OutFile *f)
+{
+    char path[FILE_UNNAMED];
+    sigset_t all, before;
+    snprintf(path, sizeof path, OPEN_FILES "%d", f->fd);
+    if (linkat(AT_FDCWD, path, AT_FDCWD, f->path, AT_SYMLINK_FOLLOW) == 0)
+        return true;
+    if (errno != EEXIST)
+        return false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = false;
+    for (int tries = 0; !ok && tries < 100 && (tries == 0 || errno == EEXIST); tries++) {
+        name_temp(f);
+        ok = linkat(AT_FDCWD, path, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) == 0;
+    }
+    if (ok && rename(f->temp, f->path) != 0) {
+        int why = errno;
+        unlink(f->temp);
+        errno = why;
+        ok = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
+/* Creates the temporary file, without a name or under one that is not taken. */
+static bool create_temp(OutFile *f, unsigned mode)
+{
+    f->temp = malloc(strlen(f->path) + TEMP_SUFFIX);
     if (!f->temp) {
         errno = ENOMEM;
         return false;
     }
+    if (create_unnamed(f, mode))
+        return true;
     for (int tries = 0; tries < 100; tries++) {
-        snprintf(f->temp, size, "%s.%ld-%u.tmp", f->path, (long)getpid(),
-                 __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED));
+        name_temp(f);
         f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
         if (f->fd >= 0)
             return true;
@@ -221,7 +310,7 @@ OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
         outfile_free(f);
         return NULL;
     }
-    f->slot = f->temp ? pending_add(f->temp) : -1;
+    f->slot = f->temp && !f->is_unnamed ? pending_add(f->temp) : -1;
     return f;
 }
 
@@ -300,11 +389,13 @@ bool outfile_finish(OutFile *f, IoError *err)
     outfile_flush(f);
     if (f->is_stream)
         copy_stream(f);
+    if (f->is_unnamed && !f->error_number && !put_in_place(f))
+        f->error_number = errno;
     /* close reports what network file systems held back */
     if (close(f->fd) != 0 && !f->error_number)
         f->error_number = errno;
     f->fd = -1;
-    if (!f->error_number && f->temp && rename(f->temp, f->path) != 0)
+    if (!f->error_number && f->temp && !f->is_unnamed && rename(f->temp, f->path) != 0)
         f->error_number = errno;
     if (!f->error_number) {
         pending_remove(f->slot);
@@ -320,7 +411,7 @@ void outfile_abandon(OutFile *f)
 {
     if (!f)
         return;
-    if (f->temp)
+    if (f->temp && !f->is_unnamed)
         unlink(f->temp);
     pending_remove(f->slot);
     outfile_free(f);

@@ -124,7 +124,7 @@ static bool open_target(SinterModel *model, const Section *plan, const char *pat
     return true;
 }
 
-SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
+static SinterStatus open_model(const char *path, bool copy, SinterModel **ret, SinterError *err)
 {
     if (!ret)
         return model_fail(err, SINTER_ERROR_ARGUMENT,
@@ -135,7 +135,9 @@ SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
         return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
     model->refs = 1;
     IoError why = {.id = E_NONE};
-    if (!artifact_open(path ? path : "/proc/self/exe", false, &model->artifact, &why)) {
+    const char *file = path ? path : "/proc/self/exe";
+    if (!(copy ? artifact_open_copy(file, &model->artifact, &why)
+               : artifact_open(file, false, &model->artifact, &why))) {
         free(model);
         return model_fail(err, file_status(why.id), "%s", why.text);
     }
@@ -162,6 +164,16 @@ SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
 void model_hold(SinterModel *model)
 {
     __atomic_add_fetch(&model->refs, 1, __ATOMIC_RELAXED);
+}
+
+SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err)
+{
+    return open_model(path, false, ret, err);
+}
+
+SinterStatus sinter_open_copy(const char *path, SinterModel **ret, SinterError *err)
+{
+    return open_model(path, true, ret, err);
 }
 
 void sinter_close(SinterModel *model)

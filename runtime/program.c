@@ -317,6 +317,7 @@ int program_main(const char *path, int argc, char **argv)
 {
     Program p = {.name = argc > 0 ? argv[0] : "model"};
     int exit_code;
+    files_guard(p.name);
     if (parse_words(&p, argc, argv, &exit_code))
         return exit_code;
     exit_code = run_program(&p, path);

@@ -72,6 +72,10 @@ SINTER_API const char *sinter_status_name(SinterStatus status);
 
 /* path: a compiled file; NULL: the running program itself. err may be NULL. */
 SINTER_API SinterStatus sinter_open(const char *path, SinterModel **ret, SinterError *err);
+/* The same, with a private copy of the file in memory. sinter_open maps it: the weights are shared
+ * by all processes and read when first used, and who may write to the file while it is open can
+ * change them, or end the process (SIGBUS) by cutting it short. Replacing it by rename is safe. */
+SINTER_API SinterStatus sinter_open_copy(const char *path, SinterModel **ret, SinterError *err);
 /* Accepts NULL. Sessions that are still there keep the model until they are destroyed. */
 SINTER_API void sinter_close(SinterModel *model);
 SINTER_API const char *sinter_model_name(const SinterModel *model);

@@ -1,4 +1,5 @@
 /* The `sinter` command: parses its words and hands them to one of cmd_*.c. */
+#include "io/io.h"
 #include "tools/cli.h"
 #include <errno.h>
 #include <string.h>
@@ -17,6 +18,7 @@ int main(int argc, char **argv)
 {
     Cli cli;
     int exit_code;
+    files_guard("sinter");
     Arena *arena = arena_new();
     if (cli_parse(&cli, arena, argc, argv, &exit_code))
         exit_code = command_info[cli.command].run(&cli);

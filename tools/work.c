@@ -474,22 +474,13 @@ const char *work_program(Work *w, const char *path)
         }
         return path;
     }
-    const char *tmp = getenv("TMPDIR");
-    char *folder = arena_printf(w->arena, "%s/sinter-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(folder)) {
-        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "cannot create '%s': %s", folder,
+    char *file = arena_alloc(w->arena, FILE_UNNAMED);
+    if (file_unnamed(file) < 0) { /* stays open as long as the process */
+        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "no temporary file can be made: %s",
                    strerror(errno));
         return NULL;
     }
-    const char *file = arena_printf(w->arena, "%s/model", folder);
-    bool ok = work_compile(w, path, file);
-    /* the name goes at once; the open file keeps the bytes until the process ends */
-    int fd = ok ? open(file, O_RDONLY | O_CLOEXEC) : -1;
-    unlink(file);
-    rmdir(folder);
-    if (ok && fd < 0)
-        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "cannot open '%s': %s", file, strerror(errno));
-    return fd < 0 ? NULL : arena_printf(w->arena, "/proc/self/fd/%d", fd);
+    return work_compile(w, path, file) ? file : NULL;
 }
 
 bool work_put(Work *w, const char *path, const char *text, size_t len)

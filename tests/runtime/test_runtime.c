@@ -422,6 +422,26 @@ static void wrong_arguments_are_refused(void **state)
     close_model(o);
 }
 
+/* What is written to the file later is not seen by a copy, nor is it missed when cut off. */
+static void a_copy_stays_as_it_was(void **state)
+{
+    (void)state;
+    char path[64];
+    SinterError err;
+    Opened o;
+    snprintf(path, sizeof path, "%s/copied", dir);
+    assert_true(model_write(&float_model, path, "stub", 4));
+    if (sinter_open_copy(path, &o.model, &err) ||
+        sinter_session_create(o.model, &(SinterSessionOptions){.threads = 1}, &o.session, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(truncate(path, 0), 0);
+    unlink(path);
+    check_float(o.session, 16, 5);
+    close_model(o);
+    assert_int_equal(sinter_open_copy(path, &o.model, &err), SINTER_ERROR_FILE);
+    assert_int_equal(sinter_open_copy(dir, &o.model, &err), SINTER_ERROR_FILE);
+}
+
 /* Nothing that is NULL is followed. */
 static void null_is_an_argument_like_any_other(void **state)
 {
@@ -583,6 +603,7 @@ int main(void)
         cmocka_unit_test(output_shapes_follow_inputs),
         cmocka_unit_test(several_symbols_are_told_apart),
         cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_copy_stays_as_it_was),
         cmocka_unit_test(null_is_an_argument_like_any_other),
         cmocka_unit_test(other_devices_are_refused_with_a_remedy),
         cmocka_unit_test(traces_list_every_launch),
