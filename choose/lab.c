@@ -107,8 +107,8 @@ bool probe_open(Probe *t)
     char file[FILE_UNNAMED];
     int fd = file_unnamed(file);
     if (fd < 0) {
-        diag_error(&t->diag, (Span){0}, E_TEMPORARY, "no temporary file can be made: %s",
-                   strerror(errno));
+        diag_error(&t->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",
+                   temporary_folder(), strerror(errno));
         return false;
     }
     bool ok = open_file(t, file);

@@ -52,6 +52,7 @@ void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
  * reading and outfile_create for writing. It is gone when all descriptors are closed. */
 #define FILE_UNNAMED 32
 int file_unnamed(char ret_path[FILE_UNNAMED]);
+const char *temporary_folder(void); /* where it lies: TMPDIR or /tmp */
 /* dir of `base` joined with `rel` unless rel is absolute; malloc'ed */
 char *path_beside(const char *base, const char *rel);
 

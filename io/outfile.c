@@ -126,26 +126,35 @@ static bool is_open_file(const char *path)
            S_ISREG(st.st_mode) && st.st_nlink == 0;
 }
 
+const char *temporary_folder(void)
+{
+    const char *folder = getenv("TMPDIR");
+    return folder && *folder ? folder : "/tmp";
+}
+
 /* A file without a name for what goes to a stream: its parts are not written in order. */
 static int open_spool(void)
 {
-    const char *folder = getenv("TMPDIR");
-    int fd = open(folder && *folder ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    return fd >= 0 ? fd : memfd_create("sinter", MFD_CLOEXEC);
+    int fd = open(temporary_folder(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    bool has_none = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL);
+    return has_none ? memfd_create("sinter", MFD_CLOEXEC) : fd;
 }
 
 /* True: the output replaces no file. f->fd is -1 when the stream cannot be opened. */
 static bool open_stream(OutFile *f, const char *path)
 {
     f->is_stream = is_stdout(path);
-    if (f->is_stream)
+    if (f->is_stream) {
         f->fd = open_spool();
-    else if (is_open_file(path))
+        if (f->fd < 0) /* what cannot lie in a folder lies in memory */
+            f->fd = memfd_create("sinter", MFD_CLOEXEC);
+    } else if (is_open_file(path)) {
         f->fd = open(path, O_RDWR | O_CLOEXEC | O_TRUNC);
-    else if (!strcmp(path, "/dev/null"))
+    } else if (!strcmp(path, "/dev/null")) {
         f->fd = open(path, O_RDWR | O_CLOEXEC);
-    else
+    } else {
         return false;
+    }
     return true;
 }
 

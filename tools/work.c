@@ -476,8 +476,8 @@ const char *work_program(Work *w, const char *path)
     }
     char *file = arena_alloc(w->arena, FILE_UNNAMED);
     if (file_unnamed(file) < 0) { /* stays open as long as the process */
-        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "no temporary file can be made: %s",
-                   strerror(errno));
+        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",
+                   temporary_folder(), strerror(errno));
         return NULL;
     }
     return work_compile(w, path, file) ? file : NULL;

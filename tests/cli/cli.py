@@ -118,6 +118,7 @@ def test_bad():
             report(what + ": nothing is left behind", set(os.listdir(tmp)) ^ before)
         write(tmp / "digits.sinter", text)
         bad_texts(tmp, text)
+        at_limits(tmp)
         diagnostics()
         outputs(tmp)
 
@@ -138,6 +139,41 @@ def bad_texts(tmp, text):
     check("a folder as a text", 1, ["sinter", "check", "."], err="error")
     check("no text at all", 1, ["sinter", "check", "-"], stdin="", err="error")
     check("a pickle as a text", 1, ["sinter", "check", "model.pt"], cwd=tmp, err="error")
+
+
+def at_limits(tmp):
+    """Models at the limits of kernels and plans compile, or are refused at their line."""
+    data = struct.pack("<520f", *(i % 7 - 3 for i in range(520)))
+    head = json.dumps({"w": {"dtype": "F32", "shape": [65, 8], "data_offsets": [0, len(data)]}})
+    head += " " * (-len(head) % 8)
+    (tmp / "w.safetensors").write_bytes(struct.pack("<Q", len(head)) + head.encode() + data)
+    parts = ", ".join(f"y{i}: f32[B, 1]" for i in range(65))
+    split = "".join(f"    y{i} = slice(h, start={i}, stop={i + 1})\n" for i in range(65))
+    write(tmp / "split.sinter", f"""version 1
+weights "w.safetensors"
+dim B in [1, 4]
+model m (x: f32[B, 8]) -> ({parts}) {{
+    param w: f32[65, 8] from "w"
+    h = linear(x, w)
+{split}}}
+""")
+    shapes = "".join(f"    h{i + 1} = reshape(h{i}, [B, {'8' if i % 2 else '2, 4'}])\n"
+                     for i in range(17))
+    write(tmp / "shapes.sinter", "version 1\ndim B in [1, 4]\n"
+          "model m (x: f32[B, 8]) -> (y: f32[B, 8]) {\n    h0 = relu(x)\n" + shapes +
+          "    y = relu(reshape(h17, [B, 8]))\n}\n")
+    each = lambda word: ", ".join(f"{word}{i}: f32[D{i}, 8]" for i in range(9))
+    write(tmp / "dims.sinter", "version 1\n" + "".join(f"dim D{i} in [2]\n" for i in range(9)) +
+          f"model m ({each('x')}) -> ({each('y')}) {{\n" +
+          "".join(f"    y{i} = relu(x{i})\n" for i in range(9)) + "}\n")
+    for level in ("-O0", "-O1"):
+        for name in ("split", "shapes"):
+            check(f"{name} at a limit, {level}", 0,
+                  ["sinter", "compile", f"{name}.sinter", level, "-o", "at-limit"], cwd=tmp,
+                  out=None, err=None)
+        check(f"nine dims, {level}", 1,
+              ["sinter", "compile", "dims.sinter", level, "-o", "too-many"], cwd=tmp,
+              err=r"dims.sinter:10:1: error\[E0701\]: 9 dims vary")
 
 
 def diagnostics():
