@@ -215,7 +215,10 @@ static char *resolve_path(const char *path, IoError *err)
                 S_ISDIR(st.st_mode) ? "a folder" : "a pipe or a device");
         return NULL;
     }
-    return realpath(path, NULL);
+    char *real = realpath(path, NULL);
+    if (!real && errno != ENOMEM)
+        io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
+    return real;
 }
 
 static void name_temp(OutFile *f)
@@ -295,7 +298,7 @@ static bool create_temp(OutFile *f, unsigned mode)
 
 OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
 {
-    bool is_special = is_stdout(path) || !strcmp(path, "/dev/null");
+    bool is_special = is_stdout(path) || is_open_file(path) || !strcmp(path, "/dev/null");
     char *resolved = is_special ? strdup(path) : resolve_path(path, err);
     if (!resolved) {
         if (errno == ENOMEM)

@@ -260,6 +260,7 @@ static void signals_remove_the_temporary_file(void **state)
         pid_t child = fork();
         if (child == 0) {
             IoError err;
+            signal(signal_number, SIG_DFL); /* whoever runs the tests may ignore it */
             OutFile *f = outfile_create(in_folder("out"), 0666, &err);
             OutFile *g = outfile_create(in_folder("out2"), 0666, &err);
             outfile_write(f, "x", 1);
@@ -330,6 +331,30 @@ static void what_a_file_lost_is_an_error(void **state)
     assert_non_null(strstr(text, "program: error[E0501]: "));
     assert_non_null(strstr(text, "/cut: was cut short while it was read"));
     unlink(path);
+}
+
+/* A file without a name is written and read by the path that it has in this process. */
+static void files_without_names(void **state)
+{
+    (void)state;
+    char path[FILE_UNNAMED];
+    IoError err;
+    MappedFile map;
+    int fd = file_unnamed(path);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 2; i++) {
+        OutFile *f = outfile_create(path, 0666, &err);
+        assert_non_null(f);
+        outfile_write(f, "longer" + 3 * i, 6 - 3 * (uint64_t)i);
+        assert_true(outfile_finish(f, &err));
+        assert_true(file_map(path, &map, &err));
+        assert_int_equal(map.size, i ? 3 : 6);
+        assert_memory_equal(map.data, i ? "ger" : "longer", map.size);
+        file_unmap(&map);
+    }
+    close(fd);
+    assert_null(outfile_create(path, 0666, &err));
+    assert_int_equal(num_entries(), 0);
 }
 
 static void paths_beside(void **state)
@@ -527,6 +552,7 @@ int main(void)
         TEST(signals_remove_the_temporary_file),
         TEST(signal_handlers_are_put_back),
         TEST(what_a_file_lost_is_an_error),
+        TEST(files_without_names),
         TEST(paths_beside),
         TEST(npy_round_trip),
         TEST(safetensors_round_trip),
