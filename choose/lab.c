@@ -98,7 +98,8 @@ static bool open_file(Probe *t, const char *file)
     if (!sinter_open(file, &t->model, &err) &&
         !sinter_session_create(t->model, &session, &t->session, &err))
         return true;
-    diag_error(&t->diag, (Span){0}, E_TEMPORARY, "%s", err.text);
+    diag_error(&t->diag, (Span){0}, err.status == SINTER_ERROR_MEMORY ? E_MEMORY : E_TEMPORARY,
+               "%s", err.text);
     return false;
 }
 
@@ -116,10 +117,14 @@ bool probe_open(Probe *t)
     return ok;
 }
 
+/* A candidate that fails for want of memory is not a worse one: the choice would be another. */
 void probe_close(Probe *t)
 {
     if (!t->arena)
         return;
+    for (const DiagMessage *m = t->diag.first; m; m = m->next)
+        if (m->severity == SEVERITY_ERROR && m->id == E_MEMORY)
+            memory_exhausted();
     sinter_session_destroy(t->session);
     sinter_close(t->model);
     if (t->module && t->module->weights)
@@ -173,6 +178,8 @@ static FormatId port_format(SinterDtype dtype)
 
 static bool run_fail(Probe *t, const SinterError *err)
 {
+    if (err->status == SINTER_ERROR_MEMORY)
+        memory_exhausted();
     diag_error(&t->diag, (Span){0}, E_CALIBRATION_DATA, "%s", err->text);
     return probe_fail(t, "running the model to choose formats");
 }
