@@ -172,11 +172,19 @@ typedef struct Span {
     uint32_t start, end;
 } Span;
 
+typedef struct SourceMark { /* the place of one character of a text */
+    size_t at;
+    int line, column;
+} SourceMark;
 typedef struct Source {
     const char *name; /* as the user wrote it */
     const char *text; /* len bytes and a terminating NUL */
     size_t len;
+    const SourceMark
+        *mark;     /* of a long text, one each SOURCE_MARK_BYTES: places are looked up from */
+    int num_marks; /* the nearest one */
 } Source;
+#define SOURCE_MARK_BYTES 4096
 
 /* The registry of errors (errors.def): E_UNKNOWN_NAME and its stable code "E0201". */
 typedef enum ErrorId {
@@ -222,6 +230,8 @@ void diag_help(Diag *diag, const char *fmt, ...) PRINTF_LIKE(2, 3);
  * object per line. */
 void diag_print(const Diag *diag, FILE *out, bool color);
 void diag_print_json(const Diag *diag, FILE *out);
+/* On to the first character that does not begin before `end`. */
+void source_advance(const Source *source, SourceMark *mark, size_t end);
 /* 1-based line and column (in characters) of a byte offset. */
 void source_position(const Source *source, uint32_t offset, int *ret_line, int *ret_column);
 /* "model.sinter:6:5", in the arena; "<no place>" for an empty span. */

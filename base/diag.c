@@ -23,9 +23,25 @@ void diag_init(Diag *diag, Arena *arena)
     diag->last = &diag->first;
 }
 
+/* Every kernel of a model says its place: counting from the beginning each time takes too long. */
+static void add_marks(Arena *arena, Source *source)
+{
+    size_t num = source->len / SOURCE_MARK_BYTES + 1;
+    if (num < 2 || num > INT32_MAX)
+        return;
+    SourceMark *mark = ARENA_NEW_ARRAY(arena, SourceMark, num), at = {.line = 1, .column = 1};
+    for (size_t i = 0; i < num; i++) {
+        source_advance(source, &at, i * SOURCE_MARK_BYTES);
+        mark[i] = at;
+    }
+    source->mark = mark;
+    source->num_marks = (int)num;
+}
+
 uint32_t diag_add_source(Diag *diag, const char *name, const char *text, size_t len)
 {
     Source source = {.name = arena_strdup(diag->arena, name), .text = text, .len = len};
+    add_marks(diag->arena, &source);
     ARRAY_PUSH(diag->arena, &diag->sources, source);
     return (uint32_t)diag->sources.num;
 }

@@ -55,22 +55,31 @@ static const Source *span_source(const Diag *diag, Span span)
     return &diag->sources.elem[span.file - 1];
 }
 
+void source_advance(const Source *source, SourceMark *mark, size_t end)
+{
+    while (mark->at < end) {
+        uint32_t c;
+        int size = utf8_next(source->text + mark->at, source->len - mark->at, &c);
+        bool is_end = source->text[mark->at] == '\n';
+        mark->at += size ? (size_t)size : 1;
+        mark->line += is_end;
+        mark->column = is_end ? 1 : mark->column + 1;
+    }
+}
+
 void source_position(const Source *source, uint32_t offset, int *ret_line, int *ret_column)
 {
-    size_t end = offset < source->len ? offset : source->len, line_at = 0;
-    int line = 1, column = 1;
-    for (size_t i = 0; i < end; i++)
-        if (source->text[i] == '\n') {
-            line++;
-            line_at = i + 1;
-        }
-    for (size_t i = line_at; i < end; column++) {
-        uint32_t c;
-        int size = utf8_next(source->text + i, source->len - i, &c);
-        i += size ? (size_t)size : 1;
+    size_t end = offset < source->len ? offset : source->len, nearest = end / SOURCE_MARK_BYTES;
+    SourceMark mark = {.line = 1, .column = 1};
+    if (nearest && source->num_marks) {
+        nearest = nearest < (size_t)source->num_marks ? nearest : (size_t)source->num_marks - 1;
+        while (nearest && source->mark[nearest].at > end)
+            nearest--;
+        mark = source->mark[nearest];
     }
-    *ret_line = line;
-    *ret_column = column;
+    source_advance(source, &mark, end);
+    *ret_line = mark.line;
+    *ret_column = mark.column;
 }
 
 static void put_place(Sb *sb, const Diag *diag, Span span)

@@ -117,14 +117,26 @@ bool probe_open(Probe *t)
     return ok;
 }
 
-/* A candidate that fails for want of memory is not a worse one: the choice would be another. */
+/* A candidate that fails because the system does is no worse: the choice would be another. */
+static void system_failed(const Probe *t)
+{
+    static const ErrorId of_system[] = {E_READ, E_FILE_OPEN, E_FILE_WRITE, E_TEMPORARY};
+    for (const DiagMessage *m = t->diag.first; m; m = m->next) {
+        if (m->severity != SEVERITY_ERROR)
+            continue;
+        if (m->id == E_MEMORY)
+            memory_exhausted();
+        for (size_t i = 0; i < COUNT_OF(of_system); i++)
+            if (m->id == of_system[i] && !t->lab->diag->num_errors)
+                diag_error(t->lab->diag, (Span){0}, m->id, "%s", m->text);
+    }
+}
+
 void probe_close(Probe *t)
 {
     if (!t->arena)
         return;
-    for (const DiagMessage *m = t->diag.first; m; m = m->next)
-        if (m->severity == SEVERITY_ERROR && m->id == E_MEMORY)
-            memory_exhausted();
+    system_failed(t);
     sinter_session_destroy(t->session);
     sinter_close(t->model);
     if (t->module && t->module->weights)

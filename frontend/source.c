@@ -67,6 +67,8 @@ uint32_t source_load(Arena *arena, Diag *diag, const char *path, TextStreams *st
     if (kept)
         return diag_add_source(diag, name, kept->text, kept->len);
     FILE *file = is_stdin ? stdin : fopen(path, "rb");
+    if (!file && errno == ENOMEM)
+        memory_exhausted();
     if (!file) {
         diag_error(diag, (Span){0}, E_READ, "cannot read '%s': %s", path, strerror(errno));
         return 0;

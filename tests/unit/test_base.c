@@ -423,6 +423,37 @@ static void long_lines_are_cut_around_the_caret(void **state)
     assert_string_equal(strchr(caret, '^'), "^~~~");
 }
 
+/* Places in a long text are those that counting from its beginning gives. */
+static void places_of_long_texts(void **state)
+{
+    (void)state;
+    static const char *const part[] = {"a",         "\n", "\xc3\xa9", "\xff", "\xf0\x9f\x98\x80",
+                                       "long line "};
+    Sb sb;
+    Diag diag;
+    sb_init(&sb, arena);
+    for (uint32_t i = 0, state_of = 1; sb.len < 20000; i++) {
+        state_of = state_of * 1103515245 + 12345;
+        sb_put(&sb, part[i > 900 ? (state_of >> 16) % 6 : 5]); /* a line of 9000 bytes first */
+    }
+    diag_init(&diag, arena);
+    uint32_t file = diag_add_source(&diag, "long", sb.text, sb.len);
+    const Source *source = &diag.sources.elem[file - 1];
+    assert_true(source->num_marks > 3);
+    for (size_t offset = 0; offset <= sb.len; offset += 1 + offset % 7) {
+        int line = 1, column = 1, got_line, got_column;
+        for (size_t i = 0; i < offset;) {
+            uint8_t c = (uint8_t)sb.text[i];
+            line += c == '\n';
+            column = c == '\n' ? 1 : column + 1;
+            i += c == 0xc3 ? 2 : c == 0xf0 ? 4 : 1;
+        }
+        source_position(source, (uint32_t)offset, &got_line, &got_column);
+        assert_int_equal(got_line, line);
+        assert_int_equal(got_column, column);
+    }
+}
+
 static void spans_at_the_edges(void **state)
 {
     (void)state;
@@ -502,6 +533,7 @@ int main(void)
         TEST(json_lines),
         TEST(echoed_text_is_safe),
         TEST(long_lines_are_cut_around_the_caret),
+        TEST(places_of_long_texts),
         TEST(spans_at_the_edges),
         TEST(errors_beyond_the_limit_are_counted),
         TEST(error_codes_are_unique_and_explained),
