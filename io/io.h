@@ -32,8 +32,8 @@ bool file_copy(const char *path, MappedFile *ret, IoError *err);
 void files_guard(const char *name);
 void guard_add(const char *path, const void *data, uint64_t size);
 void guard_remove(const void *data);
-void outfiles_remove(
-    void); /* outfile.c: unfinished files that have names; may be called by signals */
+/* outfile.c: unfinished files that have names; may be called by signals */
+void outfiles_remove(void);
 /* Whole file, at most max bytes, NUL-terminated, malloc'ed; "-" is standard input. */
 char *file_read(const char *path, uint64_t max, uint64_t *ret_size, IoError *err);
 
