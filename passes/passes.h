@@ -49,6 +49,8 @@ typedef struct PassContext {
     Arena *scratch; /* reset after each pass */
     PassOptions options;
     ARRAY(FusionNote) fusion_notes;
+    int num_compared;     /* passes, with check_eval */
+    const char *no_check; /* why one was not that should have been: the latest; NULL: all were */
 } PassContext;
 
 typedef bool PassFn(Module *m,

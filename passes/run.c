@@ -78,6 +78,8 @@ static EvalRecord *record(const Module *m, PassContext *ctx, const Pass *pass, E
     if (check == CHECK_NONE)
         return NULL;
     r = eval_record(m, check, ctx->scratch, &why);
+    if (!r)
+        ctx->no_check = arena_strdup(ctx->arena, why);
     if (!r && ctx->options.trace)
         fprintf(ctx->options.trace, "# %s: no check-eval %s: %s\n", pass->name, when, why);
     return r;
@@ -101,6 +103,7 @@ static bool pass_run(Module *m, PassContext *ctx, const Pass *pass)
         EvalRecord *after = before ? record(m, ctx, pass, check, "after") : NULL;
         const char *why =
             before && after ? eval_record_compare(before, after, check, ctx->scratch) : NULL;
+        ctx->num_compared += before && after;
         if (why)
             diag_error(m->diag, (Span){0}, E_CHECK_EVAL, "%s changed the module's results: %s",
                        pass->name, why);

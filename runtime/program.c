@@ -18,7 +18,9 @@ typedef enum OptionId {
     OPTION_BUCKET,
     OPTION_REPEAT,
     OPTION_TRACE,
+    OPTION_NAN,
     OPTION_INFO,
+    OPTION_DIAGNOSTICS,
     OPTION_HELP,
     OPTION_VERSION,
     NUM_OPTIONS
@@ -37,24 +39,13 @@ static const struct {
     [OPTION_BUCKET]  = {"--bucket",  "NAME=N",    "with --bench: this size only"},
     [OPTION_REPEAT]  = {"--repeat",  "N",         "with --bench: this many runs"},
     [OPTION_TRACE]   = {"--trace",   "FILE",      "times of all launches, for Perfetto"},
+    [OPTION_NAN]     = {"--nan",     "warn|error", "inputs whose NaN a static range would hide"},
     [OPTION_INFO]    = {"--info",    NULL,        "inputs, outputs, buckets and sizes"},
+    [OPTION_DIAGNOSTICS] = {"--diagnostics", "text|json", "how errors are printed"},
     [OPTION_HELP]    = {"--help",    NULL,        "this text"},
     [OPTION_VERSION] = {"--version", NULL,        "the version of the compiler"},
 };
 /* clang-format on */
-
-int program_fail(const Program *p, int exit_code, const char *fmt, ...)
-{
-    char text[1024], safe[2048];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    fprintf(stderr, "%s: %s\n", program_shown(p->name), utf8_show(text, safe, sizeof safe));
-    if (exit_code == PROGRAM_USAGE)
-        fprintf(stderr, "help: %s --help lists all options\n", p->name);
-    return exit_code;
-}
 
 const char *program_shown(const char *name)
 {
@@ -62,6 +53,56 @@ const char *program_shown(const char *name)
     static int next;
     next = (next + 1) % (int)COUNT_OF(buf);
     return utf8_show(name, buf[next], sizeof buf[next]);
+}
+
+/* One line a message and one for its help; with --diagnostics json, one object. */
+static void put_message(const Program *p, const char *severity, const char *text, const char *help)
+{
+    char safe[2048];
+    const char *shown = utf8_show(text, safe, sizeof safe);
+    Arena *arena = p->json ? arena_create() : NULL;
+    Sb sb;
+    if (!arena) {
+        bool is_error = !strcmp(severity, "error");
+        fprintf(stderr, "%s: %s%s%s\n", program_shown(p->name), is_error ? "" : severity,
+                is_error ? "" : ": ", shown);
+        if (help)
+            fprintf(stderr, "help: %s\n", help);
+        return;
+    }
+    sb_init(&sb, arena);
+    sb_printf(&sb, "{\"severity\":\"%s\",%s\"message\":", severity,
+              help ? "\"code\":\"E1001\"," : "");
+    sb_put_json_string(&sb, shown, strlen(shown));
+    if (help) {
+        sb_put(&sb, ",\"children\":[{\"severity\":\"help\",\"message\":");
+        sb_put_json_string(&sb, help, strlen(help));
+        sb_put(&sb, "}]");
+    }
+    fprintf(stderr, "%s}\n", sb.text);
+    arena_destroy(arena);
+}
+
+int program_fail(const Program *p, int exit_code, const char *fmt, ...)
+{
+    char text[1024], help[128];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    snprintf(help, sizeof help, "%s --help lists all options", program_shown(p->name));
+    put_message(p, "error", text, exit_code == PROGRAM_USAGE ? help : NULL);
+    return exit_code;
+}
+
+void program_warn(const Program *p, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    put_message(p, "warning", text, NULL);
 }
 
 int program_status_code(SinterStatus status)
@@ -87,7 +128,7 @@ static void print_help(const Program *p)
         char left[32];
         const char *arg = option_row[i].arg;
         snprintf(left, sizeof left, "%s%s%s", option_row[i].name, arg ? " " : "", arg ? arg : "");
-        printf("  %-20s %s\n", left, option_row[i].describe);
+        printf("  %-24s %s\n", left, option_row[i].describe);
     }
     printf("\nexamples:\n"
            "  %s --input x=x.npy --output y=y.npy\n"
@@ -129,6 +170,17 @@ static int parse_count(const Program *p, const char *option, const char *text, i
     return PROGRAM_OK;
 }
 
+/* One of two words; *ret: is it the second? */
+static int parse_choice(const Program *p, const char *option, const char *text, const char *first,
+                        const char *second, bool *ret)
+{
+    *ret = !strcmp(text, second);
+    if (*ret || !strcmp(text, first))
+        return PROGRAM_OK;
+    return program_fail(p, PROGRAM_USAGE, "%s takes %s or %s, got \"%s\"", option, first, second,
+                        text);
+}
+
 static int take_option(Program *p, OptionId id, const char *value)
 {
     const char *option = option_row[id].name;
@@ -141,6 +193,8 @@ static int take_option(Program *p, OptionId id, const char *value)
     case OPTION_TRACE: p->trace = value; return PROGRAM_OK;
     case OPTION_THREADS: return parse_count(p, option, value, 1024, &p->threads);
     case OPTION_REPEAT: return parse_count(p, option, value, 1000000, &p->repeat);
+    case OPTION_NAN: return parse_choice(p, option, value, "warn", "error", &p->refuses_nan);
+    case OPTION_DIAGNOSTICS: return parse_choice(p, option, value, "text", "json", &p->json);
     case OPTION_BENCH: p->bench = true; return PROGRAM_OK;
     case OPTION_INFO: p->info = true; return PROGRAM_OK;
     default: return PROGRAM_OK;
@@ -179,6 +233,10 @@ static int next_option(const Program *p, int argc, char **argv, int *i, OptionId
 static bool parse_words(Program *p, int argc, char **argv, int *ret_exit)
 {
     *ret_exit = PROGRAM_OK;
+    for (int i = 1; i < argc; i++) /* before anything that may have to be said */
+        p->json =
+            p->json || !strcmp(argv[i], "--diagnostics=json") ||
+            (!strcmp(argv[i], "--diagnostics") && argv[i + 1] && !strcmp(argv[i + 1], "json"));
     for (int i = 1; i < argc; i++) {
         OptionId id = NUM_OPTIONS;
         const char *value = NULL;
@@ -244,6 +302,8 @@ static int run_bound(const Program *p, BoundSet *in, BoundSet *out)
 {
     SinterError err;
     int code = inputs_read(p, in);
+    if (!code)
+        code = inputs_check(p, in);
     if (!code)
         code = outputs_name(p, out);
     if (!code)

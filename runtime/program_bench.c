@@ -3,14 +3,33 @@
 #include "runtime/program_parts.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define MAX_SYMS   8
-#define MAX_RUNS   100000
-#define WARM_US    1e5
-#define BENCH_US   1e6
-#define LEAST_RUNS 10
+#define MAX_SYMS 8
+#define MAX_RUNS 100000
+#define WARM_US  1e5
+#define BENCH_US 1e6
+#define SLOW_US  5e6 /* then fewer runs are enough */
+#define SHOWN_US 2e6 /* and long before, a terminal says what goes on */
+#define CHUNK    1024
+
+enum { LEAST_RUNS = 10, LEAST_SLOW_RUNS = 3 };
+
+/* One line that rewrites itself, on a terminal only; NULL ends it. */
+static void show_progress(double began, const char *what, double done)
+{
+    static bool is_shown;
+    if (what && (clock_us() - began < SHOWN_US || !isatty(STDERR_FILENO)))
+        return;
+    if (what)
+        fprintf(stderr, "\r\033[K%3.0f %%  %s", done * 100, what);
+    else if (is_shown)
+        fputs("\r\033[K", stderr);
+    is_shown = what != NULL;
+}
 
 /* Made-up data -------------------------------------------------------------------------------- */
 
@@ -27,13 +46,21 @@ static void fill_random(FormatId fmt, void *data, uint64_t num)
 {
     uint64_t state = 1;
     size_t bytes = (size_t)format_info[fmt].bits / 8;
-    for (uint64_t i = 0; i < num; i++) {
-        uint64_t r = next_random(&state);
-        float sum = 0;
-        for (int k = 0; k < 4; k++)
-            sum += (float)(r >> (16 * k) & 0xffff) / 131072.0f - 0.25f;
-        format_from_f32(fmt, &sum, (uint8_t *)data + i * bytes, 1);
+    float value[CHUNK];
+    double began = clock_us();
+    for (uint64_t at = 0; at < num; at += CHUNK) {
+        uint64_t part = num - at < CHUNK ? num - at : CHUNK;
+        for (uint64_t i = 0; i < part; i++) {
+            uint64_t r = next_random(&state);
+            value[i] = 0;
+            for (int k = 0; k < 4; k++)
+                value[i] += (float)(r >> (16 * k) & 0xffff) / 131072.0f - 0.25f;
+        }
+        format_from_f32(fmt, value, (uint8_t *)data + at * bytes, part);
+        if (at / CHUNK % 4096 == 0)
+            show_progress(began, "making up data", (double)at / (double)num);
     }
+    show_progress(began, NULL, 1);
 }
 
 int side_make_up(const Program *p, bool output, const int64_t *size, BoundSet *set)
@@ -73,12 +100,14 @@ static int compare_times(const void *a, const void *b)
 static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, Times *times)
 {
     SinterError err;
-    double begin = clock_us(), left_warm = WARM_US;
-    int warm = 0, most = p->repeat ? p->repeat : MAX_RUNS;
+    double begin = clock_us(), began = begin, left_warm = WARM_US;
+    int warm = 0, most = p->repeat ? p->repeat : MAX_RUNS, least = LEAST_RUNS;
     bool timing = false;
     while (!timing || (times->num < most &&
-                       (p->repeat || times->num < LEAST_RUNS || clock_us() - begin < BENCH_US))) {
+                       (p->repeat || times->num < least || clock_us() - begin < BENCH_US))) {
         double before = clock_us();
+        show_progress(began, "timing",
+                      timing ? fmin(1, (double)times->num / (p->repeat ? most : least)) : 0);
         SinterStatus status =
             sinter_run(p->session, in->tensor, in->num, out->tensor, out->num, &err);
         double took = clock_us() - before;
@@ -88,10 +117,13 @@ static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, 
             times->us[times->num++] = took;
         } else {
             left_warm -= took;
-            timing = ++warm >= 2 && left_warm <= 0;
+            timing = left_warm <= 0 && (++warm >= 2 || took > BENCH_US);
             begin = clock_us();
         }
+        if (clock_us() - began > SLOW_US)
+            least = LEAST_SLOW_RUNS;
     }
+    show_progress(began, NULL, 1);
     qsort(times->us, (size_t)times->num, sizeof *times->us, compare_times);
     return PROGRAM_OK;
 }

@@ -226,6 +226,56 @@ int inputs_read(const Program *p, BoundSet *set)
     return PROGRAM_OK;
 }
 
+/* Is an activation stored with a given scale and without a code for NaN? */
+static bool hides_nan(const Plan *plan)
+{
+    for (int i = 0; i < plan->num_tensors; i++) {
+        const PlanTensor *t = &plan->tensor[i];
+        if (t->is_static && !isnan(format_decode(t->scheme.fmt, format_encode(t->scheme.fmt, NAN))))
+            return true;
+    }
+    return false;
+}
+
+bool inputs_hide_nan(const SinterModel *model, const SinterTensor *input, int num, int *ret_input,
+                     uint64_t *ret_element)
+{
+    float value[CHUNK];
+    for (int i = 0; i < num && hides_nan(model_plan(model)); i++) {
+        FormatId fmt = format_of_dtype(input[i].dtype);
+        uint64_t all = tensor_elements(&input[i]);
+        for (uint64_t at = 0; at < all && fmt != FMT_I32; at += CHUNK) {
+            uint64_t part = all - at < CHUNK ? all - at : CHUNK;
+            const uint8_t *from = (const uint8_t *)input[i].data + at * dtype_bytes(input[i].dtype);
+            format_to_f32(fmt, from, value, part);
+            for (uint64_t k = 0; k < part; k++)
+                if (isnan(value[k])) {
+                    *ret_input = i;
+                    *ret_element = at + k;
+                    return true;
+                }
+        }
+    }
+    return false;
+}
+
+int inputs_check(const Program *p, const BoundSet *set)
+{
+    static const char what[] = "which layers with a static range take as 0";
+    int input;
+    uint64_t element;
+    if (!inputs_hide_nan(p->model, set->tensor, set->num, &input, &element))
+        return PROGRAM_OK;
+    const char *name = program_shown(set->tensor[input].name);
+    unsigned long long at = element;
+    if (p->refuses_nan)
+        return program_fail(p, PROGRAM_INPUT, "input \"%s\": element %llu is not a number, %s",
+                            name, at, what);
+    program_warn(p, "input \"%s\": element %llu is not a number, %s (--nan error refuses it)", name,
+                 at, what);
+    return PROGRAM_OK;
+}
+
 /* Outputs -------------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end)

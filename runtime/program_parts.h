@@ -20,7 +20,7 @@ typedef struct Program {
     Words input, output, bucket;
     const char *labels, *device, *trace;
     int threads, repeat; /* 0: all; 0: as many as a second holds */
-    bool bench, info;
+    bool bench, info, json, refuses_nan;
     SinterModel *model;
     SinterSession *session;
 } Program;
@@ -30,6 +30,7 @@ int program_fail(const Program *p, int exit_code, const char *fmt, ...) PRINTF_L
 /* A name of the file so that a terminal only shows it (utf8_show), cut where it is long; valid for
  * the next three calls. */
 const char *program_shown(const char *name);
+void program_warn(const Program *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int program_status_code(SinterStatus status);
 
 /* A tensor bound to a port, and what its memory belongs to. */
@@ -50,7 +51,14 @@ typedef struct BoundSet {
 bool bound_init(BoundSet *set, int num);
 void bound_free(BoundSet *set);
 /* program_files.c. Each returns PROGRAM_OK, or an exit code after saying why. */
-int inputs_read(const Program *p, BoundSet *set);  /* every input from --input, as declared */
+int inputs_read(const Program *p, BoundSet *set); /* every input from --input, as declared */
+/* A NaN of the inputs that static ranges would turn into an ordinary number: said once, or an
+ * error. */
+int inputs_check(const Program *p, const BoundSet *set);
+/* Where there is one: the input and its element. Models that show a NaN in their results have
+ * none. */
+bool inputs_hide_nan(const SinterModel *model, const SinterTensor *input, int num, int *ret_input,
+                     uint64_t *ret_element);
 int outputs_name(const Program *p, BoundSet *set); /* files of --output to ports */
 int outputs_alloc(const Program *p, const BoundSet *in, BoundSet *out); /* shapes and memory */
 int outputs_write(const Program *p, const BoundSet *set);

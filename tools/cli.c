@@ -27,7 +27,8 @@ static const char *const examples[NUM_COMMANDS] = {
                         "  sinter compile mlp.sinter --rules w4a16.sinter -o mlp4\n",
     [COMMAND_RUN] = "  sinter run mlp.sinter --input x=x.npy --output y=y.npy\n",
     [COMMAND_EVAL] = "  sinter eval mlp.sinter\n"
-                     "  sinter eval digits.sinter --input x=x.npy --labels y.npy\n",
+                     "  sinter eval mlp.sinter --input x=x.npy --labels labels.npy\n"
+                     "  sinter eval mlp.sinter --rules int8.rules --against float\n",
     [COMMAND_BENCH] = "  sinter bench mlp.sinter --bucket B=64 --threads 2\n",
     [COMMAND_INIT] = "  sinter init Llama-3.2-1B -o llama.sinter && sinter check llama.sinter\n",
     [COMMAND_EXPLAIN] = "  sinter explain E0201\n  sinter explain mlp.sinter\n",
@@ -36,7 +37,8 @@ static const char *const examples[NUM_COMMANDS] = {
     [COMMAND_REPORT] = "  sinter report mlp.sinter -o mlp.html\n"
                        "  sinter report mlp.sinter --rules int8.rules --input x=x.npy "
                        "--json mlp.json\n",
-    [COMMAND_OPT] = "  sinter opt --passes=insert-quant,factor-scales --check-eval mlp.ir\n",
+    [COMMAND_OPT] = "  sinter show mlp.sinter --after=lower -o mlp.ir\n"
+                    "  sinter opt --passes=bind-weights,fuse --check-eval mlp.ir -o fused.ir\n",
     [COMMAND_FMT] = "  sinter fmt -i mlp.sinter\n",
     [COMMAND_INSPECT] = "  sinter inspect mlp\n",
     [COMMAND_IMPORT] = "  sinter import Qwen3-8B-GPTQ\n"

@@ -5,8 +5,9 @@
 #include <string.h>
 
 /* The options of this command line that the program takes too, in its spelling. */
-static const OptionId passed_on[] = {OPTION_INPUT,  OPTION_OUTPUT, OPTION_LABELS, OPTION_DEVICE,
-                                     OPTION_BUCKET, OPTION_TRACE,  OPTION_THREADS};
+static const OptionId passed_on[] = {OPTION_INPUT,   OPTION_OUTPUT, OPTION_LABELS,
+                                     OPTION_DEVICE,  OPTION_BUCKET, OPTION_TRACE,
+                                     OPTION_THREADS, OPTION_NAN,    OPTION_DIAGNOSTICS};
 
 static int run_program(Work *w, const char *path, bool bench)
 {

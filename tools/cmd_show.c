@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_FOR_DOT = 250 }; /* beyond, Graphviz takes minutes */
+
 /* Graphviz's layout of a drawing: false when `dot` is not on the path, or fails. */
 static bool dot_layout(const Sb *dot, Sb *ret)
 {
@@ -15,11 +17,12 @@ static bool dot_layout(const Sb *dot, Sb *ret)
 static void put_graph(Work *w, Sb *sb, Graph *graph, bool as_svg)
 {
     Sb dot;
+    graph_collapse(graph);
     sb_init(&dot, w->arena);
     graph_write_dot(&dot, graph);
     if (!as_svg)
         sb_putn(sb, dot.text, dot.len);
-    else if (!dot_layout(&dot, sb))
+    else if (graph->nodes.num > MOST_FOR_DOT || !dot_layout(&dot, sb))
         graph_write_svg(sb, graph);
 }
 

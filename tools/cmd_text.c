@@ -8,6 +8,21 @@ static bool has_suffix(const char *text, const char *suffix)
     return len >= num && !strcmp(text + len - num, suffix);
 }
 
+/* Somebody who asks for a check is told what it was worth. */
+static void tell_checks(Work *w)
+{
+    int num = w->passes.num_compared;
+    if (!cli_has(w->cli, OPTION_CHECK_EVAL))
+        return;
+    if (num || !w->passes.no_check) {
+        fprintf(stderr, "# %d pass%s compared\n", num, num == 1 ? "" : "es");
+        return;
+    }
+    diag_error(&w->diag, (Span){0}, E_NOT_CHECKED, "--check-eval compared nothing: %s",
+               w->passes.no_check);
+    diag_help(&w->diag, "begin --passes with bind-weights, so that the module can be evaluated");
+}
+
 int cmd_opt(Cli *cli)
 {
     Work w;
@@ -15,7 +30,10 @@ int cmd_opt(Cli *cli)
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     bool ok = has_suffix(path, ".sinter") ? work_lower(&w, path) : work_load_ir(&w, path);
-    if (ok && work_passes(&w, cli_get(cli, OPTION_PASSES, NULL))) {
+    ok = ok && work_passes(&w, cli_get(cli, OPTION_PASSES, NULL));
+    if (ok)
+        tell_checks(&w);
+    if (ok && !w.diag.num_errors) {
         Sb sb;
         sb_init(&sb, w.arena);
         module_print(&sb, w.module, false);

@@ -35,6 +35,24 @@ static bool op_is_constant(const Op *op)
     return op->num_out > 0 && value_is_constant(&op->out[0]);
 }
 
+#define CONSTANT UINT32_MAX /* as the mark of an op that has no box */
+
+/* What stands before it is marked, so that each op is looked at once. */
+static bool only_reads_constants(const Op *op)
+{
+    if (op->kind == OP_CONST)
+        return true;
+    for (int i = 0; i < op->num_in; i++)
+        if (op_in(op, i)->def->mark != CONSTANT)
+            return false;
+    return op_is_constant(op);
+}
+
+static bool is_constant(const Value *value)
+{
+    return value->def->mark == CONSTANT;
+}
+
 /* Body of a kernel: one line an operation, in order; those on constants are left out. */
 static void add_body(GraphNode *node, Arena *arena, const Op *kernel)
 {
@@ -71,7 +89,7 @@ static GraphNode make_node(Arena *arena, const Op *op)
         break;
     }
     for (int i = 0; i < op->num_in; i++)
-        if (value_is_constant(op_in(op, i)))
+        if (is_constant(op_in(op, i)))
             ARRAY_PUSH(arena, &node.line, constant_label(arena, op_in(op, i)));
     return node;
 }
@@ -81,14 +99,14 @@ void graph_build(Graph *g, Arena *arena, Module *m)
     *g = (Graph){.arena = arena, .name = m->name};
     for_each_op(op, &m->body) {
         int id = g->nodes.num;
-        if (op_is_constant(op))
+        op->mark = only_reads_constants(op) ? CONSTANT : (uint32_t)id;
+        if (op->mark == CONSTANT)
             continue;
-        op->mark = (uint32_t)id;
         GraphNode node = make_node(arena, op);
         node.first_edge = g->edges.num;
         for (int i = 0; i < op->num_in; i++) {
             const Value *value = op_in(op, i);
-            if (value_is_constant(value))
+            if (is_constant(value))
                 continue;
             GraphEdge edge = {
                 .from = (int)value->def->mark, .to = id, .label = type_label(arena, value->type)};

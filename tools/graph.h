@@ -49,6 +49,9 @@ typedef struct Graph {
 void graph_build(Graph *g, Arena *arena, Module *m);
 /* plan_graph.c: of a plan, one box a launch. Boxes may point at the plan's strings. */
 void graph_build_plan(Graph *g, Arena *arena, const Plan *plan);
+/* collapse.c: of a large graph, of blocks that repeat the first and the last, and a box for those
+ * between. */
+void graph_collapse(Graph *g);
 /* Rows by longest path; inside a row so that few arrows cross and most run straight. Arrows over
  * several rows get room in each. Deterministic. */
 void graph_layout(Graph *g);

@@ -1,5 +1,6 @@
 /* Running programs on files; see trial.h. */
 #include "tools/trial.h"
+#include "runtime/program_parts.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,10 +112,29 @@ static bool bind_inputs(Trial *t, const TensorFile *file, const char *file_name)
     return true;
 }
 
+/* Once a command, whatever runs on the file. */
+static bool check_nan(Trial *t, const char *file_name)
+{
+    int input;
+    uint64_t element;
+    if (!inputs_hide_nan(t->model, t->in, t->num_in, &input, &element))
+        return true;
+    Diag *diag = &t->w->diag;
+    bool is_error = !strcmp(cli_get(t->w->cli, OPTION_NAN, "warn"), "error");
+    (is_error ? diag_error : diag_warning)(
+        diag, t->span, E_HIDDEN_NAN,
+        "'%s': element %llu of '%s' is not a number, which layers with a static range take as 0",
+        file_name, (unsigned long long)element, t->in[input].name);
+    diag_help(diag, "dynamic ranges show it in the results; --nan error refuses it");
+    return !is_error;
+}
+
 bool trial_run(Trial *t, const TensorFile *input, const char *file_name)
 {
     SinterError err;
     if (!bind_inputs(t, input, file_name))
+        return false;
+    if (!check_nan(t, file_name))
         return false;
     t->num_out = sinter_num_outputs(t->model);
     t->out = ARENA_NEW_ARRAY(t->w->arena, SinterTensor, (size_t)t->num_out);

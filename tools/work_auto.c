@@ -1,6 +1,5 @@
 /* auto { .. }: the choice of formats, before a text is compiled with its outcome. */
 #include "tools/work.h"
-#include <unistd.h>
 
 /* The same text with the rules of the choice. Warnings of the text were said the first time. */
 static bool lower_chosen(Work *w, const FrontendOptions *options)

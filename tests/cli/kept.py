@@ -4,12 +4,14 @@ was given passes in silence. TAP.
 """
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
 import sys
+import time
 
-from rig import DIGITS, MODEL, call, check, finish, folder, report, write
+from rig import MODEL, SINTER, call, check, finish, folder, report, write
 
 DATA = (*MODEL, "test_x.npy", "test_y.npy")
 RULES = "scheme a { weight i8 sym per channel }\nquant { default : a }\n"
@@ -111,7 +113,7 @@ def test_special_files():
         check("a program into a file", 0, [*words, "m"], cwd=tmp, out=None, err=None)
         report("/dev/null is a device still",
                [] if pathlib.Path("/dev/null").is_char_device() else ["it is none"])
-        program = subprocess.run([call.__globals__["SINTER"], *words[1:], "/dev/stdout"], cwd=tmp,
+        program = subprocess.run([SINTER, *words[1:], "/dev/stdout"], cwd=tmp,
                                  stdout=subprocess.PIPE, check=False)
         same = program.returncode == 0 and program.stdout == (tmp / "m").read_bytes()
         report("a program into /dev/stdout", [] if same else [program.returncode])
@@ -215,11 +217,100 @@ def test_pipes():
               cwd=tmp, stdin=rules)
 
 
+def test_nan():
+    """What a static range hides is said once, or refused; what shows itself is not."""
+    with folder(*DATA) as tmp:
+        rows = [(7 * i % 17) / 16 for i in range(3 * 64)]
+        npy(tmp / "plain.npy", "<f4", rows, (3, 64))
+        rows[70] = float("nan")
+        npy(tmp / "nan.npy", "<f4", rows, (3, 64))
+        check("compile", 0, ["sinter", "compile", "digits.sinter", "--rules=w8a8.rules", "-o", "m"],
+              cwd=tmp)
+        hidden = 'input "x": element 70 is not a number, which layers with a static range take as 0'
+        program, run = [tmp / "m"], ["sinter", "run", "digits.sinter", "--rules=w8a8.rules"]
+        for way, words in (("a program", program), ("run", run)):
+            done = check(f"{way}: a NaN is said", 0, [*words, "--input=x=nan.npy"], cwd=tmp,
+                         err="warning: " + hidden)
+            report(f"{way}: once", [done.stderr] if done.stderr.count("not a number") != 1 else [])
+            check(f"{way}: --nan error", 1, [*words, "--input=x=nan.npy", "--nan=error"], cwd=tmp,
+                  out=None, err=hidden)
+            check(f"{way}: nothing to say", 0, [*words, "--input=x=plain.npy", "--nan=error"],
+                  cwd=tmp, err=None)
+        check("without static ranges it shows itself", 0,
+              ["sinter", "run", "digits.sinter", "--input=x=nan.npy", "--nan=error"], cwd=tmp,
+              err=None)
+        words = ["sinter", "eval", "digits.sinter", "--rules=w8a8.rules", "--against=float",
+                 "--input=x=nan.npy"]
+        check("eval: a NaN is said", 0, words, cwd=tmp, err="warning.E0904.*element 70 of 'x'")
+        check("eval: --nan error", 1, [*words, "--nan=error"], cwd=tmp, err="error.E0904")
+        check("--nan of another word", 2, [*program, "--input=x=nan.npy", "--nan=no"], cwd=tmp,
+              err='--nan takes warn or error, got "no"')
+
+
+def test_examples():
+    """Every example of the help does what it says."""
+    with folder(*DATA) as tmp:
+        text = (tmp / "digits.sinter").read_text()
+        text = text.replace("logits", "y") + 'expect "x.npy" -> "y.npy" cosine 0.9\n'
+        write(tmp / "mlp.sinter", text)
+        shutil.copy(tmp / "w4a16.rules", tmp / "w4a16.sinter")
+        shutil.copy(tmp / "w8a8.rules", tmp / "int8.rules")
+        shutil.copy(tmp / "test_x.npy", tmp / "x.npy")
+        shutil.copy(tmp / "test_y.npy", tmp / "labels.npy")
+        call(["sinter", "run", "mlp.sinter", "--input=x.npy", "--output=y.npy"], cwd=tmp)
+        env = {"PATH": f"{pathlib.Path(SINTER).parent}:{os.environ['PATH']}"}
+        names = re.findall(r"^  sinter ([a-z]+) ", call(["sinter", "--help"]).stdout, re.M)
+        for name in sorted(set(names) - {"tune"}):  # which needs a GPU
+            shown = call(["sinter", "help", name]).stdout.partition("Examples:\n")[2]
+            for line in filter(None, map(str.strip, shown.splitlines())):
+                check(f"example: {line}", 0, ["sh", "-c", line], cwd=tmp, env=env)
+        done = check("opt's example compares", 0, ["sh", "-c", "sinter opt --passes=bind-weights,fuse "
+                     "--check-eval mlp.ir"], cwd=tmp, env=env, err="1 pass compared")
+        check("a check that compares nothing is an error", 1,
+              ["sinter", "opt", "--passes=fuse", "--check-eval", "mlp.ir"], cwd=tmp,
+              err="E0606.*weight 'fc1.weight' is not bound.*bind-weights")
+
+
+DEEP = """version 1
+weights "deep.safetensors"
+dim B in [1, 8]
+block ffn[i] (x: f32[B, 16]) -> f32[B, 16] {
+    param a: f32[16, 16]
+    param b: f32[16, 16]
+    return x + linear(relu(linear(x, a)), b)
+}
+model deep (x: f32[B, 16]) -> (y: f32[B, 16]) {
+    y = x
+    for i in 0 .. 1000 { y = ffn[i](y) }
+}
+"""
+
+
+def test_deep():
+    """A drawing of a thousand blocks is small, and takes seconds with Graphviz or without."""
+    with folder() as tmp:
+        write(tmp / "deep.sinter", DEEP)
+        words = ["sinter", "show", "deep.sinter", "--no-weights", "--after=lower", "--emit=svg"]
+        for what, env in (("", {}), (" without Graphviz", {"PATH": "/nowhere"})):
+            begin = time.monotonic()
+            done = check(f"a deep drawing{what}", 0, words, cwd=tmp, env=env, err=None,
+                         out="9[0-9][0-9] blocks like it.*ffn.999..b")
+            took = time.monotonic() - begin
+            report(f"its time{what}", [f"{took:.1f} s"] if took > 20 else [])
+            report(f"its size{what}", [len(done.stdout)] if len(done.stdout) > 40000 else [])
+        write(tmp / "few.sinter", DEEP.replace("1000", "3"))
+        check("a small drawing shows everything", 0, [*words[:2], "few.sinter", *words[3:]], cwd=tmp,
+              out="(ffn.[0-2]..a.*){3}", err=None)
+
+
 def main():
     test_overwrites()
     test_special_files()
     test_labels()
     test_pipes()
+    test_nan()
+    test_deep()
+    test_examples()
     return finish()
 
 

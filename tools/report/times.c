@@ -162,8 +162,14 @@ bool report_times(Report *r, Work *w, const char *program, int *ret_exit)
         r->device = arena_strdup(r->arena, sinter_session_device(trial.session));
         *ret_exit = EXIT_INPUT;
     }
-    for (int b = 0; b < r->buckets.num && ok; b++)
+    ProgressFn *progress = work_progress(w);
+    for (int b = 0; b < r->buckets.num && ok; b++) {
+        if (progress)
+            progress(w, (double)b / r->buckets.num, "timing");
         ok = time_bucket(&t, b);
+    }
+    if (progress)
+        progress(w, 1, "");
     trial_close(&trial);
     return ok;
 }
