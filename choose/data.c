@@ -44,7 +44,8 @@ static const TensorView *input_view(const Reader *r, const TensorFile *file, con
 static bool view_fits(const Reader *r, const TensorView *view, const SinterPort *port)
 {
     if (view->fmt == FMT_NONE || format_info[view->fmt].family != FAMILY_FLOAT)
-        return data_fail(r, "input \"%s\" takes floats, not %s", port->name, view->dtype);
+        return data_fail(r, "input \"%s\" takes floats, not %s", port->name,
+                         tensor_dtype_text(view));
     if (view->rank != port->rank)
         return data_fail(r, "\"%s\" has %d dimensions, but the model declares %d", port->name,
                          view->rank, port->rank);

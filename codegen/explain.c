@@ -13,12 +13,26 @@ const char *fusion_stop(const FusionNote *note)
     return note->text;
 }
 
+/* Several operations at one place may stop for one reason. */
+static bool is_told(const PassContext *ctx, int index, const char *why)
+{
+    const FusionNote *note = &ctx->fusion_notes.elem[index];
+    for (int i = 0; i < index; i++) {
+        const FusionNote *other = &ctx->fusion_notes.elem[i];
+        const char *text = other->kernel == note->kernel ? fusion_stop(other) : NULL;
+        if (text && !strcmp(text, why) && other->span.file == note->span.file &&
+            other->span.start == note->span.start && other->span.end == note->span.end)
+            return true;
+    }
+    return false;
+}
+
 void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel)
 {
     for (int i = 0; i < ctx->fusion_notes.num; i++) {
         const FusionNote *note = &ctx->fusion_notes.elem[i];
         const char *why = note->kernel == kernel ? fusion_stop(note) : NULL;
-        if (!why)
+        if (!why || is_told(ctx, i, why))
             continue;
         sb_printf(sb, "    stopped");
         if (note->span.file)

@@ -524,6 +524,13 @@ static void put_symbol(Sb *sb, yysymbol_kind_t symbol)
         sb_put(sb, name);
 }
 
+/* Not what a name stands for as well, nor what is refused as not supported yet. */
+static bool is_told(yysymbol_kind_t symbol, bool any_name)
+{
+    return !(any_name && is_contextual(symbol)) && symbol != YYSYMBOL_MODULE &&
+           symbol != YYSYMBOL_SHARD;
+}
+
 static void put_expected(Sb *sb, const yysymbol_kind_t *expected, int num)
 {
     bool any_name = false;
@@ -531,12 +538,12 @@ static void put_expected(Sb *sb, const yysymbol_kind_t *expected, int num)
     for (int i = 0; i < num; i++)
         any_name = any_name || expected[i] == YYSYMBOL_NAME;
     for (int i = 0; i < num; i++)
-        left += !(any_name && is_contextual(expected[i]));
-    if (left == 0 || left > 12)
+        left += is_told(expected[i], any_name);
+    if (left == 0 || left > 11)
         return;
     sb_put(sb, ", expected ");
     for (int i = 0, done = 0; i < num; i++) {
-        if (any_name && is_contextual(expected[i]))
+        if (!is_told(expected[i], any_name))
             continue;
         if (done)
             sb_put(sb, done + 1 == left ? " or " : ", ");

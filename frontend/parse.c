@@ -227,6 +227,44 @@ Ast *ast_parse(Arena *arena, Diag *diag, uint32_t file)
     return ast_parse_more(arena, diag, file, intern_create(arena));
 }
 
+/* What a file without lines of text is, or NULL: weights and programs are easily given in place of
+ * a text, and every byte of theirs would be an error. */
+static const char *binary_kind(const Source *source)
+{
+    static const struct {
+        size_t at, len;
+        const char *magic, *what;
+    } kinds[] = {
+        {0, 6, "\x93NUMPY", "a .npy file"},
+        {8, 2, "{\"", "a .safetensors file"},
+        {0, 4, "\177ELF", "a compiled file or another program"},
+        {0, 4, "PK\3\4", "a zip archive (a PyTorch checkpoint or .npz)"},
+        {0, 2, "\xff\xfe", "UTF-16; save it as UTF-8"},
+        {0, 2, "\xfe\xff", "UTF-16; save it as UTF-8"},
+    };
+    size_t num = source->len < 512 ? source->len : 512, nuls = 0;
+    for (size_t i = 0; i < num; i++)
+        nuls += !source->text[i];
+    for (size_t i = 0; i < COUNT_OF(kinds) && num > kinds[i].at + kinds[i].len; i++)
+        if (!memcmp(source->text + kinds[i].at, kinds[i].magic, kinds[i].len) &&
+            (kinds[i].at == 0 || nuls > 3))
+            return kinds[i].what;
+    return nuls > num / 16 + 3 ? "binary" : NULL;
+}
+
+static bool is_text(Diag *diag, uint32_t file)
+{
+    const char *kind = binary_kind(&diag->sources.elem[file - 1]);
+    if (!kind)
+        return true;
+    diag_error(diag, (Span){0}, E_BAD_CHARACTER, "'%s' is no text but %s",
+               diag->sources.elem[file - 1].name, kind);
+    diag_help(diag,
+              "a text begins with 'version 1'; it names its weights, which are files of their "
+              "own");
+    return false;
+}
+
 Ast *ast_parse_more(Arena *arena, Diag *diag, uint32_t file, Intern *names)
 {
     const Source *source = &diag->sources.elem[file - 1];
@@ -236,6 +274,8 @@ Ast *ast_parse_more(Arena *arena, Diag *diag, uint32_t file, Intern *names)
                    LIMIT_SOURCE_BYTES);
         return NULL;
     }
+    if (!is_text(diag, file))
+        return NULL;
     Ast *ast = ARENA_NEW(arena, Ast);
     ast->arena = arena;
     ast->source = file;

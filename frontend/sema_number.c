@@ -1,5 +1,6 @@
 /* Integer expressions: constants, sizes of dims, indices, dimensions of tensors. */
 #include "frontend/sema.h"
+#include <stdlib.h>
 
 /* Evaluation goes down expressions and along chains of constants; beyond this the text is refused
  * before the stack is at risk. */
@@ -222,6 +223,35 @@ void consts_eval(Sema *s)
     }
 }
 
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Buckets ascend and differ; a text that says them otherwise is told how it is read. */
+static void dim_sort_sizes(Sema *s, Item *item)
+{
+    DimInfo *info = item->dim;
+    int num = 0;
+    bool ascends = true;
+    for (int i = 1; i < info->num_sizes; i++)
+        ascends = ascends && info->size[i - 1] < info->size[i];
+    if (ascends)
+        return;
+    qsort(info->size, (size_t)info->num_sizes, sizeof *info->size, by_size);
+    for (int i = 0; i < info->num_sizes; i++)
+        if (!i || info->size[i] != info->size[num - 1])
+            info->size[num++] = info->size[i];
+    info->num_sizes = num;
+    Sb sb;
+    sb_init(&sb, s->arena);
+    for (int i = 0; i < num; i++)
+        sb_printf(&sb, "%s%lld", i ? ", " : "", (long long)info->size[i]);
+    diag_warning(s->diag, item->name.span, E_DIM, "the sizes of '%s' do not ascend: read as [%s]",
+                 item->name.text, sb.text);
+}
+
 static void dim_eval_sizes(Sema *s, Item *item)
 {
     DimInfo *info = item->dim;
@@ -243,12 +273,10 @@ static void dim_eval_sizes(Sema *s, Item *item)
             diag_error(s->diag, expr->span, E_DIM, "a size of %lld, but sizes lie in 1 .. %d",
                        (long long)*size, LIMIT_DIM);
             info->bad = true;
-        } else if (i && !info->bad && *size <= size[-1]) {
-            diag_error(s->diag, expr->span, E_DIM, "%lld after %lld: sizes ascend",
-                       (long long)*size, (long long)size[-1]);
-            info->bad = true;
         }
     }
+    if (!info->bad)
+        dim_sort_sizes(s, item);
 }
 
 void dims_eval(Sema *s)

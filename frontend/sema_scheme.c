@@ -19,8 +19,48 @@ static void complain(LineState *l, Span span, const char *text)
     l->bad = true;
 }
 
+/* What other tools call our formats. */
+static const struct {
+    const char *theirs, *ours;
+} other_names[] = {
+    {"int8", "i8"},
+    {"s8", "i8"},
+    {"uint8", "u8"},
+    {"int4", "i4"},
+    {"s4", "i4"},
+    {"uint4", "u4"},
+    {"fp8", "e4m3"},
+    {"float8", "e4m3"},
+    {"f8", "e4m3"},
+    {"fp8_e4m3", "e4m3"},
+    {"e4m3fn", "e4m3"},
+    {"fp8_e5m2", "e5m2"},
+    {"float8_e4m3fn", "e4m3"},
+    {"float8_e5m2", "e5m2"},
+    {"f4", "e2m1"},
+    {"float4", "e2m1"},
+    {"fp16", "f16"},
+    {"half", "f16"},
+    {"float16", "f16"},
+    {"bfloat16", "bf16"},
+    {"fp32", "f32"},
+    {"float32", "f32"},
+    {"float", "f32"},
+    {"mx8", "mxfp8"},
+    {"mx4", "mxfp4"},
+};
+
 static void suggest_format(Sema *s, const char *name)
 {
+    for (size_t i = 0; i < COUNT_OF(other_names); i++)
+        if (!strcmp(name, other_names[i].theirs)) {
+            const char *ours = other_names[i].ours;
+            diag_help(s->diag,
+                      !strcmp(ours, "e4m3") ? "it is called '%s' here; 'e5m2' has more range"
+                                            : "it is called '%s' here",
+                      ours);
+            return;
+        }
     static const char *const named[] = {"mxfp8", "mxfp4", "nvfp4"};
     Nearest nearest;
     nearest_init(&nearest, name);
@@ -199,6 +239,13 @@ static void line_range(LineState *l, SchemeInfo *info)
     }
     if (word->kind == SW_DYNAMIC)
         return;
+    if (l->named) {
+        complain(l, word->span, "the scales of a named scheme come from each tensor as it runs");
+        diag_note(l->s->diag, l->line->fmt.span, "'%s' has groups of %lld columns",
+                  l->line->fmt.text, (long long)l->scheme.block[1]);
+        diag_help(l->s->diag, "leave '%s' out, or write 'e4m3 per tensor static'", "static");
+        return;
+    }
     if (l->scheme.block[0] != 0 || l->scheme.block[1] != 0)
         complain(l, word->span, "a static range is one for the whole tensor: write 'per tensor'");
     const Calibrator *calibrator = calibrator_find(word->name.text ? word->name.text : "minmax");

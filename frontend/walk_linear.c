@@ -31,6 +31,10 @@ static bool group_fits(Walk *w, Expr *call, const Scheme *scheme, Span span, int
         diag_error(w->diag, span, E_SCHEME_FIT, "a group of %lld columns is larger than K = %lld",
                    (long long)scheme->block[1], (long long)k);
         note_layer(w, call, k);
+        diag_help(w->diag,
+                  "leave the layer alone with the rule '%s : keep', or give it a scheme "
+                  "without groups or with one of at most %lld columns",
+                  walk_path_text(w), (long long)k);
     }
     return false;
 }

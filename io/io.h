@@ -81,6 +81,8 @@ const TensorView *tensorfile_at(const TensorFile *f, int index);
 const TensorView *tensorfile_find(const TensorFile *f, const char *name); /* hashed */
 bool tensorfile_is_npy(const TensorFile *f);
 TensorsKind tensorfile_kind(const TensorFile *f);
+/* In words where our names would mean something else: "64-bit integers (int64)". */
+const char *tensor_dtype_text(const TensorView *view);
 /* labels.c: the view's whole numbers, ret[view->elements]; a NULL view is an error, too. */
 bool labels_read(const TensorView *view, const char *path, int64_t *ret, IoError *err);
 /* Whether each of them is a column of these logits, one for a row. */

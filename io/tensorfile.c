@@ -191,6 +191,27 @@ const TensorView *tensorfile_find(const TensorFile *f, const char *name)
     return names_find(&f->names, name);
 }
 
+const char *tensor_dtype_text(const TensorView *view)
+{
+    static const struct {
+        const char *npy, *safetensors, *text;
+    } names[] = {
+        {"<i8", "I64", "64-bit integers (int64)"},
+        {"<u8", "U64", "64-bit integers (uint64)"},
+        {"<i4", "I32", "32-bit integers (int32)"},
+        {"<u4", "U32", "32-bit integers (uint32)"},
+        {"<i2", "I16", "16-bit integers (int16)"},
+        {"<u2", "U16", "16-bit integers (uint16)"},
+        {"|b1", "BOOL", "true and false (bool)"},
+        {"<c8", "C64", "complex numbers (complex64)"},
+        {"<c16", "C128", "complex numbers (complex128)"},
+    };
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (!strcmp(view->dtype, names[i].npy) || !strcmp(view->dtype, names[i].safetensors))
+            return names[i].text;
+    return view->dtype;
+}
+
 bool tensorfile_is_npy(const TensorFile *f)
 {
     return f->kind == TENSORS_NPY;

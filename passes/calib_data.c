@@ -74,6 +74,9 @@ static bool dim_solve(Batches *b, const Feed *feed, int axis)
             return true;
         }
     }
+    if (n == 0)
+        return fail(b, "\"%s\" has no rows: dimension %d is 0, and ranges need at least one",
+                    feed->input->name, axis);
     Sb sb;
     sb_init(&sb, b->m->arena);
     dim_print(&sb, d);

@@ -83,7 +83,7 @@ static const char *run_and_record(EvalRecord *r, const Module *m, Eval *e, const
         if (op->kind == OP_INPUT && !bind_random(e, op, size, scratch))
             return "an input cannot be bound";
     if (!eval_run(e, NULL, NULL, &why))
-        return why ? why : "the evaluation failed";
+        return why ? arena_strdup(scratch, why) : "the evaluation failed"; /* it goes with e */
     for_each_op(op, &m->body)
         if (op->kind == OP_OUTPUT && !record_output(r, e, op))
             return "an output cannot be read";

@@ -201,12 +201,22 @@ static bool rows_in_tile(const Fuse *f)
     return cols >= 0 && cols <= TILE_ROW_COLS;
 }
 
+/* cols < 0: they vary with the batch. */
+static const char *rows_needed(Fuse *f, const char *what, int64_t cols)
+{
+    if (cols < 0)
+        return say(f, "%s needs whole rows of a product whose columns vary; a tile holds %d", what,
+                   TILE_ROW_COLS);
+    return say(f, "%s needs whole rows of a product of %lld columns; a tile holds %d", what,
+               (long long)cols, TILE_ROW_COLS);
+}
+
 static const char *epilogue_quantize(Fuse *f, Op *op, Region *ret)
 {
     const Scheme *scheme = op_out(op)->type->scheme;
     Region in = fuse_of(f, op_in(op, 0)->def)->region;
     int64_t group = scheme->block[1];
-    long long cols = (long long)type_cols(op_out(f->matmul)->type);
+    int64_t cols = type_cols(op_out(f->matmul)->type);
 
     if (in.kind == REGION_NARROW || in.kind == REGION_PROLOGUE)
         return "quantize of a value that is not a tile";
@@ -225,11 +235,7 @@ static const char *epilogue_quantize(Fuse *f, Op *op, Region *ret)
     if (rows_in_tile(f))
         return NULL;
     if (group == 0)
-        return say(
-            f,
-            "dynamic quantize per token needs whole rows of a product of %lld columns; a tile "
-            "holds %d",
-            cols, TILE_ROW_COLS);
+        return rows_needed(f, "dynamic quantize per token", cols);
     int64_t tile = f->ctx->options.limits ? f->ctx->options.limits->tile_cols : CPU_TILE_COLS;
     if (tile % group)
         return say(f, "dynamic quantize in groups of %lld columns; the tile holds %lld",
@@ -245,9 +251,7 @@ static const char *epilogue_rowwise(Fuse *f, Op *op, Region *ret)
     if (!fuse_has(f, in->def) || region.kind == REGION_NARROW || region.kind == REGION_PROLOGUE)
         return say(f, "%s reads other rows than this kernel makes", op_info[op->kind].name);
     if (!rows_in_tile(f))
-        return say(f, "%s needs whole rows of a product of %lld columns; a tile holds %d",
-                   op_info[op->kind].name, (long long)type_cols(op_out(f->matmul)->type),
-                   TILE_ROW_COLS);
+        return rows_needed(f, op_info[op->kind].name, type_cols(op_out(f->matmul)->type));
     *ret = region;
     return NULL;
 }

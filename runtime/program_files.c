@@ -152,9 +152,15 @@ static int bind_view(const Program *p, int index, const char *path, const Tensor
 {
     SinterPort port = sinter_input(p->model, index);
     FormatId want = format_of_dtype(port.dtype);
-    if (view->rank > SINTER_MAX_RANK || view->fmt == FMT_NONE)
-        return program_fail(p, PROGRAM_INPUT, "%s: dtype %s cannot be read as input \"%s\"", path,
-                            view->dtype, port.name);
+    if (view->fmt == FMT_NONE)
+        return program_fail(p, PROGRAM_INPUT,
+                            "%s: holds %s, which input \"%s\" does not take; convert it: "
+                            "numpy.save('x.npy', x.astype('<%s'))",
+                            path, tensor_dtype_text(view), port.name,
+                            port.dtype == SINTER_I32 ? "i4" : "f4");
+    if (view->rank > SINTER_MAX_RANK)
+        return program_fail(p, PROGRAM_INPUT, "%s: %d dimensions are more than %d", path,
+                            view->rank, SINTER_MAX_RANK);
     bound->tensor = (SinterTensor){.name = port.name, .dtype = port.dtype, .rank = view->rank};
     memcpy(bound->tensor.dim, view->dim, (size_t)view->rank * sizeof view->dim[0]);
     size_t elem = dtype_bytes(port.dtype);

@@ -10,7 +10,8 @@ trap 'rm -rf "$tmp"' EXIT
 
 for file in bin/sinter include/sinter.h include/sinter_dlpack.h share/man/man1/sinter.1 \
     share/bash-completion/completions/sinter share/zsh/site-functions/_sinter \
-    share/fish/vendor_completions.d/sinter.fish; do
+    share/fish/vendor_completions.d/sinter.fish share/doc/sinter/docs/errors.md \
+    share/doc/sinter/docs/language.md share/doc/sinter/CHANGELOG.md; do
     [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 "$prefix/bin/sinter" --version

@@ -19,6 +19,22 @@ const OptionInfo option_info[NUM_OPTIONS] = {
 #undef OPTION
 };
 
+static const OptionGroup option_group[NUM_OPTIONS] = {
+#define OPTION_GROUP(ID, title)
+#define OPTION_IN(ID, group) [OPTION_##ID] = OPTION_GROUP_##group,
+#include "tools/groups.def"
+#undef OPTION_GROUP
+#undef OPTION_IN
+};
+
+static const char *const group_title[NUM_OPTION_GROUPS] = {
+#define OPTION_GROUP(ID, title) [OPTION_GROUP_##ID] = title,
+#define OPTION_IN(ID, group)
+#include "tools/groups.def"
+#undef OPTION_GROUP
+#undef OPTION_IN
+};
+
 /* Help ---------------------------------------------------------------------------------------- */
 
 static const char *const examples[NUM_COMMANDS] = {
@@ -77,14 +93,25 @@ static void print_help(void)
          "  sinter explain E0201           # what an error code means");
 }
 
+static void print_group(CommandId command, OptionGroup group)
+{
+    bool any = false;
+    for (int i = 0; i < NUM_OPTIONS; i++) {
+        if (option_group[i] != group || !(option_info[i].commands & 1u << command))
+            continue;
+        if (!any)
+            printf("\n%s:\n", group_title[group]);
+        any = true;
+        cli_print_option(stdout, &option_info[i], 28);
+    }
+}
+
 static int print_command_help(CommandId command)
 {
     const CommandInfo *info = &command_info[command];
-    printf("sinter %s [options] %s\n  %s\n\nOptions:\n", info->name, info->operands,
-           info->describe);
-    for (int i = 0; i < NUM_OPTIONS; i++)
-        if (option_info[i].commands & 1u << command)
-            cli_print_option(stdout, &option_info[i], 28);
+    printf("sinter %s [options] %s\n  %s\n", info->name, info->operands, info->describe);
+    for (OptionGroup group = 0; group < NUM_OPTION_GROUPS; group++)
+        print_group(command, group);
     if (examples[command])
         printf("\nExamples:\n%s", examples[command]);
     return EXIT_OK;
@@ -98,11 +125,11 @@ static void print_problem(const Cli *cli, const char *text, const char *help)
     if (cli->json) {
         Sb sb;
         sb_init(&sb, cli->arena);
-        sb_put(&sb, "{\"severity\": \"error\", \"code\": \"E1001\", \"message\": ");
+        sb_put(&sb, "{\"severity\":\"error\",\"code\":\"E1001\",\"message\":");
         sb_put_json_string(&sb, text, strlen(text));
-        sb_put(&sb, ", \"help\": ");
+        sb_put(&sb, ",\"children\":[{\"severity\":\"help\",\"message\":");
         sb_put_json_string(&sb, help, strlen(help));
-        sb_put(&sb, "}\n");
+        sb_put(&sb, "}]}\n");
         fputs(sb.text, stderr);
     } else {
         fprintf(stderr, "sinter: error: %s\n  help: %s\n", text, help);
@@ -340,7 +367,7 @@ static bool parse_command(Cli *cli, int argc, char **argv, int *ret_exit)
         return false;
     }
     bool help = !strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h");
-    if (help && argc < 3) {
+    if (help && (argc < 3 || !strcmp(argv[2], "help"))) {
         print_help();
         *ret_exit = EXIT_OK;
         return false;

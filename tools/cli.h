@@ -42,6 +42,15 @@ typedef enum OptionId {
     NUM_OPTIONS
 } OptionId;
 
+typedef enum OptionGroup {
+#define OPTION_GROUP(ID, title) OPTION_GROUP_##ID,
+#define OPTION_IN(ID, group)
+#include "tools/groups.def"
+#undef OPTION_GROUP
+#undef OPTION_IN
+    NUM_OPTION_GROUPS
+} OptionGroup;
+
 typedef struct Cli Cli;
 typedef struct CommandInfo {
     const char *name, *operands, *describe;

@@ -164,8 +164,16 @@ static int eval_expects(Work *w, const char *path)
         return EXIT_OK;
     if (w->module->expects.num)
         return run_expects(w, program);
+    if (cli_has(w->cli, OPTION_LABELS)) {
+        diag_error(&w->diag, (Span){0}, E_EXPECT,
+                   "--labels scores results, but there are no inputs: '%s' has no expect line",
+                   path);
+        diag_help(&w->diag, "give the inputs that the labels belong to: --input x=x.npy");
+        return EXIT_OK;
+    }
     diag_error(&w->diag, (Span){0}, E_EXPECT, "'%s' has no expect line", path);
-    diag_help(&w->diag, "write: expect \"x.npy\" -> \"y.npy\" atol 0.01, or give --labels");
+    diag_help(&w->diag,
+              "write: expect \"x.npy\" -> \"y.npy\" atol 0.01, or give --input and --labels");
     return EXIT_OK;
 }
 

@@ -6,11 +6,13 @@
 
 /* Results that did not reach standard output are an error: a full disk must not look like success.
  */
-static int close_output(int exit_code)
+static int close_output(bool json, int exit_code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return exit_code;
-    fprintf(stderr, "sinter: error: cannot write standard output: %s\n", strerror(errno));
+    const char *form = json ? "{\"severity\":\"error\",\"code\":\"E0502\",\"message\":\"%s: %s\"}\n"
+                            : "sinter: error: %s: %s\n";
+    fprintf(stderr, form, "cannot write standard output", strerror(errno));
     return exit_code == EXIT_OK ? EXIT_INPUT : exit_code;
 }
 
@@ -22,6 +24,7 @@ int main(int argc, char **argv)
     Arena *arena = arena_new();
     if (cli_parse(&cli, arena, argc, argv, &exit_code))
         exit_code = command_info[cli.command].run(&cli);
+    bool json = cli.json;
     arena_destroy(arena);
-    return close_output(exit_code);
+    return close_output(json, exit_code);
 }

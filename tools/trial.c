@@ -65,9 +65,9 @@ const TensorView *trial_view(Trial *t, const TensorFile *file, const char *port,
         diag_error(&t->w->diag, t->span, E_EXPECT, "'%s' holds no tensor '%s'", file_name, port);
     else if (view->fmt == FMT_NONE || !format_is_plain(view->fmt)) {
         diag_error(&t->w->diag, t->span, E_EXPECT,
-                   "'%s' holds %s, which is not a type of "
-                   "inputs and outputs",
-                   file_name, view->dtype);
+                   "'%s' holds %s, which is not a type of inputs and outputs", file_name,
+                   tensor_dtype_text(view));
+        diag_help(&t->w->diag, "convert it: numpy.save('x.npy', x.astype('<f4'))");
         view = NULL;
     }
     return view;

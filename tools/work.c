@@ -21,6 +21,22 @@ bool work_init(Work *w, Cli *cli)
     return true;
 }
 
+/* What the first error says of the whole. */
+static int exit_of_errors(const Work *w)
+{
+    const DiagMessage *message = w->diag.first;
+    while (message && message->severity != SEVERITY_ERROR)
+        message = message->next;
+    if (w->is_slower)
+        return EXIT_SLOWER;
+    switch (message ? message->id : E_NONE) {
+    case E_USAGE: return EXIT_USAGE;
+    case E_CHECK_EVAL: return EXIT_MISMATCH;
+    case E_NO_DEVICE: return EXIT_DEVICE;
+    default: return EXIT_INPUT;
+    }
+}
+
 int work_end(Work *w, int exit_code)
 {
     fflush(stdout);
@@ -29,7 +45,7 @@ int work_end(Work *w, int exit_code)
     else
         diag_print(&w->diag, stderr, w->cli->color);
     if (w->diag.num_errors && exit_code == EXIT_OK)
-        exit_code = w->is_slower ? EXIT_SLOWER : EXIT_INPUT;
+        exit_code = exit_of_errors(w);
     if (w->module && w->module->weights)
         weights_close(w->module->weights);
     arena_destroy(w->arena);

@@ -51,8 +51,8 @@ typedef struct Work {
 } Work;
 
 bool work_init(Work *w, Cli *cli); /* false: out of memory, said */
-/* Prints the diagnostics and frees everything; returns `exit_code`, or EXIT_INPUT if there were
- * errors. */
+/* Prints the diagnostics and frees everything; returns `exit_code`, or if there were errors and it
+ * is EXIT_OK, the code that docs/command.md has for the first. */
 int work_end(Work *w, int exit_code);
 
 /* Each is false after errors in w->diag. */

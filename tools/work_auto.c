@@ -48,7 +48,10 @@ static void print_choice(Work *w)
     Sb sb;
     sb_init(&sb, w->arena);
     choice_print(&sb, w->choice);
-    fputs(sb.text, w->cli->command == COMMAND_CHOOSE ? stdout : stderr);
+    if (w->cli->command == COMMAND_CHOOSE)
+        fputs(sb.text, stdout);
+    else if (!w->cli->json)
+        fputs(sb.text, stderr);
 }
 
 static bool settle(Work *w, const FrontendOptions *options)

@@ -178,13 +178,13 @@ def from_standard_input(tmp):
 def refused(tmp):
     base = [SINTER, "report", "digits.sinter", "--no-measure"]
     ran("a folder that is not there", call([*base, "-o", "no/d.html"], tmp), 1, "no/d.html")
-    ran("a size that is not there", call([*base, "--bucket", "B=17", "-o", "x.html"], tmp), 1,
+    ran("a size that is not there", call([*base, "--bucket", "B=17", "-o", "x.html"], tmp), 2,
         "B=17.*there is B = 16")
     ran("inputs that are not there", call([*base, "--input", "x=gone.npy", "-o", "x.html"], tmp), 1,
         "gone.npy")
     ran("JSON that cannot be written", call([*base, "-o", "x.html", "--json", "no/x.json"], tmp), 1,
         "no/x.json")
-    ran("labels without inputs", call([*base, "--labels", "test_y.npy", "-o", "x.html"], tmp), 1,
+    ran("labels without inputs", call([*base, "--labels", "test_y.npy", "-o", "x.html"], tmp), 2,
         "there are no inputs.*give --input")
     ran("one file for both", call([*base, "-o", "x.html", "--json", "x.html"], tmp), 2,
         "both write 'x.html'")
@@ -196,7 +196,7 @@ def refused(tmp):
     kept = (tmp / "old.html").read_text() == "old"
     report("nothing half-written is left", [str(left)] * bool(left) + ["old.html"] * (not kept))
     done = call([SINTER, "compile", "digits.sinter", "-o", "program"], tmp)
-    ran("a compiled file", call([SINTER, "report", "program", "-o", "x.html"], tmp), 1,
+    ran("a compiled file", call([SINTER, "report", "program", "-o", "x.html"], tmp), 2,
         "text of a model")
 
 

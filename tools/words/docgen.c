@@ -1,5 +1,6 @@
-/* docgen bash|zsh|fish, docgen man <prose>: completions and the manual page of `sinter`, from the
- * same tables as its parser. A build tool: it depends on the tables alone. */
+/* docgen bash|zsh|fish|errors, docgen man <prose>: completions, the page of error codes and the
+ * manual page of `sinter`, from the same tables as its parser. A build tool: it depends on the
+ * tables alone. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,34 @@ static const struct {
 #undef OPTION
 };
 #define NUM_OPTIONS (int)(sizeof option / sizeof option[0])
+
+enum {
+#define OPTION(ID, letter, name, arg, commands, describe) OPTION_##ID,
+#include "tools/options.def"
+#undef OPTION
+};
+enum {
+#define OPTION_GROUP(ID, title) GROUP_##ID,
+#define OPTION_IN(ID, group)
+#include "tools/groups.def"
+#undef OPTION_GROUP
+#undef OPTION_IN
+    NUM_GROUPS
+};
+static const char *const group_title[] = {
+#define OPTION_GROUP(ID, title) title,
+#define OPTION_IN(ID, group)
+#include "tools/groups.def"
+#undef OPTION_GROUP
+#undef OPTION_IN
+};
+static const int option_group[sizeof option / sizeof option[0]] = {
+#define OPTION_GROUP(ID, title)
+#define OPTION_IN(ID, group) [OPTION_##ID] = GROUP_##group,
+#include "tools/groups.def"
+#undef OPTION_GROUP
+#undef OPTION_IN
+};
 
 static bool is_choice(const char *arg)
 {
@@ -191,31 +220,41 @@ static void put_man_commands(void)
     }
 }
 
+static void put_man_option(int i)
+{
+    printf(".It");
+    if (option[i].letter)
+        printf(" Fl %c", option[i].letter);
+    if (option[i].letter && option[i].name[0])
+        printf(" ,");
+    if (option[i].name[0])
+        printf(" Fl Fl %s", option[i].name);
+    if (option[i].arg[0])
+        printf(" Ar %s", option[i].arg);
+    char first = option[i].describe[0];
+    printf("\n%c%s.\n", first >= 'a' && first <= 'z' ? first & ~0x20 : first,
+           option[i].describe + 1);
+    if (option[i].commands == CMD_ALL)
+        return;
+    printf("For");
+    const char *separator = "";
+    for (int c = 0; c < NUM_COMMANDS; c++)
+        if (option[i].commands & 1u << c) {
+            printf("%s\n.Cm %s", separator, command[c].name);
+            separator = " ,";
+        }
+    puts(" .");
+}
+
+/* A list for each group. */
 static void put_man_options(void)
 {
-    for (int i = 0; i < NUM_OPTIONS; i++) {
-        printf(".It");
-        if (option[i].letter)
-            printf(" Fl %c", option[i].letter);
-        if (option[i].letter && option[i].name[0])
-            printf(" ,");
-        if (option[i].name[0])
-            printf(" Fl Fl %s", option[i].name);
-        if (option[i].arg[0])
-            printf(" Ar %s", option[i].arg);
-        char first = option[i].describe[0];
-        printf("\n%c%s.\n", first >= 'a' && first <= 'z' ? first & ~0x20 : first,
-               option[i].describe + 1);
-        if (option[i].commands == CMD_ALL)
-            continue;
-        printf("For");
-        const char *separator = "";
-        for (int c = 0; c < NUM_COMMANDS; c++)
-            if (option[i].commands & 1u << c) {
-                printf("%s\n.Cm %s", separator, command[c].name);
-                separator = " ,";
-            }
-        puts(" .");
+    for (int g = 0; g < NUM_GROUPS; g++) {
+        printf(".Ss %s\n.Bl -tag -width indent\n", group_title[g]);
+        for (int i = 0; i < NUM_OPTIONS; i++)
+            if (option_group[i] == g)
+                put_man_option(i);
+        puts(".El");
     }
 }
 
@@ -240,6 +279,36 @@ static int put_man(const char *path)
     return 0;
 }
 
+static const struct {
+    const char *code, *title, *explanation;
+} error[] = {
+#define ERROR_ROW(ID, code, title, explanation) {code, title, explanation},
+#include "base/errors.def"
+#undef ERROR_ROW
+};
+#define NUM_ERRORS (int)(sizeof error / sizeof error[0])
+
+/* The code that follows another, -1: none. */
+static int next_error(const char *last)
+{
+    int next = -1;
+    for (int i = 0; i < NUM_ERRORS; i++)
+        if (strcmp(error[i].code, last) > 0 &&
+            (next < 0 || strcmp(error[i].code, error[next].code) < 0))
+            next = i;
+    return next;
+}
+
+/* A page of Markdown, by code. */
+static void put_errors(void)
+{
+    puts("# Error codes\n\n`sinter explain E0201` prints one of these. Codes keep their meaning: "
+         "none "
+         "is used again.");
+    for (int i = next_error("E0000"); i >= 0; i = next_error(error[i].code))
+        printf("\n## %s: %s\n\n%s\n", error[i].code, error[i].title, error[i].explanation);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && !strcmp(argv[1], "bash"))
@@ -248,10 +317,12 @@ int main(int argc, char **argv)
         put_zsh();
     else if (argc == 2 && !strcmp(argv[1], "fish"))
         put_fish();
+    else if (argc == 2 && !strcmp(argv[1], "errors"))
+        put_errors();
     else if (argc == 3 && !strcmp(argv[1], "man"))
         return put_man(argv[2]);
     else {
-        fputs("usage: docgen bash|zsh|fish, docgen man <prose>\n", stderr);
+        fputs("usage: docgen bash|zsh|fish|errors, docgen man <prose>\n", stderr);
         return 2;
     }
     return ferror(stdout) ? 1 : 0;
