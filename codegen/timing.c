@@ -1,6 +1,6 @@
 /* codegen/timing: see timing.h. */
 #include "codegen/timing.h"
-#include "codegen/cuda/target.h"
+#include "codegen/cuda/family.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -99,7 +99,7 @@ void timing_table_renew(TimingTable *t)
             timing_table_put(&fresh, &t->row.elem[i]);
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
         TimingCode code = {cuda_family_name[i], cuda_family_code(t->arena, cuda_family_name[i])};
-        if (i <= CUDA_GEMM_ANY && code.word)
+        if (cuda_family[i]->candidates && code.word)
             ARRAY_PUSH(t->arena, &fresh.code, code);
     }
     *t = fresh;

@@ -66,12 +66,6 @@ static bool is_wanted(const Tune *t, const CudaKernel *k)
     return !equals;
 }
 
-static bool same_tile(const CudaKernel *a, const CudaKernel *b)
-{
-    return a->family == b->family && a->bm == b->bm && a->bn == b->bn &&
-           a->n_blocks * a->n_warps == b->n_blocks * b->n_warps;
-}
-
 /* The next to measure: the fastest by the cost model, but rather one of another tile than the next
  * of a tile that was taken. NULL: no other is worth it. */
 static const CudaCandidate *pick(const CudaCandidates *c, const bool *taken, double *least)
@@ -84,7 +78,7 @@ static const CudaCandidate *pick(const CudaCandidates *c, const bool *taken, dou
         if (at->reason || taken[i])
             continue;
         for (int k = 0; k < c->list.num; k++)
-            alike += taken[k] && same_tile(&at->kernel, &c->list.elem[k].kernel) ? ALIKE : 0;
+            alike += taken[k] && cuda_same_tile(&at->kernel, &c->list.elem[k].kernel) ? ALIKE : 0;
         if (!best || at->predicted * alike < best_us) {
             best = at;
             best_us = at->predicted * alike;

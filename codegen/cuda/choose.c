@@ -1,115 +1,22 @@
 /* codegen/cuda/choose: which family and tile runs a launch under one bucket. */
-#include "codegen/cuda/choose.h"
+#include "codegen/cuda/family.h"
 
 #include <string.h>
 
-#define FEW_ROWS       4     /* up to here a product takes its prologue in */
-#define LOCAL_A_COLS   8192  /* longest row that a prologue inside a product makes */
-#define LOCAL_A_BYTES  17408 /* of all its rows; more leave too little for weights on their way */
-#define SHARED_A_ROWS  2     /* that a processor makes of the input of a product, at most */
-#define SHARED_A_US    1.5   /* longer than with its input at hand, for each of them */
-#define SHARED_A_HELD  32    /* values of a row that one thread holds meanwhile */
-#define ROW_COLS_LIMIT 32768 /* longest row that one block holds */
-#define ROW_REGISTERS  40    /* of a thread beside the columns that it holds */
-#define SCRATCH_WORDS  11776 /* of a block's static shared memory, 48 KB with a reserve */
-#define SLOWER_SHOWN   3     /* candidates that `explain` shows beside the fastest */
-#define ROWS_MANY      1056  /* eight for each processor of an H200 */
-#define SWEEP_THREADS  512   /* that go over a longer one .. */
-#define SWEEP_TILE     8192  /* .. in so many columns at once */
-#define GATHER_BLOCKS  1056  /* eight for each: they find ranges in row after row */
+#define FEW_ROWS      4     /* up to here a product takes its prologue in */
+#define LOCAL_A_COLS  8192  /* longest row that a prologue inside a product makes */
+#define LOCAL_A_BYTES 17408 /* of all its rows; more leave too little for weights on their way */
+#define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
+#define SLOWER_SHOWN  3     /* candidates that `explain` shows beside the fastest */
 
-/* Row kernels ---------------------------------------------------------------------------------- */
-
-/* Values that a thread holds: many where rows fill the processors, so that many bytes are on their
- * way and few threads wait for each other; few where a row should be done soon. */
-static int row_values(int64_t tile, int64_t rows, bool sums)
+/* Row programs and moves have one family each, which knows its numbers. */
+static void shape(CudaKernel *k, const char **ret_problem)
 {
-    if (rows < ROWS_MANY && tile <= 256 * 16)
-        return 16;
-    return tile > 8192 || (sums && rows >= ROWS_MANY) ? 64 : 32;
-}
-
-static int row_threads(int64_t tile, int values)
-{
-    int threads = 32;
-    while (threads < 1024 && (int64_t)threads * values < tile)
-        threads *= 2;
-    return threads;
-}
-
-/* The registers of so many threads suffice for the tile, and shared memory for its groups. */
-static bool row_fits(const CudaKernel *k, int64_t tile, int threads)
-{
-    const PlanProgram *program = &k->launch->program;
-    int registers = 65536 / threads < 255 ? 65536 / threads : 255;
-    int64_t values = (tile + threads - 1) / threads, held = (values + 7) / 8 * 8 * threads;
-    return ROW_REGISTERS + values * cuda_program_pressure(k, program) / 2 <= registers &&
-           cuda_program_scratch(k, program, threads, held) <= SCRATCH_WORDS;
-}
-
-/* Threads that hold the tile, 0: their registers do not suffice. */
-static int row_find_threads(const CudaKernel *k, int64_t tile, int64_t rows, bool sums)
-{
-    for (int values = row_values(tile, rows, sums); values >= 8; values /= 2) {
-        int threads = row_threads(tile, values);
-        if (row_fits(k, tile, threads))
-            return threads;
-    }
-    return 0;
-}
-
-static void row_shape(CudaKernel *k, int64_t tile, int64_t rows, bool sums)
-{
-    int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
-    int threads = k->sweeps ? 0 : row_find_threads(k, tile, rows, sums);
-    if (!threads)
-        threads = k->sweeps ? SWEEP_THREADS : row_threads(tile, 16);
-    k->threads_row = threads;
-    k->run = cols % 8 != 0 && cols % 4 == 0 ? 4 : 8;
-    if (sums && threads * k->run > 1024) /* the order of sums */
-        k->run = 1024 / threads;
-    int64_t all = (int64_t)threads * k->run, units = rows * ((cols + tile - 1) / tile);
-    k->values = (int)((tile + all - 1) / all) * k->run;
-    k->groups = threads > 32 ? 1 : units >= 8 * ROWS_MANY ? 8 : units >= 2 * ROWS_MANY ? 4 : 1;
-    k->scratch_words =
-        cuda_program_scratch(k, &k->launch->program, threads, all / k->run * k->values);
-    while (k->groups > 1 && k->groups * k->scratch_words > SCRATCH_WORDS)
-        k->groups /= 2;
-}
-
-/* Columns of a row that a sweep holds at once: whole turns of the order of sums, but in the last
- * one, which quantises, whole groups. */
-static void sweep_tiles(CudaKernel *k, int64_t group)
-{
-    k->sweeps = cuda_program_reductions(k, &k->launch->program) + 1;
-    int64_t tile = SWEEP_TILE;
-    while (tile > 1024 && !row_fits(k, tile, SWEEP_THREADS))
-        tile -= 1024;
-    k->tile_cols = k->last_cols = tile;
-    if (group)
-        k->last_cols = group > tile ? group : tile / group * group;
-}
-
-static void choose_tile(CudaKernel *k, const char **ret_problem)
-{
-    const PlanProgram *program = &k->launch->program;
-    const PlanLayout *l = &k->layout[k->launch->operand[0].tensor];
-    bool sums = cuda_program_sums(program), whole = cuda_program_needs_row(k, program);
-    int64_t group = cuda_program_group(k, program), tile = l->cols;
-    int64_t most = l->rows < ROWS_MANY ? 512 : 1024; /* of a warp */
-    if (!whole && l->cols > most)
-        tile = group > most ? group : group ? most / group * group : most;
-    if (tile > l->cols)
-        tile = l->cols;
-    k->tile_cols = k->last_cols = tile < 1 ? 1 : tile;
-    if (whole && (tile > ROW_COLS_LIMIT || !row_find_threads(k, tile, l->rows, sums)))
-        sweep_tiles(k, group);
-    if (k->last_cols > ROW_COLS_LIMIT)
-        *ret_problem = "it quantises in groups of more than 32768 columns, more than one block "
-                       "of threads holds";
-    k->family = CUDA_TILE;
-    row_shape(k, k->tile_cols > k->last_cols ? k->tile_cols : k->last_cols, l->rows, sums);
-    k->per_processor = k->span == SPAN_GATHER ? GATHER_BLOCKS : 0;
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
+        if (cuda_family[i]->launch == k->launch->family)
+            k->family = (CudaFamily)i;
+    if (cuda_family[k->family]->shape)
+        cuda_family[k->family]->shape(k, ret_problem);
 }
 
 /* Products ------------------------------------------------------------------------------------ */
@@ -168,7 +75,7 @@ static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product, Arena 
     CudaCandidates c;
     CudaKernel inside = *k;
     inside.launch = product;
-    inside.local_a = true;
+    inside.input = INPUT_LOCAL;
     inside.varies = plan_launch_varies(k->plan, product);
     if (!look_at_weight(&inside) || inside.packed.layout != CUDA_RECORDS || a->pitch % 16)
         return false;
@@ -176,22 +83,31 @@ static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product, Arena 
     return c.num_valid > 0;
 }
 
+bool cuda_family_serves(CudaFamily family, const CodeClass *gpu)
+{
+    const char *only = cuda_family[family]->serves;
+    return !only || !strcmp(only, gpu->name);
+}
+
+/* Why a family that multiplies has no candidates; NULL: it has. */
+static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *family)
+{
+    if (!(family->layouts >> k->packed.layout & 1))
+        return k->packed.layout == CUDA_PANELS ? "the weight lies as panels"
+                                               : "the weight is computed";
+    if (k->input == INPUT_LOCAL)
+        return family->makes_rows ? NULL : "its input is made inside";
+    if (family->aligned && !reads_aligned(k))
+        return "rows of the activation do not start at multiples of 16 bytes";
+    return NULL;
+}
+
 static void enumerate(CudaCandidates *c)
 {
-    const CudaKernel *k = &c->like;
-    if (k->packed.layout == CUDA_PANELS) {
-        if (!k->local_a && reads_aligned(k))
-            cuda_candidates_hopper(c);
-        return;
-    }
-    if (k->packed.layout != CUDA_RECORDS) {
-        cuda_candidates_any(c);
-        return;
-    }
-    if (k->local_a || reads_aligned(k))
-        cuda_candidates_stream(c);
-    if (!k->local_a && reads_aligned(k))
-        cuda_candidates_mma(c);
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
+        if (cuda_family[i]->candidates && cuda_family_serves(i, c->like.gpu) &&
+            !family_problem(&c->like, cuda_family[i]))
+            cuda_family[i]->candidates(c);
 }
 
 static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *at,
@@ -257,6 +173,12 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
     look_up(c, options->timings);
 }
 
+bool cuda_same_tile(const CudaKernel *a, const CudaKernel *b)
+{
+    CudaTile x = cuda_family[a->family]->tile(a), y = cuda_family[b->family]->tile(b);
+    return a->family == b->family && x.rows == y.rows && x.cols == y.cols;
+}
+
 /* Before every one that was only predicted stand those that were measured. */
 static bool is_faster(const CudaCandidate *a, const CudaCandidate *b)
 {
@@ -284,18 +206,19 @@ int cuda_candidates_best(const CudaCandidates *c)
     return next_best(c, NULL);
 }
 
-/* Families that no candidate of the list is of, in one line. */
+/* Families of records that no candidate of the list is of, in one line. */
 static void say_absent(const CudaKernel *k)
 {
-    if (k->packed.layout == CUDA_PANELS)
-        sb_put(k->rejected, "not stream, gemm_mma: the weight lies as panels\n");
-    else if (k->packed.layout != CUDA_RECORDS)
-        sb_put(k->rejected, "not stream, gemm_mma: the weight is computed\n");
-    else if (!k->local_a && !reads_aligned(k))
-        sb_put(k->rejected, "not stream, gemm_mma: rows of the activation do not start at "
-                            "multiples of 16 bytes\n");
-    else if (k->local_a)
-        sb_put(k->rejected, "not gemm_mma: its input is made inside\n");
+    const char *said = NULL;
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
+        const char *problem = family_problem(k, cuda_family[i]);
+        if (!(cuda_family[i]->layouts >> CUDA_RECORDS & 1) || !problem)
+            continue;
+        sb_printf(k->rejected, "%s%s", said ? ", " : "not ", cuda_family_name[i]);
+        said = problem;
+    }
+    if (said)
+        sb_printf(k->rejected, ": %s\n", said);
 }
 
 static bool same_reason(const CudaCandidate *a, const CudaCandidate *b)
@@ -316,7 +239,7 @@ static void say_rejected(const CudaCandidates *c, int first)
     for (int i = first + 1; i < c->list.num; i++)
         if (same_reason(&list[first], &list[i])) {
             sb_put(sb, ", ");
-            cuda_candidate_put_numbers(sb, &list[i].kernel);
+            cuda_family[list[i].kernel.family]->put_numbers(sb, &list[i].kernel);
         }
     sb_printf(sb, ": %s\n", list[first].reason);
 }
@@ -365,21 +288,6 @@ static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *opti
         options->visit(options->user, &c);
 }
 
-/* The kernel `best` of a product with the prologue of `inside`, whose rows its blocks make
- * together. */
-static bool with_prologue(CudaKernel *best, const PlanLaunch *inside, int64_t smem)
-{
-    int threads = 32 * best->warps_m * best->warps_n;
-    int64_t rows = best->layout[inside->a].rows, grid = cuda_geometry(best).grid;
-    if (best->family != CUDA_GEMM_MMA || best->varies || threads < 128 ||
-        best->spec.k > threads * SHARED_A_HELD ||
-        rows > SHARED_A_ROWS * (grid < best->gpu->processors ? grid : best->gpu->processors))
-        return false;
-    best->launch = inside;
-    best->shared_a = true;
-    return cuda_geometry(best).smem + 4 * cuda_local_scratch(best) <= smem;
-}
-
 /* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
  * the row kernel and then the product alone. */
 static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
@@ -392,7 +300,8 @@ static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
         *ret = c->list.elem[at].kernel;
         if (c->list.elem[at].source == TIMING_MODEL && c->list.elem[first].source != TIMING_MODEL)
             return -1; /* a prediction and a measured time do not compare */
-        if (!with_prologue(ret, inside, smem))
+        const CudaFamilyRow *family = cuda_family[ret->family];
+        if (!family->share || !family->share(ret, inside, smem))
             continue;
         int64_t grid = cuda_geometry(ret).grid;
         int64_t makers = grid < ret->gpu->processors ? grid : ret->gpu->processors;
@@ -413,7 +322,7 @@ static bool shares_prologue(CudaKernel *k, const CudaRole *role, Arena *arena,
     double us;
     row.launch = &k->plan->launch[role->product + 1];
     product.launch = &k->plan->launch[role->product + 2];
-    choose_tile(&row, &problem);
+    shape(&row, &problem);
     if (problem || !look_at_weight(&product))
         return false;
     cuda_candidates(&c, arena, &product, options);
@@ -443,16 +352,13 @@ bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPl
             return role->few_rows;
         if (fits != role->few_rows)
             return false;
-        k->local_a = role->few_rows;
+        k->input = role->few_rows ? INPUT_LOCAL : INPUT_GIVEN;
     }
     if (k->launch->family == LAUNCH_GEMM) {
         choose_gemm(k, arena, options, ret, ret_problem);
         return *ret_problem == NULL;
     }
-    if (k->launch->family == LAUNCH_TILE)
-        choose_tile(k, ret_problem);
-    else
-        k->family = CUDA_MOVE;
+    shape(k, ret_problem);
     ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);
     return *ret_problem == NULL;
 }

@@ -1,8 +1,8 @@
 /* codegen/cuda/choose: the candidates for a launch under one bucket, and which of them runs it.
  *
- * A candidate is a family and its numbers (tile, warps, stages, ..). Families enumerate theirs in
- * candidates.c, each either valid or with the reason why not; cost.c predicts how long a
- * valid one takes; choose.c takes the fastest. */
+ * A candidate is a family and its numbers (tile, warps, stages, ..). Families list theirs, each
+ * either valid or with the reason why not, and predict how long a valid one takes; choose.c takes
+ * the fastest. */
 #ifndef SINTER_CODEGEN_CUDA_CHOOSE_H
 #define SINTER_CODEGEN_CUDA_CHOOSE_H
 
@@ -45,19 +45,10 @@ const char *cuda_problem(Arena *arena, const CudaKernel *k);
 bool cuda_epilogue_runs(CudaKernel *k);
 /* candidates.c: .. a tile with `part_cols` columns of each part does. */
 bool cuda_epilogue_fits(const CudaKernel *k, int64_t part_cols);
-/* candidates.c: every candidate of one family, in the order of preference among equals. */
-void cuda_candidates_mma(CudaCandidates *c);
-void cuda_candidates_stream(CudaCandidates *c);
-void cuda_candidates_any(CudaCandidates *c);
-void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k);
-void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
-    PRINTF_LIKE(3, 4);
-
-/* hopper.c: products on wgmma. Why the class has no such kernel for a weight; NULL: it has. */
-const char *cuda_hopper_problem(const CodeClass *gpu, const CudaPackSpec *spec);
-void cuda_candidates_hopper(CudaCandidates *c);
-double cuda_hopper_us(const CudaKernel *k); /* without the launch */
-void cuda_hopper_describe(Sb *sb, const CudaKernel *k);
+/* choose.c: both compute the same tile. */
+bool cuda_same_tile(const CudaKernel *a, const CudaKernel *b);
+/* .. the class has kernels of this family. */
+bool cuda_family_serves(CudaFamily family, const CodeClass *gpu);
 
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
 void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
@@ -65,7 +56,6 @@ void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Pla
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
  * s3". Names the candidate in tables of timings. */
 void cuda_candidate_put(Sb *sb, const CudaKernel *k);
-void cuda_candidate_put_numbers(Sb *sb, const CudaKernel *k); /* without the family */
 
 /* cost.c: microseconds of a launch in a captured graph, predicted. */
 double cuda_cost(const CudaKernel *k);

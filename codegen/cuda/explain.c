@@ -1,42 +1,23 @@
 /* codegen/cuda/explain: which kernel, tile and grid every launch of the GPU's plan got for each
  * bucket, what was not taken, and why. */
-#include "codegen/cuda/choose.h"
+#include "codegen/cuda/family.h"
 
 #include <string.h>
 
-static const char *const multiplied_by[] = {[CUDA_HOME_I8] = "mma.sync s8",
-                                            [CUDA_HOME_F16] = "mma.sync f16",
-                                            [CUDA_HOME_BF16] = "mma.sync bf16"};
+const char *cuda_multiplied_by(const CudaKernel *k)
+{
+    static const char *const word[] = {[CUDA_HOME_I8] = ", mma.sync s8",
+                                       [CUDA_HOME_F16] = ", mma.sync f16",
+                                       [CUDA_HOME_BF16] = ", mma.sync bf16"};
+    return word[k->packed.home];
+}
 
 void cuda_describe(Sb *sb, const CudaKernel *k)
 {
     CudaGeometry g = cuda_geometry(k);
     sb_put(sb, cuda_family_name[k->family]);
-    switch (k->family) {
-    case CUDA_GEMM_MMA:
-        sb_printf(sb, " %dx%d, %dx%d warps, %d stages of %d", k->bm, k->bn, k->warps_m, k->warps_n,
-                  k->stages, k->bk);
-        if (k->split_k > 1)
-            sb_printf(sb, ", K over %d blocks", k->split_k);
-        if (k->shared_a)
-            sb_put(sb, ", its input made by all blocks");
-        break;
-    case CUDA_STREAM:
-        sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s", k->rows,
-                  8 * k->n_blocks * k->n_warps, k->split_k, k->split_k * k->n_warps, k->stages,
-                  k->local_a ? ", its input made in shared memory" : "");
-        break;
-    case CUDA_HOPPER: cuda_hopper_describe(sb, k); break;
-    case CUDA_GEMM_ANY: sb_printf(sb, " %dx%d on CUDA cores", 4096 / k->bn, k->bn); break;
-    case CUDA_TILE:
-        sb_printf(sb, " %d threads a row of %lld columns", k->threads_row, (long long)k->tile_cols);
-        if (k->span != SPAN_NONE)
-            sb_put(sb, k->span == SPAN_GATHER ? ", finds ranges" : ", ranges known");
-        break;
-    default: break;
-    }
-    if (k->family == CUDA_GEMM_MMA || k->family == CUDA_STREAM)
-        sb_printf(sb, ", %s", multiplied_by[k->packed.home]);
+    if (cuda_family[k->family]->describe)
+        cuda_family[k->family]->describe(sb, k);
     sb_printf(sb, ": %lld block%s of %d threads, %lld bytes shared", (long long)g.grid,
               g.grid == 1 ? "" : "s", g.block, (long long)g.smem);
 }

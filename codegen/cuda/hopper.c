@@ -1,6 +1,6 @@
 /* codegen/cuda/hopper: products for compute capability 9.0 (kernels/cuda/hopper.cuh): which the
  * family takes, their tiles, and the text that is theirs alone. */
-#include "codegen/cuda/choose.h"
+#include "codegen/cuda/family.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,11 +14,6 @@
 #define MOST_SHARES 8    /* of one */
 #define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
 #define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -37,7 +32,7 @@ static int elements(const CudaKernel *k) /* of a unit */
 
 static int64_t units(const CudaKernel *k) /* along K */
 {
-    return ceil_div(k->spec.k, elements(k));
+    return cuda_ceil_div(k->spec.k, elements(k));
 }
 
 /* Which products the family takes ---------------------------------------------------------------
@@ -63,20 +58,15 @@ static bool blocks_fit(const CudaPackSpec *spec, int64_t block)
     return block == 32 || block == 64;
 }
 
-const char *cuda_hopper_problem(const CodeClass *gpu, const CudaPackSpec *spec)
+/* Integer zero points must not vary along K, and a scale's block of K end where instructions do. */
+static bool takes(const CudaPackSpec *spec)
 {
     int64_t wb = spec->block_cols < spec->k ? spec->block_cols : 0;
     int64_t ab = spec->act_block < spec->k ? spec->act_block : 0;
     int64_t block = !wb ? ab : !ab ? wb : wb < ab ? wb : ab;
-    if (strcmp(gpu->name, "sm_90a"))
-        return "this class of GPUs has no wgmma";
     if (!is_native(spec->act_fmt, spec->fmt))
-        return "no wgmma multiplies these formats as they are stored";
-    if (spec->mainloop && (spec->has_zero || spec->act_zero))
-        return "integer zero points vary along K";
-    if (spec->mainloop && !blocks_fit(spec, block))
-        return "a scale's block of K does not end where instructions do";
-    return NULL;
+        return false;
+    return !spec->mainloop || (!spec->has_zero && !spec->act_zero && blocks_fit(spec, block));
 }
 
 /* Sums of 8-bit floats have about 14 bits before they are promoted: too few for what a model gives
@@ -114,12 +104,12 @@ static int promotion(const CudaKernel *k)
 static int held_columns(const CudaKernel *k)
 {
     const PlanLaunch *l = k->launch;
-    int64_t columns = 32, part = k->bn / k->spec.parts;
+    int64_t columns = 32, part = k->hopper.bn / k->spec.parts;
     for (int i = 0; i < l->num_segments; i++) {
         int64_t group = cuda_program_group(k, &l->segment[i].epilogue);
         columns = group > columns ? group : columns;
     }
-    if (k->swap || columns % 32 || part % columns || columns > 128)
+    if (k->hopper.swap || columns % 32 || part % columns || columns > 128)
         return 0;
     for (int i = 0; i < l->num_segments; i++) {
         const PlanSegment *s = &l->segment[i];
@@ -134,9 +124,9 @@ static int held_columns(const CudaKernel *k)
     return (int)columns;
 }
 
-bool cuda_loads_freely(const CudaKernel *k)
+static bool loads_freely(const CudaKernel *k)
 {
-    return k->family == CUDA_HOPPER && held_columns(k);
+    return held_columns(k) > 0;
 }
 
 static int64_t staged_bytes(
@@ -144,7 +134,7 @@ static int64_t staged_bytes(
 {
     if (held_columns(k))
         return 0;
-    return (k->swap ? k->bm : 8 * 8) * (int64_t)(k->bn + 4) * 4;
+    return (k->hopper.swap ? k->hopper.bm : 8 * 8) * (int64_t)(k->hopper.bn + 4) * 4;
 }
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
@@ -158,22 +148,22 @@ static bool uniform_scales(const CudaKernel *k) /* 128 rows of w share one */
 static int weight_scales(const CudaKernel *k)
 {
     if (!uniform_scales(k))
-        return k->bn;
-    return k->swap || k->spec.parts > 1 ? k->spec.parts : (k->bn + 63) / 64;
+        return k->hopper.bn;
+    return k->hopper.swap || k->spec.parts > 1 ? k->spec.parts : (k->hopper.bn + 63) / 64;
 }
 
 static int64_t stage_bytes(const CudaKernel *k)
 {
-    int subs = k->promote ? 4 / k->promote : 1;
-    int64_t bytes = (int64_t)(k->bm + k->bn) * UNIT_BYTES;
+    int subs = k->hopper.promote ? 4 / k->hopper.promote : 1;
+    int64_t bytes = (int64_t)(k->hopper.bm + k->hopper.bn) * UNIT_BYTES;
     if (k->spec.mainloop)
-        bytes += (int64_t)subs * (k->bm + weight_scales(k)) * 4;
-    return ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
+        bytes += (int64_t)subs * (k->hopper.bm + weight_scales(k)) * 4;
+    return cuda_ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
 }
 
 static int right_rows(const CudaKernel *k)
 {
-    return k->swap ? k->bm : k->bn;
+    return k->hopper.swap ? k->hopper.bm : k->hopper.bn;
 }
 
 /* Columns of one instruction: a thread holds the sums of the tile and, where they are promoted,
@@ -181,30 +171,33 @@ static int right_rows(const CudaKernel *k)
 static int instruction_columns(const CudaKernel *k)
 {
     int n = right_rows(k);
-    return k->promote && n > 192 ? n / 2 : n;
+    return k->hopper.promote && n > 192 ? n / 2 : n;
 }
 
 static int64_t num_tiles(const CudaKernel *k)
 {
-    return ceil_div(k->layout[k->launch->a].rows, k->bm) * ceil_div(k->packed.rows, k->bn);
+    return cuda_ceil_div(k->layout[k->launch->a].rows, k->hopper.bm) *
+           cuda_ceil_div(k->packed.rows, k->hopper.bn);
 }
 
-int64_t cuda_hopper_split_bytes(const CudaKernel *k)
+static CudaTile tile(const CudaKernel *k)
+{
+    return (CudaTile){k->hopper.bm, k->hopper.bn};
+}
+
+static CudaGeometry geometry(const CudaKernel *k)
 {
     int64_t piece = 256 * (int64_t)right_rows(k) / 2 * 4;
-    return k->shares ? CUDA_SPLIT_SUMS + 2 * k->shares * piece : 0;
-}
-
-CudaGeometry cuda_hopper_geometry(const CudaKernel *k)
-{
-    return (CudaGeometry){.blocks = k->shares ? k->shares : num_tiles(k),
+    return (CudaGeometry){.blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k),
                           .per_processor = 1,
                           .block = THREADS,
-                          .smem = k->stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
+                          .smem = k->hopper.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
+                          .workspace =
+                              k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
                           .num_maps = 1,
                           .map = {{.operand = k->launch->num_operands,
                                    .element_bytes = 1,
-                                   .box_rows = k->bm,
+                                   .box_rows = k->hopper.bm,
                                    .box_bytes = UNIT_BYTES,
                                    .swizzle = UNIT_BYTES,
                                    .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8}}};
@@ -219,11 +212,12 @@ static const char *tile_problem(const CudaKernel *k)
 {
     if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && gives_f32(k))
         return "sums of 14 bits are too short for results in f32";
-    if (!cuda_epilogue_fits(k, k->bn / k->spec.parts) || k->bn % (32 * k->spec.parts))
+    if (!cuda_epilogue_fits(k, k->hopper.bn / k->spec.parts) || k->hopper.bn % (32 * k->spec.parts))
         return "a quantisation group or a row does not lie inside its columns";
-    if (k->promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop && k->bn % 128)
+    if (k->hopper.promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop &&
+        k->hopper.bn % 128)
         return "its columns have scales of several blocks";
-    if (k->stages < 3)
+    if (k->hopper.stages < 3)
         return "it exceeds the shared memory of a block";
     return NULL;
 }
@@ -231,11 +225,10 @@ static const char *tile_problem(const CudaKernel *k)
 /* The most stages that fit. */
 static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
-    k->stages = 0;
-    int64_t left = c->budget - cuda_hopper_geometry(k).smem,
-            most = k->swap ? FEW_STAGES : MOST_STAGES;
+    k->hopper.stages = 0;
+    int64_t left = c->budget - geometry(k).smem, most = k->hopper.swap ? FEW_STAGES : MOST_STAGES;
     int64_t fit = left < 0 ? 0 : left / stage_bytes(k);
-    k->stages = (int)(fit < most ? fit : most);
+    k->hopper.stages = (int)(fit < most ? fit : most);
 }
 
 /* Tiles of which several blocks have a share: all processors, or as many as share evenly. */
@@ -243,18 +236,19 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
 {
     int64_t tiles = num_tiles(k), processors = k->gpu->processors;
     int64_t even = tiles * (processors / tiles);
-    k->shares = 0;
+    k->hopper.shares = 0;
     cuda_candidate_valid(c, k);
-    int held = right_rows(k) / 2 + (k->promote ? instruction_columns(k) / 2 : 32);
+    int held = right_rows(k) / 2 + (k->hopper.promote ? instruction_columns(k) / 2 : 32);
     if (held > SHARE_SUMS || tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS ||
         (is_int(k) && k->spec.mainloop))
         return; /* (blocks of integers have one order) */
     bool uneven = tiles * units(k) / processors >= LEAST_UNITS;
     for (int i = 0; i < 2; i++) {
-        k->shares = (int)(i ? even : processors);
+        k->hopper.shares = (int)(i ? even : processors);
         bool useful = i ? even > tiles && even != processors : uneven && tiles % processors;
-        if (useful && k->shares <= tiles * MOST_SHARES &&
-            tiles * units(k) / k->shares >= LEAST_UNITS && (k->swap || tiles < 2 * processors))
+        if (useful && k->hopper.shares <= tiles * MOST_SHARES &&
+            tiles * units(k) / k->hopper.shares >= LEAST_UNITS &&
+            (k->hopper.swap || tiles < 2 * processors))
             cuda_candidate_valid(c, k);
     }
 }
@@ -263,10 +257,9 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
 {
     CudaKernel k = c->like;
     k.family = CUDA_HOPPER;
-    k.swap = swap;
-    k.bm = bm, k.bn = bn;
-    k.promote = promotion(&k);
-    k.split_k = 1;
+    k.hopper.swap = swap;
+    k.hopper.bm = bm, k.hopper.bn = bn;
+    k.hopper.promote = promotion(&k);
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem)
@@ -276,7 +269,7 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
 }
 
 /* Few rows of a are the right operand of instructions, whose left one has 64 rows at least. */
-void cuda_candidates_hopper(CudaCandidates *c)
+static void candidates(CudaCandidates *c)
 {
     int least = 0;
     for (size_t i = 0; i < COUNT_OF(few_rows) && c->rows <= 64; i++)
@@ -290,34 +283,33 @@ void cuda_candidates_hopper(CudaCandidates *c)
             put_tile(c, false, 128, wide_tiles[i]);
 }
 
+static void put_numbers(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, k->hopper.swap ? "%dx%dt" : "%dx%d", k->hopper.bm, k->hopper.bn);
+    if (k->hopper.stages)
+        sb_printf(sb, " s%d g%d", k->hopper.stages, k->hopper.shares);
+}
+
 /* Text ----------------------------------------------------------------------------------------- */
 
-static void put_int(Sb *sb, const char *name, int64_t value)
-{
-    sb_line(sb, "static constexpr int %s = %" PRId64 ";", name, value);
-}
-
-static void put_bool(Sb *sb, const char *name, bool value)
-{
-    sb_line(sb, "static constexpr bool %s = %s;", name, value ? "true" : "false");
-}
-
-void cuda_hopper_config(Sb *sb, const CudaKernel *k)
+static void put_config(Sb *sb, const CudaKernel *k)
 {
     bool blocks = k->spec.mainloop && k->spec.block_cols && k->spec.block_cols < k->spec.k;
-    put_int(sb, "kWBlockK", blocks ? k->spec.block_cols : 0);
+    cuda_put_product(sb, k);
+    cuda_put_schemes(sb, k);
+    cuda_put_int(sb, "kWBlockK", blocks ? k->spec.block_cols : 0);
     sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ";", k->packed.scale_at);
-    put_int(sb, "kBM", k->bm);
-    put_int(sb, "kBN", k->bn);
-    put_int(sb, "kStages", k->stages);
-    put_int(sb, "kBand", 8);
-    put_bool(sb, "kSwap", k->swap);
-    put_bool(sb, "kShare", k->shares > 0);
-    put_int(sb, "kPromote", k->promote);
-    put_bool(sb, "kWUniform", uniform_scales(k));
-    put_int(sb, "kCols", k->bn / k->spec.parts);
-    put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
-    put_int(sb, "kSmemBytes", cuda_hopper_geometry(k).smem);
+    cuda_put_int(sb, "kBM", k->hopper.bm);
+    cuda_put_int(sb, "kBN", k->hopper.bn);
+    cuda_put_int(sb, "kStages", k->hopper.stages);
+    cuda_put_int(sb, "kBand", 8);
+    cuda_put_bool(sb, "kSwap", k->hopper.swap);
+    cuda_put_bool(sb, "kShare", k->hopper.shares > 0);
+    cuda_put_int(sb, "kPromote", k->hopper.promote);
+    cuda_put_bool(sb, "kWUniform", uniform_scales(k));
+    cuda_put_int(sb, "kCols", k->hopper.bn / k->spec.parts);
+    cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
+    cuda_put_int(sb, "kSmemBytes", geometry(k).smem);
 }
 
 static const char *type_word(FormatId fmt)
@@ -341,12 +333,12 @@ static void put_list(Sb *sb, const char *fmt, int num)
 }
 
 /* PTX ISA, "wgmma.mma_async": sums in n / 2 registers, both operands in shared memory. */
-void cuda_hopper_product(Sb *sb, const CudaKernel *k)
+static void put_parts(Sb *sb, const CudaKernel *k)
 {
     int n = instruction_columns(k), num = n / 2;
     bool ints = is_int(k), wide = format_info[k->spec.act_fmt].bits == 16;
-    FormatId left = k->swap ? k->spec.fmt : k->spec.act_fmt;
-    FormatId right = k->swap ? k->spec.act_fmt : k->spec.fmt;
+    FormatId left = k->hopper.swap ? k->spec.fmt : k->spec.act_fmt;
+    FormatId right = k->hopper.swap ? k->spec.act_fmt : k->spec.fmt;
     sb_line(sb, "struct Product {");
     sb_line(sb, "    static constexpr int kN = %d;", n);
     sb_line(sb, "    static __device__ __forceinline__ void add(");
@@ -369,11 +361,14 @@ void cuda_hopper_product(Sb *sb, const CudaKernel *k)
 }
 
 /* The epilogue over the fragments' registers: each call gets some columns of a row. */
-static void put_held(Sb *sb, const CudaKernel *k, int columns)
+static bool put_held(Sb *sb, const CudaKernel *k)
 {
+    int columns = held_columns(k);
     const PlanLaunch *l = k->launch;
-    sb_line(sb, "static constexpr bool kHeld = true;");
-    put_int(sb, "kCols", columns);
+    sb_line(sb, "static constexpr bool kHeld = %s;", columns ? "true" : "false");
+    if (!columns)
+        return false;
+    cuda_put_int(sb, "kCols", columns);
     sb_line(sb, "template <class Sums> static __device__ __forceinline__ void held(");
     sb_line(sb,
             "    const Params &p, const Operand &a, const Sums &acc, int64_t m, int n0, int lane)");
@@ -392,24 +387,16 @@ static void put_held(Sb *sb, const CudaKernel *k, int columns)
         sb_line(sb, "    }");
     }
     sb_line(sb, "}");
+    return true;
 }
 
-bool cuda_hopper_held(Sb *sb, const CudaKernel *k)
+static void describe(Sb *sb, const CudaKernel *k)
 {
-    int columns = held_columns(k);
-    if (columns)
-        put_held(sb, k, columns);
-    else
-        sb_line(sb, "static constexpr bool kHeld = false;");
-    return columns > 0;
-}
-
-void cuda_hopper_describe(Sb *sb, const CudaKernel *k)
-{
-    sb_printf(sb, " %dx%d%s, %d stages", k->bm, k->bn, k->swap ? ", transposed" : "", k->stages);
-    if (k->promote)
-        sb_printf(sb, ", promoted every %d", k->promote * elements(k) / 4);
-    if (k->shares)
+    sb_printf(sb, " %dx%d%s, %d stages", k->hopper.bm, k->hopper.bn,
+              k->hopper.swap ? ", transposed" : "", k->hopper.stages);
+    if (k->hopper.promote)
+        sb_printf(sb, ", promoted every %d", k->hopper.promote * elements(k) / 4);
+    if (k->hopper.shares)
         sb_put(sb, ", K shared out");
     if (!held_columns(k))
         sb_put(sb, ", epilogue in shared memory");
@@ -427,18 +414,40 @@ void cuda_hopper_describe(Sb *sb, const CudaKernel *k)
 #define TILE_US     0.9  /* of an epilogue that nothing hides */
 #define GATHER_US   1.5
 
-double cuda_hopper_us(const CudaKernel *k)
+static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
     double processors = k->gpu->processors, weights = (double)k->packed.bytes;
     double tiles = (double)num_tiles(k), each = (double)units(k);
-    double blocks = (double)cuda_geometry(k).grid;
-    double busiest = k->shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
-    double compute = 4.0 * right_rows(k) / CLOCK / MMA_BUSY / (k->promote ? MMA_PROMOTE : 1);
-    double read = (double)(k->bm + k->bn) * UNIT_BYTES / (L2_BYTES / processors);
+    double blocks = (double)g->grid;
+    double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
+    double compute = 4.0 * right_rows(k) / CLOCK / MMA_BUSY / (k->hopper.promote ? MMA_PROMOTE : 1);
+    double read = (double)(k->hopper.bm + k->hopper.bn) * UNIT_BYTES / (L2_BYTES / processors);
     double unit = compute > read ? compute : read;
     double us = busiest * (unit > UNIT_US ? unit : UNIT_US);
     double memory = weights / MEMORY * (blocks < processors ? processors / blocks : 1);
     us = us > memory ? us : memory;
-    return us + START_US + TILE_US * (k->shares ? 1 : ceil(tiles / blocks)) +
-           (k->shares ? GATHER_US : 0);
+    return us + START_US + TILE_US * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
+           (k->hopper.shares ? GATHER_US : 0);
 }
+
+const CudaFamilyRow cuda_hopper = {
+    .serves = "sm_90a",
+    .launch = LAUNCH_GEMM,
+    .seed = 2,
+    .slowness = 4,
+    .min_blocks = 1,
+    .layouts = 1 << CUDA_PANELS,
+    .aligned = true,
+    .takes = takes,
+    .candidates = candidates,
+    .tile = tile,
+    .put_numbers = put_numbers,
+    .loads_freely = loads_freely,
+    .geometry = geometry,
+    .predict = predict,
+    .put_config = put_config,
+    .put_parts = put_parts,
+    .put_held = put_held,
+    .call = {"hopper<Cfg, Product, Epilogue>"},
+    .describe = describe,
+};

@@ -1,6 +1,6 @@
 /* codegen/cuda/layout: how each weight lies in the file, where there is a choice: the layout with
  * which all of its launches under all buckets take the least time together. */
-#include "codegen/cuda/choose.h"
+#include "codegen/cuda/family.h"
 
 typedef struct LayoutTime { /* of all launches of a weight */
     double us, predicted;
@@ -74,7 +74,7 @@ static bool choose_panels(const Layouts *s, PlanTensor *weight, int index)
     weight->pack_spec.panels = true;
     LayoutTime panels = time_of(s, index, false);
     if (s->options->family)
-        return panels.runs && *s->options->family == CUDA_HOPPER;
+        return panels.runs && cuda_family[*s->options->family]->layouts == 1 << CUDA_PANELS;
     weight->pack_spec.panels = false;
     LayoutTime records = time_of(s, index, false);
     bool ret = is_faster(&panels, &records);
@@ -85,6 +85,16 @@ static bool choose_panels(const Layouts *s, PlanTensor *weight, int index)
     return ret;
 }
 
+/* A family of the class multiplies the weight as panels. */
+static bool has_panels(const CodeClass *gpu, const CudaPackSpec *spec)
+{
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
+        if ((cuda_family[i]->layouts >> CUDA_PANELS & 1) && cuda_family_serves(i, gpu) &&
+            cuda_family[i]->takes(spec))
+            return true;
+    return false;
+}
+
 void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
                          PlanTensor *tensor, const CudaRole *roles, const PlanLayout *layout)
 {
@@ -93,7 +103,7 @@ void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Pla
         if (!tensor[i].packed)
             continue;
         CudaPackSpec spec = plan_cuda_spec(&tensor[i].pack_spec);
-        if (!cuda_hopper_problem(options->gpu, &spec))
+        if (has_panels(options->gpu, &spec))
             tensor[i].pack_spec.panels = choose_panels(&s, &tensor[i], i);
     }
 }

@@ -1,7 +1,7 @@
 /* codegen/cuda/nvrtc: CUDA C++ to cubins and PTX through NVRTC, which is loaded at run time and
  * needs no GPU. Headers are the device files, embedded in this program; nothing is read from disk.
  * Jobs run on a few threads. Contraction is off and fast-math stays off: the numbers contract. */
-#include "codegen/cuda/target.h"
+#include "codegen/cuda/family.h"
 #include "io/cache.h"
 
 #include <dlfcn.h>
@@ -412,9 +412,9 @@ static void put_in_order(Queue *q, Arena *arena)
 {
     int num = 0;
     q->order = ARENA_NEW_ARRAY(arena, int, (size_t)q->num + 1);
-    for (int family = 0; family < NUM_CUDA_FAMILIES; family++) /* the table has long ones first */
+    for (int slowness = q->options->ready ? 0 : CUDA_MOST_SLOWNESS; slowness >= 0; slowness--)
         for (int i = 0; i < q->num; i++)
-            if (q->options->ready ? family == 0 : (int)q->job[i].source->family == family)
+            if (q->options->ready || cuda_family[q->job[i].source->family]->slowness == slowness)
                 q->order[num++] = i;
 }
 

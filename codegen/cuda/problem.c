@@ -64,7 +64,7 @@ const char *cuda_problem(Arena *arena, const CudaKernel *k)
     sb_printf(&sb, " n=%" PRId64 " k=%" PRId64, k->spec.n, k->spec.k);
     if (k->spec.parts > 1)
         sb_printf(&sb, " parts=%d", k->spec.parts);
-    if (k->local_a)
+    if (k->input == INPUT_LOCAL)
         sb_printf(&sb, " inside=%d", l->prologue.num_steps);
     for (int i = 0; i < l->num_segments; i++)
         loads += count(&l->segment[i].epilogue, TILE_LOAD);

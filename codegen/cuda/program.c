@@ -5,7 +5,7 @@
  * A row that is too long for the threads is gone over in tiles, in several sweeps: one for each
  * reduction, which computes what the reduction needs and keeps only its state, then one that
  * stores. The statements are the same, under conditions on SWEEP. */
-#include "codegen/cuda/kernel.h"
+#include "codegen/cuda/family.h"
 
 typedef enum RegKind { REG_NONE, REG_F32, REG_I32 } RegKind;
 typedef struct Reg {
@@ -19,6 +19,7 @@ typedef struct Emit {
     const CudaKernel *k;
     Reg reg[TILE_MAX_REGS];
     int quantised_by[PLAN_MAX_OPERANDS]; /* operand -> step + 1 whose codes it holds */
+    int sweeps;                          /* over the row; 0: it is held */
     int sweep, last;                     /* the one that the next reduction ends; that stores */
     Sb state, *after;                    /* members of State; statements behind each sweep */
 } Emit;
@@ -55,7 +56,7 @@ static const PlanLayout *operand_layout(const CudaKernel *k, int operand)
 /* The rows that a prologue makes in shared memory. */
 static bool is_local(const CudaKernel *k, int operand)
 {
-    return k->local_a && k->launch->operand[operand].tensor == k->launch->a;
+    return k->input == INPUT_LOCAL && k->launch->operand[operand].tensor == k->launch->a;
 }
 
 /* The operand's struct: the launch's own, or the copy of `a` in shared memory. */
@@ -76,7 +77,7 @@ static long long operand_pitch(const CudaKernel *k, int operand)
 static const char *base_text(Emit *e, int operand)
 {
     const PlanTensor *t = operand_tensor(e->k, operand);
-    if (e->k->local_a && t->index == e->k->launch->a) {
+    if (e->k->input == INPUT_LOCAL && t->index == e->k->launch->a) {
         if (t->storage == STORAGE_SCALES)
             return "(char *)a.scale";
         if (t->storage == STORAGE_ZEROS)
@@ -203,7 +204,8 @@ static void emit_load(Emit *e, const TileStep *s, int step)
     const PlanTensor *t = operand_tensor(e->k, s->tensor);
     const PlanOperand *o = &e->k->launch->operand[s->tensor];
     const char *at = address_text(e, s->tensor), *word = format_word[t->fmt];
-    bool is_int = t->fmt == FMT_I32, is_free = cuda_loads_freely(e->k);
+    const CudaFamilyRow *family = cuda_family[e->k->family];
+    bool is_int = t->fmt == FMT_I32, is_free = family->loads_freely && family->loads_freely(e->k);
     if (o->col_step && !is_int && !t->quantised) {
         define_packed(e, s, step, t->fmt);
         sb_line(e->sb, "row_load%s(row, %s, v%d);", is_free ? "_free" : "", at, step);
@@ -267,7 +269,7 @@ static void emit_convert(Emit *e, const TileStep *s, int step)
 /* What stores does so in the last sweep. */
 static const char *if_last(const Emit *e)
 {
-    return e->k->sweeps ? arena_printf(e->sb->arena, "if (SWEEP == %d) ", e->last) : "";
+    return e->sweeps ? arena_printf(e->sb->arena, "if (SWEEP == %d) ", e->last) : "";
 }
 
 /* Ends the sweep that reduces: `add` to a member of State, and `after` all tiles. */
@@ -328,7 +330,7 @@ static void emit_rowwise(Emit *e, const TileStep *s, int step)
     if (s->op == TILE_LAYERNORM)
         bias = vector(e, s->src[2], step, 2);
     const char *eps = arena_printf(e->sb->arena, "num_float(0x%08xu)", num_bits(s->imm));
-    if (e->k->sweeps) {
+    if (e->sweeps) {
         emit_rowwise_sweeps(e, s, step, x, weight, bias, eps);
         return;
     }
@@ -388,7 +390,7 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
     const char *from = vector(e, s->src[0], step, 0);
     const char *q = quant_text(e, s->tensor);
     const char *sum = arena_printf(arena, "int32_t sum%d =", step);
-    if (k->sweeps) {
+    if (e->sweeps) {
         sb_line(e->sb, "%s 0;", sum);
         sum = arena_printf(arena, "%ssum%d =", if_last(e), step);
     }
@@ -411,7 +413,7 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
                 operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
                 row_text(e, s->tensor));
     }
-    if (e->k->sweeps && cuda_step_by_token(k, s)) {
+    if (e->sweeps && cuda_step_by_token(k, s)) {
         emit_token_sweep(e, s, step, q, from);
         return;
     }
@@ -430,8 +432,8 @@ static void emit_code_sum(Emit *e, const TileStep *s, int step)
                           ? arena_printf(arena, "sum%d", e->quantised_by[s->tensor2] - 1)
                           : arena_printf(arena, "row_code_sum<%s>(row, %s)",
                                          quant_text(e, s->tensor2), address_text(e, s->tensor2));
-    Sb *to = e->k->sweeps ? &e->after[e->last] : e->sb;
-    if (e->k->sweeps) {
+    Sb *to = e->sweeps ? &e->after[e->last] : e->sb;
+    if (e->sweeps) {
         sb_line(&e->state, "int32_t codes%d;", step);
         sb_line(e->sb, "%ss.codes%d += %s;", if_last(e), step, sum);
         sum = arena_printf(arena, "s.codes%d", step);
@@ -512,13 +514,13 @@ static void emit_sweeps(Emit *e)
     sb_line(sb, "}");
 }
 
-void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program)
+void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps)
 {
-    Emit e = {.sb = sb, .k = k, .last = k->sweeps - 1};
+    Emit e = {.sb = sb, .k = k, .sweeps = sweeps, .last = sweeps - 1};
     sb_init(&e.state, sb->arena);
     e.state.indent = sb->indent + 4;
-    e.after = ARENA_NEW_ARRAY(sb->arena, Sb, (size_t)k->sweeps);
-    for (int i = 0; i < k->sweeps; i++) {
+    e.after = ARENA_NEW_ARRAY(sb->arena, Sb, (size_t)sweeps);
+    for (int i = 0; i < sweeps; i++) {
         sb_init(&e.after[i], sb->arena);
         e.after[i].indent = sb->indent + 4;
     }

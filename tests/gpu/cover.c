@@ -1,6 +1,8 @@
 /* Coverage of the checker; see cover.h. */
 #include "tests/gpu/cover.h"
 
+#include "codegen/cuda/family.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -177,13 +179,13 @@ static void print_sum(const Cover *c, CudaFamily f, uint32_t least)
     printf("# cover %s: %" PRIu32 " kernels, %" PRIu32 " shapes; %d of %d %s have %" PRIu32
            " shapes or more\n",
            cuda_family_name[f], sum.kernels, sum.shapes, enough, pairs,
-           f <= CUDA_GEMM_ANY ? "pairs of formats" : "formats", least);
+           cuda_family[f]->candidates ? "pairs of formats" : "formats", least);
 }
 
 void cover_print(const Cover *c, uint32_t least)
 {
     for (int f = 0; f < NUM_CUDA_FAMILIES; f++) {
-        if (f <= CUDA_GEMM_ANY) {
+        if (cuda_family[f]->candidates) {
             print_products(c, (CudaFamily)f);
         } else if (any(&c->formats[f][0][0], NUM_FORMATS * NUM_FORMATS)) {
             printf("# cover %s to", cuda_family_name[f]);

@@ -1,0 +1,95 @@
+/* codegen/cuda/family: a family of kernels is a row of functions over its own numbers. What stands
+ * elsewhere asks the row and knows no family by name. */
+#ifndef SINTER_CODEGEN_CUDA_FAMILY_H
+#define SINTER_CODEGEN_CUDA_FAMILY_H
+
+#include "codegen/cuda/choose.h"
+
+typedef struct CudaTile { /* of a product, that a block computes at once */
+    int rows, cols;       /* columns of all parts */
+} CudaTile;
+
+#define CUDA_MOST_SLOWNESS 6
+typedef struct CudaFamilyRow {
+    const char *serves;  /* the only class that has it; NULL: all have */
+    LaunchFamily launch; /* what it runs */
+    uint64_t seed;       /* of the hashes that name its kernels: no two families share one */
+    int slowness;        /* of NVRTC: kernels of high numbers are begun first */
+    int min_blocks; /* of __launch_bounds__: left alone, ptxas spills to fit in more; 0: none */
+
+    /* Products. */
+    unsigned layouts; /* of weights that it reads: bits 1 << CudaLayout */
+    bool aligned;     /* rows of the activation start at multiples of 16 bytes */
+    bool makes_rows;  /* has candidates for INPUT_LOCAL */
+    bool (*takes)(const CudaPackSpec *spec); /* NULL: every weight in a layout that it reads */
+    void (*candidates)(CudaCandidates *c);
+    CudaTile (*tile)(const CudaKernel *k);
+    void (*put_numbers)(Sb *sb, const CudaKernel *k); /* as tables of timings have them */
+    /* Turns a candidate into one that takes in the prologue of `inside` as INPUT_SHARED; false: it
+     * cannot. NULL: none can. */
+    bool (*share)(CudaKernel *k, const PlanLaunch *inside, int64_t smem);
+    /* The epilogue's loads may move up to where its sums are whole, past stores of other columns: a
+     * thread reads what it writes before it writes it. NULL: they may not. */
+    bool (*loads_freely)(const CudaKernel *k);
+    /* Other launches: sets the numbers; *ret_problem: why there is no kernel. NULL: it has none. */
+    void (*shape)(CudaKernel *k, const char **ret_problem);
+
+    CudaGeometry (*geometry)(const CudaKernel *k); /* all but `grid` */
+    /* Microseconds without the launch, and without what a product reads and writes beside its
+     * weight. */
+    double (*predict)(const CudaKernel *k, const CudaGeometry *g);
+    void (*put_config)(Sb *sb, const CudaKernel *k);   /* constants of struct Cfg */
+    void (*put_prologue)(Sb *sb, const CudaKernel *k); /* where the input is not given */
+    void (*put_parts)(Sb *sb, const CudaKernel *k);    /* other types; NULL: there are none */
+    /* The epilogue over sums in the registers in which they were added up; false: it gets staged
+     * rows. NULL: it always does. */
+    bool (*put_held)(Sb *sb, const CudaKernel *k);
+    const char *call[2]; /* the function of the device file, with a given input or with another */
+    void (*describe)(Sb *sb, const CudaKernel *k); /* numbers for people; NULL: there are none */
+} CudaFamilyRow;
+extern const CudaFamilyRow *const cuda_family[NUM_CUDA_FAMILIES];
+#define CUDA_FAMILY(ID, name) extern const CudaFamilyRow cuda_##name;
+#include "codegen/cuda/families.def"
+#undef CUDA_FAMILY
+
+/* source.c: parts of a text. */
+void cuda_put_int(Sb *sb, const char *name, int64_t value);
+void cuda_put_bool(Sb *sb, const char *name, bool value);
+/* What all products share: operands, shapes; then schemes; then the records of the weight. */
+void cuda_put_product(Sb *sb, const CudaKernel *k);
+void cuda_put_schemes(Sb *sb, const CudaKernel *k);
+void cuda_put_records(Sb *sb, const CudaKernel *k);
+/* A prologue that all threads of a block run on row after row: the type S of a row, and the words
+ * of static shared memory that it needs. */
+void cuda_put_row_type(Sb *sb, const CudaKernel *k);
+int64_t cuda_prologue_scratch(const CudaKernel *k);
+
+/* candidates.c: a family fills a copy of c->like and hands it over, or gives the reason why not. */
+void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k);
+void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+/* Integers in 16-bit floats whose blocks' sums exceed what f32 holds exactly. */
+bool cuda_is_chunked(const CudaKernel *k);
+/* The widest dynamic group of the epilogue, 0 if it has none. */
+int64_t cuda_epilogue_group(const CudaKernel *k);
+
+/* cost.c */
+#define CUDA_BANDWIDTH 4.1e6 /* bytes a microsecond from memory, read once */
+#define CUDA_L2_RATE   7.0e6 /* .. that all processors together get from L2 */
+#define CUDA_ALONE     0.6   /* of its rate that a processor reaches with one block */
+double cuda_tensor_bytes(const CudaKernel *k, int tensor);
+double cuda_operand_bytes(const CudaKernel *k);
+double cuda_weight_bytes(const CudaKernel *k);
+double cuda_around_us(const CudaKernel *k); /* reading and writing all but the weight */
+double cuda_pass_us(double bytes);          /* of a kernel that does nothing else */
+
+/* Bits of a code of an activation as it is stored: a byte at least. */
+int cuda_act_bits(FormatId fmt);
+const char *cuda_multiplied_by(const CudaKernel *k); /* ", mma.sync s8" */
+
+static inline int64_t cuda_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif

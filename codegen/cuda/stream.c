@@ -1,0 +1,298 @@
+/* codegen/cuda/stream: products of few rows on tensor cores, bound by the weight's bytes
+ * (kernels/cuda/stream.cuh). */
+#include "codegen/cuda/family.h"
+
+#include <inttypes.h>
+
+#define MOST_ROWS 16
+#define RING      73728 /* bytes that its warps have on their way, if no less will do */
+#define SHARED    99328 /* .. and of shared memory in all, likewise */
+#define BUFFER    12288 /* .. that sums may have to be staged twice */
+
+/* Sizes of kernels ----------------------------------------------------------------------------- */
+
+static int64_t num_columns(const CudaKernel *k)
+{
+    return 8 * (int64_t)k->stream.n_blocks * k->stream.n_warps;
+}
+
+static int64_t param_bytes(const CudaKernel *k) /* of a warp's columns, in a slot of its ring */
+{
+    int64_t scales = k->stream.n_blocks * 8 * (int64_t)k->packed.scale_bytes;
+    int64_t zeros = cuda_ceil_div(k->stream.n_blocks * (int64_t)k->packed.zero_bits, 16) * 16;
+    return k->packed.subs * (scales + zeros);
+}
+
+/* Shared memory without the rows of a prologue; what stream.cuh comes to. */
+static int64_t ring_bytes(const CudaKernel *k)
+{
+    const CudaStream *s = &k->stream;
+    bool ordered = k->packed.exact && k->spec.mainloop && s->split_k > 1;
+    bool scales = k->packed.scales && !k->packed.folded;
+    int64_t block = k->spec.mainloop ? k->packed.block_k : 0;
+    int64_t sub = block == 0 || block % 128 == 0 ? 1 : 128 % block == 0 ? 128 / block : 4;
+    int64_t columns = num_columns(k), slices = ordered ? s->split_k * sub : s->split_k;
+    int64_t stage = s->n_blocks * 128 * (int64_t)format_info[k->spec.fmt].bits + param_bytes(k);
+    int64_t sums = s->rows * (columns + 4);
+    int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
+    int64_t words = s->buffers * staged + (ordered ? sums : 0);
+    return cuda_ceil_div(s->split_k * s->n_warps * s->stages * stage + 4 * words, 128) * 128;
+}
+
+static int64_t local_grid(const CudaKernel *k) /* scales of one row of a */
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    return a->quantised ? scheme_col_blocks(&a->scheme, k->spec.k) : 0;
+}
+
+/* .. and of those rows. */
+static int64_t local_bytes(const CudaKernel *k)
+{
+    return k->local_pitch * k->stream.rows + 8 * local_grid(k) * k->stream.rows + 16;
+}
+
+static CudaGeometry geometry(const CudaKernel *k)
+{
+    return (CudaGeometry){.blocks = cuda_ceil_div(k->packed.rows, num_columns(k)),
+                          .per_processor = 1, /* blocks stay */
+                          .block = 32 * k->stream.split_k * k->stream.n_warps,
+                          .smem = ring_bytes(k) + (k->input == INPUT_LOCAL ? local_bytes(k) : 0)};
+}
+
+static CudaTile tile(const CudaKernel *k)
+{
+    return (CudaTile){k->stream.rows, (int)num_columns(k)};
+}
+
+/* Candidates ----------------------------------------------------------------------------------- */
+
+/* About as many as ptxas gives a thread. */
+static int num_registers(const CudaKernel *k)
+{
+    int halves = k->stream.rows > 8 ? 2 : 1, units = format_info[k->spec.fmt].bits / 4;
+    int rows = (k->input == INPUT_LOCAL ? 1 : 4) * halves * cuda_act_bits(k->spec.act_fmt) / 4;
+    int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
+    int codes = 4 * units + k->packed.zeros;
+    if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
+        codes += 12; /* looked up in registers, twice */
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
+    return 36 + rows + (scales ? 24 * halves : 0) + k->stream.n_blocks * (codes + sums);
+}
+
+/* `part` columns of each part a unit. The threads are a power of two: they share the rows that a
+ * prologue makes. */
+static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
+{
+    CudaKernel k = c->like;
+    int64_t blocks = part * k.spec.parts / 8; /* of 8 columns */
+    int64_t bytes = cuda_act_bits(k.spec.act_fmt) / 8;
+    int threads = 32 * n_warps * split_k;
+    int64_t each = blocks / n_warps; /* an mma takes 16 columns; a group of columns has 64 */
+    if (blocks % n_warps || (each != 2 && each != 4 && each != 8))
+        return;
+    bool ordered = k.packed.exact && k.spec.mainloop && split_k > 1;
+    if (k.packed.exact && k.spec.mainloop && !ordered && cuda_is_chunked(&k))
+        return;
+    k.family = CUDA_STREAM;
+    for (k.stream.rows = 1; k.stream.rows < c->rows;)
+        k.stream.rows *= 2;
+    k.stream.n_warps = n_warps;
+    k.stream.n_blocks = (int)(blocks / n_warps);
+    k.stream.split_k = split_k;
+    /* whole tiles; the rows that one access reads lie in different banks */
+    k.local_pitch = k.input == INPUT_LOCAL ? (k.spec.k + 127) / 128 * 128 * bytes + 32 * bytes : 0;
+    if (num_registers(&k) > (threads > 256 ? 128 : 230))
+        return;
+    k.stream.stages = 0;
+    k.stream.buffers = 1;
+    int64_t sums = ring_bytes(&k);
+    k.stream.stages = 1;
+    int64_t stage = ring_bytes(&k) - sums;
+    k.stream.buffers = sums <= (ordered ? 2 * BUFFER : BUFFER) ? 2 : 1;
+    int64_t local = k.input == INPUT_LOCAL ? local_bytes(&k) + 4 * cuda_prologue_scratch(&k) : 0;
+    int64_t used = k.stream.buffers * sums + local, budget = c->budget;
+    int64_t left = (budget < SHARED ? budget : SHARED) - used;
+    int64_t most = (left < RING ? left : RING) / stage;
+    if (most < 2)
+        most = (budget - used) / stage;
+    k.stream.stages = (int)(most < 2 ? most : most < 8 ? most : 8);
+    if (k.stream.stages >= 2)
+        cuda_candidate_valid(c, &k);
+}
+
+static void put_columns(CudaCandidates *c, int64_t part)
+{
+    static const int shapes[][2] = {{1, 8}, {1, 16}, {2, 4}, {2, 8}, {4, 2},
+                                    {4, 4}, {8, 1},  {8, 2}, {1, 4}};
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        put_block(c, part, shapes[i][0], shapes[i][1]);
+}
+
+static void candidates(CudaCandidates *c)
+{
+    const CudaKernel *like = &c->like;
+    CudaKernel k = *like;
+    k.family = CUDA_STREAM;
+    k.stream.rows = MOST_ROWS;
+    k.stream.n_warps = 1;
+    k.stream.n_blocks = 4 * k.spec.parts;
+    if (c->rows > MOST_ROWS) {
+        cuda_candidate_reject(c, &k, "more than %d rows", MOST_ROWS);
+        return;
+    }
+    int64_t group = cuda_epilogue_group(like),
+            whole = (like->packed.rows / like->spec.parts + 31) / 32;
+    int64_t block_k = like->spec.mainloop ? like->packed.block_k : 0;
+    if (like->packed.exact && block_k && (block_k % 32 || (block_k % 128 && 128 % block_k))) {
+        cuda_candidate_reject(c, &k,
+                              "integer blocks of %lld of K lie across steps of 32 or tiles of 128",
+                              (long long)block_k);
+        return;
+    }
+    int64_t least = group ? group : 16;
+    int before = c->num_valid;
+    for (int64_t part = least; part <= 4 * least && part * like->spec.parts <= 512; part *= 2)
+        if (part % 16 == 0 && cuda_epilogue_fits(like, part))
+            put_columns(c, part);
+    int64_t all = 32; /* columns, as many as warps share out */
+    while (all < whole * 32)
+        all *= 2;
+    if (c->num_valid == before && all * like->spec.parts <= 512)
+        put_columns(c, all);
+    if (c->num_valid == before)
+        cuda_candidate_reject(
+            c, &k, "a quantisation group or a row does not lie inside the columns of a block");
+}
+
+static void put_numbers(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, "%dx%d", k->stream.rows, tile(k).cols);
+    if (k->stream.stages)
+        sb_printf(sb, " w%d k%d s%d", k->stream.n_warps, k->stream.split_k, k->stream.stages);
+}
+
+/* Text ----------------------------------------------------------------------------------------- */
+
+static void put_config(Sb *sb, const CudaKernel *k)
+{
+    cuda_put_product(sb, k);
+    cuda_put_schemes(sb, k);
+    cuda_put_records(sb, k);
+    cuda_put_int(sb, "kNBlocks", k->stream.n_blocks);
+    cuda_put_int(sb, "kSplitK", k->stream.split_k);
+    cuda_put_int(sb, "kNWarps", k->stream.n_warps);
+    cuda_put_int(sb, "kStages", k->stream.stages);
+    cuda_put_int(sb, "kBuffers", k->stream.buffers);
+    cuda_put_int(sb, "kRows", k->stream.rows);
+    cuda_put_bool(sb, "kLocalA", k->input == INPUT_LOCAL);
+    cuda_put_int(sb, "kSmemBytes", ring_bytes(k));
+    cuda_put_int(sb, "kCols", num_columns(k) / k->spec.parts);
+}
+
+/* All threads of the block make row after row in shared memory. */
+static void put_prologue(Sb *sb, const CudaKernel *k)
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    int64_t codes = k->local_pitch * k->stream.rows;
+    int64_t grid = 4 * local_grid(k) * k->stream.rows;
+    sb_line(sb, "struct Prologue {");
+    sb->indent = 4;
+    cuda_emit_program(sb, k, &k->launch->prologue, "steps");
+    sb_line(sb, "static __device__ __forceinline__ Operand run(const Params &p, char *local)");
+    sb_line(sb, "{");
+    sb->indent = 8;
+    cuda_put_row_type(sb, k);
+    sb_line(sb, "static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,");
+    sb_line(sb, "              \"the block's threads are those of a row\");");
+    sb_line(sb, "__shared__ __align__(16) int32_t scratch[%" PRId64 "];", cuda_prologue_scratch(k));
+    sb_line(sb, "Operand a = p.op[Cfg::kOperandA];");
+    sb_line(sb, "a.data = local;");
+    if (a->quantised && !a->is_static) {
+        sb_line(sb, "a.scale = (float *)(local + %" PRId64 ");", codes);
+        sb_line(sb, "a.zero = (int32_t *)(local + %" PRId64 ");", codes + grid);
+    }
+    sb_line(sb, "const Row<S> row = {(int)threadIdx.x, 0, Cfg::kK, scratch};");
+    sb_line(sb, "wait_for_producer();");
+    sb_line(sb, "for (int64_t m = 0; m < p.dim[0]; m++)");
+    sb_line(sb, "    steps(p, a, row, m, (const char *)0);");
+    sb_line(sb, "__syncthreads();");
+    sb_line(sb, "return a;");
+    sb->indent = 4;
+    sb_line(sb, "}");
+    sb->indent = 0;
+    sb_line(sb, "};");
+}
+
+static void describe(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s%s", k->stream.rows,
+              tile(k).cols, k->stream.split_k, k->stream.split_k * k->stream.n_warps,
+              k->stream.stages, k->input == INPUT_LOCAL ? ", its input made in shared memory" : "",
+              cuda_multiplied_by(k));
+}
+
+/* Time ----------------------------------------------------------------------------------------- */
+
+#define BLOCK_START 0.5 /* us from a block's start to its first product */
+
+/* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */
+static double rate_of(const CudaKernel *k)
+{
+    int bits = format_info[k->spec.fmt].bits;
+    double rate = bits == 16 ? 3.2 : bits == 8 ? 8.0 : 7.8;
+    if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
+        rate = 1.5;
+    if (k->stream.rows > 8)
+        rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.7;
+    return rate;
+}
+
+/* The busiest processor's units: their weights and what every unit reads of a, at its share of the
+ * bandwidths, or decoding them, where the warps hold enough to be busy; and what joins the sums of
+ * the warps. */
+static double time_us(const CudaKernel *k, const CudaGeometry *g)
+{
+    int64_t columns = 8 * (int64_t)k->stream.n_blocks * k->stream.n_warps, warps = g->block / 32;
+    int64_t units = (k->packed.rows + columns - 1) / columns;
+    double rounds = (double)((units + g->grid - 1) / g->grid);
+    double bits = format_info[k->spec.fmt].bits, codes = (double)columns * (double)k->spec.k;
+    double row_bytes = (double)k->spec.k * format_info[k->spec.act_fmt].bits / 8;
+    double loads = codes * bits / 8 / CUDA_BANDWIDTH +
+                   (k->input == INPUT_LOCAL ? 0
+                                            : k->stream.rows * (1 + 0.1 * k->stream.n_warps) *
+                                                  row_bytes / CUDA_L2_RATE);
+    double held =
+        (double)(warps * k->stream.n_blocks) * bits / 4; /* of a tile of K, 512 bytes each */
+    double enough = k->stream.rows > 8 ? 32 : 64, busy = held < enough ? held / enough : 1;
+    if (warps < 8)
+        busy *= 0.6;
+    double work = codes / (rate_of(k) * 1e6 * busy);
+    double join = 0.2 + 0.05 * k->stream.rows;
+    return rounds * ((loads > work ? loads : work) * k->gpu->processors + join) + BLOCK_START;
+}
+
+static double predict(const CudaKernel *k, const CudaGeometry *g)
+{
+    double us = time_us(k, g), weights = cuda_weight_bytes(k) / CUDA_BANDWIDTH;
+    return us > weights ? us : weights;
+}
+
+const CudaFamilyRow cuda_stream = {
+    .launch = LAUNCH_GEMM,
+    .seed = 1,
+    .slowness = 5,
+    .min_blocks = 1,
+    .layouts = 1 << CUDA_RECORDS,
+    .aligned = true,
+    .makes_rows = true,
+    .candidates = candidates,
+    .tile = tile,
+    .put_numbers = put_numbers,
+    .geometry = geometry,
+    .predict = predict,
+    .put_config = put_config,
+    .put_prologue = put_prologue,
+    .call = {"stream<Cfg, GivenRows<Cfg>, Epilogue>", "stream<Cfg, Prologue, Epilogue>"},
+    .describe = describe,
+};
