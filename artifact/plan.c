@@ -182,7 +182,7 @@ static void code_pack_spec(Coder *c, CpuPackSpec *s)
     code_i64(c, &s->act_block_cols);
     code_format(c, &s->scale_fmt);
     code_bool(c, &s->outer);
-    code_bool(c, &s->panels);
+    s->layout = (uint8_t)code_small(c, s->layout, NUM_CUDA_PACKED);
 }
 
 static void code_sym(Coder *c, PlanSym *s)

@@ -49,7 +49,7 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
                           .block_rows = spec->block_rows,
                           .block_cols = spec->block_cols,
                           .act_block = spec->act_block_cols,
-                          .panels = spec->panels};
+                          .layout = (CudaLayout)spec->layout};
 }
 
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)

@@ -100,11 +100,28 @@ static void print_tensor(Sb *sb, const Plan *p, int i)
                   (long long)t->pack_spec.n, (long long)t->pack_spec.k,
                   t->pack_spec.parts == 2 ? " in 2 parts" : "",
                   t->pack_spec.mainloop ? " scales in the main loop" : "");
-    if (t->packed && t->pack_spec.panels)
-        sb_put(sb, " as panels");
+    if (t->packed && t->pack_spec.layout)
+        sb_printf(sb, " as %s", cuda_layout[t->pack_spec.layout].name);
     if (t->is_static)
         sb_printf(sb, " params t%d", t->params);
     sb_put(sb, "\n");
+}
+
+void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
+{
+    CudaPacked packed;
+    CudaPackSpec spec = plan_cuda_spec(weight);
+    if (!cuda_pack_plan(&spec, &packed))
+        return;
+    const CudaLayoutRow *row = &cuda_layout[packed.layout];
+    sb_printf(sb, "%s%s, %s", row->name, row->pieces, format_info[spec.fmt].name);
+    if (packed.scales)
+        sb_printf(sb, ", scales %s%s", format_info[packed.scale_fmt].name,
+                  packed.outer_at ? " and one f32" : "");
+    if (packed.zeros)
+        sb_printf(sb, ", zero points of %d bits", packed.zero_bits);
+    sb_printf(sb, ": %.2f bits an element",
+              8.0 * (double)packed.bytes / ((double)spec.n * (double)spec.k));
 }
 
 static void print_step(Sb *sb, const TileStep *s)

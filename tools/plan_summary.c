@@ -62,8 +62,13 @@ static void put_constant(Sb *sb, const Plan *plan, int index)
     plan_tensor_text(sb, plan, index);
     if (t->name && t->name[0])
         sb_printf(sb, "  %s", shown(sb, t->name));
-    sb_printf(sb, "  at %llu, %llu bytes%s\n", (unsigned long long)t->offset,
+    sb_printf(sb, "  at %llu, %llu bytes%s", (unsigned long long)t->offset,
               (unsigned long long)t->bytes, t->packed ? ", packed" : "");
+    if (t->packed && plan_is_cuda(plan)) {
+        sb_put(sb, " as ");
+        plan_put_layout(sb, &t->pack_spec);
+    }
+    sb_putc(sb, '\n');
 }
 
 static void put_launch(Sb *sb, const Plan *plan, int index)

@@ -36,30 +36,6 @@ static void put_bucket(Sb *sb, const Plan *plan, int bucket)
                   (long long)plan_bucket(plan, bucket)[i]);
 }
 
-/* How the weight lies, and what it takes. */
-static void put_weight(Sb *sb, const PlanTensor *w)
-{
-    CudaPacked packed;
-    CudaPackSpec spec = plan_cuda_spec(&w->pack_spec);
-    if (!cuda_pack_plan(&spec, &packed))
-        return;
-    if (packed.layout == CUDA_PANELS) {
-        sb_printf(sb, "    weight: panels, %s%s: %.2f bits an element\n",
-                  format_info[spec.fmt].name, packed.scales ? ", scales f32" : "",
-                  8.0 * (double)packed.bytes / ((double)spec.n * (double)spec.k));
-        return;
-    }
-    sb_printf(sb, "    weight: %s of %d x %d, %s", cuda_layout_name[packed.layout], CUDA_GROUP_ROWS,
-              CUDA_TILE_K, format_info[spec.fmt].name);
-    if (packed.scales)
-        sb_printf(sb, ", scales %s%s", format_info[spec.scale_fmt].name,
-                  packed.outer_at ? " and one f32" : "");
-    if (packed.zeros)
-        sb_printf(sb, ", zero points of %d bits", packed.zero_bits);
-    sb_printf(sb, ": %.2f bits an element\n",
-              8.0 * (double)packed.record / (CUDA_GROUP_ROWS * CUDA_TILE_K));
-}
-
 static void put_launch(Sb *sb, const CudaTarget *t, int launch)
 {
     const Plan *plan = t->target.plan;
@@ -69,8 +45,11 @@ static void put_launch(Sb *sb, const CudaTarget *t, int launch)
     if (l->place[0])
         sb_printf(sb, "  (%s)", l->place);
     sb_printf(sb, "\n    %s\n", l->absorbed);
-    if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed)
-        put_weight(sb, &plan->tensor[l->w]);
+    if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed) {
+        sb_put(sb, "    weight: ");
+        plan_put_layout(sb, &plan->tensor[l->w].pack_spec);
+        sb_putc(sb, '\n');
+    }
     for (int b = 0; b < plan->num_buckets; b++) {
         if (!choice[b].text)
             continue;

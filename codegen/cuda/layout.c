@@ -69,30 +69,36 @@ static bool is_faster(const LayoutTime *a, const LayoutTime *b)
     return a->measured && b->measured ? a->us < b->us : a->predicted < b->predicted;
 }
 
-static bool choose_panels(const Layouts *s, PlanTensor *weight, int index)
+/* A family of the class multiplies the weight as it lies. */
+static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout layout)
 {
-    weight->pack_spec.panels = true;
-    LayoutTime panels = time_of(s, index, false);
-    if (s->options->family)
-        return panels.runs && cuda_family[*s->options->family]->layouts == 1 << CUDA_PANELS;
-    weight->pack_spec.panels = false;
-    LayoutTime records = time_of(s, index, false);
-    bool ret = is_faster(&panels, &records);
-    if (s->options->visit) { /* those of the layout that is taken are visited later */
-        weight->pack_spec.panels = !ret;
-        time_of(s, index, true);
+    CudaPackSpec spec = plan_cuda_spec(weight);
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
+        const CudaFamilyRow *family = cuda_family[i];
+        if ((family->layouts >> layout & 1) && cuda_family_serves((CudaFamily)i, gpu) &&
+            (!family->takes || family->takes(&spec)))
+            return true;
     }
-    return ret;
+    return false;
 }
 
-/* A family of the class multiplies the weight as panels. */
-static bool has_panels(const CodeClass *gpu, const CudaPackSpec *spec)
+/* A family that is asked for decides, where it runs; else time does. */
+static CudaLayout choose(const Layouts *s, PlanTensor *weight, int index, unsigned possible)
 {
-    for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
-        if ((cuda_family[i]->layouts >> CUDA_PANELS & 1) && cuda_family_serves(i, gpu) &&
-            cuda_family[i]->takes(spec))
-            return true;
-    return false;
+    LayoutTime least = {.runs = false};
+    int best = CUDA_RECORDS;
+    for (int i = 0; i < NUM_CUDA_PACKED; i++) {
+        if (!(possible >> i & 1))
+            continue;
+        weight->pack_spec.layout = (uint8_t)i;
+        LayoutTime time = time_of(s, index, false);
+        bool asked = s->options->family && cuda_family[*s->options->family]->layouts >> i & 1;
+        if (s->options->family ? asked && time.runs : is_faster(&time, &least)) {
+            best = i;
+            least = time;
+        }
+    }
+    return (CudaLayout)best;
 }
 
 void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
@@ -100,10 +106,17 @@ void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Pla
 {
     Layouts s = {arena, options, plan, roles, layout};
     for (int i = 0; i < plan->num_tensors; i++) {
-        if (!tensor[i].packed)
-            continue;
-        CudaPackSpec spec = plan_cuda_spec(&tensor[i].pack_spec);
-        if (has_panels(options->gpu, &spec))
-            tensor[i].pack_spec.panels = choose_panels(&s, &tensor[i], i);
+        unsigned possible = 0;
+        for (int l = 0; tensor[i].packed && l < NUM_CUDA_PACKED; l++)
+            possible |= (unsigned)is_read(options->gpu, &tensor[i].pack_spec, (CudaLayout)l) << l;
+        if (!(possible & (possible - 1)))
+            continue; /* no choice */
+        CudaLayout best = choose(&s, &tensor[i], i, possible);
+        for (int l = 0; options->visit && l < NUM_CUDA_PACKED; l++) {
+            tensor[i].pack_spec.layout = (uint8_t)l; /* the best one's are visited later */
+            if (l != (int)best && possible >> l & 1)
+                time_of(&s, i, true);
+        }
+        tensor[i].pack_spec.layout = (uint8_t)best;
     }
 }

@@ -52,7 +52,7 @@ typedef struct CpuPackSpec {
     int64_t act_block_cols;         /* mainloop: of the activation's scheme; 0 = all or plain */
     FormatId scale_fmt;
     bool outer;
-    bool panels; /* for a GPU: as kernels/cuda/pack_panels.c packs it */
+    uint8_t layout; /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */
 } CpuPackSpec;
 uint64_t cpu_pack_bytes(const CpuPackSpec *spec); /* 0: no kernel for this combination */
 /* Why there is no kernel (static text), or NULL. */

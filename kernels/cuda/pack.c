@@ -2,9 +2,6 @@
 #include "kernels/cuda/pack.h"
 #include <string.h>
 
-const char *const cuda_layout_name[] = {
-    [CUDA_RECORDS] = "records", [CUDA_ROWS] = "rows", [CUDA_PANELS] = "panels"};
-
 typedef struct FormatFacts {
     int bits;
     FormatFamily family;
@@ -103,16 +100,12 @@ static void plan_record(const CudaPackSpec *spec, CudaPacked *ret)
     ret->record = ret->zero_at + CUDA_GROUP_ROWS / 8 * ret->subs * ret->zero_bits;
 }
 
-bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
+static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
 {
-    if (spec->panels)
-        return cuda_panels_plan(spec, ret);
-    memset(ret, 0, sizeof *ret);
-    if (spec->n < 1 || spec->k < 1 || spec->parts < 1 || spec->n > INT32_MAX || spec->k > INT32_MAX)
-        return false;
     ret->home = home_of(spec);
     ret->exact = is_int(spec->act_fmt) && is_int(spec->fmt);
     ret->scales = spec->mainloop && spec->scale_fmt != FMT_NONE;
+    ret->scale_fmt = spec->scale_fmt;
     ret->zeros = decodes_zero(spec);
     ret->folded = ret->scales && !ret->exact && !ret->zeros &&
                   folds(spec->fmt, spec->scale_fmt, weight_block(spec), ret->home);
@@ -276,33 +269,49 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
         }
 }
 
-void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
-               const int32_t *zero, float outer, void *dst)
+static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
+                         int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
+                         void *dst)
 {
-    CudaPacked packed;
-    if (!cuda_pack_plan(spec, &packed))
-        return;
-    if (packed.layout == CUDA_PANELS) {
-        cuda_panels_pack(spec, src, src_pitch, scale, outer, dst);
-        return;
-    }
     int bits = facts[spec->fmt].bits;
-    int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed.record;
-    for (int64_t r = 0; r < packed.rows; r++) {
+    int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed->record;
+    for (int64_t r = 0; r < packed->rows; r++) {
         int64_t row = source_row(spec, r);
         if (row < 0)
             continue;
         const uint8_t *codes = (const uint8_t *)src + row * src_pitch;
-        uint32_t pad = padding_code(spec, &packed, zero, row);
+        uint32_t pad = padding_code(spec, packed, zero, row);
         uint8_t *group = (uint8_t *)dst + r / CUDA_GROUP_ROWS * group_bytes;
         switch (bits) { /* a loop each, compiled for these bits */
-        case 4: pack_codes_row(spec, &packed, 4, r, codes, pad, group); break;
-        case 8: pack_codes_row(spec, &packed, 8, r, codes, pad, group); break;
-        case 16: pack_codes_row(spec, &packed, 16, r, codes, pad, group); break;
-        default: pack_codes_row(spec, &packed, 32, r, codes, pad, group); break;
+        case 4: pack_codes_row(spec, packed, 4, r, codes, pad, group); break;
+        case 8: pack_codes_row(spec, packed, 8, r, codes, pad, group); break;
+        case 16: pack_codes_row(spec, packed, 16, r, codes, pad, group); break;
+        default: pack_codes_row(spec, packed, 32, r, codes, pad, group); break;
         }
-        pack_params_row(spec, &packed, r % CUDA_GROUP_ROWS, row, scale, zero, group);
+        pack_params_row(spec, packed, r % CUDA_GROUP_ROWS, row, scale, zero, group);
     }
-    if (packed.outer_at)
-        memcpy((uint8_t *)dst + packed.outer_at, &outer, sizeof outer);
+    if (packed->outer_at)
+        memcpy((uint8_t *)dst + packed->outer_at, &outer, sizeof outer);
+}
+
+const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED] = {
+    [CUDA_RECORDS] = {"records", " of 64 x 128", plan_records, pack_records},
+    [CUDA_PANELS] = {"panels", "", cuda_panels_plan, cuda_panels_pack},
+};
+
+bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
+{
+    const int64_t most = INT32_MAX - 1024; /* padded ones fit too */
+    memset(ret, 0, sizeof *ret);
+    ret->layout = spec->layout;
+    return spec->n >= 1 && spec->k >= 1 && spec->parts >= 1 && spec->n <= most && spec->k <= most &&
+           spec->layout < NUM_CUDA_PACKED && cuda_layout[spec->layout].plan(spec, ret);
+}
+
+void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
+               const int32_t *zero, float outer, void *dst)
+{
+    CudaPacked packed;
+    if (cuda_pack_plan(spec, &packed))
+        cuda_layout[spec->layout].pack(spec, &packed, src, src_pitch, scale, zero, outer, dst);
 }

@@ -33,8 +33,12 @@
 #define CUDA_GROUP_ROWS 64
 #define CUDA_TILE_K     128
 
-typedef enum CudaLayout { CUDA_RECORDS, CUDA_ROWS, CUDA_PANELS } CudaLayout;
-extern const char *const cuda_layout_name[];
+typedef enum CudaLayout { /* files have these numbers */
+                          CUDA_RECORDS,
+                          CUDA_PANELS,
+                          NUM_CUDA_PACKED,
+                          CUDA_ROWS = NUM_CUDA_PACKED
+} CudaLayout;
 typedef enum CudaHome { CUDA_HOME_I8, CUDA_HOME_F16, CUDA_HOME_BF16, CUDA_HOME_F32 } CudaHome;
 
 typedef struct CudaPackSpec {
@@ -48,11 +52,12 @@ typedef struct CudaPackSpec {
     bool outer;                     /* a second scale, of the whole weight */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block;              /* along K, of the activation's; 0 = all */
-    bool panels;                    /* this layout was chosen */
+    CudaLayout layout;              /* that was chosen */
 } CudaPackSpec;
 
 typedef struct CudaPacked { /* what a spec comes to */
     CudaLayout layout;
+    FormatId scale_fmt; /* of scales as they are stored */
     CudaHome home;
     int64_t rows;    /* packed rows: parts padded to blocks of 8 */
     int64_t block_k; /* of the main loop; 0 = all of K */
@@ -69,7 +74,23 @@ typedef struct CudaPacked { /* what a spec comes to */
     uint64_t bytes;
 } CudaPacked;
 
-/* False: sizes overflow. Every pair of formats has a layout. */
+/* A layout: what a spec comes to, of a `ret` that is zero but for the layout, and how it is filled;
+ * false: sizes overflow, or the layout does not hold such formats. */
+typedef struct CudaLayoutRow {
+    const char *name, *pieces; /* "records", " of 64 x 128" */
+    bool (*plan)(const CudaPackSpec *spec, CudaPacked *ret);
+    void (*pack)(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
+                 int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
+                 void *dst);
+} CudaLayoutRow;
+extern const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED];
+/* pack_panels.c */
+bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret);
+void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
+                      int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
+                      void *dst);
+
+/* RECORDS hold every pair of formats. */
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret);
 /* Takes the activation's scales into its codes where the products stay exact: scales of
  * `scale_fmt` in blocks that the main loop would have to end inside a step. */
@@ -78,9 +99,5 @@ void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *pa
  * zero: the weight's grids, NULL where it has none. dst: ret->bytes, zeroed. */
 void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
                const int32_t *zero, float outer, void *dst);
-/* pack_panels.c: the same for panels. */
-bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret);
-void cuda_panels_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,
-                      const float *scale, float outer, void *dst);
 
 #endif

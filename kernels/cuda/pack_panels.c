@@ -40,13 +40,11 @@ static int64_t scale_blocks(const CudaPackSpec *spec) /* along K */
 
 bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret)
 {
-    memset(ret, 0, sizeof *ret);
-    if (spec->n < 1 || spec->k < 1 || spec->parts < 1 || spec->n > INT32_MAX - 1024 ||
-        spec->k > INT32_MAX - 1024 || (format_bits[spec->fmt] != 8 && format_bits[spec->fmt] != 16))
+    if (format_bits[spec->fmt] != 8 && format_bits[spec->fmt] != 16)
         return false;
     int64_t wb = spec->block_cols < spec->k ? spec->block_cols : 0;
     int64_t ab = spec->act_block < spec->k ? spec->act_block : 0;
-    ret->layout = CUDA_PANELS;
+    ret->scale_fmt = FMT_F32;
     ret->home = CUDA_HOME_F32;
     if (spec->mainloop)
         ret->block_k = !wb ? ab : !ab ? wb : wb < ab ? wb : ab;
@@ -111,13 +109,12 @@ static void pack_scales(const CudaPackSpec *spec, const float *scale, float oute
     }
 }
 
-void cuda_panels_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,
-                      const float *scale, float outer, void *dst)
+void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
+                      int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
+                      void *dst)
 {
-    CudaPacked packed;
-    if (!cuda_panels_plan(spec, &packed))
-        return;
-    pack_codes(spec, &packed, src, src_pitch, dst);
-    if (packed.scale_at)
-        pack_scales(spec, scale, outer, (uint8_t *)dst + packed.scale_at);
+    (void)zero;
+    pack_codes(spec, packed, src, src_pitch, dst);
+    if (packed->scale_at)
+        pack_scales(spec, scale, outer, (uint8_t *)dst + packed->scale_at);
 }

@@ -296,6 +296,10 @@ def check_wgmma(folder):
         if b": hopper " not in listing:
             problems.append("no product by the family hopper")
         problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
+        shown = set(re.findall(rb"packed as (.*)", sinter("inspect", "h.out", cwd=folder)[0]))
+        if shown != set(re.findall(rb"weight: (.*)", listing)) or not any(
+                line.startswith(b"panels, ") for line in shown):
+            problems.append(f"inspect says {shown}")
         report(f"hopper: {scheme}", problems)
 
 

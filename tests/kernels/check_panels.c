@@ -90,7 +90,7 @@ static void fill(Case *c)
                              .mainloop = blocks,
                              .block_rows = by_row ? 1 : 128,
                              .block_cols = blocks ? 128 : 0,
-                             .panels = true};
+                             .layout = CUDA_PANELS};
     if (!cuda_pack_plan(&c->spec, &c->packed))
         abort();
     c->pitch = c->spec.k * bytes;

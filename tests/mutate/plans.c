@@ -135,7 +135,7 @@ static void mutate_scheme(Scheme *s, Choices *c)
 
 static void mutate_pack(CpuPackSpec *s, Choices *c)
 {
-    switch (choose(c, 11)) {
+    switch (choose(c, 12)) {
     case 0: s->fmt = any_format(c); break;
     case 1: s->act_fmt = any_format(c); break;
     case 2: s->n = near_value(c, s->n); break;
@@ -146,6 +146,7 @@ static void mutate_pack(CpuPackSpec *s, Choices *c)
     case 7: s->act_zero = !s->act_zero; break;
     case 8: s->block_rows = near_value(c, s->block_rows); break;
     case 9: s->block_cols = near_value(c, s->block_cols); break;
+    case 10: s->layout = (uint8_t)small(c, NUM_CUDA_PACKED); break;
     default: s->act_block_cols = near_value(c, s->act_block_cols); break;
     }
 }
@@ -289,7 +290,7 @@ static void mutate_whole(Plan *p, Choices *c)
         return;
     t = &tensor[choose(c, (uint64_t)p->num_tensors)];
     l = &launch[choose(c, (uint64_t)p->num_launches)];
-    switch (choose(c, 11)) {
+    switch (choose(c, 12)) {
     case 0:
         tkeep = tensor[0];
         tensor[0] = *t;
