@@ -262,77 +262,74 @@ constexpr HomeNumber round_to_home(double x, int home)
     return HomeNumber{((uint32_t)(e + bias - 1) << man) + (uint32_t)n, n * unit / (1 << man)};
 }
 
-/* Code c in the home's bits, or the rest of it. */
-template <int FMT, int HOME, bool REST> constexpr uint32_t codebook_bits(int c)
+/* Code c in the home's bits; PIECE 1: what that leaves out, 2: what both do. */
+template <int FMT, int HOME, int PIECE> constexpr uint32_t codebook_bits(int c)
 {
     double x = FMT == FMT_NF4 ? num_nf4_value[c] : num_fp4_value[c % 8];
     bool negative = FMT == FMT_NF4 ? x < 0.0 : c >= 8;
-    double magnitude = x < 0.0 ? -x : x;
-    HomeNumber home = round_to_home(magnitude, HOME);
-    if (REST) {
-        double left = magnitude - home.value;
+    double left = x < 0.0 ? -x : x;
+    HomeNumber home = round_to_home(left, HOME);
+    for (int i = 0; i < PIECE; i++) {
+        left -= home.value;
         negative = negative != (left < 0.0);
-        home = round_to_home(left < 0.0 ? -left : left, HOME);
+        left = left < 0.0 ? -left : left;
+        home = round_to_home(left, HOME);
     }
     return home.bits | (negative ? 0x8000u : 0u);
 }
 
 /* Codes 1 and 9 as numpy rounds them. */
-static_assert(codebook_bits<FMT_NF4, HOME_F16, false>(1) == 0xB992, "nf4 in f16");
-static_assert(codebook_bits<FMT_NF4, HOME_F16, true>(1) == 0x064F, "nf4, the rest in f16");
-static_assert(codebook_bits<FMT_NF4, HOME_BF16, false>(9) == 0x3E25, "nf4 in bf16");
-static_assert(codebook_bits<FMT_NF4, HOME_BF16, true>(9) == 0xB954, "nf4, the rest in bf16");
-static_assert(codebook_bits<FMT_FP4, HOME_F16, false>(9) == 0x9D55, "fp4 in f16");
-static_assert(codebook_bits<FMT_FP4, HOME_F16, true>(9) == 0x8015, "fp4, the rest in f16");
-static_assert(codebook_bits<FMT_FP4, HOME_BF16, true>(1) == 0xB72B, "fp4, the rest in bf16");
+static_assert(codebook_bits<FMT_NF4, HOME_F16, 0>(1) == 0xB992, "nf4 in f16");
+static_assert(codebook_bits<FMT_NF4, HOME_F16, 1>(1) == 0x064F, "nf4, the rest in f16");
+static_assert(codebook_bits<FMT_NF4, HOME_BF16, 0>(9) == 0x3E25, "nf4 in bf16");
+static_assert(codebook_bits<FMT_NF4, HOME_BF16, 1>(9) == 0xB954, "nf4, the rest in bf16");
+static_assert(codebook_bits<FMT_FP4, HOME_F16, 0>(9) == 0x9D55, "fp4 in f16");
+static_assert(codebook_bits<FMT_FP4, HOME_F16, 1>(9) == 0x8015, "fp4, the rest in f16");
+static_assert(codebook_bits<FMT_FP4, HOME_BF16, 1>(1) == 0xB72B, "fp4, the rest in bf16");
 
 /* Byte PLANE of codes 4 * word .. 4 * word + 3. */
-template <int FMT, int HOME, bool REST, int PLANE> constexpr uint32_t codebook_word(int word)
+template <int FMT, int HOME, int PIECE, int PLANE> constexpr uint32_t codebook_word(int word)
 {
     uint32_t bytes = 0;
     for (int i = 0; i < 4; i++)
-        bytes |= (codebook_bits<FMT, HOME, REST>(4 * word + i) >> (8 * PLANE) & 0xFFu) << (8 * i);
+        bytes |= (codebook_bits<FMT, HOME, PIECE>(4 * word + i) >> (8 * PLANE) & 0xFFu) << (8 * i);
     return bytes;
 }
 
 template <int FMT, int HOME> struct DecodeCodebook {
     /* One byte of each of four codes; low: their low three bits, high: where each lies among the
      * codes below 8 (bytes 0..3) and above (4..7). */
-    template <bool REST, int PLANE>
+    template <int PIECE, int PLANE>
     static __device__ __forceinline__ uint32_t plane(uint32_t low, uint32_t high)
     {
         constexpr uint32_t kWord[4] = {
-            codebook_word<FMT, HOME, REST, PLANE>(0), codebook_word<FMT, HOME, REST, PLANE>(1),
-            codebook_word<FMT, HOME, REST, PLANE>(2), codebook_word<FMT, HOME, REST, PLANE>(3)};
+            codebook_word<FMT, HOME, PIECE, PLANE>(0), codebook_word<FMT, HOME, PIECE, PLANE>(1),
+            codebook_word<FMT, HOME, PIECE, PLANE>(2), codebook_word<FMT, HOME, PIECE, PLANE>(3)};
         return __byte_perm(__byte_perm(kWord[0], kWord[1], low),
                            __byte_perm(kWord[2], kWord[3], low), high);
     }
     /* Four codes, in the low 16 bits, as two words of neighbours. */
-    template <bool REST>
+    template <int PIECE>
     static __device__ __forceinline__ void four(uint32_t codes, uint32_t (&out)[2])
     {
         uint32_t low = codes & 0x7777u, high = 0x3210u | (codes & 0x8888u) >> 1;
-        uint32_t p0 = plane<REST, 0>(low, high), p1 = plane<REST, 1>(low, high);
+        uint32_t p0 = plane<PIECE, 0>(low, high), p1 = plane<PIECE, 1>(low, high);
         out[0] = __byte_perm(p0, p1, 0x5140);
         out[1] = __byte_perm(p0, p1, 0x7362);
     }
-    template <bool REST>
+    template <int PIECE>
     static __device__ __forceinline__ void all(uint32_t raw, uint32_t (&out)[4])
     {
         uint32_t even[2], odd[2];
-        four<REST>(raw, even);
-        four<REST>(raw >> 16, odd);
+        four<PIECE>(raw, even);
+        four<PIECE>(raw >> 16, odd);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             out[i] = __byte_perm(even[i / 2], odd[i / 2], i % 2 ? 0x7632 : 0x5410);
     }
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
-        all<false>(raw[0], out);
-    }
-    static __device__ __forceinline__ void rest(const uint32_t *raw, uint32_t (&out)[4])
-    {
-        all<true>(raw[0], out);
+        all<0>(raw[0], out);
     }
 };
 template <> struct Decode<FMT_NF4, HOME_F16> : DecodeCodebook<FMT_NF4, HOME_F16> {
@@ -407,14 +404,16 @@ template <> struct DecodeByteNibble<FMT_E2M1> {
 
 /* Pieces ---------------------------------------------------------------------------------------
  *
- * What one 16-bit float does not hold is multiplied in pieces whose sum it is: two for codebooks
- * and for f16 in bf16, three for f32. A piece but the last has the leading bits of what is left,
- * rounded towards zero so that it never overflows; of two numbers in pieces, those pairs are
- * multiplied that f32 would not lose beside the first. */
-template <int FMT, int HOME> struct Pieces {
+ * What one 16-bit float does not hold is multiplied in pieces whose sum it is: two for codebooks,
+ * where a config asks for it three; two for f16 in bf16, three for f32. A piece but the last has
+ * the leading bits of what is left, rounded towards zero so that it never overflows; of two numbers
+ * in pieces, those pairs are multiplied that f32 would not lose beside the first. Where nothing is
+ * left, a further piece is 2^-30 of the one before: it vanishes beside it, and infinity times zero,
+ * which is no number, comes up only where it does in f32. All pieces of an infinity are one. */
+template <int FMT, int HOME, int CODEBOOK = 2> struct Pieces {
     static constexpr int kNum = FMT == FMT_F32                        ? 3
                                 : FMT == FMT_F16 && HOME == HOME_BF16 ? 2
-                                : IsCodebook<FMT>::kYes               ? 2
+                                : IsCodebook<FMT>::kYes               ? CODEBOOK
                                                                       : 1;
 };
 
@@ -423,7 +422,7 @@ template <int PIECE> __device__ __forceinline__ float piece_of(float x)
 #pragma unroll
     for (int i = 0; i < PIECE; i++) {
         float head = num_float(num_bits(x) & 0xFFFF0000u);
-        x = head == x ? 0.0f : x - head; /* of an infinity nothing is left */
+        x = head == x ? x * 0x1p-30f : x - head;
     }
     return x;
 }
@@ -453,8 +452,8 @@ __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, uin
 {
     if constexpr (FMT == FMT_F32 || Pieces<FMT, HOME>::kNum == 2 && FMT == FMT_F16)
         decode_wide<FMT, HOME, PIECE>(raw, out);
-    else if constexpr (PIECE == 1)
-        DecodeCodebook<FMT, HOME>::rest(raw, out);
+    else if constexpr (PIECE > 0)
+        DecodeCodebook<FMT, HOME>::template all<PIECE>(raw[0], out);
     else if constexpr (ZERO && HOME == HOME_I8)
         DecodeIntZero<FMT>::eight(raw, zero, out);
     else

@@ -26,7 +26,7 @@
  * kWarpsM kWarpsN kStages kSplitK kParts kMainloop kBlockK (0: one block) kExact (both are
  * integers) kWFold kAFold (their scales are multiplied into the codes) kAScale kAZero kABlockRows
  * kABlockK (rows, columns of a that share a scale; 0 = all) kAPitch kOperandA kOperandW
- * kOperandSplit kSplitSums. */
+ * kOperandSplit kSplitSums kCodebookPieces (format.cuh: Pieces). */
 #ifndef SINTER_CUDA_GEMM_MMA
 #define SINTER_CUDA_GEMM_MMA
 
@@ -53,7 +53,7 @@ template <class Cfg> struct GemmTile {
     static constexpr int kShift = G::shift();
     static constexpr int kHalves = S::kInt ? 1 : 2; /* products of a step */
     static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
-    static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome>::kNum;
+    static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
     static constexpr bool kMoves = !S::kMatrices && (Cfg::kA == FMT_F16 || Cfg::kA == FMT_BF16 ||
                                                      Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8);

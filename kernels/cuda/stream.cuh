@@ -32,7 +32,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     static constexpr int kABytes = ActBits<Cfg::kA>::kBits / 8;
     static constexpr int kAWords = ActBits<Cfg::kA>::kWords;
     static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
-    static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome>::kNum;
+    static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
     static constexpr bool kRowScales = /* those of a on the sums, one for all of K */
         Cfg::kMainloop && Cfg::kAScale && (Cfg::kAFold || Cfg::kABlockK == 0);

@@ -1,4 +1,4 @@
-/* k_7b85ef9a50d4a029 */
+/* k_042a6070f294a35e */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -11,6 +11,7 @@ struct Cfg {
     static constexpr int kOperandW = 2;
     static constexpr int kOperandSplit = 0;
     static constexpr bool kMainloop = true;
+    static constexpr int kCodebookPieces = 2;
     static constexpr int kBlockK = 32;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
@@ -63,7 +64,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_7b85ef9a50d4a029(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_042a6070f294a35e(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

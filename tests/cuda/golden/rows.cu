@@ -1,4 +1,4 @@
-/* k_3e88b3cd42614af8 */
+/* k_e1d93a401ab366b6 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -11,6 +11,7 @@ struct Cfg {
     static constexpr int kOperandW = 7;
     static constexpr int kOperandSplit = 8;
     static constexpr bool kMainloop = false;
+    static constexpr int kCodebookPieces = 2;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
@@ -95,7 +96,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_3e88b3cd42614af8(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_e1d93a401ab366b6(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k_b4574e03d318706b(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_b62c64eee967678b */
+/* k_596c0cae1ab16405 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -56,6 +56,7 @@ struct Cfg {
     static constexpr int kOperandW = 6;
     static constexpr int kOperandSplit = 7;
     static constexpr bool kMainloop = false;
+    static constexpr int kCodebookPieces = 2;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
@@ -118,7 +119,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_b62c64eee967678b(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_596c0cae1ab16405(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

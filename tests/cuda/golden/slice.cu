@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_6704e97c116df73b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_5d50d304ee29e965 */
+/* k_a14acfb71b26f1a6 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -56,6 +56,7 @@ struct Cfg {
     static constexpr int kOperandW = 2;
     static constexpr int kOperandSplit = 0;
     static constexpr bool kMainloop = false;
+    static constexpr int kCodebookPieces = 2;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
@@ -108,7 +109,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_5d50d304ee29e965(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_a14acfb71b26f1a6(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

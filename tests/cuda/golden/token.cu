@@ -1,4 +1,4 @@
-/* k_2a1f7d7f48efb3ba */
+/* k_15a71ca7c0ebefb4 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -11,6 +11,7 @@ struct Cfg {
     static constexpr int kOperandW = 7;
     static constexpr int kOperandSplit = 0;
     static constexpr bool kMainloop = false;
+    static constexpr int kCodebookPieces = 2;
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
@@ -109,7 +110,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_2a1f7d7f48efb3ba(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_15a71ca7c0ebefb4(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
