@@ -20,8 +20,18 @@ static const Format formats[] = {
 };
 enum { NUM_CASE_FORMATS = COUNT_OF(formats), FIRST_NAMED = 9, FIRST_PLAIN = 12 };
 
-/* Products of few rows and of many, of K and groups that fill steps of 32; of others; the rest. */
-typedef enum Kind { KIND_FEW, KIND_MANY, KIND_ODD, KIND_ROWS, KIND_MOVE, NUM_KINDS } Kind;
+/* Products of few rows and of many, of K and groups that fill steps of 32; those that wgmma takes;
+ * others; the rest. */
+typedef enum Kind {
+    KIND_FEW,
+    KIND_MANY,
+    KIND_WIDE,
+    KIND_ODD,
+    KIND_ROWS,
+    KIND_MOVE,
+    NUM_KINDS
+} Kind;
+static const char *const kind_name[] = {"few", "many", "wide", "odd", "rows", "moves"};
 
 /* Times that a pair is visited: each time with another scheme, epilogue, N and K. With all numbers
  * of rows that few can be, and some 70 that many can be, each pair has 200 shapes and more in each
@@ -31,6 +41,7 @@ enum {
     TIMES_FEW_INTS = 30, /* with zero points or without, along K or not */
     TIMES_MANY = 3,
     TIMES_MANY_INTS = 8,
+    TIMES_WIDE = 24,
     TIMES_ODD = 3,
     TIMES_ROWS = 30,
     TIMES_MOVE = 12,
@@ -48,9 +59,22 @@ static int times_of(Kind kind, int a)
         return 0; /* for weights only */
     if (kind == KIND_ODD)
         return TIMES_ODD;
+    if (kind == KIND_WIDE)
+        return TIMES_WIDE;
     if (kind == KIND_FEW)
         return a < 2 ? TIMES_FEW_INTS : TIMES_FEW;
     return a < 2 ? TIMES_MANY_INTS : TIMES_MANY;
+}
+
+/* wgmma multiplies the pair as it is stored. */
+static bool is_wide(int w, int a)
+{
+    enum { BYTES, FLOATS, OTHERS };
+    static const int class_of[NUM_CASE_FORMATS] = {BYTES,  BYTES,  OTHERS, OTHERS, FLOATS,
+                                                   FLOATS, OTHERS, OTHERS, OTHERS, FLOATS,
+                                                   OTHERS, OTHERS, OTHERS, OTHERS, OTHERS};
+    bool are_halves = w == a && w > FIRST_PLAIN;
+    return are_halves || (class_of[w] != OTHERS && class_of[w] == class_of[a]);
 }
 
 typedef struct Place { /* of a case in the matrix */
@@ -66,7 +90,7 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
         for (int w = 0; w < NUM_CASE_FORMATS; w++)
             for (int a = 0; a < NUM_CASE_FORMATS; a++) {
                 bool product = kind <= KIND_ODD;
-                if (!product && (w || a < FIRST_PLAIN))
+                if (product ? kind == KIND_WIDE && !is_wide(w, a) : w || a < FIRST_PLAIN)
                     continue;
                 int times = product             ? times_of((Kind)kind, a)
                             : kind == KIND_ROWS ? TIMES_ROWS
@@ -98,13 +122,13 @@ uint64_t cases_num(void)
     return num;
 }
 
-uint64_t cases_pick(uint64_t each, uint64_t most, uint64_t *ret)
+uint64_t cases_pick(uint64_t each, const char *only, uint64_t most, uint64_t *ret)
 {
     uint64_t num, at = 0;
     const Place *place = places(&num);
     for (int kind = 0; kind < NUM_KINDS; kind++) {
         uint64_t all = 0;
-        for (uint64_t i = 0; i < num; i++)
+        for (uint64_t i = 0; i < num && (!only || !strcmp(only, kind_name[kind])); i++)
             all += place[i].kind == (Kind)kind;
         for (uint64_t k = 0; k < each && k < all && at < most; k++) {
             uint64_t skip = (k * 40503 + 12345) % 65536 * all / 65536, i = 0; /* the golden ratio */
@@ -232,8 +256,11 @@ static const char *put_before(Product *p)
     return "h0";
 }
 
-static int draw_n(Gen *g)
+static int draw_n(Gen *g, Kind kind)
 {
+    static const int wide[] = {64, 96, 128, 136, 192, 200, 256, 264, 320, 384, 392, 512, 520, 640};
+    if (kind == KIND_WIDE)
+        return wide[draw(g, COUNT_OF(wide))];
     static const int n[] = {1, 2, 7, 8, 9, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 96, 100, 128};
     return chance(g, 50) ? n[draw(g, COUNT_OF(n))] : 1 + draw(g, 300);
 }
@@ -281,7 +308,7 @@ static const char *put_post(Product *p, const char *x, const char *s)
         sb_printf(&g->body, "cast(%s, %s)\n", sum, plain_name[draw(g, 3)]);
         return "cast";
     case POST_SIBLING:
-        p->sibling = draw_n(g);
+        p->sibling = draw_n(g, p->place.kind);
         sb_printf(&g->body, "relu(%s)\n    y1 = linear(%s, %s) @ %s\n", sum, x,
                   weight(p, p->sibling, p->k), s);
         return "sibling";
@@ -299,8 +326,8 @@ static const char *put_post(Product *p, const char *x, const char *s)
 static const char *make_product(Gen *g, const Place *at)
 {
     static const int step[] = {16, 32, 64};
-    Product p = {.g = g, .place = *at, .n = draw_n(g)};
-    bool aligned = at->kind <= KIND_MANY;
+    Product p = {.g = g, .place = *at, .n = draw_n(g, at->kind)};
+    bool aligned = at->kind <= KIND_WIDE;
     p.w = weight_index(at->w, at->time + at->round);
     p.a = act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
     bool groups = grain_has_groups(p.w) || act_has_groups(p.a);
@@ -312,6 +339,8 @@ static const char *make_product(Gen *g, const Place *at)
     g->fmt = plain_name[draw(g, 3)];
     p.k = by * (1 + draw(g, aligned ? 512 / by : 200) + (is_long ? 32 * (1 + draw(g, 3)) : 0));
     p.n = is_long ? 1 + p.n % 64 : p.n;
+    if (at->kind == KIND_WIDE)
+        p.k = groups ? 128 * (1 + p.k % 12) : 16 * (1 + p.k % 90);
     if (p.k < 32) /* the widest block of a named format */
         p.k += 32;
     if (aligned && groups)
@@ -324,11 +353,17 @@ static const char *make_product(Gen *g, const Place *at)
     const char *x = put_before(&p);
     swap_state(g, &side);
     const char *post = put_post(&p, x, s);
-    sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[draw(g, 3)], p.n);
+    /* sums of 8-bit floats that leave in f32 are not wgmma's */
+    int first = at->kind == KIND_WIDE, others = 3 - first;
+    sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[first + draw(g, others)], p.n);
     if (p.sibling)
-        sb_printf(&g->blocks, ", y1: %s[B, %d]", plain_name[draw(g, 3)], p.sibling);
+        sb_printf(&g->blocks, ", y1: %s[B, %d]", plain_name[first + draw(g, others)], p.sibling);
     return arena_printf(g->arena, "product %s x %s, %s, %s", formats[at->w].name,
-                        formats[at->a].name, aligned ? "aligned" : "odd", post);
+                        formats[at->a].name,
+                        at->kind == KIND_WIDE ? "wide"
+                        : aligned             ? "aligned"
+                                              : "odd",
+                        post);
 }
 
 /* Row programs and moves ----------------------------------------------------------------------- */
@@ -403,6 +438,7 @@ static const char *buckets(Gen *g, Kind kind)
     static const int few[] = {16, 16, 13, 16};
     int most = kind == KIND_FEW    ? few[draw(g, COUNT_OF(few))]
                : kind == KIND_MANY ? 69 + draw(g, 125)
+               : kind == KIND_WIDE ? 8 << draw(g, 6)
                : kind == KIND_ODD  ? 69 + draw(g, 43)
                                    : 20 + draw(g, 90);
     return arena_printf(g->arena, "[%d]", most);
@@ -438,11 +474,12 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     ret->what = at.kind == KIND_ROWS   ? make_rows(g, &at)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
                                        : make_product(g, &at);
-    /* most few rows go through streams, where they can, though a tile may be faster; a third of the
-     * others through wgmma */
+    /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
+     * a third of the others through wgmma */
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER;
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
-    ret->family = streams ? &stream : at.time % 3 == 2 || at.kind == KIND_FEW ? &hopper : NULL;
+    bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
+    ret->family = streams ? &stream : wgmma ? &hopper : NULL;
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");

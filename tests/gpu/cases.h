@@ -10,9 +10,10 @@
  * epilogues; row programs; moves. Case i of the first cases_num() is one of them, in an order that
  * visits all of the matrix again and again; further ones go round again with other numbers. */
 uint64_t cases_num(void);
-/* The numbers of `each` cases of every kind (products of few rows, of many, of odd K, row programs,
- * moves), from all over the matrix, at most `most` in all; how many they are. */
-uint64_t cases_pick(uint64_t each, uint64_t most, uint64_t *ret);
+/* The numbers of `each` cases of every kind (products of few rows, of many, of formats for wgmma,
+ * of odd K; row programs; moves), from all over the matrix, at most `most` in all; how many they
+ * are. only: of this kind ("few", "many", "wide", "odd", "rows", "moves"); NULL: of all. */
+uint64_t cases_pick(uint64_t each, const char *only, uint64_t most, uint64_t *ret);
 
 typedef struct Case {
     const char *text_path;    /* dir/model.sinter */

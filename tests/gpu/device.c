@@ -1,8 +1,8 @@
-/* device cases FIRST NUM | sample NUM | random FIRST NUM | files PATH..: models on the GPU, held
- * against the CPU launch by launch (rig.h), then run as users do, by sessions.
+/* device cases FIRST NUM | sample NUM [KIND] | random FIRST NUM | files PATH..: models on the GPU,
+ * held against the CPU launch by launch (rig.h), then run as users do, by sessions.
  *
  *   cases   texts of single kernels (cases.h): the checker of kernels
- *   sample  NUM of each kind of these cases
+ *   sample  NUM of each kind of these cases; of KIND alone (cases.h), if given
  *   random  random models (tests/random), most of them small; some are compiled without fusion too
  *   files   model texts and modules (.ir); of a folder, all modules but goldens
  *
@@ -353,7 +353,7 @@ static bool parse_option(const char *word)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: device cases FIRST NUM | cases --all | sample NUM | "
+    fprintf(stderr, "usage: device cases FIRST NUM | cases --all | sample NUM [KIND] | "
                     "random FIRST NUM | files PATH.. [OPTION..] (see device.c)\n");
     return 2;
 }
@@ -369,9 +369,10 @@ static bool find_work(Work *w, char *const *word, int num)
             w->end = find_files(word[i], file, w->end);
     } else if (num && !strcmp(word[0], "cases") && options.all) {
         w->end = cases_num();
-    } else if (num == 2 && !strcmp(word[0], "sample")) {
+    } else if ((num == 2 || num == 3) && !strcmp(word[0], "sample")) {
         w->picked = picked;
-        w->end = cases_pick(strtoull(word[1], NULL, 10), MAX_FILES, picked);
+        const char *only = num == 3 ? word[2] : NULL;
+        w->end = cases_pick(strtoull(word[1], NULL, 10), only, MAX_FILES, picked);
     } else if (num == 3 && (!strcmp(word[0], "cases") || !strcmp(word[0], "random"))) {
         w->mode = word[0][0] == 'c' ? MODE_CASES : MODE_RANDOM;
         w->first = strtoull(word[1], NULL, 10);

@@ -53,6 +53,8 @@ typedef struct Sums {
     double error, power;
     uint64_t num, lost; /* compared; finite on one side alone */
     uint64_t first_lost;
+    double most, most_want, most_got; /* the largest difference */
+    uint64_t most_at;
 } Sums;
 
 static void sums_add(Sums *s, double want, double got, uint64_t at)
@@ -61,6 +63,10 @@ static void sums_add(Sums *s, double want, double got, uint64_t at)
         s->error += (want - got) * (want - got);
         s->power += want * want;
         s->num++;
+        if (fabs(want - got) > s->most) {
+            s->most = fabs(want - got);
+            s->most_want = want, s->most_got = got, s->most_at = at;
+        }
     } else if (!(isnan(want) && isnan(got)) && want != got) {
         s->first_lost = s->lost++ ? s->first_lost : at;
     }
@@ -78,8 +84,9 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
                  what, s->lost, s->first_lost);
     else if (!(nmse <= bound) && s->power > 1e-60)
         snprintf(n->why, sizeof n->why,
-                 "%s: normalised error %.3g of %" PRIu64 " elements, at most %.3g", what, nmse,
-                 s->num, bound);
+                 "%s: normalised error %.3g of %" PRIu64 " elements, at most %.3g; element %" PRIu64
+                 " is %.9g on the CPU, %.9g on the GPU",
+                 what, nmse, s->num, bound, s->most_at, s->most_want, s->most_got);
     else
         return true;
     return false;

@@ -366,15 +366,27 @@ static bool has_two(TileOp op)
     return arity[op] == 2;
 }
 
+/* wgmma adds products of 8-bit floats with some 14 bits: docs/numerics.md. */
+static double sums_bound(const Rig *r, int launch, int bucket)
+{
+    const PlanLaunch *l = &r->gpu.launch[launch];
+    int kernel = r->b->cuda.code.launch[launch * r->code.num_buckets + bucket].kernel;
+    bool short_sums = r->b->cuda.source[kernel].family == CUDA_HOPPER &&
+                      format_info[r->gpu.tensor[l->a].fmt].bits == 8 &&
+                      format_info[r->gpu.tensor[l->a].fmt].family == FAMILY_MINIFLOAT;
+    return short_sums ? near_bound(FMT_F16) : 0;
+}
+
 /* A float sum in another order may fall on the other side of a tie wherever it is rounded, at a
- * cast inside the epilogue as at the store: the bound is that of the coarsest format on the way. */
-static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p)
+ * cast inside the epilogue as at the store: the bound is that of the coarsest format on the way, or
+ * that of the sums. */
+static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, double of_sums)
 {
     double reg[TILE_MAX_REGS] = {0};
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
         bool reads = s->op != TILE_ACC && s->op != TILE_LOAD && s->op != TILE_CONST;
-        double bound = reads ? reg[s->src[0]] : 0;
+        double bound = reads ? reg[s->src[0]] : s->op == TILE_ACC ? of_sums : 0;
         if (has_two((TileOp)s->op) && reg[s->src[1]] > bound)
             bound = reg[s->src[1]];
         if (s->op == TILE_ROUND && near_bound((FormatId)s->fmt) > bound)
@@ -428,7 +440,7 @@ static void mark_written(Rig *r, const Group *g, int bucket)
                          r->options.dry || !stays_local(r, i, bucket) ? -1 : r->layout[l->a].root);
         for (int k = 0; k < l->num_segments; k++) {
             mark_program(r, l, &l->segment[k].epilogue, how, -1);
-            find_bounds(r, l, &l->segment[k].epilogue);
+            find_bounds(r, l, &l->segment[k].epilogue, sums_bound(r, i, bucket));
         }
     }
 }
