@@ -121,9 +121,13 @@ static bool start(const TuneRun *run, int job, Child *ret)
         execve("/proc/self/exe", run->argv, env);
         _exit(127);
     }
+    int why = errno;
     close(end[1]);
-    if (ret->pid < 0)
+    if (ret->pid < 0) { /* kill takes -1 for every process of the user */
         close(end[0]);
+        ret->pid = 0;
+        errno = why;
+    }
     return ret->pid > 0;
 }
 
@@ -139,7 +143,13 @@ static int end(Child *c)
     return status;
 }
 
-typedef enum Heard { HEARD, SILENT, DEAD } Heard;
+/* DEAD: it closed its end. FAILED: the words do not pass, for errno; it may wait for them. */
+typedef enum Heard { HEARD, SILENT, DEAD, FAILED } Heard;
+
+static Heard failed_or_dead(void)
+{
+    return errno == EPIPE || errno == ECONNRESET ? DEAD : FAILED;
+}
 
 static Heard receive(const Child *c, double limit_s, Report *ret)
 {
@@ -154,8 +164,10 @@ static Heard receive(const Child *c, double limit_s, Report *ret)
         if (ready <= 0)
             return SILENT;
         ssize_t num = read(c->socket, (char *)ret + got, sizeof *ret - got);
-        if (num <= 0 && errno != EINTR)
+        if (num == 0)
             return DEAD;
+        if (num < 0 && errno != EINTR)
+            return failed_or_dead();
         got += num > 0 ? (size_t)num : 0;
     }
     ret->text[TUNE_TEXT - 1] = 0;
@@ -175,8 +187,10 @@ static const char *end_silent(Arena *arena, Child *c, Heard heard, double limit_
                    ? arena_printf(arena, "its process died of signal %d", WTERMSIG(status))
                    : arena_printf(arena, "its process ended with code %d", WEXITSTATUS(status));
     }
+    int why = errno;
     end(c);
-    return arena_printf(arena, "it did not end within %g s", limit_s);
+    return heard == FAILED ? arena_printf(arena, "it cannot be talked to: %s", strerror(why))
+                           : arena_printf(arena, "it did not end within %g s", limit_s);
 }
 
 /* A child that can use the GPU. */
@@ -234,7 +248,7 @@ static void measure_one(TuneRun *run, int job, Child *c, int at)
     Task task = {at, best_so_far(run, at)};
     Report report = {0};
     bool told = tune_job_put_image(run, job, at) && transmit(c->socket, &task, sizeof task);
-    Heard heard = told ? receive(c, run->limit_s, &report) : DEAD;
+    Heard heard = told ? receive(c, run->limit_s, &report) : failed_or_dead();
     if (heard == HEARD && report.item != at)
         BUG("a child measured item %d instead of %d", report.item, at);
     bool alive = heard == HEARD && report.us >= 0;

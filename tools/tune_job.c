@@ -3,6 +3,7 @@
  * memory. */
 #include "tools/tune.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,6 +26,21 @@ static bool put(int fd, const void *data, size_t size, off_t at)
 {
     for (size_t done = 0; done < size;) {
         ssize_t num = pwrite(fd, (const char *)data + done, size - done, at + (off_t)done);
+        if (num < 0 && errno == EINTR)
+            continue;
+        if (num <= 0)
+            return false;
+        done += (size_t)num;
+    }
+    return true;
+}
+
+static bool get(int fd, void *data, size_t size, off_t at)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t num = pread(fd, (char *)data + done, size - done, at + (off_t)done);
+        if (num < 0 && errno == EINTR)
+            continue;
         if (num <= 0)
             return false;
         done += (size_t)num;
@@ -71,18 +87,11 @@ bool tune_job_put_image(const TuneRun *run, int job, int item)
 void *tune_job_image(int job, int item)
 {
     Record r;
-    if (pread(job, &r, sizeof r, record_at(item)) != (ssize_t)sizeof r)
+    if (!get(job, &r, sizeof r, record_at(item)) || !r.image_size)
         return NULL;
     char *image = malloc(r.image_size + 1);
-    uint64_t done = 0;
-    while (image && done < r.image_size) {
-        ssize_t num = pread(job, image + done, r.image_size - done, (off_t)(r.image_at + done));
-        if (num <= 0)
-            break;
-        done += (uint64_t)num;
-    }
-    if (image && done == r.image_size && done) {
-        image[done] = 0;
+    if (image && get(job, image, r.image_size, (off_t)r.image_at)) {
+        image[r.image_size] = 0;
         return image;
     }
     free(image);
