@@ -1,13 +1,16 @@
 /* Preloaded into a process: makes its n-th call of one kind fail, once or from then on, and marks
  * that it did. SINTER_FAULT is KIND:N:ERRNO[:ever], SINTER_FAULT_MARK a file that is made when it
- * happens. Kinds: alloc, and the names of system calls. Short counts: ERRNO 0 makes reads and
- * writes of more than one byte move one. What libc does inside of itself is not seen, but for
- * allocations. */
+ * happens. Kinds: alloc, thread, stdio (opening a stream), and the names of system calls. Short
+ * counts: ERRNO 0 makes reads and writes of more than one byte move one. What libc does inside of
+ * itself is not seen, but for allocations. */
 /* both names of each call are defined here, so the C library may not make them one */
 #undef _FILE_OFFSET_BITS
 #undef _FORTIFY_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -189,4 +193,72 @@ int renameat(int from_fd, const char *from, int to_fd, const char *to)
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
     return fails("link") ? -1 : (int)syscall(SYS_linkat, from_fd, from, to_fd, to, flags);
+}
+
+int memfd_create(const char *name, unsigned flags)
+{
+    return fails("memfd") ? -1 : (int)syscall(SYS_memfd_create, name, flags);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return fails("mkdir") ? -1 : (int)syscall(SYS_mkdir, path, mode);
+}
+
+/* These have no name of glibc's own under which the real one can be called. */
+static void *real(const char *name)
+{
+    return dlsym(RTLD_NEXT, name);
+}
+
+int openat(int at_fd, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = va_arg(args, mode_t);
+    va_end(args);
+    return fails("open") ? -1 : (int)syscall(SYS_openat, at_fd, path, flags, mode);
+}
+
+int openat64(int at_fd, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = va_arg(args, mode_t);
+    va_end(args);
+    return fails("open") ? -1 : (int)syscall(SYS_openat, at_fd, path, flags, mode);
+}
+
+pid_t fork(void)
+{
+    pid_t (*fork_real)(void) = NULL;
+    *(void **)&fork_real = real("fork");
+    return fails("fork") ? -1 : fork_real();
+}
+
+/* A process may only end one that it knows: -1 would be every process of the user. */
+int kill(pid_t pid, int signal_number)
+{
+    if (pid <= 0)
+        abort();
+    return (int)syscall(SYS_kill, pid, signal_number);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    FILE *(*open_real)(const char *, const char *) = NULL;
+    *(void **)&open_real = real("fopen");
+    return fails("stdio") ? NULL : open_real(path, mode);
+}
+
+FILE *fopen64(const char *path, const char *mode)
+{
+    return fopen(path, mode);
+}
+
+int pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    int (*create_real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = NULL;
+    *(void **)&create_real = real("pthread_create");
+    return fails("thread") ? number : create_real(ret, attr, run, arg);
 }
