@@ -64,6 +64,15 @@ const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, in
     return begin % cols || end % cols || cols != held ? "EDGE_RUNS" : "EDGE_NONE";
 }
 
+bool cuda_amplifies(const CudaKernel *k)
+{
+    for (int i = 0; i < k->launch->num_segments; i++)
+        for (int j = 0; j < k->launch->segment[i].epilogue.num_steps; j++)
+            if (k->launch->segment[i].epilogue.step[j].op == TILE_SOFTMAX)
+                return true;
+    return false;
+}
+
 bool cuda_program_sums_codes(const PlanProgram *program)
 {
     for (int i = 0; i < program->num_steps; i++)

@@ -70,7 +70,7 @@ static bool takes(const CudaPackSpec *spec)
 }
 
 /* Sums of 8-bit floats have about 14 bits before they are promoted: too few for what a model gives
- * out in f32 (docs/numerics.md). */
+ * out in f32, and for a softmax (docs/numerics.md). */
 static bool gives_f32(const CudaKernel *k)
 {
     const PlanLaunch *l = k->launch;
@@ -210,8 +210,8 @@ static const int few_rows[] = {8, 16, 24, 32, 48, 64};
 
 static const char *tile_problem(const CudaKernel *k)
 {
-    if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && gives_f32(k))
-        return "sums of 14 bits are too short for results in f32";
+    if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && (gives_f32(k) || cuda_amplifies(k)))
+        return "sums of 14 bits are too short for results in f32 and for softmax";
     if (!cuda_epilogue_fits(k, k->hopper.bn / k->spec.parts) || k->hopper.bn % (32 * k->spec.parts))
         return "a quantisation group or a row does not lie inside its columns";
     if (k->hopper.promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop &&

@@ -102,6 +102,8 @@ int cuda_program_pressure(const CudaKernel *k, const PlanProgram *program);
 bool cuda_program_sums(const PlanProgram *program);
 /* Some step needs all columns of a row at once. */
 bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program);
+/* A softmax in an epilogue, which makes an error of its logits one of its results' digits. */
+bool cuda_amplifies(const CudaKernel *k);
 /* Some step adds up codes of a row. */
 bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */

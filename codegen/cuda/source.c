@@ -60,23 +60,13 @@ void cuda_put_product(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kOperandSplit", cuda_geometry(k).workspace ? k->launch->num_operands + 2 : 0);
 }
 
-/* A softmax makes an error of its logits one of its results' digits. */
-static bool amplifies(const PlanLaunch *l)
-{
-    for (int i = 0; i < l->num_segments; i++)
-        for (int j = 0; j < l->segment[i].epilogue.num_steps; j++)
-            if (l->segment[i].epilogue.step[j].op == TILE_SOFTMAX)
-                return true;
-    return false;
-}
-
 void cuda_put_schemes(Sb *sb, const CudaKernel *k)
 {
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     int64_t block = a->quantised && a->scheme.block[1] < k->spec.k ? a->scheme.block[1] : 0;
     bool zero = a->quantised && a->scheme.zero != ZERO_NONE && k->packed.home != CUDA_HOME_I8;
     cuda_put_bool(sb, "kMainloop", k->spec.mainloop);
-    cuda_put_int(sb, "kCodebookPieces", amplifies(k->launch) ? 3 : 2);
+    cuda_put_int(sb, "kCodebookPieces", cuda_amplifies(k) ? 3 : 2);
     cuda_put_int(sb, "kBlockK", k->packed.block_k);
     cuda_put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
     cuda_put_int(sb, "kABlockK", block);

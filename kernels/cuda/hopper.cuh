@@ -423,6 +423,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row0 = warp * 16 + lane / 4; /* of the 128 rows of the left operand; and row0 + 8 */
     auto release = [&](int unit) {
+        __syncwarp(); /* all lanes have read what they read themselves */
         if (lane == 0)
             barrier_arrive(empty + unit % Cfg::kStages * 8);
     };

@@ -421,14 +421,18 @@ __device__ __forceinline__ int32_t group_by_lanes(const Row<S> &row, const Opera
                                });
 }
 
-/* .. by the four lanes that hold a row in the registers of products (hopper.cuh): a block is whole
- * runs of all of them. */
+/* .. by the four lanes that hold a row in the registers of products (hopper.cuh), runs of eight
+ * columns each: a block is whole runs of all of them, or lies in the runs of one, two or four. */
 template <class Q, class S, class X>
 __device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operand &t, int64_t m,
                                                  int64_t pitch, const X &x)
 {
-    constexpr int kRuns = Q::kBlock / (S::kT * S::kV), kGroups = S::kRuns / kRuns;
-    static_assert(kRuns * S::kT * S::kV == Q::kBlock && kGroups * kRuns == S::kRuns,
+    constexpr int kRun = S::kT * S::kV; /* of all lanes */
+    constexpr int kLanes = Q::kBlock >= kRun ? S::kT : Q::kBlock > S::kV ? Q::kBlock / S::kV : 1;
+    constexpr int kHeld = Q::kBlock / kLanes; /* of a block, by a lane */
+    constexpr int kGroups = S::kE / kHeld;
+    static_assert(kHeld * kLanes == Q::kBlock && kGroups * kHeld == S::kE &&
+                      (kHeld % S::kV == 0 || S::kV % kHeld == 0),
                   "the lanes hold whole blocks");
     const uint32_t quad = 0xFu << (threadIdx.x % 32 / 4 * 4);
     float *scales = t.scale + Q::grid_row(m);
@@ -440,16 +444,16 @@ __device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operan
     for (int g = 0; g < kGroups; g++) {
         Extremes<Q> of = {};
 #pragma unroll
-        for (int e = g * kRuns * S::kV; e < (g + 1) * kRuns * S::kV; e++)
+        for (int e = g * kHeld; e < (g + 1) * kHeld; e++)
             if (row.has(e))
                 of.add(x[e]);
         Range r = of.range();
 #pragma unroll
-        for (int d = 2; d > 0; d /= 2)
+        for (int d = kLanes / 2; d > 0; d /= 2)
             range_merge<Q>(r, range_of_lane<Q>(r, d, quad));
         const float scale = range_scale<Q>(r, outer, &zero[g]);
-        const int col = row.n0 + g * Q::kBlock;
-        if (row.lane == g % S::kT && col < row.end) {
+        const int col = row.col(g * kHeld) / Q::kBlock * Q::kBlock; /* of the block */
+        if (row.lane % kLanes == g % kLanes && col < row.end) {
             scales[col / Q::kBlock] = scale;
             if (Q::kZero)
                 zeros[col / Q::kBlock] = zero[g];
@@ -458,8 +462,8 @@ __device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operan
     }
     return row_encode<Q, true>(row, (uint8_t *)t.data + m * pitch, x,
                                [&](int e, float *i, int32_t *z) {
-                                   *i = inverse[e / S::kV / kRuns];
-                                   *z = zero[e / S::kV / kRuns];
+                                   *i = inverse[e / kHeld];
+                                   *z = zero[e / kHeld];
                                });
 }
 

@@ -323,6 +323,8 @@ def write_models(folder):
                                                       ("wq", "wk", "wv")})
     write_safetensors(folder / "apart.safetensors", {"u": [512, 64], "v": [512, 64], "w": [16, 512],
                                                      "o": [384, 64], "p": [16, 384]})
+    write_safetensors(folder / "narrow.safetensors", {"up": [1024, 512], "gate": [1024, 512],
+                                                      "down": [64, 1024], "other": [64, 1024]})
     write_safetensors(folder / "long.safetensors", {"g": [20000], "b": [20000], "n": [33001],
                                                     "w": [2, 20000]})
     for path in sorted((HERE / "models").glob("*.sinter")):
