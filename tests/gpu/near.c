@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW         16   /* values that may all be what cancellation left */
-#define FEW_BOUND   1e4  /* by how much more these may differ */
-#define CODES_BOUND 1e-3 /* normalised mean square error of dequantised codes */
-#define CODES_SHARE 0.02 /* of the codes may differ: values next to a tie */
+#define FEW          16   /* values that may all be what cancellation left */
+#define FEW_BOUND    1e4  /* by how much more these may differ */
+#define EDGE         0.99 /* of the largest number of a format: a sum next to it may overflow */
+#define CODES_BOUND  1e-3 /* normalised mean square error of dequantised codes */
+#define SCALES_BOUND 1e-5 /* of dynamic scales, and no less than that of the values */
+#define CODES_SHARE  0.02 /* of the codes may differ: values next to a tie */
 
 double near_bound(FormatId fmt)
 {
@@ -57,6 +59,12 @@ typedef struct Sums {
     uint64_t most_at;
 } Sums;
 
+static bool near_edge(double finite, double infinite, double largest)
+{
+    return isfinite(finite) && isinf(infinite) && (finite < 0) == (infinite < 0) &&
+           fabs(finite) > EDGE * largest;
+}
+
 static void sums_add(Sums *s, double want, double got, uint64_t at)
 {
     if (isfinite(want) && isfinite(got)) {
@@ -92,12 +100,23 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
     return false;
 }
 
-static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, const uint8_t *want,
-                       const uint8_t *got, double bound)
+static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, uint64_t cols,
+                       const uint8_t *want, const uint8_t *got, double bound)
 {
     Sums s = {0};
-    for (uint64_t i = 0; i < num; i++)
-        sums_add(&s, number(fmt, want, i), number(fmt, got, i), i);
+    double largest = fmt == FMT_F16 ? format_info[fmt].qmax : INFINITY;
+    for (uint64_t row = 0; row < num; row += cols) {
+        bool overflows = false;
+        for (uint64_t i = row; i < row + cols; i++)
+            overflows |= isinf(number(fmt, want, i)) != 0;
+        if (overflows && n->is_odd) /* what stays finite there is what cancellation left */
+            continue;
+        for (uint64_t i = row; i < row + cols; i++) {
+            double x = number(fmt, want, i), y = number(fmt, got, i);
+            if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
+                sums_add(&s, x, y, i);
+        }
+    }
     return sums_near(n, what, &s, bound);
 }
 
@@ -140,6 +159,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
 {
     Params a = params_of(t, l, want), b = t->is_static ? a : params_of(t, l, got);
     uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0, scales = 0;
+    double of_scales = n->bound > SCALES_BOUND * SCALES_BOUND ? sqrt(n->bound) : SCALES_BOUND;
     Sums s = {0};
     if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
         for (uint64_t i = 0; i < num; i++)
@@ -150,7 +170,8 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     for (uint64_t i = 0; i < num; i++)
         differ += want[i] != got[i];
     for (uint64_t i = 0; i < a.blocks && !t->is_static; i++)
-        scales += fabs((double)a.scale[i] - (double)b.scale[i]) > 1e-5 * fabs((double)a.scale[i]);
+        scales +=
+            fabs((double)a.scale[i] - (double)b.scale[i]) > of_scales * fabs((double)a.scale[i]);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
         return false;
     /* a scale of 8 bits may round the other way too, and takes its block with it */
@@ -193,6 +214,6 @@ bool near_tensor(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_
         return n->is_exact ? same_codes(n, t, l, want, got) : near_codes(n, t, l, want, got);
     if (n->is_exact)
         return same_plain(n, "values", t->fmt, num, want, got);
-    return near_plain(n, t->fmt == FMT_I32 ? "sums of codes" : "values", t->fmt, num, want, got,
-                      t->fmt == FMT_I32 ? CODES_BOUND : n->bound);
+    return near_plain(n, t->fmt == FMT_I32 ? "sums of codes" : "values", t->fmt, num,
+                      (uint64_t)l->cols, want, got, t->fmt == FMT_I32 ? CODES_BOUND : n->bound);
 }
