@@ -184,7 +184,7 @@ typedef struct Source {
         *mark;     /* of a long text, one each SOURCE_MARK_BYTES: places are looked up from */
     int num_marks; /* the nearest one */
 } Source;
-#define SOURCE_MARK_BYTES 4096
+#define SOURCE_MARK_BYTES 512
 
 /* The registry of errors (errors.def): E_UNKNOWN_NAME and its stable code "E0201". */
 typedef enum ErrorId {

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ECHO    200 /* columns of a source line that are shown */
-#define LEFT_OF_AT  60  /* of which before the caret when the line is cut */
-#define TAB_COLUMNS 4
+#define MAX_ECHO       200                    /* columns of a source line that are shown */
+#define MAX_ECHO_BYTES ((size_t)4 * MAX_ECHO) /* of which some may take no column */
+#define LEFT_OF_AT     60                     /* of which before the caret when the line is cut */
+#define TAB_COLUMNS    4
 
 static const char *const severity_name[] = {"error", "warning", "note", "help"};
 static const char *const severity_color[] = {"\033[1;31m", "\033[1;35m", "\033[1;36m",
@@ -101,12 +102,12 @@ const char *span_text(const Diag *diag, Span span)
     return sb.text;
 }
 
-/* Columns that text[from, to) takes when shown. */
+/* Columns that text[from, to) takes when shown; what is beyond an echo is not counted. */
 static int columns_of(Sb *scratch, const char *text, size_t from, size_t to)
 {
     int columns = 0;
     scratch->len = 0;
-    while (from < to)
+    while (from < to && columns <= MAX_ECHO)
         from += put_safe(scratch, text + from, to - from, &columns);
     return columns;
 }
@@ -117,19 +118,19 @@ static void put_excerpt(Sb *sb, const Diag *diag, Span span, const char *color)
     const Source *source = span_source(diag, span);
     Sb scratch;
     size_t at = span.start < source->len ? span.start : source->len;
-    size_t begin = at, end = at;
     int line, column;
     sb_init(&scratch, diag->arena);
     source_position(source, (uint32_t)at, &line, &column);
-    while (begin > 0 && source->text[begin - 1] != '\n')
-        begin--;
-    while (end < source->len && source->text[end] != '\n')
-        end++;
+    const char *before_it = memrchr(source->text, '\n', at);
+    const char *behind_it = memchr(source->text + at, '\n', source->len - at);
+    size_t begin = before_it ? (size_t)(before_it - source->text) + 1 : 0;
+    size_t end = behind_it ? (size_t)(behind_it - source->text) : source->len;
     if (end > at && end > begin && source->text[end - 1] == '\r')
         end--;
 
     const char *lead = "", *trail = "";
-    bool is_long = columns_of(&scratch, source->text, begin, end) > MAX_ECHO;
+    bool is_long =
+        end - begin > MAX_ECHO_BYTES || columns_of(&scratch, source->text, begin, end) > MAX_ECHO;
     if (is_long && at - begin > LEFT_OF_AT) {
         begin = at - LEFT_OF_AT;
         while (begin < at && ((uint8_t)source->text[begin] & 0xc0) == 0x80)
@@ -139,7 +140,7 @@ static void put_excerpt(Sb *sb, const Diag *diag, Span span, const char *color)
     sb_printf(sb, "%5d | %s", line, lead);
     size_t i = begin;
     int columns = 0;
-    while (i < end && columns < MAX_ECHO)
+    while (i < end && columns < MAX_ECHO && i - begin < MAX_ECHO_BYTES)
         i += put_safe(sb, source->text + i, end - i, &columns);
     if (i < end)
         trail = "...";

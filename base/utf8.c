@@ -77,7 +77,7 @@ size_t utf8_shown(const char *text, size_t len, char ret[UTF8_SHOWN])
     else if (utf8_is_deceptive(c))
         snprintf(ret, UTF8_SHOWN, "\\u{%x}", (unsigned)c);
     else
-        snprintf(ret, UTF8_SHOWN, "%.*s", size, text);
+        *(char *)mempcpy(ret, text, (size_t)size) = 0;
     return size ? (size_t)size : 1;
 }
 

@@ -38,10 +38,9 @@ _Static_assert(sizeof(EntryHead) == 112, "the file's layout has no padding");
 
 static void hash_parts(int num, const CachePart *part, uint64_t ret[2])
 {
-    XXH3_state_t *state = XXH3_createState();
-    ret[0] = ret[1] = 0;
-    if (!state)
-        return;
+    XXH3_state_t on_stack,
+        *state = &on_stack; /* a hash has no way to say that memory is exhausted */
+    XXH3_INITSTATE(state);
     XXH3_128bits_reset(state);
     for (int i = 0; i < num; i++) {
         uint64_t size = part[i].size;
@@ -49,7 +48,6 @@ static void hash_parts(int num, const CachePart *part, uint64_t ret[2])
         XXH3_128bits_update(state, part[i].data, part[i].size);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(state);
-    XXH3_freeState(state);
     ret[0] = hash.low64;
     ret[1] = hash.high64;
 }
