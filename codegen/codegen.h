@@ -67,8 +67,9 @@ bool codegen_write(Module *m, int num, const WriteTarget *target, const char *pa
 
 /* explain.c: each kernel, what it absorbed, and why each chain stopped. */
 void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target);
-/* Lines that say why the chains of a kernel stopped. */
-void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel);
+/* Lines that say why the chains of a kernel stopped; ret_at, at first 0, is kept for the next one.
+ */
+void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel, int *ret_at);
 /* Why a chain stopped; NULL: the note says what the kernel holds, as its launch does. */
 const char *fusion_stop(const FusionNote *note);
 /* "i8 sym per channel", "f32": what an operand of a product is stored as. */

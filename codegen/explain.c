@@ -14,12 +14,12 @@ const char *fusion_stop(const FusionNote *note)
 }
 
 /* Several operations at one place may stop for one reason. */
-static bool is_told(const PassContext *ctx, int index, const char *why)
+static bool is_told(const PassContext *ctx, int first, int index, const char *why)
 {
     const FusionNote *note = &ctx->fusion_notes.elem[index];
-    for (int i = 0; i < index; i++) {
+    for (int i = first; i < index; i++) {
         const FusionNote *other = &ctx->fusion_notes.elem[i];
-        const char *text = other->kernel == note->kernel ? fusion_stop(other) : NULL;
+        const char *text = fusion_stop(other);
         if (text && !strcmp(text, why) && other->span.file == note->span.file &&
             other->span.start == note->span.start && other->span.end == note->span.end)
             return true;
@@ -27,18 +27,25 @@ static bool is_told(const PassContext *ctx, int index, const char *why)
     return false;
 }
 
-void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel)
+/* Notes of a kernel lie together, and kernels mostly come in the order of their notes: the search
+ * begins where the last one ended. */
+void explain_stops(Sb *sb, const Module *m, const PassContext *ctx, const Op *kernel, int *ret_at)
 {
-    for (int i = 0; i < ctx->fusion_notes.num; i++) {
-        const FusionNote *note = &ctx->fusion_notes.elem[i];
-        const char *why = note->kernel == kernel ? fusion_stop(note) : NULL;
-        if (!why || is_told(ctx, i, why))
+    const FusionNote *note = ctx->fusion_notes.elem;
+    int num = ctx->fusion_notes.num, first = num ? *ret_at % num : 0;
+    for (int left = num; left > 0 && note[first].kernel != kernel; left--)
+        first = (first + 1) % num;
+    int at = first;
+    for (; at < num && note[at].kernel == kernel; at++) {
+        const char *why = fusion_stop(&note[at]);
+        if (!why || is_told(ctx, first, at, why))
             continue;
         sb_printf(sb, "    stopped");
-        if (note->span.file)
-            sb_printf(sb, " at %s", span_text(m->diag, note->span));
+        if (note[at].span.file)
+            sb_printf(sb, " at %s", span_text(m->diag, note[at].span));
         sb_printf(sb, ": %s\n", why);
     }
+    *ret_at = at;
 }
 
 void plan_format_print(Sb *sb, const PlanTensor *t, bool is_act)
@@ -97,12 +104,12 @@ void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const Code
         sb_printf(sb, "%s%llu bytes of activations\n", plan->num_syms ? ": " : " ",
                   (unsigned long long)plan->arena_bytes[b]);
     }
-    for (int i = 0; i < plan->num_launches; i++) {
+    for (int i = 0, at = 0; i < plan->num_launches; i++) {
         put_launch(sb, plan, i);
         const Op *kernel = target->launch_kernels.elem[i];
         bool is_last = i + 1 == plan->num_launches || target->launch_kernels.elem[i + 1] != kernel;
         if (is_last)
-            explain_stops(sb, m, ctx, kernel);
+            explain_stops(sb, m, ctx, kernel, &at);
     }
     put_stored(sb, m);
 }

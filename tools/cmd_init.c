@@ -1,6 +1,7 @@
 /* init: a text for a folder that has none. */
 #include "draft/draft.h"
 #include "tools/work.h"
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,8 @@ static const char *relative(Arena *arena, const char *from, const char *to)
 static const char *absolute(Arena *arena, const char *path)
 {
     char *full = realpath(*path ? path : ".", NULL);
+    if (!full && errno == ENOMEM)
+        memory_exhausted();
     const char *ret = full ? arena_strdup(arena, full) : NULL;
     free(full);
     return ret;

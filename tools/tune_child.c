@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -115,6 +116,7 @@ static bool start(const TuneRun *run, int job, Child *ret)
     fflush(NULL); /* or the child would hold the same text */
     *ret = (Child){.pid = fork(), .socket = end[0]};
     if (ret->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever ends the parent, and whatever the GPU does */
         close(end[0]);
         if (!run->argv)
             tune_serve(run, &order);

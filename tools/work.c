@@ -203,6 +203,8 @@ static bool prepare_passes(Work *w, const char *path)
     for (int i = 0; i < options.num_weight_files; i++) {
         /* absolute, because the text's own are relative to the text and these are not */
         char *full = realpath(cli->value[OPTION_WEIGHTS].elem[i], NULL);
+        if (!full && errno == ENOMEM)
+            memory_exhausted();
         file[i] = full ? arena_strdup(w->arena, full) : cli->value[OPTION_WEIGHTS].elem[i];
         free(full);
     }

@@ -75,10 +75,10 @@ void cuda_explain(Sb *sb, const Module *m, const PassContext *ctx, const CudaTar
     const Plan *plan = t->target.plan;
     sb_printf(sb, "%d launches for %s by %d kernels, %llu bytes of weights\n", plan->num_launches,
               plan->target, t->num_sources, (unsigned long long)plan_weight_bytes(plan));
-    for (int i = 0; i < plan->num_launches; i++) {
+    for (int i = 0, at = 0; i < plan->num_launches; i++) {
         const Op *const *op = t->target.launch_kernels.elem;
         put_launch(sb, t, i);
         if (i + 1 == plan->num_launches || op[i + 1] != op[i])
-            explain_stops(sb, m, ctx, op[i]);
+            explain_stops(sb, m, ctx, op[i], &at);
     }
 }

@@ -494,9 +494,12 @@ static bool pack_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *list)
     }
     if (!codegen_place(b->m, b->arena, 1, &target, &placement))
         return false;
-    if (!plan_check(plan, placement.bytes, &err))
+    if (plan_check(plan, placement.bytes, &err))
+        return true;
+    if (err.id != E_MEMORY)
         BUG("%s", err.text);
-    return true;
+    diag_error(b->m->diag, (Span){0}, err.id, "%s", err.text);
+    return false;
 }
 
 bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPlanOptions *options,
