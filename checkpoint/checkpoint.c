@@ -26,7 +26,7 @@ static const struct {
     {"quant_config.json", "", "awq"},
 };
 
-static char *beside(Arena *arena, const char *path, const char *name)
+const char *checkpoint_beside(Arena *arena, const char *path, const char *name)
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
@@ -69,7 +69,7 @@ static bool read_place(Checkpoint *c, const char *path, const char *prefix, bool
 static bool find_config(Checkpoint *c, const char *path, IoError *err)
 {
     for (size_t i = 0; i < COUNT_OF(config_places); i++) {
-        const char *file = beside(c->arena, path, config_places[i].file);
+        const char *file = checkpoint_beside(c->arena, path, config_places[i].file);
         bool found;
         if (!file_exists(file))
             continue;

@@ -138,6 +138,8 @@ struct Checkpoint {
  * result), decides which reader it is for, and finds the modules. NULL after filling err. */
 Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
                             const char *const *path, IoError *err);
+/* The file `name` in the folder of the checkpoint `path`, or in `path` itself where it is one. */
+const char *checkpoint_beside(Arena *arena, const char *path, const char *name);
 /* By the name of the weight, "x.weight", or of the module; NULL: not stored quantised. */
 const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight);
 /* Reads into q, which is made for the module's scheme and size; library-safe. */

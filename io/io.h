@@ -45,6 +45,8 @@ OutFile *outfile_create(const char *path, unsigned mode, IoError *err);
 bool outfile_write(OutFile *f, const void *data, uint64_t size); /* appends */
 bool outfile_align(OutFile *f, uint64_t align);                  /* zero bytes up to a multiple */
 uint64_t outfile_offset(const OutFile *f);
+/* Room for what outfile_patch writes later; zeros until then. */
+bool outfile_reserve(OutFile *f, uint64_t size);
 bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size);
 bool outfile_finish(OutFile *f, IoError *err); /* frees f */
 void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
@@ -149,10 +151,17 @@ typedef struct SafetensorsItem {
     int rank;
     const int64_t *dim;
     const void *data;
+    const char *dtype; /* "I64", whatever fmt says; NULL: as fmt says */
 } SafetensorsItem;
 /* Items are stored by element size, largest first, else in the order given, so that each is
  * aligned. Formats of 4 bits other than e2m1 have no dtype there: an error. */
 bool safetensors_write(const char *path, int num, const SafetensorsItem *item, IoError *err);
+/* The same for data that comes later: writes the header, reserves the rest, and says where each
+ * item's bytes belong, in the order of items; no data is looked at. */
+bool safetensors_begin(OutFile *f, const char *path, int num, const SafetensorsItem *item,
+                       uint64_t *ret_at, IoError *err);
+/* Bytes of an item; false: its dtype is not known, or its size overflows. */
+bool safetensors_bytes(const char *path, const SafetensorsItem *item, uint64_t *ret, IoError *err);
 
 /* weights.c: a set of weight files seen as one name space; .safetensors or a sharded
  * *.index.json. Duplicate names across files are an error. */

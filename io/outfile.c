@@ -37,7 +37,7 @@ struct OutFile {
 /* Temporary files that a signal must remove. Paths lie here, not in OutFile, so that the handler
  * touches no memory that could be freed under it. Files beyond the table are not removed by
  * signals, only by abandon; no caller has more than a few open. */
-#define MAX_PENDING 8
+#define MAX_PENDING 64
 static struct {
     volatile sig_atomic_t is_used;
     char path[PATH_MAX];
@@ -384,6 +384,17 @@ bool outfile_align(OutFile *f, uint64_t align)
         step = num > sizeof zeros ? sizeof zeros : num;
         outfile_write(f, zeros, step);
     }
+    return f->error_number == 0;
+}
+
+bool outfile_reserve(OutFile *f, uint64_t size)
+{
+    f->size += size;
+    if (f->error_number || !outfile_flush(f))
+        return false;
+    f->flushed += size;
+    if (ftruncate(f->fd, (off_t)f->flushed) != 0)
+        f->error_number = errno;
     return f->error_number == 0;
 }
 

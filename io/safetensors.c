@@ -341,19 +341,18 @@ bool safetensors_parse(TensorFile *f, IoError *err)
 
 /* Writing ------------------------------------------------------------------------------------- */
 
-static const Dtype *dtype_of(FormatId fmt)
+static const Dtype *dtype_of(const SafetensorsItem *item)
 {
-    for (size_t i = 0; i < COUNT_OF(dtypes); i++)
-        if (fmt != FMT_NONE && dtypes[i].fmt == fmt)
+    for (size_t i = 0; i < COUNT_OF(dtypes) && !item->dtype; i++)
+        if (item->fmt != FMT_NONE && dtypes[i].fmt == item->fmt)
             return &dtypes[i];
-    return NULL;
+    return item->dtype ? dtype_find(item->dtype) : NULL;
 }
 
-/* Bytes of an item, or false with the reason. */
-static bool item_bytes(const char *path, const SafetensorsItem *item, uint64_t *ret, IoError *err)
+bool safetensors_bytes(const char *path, const SafetensorsItem *item, uint64_t *ret, IoError *err)
 {
     uint64_t elements, bits;
-    const Dtype *dtype = dtype_of(item->fmt);
+    const Dtype *dtype = dtype_of(item);
     if (!dtype)
         return io_fail(err, E_FILE_WRITE, "%s: tensor '%.200s': safetensors has no dtype for it",
                        path, item->name);
@@ -382,15 +381,16 @@ static int compare_writing(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-static void put_header(Sb *sb, const SafetensorsItem *item, const Writing *order, int num)
+static void put_header(Sb *sb, const SafetensorsItem *item, const Writing *order, int num,
+                       const char *metadata)
 {
     uint64_t at = 0;
-    sb_putc(sb, '{');
+    sb_printf(sb, "{%s", metadata);
     for (int i = 0; i < num; i++) {
         const SafetensorsItem *it = &item[order[i].index];
-        sb_put(sb, i ? "," : "");
+        sb_put(sb, i || *metadata ? "," : "");
         sb_put_json_string(sb, it->name, strlen(it->name));
-        sb_printf(sb, ":{\"dtype\":\"%s\",\"shape\":[", dtype_of(it->fmt)->name);
+        sb_printf(sb, ":{\"dtype\":\"%s\",\"shape\":[", dtype_of(it)->name);
         for (int d = 0; d < it->rank; d++)
             sb_printf(sb, "%s%lld", d ? "," : "", (long long)it->dim[d]);
         sb_printf(sb, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
@@ -422,32 +422,52 @@ static bool check_names(const char *path, int num, const SafetensorsItem *item, 
     return ok;
 }
 
-static bool write_items(const char *path, const Sb *header, int num, const SafetensorsItem *item,
-                        const Writing *order, IoError *err)
+static void write_head(OutFile *f, const Sb *header)
 {
     uint8_t len[8];
-    OutFile *f = outfile_create(path, 0666, err);
-    if (!f)
-        return false;
     for (int i = 0; i < 8; i++)
         len[i] = (uint8_t)((uint64_t)header->len >> (8 * i));
     outfile_write(f, len, sizeof len);
     outfile_write(f, header->text, header->len);
+}
+
+static bool write_items(const char *path, const Sb *header, int num, const SafetensorsItem *item,
+                        const Writing *order, IoError *err)
+{
+    OutFile *f = outfile_create(path, 0666, err);
+    if (!f)
+        return false;
+    write_head(f, header);
     for (int i = 0; i < num; i++)
         outfile_write(f, item[order[i].index].data, order[i].bytes);
     return outfile_finish(f, err);
 }
 
-bool safetensors_write(const char *path, int num, const SafetensorsItem *item, IoError *err)
+static bool reserve_items(OutFile *f, const Sb *header, int num, const Writing *order,
+                          uint64_t *ret_at)
+{
+    uint64_t at = 8 + header->len, begin = at;
+    write_head(f, header);
+    for (int i = 0; i < num; i++) {
+        ret_at[order[i].index] = at;
+        at += order[i].bytes;
+    }
+    outfile_reserve(f, at - begin); /* what fails is told by finish */
+    return true;
+}
+
+/* f NULL: a file of its own at `path`, with all its data. */
+static bool write_all(OutFile *f, const char *path, int num, const SafetensorsItem *item,
+                      uint64_t *ret_at, IoError *err)
 {
     Arena *arena = arena_create();
     Writing *order = calloc((size_t)num + 1, sizeof *order);
     bool ok = (arena && order) || io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
     ok = ok && check_names(path, num, item, err);
     for (int i = 0; ok && i < num; i++) {
-        ok = item_bytes(path, &item[i], &order[i].bytes, err);
+        ok = safetensors_bytes(path, &item[i], &order[i].bytes, err);
         order[i].index = i;
-        order[i].bits = ok ? dtype_of(item[i].fmt)->bits : 0;
+        order[i].bits = ok ? dtype_of(&item[i])->bits : 0;
     }
     if (ok) {
         Sb header;
@@ -458,11 +478,24 @@ bool safetensors_write(const char *path, int num, const SafetensorsItem *item, I
             arena_on_exhausted(arena, &exhausted);
             qsort(order, (size_t)num, sizeof *order, compare_writing);
             sb_init(&header, arena);
-            put_header(&header, item, order, num);
-            ok = write_items(path, &header, num, item, order, err);
+            /* loaders of checkpoints want to be told whose conventions they follow */
+            put_header(&header, item, order, num, f ? "\"__metadata__\":{\"format\":\"pt\"}" : "");
+            ok = f ? reserve_items(f, &header, num, order, ret_at)
+                   : write_items(path, &header, num, item, order, err);
         }
     }
     free(order);
     arena_destroy(arena);
     return ok;
+}
+
+bool safetensors_write(const char *path, int num, const SafetensorsItem *item, IoError *err)
+{
+    return write_all(NULL, path, num, item, NULL, err);
+}
+
+bool safetensors_begin(OutFile *f, const char *path, int num, const SafetensorsItem *item,
+                       uint64_t *ret_at, IoError *err)
+{
+    return write_all(f, path, num, item, ret_at, err);
 }

@@ -30,7 +30,7 @@ typedef enum CommandId {
 enum {
 #include "tools/commands.def"
     CMD_COMPILES = CMD_CHECK | CMD_COMPILE | CMD_RUN | CMD_EVAL | CMD_BENCH | CMD_EXPLAIN |
-                   CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE | CMD_REPORT,
+                   CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE | CMD_REPORT | CMD_QUANTISE,
     CMD_ALL = (1 << NUM_COMMANDS) - 1
 };
 #undef COMMAND

@@ -147,7 +147,7 @@ static void make_ffn(const char *folder, int64_t d, int64_t f, int64_t layers, i
         w[i] = p ? random_bf16(wide, 0, 1 / sqrt((double)dim[p][1]))
                  : random_bf16((uint64_t)d, 1, 0.1);
         snprintf(name[i], sizeof name[i], "model.layers.%d.%s.weight", i / 4, part[p]);
-        item[i] = (SafetensorsItem){name[i], FMT_BF16, p ? 2 : 1, dim[p], w[i]};
+        item[i] = (SafetensorsItem){name[i], FMT_BF16, p ? 2 : 1, dim[p], w[i], NULL};
     }
     write_weights(folder, (int)(4 * layers), item);
     float *x = random_rows(rows, d);
@@ -174,10 +174,10 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
     for (int i = 0; i < weights; i++) {
         snprintf(name[i], sizeof name[i], "w%d", i);
         item[i] = (SafetensorsItem){name[i], FMT_BF16, 2, dim,
-                                    random_bf16((uint64_t)n * (uint64_t)k, 0, 1 / sqrt((double)k))};
+                                    random_bf16((uint64_t)n * (uint64_t)k, 0, 1 / sqrt((double)k)), NULL};
     }
     uint16_t *norm = random_bf16((uint64_t)k, 1, 0.1);
-    item[weights] = (SafetensorsItem){"norm", FMT_BF16, 1, dim + 1, norm};
+    item[weights] = (SafetensorsItem){"norm", FMT_BF16, 1, dim + 1, norm, NULL};
     write_weights(folder, (int)weights + 1, item);
     float *x = random_rows(rows, k);
     write_rows(folder, "x.npy", x, rows, k);

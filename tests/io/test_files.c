@@ -410,12 +410,12 @@ static void safetensors_round_trip(void **state)
     (void)state;
     static const int64_t two[] = {1, 2}, four[] = {4};
     const SafetensorsItem item[] = {
-        {"bytes", FMT_U8, 1, four, "abcd"},
-        {"x\"\\\n\xc3\xa9", FMT_F32, 2, two, "12345678"},
-        {"wide", FMT_F64, 2, two, "0123456789abcdef"},
-        {"half", FMT_BF16, 1, four, "ABCDEFGH"},
-        {"nibbles", FMT_E2M1, 1, four, "uv"},
-        {"scalar", FMT_F32, 0, NULL, "wxyz"},
+        {"bytes", FMT_U8, 1, four, "abcd", NULL},
+        {"x\"\\\n\xc3\xa9", FMT_F32, 2, two, "12345678", NULL},
+        {"wide", FMT_F64, 2, two, "0123456789abcdef", NULL},
+        {"half", FMT_BF16, 1, four, "ABCDEFGH", NULL},
+        {"nibbles", FMT_E2M1, 1, four, "uv", NULL},
+        {"scalar", FMT_F32, 0, NULL, "wxyz", NULL},
     };
     IoError err;
     const char *path = in_folder("a.safetensors");
@@ -436,11 +436,11 @@ static void safetensors_round_trip(void **state)
     SafetensorsItem bad[] = {item[0], item[0]};
     assert_false(safetensors_write(path, 2, bad, &err));
     assert_non_null(strstr(err.text, "occurs twice"));
-    bad[1] = (SafetensorsItem){"n", FMT_NF4, 1, four, "uv"};
+    bad[1] = (SafetensorsItem){"n", FMT_NF4, 1, four, "uv", NULL};
     assert_false(safetensors_write(path, 2, bad, &err));
-    bad[1] = (SafetensorsItem){"n", FMT_E2M1, 1, (int64_t[]){3}, "uv"};
+    bad[1] = (SafetensorsItem){"n", FMT_E2M1, 1, (int64_t[]){3}, "uv", NULL};
     assert_false(safetensors_write(path, 2, bad, &err));
-    bad[1] = (SafetensorsItem){"\xff", FMT_U8, 1, four, "abcd"};
+    bad[1] = (SafetensorsItem){"\xff", FMT_U8, 1, four, "abcd", NULL};
     assert_false(safetensors_write(path, 2, bad, &err));
     assert_true(safetensors_write(path, 0, NULL, &err));
     assert_int_equal(num_entries(), 1);
@@ -453,7 +453,7 @@ static const int64_t one[] = {1};
 static void write_weight(const char *name, const char *tensor, const char *data)
 {
     IoError err;
-    const SafetensorsItem item = {tensor, FMT_F32, 1, one, data};
+    const SafetensorsItem item = {tensor, FMT_F32, 1, one, data, NULL};
     assert_true(safetensors_write(in_folder(name), 1, &item, &err));
 }
 

@@ -273,7 +273,7 @@ bool write_weights(Gen *g, const char *path)
             for (int64_t k = 0; k < num; k++)
                 data[k] = (float)(1 + 0.2 * random_normal(&g->state));
         format_from_f32(p->stored, data, stored, (uint64_t)num);
-        item[i] = (SafetensorsItem){p->tensor, p->stored, p->rank, p->dim, stored};
+        item[i] = (SafetensorsItem){p->tensor, p->stored, p->rank, p->dim, stored, NULL};
     }
     IoError err;
     bool ok = safetensors_write(path, g->num_params, item, &err);
@@ -299,7 +299,7 @@ bool write_calibration(Gen *g, const char *path)
         float *data = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
         for (int64_t k = 0; k < num; k++)
             data[k] = (float)(2 * random_normal(&g->state));
-        item[i] = (SafetensorsItem){name[i], FMT_F32, rank, dim[i], data};
+        item[i] = (SafetensorsItem){name[i], FMT_F32, rank, dim[i], data, NULL};
     }
     IoError err;
     bool ok = safetensors_write(path, g->num_inputs, item, &err);

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""export.py SINTER FOLDER [--packages]: what `sinter quantise` writes. TAP.
+
+A model of random weights is written under each scheme that a format can say. The folder is then
+read again: the program that it compiles to gives the bits of the one that was quantised here, and
+decode.py's values, which share nothing with sinter, are the weights that the program multiplies by
+(the identity matrix as its input shows them). --packages has compressed-tensors itself read what was
+written as well (pip install torch safetensors compressed-tensors): the same values again.
+"""
+import json
+import os
+import re
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+import decode
+
+sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
+with_packages = "--packages" in sys.argv
+TYPES = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64, "I8": np.int8, "U8": np.uint8,
+         "BF16": np.uint16, "F8_E4M3": np.uint8}
+num = failed = 0
+
+
+def report(name, problems):
+    global num, failed
+    num += 1
+    for line in problems:
+        print("#", "\n# ".join(str(line).splitlines()))
+    failed += bool(problems)
+    print("not ok" if problems else "ok", num, "-", name)
+
+
+def load(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + size])
+    head.pop("__metadata__", None)
+    out = {}
+    for name, v in head.items():
+        at, end = v["data_offsets"]
+        out[name] = np.frombuffer(data[8 + size + at:8 + size + end], TYPES[v["dtype"]]).reshape(v["shape"])
+        if v["dtype"] == "BF16":
+            out[name] = (out[name].astype(np.uint32) << 16).view(np.float32)
+    return out
+
+
+def save(path, tensors):
+    head, data = {}, b""
+    names = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
+    for name, t in tensors.items():
+        raw = t.tobytes()
+        head[name] = {"dtype": names[t.dtype], "shape": t.shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def call(*words, **more):
+    done = subprocess.run([sinter, *words], capture_output=True, text=True, timeout=60, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+# A model of three layers, the second of which reads what a norm and a bias make ------------------
+
+N, K = 64, 96
+TEXT = """version 1
+weights "{weights}"
+calibrate "{calib}"
+dim B in [1, 96]
+
+model m (x: f32[B, 96]) -> (y: f32[B, 96]) {{
+    param norm: f32[96] from "a.norm.weight"
+    param up: f16[64, 96] from "a.up.weight"
+    param bias: f32[64] from "a.up.bias"
+    param down: f16[96, 64] from "a.down.weight"
+    param head: f16[96, 96] from "head.weight"
+    n = rmsnorm(x, norm, eps=1e-5)
+    y = linear(linear(n, up, bias), down) + linear(n, head)
+}}
+"""
+ONE = """version 1
+weights "{weights}"
+dim B in [1, 96]
+
+model m (x: f32[B, {k}]) -> (y: f32[B, {n}]) {{
+    param up: f16[{n}, {k}] from "{weight}"
+    y = linear(x, up)
+}}
+"""
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+def make(tmp):
+    r = np.random.default_rng(7)
+    source = os.path.join(tmp, "source")
+    shapes = {"a.norm.weight": K, "a.up.weight": (N, K), "a.up.bias": N, "a.down.weight": (K, N), "head.weight": (K, K),
+              "embed.weight": (5, K)}
+    os.mkdir(source)
+    save(os.path.join(source, "model.safetensors"), {k: r.standard_normal(v).astype(np.float16) for k, v in shapes.items()})
+    write(os.path.join(source, "config.json"), '{"model_type": "toy", "quantization_config": {}, "sizes": [1, {"a": "}"}]}')
+    outliers = np.linspace(0.1, 4, K, dtype=np.float32)
+    np.save(os.path.join(tmp, "calib.npy"), r.standard_normal((64, K)).astype(np.float32) * outliers)
+    np.save(os.path.join(tmp, "x.npy"), r.standard_normal((7, K)).astype(np.float32))
+    return source
+
+
+def text_of(tmp, name, text, weights, **more):
+    return write(os.path.join(tmp, name), text.format(weights=weights, calib=os.path.join(tmp, "calib.npy"), **more))
+
+
+def run(tmp, text, x, *more):
+    out = os.path.join(tmp, "y.npy")
+    code, _, err = call("run", text, "--input", f"x={os.path.join(tmp, x)}", "--output", f"y={out}", *more)
+    return np.load(out) if code == 0 else err
+
+
+def values(tmp, folder, weight, n, k):
+    """The weight [n, k] as a program that reads the folder multiplies by it; or what is wrong."""
+    np.save(os.path.join(tmp, "eye.npy"), np.eye(k, dtype=np.float32))
+    have = run(tmp, text_of(tmp, "one.sinter", ONE, folder, weight=weight, n=n, k=k), "eye.npy")
+    return have if isinstance(have, str) else have.T
+
+
+def setting_of(folder):
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        return json.load(f)["quantization_config"]
+
+
+def decoded(t, name, setting):
+    """The module's weight by decode.py, in f32."""
+    if setting["quant_method"] == "gptq":
+        return decode.gptq(t, name, setting["bits"], 0 if setting["checkpoint_format"] == "gptq_v2" else 1).astype(np.float32)
+    group = next(g for g in setting["config_groups"].values() if name in g["targets"])
+    args, fmt = group["weights"], group.get("format", setting["format"])
+    scale = t[name + ".weight_scale"]
+    if fmt == "pack-quantized":
+        out = decode.ct_packed(t, name, args["num_bits"], args.get("group_size"), name + ".weight_g_idx" in t)
+    elif fmt == "int-quantized":
+        out = decode.ct_int8(t, name)
+    elif fmt == "nvfp4-pack-quantized":
+        out = decode.nvfp4(t, name)
+    elif fmt == "mxfp4-pack-quantized":
+        out = decode.mxfp4(t[name + ".weight_packed"], scale)
+    elif fmt == "mxfp8-quantized":
+        out = decode.e4m3(t[name + ".weight"]) * np.repeat(2.0**(scale.astype(float) - 127), 32, 1)
+    elif args["strategy"] == "block":
+        out = decode.fp8_block({**t, name + ".weight_scale_inv": scale}, name, *args["block_structure"])
+    elif args["strategy"] == "group":
+        out = decode.e4m3(t[name + ".weight"]) * np.repeat(scale.astype(float), args["group_size"], 1)
+    else:
+        out = decode.fp8_scaled(t, name)
+    return out.astype(np.float32)
+
+
+def by_package(name, setting, folder):
+    """compressed-tensors' own values, and the type in which it computes them."""
+    import torch
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+    from safetensors.torch import load_file
+    group = dict(next(g for g in setting["config_groups"].values() if name in g["targets"]))
+    fmt = group.pop("format", setting["format"])
+    tensors = load_file(os.path.join(folder, "model.safetensors"))
+    state = {k[len(name) + 1:]: v for k, v in tensors.items() if k.startswith(name + ".weight")}
+    value = BaseCompressor.get_value_from_registry(fmt).decompress(state, QuantizationScheme(**group))["weight"]
+    return value, lambda want: torch.from_numpy(np.ascontiguousarray(want)).to(value.dtype)
+
+
+def check_package(want, name, setting, folder):
+    have, as_theirs = by_package(name, setting, folder)
+    want = as_theirs(want)
+    bad = have != want
+    return [f"{bad.sum()} of {want.numel()} values differ from the package's: {have[bad][:3]}, not {want[bad][:3]}"] if bad.any() else []
+
+
+def check_weight(tmp, folder, name, n, k):
+    """decode.py's values are those that a program multiplies by."""
+    setting = setting_of(folder)
+    want = decoded(load(os.path.join(folder, "model.safetensors")), name, setting)
+    have = values(tmp, folder, name + ".weight", n, k)
+    if isinstance(have, str):
+        return [have]
+    problems = [] if np.array_equal(have, want) else [f"{(have != want).sum()} of {want.size} values differ from decode.py's"]
+    if with_packages and setting["quant_method"] == CT:
+        problems += check_package(want, name, setting, folder)
+    return problems
+
+
+def quantise(tmp, text, fmt, rules, *more):
+    """Into a folder of its own."""
+    out = tempfile.mkdtemp(dir=tmp)
+    path = write(os.path.join(tmp, "q.rules"), rules)
+    return (out, *call("quantise", text, "--rules", path, f"--format={fmt}", "-o", out, *more))
+
+
+# Schemes -----------------------------------------------------------------------------------------
+
+CT, GPTQ = "compressed-tensors", "gptq"
+SCHEMES = [  # format, what is said of the weight, of the activation
+    (CT, "i4 sym group 32", "f32"),
+    (CT, "i4 sym group 32 scale f16", "f32"),
+    (CT, "i4 asym group 32 scale bf16", "f32"),
+    (CT, "u4 asym group 16", "f32"),
+    (CT, "i4 sym per channel", "f32"),
+    (CT, "i8 sym per channel", "f32"),
+    (CT, "u8 asym group 32", "f32"),
+    (CT, "i8 sym per tensor", "f32"),
+    (CT, "i8 sym per channel", "i8 sym per token dynamic"),
+    (CT, "u8 asym per channel", "i8 asym per token dynamic"),
+    (CT, "i8 asym per channel", "i8 asym per tensor static minmax"),
+    (CT, "i4 sym group 32", "i8 sym per token dynamic"),
+    (CT, "e4m3 per channel", "f32"),
+    (CT, "e4m3 per channel", "e4m3 per token dynamic"),
+    (CT, "e4m3 per tensor", "e4m3 per tensor static minmax"),
+    (CT, "e4m3 block 32x32", "e4m3 per token group 32 dynamic"),
+    (CT, "e4m3 block 32x32", "f32"),
+    (CT, "e4m3 group 32", "f32"),
+    (CT, "mxfp8", "f32"),
+    (CT, "mxfp4", "f32"),
+    (CT, "mxfp4", "mxfp8"),
+    (CT, "nvfp4", "f32"),
+    (GPTQ, "i4 sym group 32 scale f16", "f32"),
+    (GPTQ, "u4 asym group 32 scale f16", "f32"),
+    (GPTQ, "i4 asym group 16 scale f16", "f32"),
+    (GPTQ, "i8 sym per channel scale f16", "f32"),
+    (GPTQ, "u8 asym group 32 scale f16", "f32"),
+]
+
+
+def check_results(tmp, model, rules, out, exact):
+    here_y = run(tmp, model, "x.npy", "--rules", rules)
+    there_y = run(tmp, text_of(tmp, "again.sinter", TEXT, out), "x.npy")
+    if isinstance(there_y, str) or isinstance(here_y, str):
+        return [here_y, there_y]
+    if exact:
+        return [] if np.array_equal(here_y, there_y) else [f"results differ by {np.abs(here_y - there_y).max()}"]
+    return [] if np.allclose(here_y, there_y, rtol=1e-4, atol=1e-4) else [here_y - there_y]
+
+
+def check_scheme(tmp, model, before, fmt, weight, act):
+    rules = f"scheme s {{ weight {weight}; act {act} }}\nquant {{\n    default : keep\n    up : s\n    down : s\n}}\n"
+    out, code, _, err = quantise(tmp, model, fmt, rules)
+    if code:
+        return [err]
+    with open(os.path.join(out, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    after = load(os.path.join(out, "model.safetensors"))
+    problems = [] if config["model_type"] == "toy" and config["sizes"] == [1, {"a": "}"}] else [config]
+    problems += [f"{k} changed" for k in ("a.norm.weight", "a.up.bias", "head.weight", "embed.weight")
+                 if not np.array_equal(after[k], before[k])]
+    if "a.up.weight" in after and after["a.up.weight"].dtype == np.float16:
+        problems.append("the float weights are there, too")
+    # nvfp4: its second scale moves by units of its last place
+    problems += check_results(tmp, model, os.path.join(tmp, "q.rules"), out, weight != "nvfp4")
+    return problems + (check_weight(tmp, out, "a.up", N, K) if act == "f32" else [])
+
+
+# What passes do to other tensors, and what is stored already --------------------------------------
+
+MOVED = {
+    "smoothing": "scheme s { weight i8 sym per channel; act i8 sym per token dynamic }\n"
+                 "quant {\n    default : s\n    (up|head) : smooth 0.5\n    down : smooth 0.5\n}\n",
+    "awq": "scheme s { weight i4 asym group 32 by awq; act f32 }\nquant { default : s }\n",
+    "gptq in the order of activations": "scheme s { weight i4 sym group 32 by gptq(order=act); act f32 }\nquant { default : s }\n",
+    "rotation": "scheme s { weight i8 sym per channel; act i8 sym per token dynamic }\nquant {\n    default : s\n    down : rotate hadamard\n}\n",
+}
+
+
+def check_moved(tmp, model, rules):
+    out, code, _, err = quantise(tmp, model, CT, rules)
+    return [err] if code else check_results(tmp, model, os.path.join(tmp, "q.rules"), out, True)
+
+
+STORED = [("gptq-4-sym", GPTQ), ("gptq-4-order", GPTQ), ("gptq-8-asym", CT), ("awq-gemm", CT),
+          ("awq-gemm", GPTQ), ("ct-w4a16-asym", CT), ("ct-mxfp4", CT), ("fp8-block", CT), ("bnb-int8", CT)]
+
+
+def as_stored(have, want):
+    """Rounded as want is: to f16 or, which shows in f32, to bf16."""
+    if want.dtype == np.float16 or (want.view(np.uint32) & 0xffff).any():
+        return have.astype(want.dtype)
+    bits = have.view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
+
+
+def check_stored(tmp, folder, fmt):
+    """What a checkpoint stores quantised is written as it is, under another format or its own."""
+    want = load(os.path.join(here, folder, "expected.safetensors"))
+    source = os.path.join(here, folder)
+    name = sorted(want)[0]
+    n, k = want[name].shape
+    text = text_of(tmp, "stored.sinter", ONE, source, weight=name + ".weight", n=n, k=k)
+    out, code, _, err = quantise(tmp, text, fmt, "")
+    if code:
+        return [err]
+    have, there = values(tmp, source, name + ".weight", n, k), values(tmp, out, name + ".weight", n, k)
+    problems = [] if np.array_equal(have, there) else ["the weights differ from those that were read"]
+    setting = setting_of(out)
+    found = decoded(load(os.path.join(out, "model.safetensors")), name, setting)
+    if not np.array_equal(as_stored(found, want[name]), want[name]):
+        problems.append("decode.py's values are not those of the package that made the checkpoint")
+    return problems + (check_package(found, name, setting, out) if with_packages and fmt == CT else [])
+
+
+# What cannot be written ---------------------------------------------------------------------------
+
+ALL = "quant { default : s }\n"
+REFUSED = {
+    "a format of elements": (CT, "scheme s { weight nf4 group 32; act f32 }\n" + ALL, "a.up: compressed-tensors has no layout for nf4"),
+    "e5m2": (CT, "scheme s { weight e5m2 per channel; act f32 }\n" + ALL, "no layout for e5m2"),
+    "blocks of integers": (CT, "scheme s { weight i8 block 32x32; act f32 }\n" + ALL, "no layout for i8 sym block 32x32"),
+    "groups that leave a rest": (CT, "scheme s { weight i4 group 40; act f32 }\n" + ALL, "40 does not divide 96 columns"),
+    "nvfp4's activations": (CT, "scheme s { weight nvfp4; act nvfp4 }\n" + ALL, "second scale from the checkpoint"),
+    "scales of gptq": (GPTQ, "scheme s { weight i4 group 32; act f32 }\n" + ALL, "stores scales as f16.*say `scale f16`"),
+    "activations of gptq": (GPTQ, "scheme s { weight i4 group 32 scale f16; act i8 per token dynamic }\n" + ALL, "no word for the activation"),
+    "floats of gptq": (GPTQ, "scheme s { weight e4m3 per channel scale f16; act f32 }\n" + ALL, "gptq holds integers"),
+    "two schemes of gptq": (GPTQ, "scheme s { weight i4 group 32 scale f16; act f32 }\nscheme t { weight i4 group 16 scale f16; act f32 }\n"
+                                  "quant {\n    default : s\n    head : t\n}\n", "head: .*its groups are not those of a.up"),
+    "an order of columns": (CT, "", "--format=gptq does", "gptq-4-order"),
+    "zero points that are no integers": (CT, "", "its zero points are no integers", "hqq-4"),
+    "nothing": (CT, "quant { default : keep }\n", "no layer is quantised"),
+}
+
+
+def files_of(folder):
+    return sorted(os.listdir(folder))
+
+
+def check_refused(tmp, model, fmt, rules, words, folder=None):
+    if folder:
+        name, want = sorted(load(os.path.join(here, folder, "expected.safetensors")).items())[0]
+        n, k = want.shape
+        model = text_of(tmp, "stored.sinter", ONE, os.path.join(here, folder), weight=name + ".weight", n=n, k=k)
+    out, code, said, err = quantise(tmp, model, fmt, rules)
+    problems = [] if code == 1 and "E0520" in err and re.search(words, err, re.S) else [f"exit code {code}", err]
+    return problems + files_of(out)
+
+
+def limited():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+def check_folders(tmp, model):
+    rules = "scheme s { weight i4 group 32; act f32 }\n" + ALL
+    whole, code, _, err = quantise(tmp, model, CT, rules)
+    report("one file", [] if code == 0 and files_of(whole) == ["config.json", "model.safetensors"] else [err, files_of(whole)])
+    parts, code, _, err = quantise(tmp, model, CT, rules, "--shard-bytes", "6000")
+    names = files_of(parts)
+    report("several files", [] if code == 0 and len(names) > 4 and "model.safetensors.index.json" in names else [err, names])
+    report("several files hold the same", check_results(tmp, model, os.path.join(tmp, "q.rules"), parts, True))
+    sizes = [os.path.getsize(os.path.join(parts, x)) for x in names if re.match(r"model-\d{5}-of-\d{5}\.safetensors", x)]
+    report("no file is too large", [] if len(sizes) > 2 and min(sizes) < 8000 and sorted(sizes)[-2] < 8000 else sizes)
+    path = write(os.path.join(tmp, "q.rules"), rules)
+    code, _, err = call("quantise", model, "--rules", path, "-o", whole)
+    report("a folder that is not empty", [] if code == 1 and "E0502" in err and "not an empty folder" in err else [err])
+    code, _, err = call("quantise", model, "--rules", path, "-o", os.path.join(tmp, "no", "where"))
+    report("a folder in none", [] if code == 1 and "E0502" in err else [err])
+    code, _, err = call("quantise", model, "--rules", path)
+    report("no folder", [] if code == 2 and "-o FOLDER" in err else [err])
+    gone = os.path.join(tmp, "gone")
+    code, _, err = call("quantise", model, "--rules", path, "-o", gone, preexec_fn=limited, env={**os.environ, "SINTER_CACHE": tmp})
+    report("a disk that is full", [] if code == 1 and "E0502" in err and not os.path.exists(gone) else [f"exit code {code}", err])
+
+
+with tempfile.TemporaryDirectory() as folder:
+    origin = make(folder)
+    toy = text_of(folder, "model.sinter", TEXT, origin)
+    tensors = load(os.path.join(origin, "model.safetensors"))
+    for case in SCHEMES:
+        report("{}: {}, act {}".format(*case), check_scheme(folder, toy, tensors, *case))
+    for title, said in MOVED.items():
+        report(title, check_moved(folder, toy, said))
+    for title, fmt in STORED:
+        report(f"{title} as {fmt}", check_stored(folder, title, fmt))
+    for title, case in REFUSED.items():
+        report("refused: " + title, check_refused(folder, toy, *case))
+    check_folders(folder, toy)
+
+print(f"1..{num}")
+sys.exit(1 if failed else 0)

@@ -1,0 +1,372 @@
+/* Which tensors a checkpoint of this model holds: modules that linear layers quantise, tensors that
+ * smoothing and rotation changed, and all others as they are. A constant expression stands for a
+ * tensor of the files when only passes have worked on it: what the text itself computes from a
+ * weight is no tensor. */
+#include "tools/export.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_ops(const void *a, const void *b)
+{
+    const Op *x = *(const Op *const *)a, *y = *(const Op *const *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+void exports_begin(Exports *x, Work *w, const CheckpointWriter *writer)
+{
+    *x = (Exports){.work = w, .writer = writer};
+    map_init(&x->by_weight, w->arena);
+    map_init(&x->changed, w->arena);
+    for_each_op(op, &w->module->body)
+        x->num_before++;
+    x->before = ARENA_NEW_ARRAY(w->arena, const Op *, (size_t)x->num_before + 1);
+    int num = 0;
+    for_each_op(op, &w->module->body)
+        x->before[num++] = op;
+    qsort(x->before, (size_t)num, sizeof *x->before, compare_ops);
+}
+
+static bool is_new(const Exports *x, const Op *op)
+{
+    return !bsearch(&op, x->before, (size_t)x->num_before, sizeof *x->before, compare_ops);
+}
+
+static void refuse(Exports *x, const Op *op, const char *name, const char *why, const char *help)
+{
+    diag_error(&x->work->diag, op ? op->span : (Span){0}, E_EXPORT, "%s: %s", name, why);
+    if (help)
+        diag_help(&x->work->diag, "%s", help);
+}
+
+/* The weight of the files that the value was made of, by passes at most; NULL: none. */
+static const Op *origin_of(const Exports *x, const Value *value)
+{
+    const Op *op = value->def, *found = NULL;
+
+    if (op->kind == OP_CONST)
+        return op->constant->kind == CONST_WEIGHT ? op : NULL;
+    if (op->kind != OP_CAST && op->kind != OP_DEQUANTIZE && !is_new(x, op))
+        return NULL;
+    for (int i = 0; i < op->num_in && !found; i++)
+        found = origin_of(x, op_in(op, i));
+    return found;
+}
+
+/* .. and whose place it can take. */
+static const Op *tensor_of(const Exports *x, const Value *value)
+{
+    const Op *found = origin_of(x, value);
+
+    return found && type_same_shape(found->out[0].type, value->type) ? found : NULL;
+}
+
+/* Modules -------------------------------------------------------------------------------------- */
+
+static bool constant_number(const Op *op, int slot, void *ret, size_t size)
+{
+    const Op *from = op->num_in > slot ? op_in(op, slot)->def : NULL;
+
+    if (!from || from->kind != OP_CONST || !from->constant->data || from->constant->bytes < size)
+        return false;
+    memcpy(ret, from->constant->data, size);
+    return true;
+}
+
+/* How the layer's input is quantised. */
+static StoredAct act_of(const Op *matmul)
+{
+    const Op *dequantize = op_in(matmul, 0)->def;
+    const Op *quantize = dequantize->kind == OP_DEQUANTIZE ? op_in(dequantize, 0)->def : NULL;
+    StoredAct act = {0};
+
+    if (!quantize || quantize->kind != OP_QUANTIZE)
+        return act;
+    act.is_quantised = true;
+    act.scheme = *quantize->out[0].type->scheme;
+    act.is_static = constant_number(quantize, 1, &act.scale, sizeof act.scale);
+    constant_number(quantize, 2, &act.zero, sizeof act.zero);
+    return act;
+}
+
+static Export *export_add(Exports *x, const char *weight, const char *name, const Scheme *scheme,
+                          int64_t rows, int64_t cols)
+{
+    Export *e = ARENA_NEW(x->work->arena, Export);
+
+    *e = (Export){.weight = weight, .writer = x->writer, .work = x->work};
+    e->module.name = name;
+    e->module.scheme = *scheme;
+    e->module.rows = rows;
+    e->module.cols = cols;
+    map_put(&x->by_weight, weight, e);
+    return e;
+}
+
+static bool same_act(const StoredAct *a, const StoredAct *b)
+{
+    return a->is_quantised == b->is_quantised && a->is_static == b->is_static &&
+           (!a->is_quantised || scheme_equal(&a->scheme, &b->scheme)) &&
+           (!a->is_static ||
+            (!memcmp(&a->scale, &b->scale, sizeof a->scale) && a->zero == b->zero));
+}
+
+/* The weight of two layers is stored once. */
+static void export_again(Exports *x, const Op *matmul, const Export *e, const Value *codes)
+{
+    StoredAct act = act_of(matmul);
+
+    if (e->value == codes && !e->stored && same_act(&act, &e->module.act))
+        return;
+    if (e->value && e->value->def->attr.by.name == codes->def->attr.by.name &&
+        scheme_equal(codes->type->scheme, &e->module.scheme) && same_act(&act, &e->module.act) &&
+        op_in(e->value->def, 0) == op_in(codes->def, 0))
+        return;
+    refuse(x, matmul, e->weight, "two layers read this weight and quantise it differently",
+           "one rule for both makes them one module");
+}
+
+static void export_codes(Exports *x, const Op *matmul, const Value *codes)
+{
+    const Type *type = codes->type;
+    const Op *from =
+        codes->def->kind == OP_QUANTIZE ? tensor_of(x, op_in(codes->def, 0)) : codes->def;
+    const char *weight = from && from->kind == OP_CONST ? from->constant->name : NULL;
+    const StoredModule *stored = NULL;
+
+    if (!weight || from->constant->kind != CONST_WEIGHT || type->rank != 2) {
+        refuse(x, matmul, matmul->attr.layer ? matmul->attr.layer : "a layer",
+               "its weight is computed by the text, and is no tensor of the files",
+               "`keep` leaves the layer as it is");
+        return;
+    }
+    const Export *known = map_get(&x->by_weight, weight);
+    if (known) {
+        export_again(x, matmul, known, codes);
+        return;
+    }
+    if (codes->def == from)
+        stored = checkpoint_find(x->work->module->checkpoint, weight);
+    const char *name = stored ? stored->name : module_name(x->work->arena, weight, ".weight");
+    if (!name) {
+        refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'", NULL);
+        return;
+    }
+    Export *e = export_add(x, weight, name, type->scheme, type->dim[0].add, type->dim[1].add);
+    e->matmul = matmul;
+    e->module.act = act_of(matmul);
+    e->value = stored ? NULL : codes;
+    e->stored = stored;
+}
+
+static void take_layer(Exports *x, const Op *matmul)
+{
+    const Value *weight = op_in(matmul, 1);
+    const Op *op = weight->def;
+
+    if (op->kind == OP_DEQUANTIZE && value_is_constant(weight)) {
+        export_codes(x, matmul, op_in(op, 0));
+        return;
+    }
+    const Op *from = tensor_of(x, weight);
+    const char *name = from ? module_name(x->work->arena, from->constant->name, ".weight") : NULL;
+    if (name && !checkpoint_find(x->work->module->checkpoint, from->constant->name))
+        ARRAY_PUSH(x->work->arena, &x->plain, name);
+}
+
+/* Tensors that passes changed ------------------------------------------------------------------ */
+
+static void take_operand(Exports *x, const Op *op, int slot)
+{
+    const Value *value = op_in(op, slot);
+    const Op *from = is_new(x, value->def) && value_is_constant(value) ? tensor_of(x, value) : NULL;
+
+    if (!is_new(x, value->def) || !value_is_constant(value))
+        return;
+    if (!from) {
+        refuse(x, op, op->attr.layer ? op->attr.layer : "a layer",
+               "smoothing or rotation needs a factor here, for which the files have no tensor",
+               "leave `smooth`, `rotate` and awq out of the rules of the layers behind it");
+        return;
+    }
+    const ExportValue *known = map_get(&x->changed, from->constant->name);
+    if (known && known->value != value)
+        refuse(x, op, from->constant->name,
+               "two places read this tensor, and smoothing changed one", NULL);
+    if (known)
+        return;
+    ExportValue *v = ARENA_NEW(x->work->arena, ExportValue);
+    *v = (ExportValue){from->constant->name, value, x->work};
+    map_put(&x->changed, v->weight, v);
+}
+
+static void take_op(Exports *x, const Op *op)
+{
+    bool layer = op->kind == OP_MATMUL;
+    bool quantised = layer && op_in(op, 1)->def->kind == OP_DEQUANTIZE;
+
+    if (op->num_out && value_is_constant(&op->out[0]))
+        return;
+    if (layer)
+        take_layer(x, op);
+    if (op->kind == OP_QUANTIZE)
+        return;
+    for (int i = 0; i < op->num_in; i++)
+        if (!(quantised && i == 1))
+            take_operand(x, op, i);
+}
+
+/* A tensor is stored once: whoever reads it plain, too, would get codes. */
+static void check_reads(Exports *x, const Value *value, const Op *weight)
+{
+    for_each_use(use, value) {
+        const Op *user = use->user;
+        if (user->kind == OP_QUANTIZE ||
+            (user->kind == OP_MATMUL && use == &user->in[1] && value->def->kind == OP_DEQUANTIZE))
+            continue;
+        if (user->kind == OP_CAST || user->kind == OP_DEQUANTIZE || is_new(x, user))
+            check_reads(x, &user->out[0], weight);
+        else
+            refuse(x, user, weight->constant->name,
+                   "it is quantised for one layer and read as it is here", NULL);
+    }
+}
+
+/* Units ---------------------------------------------------------------------------------------- */
+
+static bool make_module(const FolderUnit *unit, void *const *data, IoError *err)
+{
+    Export *e = unit->user;
+    const char *why = "";
+    Tensor t = {0};
+
+    if (e->stored && !stored_read(e->stored, &t.q, err))
+        return false;
+    if (!e->stored && !eval_constant(e->work->module, e->value, &t, &why))
+        return io_fail(err, E_EXPORT, "%s: %s", e->module.name, why);
+    e->outer = t.q.outer;
+    e->writer->fill(&e->module, &t.q, data);
+    e->written = t.q.outer;
+    if (e->stored)
+        qtensor_free(&t.q);
+    else
+        tensor_free(&t);
+    return true;
+}
+
+static bool make_value(const FolderUnit *unit, void *const *data, IoError *err)
+{
+    const ExportValue *v = unit->user;
+    const char *why = "";
+    Tensor t = {0};
+
+    if (!eval_constant(v->work->module, v->value, &t, &why))
+        return io_fail(err, E_EXPORT, "%s: %s", v->weight, why);
+    memcpy(data[0], t.data, (size_t)t.bytes);
+    tensor_free(&t);
+    return true;
+}
+
+static void add_module(Exports *x, Export *e)
+{
+    const char *help = NULL, *why;
+    Arena *arena = x->work->arena;
+    FolderUnit unit = {.make = make_module, .user = e};
+    const WriteModule *first = x->modules.num ? &x->modules.elem[0]->module : NULL;
+
+    if (e->stored)
+        e->module.order = e->stored->order;
+    why = x->writer->settle(arena, &e->module, first, &help);
+    if (why)
+        refuse(x, e->matmul, e->module.name, why, help);
+    for (int i = 0; i < e->module.num_parts; i++) {
+        WritePart *part = &e->module.part[i];
+        unit.item[unit.num++] =
+            (SafetensorsItem){.name = arena_printf(arena, "%s%s", e->module.name, part->suffix),
+                              .dtype = part->dtype,
+                              .rank = part->rank,
+                              .dim = part->dim};
+    }
+    ARRAY_PUSH(arena, &x->modules, e);
+    ARRAY_PUSH(arena, &x->units, unit);
+}
+
+/* Stored quantised, and no rule quantises it again. */
+static Export *stored_export(Exports *x, const StoredModule *m)
+{
+    const char *why = m->refused;
+
+    if (m->offset)
+        why = "its zero points are no integers, which no format written here holds";
+    if (m->experts)
+        why = "experts are not written yet";
+    if (why)
+        refuse(x, NULL, m->name, why, "a rule that names a scheme quantises it again");
+    Export *e =
+        map_get(&x->by_weight, m->weight); /* what the text makes of its activation counts */
+    if (!e) {
+        e = export_add(x, m->weight, m->name, &m->scheme, m->rows, m->cols);
+        e->module.act = m->act;
+    }
+    e->stored = m;
+    return e;
+}
+
+static void add_plain(Exports *x, const TensorView *view)
+{
+    FolderUnit unit = {.num = 1};
+    ExportValue *changed = map_get(&x->changed, view->name);
+
+    unit.item[0] =
+        (SafetensorsItem){view->name, view->fmt, view->rank, view->dim, view->data, NULL};
+    if (view->fmt == FMT_NONE)
+        unit.item[0].dtype = view->dtype;
+    if (changed) {
+        unit.item[0].fmt = changed->value->type->fmt;
+        unit.make = make_value;
+        unit.user = changed;
+    }
+    x->num_changed += changed != NULL;
+    x->num_copied += !changed;
+    ARRAY_PUSH(x->work->arena, &x->units, unit);
+}
+
+static void add_tensor(Exports *x, const Checkpoint *c, const TensorView *view, Map *done)
+{
+    const StoredModule *owner = map_get(&c->owner, view->name);
+    const char *weight = owner ? owner->weight : view->name;
+    Export *e = map_get(&x->by_weight, weight);
+
+    if (!owner && !e) {
+        add_plain(x, view);
+        return;
+    }
+    if (map_has(done, weight))
+        return;
+    map_put(done, weight, x);
+    if (owner && (!e || e->stored))
+        e = stored_export(x, owner);
+    add_module(x, e);
+}
+
+bool exports_collect(Exports *x)
+{
+    Module *m = x->work->module;
+    int errors = x->work->diag.num_errors;
+    Map done;
+
+    map_init(&done, x->work->arena);
+    for_each_op(op, &m->body)
+        take_op(x, op);
+    for_each_op(op, &m->body)
+        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT &&
+            map_has(&x->by_weight, op->constant->name))
+            check_reads(x, op_out(op), op);
+    for (int i = 0; m->weights && i < weights_num(m->weights); i++)
+        add_tensor(x, m->checkpoint, weights_at(m->weights, i), &done);
+    if (!x->modules.num && x->work->diag.num_errors == errors)
+        diag_error(&x->work->diag, (Span){0}, E_EXPORT, "%s",
+                   m->weights ? "no layer is quantised: give --rules, or `quant` lines in the text"
+                              : "the text reads no weight files");
+    return x->work->diag.num_errors == errors;
+}
