@@ -63,26 +63,6 @@ bool cuda_epilogue_runs(CudaKernel *k)
     return false;
 }
 
-/* Buckets of few rows take the prologue in; the others have it run before. */
-static bool prologue_fits(const CudaKernel *k, const PlanLaunch *product, Arena *arena,
-                          const CudaPlanOptions *options)
-{
-    const PlanTensor *w = &k->plan->tensor[product->w];
-    const PlanLayout *a = &k->layout[product->a];
-    if (a->rows > FEW_ROWS || !w->packed || a->cols > LOCAL_A_COLS ||
-        a->rows * a->pitch > LOCAL_A_BYTES)
-        return false;
-    CudaCandidates c;
-    CudaKernel inside = *k;
-    inside.launch = product;
-    inside.input = INPUT_LOCAL;
-    inside.varies = plan_launch_varies(k->plan, product);
-    if (!look_at_weight(&inside) || inside.packed.layout != CUDA_RECORDS || a->pitch % 16)
-        return false;
-    cuda_candidates(&c, arena, &inside, options);
-    return c.num_valid > 0;
-}
-
 bool cuda_family_serves(CudaFamily family, const CodeClass *gpu)
 {
     const char *only = cuda_family[family]->serves;
@@ -264,28 +244,64 @@ static void say_others(const CudaCandidates *c, int chosen)
             say_rejected(c, i);
 }
 
-static void choose_gemm(CudaKernel *k, Arena *arena, const CudaPlanOptions *options,
-                        CudaChoice *ret, const char **ret_problem)
+static void take(const CudaCandidates *c, int at, const CudaPlanOptions *options, CudaChoice *ret)
+{
+    const CudaCandidate *best = &c->list.elem[at];
+    say_others(c, at);
+    ret->us = best->us;
+    ret->source = best->source;
+    ret->old = best->old;
+    ret->predicted = best->predicted;
+    if (options->visit)
+        options->visit(options->user, c);
+}
+
+static void choose_gemm(const CudaDraft *d, CudaKernel *k, CudaChoice *ret,
+                        const char **ret_problem)
 {
     CudaCandidates c;
     if (!look_at_weight(k)) {
         *ret_problem = "the packed weight is too large";
         return;
     }
-    cuda_candidates(&c, arena, k, options);
+    cuda_candidates(&c, d->arena, k, d->options);
     int best = cuda_candidates_best(&c);
     if (best < 0) {
         *ret_problem = "its quantisation groups do not lie inside a tile";
         return;
     }
-    say_others(&c, best);
-    ret->us = c.list.elem[best].us;
-    ret->source = c.list.elem[best].source;
-    ret->old = c.list.elem[best].old;
-    ret->predicted = c.list.elem[best].predicted;
+    take(&c, best, d->options, ret);
     *k = c.list.elem[best].kernel;
-    if (options->visit)
-        options->visit(options->user, &c);
+}
+
+/* Schedules ------------------------------------------------------------------------------------ */
+
+static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *rejected)
+{
+    const PlanLaunch *l = &d->plan->launch[launch];
+    return (CudaKernel){.gpu = d->options->gpu,
+                        .plan = d->plan,
+                        .launch = l,
+                        .layout = d->layout + bucket * d->plan->num_tensors,
+                        .size = plan_bucket(d->plan, bucket),
+                        .varies = plan_launch_varies(d->plan, l),
+                        .span = d->role[launch].span,
+                        .span_operand = d->role[launch].span_operand,
+                        .rejected = rejected};
+}
+
+/* Each block has room for the rows that the prologue makes. */
+static bool is_fused(const CudaDraft *d, const CudaChain *chain, int bucket)
+{
+    CudaCandidates c;
+    CudaKernel k = kernel_of(d, chain->fused, bucket, NULL);
+    const PlanLayout *a = &k.layout[k.launch->a];
+    k.input = INPUT_LOCAL;
+    if (a->rows > FEW_ROWS || !k.plan->tensor[k.launch->w].packed || a->cols > LOCAL_A_COLS ||
+        a->rows * a->pitch > LOCAL_A_BYTES || !look_at_weight(&k) || a->pitch % 16)
+        return false;
+    cuda_candidates(&c, d->arena, &k, d->options);
+    return c.num_valid > 0;
 }
 
 /* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
@@ -311,54 +327,57 @@ static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
     return -1;
 }
 
-/* Takes the prologue into a gemm_mma where that is faster than a launch of its own. The launch of
- * both stands before those of the prologue and of the product (put_gemm). */
-static bool shares_prologue(CudaKernel *k, const CudaRole *role, Arena *arena,
-                            const CudaPlanOptions *options, CudaChoice *ret)
+/* The candidate of the product whose blocks run the prologue together; -1: there is none, or the
+ * launches are faster apart. */
+static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, Sb *rejected,
+                       CudaCandidates *c, CudaKernel *ret, double *ret_us)
 {
-    CudaCandidates c;
-    CudaKernel product = *k, row = *k, fused;
     const char *problem = NULL;
-    double us;
-    row.launch = &k->plan->launch[role->product + 1];
-    product.launch = &k->plan->launch[role->product + 2];
+    CudaKernel row = kernel_of(d, chain->row, bucket, NULL);
+    CudaKernel product = kernel_of(d, chain->product, bucket, rejected);
+    const PlanLaunch *fused = &d->plan->launch[chain->fused];
+    product.varies = plan_launch_varies(d->plan, fused);
     shape(&row, &problem);
     if (problem || !look_at_weight(&product))
-        return false;
-    cuda_candidates(&c, arena, &product, options);
-    int best = best_with_prologue(&c, &row, &k->plan->launch[role->product], cuda_smem(k->gpu),
-                                  &fused, &us);
-    if (best < 0)
-        return false;
-    if (!role->few_rows)
-        return true;
-    say_others(&c, best);
-    ret->us = us;
-    ret->source = c.list.elem[best].source;
-    ret->old = c.list.elem[best].old;
-    ret->predicted = c.list.elem[best].predicted;
-    if (options->visit)
-        options->visit(options->user, &c);
-    *k = fused;
-    return true;
+        return -1;
+    cuda_candidates(c, d->arena, &product, d->options);
+    return best_with_prologue(c, &row, fused, cuda_smem(product.gpu), ret, ret_us);
 }
 
-bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,
+CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret_runs)
+{
+    const CudaChain *chain = d->role[launch].chain;
+    CudaSchedule ret = SCHEDULE_APART;
+    CudaCandidates c;
+    CudaKernel k;
+    double us;
+    if (chain && is_fused(d, chain, bucket))
+        ret = SCHEDULE_FUSED;
+    else if (chain && best_shared(d, chain, bucket, NULL, &c, &k, &us) >= 0)
+        ret = SCHEDULE_SHARED;
+    *ret_runs = !chain || (launch == chain->fused) == (ret != SCHEDULE_APART);
+    return ret;
+}
+
+void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule, CudaKernel *k,
                  CudaChoice *ret, const char **ret_problem)
 {
-    if (role->product >= 0) {
-        bool fits = prologue_fits(k, &k->plan->launch[role->product], arena, options);
-        if (!fits && shares_prologue(k, role, arena, options, ret))
-            return role->few_rows;
-        if (fits != role->few_rows)
-            return false;
-        k->input = role->few_rows ? INPUT_LOCAL : INPUT_GIVEN;
+    CudaCandidates c;
+    Sb rejected;
+    double us;
+    sb_init(&rejected, d->arena);
+    *k = kernel_of(d, launch, bucket, &rejected);
+    if (schedule == SCHEDULE_SHARED) {
+        take(&c, best_shared(d, d->role[launch].chain, bucket, &rejected, &c, k, &us), d->options,
+             ret);
+        ret->us = us;
+    } else if (k->launch->family == LAUNCH_GEMM) {
+        k->input = schedule == SCHEDULE_FUSED ? INPUT_LOCAL : INPUT_GIVEN;
+        choose_gemm(d, k, ret, ret_problem);
+    } else {
+        shape(k, ret_problem);
+        ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);
     }
-    if (k->launch->family == LAUNCH_GEMM) {
-        choose_gemm(k, arena, options, ret, ret_problem);
-        return *ret_problem == NULL;
-    }
-    shape(k, ret_problem);
-    ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);
-    return *ret_problem == NULL;
+    ret->rejected = rejected.text;
+    k->rejected = NULL;
 }

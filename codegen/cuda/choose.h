@@ -50,9 +50,23 @@ bool cuda_same_tile(const CudaKernel *a, const CudaKernel *b);
 /* .. the class has kernels of this family. */
 bool cuda_family_serves(CudaFamily family, const CodeClass *gpu);
 
+/* All launches that schedules may have, bound to the sizes of every bucket. */
+typedef struct CudaDraft {
+    Arena *arena;
+    const CudaPlanOptions *options;
+    const Plan *plan;
+    const CudaRole *role;     /* [launches] */
+    const PlanLayout *layout; /* [buckets][tensors] */
+} CudaDraft;
+
+/* choose.c: the schedule of a launch's chain under a bucket, and whether the launch is part of it;
+ * the kernel that runs it then, with its time. *ret_problem: why there is none. */
+CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret_runs);
+void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule,
+                 CudaKernel *ret_kernel, CudaChoice *ret, const char **ret_problem);
+
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
-void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
-                         PlanTensor *tensor, const CudaRole *roles, const PlanLayout *layout);
+void cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
  * s3". Names the candidate in tables of timings. */
 void cuda_candidate_put(Sb *sb, const CudaKernel *k);

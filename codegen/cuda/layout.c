@@ -7,44 +7,26 @@ typedef struct LayoutTime { /* of all launches of a weight */
     bool measured, runs;
 } LayoutTime;
 
-typedef struct Layouts {
-    Arena *arena;
-    const CudaPlanOptions *options;
-    const Plan *plan;
-    const CudaRole *roles;
-    const PlanLayout *layout; /* [buckets][tensors] */
-} Layouts;
-
 /* The launch is a product with the weight, or the row kernel before one. */
-static bool is_about(const Layouts *s, int launch, int weight)
+static bool is_about(const CudaDraft *d, int launch, int weight)
 {
-    int product = s->roles[launch].product;
-    const PlanLaunch *l = &s->plan->launch[product >= 0 ? product : launch];
+    const CudaChain *chain = d->role[launch].chain;
+    const PlanLaunch *l = &d->plan->launch[chain ? chain->product : launch];
     return l->family == LAUNCH_GEMM && l->w == weight;
 }
 
-static void add_launch(const Layouts *s, int launch, int bucket, bool visit, LayoutTime *ret)
+static void add_launch(const CudaDraft *d, int launch, int bucket, LayoutTime *ret)
 {
     const char *problem = NULL;
     CudaChoice choice = {0};
-    Sb rejected;
-    sb_init(&rejected, s->arena);
-    CudaPlanOptions options = *s->options;
-    if (!visit)
-        options.visit = NULL;
-    const CudaRole *role = &s->roles[launch];
-    CudaKernel k = {.gpu = options.gpu,
-                    .plan = s->plan,
-                    .launch = &s->plan->launch[launch],
-                    .layout = s->layout + bucket * s->plan->num_tensors,
-                    .size = plan_bucket(s->plan, bucket),
-                    .varies = plan_launch_varies(s->plan, &s->plan->launch[launch]),
-                    .span = role->span,
-                    .span_operand = role->span_operand,
-                    .rejected = &rejected};
-    bool wanted = cuda_choose(&k, role, s->arena, &options, &choice, &problem);
+    CudaKernel k;
+    bool runs;
+    CudaSchedule schedule = cuda_schedule(d, launch, bucket, &runs);
+    if (!runs)
+        return;
+    cuda_choose(d, launch, bucket, schedule, &k, &choice, &problem);
     ret->runs = ret->runs && !problem;
-    if (!wanted || problem)
+    if (problem)
         return;
     ret->us += choice.us;
     ret->predicted += choice.predicted;
@@ -52,12 +34,17 @@ static void add_launch(const Layouts *s, int launch, int bucket, bool visit, Lay
         ret->measured = ret->measured && choice.source != TIMING_MODEL;
 }
 
-static LayoutTime time_of(const Layouts *s, int weight, bool visit)
+static LayoutTime time_of(const CudaDraft *all, int weight, bool visit)
 {
+    CudaPlanOptions options = *all->options;
+    CudaDraft d = *all;
+    d.options = &options;
+    if (!visit)
+        options.visit = NULL;
     LayoutTime ret = {.measured = true, .runs = true};
-    for (int i = 0; i < s->plan->num_launches; i++)
-        for (int bucket = 0; bucket < s->plan->num_buckets && is_about(s, i, weight); bucket++)
-            add_launch(s, i, bucket, visit, &ret);
+    for (int i = 0; i < d.plan->num_launches; i++)
+        for (int bucket = 0; bucket < d.plan->num_buckets && is_about(&d, i, weight); bucket++)
+            add_launch(&d, i, bucket, &ret);
     return ret;
 }
 
@@ -83,7 +70,7 @@ static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout 
 }
 
 /* A family that is asked for decides, where it runs; else time does. */
-static CudaLayout choose(const Layouts *s, PlanTensor *weight, int index, unsigned possible)
+static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible)
 {
     LayoutTime least = {.runs = false};
     int best = CUDA_RECORDS;
@@ -91,9 +78,9 @@ static CudaLayout choose(const Layouts *s, PlanTensor *weight, int index, unsign
         if (!(possible >> i & 1))
             continue;
         weight->pack_spec.layout = (uint8_t)i;
-        LayoutTime time = time_of(s, index, false);
-        bool asked = s->options->family && cuda_family[*s->options->family]->layouts >> i & 1;
-        if (s->options->family ? asked && time.runs : is_faster(&time, &least)) {
+        LayoutTime time = time_of(d, index, false);
+        bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
+        if (d->options->family ? asked && time.runs : is_faster(&time, &least)) {
             best = i;
             least = time;
         }
@@ -101,21 +88,20 @@ static CudaLayout choose(const Layouts *s, PlanTensor *weight, int index, unsign
     return (CudaLayout)best;
 }
 
-void cuda_choose_layouts(Arena *arena, const CudaPlanOptions *options, const Plan *plan,
-                         PlanTensor *tensor, const CudaRole *roles, const PlanLayout *layout)
+void cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
 {
-    Layouts s = {arena, options, plan, roles, layout};
-    for (int i = 0; i < plan->num_tensors; i++) {
+    for (int i = 0; i < d->plan->num_tensors; i++) {
         unsigned possible = 0;
         for (int l = 0; tensor[i].packed && l < NUM_CUDA_PACKED; l++)
-            possible |= (unsigned)is_read(options->gpu, &tensor[i].pack_spec, (CudaLayout)l) << l;
+            possible |= (unsigned)is_read(d->options->gpu, &tensor[i].pack_spec, (CudaLayout)l)
+                        << l;
         if (!(possible & (possible - 1)))
             continue; /* no choice */
-        CudaLayout best = choose(&s, &tensor[i], i, possible);
-        for (int l = 0; options->visit && l < NUM_CUDA_PACKED; l++) {
+        CudaLayout best = choose(d, &tensor[i], i, possible);
+        for (int l = 0; d->options->visit && l < NUM_CUDA_PACKED; l++) {
             tensor[i].pack_spec.layout = (uint8_t)l; /* the best one's are visited later */
             if (l != (int)best && possible >> l & 1)
-                time_of(&s, i, true);
+                time_of(d, i, true);
         }
         tensor[i].pack_spec.layout = (uint8_t)best;
     }

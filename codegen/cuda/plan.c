@@ -8,6 +8,7 @@
  * store;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
  * - every launch gets a kernel and a grid for each bucket. */
+#include "codegen/build.h"
 #include "codegen/cuda/choose.h"
 
 #include <string.h>
@@ -26,7 +27,6 @@ typedef struct CudaBuilder {
     Map kernels; /* name -> index + 1 */
     ARRAY(CudaSource) sources;
     ARRAY(DeviceLaunch) device;
-    CudaChoice *choice; /* [launches][buckets] */
     bool failed;
 } CudaBuilder;
 
@@ -168,7 +168,7 @@ static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, con
                         .src = -1,
                         .dst = -1,
                         .program = {step, 2}};
-    launch_put(b, clear, (CudaRole){.span_operand = -1, .product = -1}, op);
+    launch_put(b, clear, (CudaRole){.span_operand = -1}, op);
 }
 
 /* A row kernel; with blocks that span rows, three of them. */
@@ -192,11 +192,38 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
     launch_put(b, l, role, op);
 }
 
+/* Words ---------------------------------------------------------------------------------------- */
+
+/* Names of a kernel's operations that its matmul's first operand needs, or of the others but the
+ * last `left_out` quantisations, which are launches of their own. */
+static const char *words_of(CudaBuilder *b, const Op *kernel, bool before, int left_out)
+{
+    PtrMap needed;
+    Sb sb;
+    int num = 0;
+    sb_init(&sb, b->arena);
+    ptrmap_init(&needed, b->arena);
+    for (const Op *op = kernel->body->last; op; op = op->prev) {
+        bool feeds = ptrmap_get(&needed, op);
+        for (int i = 0; i < (op->kind == OP_MATMUL ? 1 : feeds ? op->num_in : 0); i++)
+            ptrmap_put(&needed, op->in[i].value->def, 1);
+        num += op->kind == OP_QUANTIZE && !feeds;
+    }
+    for_each_op(op, kernel->body) {
+        bool feeds = ptrmap_get(&needed, op);
+        bool is_out = op->kind == OP_QUANTIZE && !feeds && num-- <= left_out;
+        if (op->kind != OP_ARG && op->kind != OP_YIELD && feeds == before && !is_out)
+            sb_printf(&sb, "%s%s", sb.len ? " " : "", op_info[op->kind].name);
+    }
+    return sb.text;
+}
+
 /* Products ------------------------------------------------------------------------------------ */
 
-static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l)
+static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l, const Op *op)
 {
     PlanLaunch tile = *l;
+    tile.absorbed = words_of(b, op, true, 0);
     tile.family = LAUNCH_TILE;
     tile.operand = operands_with(b, l, l->a, true);
     tile.num_operands = l->num_operands + 1;
@@ -279,34 +306,29 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
                          .src = -1,
                          .dst = -1,
                          .program = {step, 2}};
-    launch_put(b, launch, (CudaRole){.span_operand = -1, .product = -1}, op);
+    launch_put(b, launch, (CudaRole){.span_operand = -1}, op);
     return operand[0].tensor;
 }
 
-static void put_product(CudaBuilder *b, const PlanLaunch *l, const Op *op)
+/* Launches of which schedules choose, where the prologue may run inside. `words`: the product's. */
+static void put_product(CudaBuilder *b, const PlanLaunch *l, const char *words, const Op *op)
 {
-    CudaRole role = {.span_operand = -1, .product = -1};
+    CudaRole role = {.span_operand = -1};
+    CudaChain *chain = NULL;
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     PlanLaunch product = *l;
-    if (needs_copy(b, l, bytes)) {
-        if (l->prologue.num_steps)
-            put_tile(b, prologue_launch(b, l), role, op);
-        product.a = put_copy(b, l, bytes, op);
-        product.prologue = (PlanProgram){0};
-        launch_put(b, product, role, op);
-        return;
-    }
-    if (!l->prologue.num_steps) {
-        launch_put(b, product, role, op);
-        return;
-    }
-    if (!spanning(b, l, &l->prologue)) {
-        role.product = b->launches.num;
-        role.few_rows = true;
+    bool copies = needs_copy(b, l, bytes);
+    product.absorbed = words;
+    if (l->prologue.num_steps && !copies && !spanning(b, l, &l->prologue)) {
+        chain = ARENA_NEW(b->arena, CudaChain);
+        *chain = (CudaChain){b->launches.num, b->launches.num + 1, b->launches.num + 2};
+        role.chain = chain;
         launch_put(b, *l, role, op);
-        role.few_rows = false;
     }
-    put_tile(b, prologue_launch(b, l), role, op);
+    if (l->prologue.num_steps)
+        put_tile(b, prologue_launch(b, l, op), role, op);
+    if (copies)
+        product.a = put_copy(b, l, bytes, op);
     product.prologue = (PlanProgram){0};
     launch_put(b, product, role, op);
 }
@@ -355,9 +377,10 @@ static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
     for (int i = 0; i < num; i++)
         if (!add_plain(b, apart[i].like))
             return;
-    put_product(b, &product, op);
+    bool parts = num || l->prologue.num_steps;
+    put_product(b, &product, parts ? words_of(b, op, false, num) : l->absorbed, op);
     for (int i = 0; i < num; i++)
-        put_tile(b, apart[i].launch, (CudaRole){.product = -1}, op);
+        put_tile(b, apart[i].launch, (CudaRole){0}, op);
 }
 
 static void put_launches(CudaBuilder *b, const CodegenTarget *list)
@@ -367,8 +390,8 @@ static void put_launches(CudaBuilder *b, const CodegenTarget *list)
         const Op *op = list->launch_kernels.elem[i];
         switch (l->family) {
         case LAUNCH_GEMM: put_gemm(b, l, op); break;
-        case LAUNCH_TILE: put_tile(b, *l, (CudaRole){.product = -1}, op); break;
-        default: launch_put(b, *l, (CudaRole){.span_operand = -1, .product = -1}, op); break;
+        case LAUNCH_TILE: put_tile(b, *l, (CudaRole){0}, op); break;
+        default: launch_put(b, *l, (CudaRole){.span_operand = -1}, op); break;
         }
     }
 }
@@ -390,39 +413,28 @@ static int kernel_index(CudaBuilder *b, const CudaKernel *k)
 /* What runs a launch under a bucket, and why. */
 typedef struct Chosen {
     CudaKernel kernel;
-    bool wanted; /* the launch is part of the bucket */
+    bool runs; /* the launch is part of the bucket's schedule */
     CudaChoice choice;
 } Chosen;
 
-static bool choose(CudaBuilder *b, const Plan *plan, int launch, int bucket,
-                   const PlanLayout *layout, Chosen *ret)
+static bool choose(CudaBuilder *b, const CudaDraft *d, int launch, int bucket, Chosen *ret)
 {
     const char *problem = NULL;
-    Sb rejected;
-    sb_init(&rejected, b->arena);
-    const CudaRole *role = &b->roles.elem[launch];
-    *ret = (Chosen){.kernel = {.gpu = b->options->gpu,
-                               .plan = plan,
-                               .launch = &plan->launch[launch],
-                               .layout = layout,
-                               .size = plan_bucket(plan, bucket),
-                               .varies = plan_launch_varies(plan, &plan->launch[launch]),
-                               .span = role->span,
-                               .span_operand = role->span_operand,
-                               .rejected = &rejected}};
-    ret->wanted = cuda_choose(&ret->kernel, role, b->arena, b->options, &ret->choice, &problem);
-    ret->choice.rejected = rejected.text;
-    ret->kernel.rejected = NULL;
+    *ret = (Chosen){0};
+    CudaSchedule schedule = cuda_schedule(d, launch, bucket, &ret->runs);
+    if (!ret->runs)
+        return true;
+    cuda_choose(d, launch, bucket, schedule, &ret->kernel, &ret->choice, &problem);
     if (problem)
-        return fail(b, "\"%s\": %s", plan->launch[launch].layer, problem);
-    int64_t grid = ret->wanted ? cuda_geometry(&ret->kernel).blocks : 0;
+        return fail(b, "\"%s\": %s", d->plan->launch[launch].layer, problem);
+    int64_t grid = cuda_geometry(&ret->kernel).blocks;
     return grid <= INT32_MAX ||
-           fail(b, "\"%s\" needs %lld blocks", plan->launch[launch].layer, (long long)grid);
+           fail(b, "\"%s\" needs %lld blocks", d->plan->launch[launch].layer, (long long)grid);
 }
 
 static DeviceLaunch device_launch(CudaBuilder *b, const Chosen *chosen, CudaChoice *ret_choice)
 {
-    if (!chosen->wanted)
+    if (!chosen->runs)
         return (DeviceLaunch){.kernel = -1};
     Sb text;
     sb_init(&text, b->arena);
@@ -447,26 +459,47 @@ static PlanLayout *bind_buckets(CudaBuilder *b, const Plan *plan)
     return layout;
 }
 
+/* Leaves out launches that are part of no bucket's schedule. */
+static void keep_running(CudaBuilder *b, Plan *plan, Chosen *chosen)
+{
+    PlanLaunch *kept = ARENA_NEW_ARRAY(b->arena, PlanLaunch, (size_t)plan->num_launches);
+    const Op **op = ARENA_NEW_ARRAY(b->arena, const Op *, (size_t)plan->num_launches);
+    int num = 0, buckets = plan->num_buckets;
+    for (int i = 0; i < plan->num_launches; i++) {
+        bool runs = false;
+        for (int bucket = 0; bucket < buckets; bucket++)
+            runs = runs || chosen[i * buckets + bucket].runs;
+        if (!runs)
+            continue;
+        memmove(&chosen[num * buckets], &chosen[i * buckets], (size_t)buckets * sizeof *chosen);
+        kept[num] = plan->launch[i];
+        op[num++] = b->launch_ops.elem[i];
+    }
+    plan->launch = kept;
+    plan->num_launches = num;
+    b->out->target.launch_kernels.elem = op;
+    b->out->target.launch_kernels.num = b->out->target.launch_kernels.cap = num;
+}
+
 static void put_kernels(CudaBuilder *b, Plan *plan)
 {
     int num = plan->num_launches * plan->num_buckets;
-    DeviceLaunch *device = ARENA_NEW_ARRAY(b->arena, DeviceLaunch, (size_t)num);
     Chosen *chosen = ARENA_NEW_ARRAY(b->arena, Chosen, (size_t)num);
-    b->choice = ARENA_NEW_ARRAY(b->arena, CudaChoice, (size_t)num);
-    memset(b->choice, 0, (size_t)num * sizeof *b->choice);
-    const PlanLayout *layout = bind_buckets(b, plan);
-    if (layout)
-        cuda_choose_layouts(b->arena, b->options, plan, b->tensors.elem, b->roles.elem, layout);
-    for (int i = 0; i < num && !b->failed; i++) {
-        int bucket = i % plan->num_buckets;
-        choose(b, plan, i / plan->num_buckets, bucket, layout + bucket * plan->num_tensors,
-               &chosen[i]);
-    }
+    CudaDraft d = {b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan)};
+    if (d.layout)
+        cuda_choose_layouts(&d, b->tensors.elem);
+    for (int i = 0; i < num && !b->failed; i++)
+        choose(b, &d, i / plan->num_buckets, i % plan->num_buckets, &chosen[i]);
     if (b->failed)
         return;
+    keep_running(b, plan, chosen);
+    num = plan->num_launches * plan->num_buckets;
+    DeviceLaunch *device = ARENA_NEW_ARRAY(b->arena, DeviceLaunch, (size_t)num);
+    CudaChoice *choice = ARENA_NEW_ARRAY(b->arena, CudaChoice, (size_t)num);
+    memset(choice, 0, (size_t)num * sizeof *choice);
     for (int bucket = 0; bucket < plan->num_buckets; bucket++)
         for (int at = bucket; at < num; at += plan->num_buckets)
-            device[at] = device_launch(b, &chosen[at], &b->choice[at]);
+            device[at] = device_launch(b, &chosen[at], &choice[at]);
     const char **name = ARENA_NEW_ARRAY(b->arena, const char *, (size_t)b->sources.num);
     for (int i = 0; i < b->sources.num; i++)
         name[i] = b->sources.elem[i].name;
@@ -477,7 +510,7 @@ static void put_kernels(CudaBuilder *b, Plan *plan)
                                 .launch = device};
     b->out->num_sources = b->sources.num;
     b->out->source = b->sources.elem;
-    b->out->choice = b->choice;
+    b->out->choice = choice;
 }
 
 /* Weights -------------------------------------------------------------------------------------- */
@@ -524,10 +557,6 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
     plan->num_launches = b.launches.num;
     plan->launch = b.launches.elem;
     plan->arena_bytes = b.arena_bytes;
-    ret->target.launch_kernels.elem = NULL;
-    ret->target.launch_kernels.num = ret->target.launch_kernels.cap = 0;
-    for (int i = 0; i < b.launch_ops.num; i++)
-        ARRAY_PUSH(arena, &ret->target.launch_kernels, b.launch_ops.elem[i]);
     put_kernels(&b, plan);
     return !b.failed && pack_weights(&b, plan, list);
 }

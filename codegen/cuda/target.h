@@ -6,11 +6,20 @@
 #include "codegen/cuda/kernel.h"
 #include "codegen/timing.h"
 
-/* What a launch of the GPU's plan is for. */
-typedef struct CudaRole {
-    int product;   /* the launch of a product with its prologue inside; -1: none */
-    bool few_rows; /* this is that launch: only for buckets whose rows are few enough; else it is
-                      one of those that take its place in the other buckets */
+/* How a product and the prologue that feeds it become launches under a bucket. */
+typedef enum CudaSchedule {
+    SCHEDULE_APART, /* row kernels, then the product */
+    SCHEDULE_FUSED, /* one launch, each block of which runs the prologue itself */
+    SCHEDULE_SHARED /* one launch, whose blocks run the prologue together */
+} CudaSchedule;
+
+/* A product whose prologue may run inside: its launches of a draft. */
+typedef struct CudaChain {
+    int fused, row, product;
+} CudaChain;
+
+typedef struct CudaRole {   /* of a launch of a draft */
+    const CudaChain *chain; /* that it is part of; NULL: it runs whatever is chosen */
     CudaSpan span;
     int span_operand; /* -1: none */
 } CudaRole;
@@ -75,11 +84,6 @@ typedef struct CudaApart {
 #define CUDA_APART_MOST PLAN_MAX_OPERANDS
 int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *ret_product,
                CudaApart ret[CUDA_APART_MOST]);
-
-/* choose.c: the family and tile of a launch under a bucket, and how long it takes; false: the
- * launch is not part of this bucket. *ret_problem: why there is no kernel. */
-bool cuda_choose(CudaKernel *k, const CudaRole *role, Arena *arena, const CudaPlanOptions *options,
-                 CudaChoice *ret, const char **ret_problem);
 
 /* explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
 void cuda_describe(Sb *sb, const CudaKernel *k);

@@ -366,8 +366,24 @@ def run_models(folder):
         check_model(f"random model {seed}", texts[0].parent, [texts[0].name], anew=False)
 
 
+def check_words(folder):
+    """Every launch of a plan runs under some bucket, and is explained by what it does itself."""
+    for path in sorted(HERE.glob("*/*.sinter")):
+        listing, problems = sinter("explain", "--no-weights", "--target=sm_90a", path)
+        for launch in re.split(rb"^ *[0-9]+  ", listing, flags=re.M)[1:]:
+            family, words = launch.split()[0], launch.split(b"\n")[1].split()
+            if b" us [" not in launch:
+                problems.append(f"nothing runs {launch[:60]}")
+            if (b"matmul" in words) != (family == b"gemm"):
+                problems.append(f"{family} is said to do {words}")
+            if family == b"gemm" and words[0] == b"quantize" and b"its input made" not in launch:
+                problems.append(f"a product is said to do what runs before it: {launch[:60]}")
+        report(f"launches of {path.stem}", problems)
+
+
 def run_golden(folder):
     check_shared_memory(folder)
+    check_words(folder)
     for path in sorted((HERE / "golden").glob("*.sinter")):
         source, problems = sinter("show", "--emit=cu", "--no-weights", "--target=sm_90a", path)
         expected = path.with_suffix(".cu")
