@@ -165,10 +165,6 @@ typedef struct StoredFacts {
 int stored_bits(const StoredModule *m);
 void stored_facts(const StoredModule *m, const QTensor *q, StoredFacts *ret);
 const char *stored_facts_doubt(const StoredModule *m, const StoredFacts *facts); /* or NULL */
-typedef struct StoredError {
-    double cosine, sqnr; /* dB */
-} StoredError;
-StoredError stored_compare(const float *have, const float *want, uint64_t num);
 
 /* For readers: parts.c ------------------------------------------------------------------------- */
 

@@ -97,20 +97,3 @@ const char *stored_facts_doubt(const StoredModule *m, const StoredFacts *facts)
         return "most groups use little of the range of codes: is the order of codes read right?";
     return NULL;
 }
-
-StoredError stored_compare(const float *have, const float *want, uint64_t num)
-{
-    double dot = 0, hh = 0, ww = 0, ee = 0;
-
-    for (uint64_t i = 0; i < num; i++) {
-        double h = have[i], w = want[i];
-        dot += h * w;
-        hh += h * h;
-        ww += w * w;
-        ee += (h - w) * (h - w);
-    }
-    StoredError e = {hh > 0 && ww > 0 ? dot / sqrt(hh * ww) : hh == ww, INFINITY};
-    if (ee > 0)
-        e.sqnr = 10 * log10(ww / ee);
-    return e;
-}

@@ -132,38 +132,3 @@ bool data_read(const Lab *lab, const Probe *model, const char *path, Span span, 
     tensorfile_close(file);
     return ok;
 }
-
-/* Distances ----------------------------------------------------------------------------------- */
-
-void distance_add(Distance *d, const float *got, const float *want, int64_t num)
-{
-    double want2 = 0, error2 = 0, got2 = 0, dot = 0;
-    for (int64_t i = 0; i < num; i++) {
-        double g = (double)got[i], w = (double)want[i];
-        want2 += w * w;
-        got2 += g * g;
-        dot += g * w;
-        error2 += (g - w) * (g - w);
-    }
-    d->want2 += want2;
-    d->got2 += got2;
-    d->dot += dot;
-    d->error2 += error2;
-}
-
-double distance_noise(const Distance *d)
-{
-    return d->error2 == 0 ? 0 : d->error2 / d->want2;
-}
-
-double distance_cosine(const Distance *d)
-{
-    if (d->want2 == 0 && d->got2 == 0)
-        return 1;
-    return d->dot / (sqrt(d->want2) * sqrt(d->got2));
-}
-
-double distance_sqnr(const Distance *d)
-{
-    return d->error2 == 0 ? INFINITY : 10 * log10(d->want2 / d->error2);
-}

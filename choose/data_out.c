@@ -3,21 +3,9 @@
 #include "choose/internal.h"
 #include <string.h>
 
-static void put_number(Sb *sb, double x)
+static void put_times(Sb *sb, const Choice *c, const char *key, const double *us)
 {
-    if (isfinite(x))
-        sb_put_f64(sb, x);
-    else
-        sb_put(sb, "null"); /* an error of nothing has no decibels */
-}
-
-static void put_text(Sb *sb, const char *text)
-{
-    sb_put_json_string(sb, text, strlen(text));
-}
-
-static void put_times(Sb *sb, const Choice *c, const double *us)
-{
+    json_key(sb, key);
     sb_putc(sb, '[');
     for (int b = 0; b < c->num_buckets; b++)
         sb_printf(sb, "%s%.0f", b ? ", " : "", fmax(us[b], 0) * 1000);
@@ -26,64 +14,54 @@ static void put_times(Sb *sb, const Choice *c, const double *us)
 
 static void put_cell(Sb *sb, const Choice *c, const LayerCell *cell, const char *name)
 {
-    sb_put(sb, "{\"candidate\": ");
-    put_text(sb, name);
+    json_next(sb);
+    sb_putc(sb, '{');
+    json_text(sb, "candidate", name);
     if (cell->why) {
-        sb_put(sb, ", \"refused\": ");
-        put_text(sb, cell->why);
-        sb_putc(sb, '}');
-        return;
+        json_text(sb, "refused", cell->why);
+    } else {
+        json_number(sb, "sqnr", cell->sqnr); /* an error of nothing has no decibels */
+        json_number(sb, "cosine", cell->cosine);
+        json_number(sb, "noise", cell->noise);
+        json_count(sb, "bytes", cell->bytes);
+        json_text(sb, "source", time_source_name[cell->source]);
+        put_times(sb, c, "ns", cell->us);
     }
-    sb_put(sb, ", \"sqnr\": ");
-    put_number(sb, cell->sqnr);
-    sb_put(sb, ", \"cosine\": ");
-    put_number(sb, cell->cosine);
-    sb_put(sb, ", \"noise\": ");
-    put_number(sb, cell->noise);
-    sb_printf(sb, ", \"bytes\": %llu, \"source\": ", (unsigned long long)cell->bytes);
-    put_text(sb, time_source_name[cell->source]);
-    sb_put(sb, ", \"ns\": ");
-    put_times(sb, c, cell->us);
     sb_putc(sb, '}');
 }
 
 static void put_layer(Sb *sb, const Choice *c, const ChoiceLayer *l)
 {
-    sb_put(sb, "{\"path\": ");
-    put_text(sb, l->path);
-    sb_printf(sb, ", \"n\": %lld, \"k\": %lld, \"group\": %d, \"chosen\": ", (long long)l->n,
-              (long long)l->k, l->group);
-    put_text(sb, l->pinned ? "pinned" : c->column[c->chosen.pick[l->group]]);
-    sb_put(sb, ", \"cells\": [");
+    sb_putc(sb, '{');
+    json_text(sb, "path", l->path);
+    json_count(sb, "n", (uint64_t)l->n);
+    json_count(sb, "k", (uint64_t)l->k);
+    json_count(sb, "group", (uint64_t)l->group);
+    json_text(sb, "chosen", l->pinned ? "pinned" : c->column[c->chosen.pick[l->group]]);
+    json_key(sb, "cells");
+    sb_putc(sb, '[');
     if (l->pinned)
         put_cell(sb, c, &l->cell[c->pinned_column], "pinned");
-    for (int k = 0, num = 0; k < c->num_candidates && !l->pinned; k++)
-        if (strcmp(c->column[k], "keep") != 0) {
-            sb_put(sb, num++ ? ", " : "");
+    for (int k = 0; k < c->num_candidates && !l->pinned; k++)
+        if (strcmp(c->column[k], "keep") != 0)
             put_cell(sb, c, &l->cell[k], c->column[k]);
-        }
-    sb_put(sb, l->pinned || c->num_candidates > 1 || strcmp(c->column[0], "keep") ? ", " : "");
     put_cell(sb, c, &l->cell[c->float_column], "keep");
     sb_put(sb, "]}");
 }
 
 static void put_point(Sb *sb, const Choice *c, const ChoicePoint *p)
 {
-    sb_put(sb, "{\"us\": ");
-    put_number(sb, p->latency);
-    sb_put(sb, ", \"bytes\": ");
-    put_number(sb, p->bytes);
-    sb_put(sb, ", \"noise\": ");
-    put_number(sb, p->noise);
-    sb_put(sb, ", \"cosine\": ");
-    put_number(sb, p->cosine);
+    sb_putc(sb, '{');
+    json_number(sb, "us", p->latency);
+    json_number(sb, "bytes", p->bytes);
+    json_number(sb, "noise", p->noise);
+    json_number(sb, "cosine", p->cosine);
     if (p->verified) {
-        sb_put(sb, ", \"measured_cosine\": ");
-        put_number(sb, p->measured_cosine);
-        sb_put(sb, ", \"measured_sqnr\": ");
-        put_number(sb, p->measured_sqnr);
+        json_number(sb, "measured_cosine", p->measured_cosine);
+        json_number(sb, "measured_sqnr", p->measured_sqnr);
     }
-    sb_put(sb, ", \"pick\": [");
+    json_key(sb, "pick");
+    sb_putc(sb, '[');
     for (int g = 0; g < c->num_groups; g++)
         sb_printf(sb, "%s%d", g ? ", " : "", p->pick[g]);
     sb_put(sb, "]}");
@@ -91,78 +69,71 @@ static void put_point(Sb *sb, const Choice *c, const ChoicePoint *p)
 
 static void put_buckets(Sb *sb, const Choice *c)
 {
-    sb_put(sb, "  \"buckets\": [");
+    json_key(sb, "buckets");
+    sb_putc(sb, '[');
     for (int b = 0; b < c->num_buckets; b++) {
-        sb_printf(sb, "%s{", b ? ", " : "");
-        for (int i = 0; i < c->num_syms; i++) {
-            put_text(sb, c->sym[i]->name);
-            sb_printf(sb, ": %lld, ", (long long)c->bucket[b * c->num_syms + i]);
-        }
-        sb_put(sb, "\"weight\": ");
-        put_number(sb, c->weight[b]);
+        json_next(sb);
+        sb_putc(sb, '{');
+        for (int i = 0; i < c->num_syms; i++)
+            json_count(sb, c->sym[i]->name, (uint64_t)c->bucket[b * c->num_syms + i]);
+        json_number(sb, "weight", c->weight[b]);
         sb_putc(sb, '}');
     }
-    sb_put(sb, "],\n");
+    sb_putc(sb, ']');
 }
 
 static void put_seconds(Sb *sb, const Choice *c)
 {
     static const char *const step[] = {"calibrate", "errors", "times", "settle"};
-    sb_put(sb, "  \"seconds\": {");
+    json_key(sb, "seconds");
+    sb_putc(sb, '{');
     for (size_t i = 0; i < COUNT_OF(step); i++)
-        sb_printf(sb, "%s\"%s\": %.2f", i ? ", " : "", step[i], c->seconds[i]);
-    sb_put(sb, "},\n");
+        json_number(sb, step[i], round(c->seconds[i] * 100) / 100);
+    sb_putc(sb, '}');
 }
 
 static void put_points(Sb *sb, const Choice *c)
 {
-    sb_put(sb, "  \"chosen\": ");
+    json_key(sb, "chosen");
     put_point(sb, c, &c->chosen);
-    sb_printf(sb, ",\n  \"proven\": %s, \"gap\": ", c->proven ? "true" : "false");
-    put_number(sb, c->gap);
-    sb_put(sb, ", \"measured_over_estimated\": ");
-    put_number(sb, c->correction);
-    sb_printf(sb, ", \"runs\": %d,\n", c->rounds);
+    json_bool(sb, "proven", c->proven);
+    json_number(sb, "gap", c->gap);
+    json_number(sb, "measured_over_estimated", c->correction);
+    json_count(sb, "runs", (uint64_t)c->rounds);
     put_seconds(sb, c);
-    sb_put(sb, "  \"uniform\": [");
+    json_key(sb, "uniform");
+    sb_putc(sb, '[');
     for (int k = 0, num = 0; k < c->num_candidates; k++)
         if (c->uniform[k].pick) {
             sb_put(sb, num++ ? ",\n    " : "\n    ");
             put_point(sb, c, &c->uniform[k]);
         }
-    sb_put(sb, "\n  ],\n  \"front\": [");
+    sb_putc(sb, ']');
+    json_key(sb, "front");
+    sb_putc(sb, '[');
     for (int i = 0; i < c->num_front; i++) {
         sb_put(sb, i ? ",\n    " : "\n    ");
         put_point(sb, c, &c->front[i]);
     }
-    sb_put(sb, "\n  ]\n");
+    sb_putc(sb, ']');
 }
 
 void choice_json(Sb *sb, const Choice *c)
 {
-    sb_put(sb, "{\n  \"candidates\": [");
-    for (int k = 0; k < c->num_candidates; k++) {
-        sb_put(sb, k ? ", " : "");
-        put_text(sb, c->column[k]);
-    }
-    sb_put(sb, "],\n");
+    sb_putc(sb, '{');
+    json_texts(sb, "candidates", c->column, c->num_candidates);
     put_buckets(sb, c);
-    sb_put(sb, "  \"fixed_ns\": ");
-    put_times(sb, c, c->fixed_us);
-    sb_put(sb, ", \"fixed_bytes\": ");
-    put_number(sb, c->fixed_bytes);
-    sb_put(sb, ",\n  \"layers\": [");
+    put_times(sb, c, "fixed_ns", c->fixed_us);
+    json_number(sb, "fixed_bytes", c->fixed_bytes);
+    json_key(sb, "layers");
+    sb_putc(sb, '[');
     for (int i = 0; i < c->num_layers; i++) {
         sb_put(sb, i ? ",\n    " : "\n    ");
         put_layer(sb, c, &c->layer[i]);
     }
-    sb_put(sb, "\n  ]");
-    if (c->num_groups) {
-        sb_put(sb, ",\n");
+    sb_putc(sb, ']');
+    if (c->num_groups)
         put_points(sb, c);
-    } else {
-        sb_putc(sb, '\n');
-    }
     sb_put(sb, "}\n");
 }
 

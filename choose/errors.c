@@ -309,10 +309,10 @@ static bool inject_group(Errors *e, const Layers *got, int group, int layer, dou
     bool ok = probe_run(&e->inject, &e->inject_in, arena, &out);
     *noise = *turn = 0;
     for (int o = 0; ok && o < out.num; o++) {
-        Distance d = {0};
-        distance_add(&d, out.tensor[o].data, e->out.tensor[o].data, tensor_count(&out.tensor[o]));
-        *noise += distance_noise(&d) / out.num;
-        *turn += turn_of_cosine(distance_cosine(&d)) / out.num;
+        Distance d = distance_of_floats(out.tensor[o].data, e->out.tensor[o].data,
+                                        (uint64_t)tensor_count(&out.tensor[o]));
+        *noise += d.noise / out.num;
+        *turn += turn_of_cosine(d.cosine) / out.num;
     }
     for (int i = 0; i < c->num_layers; i++) {
         SinterTensor *t = &e->inject_in.tensor[e->data.in.num + i];
@@ -348,10 +348,10 @@ static void column_distances(Errors *e, const Layers *got, int column)
     const Choice *c = e->c;
     for (int i = 0; i < c->num_layers; i++) {
         LayerCell *cell = &c->layer[i].cell[column];
-        Distance d = {0};
-        distance_add(&d, got->out[i], e->want.out[i], e->in_rows[i] * c->layer[i].n);
-        cell->sqnr = distance_sqnr(&d);
-        cell->cosine = distance_cosine(&d);
+        Distance d = distance_of_floats(got->out[i], e->want.out[i],
+                                        (uint64_t)(e->in_rows[i] * c->layer[i].n));
+        cell->sqnr = d.sqnr;
+        cell->cosine = d.cosine;
     }
 }
 

@@ -3,6 +3,7 @@
 #define SINTER_CHOOSE_LAB_H
 
 #include "choose/choose.h"
+#include "quant/metrics.h"
 #include "runtime/sinter.h"
 
 typedef struct Lab {
@@ -62,14 +63,5 @@ bool data_read(const Lab *lab, const Probe *model, const char *path, Span span, 
 /* Runs the model: outputs in its order, converted to f32. False after reporting. */
 bool probe_run(Probe *t, const Tensors *in, Arena *arena, Tensors *ret);
 int64_t tensor_count(const SinterTensor *t);
-
-/* How far values are from those they should be, over all elements. */
-typedef struct Distance {
-    double want2, error2, got2, dot;
-} Distance;
-void distance_add(Distance *d, const float *got, const float *want, int64_t num);
-double distance_noise(const Distance *d);  /* error2 / want2; 0 for equal zeros */
-double distance_cosine(const Distance *d); /* 1 for equal zeros */
-double distance_sqnr(const Distance *d);   /* dB; infinite when equal */
 
 #endif

@@ -72,12 +72,11 @@ static bool check_run(Settle *s, Probe *t, Check *check)
     bool ok = probe_run(t, &check->data.in, arena, &out);
     check->noise = check->turn = 0;
     for (int i = 0; ok && i < out.num; i++) {
-        Distance d = {0};
-        distance_add(&d, out.tensor[i].data, check->want.tensor[i].data,
-                     tensor_count(&out.tensor[i]));
-        check->noise += distance_noise(&d) / out.num;
-        check->turn += turn_of_cosine(distance_cosine(&d)) / out.num;
-        if (!i || distance_noise(&d) > distance_noise(&check->worst))
+        Distance d = distance_of_floats(out.tensor[i].data, check->want.tensor[i].data,
+                                        (uint64_t)tensor_count(&out.tensor[i]));
+        check->noise += d.noise / out.num;
+        check->turn += turn_of_cosine(d.cosine) / out.num;
+        if (!i || d.noise > check->worst.noise)
             check->worst = d;
     }
     (void)s;
@@ -104,9 +103,9 @@ static bool is_good(Settle *s)
         const AutoRequire *r = &s->c->spec->requires.elem[i];
         const Check *check = r->on ? check_find(s, r->on) : NULL;
         if (check && r->measure == MEASURE_COSINE)
-            good = good && distance_cosine(&check->worst) >= r->value;
+            good = good && check->worst.cosine >= r->value;
         else if (check && r->measure == MEASURE_SQNR)
-            good = good && distance_sqnr(&check->worst) >= r->value;
+            good = good && check->worst.sqnr >= r->value;
     }
     return good;
 }
@@ -139,8 +138,8 @@ static bool point_verify(Settle *s, ChoicePoint *point)
     point->measured_cosine = INFINITY;
     point->measured_sqnr = INFINITY;
     for (int i = 0; i < s->num_checks; i++) {
-        point->measured_cosine = fmin(point->measured_cosine, distance_cosine(&s->check[i].worst));
-        point->measured_sqnr = fmin(point->measured_sqnr, distance_sqnr(&s->check[i].worst));
+        point->measured_cosine = fmin(point->measured_cosine, s->check[i].worst.cosine);
+        point->measured_sqnr = fmin(point->measured_sqnr, s->check[i].worst.sqnr);
     }
     return true;
 }

@@ -195,4 +195,15 @@ bool json_u64(Json *j, uint64_t *ret);
 bool json_skip(Json *j); /* any value */
 bool json_end(Json *j);  /* only white space is left */
 
+/* json_out.c: members of objects, a comma before each but the first of its object or line. Numbers
+ * that JSON has none for, and texts that are NULL, are null. */
+void json_next(Sb *sb); /* before an element of an array */
+void json_item(Sb *sb, const char *text);
+void json_key(Sb *sb, const char *key);
+void json_text(Sb *sb, const char *key, const char *value);
+void json_number(Sb *sb, const char *key, double value); /* reads back as exactly this */
+void json_count(Sb *sb, const char *key, uint64_t value);
+void json_bool(Sb *sb, const char *key, bool value);
+void json_texts(Sb *sb, const char *key, const char *const *text, int num);
+
 #endif

@@ -1,6 +1,7 @@
 /* import: what a quantised checkpoint holds, module by module, with what was checked; against the
  * original weights, how far they are from them. */
 #include "checkpoint/checkpoint.h"
+#include "quant/metrics.h"
 #include "tools/work.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ typedef struct Import {
 
 typedef struct ModuleReport {
     StoredFacts facts;
-    StoredError error;
+    Distance error;
     bool has_facts, has_error, is_misread;
     const char *doubt;
 } ModuleReport;
@@ -46,7 +47,7 @@ static void module_compare(Import *im, const StoredModule *m, ModuleReport *r)
     IoError err = {0};
 
     if (have && stored_values(m, have, &err)) {
-        r->error = stored_compare(have, want, (uint64_t)m->rows * (uint64_t)m->cols);
+        r->error = distance_of_floats(have, want, (uint64_t)m->rows * (uint64_t)m->cols);
         r->has_error = true;
         /* a quantiser of b bits gives some 6 b - 4 dB, a misread weight about none */
         r->is_misread = r->error.sqnr < 5;
@@ -140,36 +141,6 @@ static void put_module(Import *im, const StoredModule *m, const ModuleReport *r)
 /* JSON ------------------------------------------------------------------------------------------
  */
 
-static void put_string(Sb *sb, const char *key, const char *text)
-{
-    sb_printf(sb, "\"%s\": ", key);
-    sb_put_json_string(sb, text, strlen(text));
-    sb_put(sb, ", ");
-}
-
-static void put_list(Sb *sb, const char *key, const char *const *text, int num, const char *more)
-{
-    sb_printf(sb, "\"%s\": [", key);
-    for (int i = 0; i < num; i++) {
-        sb_put(sb, i ? ", " : "");
-        sb_put_json_string(sb, text[i], strlen(text[i]));
-    }
-    if (more) {
-        sb_put(sb, num ? ", " : "");
-        sb_put_json_string(sb, more, strlen(more));
-    }
-    sb_putc(sb, ']');
-}
-
-static void put_number(Sb *sb, const char *key, double value)
-{
-    sb_printf(sb, ", \"%s\": ", key);
-    if (isfinite(value))
-        sb_put_f64(sb, value);
-    else
-        sb_put(sb, "null");
-}
-
 static const char *scheme_text(Arena *arena, const Scheme *scheme, bool is_act)
 {
     Sb sb;
@@ -184,31 +155,36 @@ static void put_module_json(Import *im, const StoredModule *m, const ModuleRepor
     Sb *sb = &im->sb;
 
     sb_putc(sb, '{');
-    put_string(sb, "module", m->name);
-    put_string(sb, "layout", m->layout);
-    put_string(sb, "said_by", m->said);
-    put_string(sb, "scheme", scheme_text(im->w.arena, &m->scheme, false));
+    json_text(sb, "module", m->name);
+    json_text(sb, "layout", m->layout);
+    json_text(sb, "said_by", m->said);
+    json_text(sb, "scheme", scheme_text(im->w.arena, &m->scheme, false));
     if (m->act.is_quantised)
-        put_string(sb, "activation", scheme_text(im->w.arena, &m->act.scheme, true));
+        json_text(sb, "activation", scheme_text(im->w.arena, &m->act.scheme, true));
     if (m->refused)
-        put_string(sb, "refused", m->refused);
-    put_list(sb, "notes", m->notes.elem, m->notes.num, NULL);
-    sb_put(sb, ", ");
-    put_list(sb, "doubts", m->doubts.elem, m->doubts.num, r->doubt);
-    put_number(sb, "rows", (double)m->rows);
-    put_number(sb, "columns", (double)m->cols);
+        json_text(sb, "refused", m->refused);
+    json_texts(sb, "notes", m->notes.elem, m->notes.num);
+    json_key(sb, "doubts");
+    sb_putc(sb, '[');
+    for (int i = 0; i < m->doubts.num; i++)
+        json_item(sb, m->doubts.elem[i]);
+    if (r->doubt)
+        json_item(sb, r->doubt);
+    sb_putc(sb, ']');
+    json_number(sb, "rows", (double)m->rows);
+    json_number(sb, "columns", (double)m->cols);
     if (m->act.is_static)
-        put_number(sb, "activation_scale", (double)m->act.scale);
+        json_number(sb, "activation_scale", (double)m->act.scale);
     if (r->has_facts) {
-        put_number(sb, "codes_used", r->facts.used);
-        put_number(sb, "mean_steps", r->facts.mean);
-        put_number(sb, "scale_min", (double)r->facts.scale_min);
-        put_number(sb, "scale_max", (double)r->facts.scale_max);
-        put_number(sb, "full_groups", r->facts.full);
+        json_number(sb, "codes_used", r->facts.used);
+        json_number(sb, "mean_steps", r->facts.mean);
+        json_number(sb, "scale_min", (double)r->facts.scale_min);
+        json_number(sb, "scale_max", (double)r->facts.scale_max);
+        json_number(sb, "full_groups", r->facts.full);
     }
     if (r->has_error) {
-        put_number(sb, "cosine", r->error.cosine);
-        put_number(sb, "sqnr", r->error.sqnr);
+        json_number(sb, "cosine", r->error.cosine);
+        json_number(sb, "sqnr", r->error.sqnr);
     }
     sb_putc(sb, '}');
 }

@@ -5,7 +5,7 @@
 #ifndef SINTER_COMPARE_H
 #define SINTER_COMPARE_H
 
-#include "tools/metrics.h"
+#include "quant/metrics.h"
 #include "tools/trial.h"
 
 enum { COMPARE_MOST = 2 }; /* variants besides the float model */
@@ -44,5 +44,8 @@ const SinterTensor *compare_logits(const Trial *t);
 bool compare_labels(Trial *t, const int64_t **ret, int64_t *ret_num);
 bool compare_accuracy(Trial *t, const SinterTensor *logits, const int64_t *label, int64_t num,
                       double *ret);
+
+/* compare_print.c: members of an object: elements, max_abs, mean_abs, cosine, sqnr_db. */
+void json_distance(Sb *sb, const Distance *d);
 
 #endif

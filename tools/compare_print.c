@@ -1,8 +1,16 @@
 /* eval --against: the comparison as a table and as JSON. */
 #include "tools/compare.h"
-#include "tools/json.h"
 #include <math.h>
 #include <string.h>
+
+void json_distance(Sb *sb, const Distance *d)
+{
+    json_count(sb, "elements", d->num);
+    json_number(sb, "max_abs", d->max_abs);
+    json_number(sb, "mean_abs", d->mean_abs);
+    json_number(sb, "cosine", d->cosine);
+    json_number(sb, "sqnr_db", d->sqnr);
+}
 
 static void put_cells(const CompareRow *row, int v)
 {

@@ -1,5 +1,4 @@
 /* inspect of files of tensors: names, types, shapes, and on request what their values are like. */
-#include "tools/json.h"
 #include "tools/print.h"
 #include <math.h>
 #include <stdlib.h>

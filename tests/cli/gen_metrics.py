@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes vectors_metrics.h: what tools/metrics.c must give, by numpy and scipy from docs/eval.md.
+"""Writes vectors_metrics.h: what quant/metrics.c must give, by numpy and scipy from docs/eval.md.
 
 usage: gen_metrics.py OUTPUT_FOLDER    (pip install numpy scipy)
 """

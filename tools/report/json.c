@@ -1,5 +1,4 @@
 /* A report as JSON: the numbers of the page. Times are nanoseconds. */
-#include "tools/json.h"
 #include "tools/report/report.h"
 #include <math.h>
 #include <string.h>
@@ -20,16 +19,6 @@ static void list_begin(Sb *sb, const char *key)
 static void list_end(Sb *sb)
 {
     sb_put(sb, "\n  ]");
-}
-
-static void text_or_null(Sb *sb, const char *key, const char *value)
-{
-    if (value) {
-        json_text(sb, key, value);
-        return;
-    }
-    json_key(sb, key);
-    sb_put(sb, "null");
 }
 
 static void put_ns(Sb *sb, double us)
@@ -78,8 +67,8 @@ static void put_kernels(Sb *sb, const Report *r)
         json_text(sb, "family", kernel->family);
         json_text(sb, "place", kernel->place);
         json_text(sb, "operations", kernel->absorbed);
-        text_or_null(sb, "weight", kernel->weight);
-        text_or_null(sb, "activation", kernel->act);
+        json_text(sb, "weight", kernel->weight);
+        json_text(sb, "activation", kernel->act);
         json_count(sb, "weight_bytes", kernel->bytes);
         put_times(sb, r, 1, &i);
         sb_putc(sb, '}');
@@ -94,8 +83,8 @@ static void put_layers(Sb *sb, const Report *r)
         const ReportLayer *layer = &r->layers.elem[i];
         item(sb, i);
         json_text(sb, "name", layer->name);
-        text_or_null(sb, "scheme", layer->scheme);
-        text_or_null(sb, "quantiser", layer->by);
+        json_text(sb, "scheme", layer->scheme);
+        json_text(sb, "quantiser", layer->by);
         const char *chosen = report_choice_reason(r, layer->name);
         json_text(sb, "why", chosen ? chosen : layer->why);
         json_count(sb, "n", (uint64_t)layer->n);
@@ -151,7 +140,7 @@ static void put_ranges(Sb *sb, const Report *r)
     for (int i = 0; i < r->ranges.num; i++) {
         const StaticRange *range = &r->ranges.elem[i];
         item(sb, i);
-        text_or_null(sb, "layer", range->layer);
+        json_text(sb, "layer", range->layer);
         json_number(sb, "low", range->lo);
         json_number(sb, "high", range->hi);
         json_number(sb, "outside", range->outside);
@@ -199,7 +188,7 @@ static void put_errors(Sb *sb, const Report *r)
         return;
     }
     sb_put(sb, "\"errors\": {");
-    text_or_null(sb, "inputs", r->inputs);
+    json_text(sb, "inputs", r->inputs);
     comparison_json(r->errors, sb);
     sb_putc(sb, '}');
 }
@@ -210,7 +199,7 @@ void report_json(Sb *sb, const Report *r)
     sb_put_json_string(sb, r->model, strlen(r->model));
     json_text(sb, "text", r->source);
     json_text(sb, "target", r->target);
-    text_or_null(sb, "device", r->device);
+    json_text(sb, "device", r->device);
     json_count(sb, "weight_bytes", r->weight_bytes);
     put_sections(sb, r);
     put_buckets(sb, r);

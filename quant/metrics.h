@@ -1,5 +1,4 @@
-/* How far results are from those of a reference: the definitions that `eval` and `report` print.
- * docs/eval.md has the formulas. */
+/* How far results are from those of a reference, by the formulas of docs/eval.md. */
 #ifndef SINTER_METRICS_H
 #define SINTER_METRICS_H
 
@@ -11,11 +10,13 @@ typedef struct Distance {
     double max_abs, mean_abs; /* of got - want; infinite where only one is a NaN */
     double worst;             /* largest |error| - atol - rtol |want| */
     double cosine;            /* 1 where both are all zeros */
+    double noise;             /* sum error^2 / sum want^2; 0 when equal */
     double sqnr;              /* dB: 10 log10(sum want^2 / sum error^2); infinite when equal */
 } Distance;
 
 Distance distance_measure(const double *got, const double *want, uint64_t num, double atol,
                           double rtol);
+Distance distance_of_floats(const float *got, const float *want, uint64_t num);
 
 /* Mean over rows of the Kullback-Leibler divergence of softmax(got) from softmax(want), in nats. */
 double logits_divergence(const double *got, const double *want, int64_t rows, int64_t cols);

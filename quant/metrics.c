@@ -1,32 +1,55 @@
 /* Measures of error; see metrics.h. All in double precision, in the order of the elements. */
-#include "tools/metrics.h"
+#include "quant/metrics.h"
 #include <math.h>
+
+typedef struct Sums {
+    double dot, got2, want2, error2, error;
+} Sums;
+
+static inline void add(Distance *d, Sums *s, double got, double want, double atol, double rtol)
+{
+    bool both_nan = isnan(got) && isnan(want);
+    double error = both_nan || got == want ? 0 : fabs(got - want);
+    if (isnan(error))
+        error = INFINITY;
+    double over = error - atol - rtol * fabs(want);
+    d->max_abs = error > d->max_abs ? error : d->max_abs;
+    d->worst = !(over <= d->worst) ? over : d->worst;
+    s->error += error;
+    s->error2 += error * error;
+    if (both_nan)
+        return;
+    s->dot += got * want;
+    s->got2 += got * got;
+    s->want2 += want * want;
+}
+
+static void finish(Distance *d, const Sums *s)
+{
+    d->mean_abs = d->num ? s->error / (double)d->num : 0;
+    d->cosine = s->got2 == 0 && s->want2 == 0 ? 1 : s->dot / (sqrt(s->got2) * sqrt(s->want2));
+    d->noise = s->error2 == 0 ? 0 : s->error2 / s->want2;
+    d->sqnr = s->error2 == 0 ? INFINITY : 10 * log10(s->want2 / s->error2);
+}
 
 Distance distance_measure(const double *got, const double *want, uint64_t num, double atol,
                           double rtol)
 {
-    double dot = 0, got2 = 0, want2 = 0, error2 = 0, sum = 0;
     Distance d = {.num = num, .worst = -INFINITY};
-    for (uint64_t i = 0; i < num; i++) {
-        bool both_nan = isnan(got[i]) && isnan(want[i]);
-        double error = both_nan || got[i] == want[i] ? 0 : fabs(got[i] - want[i]);
-        if (isnan(error))
-            error = INFINITY;
-        double over = error - atol - rtol * fabs(want[i]);
-        d.max_abs = error > d.max_abs ? error : d.max_abs;
-        d.worst = !(over <= d.worst) ? over : d.worst;
-        sum += error;
-        error2 += error * error;
-        if (both_nan)
-            continue;
-        dot += got[i] * want[i];
-        got2 += got[i] * got[i];
-        want2 += want[i] * want[i];
-    }
-    bool zeros = got2 == 0 && want2 == 0;
-    d.mean_abs = num ? sum / (double)num : 0;
-    d.cosine = zeros ? 1 : dot / (sqrt(got2) * sqrt(want2));
-    d.sqnr = error2 == 0 ? INFINITY : 10 * log10(want2 / error2);
+    Sums s = {0};
+    for (uint64_t i = 0; i < num; i++)
+        add(&d, &s, got[i], want[i], atol, rtol);
+    finish(&d, &s);
+    return d;
+}
+
+Distance distance_of_floats(const float *got, const float *want, uint64_t num)
+{
+    Distance d = {.num = num, .worst = -INFINITY};
+    Sums s = {0};
+    for (uint64_t i = 0; i < num; i++)
+        add(&d, &s, (double)got[i], (double)want[i], 0, 0);
+    finish(&d, &s);
     return d;
 }
 
