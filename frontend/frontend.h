@@ -45,6 +45,8 @@ char *source_format(Arena *arena, Diag *diag, uint32_t source);
 const char *rules_standing(Arena *arena, Diag *diag, int num_rule_files, const char *outcome);
 /* source.c: "-", a pipe or a device. */
 bool source_is_stream(const char *path);
+/* The same, or a file by the number under which it is open: what it names lies where we are. */
+bool source_is_nowhere(const char *path);
 /* Reads a text ("-": standard input) and registers it; 0 after reporting why not. */
 uint32_t source_load(Arena *arena, Diag *diag, const char *path, TextStreams *streams);
 

@@ -33,6 +33,12 @@ bool source_is_stream(const char *path)
     return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
+bool source_is_nowhere(const char *path)
+{
+    return source_is_stream(path) || !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) ||
+           !strncmp(path, "/proc/self/fd/", 14);
+}
+
 static const TextStream *find_stream(const TextStreams *streams, const char *path)
 {
     for (int i = 0; streams && i < streams->kept.num; i++)

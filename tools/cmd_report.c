@@ -6,7 +6,7 @@
  * standard output. */
 static const char *page_path(const Work *w, const char *path)
 {
-    if (source_is_stream(path))
+    if (source_is_nowhere(path))
         return cli_get(w->cli, OPTION_OUTPUT_FILE, "-");
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     const char *dot = strrchr(base, '.');
@@ -104,7 +104,7 @@ int cmd_report(Cli *cli)
         return work_end(&w, usage);
     if (!work_init(&tapped, cli))
         return work_end(&w, EXIT_INPUT);
-    w.variant.cpu_too = strncmp(cli_get(cli, OPTION_DEVICE, "cpu"), "cuda", 4) != 0;
+    w.variant.cpu_too = !work_on_gpu(&w);
     int exit_code = can_start(&w, path) ? make_report(&w, &tapped, path) : EXIT_OK;
     if (!tapped.diag.num_errors) /* its warnings are those of the model itself */
         diag_init(&tapped.diag, tapped.arena);

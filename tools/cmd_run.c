@@ -34,15 +34,6 @@ static int compile_and_run(Cli *cli, bool bench)
     int exit_code = EXIT_OK;
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    const char *device = cli_get(cli, OPTION_DEVICE, "cpu");
-    if (!strncmp(device, "cuda", 4) && !cli_has(cli, OPTION_TARGET) &&
-        !file_is_program(cli->operand.elem[0])) {
-        diag_error(&w.diag, (Span){0}, E_USAGE,
-                   "'%s' is compiled for the processor alone, but --device %s runs a GPU's code",
-                   cli->operand.elem[0], device);
-        diag_help(&w.diag, "add --target=sm_90a, or the GPU's own: 'sinter targets' lists them");
-        return work_end(&w, EXIT_USAGE);
-    }
     const char *program = work_program(&w, cli->operand.elem[0]);
     if (program && !w.diag.num_errors)
         exit_code = run_program(&w, program, bench);

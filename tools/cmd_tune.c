@@ -1,5 +1,6 @@
 /* tune: the candidates for a model's products, measured on the GPU at hand, into the table that
  * later compilations choose by. */
+#include "tools/gpu_here.h"
 #include "tools/tune.h"
 #include "tools/work.h"
 
@@ -337,17 +338,6 @@ static void report(const Tune *t, double seconds)
 
 /* The command ---------------------------------------------------------------------------------- */
 
-static const char *arch_of(Arena *arena, int capability)
-{
-    if (capability == 90)
-        return "sm_90a";
-    const char *name = arena_printf(arena, "sm_%d", capability);
-    for (int i = 0; i < NUM_CUDA_ARCHS; i++)
-        if (!strcmp(cuda_archs[i].name, name))
-            return name;
-    return NULL;
-}
-
 /* The table as it is, or a new one. */
 static bool open_table(Tune *t, const char *gpu)
 {
@@ -382,8 +372,8 @@ static bool look_at_gpu(Tune *t)
         .arena = t->w.arena, .argv = t->w.cli->argv, .ordinal = t->ordinal, .start_s = START_S};
     if (!tune_probe(&run, &t->gpu, &why))
         return fail(t, E_NO_DEVICE, why);
-    t->arch = arch_of(t->w.arena, t->gpu.capability);
-    if (!t->arch)
+    t->arch = gpu_target(t->w.arena, t->gpu.capability);
+    if (!t->arch || strncmp(t->arch, "sm_", 3) != 0)
         return fail(t, E_NO_DEVICE,
                     arena_printf(t->w.arena, "nothing can be compiled for compute capability %d.%d",
                                  t->gpu.capability / 10, t->gpu.capability % 10));

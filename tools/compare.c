@@ -266,7 +266,7 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
     *c = (Comparison){0};
     if (!work_init(&plain, w->cli))
         return false;
-    w->variant.cpu_only = strncmp(cli_get(w->cli, OPTION_DEVICE, "cpu"), "cuda", 4) != 0;
+    w->variant.cpu_only = !work_on_gpu(w);
     plain.variant =
         (WorkVariant){.unquantised = true, .tapped = true, .cpu_only = w->variant.cpu_only};
     if (other && file_is_program(other)) {

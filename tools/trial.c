@@ -29,11 +29,16 @@ bool trial_open(Trial *t, Work *w, const char *program, int *ret_exit)
     *ret_exit = EXIT_USAGE;
     if (!work_threads(w, &threads))
         return false;
-    SinterSessionOptions options = {.device = cli_get(w->cli, OPTION_DEVICE, "cpu"),
-                                    .threads = threads};
+    SinterSessionOptions options = {.device = work_device(w), .threads = threads};
     if (!sinter_open(program, &t->model, &err) &&
-        !sinter_session_create(t->model, &options, &t->session, &err))
+        !sinter_session_create(t->model, &options, &t->session, &err)) {
+        const char *note = sinter_session_note(t->session);
+        if (note && !w->cli->json)
+            fprintf(stderr,
+                    "%s: runs on the processor (--device=cpu does so without this line): %s\n",
+                    w->variant.program ? w->variant.program : w->path, note);
         return true;
+    }
     *ret_exit = err.status == SINTER_ERROR_NO_DEVICE ? EXIT_DEVICE : EXIT_INPUT;
     return trial_error(t, E_EXPECT, err.text);
 }
@@ -47,7 +52,7 @@ void trial_close(Trial *t)
 TensorFile *trial_file(Trial *t, const char *rel)
 {
     IoError err;
-    char *path = path_beside(source_is_stream(t->w->path) ? "" : t->w->path, rel);
+    char *path = path_beside(source_is_nowhere(t->w->path) ? "" : t->w->path, rel);
     TensorFile *file = path ? tensorfile_open(path, &err) : NULL;
     free(path);
     if (!file)

@@ -1,6 +1,7 @@
 /* Shared steps of the commands; see work.h. */
 #include "tools/work.h"
 #include "base/team.h"
+#include "tools/gpu_here.h"
 #include "tools/quantise_gpu.h"
 #include "tools/stub.h"
 #include <errno.h>
@@ -60,7 +61,7 @@ void work_io_error(Work *w, const IoError *err)
 const char *work_folder(Work *w, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    if (!slash || source_is_stream(path)) /* what comes through a pipe lies where we are */
+    if (!slash || source_is_nowhere(path))
         return "";
     return slash == path ? "/" : arena_strndup(w->arena, path, (size_t)(slash - path));
 }
@@ -158,6 +159,19 @@ bool work_gpu(const char *name, int *ret)
     long ordinal = strtol(name + 5, &end, 10);
     *ret = (int)ordinal;
     return !*end && ordinal < 1024;
+}
+
+const char *work_device(const Work *w)
+{
+    return cli_get(w->cli, OPTION_DEVICE, NULL);
+}
+
+bool work_on_gpu(const Work *w)
+{
+    const char *why, *device = work_device(w);
+    if (device)
+        return strcmp(device, "cpu") != 0;
+    return strcmp(cli_get(w->cli, OPTION_TARGET, "cpu"), "cpu") != 0 && gpu_here(w->arena, 0, &why);
 }
 
 /* --quantise-on */
@@ -305,16 +319,49 @@ static bool add_target(Work *w, const char *name)
     return true;
 }
 
-/* --target: exactly what the file holds. */
+/* The word for the GPU of this machine, NULL after an error. */
+static const char *native_target(Work *w, const char *asked, int ordinal)
+{
+    const char *why = NULL, *ret = NULL;
+    int capability = gpu_here(w->arena, ordinal, &why);
+    if (capability)
+        ret = gpu_target(w->arena, capability);
+    if (ret)
+        return ret;
+    if (capability)
+        why = arena_printf(w->arena, "nothing can be compiled for compute capability %d.%d",
+                           capability / 10, capability % 10);
+    diag_error(&w->diag, (Span){0}, E_NO_DEVICE, "%s means the GPU of this machine: %s", asked,
+               why);
+    diag_help(&w->diag, "GPUs of other machines have names: --target=sm_90a; 'sinter targets' "
+                        "lists them");
+    return NULL;
+}
+
+/* --target: exactly what the file holds. Without it, the GPU's plan where --device names one. */
 bool work_targets(Work *w)
 {
-    if (w->has_cpu || w->num_gpus)
+    const char *device = work_device(w);
+    int ordinal = 0;
+    if (w->has_cpu || w->num_gpus || w->cli->command == COMMAND_TUNE) /* which asks its GPU later */
         return true;
     w->has_cpu = w->variant.cpu_only || w->variant.cpu_too;
-    char *rest = arena_strdup(w->arena, cli_get(w->cli, OPTION_TARGET, "cpu"));
-    for (char *name; !w->variant.cpu_only && (name = strsep(&rest, ","));)
-        if (!add_target(w, name))
+    if (w->variant.cpu_only)
+        return true;
+    bool on_gpu = device && work_gpu(device, &ordinal);
+    const char *list = cli_get(w->cli, OPTION_TARGET, on_gpu ? "native" : "cpu");
+    char *rest = arena_strdup(w->arena, list);
+    for (const char *name; (name = strsep(&rest, ","));) {
+        if (!strcmp(name, "native") || !strcmp(name, "cuda")) {
+            bool named = cli_has(w->cli, OPTION_TARGET);
+            name = native_target(w,
+                                 arena_printf(w->arena, "--%s=%s", named ? "target" : "device",
+                                              named ? name : device),
+                                 ordinal);
+        }
+        if (!name || !add_target(w, name))
             return false;
+    }
     return true;
 }
 

@@ -83,8 +83,12 @@ void work_io_error(Work *w, const IoError *err);
 /* Reads a text and registers it as a source; 0 on errors. */
 uint32_t work_source(Work *w, const char *path);
 bool work_threads(Work *w, int *ret); /* --threads, 0: all */
-bool work_gpu(const char *name,
-              int *ret); /* the number of "cuda" or "cuda:1"; false: another name */
+/* The number of "cuda" or "cuda:1"; false: another name. */
+bool work_gpu(const char *name, int *ret);
+/* Where sessions run: what --device names. NULL: as programs do without it, on a GPU where the file
+ * holds a plan for it and there is one, else on the processor. */
+const char *work_device(const Work *w);
+bool work_on_gpu(const Work *w); /* whether a text of this command line is going to run there */
 /* Writes text to a file, or to standard output for NULL and "-". */
 bool work_put(Work *w, const char *path, const char *text, size_t len);
 const char *work_folder(Work *w, const char *path); /* of a file: "" or "a/b" */

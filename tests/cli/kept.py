@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from rig import MODEL, SINTER, call, check, finish, folder, report, write
+from rig import MODEL, ROOT, SINTER, call, check, finish, folder, report, write
 
 DATA = (*MODEL, "test_x.npy", "test_y.npy")
 RULES = "scheme a { weight i8 sym per channel }\nquant { default : a }\n"
@@ -188,6 +188,10 @@ def test_pipes():
             check(f"check {way}", 0, ["sinter", "check", way], out=None, err=None, **piped)
             check(f"a broken text of {way}", 1, ["sinter", "check", way], err=r":1:1: error.E0101",
                   cwd=tmp, stdin="1\n" + text)
+        with open(tmp / "digits.sinter") as file:
+            done = subprocess.run([SINTER, "run", "/dev/stdin", "--input=x=test_x.npy"], cwd=tmp,
+                                  stdin=file, capture_output=True, text=True, check=False)
+            report("run /dev/stdin of a file", [done.stderr] if done.returncode else [])
         for words in (["show", "--emit=ast"], ["show"], ["fmt"], ["explain"], ["choose", "--rules",
                       "auto.rules", "--no-measure"], ["eval", "--against=w8a8.rules", "--json",
                       "--input=x=test_x.npy"]):
@@ -247,6 +251,16 @@ def test_nan():
               err='--nan takes warn or error, got "no"')
 
 
+def checkpoints(tmp):
+    """What the examples of import and init call their own: a small model, plain and quantised."""
+    fixture = ROOT / "tests/checkpoint/gptq-4-sym"
+    for name in ("Qwen3-8B-GPTQ", "Qwen3-8B-AWQ"):
+        shutil.copytree(fixture, tmp / name)
+    (tmp / "Qwen3-8B").mkdir()
+    shutil.copy(fixture / "expected.safetensors", tmp / "Qwen3-8B/model.safetensors")
+    shutil.copytree(ROOT / "tests/draft/llama", tmp / "Llama-3.2-1B")
+
+
 def test_examples():
     """Every example of the help does what it says."""
     with folder(*DATA) as tmp:
@@ -260,7 +274,8 @@ def test_examples():
         call(["sinter", "run", "mlp.sinter", "--input=x.npy", "--output=y.npy"], cwd=tmp)
         env = {"PATH": f"{pathlib.Path(SINTER).parent}:{os.environ['PATH']}"}
         names = re.findall(r"^  sinter ([a-z]+) ", call(["sinter", "--help"]).stdout, re.M)
-        for name in sorted(set(names) - {"tune", "import", "init"}):  # a GPU, checkpoints
+        checkpoints(tmp)
+        for name in sorted(set(names) - {"tune"}):  # which needs a GPU
             shown = call(["sinter", "help", name]).stdout.partition("Examples:\n")[2]
             for line in filter(None, map(str.strip, shown.splitlines())):
                 check(f"example: {line}", 0, ["sh", "-c", line], cwd=tmp, env=env)

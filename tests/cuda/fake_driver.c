@@ -329,6 +329,13 @@ DrvResult fake_cuDeviceGetName(char *name, int size, DrvDevice device)
     return leave(result);
 }
 
+/* SINTER_FAKE_CAPABILITY: of the GPUs; for tests of other programs. */
+static int capability_asked(void)
+{
+    const char *text = secure_getenv("SINTER_FAKE_CAPABILITY");
+    return text ? atoi(text) : options.capability;
+}
+
 DrvResult fake_cuDeviceGetAttribute(int *value, int attribute, DrvDevice device)
 {
     DrvResult result = enter("cuDeviceGetAttribute");
@@ -338,8 +345,8 @@ DrvResult fake_cuDeviceGetAttribute(int *value, int attribute, DrvDevice device)
     switch (attribute) {
     case DRV_DEVICE_MULTIPROCESSOR_COUNT: *value = 132; break;
     case DRV_DEVICE_L2_CACHE_SIZE: *value = 1 << 20; break;
-    case DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR: *value = options.capability / 10; break;
-    case DRV_DEVICE_COMPUTE_CAPABILITY_MINOR: *value = options.capability % 10; break;
+    case DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR: *value = capability_asked() / 10; break;
+    case DRV_DEVICE_COMPUTE_CAPABILITY_MINOR: *value = capability_asked() % 10; break;
     case DRV_DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = options.max_shared; break;
     default: result = misuse("an attribute that the fake does not know");
     }

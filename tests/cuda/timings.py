@@ -134,6 +134,30 @@ def check_errors(folder):
                "" if code == exit_code and text in err else f"exit {code}: {err}")
 
 
+def check_native():
+    """--target=native and --device=cuda mean the GPU of this machine."""
+    words = ["explain", "--no-weights", MODEL]
+    for capability, targets in ((90, {"sm_90a"}), (86, {"portable"}), (75, {"turing"}),
+                                (87, {"portable"})):
+        code, out, err = run(*words, "--target=native,cpu", env={
+            "SINTER_LIBCUDA": str(FAKE_DRIVER), "SINTER_FAKE_CAPABILITY": str(capability)})
+        got = set(re.findall(r"(?:kernels?|launch(?:es)?) for (\w+)", out))
+        expect(f"native at {capability / 10}", (code, got), (0, targets | {"cpu"}))
+    for capability, text in (("70", "nothing can be compiled for compute capability 7.0"),
+                             (None, "there is no NVIDIA driver")):
+        lib = FAKE_DRIVER if capability else "/nonexistent/libcuda.so.1"
+        env = {"SINTER_LIBCUDA": str(lib), "SINTER_FAKE_CAPABILITY": capability or ""}
+        for command, word in ((words, "--target=cuda"), (words, "--target=native"),
+                              (["run", MODEL], "--device=cuda")):
+            code, _, err = run(*command, word, env=env)
+            report(f"{word} where {text}",
+                   "" if code == 4 and f"E0901]: {word} means the GPU of this machine: {text}" in err
+                   and "help: GPUs of other machines have names" in err else f"exit {code}: {err}")
+    code, _, err = run("run", MODEL, "--device=cuda:1", env={"SINTER_LIBCUDA": str(FAKE_DRIVER)})
+    report("the second of one GPU", "" if code == 4 and "no cuda:1; the driver knows 1" in err
+           else f"exit {code}: {err}")
+
+
 def rows_of(path):
     """us and note by candidate."""
     found = re.findall(r"^4 (\S+) (\w+ \S+(?: \w+)*)(?:  # (.*))?$", path.read_text(), re.M)
@@ -176,6 +200,7 @@ def main():
         check_sources(pathlib.Path(path))
         check_shipped(pathlib.Path(path))
         check_errors(pathlib.Path(path))
+        check_native()
         check_tune(pathlib.Path(path))
     print(f"1..{number}")
     return 1 if failures else 0

@@ -190,8 +190,8 @@ def refused(tmp):
         "both write 'x.html'")
     (tmp / "old.html").write_text("old")
     ran("a device that is not there",
-        call([SINTER, "report", "digits.sinter", "--device=cuda:99", "-o", "old.html"], tmp), 1,
-        "none for cuda:99")
+        call([SINTER, "report", "digits.sinter", "--device=cuda:99", "-o", "old.html"], tmp), 4,
+        "E0901.*cuda:99 means the GPU of this machine")
     left = sorted(path.name for path in tmp.iterdir() if path.name.startswith(("x.", "no", ".")))
     kept = (tmp / "old.html").read_text() == "old"
     report("nothing half-written is left", [str(left)] * bool(left) + ["old.html"] * (not kept))

@@ -292,8 +292,7 @@ static void add_ports(Report *r, const Module *m)
 
 bool report_gather(Report *r, Work *w, const char *program)
 {
-    const char *device = cli_get(w->cli, OPTION_DEVICE, "cpu");
-    bool on_gpu = w->num_gpus && !strncmp(device, "cuda", 4);
+    bool on_gpu = w->num_gpus && work_on_gpu(w);
     const CodegenTarget *target = on_gpu ? &w->gpu[0].cuda.target : &w->cpu;
     r->model = w->module->name;
     r->source = base_name(w->path);
