@@ -265,13 +265,29 @@ Segment ast_segment(Span span, WordList names)
     return (Segment){.names = names, .span = span};
 }
 
-Segment ast_segment_index(Span span, Segment segment, IndexKind kind, Expr *lo, Expr *hi)
+Segment ast_segment_index(Span span, Segment segment, IndexKind kind, IndexList listed)
 {
     segment.span = span;
     segment.index = kind;
-    segment.lo = lo;
-    segment.hi = hi;
+    segment.listed = listed;
     return segment;
+}
+
+IndexList ast_indices_add(Parse *p, IndexList list, IndexRange range)
+{
+    ARRAY_PUSH(p->arena, &list, range);
+    return list;
+}
+
+Word ast_glued(Parse *p, Word left, Word right)
+{
+    Span span = span_join(left.span, right.span);
+    if (left.span.end != right.span.start) {
+        diag_error(p->diag, span, E_SYNTAX, "the parts of a name with '*' stand apart");
+        return left;
+    }
+    return ast_word(p, arena_strndup(p->arena, parse_text(p) + span.start, span.end - span.start),
+                    span);
 }
 
 SegmentList ast_path_add(Parse *p, SegmentList list, Segment segment)

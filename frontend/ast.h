@@ -138,12 +138,18 @@ typedef struct SchemeLine {
 } SchemeLine;
 typedef ARRAY(SchemeLine) SchemeLineList;
 
-typedef enum IndexKind { INDEX_NONE, INDEX_ANY, INDEX_ONE, INDEX_RANGE } IndexKind;
+typedef enum IndexKind { INDEX_NONE, INDEX_ANY, INDEX_LISTED } IndexKind;
+
+typedef struct IndexRange {
+    Expr *lo, *hi; /* hi NULL: lo alone, or with is_open all from it on */
+    bool is_open;
+} IndexRange;
+typedef ARRAY(IndexRange) IndexList;
 
 typedef struct Segment {
-    WordList names; /* empty: any */
+    WordList names; /* a `*` in one stands for any letters; empty: any */
     IndexKind index;
-    Expr *lo, *hi;
+    IndexList listed;
     Span span;
 } Segment;
 typedef ARRAY(Segment) SegmentList;
@@ -317,7 +323,10 @@ SchemeLine ast_scheme_line(Span span, bool is_act, Word fmt, SchemeWordList word
 SchemeLineList ast_scheme_lines_add(Parse *p, SchemeLineList list, SchemeLine line);
 
 Segment ast_segment(Span span, WordList names);
-Segment ast_segment_index(Span span, Segment segment, IndexKind kind, Expr *lo, Expr *hi);
+Segment ast_segment_index(Span span, Segment segment, IndexKind kind, IndexList listed);
+IndexList ast_indices_add(Parse *p, IndexList list, IndexRange range);
+/* Two parts of a name with `*`, which must not stand apart. */
+Word ast_glued(Parse *p, Word left, Word right);
 SegmentList ast_path_add(Parse *p, SegmentList list, Segment segment);
 Action ast_action(ActionKind kind, Span span, Word name, double value);
 ActionList ast_actions_add(Parse *p, ActionList list, Action action);

@@ -220,13 +220,17 @@ static void put_segment(Sb *sb, const Segment *segment)
     sb_putc(sb, '[');
     if (segment->index == INDEX_ANY)
         sb_putc(sb, '*');
-    if (segment->lo)
-        put_expr(sb, segment->lo);
-    if (segment->hi) {
-        sb_put(sb, "..");
-        put_expr(sb, segment->hi);
+    for (int i = 0; i < segment->listed.num; i++) {
+        const IndexRange *range = &segment->listed.elem[i];
+        if (segment->listed.num > 1)
+            sb_putc(sb, i ? '|' : '(');
+        put_expr(sb, range->lo);
+        if (range->hi || range->is_open)
+            sb_put(sb, "..");
+        if (range->hi)
+            put_expr(sb, range->hi);
     }
-    sb_putc(sb, ']');
+    sb_put(sb, segment->listed.num > 1 ? ")]" : "]");
 }
 
 static void put_rule(Sb *sb, const Rule *rule)

@@ -34,9 +34,15 @@ static bool is_contextual(int kind)
     return kind == TOK_NAME || (kind >= TOK_WEIGHT && kind <= TOK_MODULE);
 }
 
+static bool in_pattern(const Format *f)
+{
+    return f->num_context && f->context[f->num_context - 1] == TOK_QUANT;
+}
+
+/* In a pattern, an index and all of its alternatives. */
 static bool in_square(const Format *f)
 {
-    return f->depth && f->bracket[f->depth - 1] == '[';
+    return f->depth && f->bracket[in_pattern(f) ? 0 : f->depth - 1] == '[';
 }
 
 /* Inside the braces of quant, shard or auto. */
@@ -92,6 +98,8 @@ static bool wants_space(const Format *f, int kind)
         return f->depth == 0;
     if (prev == ',')
         return true;
+    if (in_pattern(f) && (kind == '*' || prev == '*')) /* of a name */
+        return false;
     if (in_square(f) &&
         (is_operator(kind) || is_operator(prev) || kind == TOK_DOTS || prev == TOK_DOTS))
         return false;

@@ -66,6 +66,7 @@ static Word word(const char *text, Span span)
 
 %type <Word> name string tensor_from index.opt
 %type <const char *> contextual
+%type <Word> segment_name star
 %type <WordList> strings targets segment_names segment_alternatives
 %type <Item *> item
 %type <Expr *> expr size
@@ -85,6 +86,8 @@ static Word word(const char *text, Span span)
 %type <RuleList> rules
 %type <SegmentList> path
 %type <Segment> segment
+%type <IndexRange> index_range
+%type <IndexList> index_alternatives
 %type <Action> action
 %type <ActionList> actions
 %type <BoundList> bounds
@@ -344,23 +347,44 @@ path:
 segment:
   segment_names { $$ = ast_segment(@$, $1); }
 | segment_names '[' '*' ']' {
-    $$ = ast_segment_index(@$, ast_segment(@1, $1), INDEX_ANY, NULL, NULL);
+    $$ = ast_segment_index(@$, ast_segment(@1, $1), INDEX_ANY, (IndexList){0});
   }
-| segment_names '[' expr ']' {
-    $$ = ast_segment_index(@$, ast_segment(@1, $1), INDEX_ONE, $expr, NULL);
+| segment_names '[' index_range ']' {
+    $$ = ast_segment_index(@$, ast_segment(@1, $1), INDEX_LISTED,
+                           ast_indices_add(p, (IndexList){0}, $index_range));
   }
-| segment_names '[' expr[lo] ".." expr[hi] ']' {
-    $$ = ast_segment_index(@$, ast_segment(@1, $1), INDEX_RANGE, $lo, $hi);
+| segment_names '[' '(' index_alternatives ')' ']' {
+    $$ = ast_segment_index(@$, ast_segment(@1, $1), INDEX_LISTED, $index_alternatives);
   }
 ;
 segment_names:
   '*' { $$ = (WordList){0}; }
-| name { $$ = ast_words_add(p, (WordList){0}, $name); }
+| segment_name { $$ = ast_words_add(p, (WordList){0}, $segment_name); }
 | '(' segment_alternatives ')' { $$ = $2; }
 ;
 segment_alternatives:
-  name { $$ = ast_words_add(p, (WordList){0}, $name); }
-| segment_alternatives '|' name { $$ = ast_words_add(p, $1, $name); }
+  segment_name { $$ = ast_words_add(p, (WordList){0}, $segment_name); }
+| segment_alternatives '|' segment_name { $$ = ast_words_add(p, $1, $segment_name); }
+;
+segment_name:
+  name
+| star name { $$ = ast_glued(p, $star, $name); }
+| segment_name star { $$ = ast_glued(p, $1, $star); }
+| segment_name star name { $$ = ast_glued(p, ast_glued(p, $1, $star), $name); }
+;
+star:
+  '*' { $$ = ast_word(p, "*", @$); }
+;
+index_range:
+  expr { $$ = (IndexRange){.lo = $expr}; }
+| expr[lo] ".." expr[hi] { $$ = (IndexRange){$lo, $hi, false}; }
+| expr[lo] ".." { $$ = (IndexRange){.lo = $lo, .is_open = true}; }
+;
+index_alternatives:
+  index_range[a] '|' index_range[b] {
+    $$ = ast_indices_add(p, ast_indices_add(p, (IndexList){0}, $a), $b);
+  }
+| index_alternatives '|' index_range { $$ = ast_indices_add(p, $1, $index_range); }
 ;
 actions:
   action { $$ = ast_actions_add(p, (ActionList){0}, $action); }

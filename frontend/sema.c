@@ -192,8 +192,25 @@ static void add_rule_files(Sema *s)
 
 /* Checks --------------------------------------------------------------------------------------- */
 
+/* Ahead of the others, for rules that count from the end. Its errors are said by the next. */
+static void walk_count(Sema *s)
+{
+    Arena *scratch = arena_new();
+    Diag quiet;
+    diag_init(&quiet, scratch);
+    quiet.sources = s->diag->sources;
+    Walk w = {.s = s, .arena = scratch, .diag = &quiet, .counting = true};
+    w.m = module_create(scratch, &quiet, s->model->name.text);
+    map_init(&w.consts, scratch);
+    map_init(&w.uses, scratch);
+    walk_model(&w);
+    arena_destroy(scratch);
+}
+
 static void walk_all(Sema *s)
 {
+    if (s->from_end && s->model)
+        walk_count(s);
     Arena *scratch = arena_new();
     Walk w = {.s = s, .arena = scratch, .diag = s->diag};
     w.m = module_create(scratch, s->diag, s->model ? s->model->name.text : "");

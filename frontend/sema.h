@@ -58,9 +58,15 @@ typedef struct BodyInfo {
     int height;                  /* calls below each other */
 } BodyInfo;
 
+/* Half open; below 0: from the end. */
+typedef struct IndexSpan {
+    int64_t lo, hi;
+    bool to_end; /* hi says nothing */
+} IndexSpan;
+
 typedef struct SegmentInfo {
     const Segment *segment;
-    int64_t lo, hi; /* half open */
+    IndexSpan *span; /* of segment->listed */
 } SegmentInfo;
 
 typedef struct RuleInfo {
@@ -100,7 +106,9 @@ typedef struct Sema {
     ARRAY(RuleInfo) rules;
     IntList default_rules, any_rules; /* any: the first segment is no fixed name */
     Map rules_by_name;                /* "ffn" or "ffn[3]" -> IntList */
-    ARRAY(Span) no_data;              /* static ranges without data, reported */
+    bool from_end;       /* some rule counts so, and index_ends is filled before rules match */
+    Map index_ends;      /* path of a block, without its index -> int64_t, behind the last one */
+    ARRAY(Span) no_data; /* static ranges without data, reported */
     ARRAY(const char *) paths; /* of layers, for the nearest to a rule that matches nothing */
 } Sema;
 
@@ -122,6 +130,7 @@ typedef struct Walk {
     Sema *s;
     Module *m; /* types live here; ops too when building */
     bool build;
+    bool counting; /* only how many a block has, for rules that count from the end */
     bool stopped;  /* a limit was passed */
     bool in_model; /* false: a block that nothing calls, checked by itself */
     Arena *arena;
@@ -198,6 +207,8 @@ void rules_compile(Sema *s);
 /* What rules and the inline scheme (may be NULL) say about the layer w->path; NULL: nothing. */
 const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme);
 void rules_report_unmatched(Sema *s);
+/* In a walk that counts: a block with an index was met, which is the last step of the path. */
+void rules_count_index(Walk *w);
 const char *walk_path_text(Walk *w); /* "ffn[3].gate" */
 
 /* sema_auto.c */

@@ -2,29 +2,44 @@
  * match wins, field by field: `default` first, then rules in order, then the scheme at the layer.
  */
 #include "frontend/sema.h"
+#include <fnmatch.h>
 #include <string.h>
 
 /* Compiling ------------------------------------------------------------------------------------ */
 
-static bool compile_segment(Sema *s, const Segment *segment, SegmentInfo *info)
+static bool compile_range(Sema *s, const Segment *segment, const IndexRange *range, IndexSpan *ret)
 {
-    info->segment = segment;
-    if (segment->lo)
-        resolve_global(s, segment->lo);
-    if (segment->hi)
-        resolve_global(s, segment->hi);
-    if (segment->lo && !eval_int(s, NULL, segment->lo, &info->lo))
+    resolve_global(s, range->lo);
+    if (range->hi)
+        resolve_global(s, range->hi);
+    if (!eval_int(s, NULL, range->lo, &ret->lo))
         return false;
-    info->hi = info->lo < INT64_MAX ? info->lo + 1 : info->lo; /* no list is so long */
-    if (segment->hi && !eval_int(s, NULL, segment->hi, &info->hi))
+    s->from_end = s->from_end || ret->lo < 0;
+    /* behind index -1 there is no 0; no list is as long as the largest number */
+    ret->to_end = range->is_open || (!range->hi && ret->lo == -1);
+    ret->hi = ret->lo < INT64_MAX ? ret->lo + 1 : ret->lo;
+    if (!range->hi)
+        return true;
+    if (!eval_int(s, NULL, range->hi, &ret->hi))
         return false;
-    if (segment->hi && info->lo >= info->hi) {
+    s->from_end = s->from_end || ret->hi < 0;
+    if ((ret->lo < 0) == (ret->hi < 0) && ret->lo >= ret->hi) {
         diag_error(s->diag, segment->span, E_ATTRIBUTE,
                    "the range %lld .. %lld is empty (its end is not part of it)",
-                   (long long)info->lo, (long long)info->hi);
+                   (long long)ret->lo, (long long)ret->hi);
         return false;
     }
     return true;
+}
+
+static bool compile_segment(Sema *s, const Segment *segment, SegmentInfo *info)
+{
+    bool ok = true;
+    info->segment = segment;
+    info->span = ARENA_NEW_ARRAY(s->arena, IndexSpan, (size_t)segment->listed.num + 1);
+    for (int i = 0; i < segment->listed.num; i++)
+        ok = compile_range(s, segment, &segment->listed.elem[i], &info->span[i]) && ok;
+    return ok;
 }
 
 static void compile_action(Sema *s, RuleInfo *info, const Action *action)
@@ -84,6 +99,14 @@ static const char *indexed_key(Arena *arena, const char *name, int64_t index)
     return arena_printf(arena, "%s[%lld]", name, (long long)index);
 }
 
+static bool has_star(const Segment *segment)
+{
+    bool any = segment->names.num == 0;
+    for (int i = 0; i < segment->names.num; i++)
+        any = any || strchr(segment->names.elem[i].text, '*');
+    return any;
+}
+
 static void compile_rule(Sema *s, const Rule *rule)
 {
     RuleInfo info = {.rule = rule, .num_segments = rule->path.num};
@@ -101,19 +124,22 @@ static void compile_rule(Sema *s, const Rule *rule)
         return;
     }
     const Segment *first = &rule->path.elem[0];
-    if (first->names.num == 0)
+    const IndexRange *listed = first->listed.elem;
+    bool one = first->listed.num == 1 && !listed->hi && !listed->is_open;
+    bool any = has_star(first);
+    if (any)
         ARRAY_PUSH(s->arena, &s->any_rules, index);
-    for (int i = 0; i < first->names.num; i++) {
+    for (int i = 0; i < first->names.num && !any; i++) {
         const char *name = first->names.elem[i].text;
-        list_add(s,
-                 first->index == INDEX_ONE ? indexed_key(s->arena, name, info.segment[0].lo) : name,
-                 index);
+        int64_t at = one ? info.segment[0].span[0].lo : -1;
+        list_add(s, at >= 0 ? indexed_key(s->arena, name, at) : name, index);
     }
 }
 
 void rules_compile(Sema *s)
 {
     map_init(&s->rules_by_name, s->arena);
+    map_init(&s->index_ends, s->arena);
     for (int i = 0; i < s->items.num; i++) {
         const Item *item = s->items.elem[i];
         for (int k = 0; k < item->rules.num; k++)
@@ -123,27 +149,81 @@ void rules_compile(Sema *s)
 
 /* Matching ------------------------------------------------------------------------------------- */
 
-static bool step_matches(const SegmentInfo *info, const Step *step)
+/* The path down to a step without its index: blocks of one name are counted for each outer one. */
+static const char *index_key(Walk *w, int num)
 {
-    const Segment *segment = info->segment;
-    bool named = segment->names.num == 0;
-    for (int i = 0; i < segment->names.num; i++)
-        named = named || segment->names.elem[i].text == step->name;
-    if (!named)
-        return false;
-    switch (segment->index) {
-    case INDEX_NONE: return !step->has_index || segment->names.num == 0;
-    case INDEX_ANY: return step->has_index;
-    default: return step->has_index && step->index >= info->lo && step->index < info->hi;
+    Sb sb;
+    sb_init(&sb, w->s->arena);
+    for (int i = 0; i < num; i++) {
+        sb_printf(&sb, "%s%s", i ? "." : "", w->path[i].name);
+        if (w->path[i].has_index && i + 1 < num)
+            sb_printf(&sb, "[%lld]", (long long)w->path[i].index);
     }
+    return sb.text;
 }
 
-static bool rule_matches(const RuleInfo *rule, const Walk *w)
+void rules_count_index(Walk *w)
+{
+    Sema *s = w->s;
+    const char *key = index_key(w, w->num_path);
+    int64_t *end = map_get(&s->index_ends, key);
+    if (!end) {
+        end = ARENA_NEW(s->arena, int64_t);
+        map_put(&s->index_ends, key, end);
+    }
+    int64_t index = w->path[w->num_path - 1].index;
+    if (index >= *end && index < INT64_MAX)
+        *end = index + 1;
+}
+
+static bool name_matches(const Segment *segment, const char *name)
+{
+    bool is = segment->names.num == 0;
+    for (int i = 0; i < segment->names.num && !is; i++) {
+        const char *pattern = segment->names.elem[i].text;
+        is = pattern == name || (strchr(pattern, '*') && !fnmatch(pattern, name, 0));
+    }
+    return is;
+}
+
+/* Of the step at `at` of the walk's path. */
+static bool index_matches(const SegmentInfo *info, Walk *w, int at)
+{
+    int64_t index = w->path[at].index, end = 0;
+    if (w->s->from_end) {
+        const int64_t *known = map_get(&w->s->index_ends, index_key(w, at + 1));
+        end = known ? *known : 0;
+    }
+    for (int i = 0; i < info->segment->listed.num; i++) {
+        const IndexSpan *span = &info->span[i];
+        int64_t lo = span->lo < 0 ? span->lo + end : span->lo;
+        int64_t hi = span->hi < 0 ? span->hi + end : span->hi;
+        if (index >= lo && (span->to_end || index < hi))
+            return true;
+    }
+    return false;
+}
+
+static bool step_matches(const SegmentInfo *info, Walk *w, int at)
+{
+    const Segment *segment = info->segment;
+    const Step *step = &w->path[at];
+    if (!name_matches(segment, step->name))
+        return false;
+    switch (segment->index) {
+    case INDEX_NONE: return !step->has_index || has_star(segment);
+    case INDEX_ANY: return step->has_index;
+    case INDEX_LISTED: return step->has_index && index_matches(info, w, at);
+    }
+    return false;
+}
+
+static bool rule_matches(const RuleInfo *rule, Walk *w)
 {
     if (rule->num_segments != w->num_path)
         return false;
     for (int i = 0; i < rule->num_segments; i++) {
-        if (!step_matches(&rule->segment[i], &w->path[i]))
+        if (!step_matches(&rule->segment[i], w, i))
             return false;
     }
     return true;
@@ -235,6 +315,8 @@ const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
 {
     Sema *s = w->s;
     QuantSpec spec = {0};
+    if (w->counting)
+        return NULL;
     for (int i = 0; i < s->default_rules.num; i++)
         apply_rule(&spec, &s->rules.elem[s->default_rules.elem[i]]);
     spec.pinned = false; /* `auto` stands above the default */

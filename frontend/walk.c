@@ -190,6 +190,8 @@ static void walk_block(Walk *w, Frame *frame, Expr *call, Val *ret)
         !open_block(w, frame, call, &inner, index))
         return;
     w->path[w->num_path++] = (Step){item->name.text, call->index != NULL, index};
+    if (w->counting && call->index)
+        rules_count_index(w);
     run_body(w, &inner, ret);
     w->num_path--;
     for (int i = 0; i < item->results.num; i++)

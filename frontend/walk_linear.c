@@ -156,7 +156,7 @@ static bool operands_fit(Walk *w, Expr *call, const Val *in)
 
 static void record_path(Walk *w)
 {
-    if (!w->build && w->in_model && w->s->rules.num)
+    if (!w->build && !w->counting && w->in_model && w->s->rules.num)
         ARRAY_PUSH(w->s->arena, &w->s->paths, walk_path_text(w));
 }
 
