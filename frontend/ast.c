@@ -223,6 +223,21 @@ SchemeWord ast_scheme_value(SchemeWordKind kind, Span span, Word name, Expr *val
     return (SchemeWord){.kind = kind, .span = span, .name = name, .value = value};
 }
 
+SchemeWord ast_scheme_else(Span span, Expr *size, Word word, SchemeWordKind instead)
+{
+    return (SchemeWord){
+        .kind = SW_GROUP, .span = span, .name = word, .value = size, .instead = instead};
+}
+
+SchemeWord ast_scheme_per(Parse *p, Span span, Word name)
+{
+    diag_error(p->diag, name.span, E_SYNTAX,
+               "there is no scale per %s: there are 'tensor', 'channel' and 'token'", name.text);
+    if (!strcmp(name.text, "row") || !strcmp(name.text, "column"))
+        diag_help(p->diag, "a row of a weight is a channel, a row of an activation a token");
+    return (SchemeWord){.kind = SW_PER_TENSOR, .span = span};
+}
+
 SchemeWord ast_scheme_zero(Span span, Word name, Expr *scale, int64_t zero)
 {
     return (SchemeWord){.kind = SW_STATIC,

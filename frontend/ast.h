@@ -122,11 +122,12 @@ typedef enum SchemeWordKind {
 typedef struct SchemeWord {
     SchemeWordKind kind;
     Span span;
-    Word name;          /* SCALE: format; STATIC: calibrator or absent; BY: quantiser */
-    Expr *value;        /* GROUP: size; STATIC: argument or NULL */
-    int64_t rows, cols; /* BLOCK */
-    bool has_zero;      /* STATIC with a scale: `rows` is the zero point, `name` its word */
-    ArgList args;       /* BY */
+    Word name;              /* SCALE: format; STATIC: calibrator or absent; BY: quantiser */
+    Expr *value;            /* GROUP: size; STATIC: argument or NULL */
+    int64_t rows, cols;     /* BLOCK */
+    SchemeWordKind instead; /* GROUP with a `name`, which is "or": PER_CHANNEL or PER_TOKEN */
+    bool has_zero;          /* STATIC with a scale: `rows` is the zero point, `name` its word */
+    ArgList args;           /* BY */
 } SchemeWord;
 typedef ARRAY(SchemeWord) SchemeWordList;
 
@@ -316,6 +317,9 @@ StmtList ast_stmts_add(Parse *p, StmtList list, Stmt *stmt);
 SchemeWord ast_scheme_word(SchemeWordKind kind, Span span);
 SchemeWord ast_scheme_value(SchemeWordKind kind, Span span, Word name, Expr *value);
 SchemeWord ast_scheme_zero(Span span, Word name, Expr *scale, int64_t zero);
+/* A group, or where it does not divide K what `instead` says. */
+SchemeWord ast_scheme_else(Span span, Expr *size, Word word, SchemeWordKind instead);
+SchemeWord ast_scheme_per(Parse *p, Span span, Word name); /* reports a word that does not exist */
 SchemeWord ast_scheme_block(Span span, int64_t rows, int64_t cols);
 SchemeWord ast_scheme_by(Span span, Word name, ArgList args);
 SchemeWordList ast_scheme_words_add(Parse *p, SchemeWordList list, SchemeWord word);

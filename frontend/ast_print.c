@@ -181,6 +181,13 @@ static void put_scheme_word(Sb *sb, const SchemeWord *word)
     sb_printf(sb, " %s", text[word->kind]);
     if (word->kind == SW_BLOCK)
         sb_printf(sb, " %lldx%lld", (long long)word->rows, (long long)word->cols);
+    if (word->kind == SW_GROUP) {
+        sb_putc(sb, ' ');
+        put_expr(sb, word->value);
+        if (word->name.text)
+            sb_printf(sb, " or %s", word->instead == SW_PER_TOKEN ? "token" : "channel");
+        return;
+    }
     if (word->name.text && !word->has_zero)
         sb_printf(sb, " %s", word->name.text);
     if (word->value) {

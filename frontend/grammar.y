@@ -299,7 +299,14 @@ scheme_word:
 | "per" "tensor" { $$ = ast_scheme_word(SW_PER_TENSOR, @$); }
 | "per" "channel" { $$ = ast_scheme_word(SW_PER_CHANNEL, @$); }
 | "per" "token" { $$ = ast_scheme_word(SW_PER_TOKEN, @$); }
+| "per" NAME { $$ = ast_scheme_per(p, @$, word($NAME, @NAME)); }
 | "group" size { $$ = ast_scheme_value(SW_GROUP, @$, NO_WORD, $size); }
+| "group" size NAME "channel" {
+    $$ = ast_scheme_else(@$, $size, word($NAME, @NAME), SW_PER_CHANNEL);
+  }
+| "group" size NAME "token" {
+    $$ = ast_scheme_else(@$, $size, word($NAME, @NAME), SW_PER_TOKEN);
+  }
 | "block" GRID { $$ = ast_scheme_block(@$, $GRID.rows, $GRID.cols); }
 | "scale" NAME { $$ = ast_scheme_value(SW_SCALE, @$, word($NAME, @NAME), NULL); }
 | "static" { $$ = ast_scheme_value(SW_STATIC, @$, NO_WORD, NULL); }

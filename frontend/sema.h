@@ -31,7 +31,8 @@ typedef struct SchemeInfo {
     bool has_weight, has_act;
     QuantSpec spec;
     Scheme weight, act;
-    Span static_span; /* of the word `static`: needs calibration data */
+    bool weight_else, act_else; /* one scale a row where the group does not divide K */
+    Span static_span;           /* of the word `static`: needs calibration data */
 } SchemeInfo;
 
 typedef enum SlotKind { SLOT_INPUT, SLOT_PARAM, SLOT_VALUE, SLOT_RESULT, SLOT_INDEX } SlotKind;
@@ -139,6 +140,7 @@ typedef struct Walk {
     int64_t steps, num_ops;
     Step path[LIMIT_NESTING + 2];
     int num_path;
+    int64_t k;  /* columns of the weight of the layer whose rules are looked for */
     Map consts; /* tensor name -> Value, when building */
     Map uses;   /* path of a layer -> LayerUses, likewise */
 } Walk;
@@ -205,7 +207,7 @@ Item *scheme_lookup(Sema *s, Word name); /* reports an unknown one */
 /* sema_rules.c */
 void rules_compile(Sema *s);
 /* What rules and the inline scheme (may be NULL) say about the layer w->path; NULL: nothing. */
-const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme);
+const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme, int64_t k);
 void rules_report_unmatched(Sema *s);
 /* In a walk that counts: a block with an index was met, which is the last step of the path. */
 void rules_count_index(Walk *w);

@@ -229,20 +229,31 @@ static bool rule_matches(const RuleInfo *rule, Walk *w)
     return true;
 }
 
-static void apply_scheme(QuantSpec *spec, const SchemeInfo *scheme)
+/* The scheme of a layer with K = k. */
+static const Scheme *fitting(Arena *arena, const Scheme *scheme, bool or_row, int64_t k)
+{
+    if (!or_row || !scheme->block[1] || k % scheme->block[1] == 0)
+        return scheme;
+    Scheme *ret = ARENA_NEW(arena, Scheme);
+    *ret = *scheme;
+    ret->block[1] = 0;
+    return ret;
+}
+
+static void apply_scheme(Walk *w, QuantSpec *spec, const SchemeInfo *scheme)
 {
     const QuantSpec *from = &scheme->spec;
     spec->keep = false;
     spec->pinned = true;
     spec->scheme_name = from->scheme_name;
     if (scheme->has_weight) {
-        spec->weight = from->weight;
+        spec->weight = fitting(w->arena, from->weight, scheme->weight_else, w->k);
         spec->by = from->by;
         spec->by_args = from->by_args;
         spec->weight_span = from->weight_span;
     }
     if (scheme->has_act) {
-        spec->act = from->act;
+        spec->act = fitting(w->arena, from->act, scheme->act_else, w->k);
         spec->act_fmt = from->act_fmt;
         spec->act_static = from->act_static;
         spec->act_known = from->act_known;
@@ -254,7 +265,7 @@ static void apply_scheme(QuantSpec *spec, const SchemeInfo *scheme)
     }
 }
 
-static void apply_rule(QuantSpec *spec, RuleInfo *rule)
+static void apply_rule(Walk *w, QuantSpec *spec, RuleInfo *rule)
 {
     rule->matched = true;
     if (rule->keep)
@@ -266,7 +277,7 @@ static void apply_rule(QuantSpec *spec, RuleInfo *rule)
                             .rotate = spec->rotate,
                             .smooth_alpha = spec->smooth_alpha};
     if (rule->scheme)
-        apply_scheme(spec, rule->scheme);
+        apply_scheme(w, spec, rule->scheme);
     if (rule->keep || rule->scheme)
         spec->said = rule->rule->span;
     if (rule->fused)
@@ -307,23 +318,24 @@ static void apply_matching(Walk *w, QuantSpec *spec)
         for (int i = 0; i < 3; i++)
             at[i] += list[i] && at[i] < list[i]->num && list[i]->elem[at[i]] == next;
         if (rule_matches(&s->rules.elem[next], w))
-            apply_rule(spec, &s->rules.elem[next]);
+            apply_rule(w, spec, &s->rules.elem[next]);
     }
 }
 
-const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme)
+const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme, int64_t k)
 {
     Sema *s = w->s;
+    w->k = k;
     QuantSpec spec = {0};
     if (w->counting)
         return NULL;
     for (int i = 0; i < s->default_rules.num; i++)
-        apply_rule(&spec, &s->rules.elem[s->default_rules.elem[i]]);
+        apply_rule(w, &spec, &s->rules.elem[s->default_rules.elem[i]]);
     spec.pinned = false; /* `auto` stands above the default */
     if (s->rules.num && w->in_model)
         apply_matching(w, &spec);
     if (inline_scheme) {
-        apply_scheme(&spec, inline_scheme->scheme);
+        apply_scheme(w, &spec, inline_scheme->scheme);
         spec.said = (Span){0};
     }
     if (s->options && s->options->unquantised)

@@ -139,6 +139,13 @@ static void line_symmetry(LineState *l)
 static int64_t line_group(LineState *l)
 {
     int64_t size = 0;
+    const Word * or = &l->group->name;
+    if (or->text && strcmp(or->text, "or") != 0)
+        complain(l, or->span, "a group is followed by 'or channel', 'or token' or other words");
+    else if (or->text && (l->group->instead == SW_PER_TOKEN) != l->line->is_act)
+        complain(l, l->group->span,
+                 l->line->is_act ? "activations have tokens: write 'or token'"
+                                 : "weights have channels: write 'or channel'");
     resolve_global(l->s, l->group->value);
     if (!eval_int(l->s, NULL, l->group->value, &size)) {
         l->bad = true;
@@ -239,14 +246,14 @@ static void line_range(LineState *l, SchemeInfo *info)
     }
     if (word->kind == SW_DYNAMIC)
         return;
-    if (l->named) {
+    if (l->named && !l->scheme.outer) {
         complain(l, word->span, "the scales of a named scheme come from each tensor as it runs");
         diag_note(l->s->diag, l->line->fmt.span, "'%s' has groups of %lld columns",
                   l->line->fmt.text, (long long)l->scheme.block[1]);
         diag_help(l->s->diag, "leave '%s' out, or write 'e4m3 per tensor static'", "static");
         return;
     }
-    if (l->scheme.block[0] != 0 || l->scheme.block[1] != 0)
+    if (!l->scheme.outer && (l->scheme.block[0] != 0 || l->scheme.block[1] != 0))
         complain(l, word->span, "a static range is one for the whole tensor: write 'per tensor'");
     const Calibrator *calibrator = calibrator_find(word->name.text ? word->name.text : "minmax");
     info->spec.act_static = true;
@@ -267,6 +274,12 @@ static void line_range(LineState *l, SchemeInfo *info)
         return;
     }
     info->spec.calibrator = calibrator->name;
+    if (l->scheme.outer && strcmp(calibrator->name, "minmax") != 0 &&
+        strcmp(calibrator->name, "percentile") != 0) {
+        complain(l, word->name.span, "an outer scale reaches to an end of the data");
+        diag_help(l->s->diag, "write 'static', or 'static percentile 99.9'");
+        return;
+    }
     if (calibrator->has_arg != (word->value != NULL)) {
         complain(l, word->span,
                  calibrator->has_arg ? "this calibrator needs a number"
@@ -383,7 +396,9 @@ static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
         info->spec.act = l.plain ? NULL : &info->act;
         info->spec.act_fmt = l.plain ? l.scheme.fmt : FMT_NONE;
         info->spec.act_span = line->span;
+        info->act_else = l.group && l.group->name.text;
     } else {
+        info->weight_else = l.group && l.group->name.text;
         info->weight = l.scheme;
         info->spec.weight = &info->weight;
         info->spec.weight_span = line->span;

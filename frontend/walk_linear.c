@@ -221,8 +221,8 @@ Val walk_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item 
         return val_bad();
     w->path[w->num_path++] = (Step){.name = in[1].label};
     record_path(w);
-    const QuantSpec *spec = rules_apply(w, scheme);
     Dim k = in[1].type->dim[1];
+    const QuantSpec *spec = rules_apply(w, scheme, k.add);
     Val out = spec_fits(w, call, spec, k.add) ? emit_linear(w, call, in, spec, scheme) : val_bad();
     w->num_path--;
     return out;

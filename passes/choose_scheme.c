@@ -57,7 +57,7 @@ static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
                    format_name(act->fmt));
         return false;
     }
-    if (spec->act_static && !scheme_is_per_tensor(act)) {
+    if (spec->act_static && !act->outer && !scheme_is_per_tensor(act)) {
         diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
                    "%s: a static activation has one scale per tensor; tokens and groups differ "
                    "with every input",
@@ -72,12 +72,6 @@ static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
                    spec->smooth   ? "smooth"
                    : spec->rotate ? "rotate"
                                   : spec->by);
-        return false;
-    }
-    if (spec->act_static && act->outer) {
-        diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
-                   "%s: an outer scale is chosen at run time, so it cannot be static",
-                   layer_name(op));
         return false;
     }
     return true;

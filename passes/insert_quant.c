@@ -11,6 +11,10 @@
  *                                                 %3 = quantize %w {mode = weight}
  *                                                 %4 = dequantize %3
  *                                                 %y = matmul %2, %4 {quant = ..}
+ *
+ * A static outer scale s is taken off x ahead of its quantisation, by `mul %x, 1/s`, and put back
+ * by `mul %y, s`: what is left between is dynamic in groups of one row, so that rows stay
+ * independent and the quantisation can be part of the kernel before.
  */
 #include "passes/internal.h"
 #include <string.h>
@@ -38,6 +42,42 @@ static int static_params(Module *m, Op *matmul, const Scheme *scheme, Attr *attr
         return 2;
     in[2] = rewrite_const(m, matmul, FMT_I32, 0, NULL, zero, matmul->span);
     return 3;
+}
+
+/* The outer scale of an activation: given, or of the range that calibrate found. 1 without a range
+ * (check --no-weights), where nothing is computed. */
+static float static_outer(const Op *matmul, const Scheme *scheme)
+{
+    const QuantSpec *spec = matmul->attr.quant;
+    int lo = num_abs_bits(matmul->attr.range.lo), hi = num_abs_bits(matmul->attr.range.hi);
+
+    if (spec->act_known)
+        return spec->act_scale;
+    return matmul->attr.range.known ? num_outer((int)scheme->fmt, lo > hi ? lo : hi) : 1.0f;
+}
+
+/* The quant attribute then speaks of what is left. */
+static void take_outer(Module *m, Op *matmul)
+{
+    QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
+    Scheme rest = *matmul->attr.quant->act;
+    float *outer = ARENA_NEW(m->arena, float), *inverse = ARENA_NEW(m->arena, float);
+    Value *result = op_out(matmul);
+
+    *outer = static_outer(matmul, &rest);
+    *inverse = 1.0f / *outer;
+    Value *factor = rewrite_const(m, matmul, FMT_F32, 0, NULL, inverse, matmul->span);
+    op_set_in(matmul, 0, rewrite_binary(m, matmul, OP_MUL, op_in(matmul, 0), factor, matmul->span));
+    factor = rewrite_const(m, matmul->next, FMT_F32, 0, NULL, outer, matmul->span);
+    Value *back = rewrite_binary(m, matmul->next->next, OP_MUL, result, factor, matmul->span);
+    value_replace(result, back);
+    op_set_in(back->def, 0, result);
+    *spec = *matmul->attr.quant;
+    rest.outer = false;
+    spec->act = scheme_intern(m, &rest);
+    spec->act_static = spec->act_known = false;
+    spec->calibrator = NULL;
+    matmul->attr.quant = spec;
 }
 
 static void quantise_operand(Module *m, Op *matmul, int slot, const Scheme *scheme, QuantMode mode)
@@ -88,6 +128,9 @@ bool pass_insert_quant(Module *m, PassContext *ctx)
         const QuantSpec *spec = op->attr.quant;
         if (op->kind != OP_MATMUL || !spec || spec->keep || is_done(op))
             continue;
+        if (spec->act && spec->act->outer && spec->act_static)
+            take_outer(m, op);
+        spec = op->attr.quant;
         if (spec->act)
             quantise_operand(m, op, 0, spec->act, MODE_DYNAMIC);
         else

@@ -290,7 +290,7 @@ static const char *smooth_factors(Group *group, const ActStats *stats, const flo
     columns_amax(FMT_F32, weights, rows, group->cols, w_amax);
     if (group->search) {
         SmoothSample sample = {.act = spec->act,
-                               .is_static = spec->act_static,
+                               .is_static = spec->act_static && !spec->act->outer,
                                .cols = group->cols,
                                .num = group->watch->num_sample,
                                .x = group->watch->sample,
