@@ -15,12 +15,6 @@ enum { LEAST_RUNS = 3, MOST_RUNS = 60 };
 #define WAIT_US 2000000.0 /* of all runs of one bucket */
 #define CALM    0.02      /* of a run, waiting for cores */
 
-/* Rates for the cost model of a CPU: deliberately round. */
-#define CPU_BYTES_US  10000.0  /* bytes in a microsecond */
-#define CPU_FLOPS_US  100000.0 /* operations on floats */
-#define CPU_IOPS_US   300000.0 /* operations on 8-bit integers */
-#define CPU_LAUNCH_US 2.0
-
 typedef struct Times {
     Chooser *ch;
     Choice *c;
@@ -253,26 +247,6 @@ static bool measure(Times *t)
 
 /* Predicting ---------------------------------------------------------------------------------- */
 
-static double launch_predict(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout)
-{
-    double bytes = 0, ops = 0, rate = CPU_FLOPS_US;
-    for (int i = 0; i < l->num_operands; i++)
-        if (plan->tensor[l->operand[i].tensor].storage != STORAGE_CONST)
-            bytes += (double)layout[l->operand[i].tensor].bytes;
-    if (l->family == LAUNCH_GEMM) {
-        const PlanTensor *w = &plan->tensor[l->w], *a = &plan->tensor[l->a];
-        double n = (double)(w->packed ? w->pack_spec.n : layout[l->w].rows);
-        double k = (double)(w->packed ? w->pack_spec.k : layout[l->w].cols);
-        double m = (double)layout[l->a].rows;
-        bool ints = a->quantised && format_info[a->fmt].family == FAMILY_INT;
-        bytes += w->packed ? (double)w->bytes : n * k * 4;
-        ops = 2 * m * n * k;
-        rate = ints ? CPU_IOPS_US : CPU_FLOPS_US;
-    }
-    double move = bytes / CPU_BYTES_US, work = ops / rate;
-    return CPU_LAUNCH_US + (move > work ? move : work);
-}
-
 static bool predict_cpu(Times *t)
 {
     const Plan *plan = t->target->plan;
@@ -285,7 +259,7 @@ static bool predict_cpu(Times *t)
         }
         for (int i = 0; i < plan->num_launches; i++)
             t->us[(size_t)i * (size_t)t->c->num_buckets + (size_t)b] =
-                launch_predict(plan, &plan->launch[i], layout);
+                cpu_launch_us(plan, &plan->launch[i], layout);
     }
     return true;
 }

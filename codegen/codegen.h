@@ -66,6 +66,9 @@ bool codegen_write(Module *m, int num, const WriteTarget *target, const char *pa
                    const WriteOptions *options);
 
 /* explain.c: each kernel, what it absorbed, and why each chain stopped. */
+/* cpu_cost.c: microseconds of a launch on a processor, by bytes and operations over round rates.
+ * layout: of a bucket, by plan_bind. */
+double cpu_launch_us(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout);
 void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target);
 /* Lines that say why the chains of a kernel stopped; ret_at, at first 0, is kept for the next one.
  */

@@ -66,7 +66,12 @@ int cmd_compile(Cli *cli)
         return exit_code;
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    work_compile(&w, path, out);
+    if (work_compile(&w, path, out) && cli_has(cli, OPTION_VERBOSE)) {
+        Sb sb;
+        sb_init(&sb, w.arena);
+        work_summary(&w, &sb);
+        fputs(sb.text, stderr);
+    }
     return work_end(&w, EXIT_OK);
 }
 

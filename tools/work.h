@@ -64,8 +64,9 @@ bool work_targets(Work *w);                       /* --target */
 bool work_plan(Work *w);                          /* for every target */
 /* .. for one GPU architecture whatever --target says, by the cost model alone */
 bool work_plan_for(Work *w, const char *arch);
-bool work_compile_kernels(Work *w); /* of all GPUs that --target names */
-void work_explain(Work *w, Sb *sb); /* of every target, after work_plan */
+bool work_compile_kernels(Work *w);       /* of all GPUs that --target names */
+void work_explain(Work *w, Sb *sb);       /* of every target, after work_plan */
+void work_summary(const Work *w, Sb *sb); /* compiled.c: a line for each, likewise */
 bool work_write(Work *w, const char *out_path);
 /* lower, pipeline, plan, write */
 bool work_compile(Work *w, const char *path, const char *out_path);
