@@ -139,7 +139,8 @@ static bool write_weights(const char *path, const Layer *layer, int layers, int6
         const void *data[] = {l->norm, l->gate, l->up, l->down};
         const int64_t *dim[] = {narrow, in, in, out};
         snprintf(name[i], sizeof name[i], "model.layers.%d.%s.weight", i / 4, part[i % 4]);
-        item[i] = (SafetensorsItem){name[i], FMT_BF16, i % 4 ? 2 : 1, dim[i % 4], data[i % 4], NULL};
+        item[i] =
+            (SafetensorsItem){name[i], FMT_BF16, i % 4 ? 2 : 1, dim[i % 4], data[i % 4], NULL};
     }
     return safetensors_write(path, layers * 4, item, err);
 }

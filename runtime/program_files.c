@@ -373,8 +373,8 @@ static int write_safetensors(const Program *p, const BoundSet *set, int first)
     for (int i = first; i < set->num; i++) {
         const SinterTensor *t = &set->tensor[i];
         if (set->bound[i].path && !strcmp(set->bound[i].path, path))
-            item[num++] =
-                (SafetensorsItem){t->name, format_of_dtype(t->dtype), t->rank, t->dim, t->data, NULL};
+            item[num++] = (SafetensorsItem){
+                t->name, format_of_dtype(t->dtype), t->rank, t->dim, t->data, NULL};
     }
     bool ok = safetensors_write(path, num, item, &err);
     free(item);

@@ -1,7 +1,7 @@
 /* eval: the expect lines of a text, the labels of --labels, and with --against the errors of each
  * layer. Exit 3 when a bound is missed. */
-#include "tools/compare.h"
 #include "quant/metrics.h"
+#include "tools/compare.h"
 #include "tools/trial.h"
 #include <math.h>
 #include <stdlib.h>

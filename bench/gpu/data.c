@@ -173,8 +173,12 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
     SafetensorsItem item[MAX_ITEMS];
     for (int i = 0; i < weights; i++) {
         snprintf(name[i], sizeof name[i], "w%d", i);
-        item[i] = (SafetensorsItem){name[i], FMT_BF16, 2, dim,
-                                    random_bf16((uint64_t)n * (uint64_t)k, 0, 1 / sqrt((double)k)), NULL};
+        item[i] = (SafetensorsItem){name[i],
+                                    FMT_BF16,
+                                    2,
+                                    dim,
+                                    random_bf16((uint64_t)n * (uint64_t)k, 0, 1 / sqrt((double)k)),
+                                    NULL};
     }
     uint16_t *norm = random_bf16((uint64_t)k, 1, 0.1);
     item[weights] = (SafetensorsItem){"norm", FMT_BF16, 1, dim + 1, norm, NULL};

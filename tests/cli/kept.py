@@ -276,6 +276,10 @@ def test_examples():
         names = re.findall(r"^  sinter ([a-z]+) ", call(["sinter", "--help"]).stdout, re.M)
         checkpoints(tmp)
         for name in sorted(set(names) - {"tune"}):  # which needs a GPU
+            if name == "quantise":  # of the small model that init's example drafts
+                scheme = "scheme w4 { weight i4 sym per channel scale f16; act bf16 }\n"
+                write(tmp / "w4a16.rules", scheme + "quant { default : w4 }\n")
+                write(tmp / "w4.rules", scheme + "quant { layer[*].(q_proj|o_proj) : w4 }\n")
             shown = call(["sinter", "help", name]).stdout.partition("Examples:\n")[2]
             for line in filter(None, map(str.strip, shown.splitlines())):
                 check(f"example: {line}", 0, ["sh", "-c", line], cwd=tmp, env=env)

@@ -1,6 +1,6 @@
 /* The measures of eval and report against gen_metrics.py (numpy, scipy), and at their edges. */
-#include "tests/cli/vectors_metrics.h"
 #include "quant/metrics.h"
+#include "tests/cli/vectors_metrics.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -53,7 +53,8 @@ static bool write_inputs(void)
         if (r % 7 == 0)
             label[r] = (label[r] + 1) % MODEL_N; /* three of 21 are wrong */
     }
-    const SafetensorsItem named[] = {{"x", FMT_F32, 2, dim, x, NULL}, {"other", FMT_I32, 1, rows, label, NULL}};
+    const SafetensorsItem named[] = {{"x", FMT_F32, 2, dim, x, NULL},
+                                     {"other", FMT_I32, 1, rows, label, NULL}};
     bool ok = npy_write(in_dir("x.npy"), FMT_F32, 2, dim, x, &err) &&
               npy_write(in_dir("wide.npy"), FMT_F64, 2, dim, wide, &err) &&
               npy_write(in_dir("whole.npy"), FMT_I32, 2, dim, whole, &err) &&
