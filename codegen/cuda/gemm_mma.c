@@ -71,6 +71,13 @@ static int stage_k(const CudaKernel *k)
 {
     return cuda_act_bits(k->spec.act_fmt) >= 16 && format_info[k->spec.fmt].bits >= 8 ? 64 : 128;
 }
+/* .. at least: a unit of w, and rows of 64 bytes. */
+static int least_stage_k(const CudaKernel *k)
+{
+    int w = format_info[k->spec.fmt].bits, a = cuda_act_bits(k->spec.act_fmt);
+    int unit = w >= 16 ? 32 : 512 / w;
+    return a >= 16 || unit > 64 ? unit : 64;
+}
 
 static int num_sums(const CudaKernel *k) /* of a thread */
 {
@@ -140,7 +147,7 @@ static void put_splits(CudaCandidates *c, CudaKernel *k)
     }
 }
 
-static void candidates(CudaCandidates *c)
+static void put_tiles(CudaCandidates *c, int bk)
 {
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         const Tile *t = &shapes[i];
@@ -148,7 +155,7 @@ static void candidates(CudaCandidates *c)
         k.family = CUDA_GEMM_MMA;
         k.mma.bm = t->bm, k.mma.bn = t->bn;
         k.mma.warps_m = t->warps_m, k.mma.warps_n = t->warps_n;
-        k.mma.bk = stage_k(&k);
+        k.mma.bk = bk;
         k.mma.split_k = 1;
         k.mma.stages = 2;
         const char *problem = tile_problem(c, &k);
@@ -160,6 +167,15 @@ static void candidates(CudaCandidates *c)
             if (geometry(&k).smem <= c->budget)
                 put_splits(c, &k);
     }
+}
+
+/* Shorter stages, where no tile has room or threads for the usual ones. */
+static void candidates(CudaCandidates *c)
+{
+    int before = c->num_valid;
+    for (int bk = stage_k(&c->like); bk >= least_stage_k(&c->like); bk /= 2)
+        if (c->num_valid == before)
+            put_tiles(c, bk);
 }
 
 static void put_numbers(Sb *sb, const CudaKernel *k)

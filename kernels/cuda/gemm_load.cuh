@@ -60,7 +60,7 @@ template <class Cfg> struct GemmLoader {
         params = tile + n0 / 64 * R::kGroup + Cfg::kScaleAt;
         groups = (Cfg::kN + 63) / 64 - n0 / 64;
         w = tile + block_at(Cfg::kBN % 64 == 0 ? block0 : 0) +
-            tile_k * Cfg::kBK % 128 / 64 * S::kRun + cw * 16;
+            tile_k * Cfg::kBK % 128 / Cfg::kBK * S::kRun + cw * 16;
         int panel = c * 16 / S::kPanelBytes;
         to_a = panel * (Cfg::kBM * S::kPanelBytes) + row * S::kPanelBytes +
                swizzle(row, c % (S::kPanelBytes / 16)) * 16;
@@ -110,8 +110,9 @@ template <class Cfg> struct GemmLoader {
         copy_w<0>(stage + to_w);
         if constexpr (S::kParams > 0)
             copy_params(stage + S::kParamsAt);
-        const bool whole = Cfg::kBK == 128 || tile_k % 2; /* the tile of 128 ends here */
-        w += Cfg::kBK == 128 ? Cfg::kRecord : whole ? Cfg::kRecord - S::kRun : S::kRun;
+        constexpr int kStages = 128 / Cfg::kBK; /* of a record */
+        const bool whole = tile_k % kStages == kStages - 1;
+        w += whole ? Cfg::kRecord - (kStages - 1) * S::kRun : S::kRun;
         params += whole ? Cfg::kRecord : 0;
         tile_k++;
     }
