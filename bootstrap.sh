@@ -15,7 +15,7 @@ esac
 # oneDNN is optional: without it the build has no peer for int8 to bench against
 build_packages='gcc libc6-dev make pkg-config python3 meson ninja-build flex bison libxxhash-dev'
 build_packages="$build_packages liblapacke-dev libopenblas-dev"
-test_packages="$build_packages clang clang-format shellcheck libcmocka-dev graphviz git"
+test_packages="$build_packages clang llvm clang-format shellcheck libcmocka-dev graphviz git"
 # to fetch NVRTC for the tests of GPU code (tests/all.sh); for the tests of the Python package
 test_packages="$test_packages python3-pip python3-numpy"
 # to check the kernels for Arm

@@ -1,0 +1,32 @@
+#!/bin/sh
+# coverage.sh [BUILD]: which lines and branches of the sources the quick and fault tests run, by clang's
+# own counters. Prints one row a room, one a file that reads what strangers may write, and writes
+# BUILD/uncovered.txt: branches of those files that no test takes. Takes some ten minutes.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+out=${1:-build-coverage}
+llvm=$(dirname "$(readlink -f "$(command -v clang)")")
+
+if [ ! -f "$out/build.ninja" ]; then
+    CC=clang meson setup "$out" -Doptimization=1 -Dbench=disabled \
+        -Dc_args='-fprofile-instr-generate -fcoverage-mapping' \
+        -Dc_link_args=-fprofile-instr-generate >/dev/null || exit 1
+fi
+ninja -C "$out" >"$out/ninja.log" || exit 1
+rm -rf "$out/profiles"
+# %4m: at most four files a program, to which each of its processes adds
+LLVM_PROFILE_FILE=$PWD/$out/profiles/%4m.profraw meson test -C "$out" --no-rebuild --suite quick \
+    --suite faults --timeout-multiplier 6 >"$out/tests.log" 2>&1
+tail -n 8 "$out/tests.log" | grep -E '^(Ok|Fail|Timeout)'
+"$llvm/llvm-profdata" merge -sparse -o "$out/all.profdata" "$out"/profiles/*.profraw || exit 1
+
+programs=$(find "$out" -type f -perm -u+x ! -name '*.so*' ! -path '*/meson-*' ! -name '*.p' |
+    while read -r file; do
+        if head -c 4 "$file" | grep -q ELF; then
+            echo "-object $file"
+        fi
+    done)
+# shellcheck disable=SC2086 # words are meant to split
+"$llvm/llvm-cov" export -format=lcov -instr-profile="$out/all.profdata" $programs \
+    -ignore-filename-regex='(^|/)(tests|bench|build[^/]*)/' >"$out/all.lcov" 2>"$out/cov.log" || exit 1
+exec python3 tests/coverage.py "$out/all.lcov" "$out/uncovered.txt"
