@@ -23,7 +23,7 @@ static void note_layer(Walk *w, const Expr *call, int64_t k)
               (long long)k);
 }
 
-static bool group_fits(Walk *w, Expr *call, const Scheme *scheme, Span span, int64_t k)
+static bool group_fits(Walk *w, Expr *call, const Scheme *scheme, bool is_act, Span span, int64_t k)
 {
     if (!scheme || scheme->block[1] <= k)
         return true;
@@ -31,6 +31,10 @@ static bool group_fits(Walk *w, Expr *call, const Scheme *scheme, Span span, int
         diag_error(w->diag, span, E_SCHEME_FIT, "a group of %lld columns is larger than K = %lld",
                    (long long)scheme->block[1], (long long)k);
         note_layer(w, call, k);
+        if (scheme->block[0] == 1 && scheme->scale_fmt == FMT_F32)
+            diag_help(w->diag,
+                      "write 'group %lld or %s' for one scale a row where groups do not fit",
+                      (long long)scheme->block[1], is_act ? "token" : "channel");
         diag_help(w->diag,
                   "leave the layer alone with the rule '%s : keep', or give it a scheme "
                   "without groups or with one of at most %lld columns",
@@ -104,8 +108,8 @@ static bool spec_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
         diag_note(w->diag, call->span, "used by this layer, '%s'", walk_path_text(w));
         diag_help(w->diag, "add: calibrate \"x.npy\"");
     }
-    if (!group_fits(w, call, spec->weight, spec->weight_span, k) ||
-        !group_fits(w, call, spec->act, spec->act_span, k))
+    if (!group_fits(w, call, spec->weight, false, spec->weight_span, k) ||
+        !group_fits(w, call, spec->act, true, spec->act_span, k))
         return false;
     if (!spec->act || !spec->weight)
         return true;

@@ -46,7 +46,8 @@ static const char *const examples[NUM_COMMANDS] = {
                      "  sinter eval mlp.sinter --input x=x.npy --labels labels.npy\n"
                      "  sinter eval mlp.sinter --rules int8.rules --against float\n",
     [COMMAND_BENCH] = "  sinter bench mlp.sinter --bucket B=64 --threads 2\n",
-    [COMMAND_INIT] = "  sinter init Llama-3.2-1B -o llama.sinter && sinter check llama.sinter\n",
+    [COMMAND_INIT] = "  sinter init Llama-3.2-1B -o llama.sinter && sinter check llama.sinter\n"
+                     "  sinter init wine.safetensors -o wine.sinter\n",
     [COMMAND_EXPLAIN] = "  sinter explain E0201\n  sinter explain mlp.sinter\n",
     [COMMAND_SHOW] = "  sinter show mlp.sinter --emit=svg --after=lower -o before.svg\n"
                      "  sinter show mlp.sinter --emit=svg --after=fuse -o after.svg\n",

@@ -3,6 +3,7 @@
 #include "tools/ranges.h"
 #include "tools/work.h"
 #include <string.h>
+#include <sys/stat.h>
 
 static bool asks_for_fusion(const Module *m)
 {
@@ -53,12 +54,16 @@ static const char *default_output(const Cli *cli, const char *path)
 int cmd_compile(Cli *cli)
 {
     Work w;
+    struct stat st;
     const char *path = cli->operand.elem[0];
     const char *out = cli_get(cli, OPTION_OUTPUT_FILE, NULL);
     if (!out)
         out = default_output(cli, path);
     if (!out)
         return cli_usage(cli, "no name for the program follows from '%s'; give -o FILE", path);
+    if (!cli_has(cli, OPTION_OUTPUT_FILE) && stat(out, &st) == 0 && S_ISDIR(st.st_mode))
+        return cli_usage(cli, "'%s', the name that follows from '%s', is a folder; give -o FILE",
+                         out, path);
     if (!strcmp(out, "-"))
         return cli_usage(cli, "a program cannot be written to standard output");
     int exit_code;

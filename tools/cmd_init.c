@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* `to`, an absolute path, as a text in the folder `from`, an absolute one too, has to call it. */
 static const char *relative(Arena *arena, const char *from, const char *to)
@@ -36,13 +37,33 @@ static const char *absolute(Arena *arena, const char *path)
     return ret;
 }
 
-/* The weight files, as they are and as the text will call them; NULL after an error. */
-static WeightSet *open_weights(Work *w, const char *folder, const char *out, int *ret_num,
-                               const char *const **ret_called, Checkpoint **ret_stored)
+/* What the operand names: a folder, or a file in one, which *ret_only is the name of. */
+static const char *folder_of(Arena *arena, const char *path, const char **ret_only)
+{
+    struct stat st;
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    path = arena_strndup(arena, path, len);
+    *ret_only = NULL;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return path;
+    const char *slash = strrchr(path, '/');
+    *ret_only = slash ? slash + 1 : path;
+    if (!slash)
+        return ".";
+    return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
+}
+
+/* The weight files, as they are and as the text will call them; NULL after an error. only: not all
+ * of the folder but this one, if not NULL. */
+static WeightSet *open_weights(Work *w, const char *folder, const char *only, const char *out,
+                               int *ret_num, const char *const **ret_called,
+                               Checkpoint **ret_stored)
 {
     IoError err;
-    const char *const *file;
-    int num = draft_files(w->arena, folder, &file);
+    const char *const *file = &only;
+    int num = only ? 1 : draft_files(w->arena, folder, &file);
     const char *from = absolute(w->arena, out && strcmp(out, "-") != 0 ? work_folder(w, out) : ".");
     const char *to = absolute(w->arena, folder);
     if (num == 0 || !to) {
@@ -84,12 +105,10 @@ int cmd_init(Cli *cli)
     const char *folder = cli->operand.elem[0], *out = cli_get(cli, OPTION_OUTPUT_FILE, NULL);
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    size_t len = strlen(folder);
-    while (len > 1 && folder[len - 1] == '/')
-        len--;
-    folder = arena_strndup(w.arena, folder, len);
+    const char *only;
+    folder = folder_of(w.arena, folder, &only);
     Checkpoint *stored = NULL;
-    WeightSet *weights = open_weights(&w, folder, out, &num, &called, &stored);
+    WeightSet *weights = open_weights(&w, folder, only, out, &num, &called, &stored);
     const char *text = stored ? draft_text(w.arena, &w.diag, folder, stored, num, called) : NULL;
     text = text ? canonical(&w, out ? out : "<draft>", text) : NULL;
     if (text)

@@ -277,6 +277,7 @@ def test_files():
         altered(one)
         tensors(one)
         views(two)
+        defaults(one)
         engines(two)
         calibration(two)
 
@@ -520,6 +521,12 @@ def tensors(tmp):
           err="E0518.*cut.gguf.*beyond the end of the file")
     (tmp / "model.pt").write_bytes(b"\x80\x02}q\x00." + b"\0" * 64)
     check("inspect a pickle", 1, ["sinter", "inspect", tmp / "model.pt"], out=None, err="pickle")
+
+
+def defaults(tmp):
+    (tmp / "digits").mkdir()
+    check("the name that a folder has", 2, ["sinter", "compile", "digits.sinter"], cwd=tmp, out=None,
+          err="'digits', the name that follows from 'digits.sinter', is a folder; give -o FILE")
 
 
 def views(tmp):

@@ -259,6 +259,7 @@ def checkpoints(tmp):
     (tmp / "Qwen3-8B").mkdir()
     shutil.copy(fixture / "expected.safetensors", tmp / "Qwen3-8B/model.safetensors")
     shutil.copytree(ROOT / "tests/draft/llama", tmp / "Llama-3.2-1B")
+    shutil.copy(ROOT / "tests/draft/chain/model.safetensors", tmp / "wine.safetensors")
 
 
 def test_examples():

@@ -36,6 +36,8 @@ def family(name, tmp):
         golden.write_text(done.stdout)
     same = golden.exists() and golden.read_text() == done.stdout
     report(f"{name}: the text", "" if same and not done.returncode and not done.stderr else done.stderr + done.stdout)
+    done = call("init", name + "/model.safetensors")
+    report(f"{name}: the same of its file", "" if done.stdout == golden.read_text() else done.stderr + done.stdout)
     text = tmp / "m.sinter"
     done = call("init", name + "/", "-o", text)
     with text.open("a", encoding="utf-8") as f:
