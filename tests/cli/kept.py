@@ -204,8 +204,8 @@ def test_pipes():
                 report(f"{words[0]} {way} says the same", [] if same else [done.stdout[:800]])
         for what, body in (("rules", rules), ("rules with auto", AUTO)):
             write(tmp / "given.rules", body)
-            for words in (["calibrate"], ["choose", "--no-measure"], ["eval", "--against=float",
-                          "--input=x=test_x.npy"]):
+            for words in (["calibrate", "--no-measure"], ["choose", "--no-measure"],
+                          ["eval", "--no-measure", "--against=float", "--input=x=test_x.npy"]):
                 if words[0] == "choose" and what == "rules":
                     continue
                 said = call(["sinter", *words, "digits.sinter", "--rules=given.rules"], cwd=tmp)
