@@ -156,6 +156,7 @@ typedef enum CallKind {
     CALL_LINEAR,
     CALL_MATMUL,
     CALL_UNARY, /* elementwise */
+    CALL_BINARY,
     CALL_RMSNORM,
     CALL_LAYERNORM,
     CALL_SOFTMAX,

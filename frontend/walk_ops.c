@@ -24,7 +24,9 @@ static bool broadcast(Walk *w, Expr *expr, const Val *a, const Val *b, int *ret_
         Dim db = i <= tb->rank ? tb->dim[tb->rank - i] : one;
         if (!dim_equal(da, db) && !dim_equal(da, one) && !dim_equal(db, one)) {
             if (first_report(expr)) {
-                diag_error(w->diag, expr->span, E_SHAPE, "'%c': %s and %s disagree", expr->op,
+                const char *what = expr->kind == EXPR_CALL ? expr->name.text
+                                                           : arena_printf(w->arena, "%c", expr->op);
+                diag_error(w->diag, expr->span, E_SHAPE, "'%s': %s and %s disagree", what,
                            type_text(w->arena, ta), type_text(w->arena, tb));
                 note_type(w, a, "the left operand");
                 note_type(w, b, "the right operand");
@@ -66,6 +68,16 @@ Val walk_binary(Walk *w, Expr *expr, OpKind kind, const Val *a, const Val *b)
     if (!out.label)
         out.label = in[1].label;
     return out;
+}
+
+/* min and max: at least one operand is a tensor, the other may be a number. */
+static Val walk_pair(Walk *w, Frame *frame, Expr *call, OpKind kind, Expr *const *arg)
+{
+    Val a = walk_expr(w, frame, arg[0]), b = walk_expr(w, frame, arg[1]);
+    if (a.kind != VAL_NUMBER || b.kind != VAL_NUMBER)
+        return walk_binary(w, call, kind, &a, &b);
+    bool first = kind == OP_MIN ? a.number < b.number : a.number > b.number;
+    return first ? a : b;
 }
 
 static Val walk_unary(Walk *w, Frame *frame, Expr *call, OpKind kind, Expr *const *arg)
@@ -441,6 +453,7 @@ Val walk_call(Walk *w, Frame *frame, Expr *call, const Item *scheme)
     case CALL_LINEAR: return walk_linear(w, frame, call, arg, scheme);
     case CALL_MATMUL: return walk_matmul(w, frame, call, arg);
     case CALL_UNARY: return walk_unary(w, frame, call, info->op, arg);
+    case CALL_BINARY: return walk_pair(w, frame, call, info->op, arg);
     case CALL_RMSNORM:
     case CALL_LAYERNORM: return walk_norm(w, frame, call, info, arg);
     case CALL_SOFTMAX: return walk_softmax(w, frame, call, arg);

@@ -132,6 +132,28 @@ NUM_FN float num_relu(float x)
     return x <= 0.0f ? 0.0f : x;
 }
 
+/* A NaN on either side stays one. */
+NUM_FN float num_min(float a, float b)
+{
+    float least = a < b ? a : b;
+    return a != a ? a : least;
+}
+
+NUM_FN float num_max(float a, float b)
+{
+    float most = a > b ? a : b;
+    return a != a ? a : most;
+}
+
+/* Nearest integer, ties to even, as a float of the same sign. From 2^23 on all are integers. */
+NUM_FN float num_round(float x)
+{
+    float a = num_abs(x);
+    float near = (a + 8388608.0f) - 8388608.0f;
+    float r = a < 8388608.0f ? near : a;
+    return num_float(num_bits(r) | (num_bits(x) & NUM_SIGN_BIT));
+}
+
 NUM_FN float num_tanh(float x)
 {
     float a = num_abs(x);

@@ -307,11 +307,30 @@ def case_functions():
     c = t.const(x)
     for op, want in wants.items():
         t.check(op, t.op(op, [c], ty("f32", x.shape)), want, tol=3e-7)
+    r = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 8388607.5, -8388609.0, 1e30, -0.0, np.inf, -np.inf], F32)
+    t.check("rint", t.op("rint", [t.const(r)], ty("f32", r.shape)), np.rint(r))
     nan = t.const(np.array([np.nan, 1], F32))
-    for op in wants:
+    for op in [*wants, "rint"]:
         v = t.op(op, [nan], ty("f32", (2,)))
         t.check(op + "_nan", t.op("slice", [v], ty("f32", (1,)), "axis = 0, start = 0, stop = 1"),
                 np.array([np.nan]))
+    return t
+
+
+def case_bounds():
+    """min and max, by rows, columns and NaN."""
+    t = Text("bounds")
+    x = np.array([[1, -2, 0.5], [-0.25, 3, -7]], F32)
+    cx = t.const(x)
+    for name, other in {"same": x[::-1, ::-1], "row": x[1], "col": x[:, :1], "one": np.float32(0.25)}.items():
+        other = np.ascontiguousarray(other, F32)
+        co = t.const(other)
+        for op, fn in (("min", np.minimum), ("max", np.maximum)):
+            t.check(f"{op}_{name}", t.op(op, [cx, co], ty("f32", x.shape)), fn(x, other))
+            t.check(f"{op}_{name}_swapped", t.op(op, [co, cx], ty("f32", x.shape)), fn(other, x))
+    a, b = t.const(np.array([np.nan, 1], F32)), t.const(np.array([1, np.nan], F32))
+    for op in ("min", "max"):
+        t.check(op + "_nan", t.op(op, [a, b], ty("f32", (2,))), np.array([np.nan, np.nan]))
     return t
 
 
@@ -602,7 +621,7 @@ def case_hadamard():
 
 
 CASES = [case_moves, case_cast, case_elementwise, case_functions, case_rows, case_quantize,
-         case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard]
+         case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard, case_bounds]
 
 if __name__ == "__main__":
     np.seterr(all="ignore")

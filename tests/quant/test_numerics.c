@@ -78,6 +78,7 @@ FUNCTION(gelu_tanh,
          a < -30 ? -0.0 : a / (1 + exp(-2 * 0.79788456080286535588 * (a + 0.044715 * a * a * a))))
 FUNCTION(relu, a > 0 || a != a ? a : 0)
 FUNCTION(sqrt, sqrt(a))
+FUNCTION(round, nearbyint(a))
 
 /* elementwise.def's own f64 column stays meaningful at the infinities. */
 static void f64_column_matches_f32_column(void **state)
@@ -275,6 +276,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gelu_is_within_4_ulp),
         cmocka_unit_test(gelu_tanh_is_within_4_ulp),
         cmocka_unit_test(relu_is_within_4_ulp),
+        cmocka_unit_test(round_is_within_4_ulp),
         cmocka_unit_test(sqrt_is_within_4_ulp),
         cmocka_unit_test(f64_column_matches_f32_column),
         cmocka_unit_test(every_width_gives_the_same_bits),

@@ -29,6 +29,8 @@ static void map(int which, uint32_t *restrict dst, const float *restrict x, int 
         MAP_CASE(13, num_to_fp4(a))
         MAP_CASE(14, (uint32_t)num_to_int(a, 3, -128, 127))
         MAP_CASE(15, num_bits(num_sqrt(a)))
+        MAP_CASE(16, num_bits(num_round(a)))
+        MAP_CASE(17, num_bits(num_max(num_min(a, 2.5f), -1.5f)))
     default: break;
     }
 }

@@ -12,7 +12,7 @@ typedef struct Width {
     void (*row)(int which, float *dst, const float *x, const float *w, const float *b, int num);
 } Width;
 
-#define NUM_MAPS 16
+#define NUM_MAPS 18
 extern const Width width_base, width_avx2, width_avx512;
 
 #endif
