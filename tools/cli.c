@@ -59,7 +59,8 @@ static const char *const examples[NUM_COMMANDS] = {
     [COMMAND_FMT] = "  sinter fmt -i mlp.sinter\n",
     [COMMAND_INSPECT] = "  sinter inspect mlp\n",
     [COMMAND_IMPORT] = "  sinter import Qwen3-8B-GPTQ\n"
-                       "  sinter import Qwen3-8B-AWQ --against Qwen3-8B\n",
+                       "  sinter import Qwen3-8B-AWQ --against Qwen3-8B\n"
+                       "  sinter import model.onnx -o model\n",
     [COMMAND_QUANTISE] = "  sinter quantise llama.sinter --rules w4a16.rules -o Llama-W4A16\n"
                          "  sinter quantise llama.sinter --rules w4.rules --format=gptq -o L4\n",
     [COMMAND_TUNE] = "  sinter tune mlp.sinter --bucket T=16\n"

@@ -2,7 +2,7 @@
  * original weights, how far they are from them. */
 #include "checkpoint/checkpoint.h"
 #include "quant/metrics.h"
-#include "tools/work.h"
+#include "tools/import.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -264,6 +264,8 @@ int cmd_import(Cli *cli)
     Import im = {.as_json = cli_has(cli, OPTION_JSON),
                  .with_weights = !cli_has(cli, OPTION_NO_WEIGHTS)};
 
+    if (is_onnx(cli->operand.elem[0]))
+        return import_onnx(cli, cli->operand.elem[0]);
     if (!work_init(&im.w, cli))
         return EXIT_INPUT;
     sb_init(&im.sb, im.w.arena);
