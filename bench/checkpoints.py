@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""checkpoints.py OUT [--sparse]: checkpoints of random codes to read by bench_checkpoint, one folder or file a layout,
+without the formats' packages. --sparse: a GPTQ folder of 14 GB in 7 shards whose data are holes, to time opening it:
+`sinter import --no-weights OUT/sparse`."""
+import json
+import os
+import pathlib
+import struct
+import sys
+
+N, K, GROUP, MODULES = 4096, 4096, 128, 2
+
+
+def write(path, tensors, sparse=False):
+    head, at = {}, 0
+    for name, (dtype, shape, size, _) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        if sparse:
+            f.truncate(8 + len(text) + at)
+            return
+        for _, _, size, make in tensors.values():
+            f.write(make(size))
+
+
+def halves(size):
+    return struct.pack("<e", 0.01) * (size // 2)
+
+
+def sevens(size):
+    return b"\x77" * size
+
+
+def gptq(i, n=N, k=K):
+    stem = f"model.layers.{i}.mlp.up_proj"
+    groups = k // GROUP
+    return {f"{stem}.qweight": ("I32", [k // 8, n], k * n // 2, os.urandom),
+            f"{stem}.qzeros": ("I32", [groups, n // 8], groups * n // 2, sevens),
+            f"{stem}.scales": ("F16", [groups, n], groups * n * 2, halves)}
+
+
+def awq(i):
+    stem = f"model.layers.{i}.mlp.up_proj"
+    groups = K // GROUP
+    return {f"{stem}.qweight": ("I32", [K, N // 8], K * N // 2, os.urandom),
+            f"{stem}.qzeros": ("I32", [groups, N // 8], groups * N // 2, os.urandom),
+            f"{stem}.scales": ("F16", [groups, N], groups * N * 2, halves)}
+
+
+CONFIG = {"gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": True},
+          "gptq-asym": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
+          "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}}
+# name: number, elements and bytes of a block, where its scales of f16 lie
+GGML = {"Q4_0": (2, 32, 18, [0]), "Q4_1": (3, 32, 20, [0, 2]), "Q5_0": (6, 32, 22, [0]), "Q5_1": (7, 32, 24, [0, 2]),
+        "Q8_0": (8, 32, 34, [0]), "Q4_K": (12, 256, 144, [0, 2]), "Q5_K": (13, 256, 176, [0, 2]), "Q6_K": (14, 256, 210, [208])}
+
+
+def folder(path, name, tensors, **options):
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps({"quantization_config": CONFIG[name]}))
+    write(path / "model.safetensors", tensors, **options)
+
+
+def gguf(path, name):
+    number, elements, size, scales = GGML[name]
+    block = bytearray(os.urandom(size))
+    for at in scales:
+        block[at:at + 2] = struct.pack("<e", 0.01)
+    title = b"blk.0.ffn_up.weight"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0)
+    head += struct.pack("<Q", len(title)) + title + struct.pack("<IQQIQ", 2, K, N, number, 0)
+    head += b"\0" * (-len(head) % 32)
+    path.write_bytes(head + bytes(block) * (N * K // elements))
+
+
+def sparse(path):
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps({"quantization_config": CONFIG["gptq-asym"]}))
+    places = {}
+    for shard in range(7):
+        name = f"model-{shard + 1:05}-of-00007.safetensors"
+        tensors = {}
+        for i in range(64):
+            tensors.update(gptq(shard * 64 + i, 14336, 4096))
+        write(path / name, tensors, sparse=True)
+        places.update(dict.fromkeys(tensors, name))
+    (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    if "--sparse" in sys.argv:
+        sparse(out / "sparse")
+        return
+    for name, make in (("gptq", gptq), ("gptq-asym", gptq), ("awq", awq)):
+        tensors = {}
+        for i in range(MODULES):
+            tensors.update(make(i))
+        folder(out / name, name, tensors)
+    for name in GGML:
+        gguf(out / f"{name}.gguf", name)
+
+
+main()
