@@ -256,6 +256,12 @@ INT8 = {
     "no codes": (drop("fc.weight"), "E0517", "no matrix of I8"),
     "scales short": (short(".SCB"), "E0517", "need"),
     "tiles": (fill(".weight_format", b"\2"), "E0516", "tiled"),
+    "no scales": (drop(".SCB"), "E0517", None),
+    "codes of another type": (dtype("fc.weight", "U8"), "E0517", "no matrix of I8"),
+    "a row of codes short": (short("fc.weight"), "E0517", "need"),
+    "scales of another type": (dtype(".SCB", "F16"), "E0517", "need"),
+    "a scale that is NaN": (fill(".SCB", NAN32), "E0517", "not a finite number"),
+    "another method": (config("quant_method", "fp8"), "E0517", "those of bitsandbytes"),
 }
 
 
