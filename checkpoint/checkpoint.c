@@ -9,7 +9,8 @@
 /* Of checkpoints that several readers could know, the first. */
 const CheckpointReader *const checkpoint_readers[] = {
     &reader_gptq, &reader_awq, &reader_compressed, &reader_bitsandbytes, &reader_modelopt,
-    &reader_fp8,  &reader_hqq, &reader_mxfp4,      &reader_gguf,         NULL,
+    &reader_fp8,  &reader_hqq, &reader_mxfp4,      &reader_gguf,         &reader_torchao,
+    NULL,
 };
 
 /* Configuration -------------------------------------------------------------------------------- */

@@ -211,6 +211,6 @@ bool order_settle(Checkpoint *c, StoredModule *m, int64_t groups, IoError *err);
 
 extern const CheckpointReader reader_gguf, reader_hqq, reader_modelopt, reader_mxfp4;
 extern const CheckpointReader reader_gptq, reader_awq, reader_compressed, reader_fp8,
-    reader_bitsandbytes;
+    reader_bitsandbytes, reader_torchao;
 
 #endif

@@ -168,6 +168,72 @@ static void unpack_Q6_K(const uint8_t *b, GgmlBlock *ret)
     put_half(b + 64, b + 160, ret->code + 128);
 }
 
+/* 32 bytes of four pairs of bits: each pair is 32 codes. */
+static void put_quarters(const uint8_t *restrict byte, int offset, int8_t *restrict code)
+{
+    for (int j = 0; j < 4; j++)
+        for (int i = 0; i < 32; i++)
+            code[32 * j + i] = (int8_t)((byte[i] >> 2 * j & 3) - offset);
+}
+
+static void unpack_Q2_K(const uint8_t *b, GgmlBlock *ret)
+{
+    float d = half_at(b + 80), min = half_at(b + 82);
+    for (int g = 0; g < 16; g++) {
+        ret->scale[g] = d * (float)(b[g] & 15);
+        ret->min[g] = -(min * (float)(b[g] >> 4));
+    }
+    put_quarters(b + 16, 0, ret->code);
+    put_quarters(b + 48, 0, ret->code + 128);
+}
+
+/* Sixteen scales of 6 bits around 32: nibbles in eight bytes, the upper bits in four. A bit of the
+ * first 32 bytes that is not set takes 4 off its code. */
+static void unpack_Q3_K(const uint8_t *b, GgmlBlock *ret)
+{
+    const uint8_t *s = b + 96;
+    float d = half_at(b + 108);
+    for (int g = 0; g < 16; g++) {
+        int low = s[g % 8] >> (g < 8 ? 0 : 4) & 15, high = s[8 + g % 4] >> 2 * (g / 4) & 3;
+        ret->scale[g] = d * (float)((low | high << 4) - 32);
+    }
+    put_quarters(b + 32, 4, ret->code);
+    put_quarters(b + 64, 4, ret->code + 128);
+    for (int j = 0; j < 8; j++)
+        for (int i = 0; i < 32; i++)
+            ret->code[32 * j + i] = (int8_t)(ret->code[32 * j + i] + (b[i] >> j & 1) * 4);
+}
+
+/* The ternary digit that stands in front after n multiplications by 3, less one. */
+static int8_t ternary(uint8_t byte, int n)
+{
+    static const uint8_t power[] = {1, 3, 9, 27, 81};
+    uint8_t shifted = (uint8_t)(byte * power[n]);
+    return (int8_t)((shifted * 3 >> 8) - 1);
+}
+
+static void unpack_TQ1_0(const uint8_t *b, GgmlBlock *ret)
+{
+    int8_t *code = ret->code;
+    ret->scale[0] = half_at(b + 52);
+    for (int n = 0; n < 5; n++)
+        for (int i = 0; i < 32; i++)
+            *code++ = ternary(b[i], n);
+    for (int n = 0; n < 5; n++)
+        for (int i = 32; i < 48; i++)
+            *code++ = ternary(b[i], n);
+    for (int n = 0; n < 4; n++)
+        for (int i = 48; i < 52; i++)
+            *code++ = ternary(b[i], n);
+}
+
+static void unpack_TQ2_0(const uint8_t *b, GgmlBlock *ret)
+{
+    ret->scale[0] = half_at(b + 64);
+    put_quarters(b, 1, ret->code);
+    put_quarters(b + 32, 1, ret->code + 128);
+}
+
 static void unpack_Q8_K(const uint8_t *b, GgmlBlock *ret)
 {
     memcpy(&ret->scale[0], b, 4);

@@ -170,6 +170,10 @@ WeightSet *weights_open(int num, const char *const *path, IoError *err);
 void weights_close(WeightSet *w); /* accepts NULL */
 const TensorView *weights_find(const WeightSet *w, const char *name);
 int weights_num(const WeightSet *w);
+/* Every pair of the safetensors files' __metadata__, in order, until one is refused; fn fills err.
+ */
+typedef bool MetadataFn(void *user, const char *key, const char *value, size_t len);
+bool weights_each_metadata(const WeightSet *w, MetadataFn *fn, void *user, IoError *err);
 const TensorView *weights_at(const WeightSet *w, int index);
 
 /* json.c: a strict streaming reader (no trees): duplicate keys are the caller's concern. Strings

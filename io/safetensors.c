@@ -339,6 +339,45 @@ bool safetensors_parse(TensorFile *f, IoError *err)
     return ok;
 }
 
+/* Metadata ------------------------------------------------------------------------------------- */
+
+/* The string that comes next, of any length. */
+static bool each_value(Json *json, const char *key, MetadataFn *fn, void *user, IoError *err)
+{
+    json_peek(json);
+    size_t from = json->pos;
+    json_skip(json);
+    size_t size = json->pos - from;
+    char *value = malloc(size + 1);
+    Json text;
+    if (!value)
+        return io_fail(err, E_MEMORY, "%s: memory is exhausted", key);
+    json_init(&text, json->text + from, size);
+    bool ok = json_string(&text, value, size + 1) ? fn(user, key, value, strlen(value)) : true;
+    free(value);
+    return ok;
+}
+
+/* The header was checked when the file was opened. */
+bool safetensors_metadata(const TensorFile *f, MetadataFn *fn, void *user, IoError *err)
+{
+    char key[LIMIT_TOKEN_BYTES];
+    bool first = true, first_pair = true, ok = true;
+    Json json;
+    json_init(&json, (const char *)f->data + 8, (size_t)read_u64_le(f->data));
+    json_object_begin(&json);
+    while (ok && json_next_key(&json, key, sizeof key, &first)) {
+        if (strcmp(key, "__metadata__") != 0) {
+            json_skip(&json);
+            continue;
+        }
+        json_object_begin(&json);
+        while (ok && json_next_key(&json, key, sizeof key, &first_pair))
+            ok = each_value(&json, key, fn, user, err);
+    }
+    return ok;
+}
+
 /* Writing ------------------------------------------------------------------------------------- */
 
 static const Dtype *dtype_of(const SafetensorsItem *item)

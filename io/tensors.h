@@ -30,6 +30,7 @@ struct TensorFile {
 
 bool npy_parse(TensorFile *f, IoError *err);
 bool safetensors_parse(TensorFile *f, IoError *err);
+bool safetensors_metadata(const TensorFile *f, MetadataFn *fn, void *user, IoError *err);
 bool gguf_parse(TensorFile *f, IoError *err);
 
 #endif

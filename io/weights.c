@@ -58,6 +58,15 @@ static bool add_view(WeightSet *w, const TensorFile *f, const TensorView *view, 
     return names_add(&w->names, view) || io_fail(err, E_MEMORY, "%s: memory is exhausted", f->name);
 }
 
+bool weights_each_metadata(const WeightSet *w, MetadataFn *fn, void *user, IoError *err)
+{
+    for (int i = 0; i < w->num; i++)
+        if (w->file[i]->kind == TENSORS_SAFETENSORS &&
+            !safetensors_metadata(w->file[i], fn, user, err))
+            return false;
+    return true;
+}
+
 static bool add_all(WeightSet *w, const char *path, IoError *err)
 {
     const TensorFile *f = add_file(w, path, err);

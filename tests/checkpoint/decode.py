@@ -164,3 +164,38 @@ def modelopt_int4(t, name):
     q = np.where(q > 7, q - 16, q).astype(np.float32)
     s = t[name + ".weight_scale"]
     return (q * np.repeat(s, q.shape[1] // s.shape[1], 1)).astype(np.float64)
+
+
+def ao_grid(t, name, q):
+    """torchao: scales and zero points on the grid of blocks that their shapes tell."""
+    s = t[name + "._weight_scale"].astype(np.float64).reshape(-1, t[name + "._weight_scale"].shape[-1] if t[name + "._weight_scale"].ndim else 1)
+    z = t.get(name + "._weight_zero_point")
+    z = np.zeros(s.shape) if z is None else z.astype(np.float64).reshape(s.shape)
+    rows, cols = (np.repeat(np.arange(g), -(-n // g))[:n] for g, n in zip(s.shape, q.shape))
+    return (q - z[rows[:, None], cols]) * s[rows[:, None], cols]
+
+
+def ao_int4(t, name):
+    q = nibbles(t[name + "._weight_qdata"].view(np.uint8)).astype(np.int64)
+    q = np.where(q > 7, q - 16, q)
+    s, z = (t[name + "._weight_" + x].astype(np.float32).T for x in ("scale", "zero_point"))
+    size = q.shape[1] // s.shape[1]
+    return (q.astype(np.float32) * np.repeat(s, size, 1) + np.repeat(z, size, 1)).astype(np.float64)
+
+
+def ao_scales(scale, rows, cols):
+    """Tiles of 128 rows by 4 columns, in which rows 0, 32, 64, 96 lie beside each other."""
+    tiles = scale.reshape(-(-rows // 128), -(-cols // 4), 32, 4, 4)
+    return tiles.transpose(0, 3, 2, 1, 4).reshape(-(-rows // 128) * 128, -1)[:rows, :cols]
+
+
+def ao_micro(t, name, swizzled):
+    codes, scale = t[name + "._weight_qdata"], t[name + "._weight_scale"]
+    outer = t.get(name + "._weight_per_tensor_scale")
+    size = 32 if outer is None else 16
+    packed = codes.dtype == np.uint8 and outer is not None or name.endswith("2.proj")
+    q = E2M1[nibbles(codes.view(np.uint8))] if packed else e4m3(codes)
+    if swizzled:
+        scale = ao_scales(scale.view(np.uint8), q.shape[0], q.shape[1] // size)
+    s = 2.0**(scale.view(np.uint8).astype(float) - 127) if outer is None else (e4m3(scale).astype(np.float32) * outer).astype(float)
+    return (q.astype(np.float32) * np.repeat(s.astype(np.float32), size, 1)).astype(np.float64)

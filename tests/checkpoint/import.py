@@ -12,7 +12,7 @@ import tempfile
 
 sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
 update = "--update" in sys.argv
-SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1}
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
 num = failed = 0
 
 
@@ -35,8 +35,14 @@ def load(path):
             for k, v in head.items()}
 
 
-def save(path, tensors):
-    head, data = {}, b""
+def metadata(path):
+    with open(path, "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        return json.loads(f.read(size)).get("__metadata__")
+
+
+def save(path, tensors, about=None):
+    head, data = {"__metadata__": about} if about else {}, b""
     for name, (dtype, shape, raw) in tensors.items():
         head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
@@ -51,14 +57,18 @@ def run(*words):
 
 
 def read_folder(folder):
+    if not os.path.exists(os.path.join(here, folder, "config.json")):  # the file says itself what it holds
+        path = os.path.join(here, folder, "model.safetensors")
+        return {"__metadata__": metadata(path)}, load(path)
     with open(os.path.join(here, folder, "config.json"), encoding="utf-8") as f:
         return json.load(f), load(os.path.join(here, folder, "model.safetensors"))
 
 
 def write_folder(path, config, tensors):
     os.makedirs(path, exist_ok=True)
-    save(os.path.join(path, "model.safetensors"), tensors)
-    if config is not None:
+    about = config.get("__metadata__") if isinstance(config, dict) else None
+    save(os.path.join(path, "model.safetensors"), tensors, about)
+    if config is not None and not about:
         with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as f:
             f.write(config if isinstance(config, str) else json.dumps(config))
 
@@ -81,7 +91,7 @@ for folder in folders:
     report(folder + " without weights", [] if code == 0 and "codes occur" not in out else [err])
 
 done = subprocess.run([sinter, "eval", os.path.join(here, "gguf/layers.sinter")], capture_output=True, text=True, timeout=60)
-report("gguf: layers run", [] if done.returncode == 0 and done.stdout.count("ok ") == 10 and not done.stderr
+report("gguf: layers run", [] if done.returncode == 0 and done.stdout.count("ok ") == 14 and not done.stderr
        else [*done.stdout.splitlines(), *done.stderr.splitlines()])
 
 
@@ -135,6 +145,22 @@ def config(path, value):
         else:
             at[last] = value
     return change
+
+
+def about(key, value, module="model.layers.0.proj.weight"):
+    """What torchao's metadata say of a module."""
+    def change(c, t):
+        said = json.loads(c["__metadata__"][module])
+        at = said
+        for step in key.split("/")[:-1]:
+            at = at[step]
+        at[key.split("/")[-1]] = value
+        c["__metadata__"][module] = json.dumps(said)
+    return change
+
+
+def about_text(value):
+    return lambda c, t: c["__metadata__"].update({"model.layers.0.proj.weight": value})
 
 
 def both(first, second):
@@ -194,6 +220,32 @@ CT = {
     "ignored": (config("ignore", ["re:.*proj"]), "E0517", "'ignore' names"),
     "a private format": (config("format", "marlin-24"), "E0516", "marlin-24"),
     "scales are NaN": (fill(".weight_scale", b"\xff\x7f"), "E0517", "not a finite number"),
+}
+AO = {
+    "no codes": (drop("0.proj._weight_qdata"), "E0517", "there is no qdata"),
+    "no scales": (drop("0.proj._weight_scale"), "E0517", "there is no scale"),
+    "scales short": (short("0.proj._weight_scale"), "E0517", "is [63, 1]"),
+    "scales are integers": (dtype("0.proj._weight_scale", "I32"), "E0517", None),
+    "scales are NaN": (fill("0.proj._weight_scale", NAN32), "E0517", "not a finite number"),
+    "zero points are floats": (dtype("0.proj._weight_zero_point", "F8_E4M3"), "E0517", None),
+    "no block": (about("_data/block_size", None), "E0517", "no block_size of two sizes"),
+    "a block of nothing": (about("_data/block_size", [1, 0]), "E0517", "no block_size of two sizes"),
+    "experts": (about("_data/block_size", [1, 1, 32]), "E0517", "no block_size of two sizes"),
+    "another block": (about("_data/block_size", [1, 48]), "E0517", None),
+    "an unknown class": (about("_type", "Int5Tensor"), "E0516", "torchao's Int5Tensor, which is not read"),
+    "a private layout": (about("_type", "Int4TilePackedTo4dTensor"), "E0516", "its layout is private to one kernel"),
+    "metadata of noise": (about_text("{\"_type\": "), "E0517", "model.layers.0.proj.weight: byte"),
+    "no metadata": (lambda c, t: c["__metadata__"].clear() or c["__metadata__"].update({"format": "pt"}), "E0517", "do not say what they are"),
+}
+AO_INTX = {
+    "no type": (about("_data/target_dtype", None), "E0517", "is no integer of 1 to 8 bits"),
+    "a wide type": (about("_data/target_dtype/_data", "int16"), "E0517", "'int16' is no integer of 1 to 8 bits"),
+    "a code that is none": (fill("0.proj._weight_qdata", b"\x1f"), "E0517", "is 31, no code of 4 bits"),
+}
+AO_MICRO = {
+    "rows that blocks do not fill": (short("0.proj._weight_qdata", 1), "E0517", "whole blocks of 16"),
+    "swizzled": (about("_data/is_swizzled_scales", True), "E0517", "tiles of 128 by 4"),
+    "a second scale of 0": (fill("0.proj._weight_per_tensor_scale", b"\0" * 4), "E0517", "is 0, not a scale"),
 }
 FP8 = {
     "no scales": (drop(".weight_scale_inv"), "E0517", "no weight_scale_inv"),
@@ -284,7 +336,7 @@ def check_wrong(folder, name, change, code, words):
 
 for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT), ("fp8-block", FP8),
                       ("bnb-nf4", BNB), ("bnb-int8", INT8), ("hqq-4", HQQ), ("modelopt-nvfp4", NVFP4),
-                      ("gpt-oss", MXFP4)):
+                      ("gpt-oss", MXFP4), ("ao-int8", AO), ("ao-intx", AO_INTX), ("ao-micro", AO_MICRO)):
     for name, (change, code, words) in cases.items():
         check_wrong(folder, name, change, code, words)
 
@@ -327,14 +379,14 @@ with tempfile.TemporaryDirectory() as tmp:
         f.write('{"quantization_config": {"quant_method": "gptq", "bits": 4}}')
     code, out, err = run(tmp)
     report("gguf: says itself what it is", [] if code == 0 and "Q8_0, said by the file" in out else [out, err])
-    gguf(path, ("a.weight", [256, 1], 10, bytes(84)))
+    gguf(path, ("a.weight", [256, 1], 23, bytes(136)))
     text = os.path.join(tmp, "t.sinter")
     with open(text, "w", encoding="utf-8") as f:
         f.write('version 1\nweights "model.gguf"\ndim B in [1]\nmodel m (x: f32[B, 256]) -> (y: f32[B, 1]) {\n'
                 '    param a: f32[1, 256] from "a.weight"\n    y = linear(x, a)\n}\n')
     done = subprocess.run([sinter, "check", text], capture_output=True, text=True, timeout=60)
     report("gguf: a type that is not read is not bound",
-           [] if done.returncode == 1 and "type Q2_K is not read" in done.stderr else [done.stdout, done.stderr])
+           [] if done.returncode == 1 and "type IQ4_XS is not read" in done.stderr else [done.stdout, done.stderr])
 
 
 # Files -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Makes the checkpoints of this folder with the packages that define their layouts.
 
-    pip install torch numpy safetensors transformers compressed-tensors bitsandbytes nvidia-modelopt
+    pip install torch numpy safetensors transformers compressed-tensors bitsandbytes nvidia-modelopt torchao
     pip download --no-deps auto-gptq==0.7.1 autoawq==0.2.9 hqq==0.2.8.post1   # unpacked into PACKAGES
     python3 make.py PACKAGES
 
@@ -273,6 +273,56 @@ def make_ct():
     ct("ct-mxfp8", "mxfp8-quantized", {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}, shapes)
 
 
+# torchao ------------------------------------------------------------------------------------------
+
+def torchao(folder, cases):
+    """cases: (module, weight as a tensor of torchao's, its values, decode.py's)."""
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+    state = {name + ".weight": w for name, w, _, _ in cases}
+    state["model.norm.weight"] = torch.ones(cases[0][1].shape[1], dtype=torch.bfloat16)
+    tensors, about = flatten_tensor_state_dict(state)
+    write(folder, None, tensors, {name: v for name, _, v, _ in cases},
+          {name: d(arrays(tensors), name) for name, _, _, d in cases})
+    save_file({k: v.contiguous() for k, v in tensors.items()}, os.path.join(here, folder, "model.safetensors"), metadata=about)
+
+
+def quantised(config, n, k):
+    from torchao.quantization import quantize_
+    model = torch.nn.Sequential(linear(n, k, torch.bfloat16))
+    quantize_(model, config)
+    return model[0].weight.data if not isinstance(model[0].weight, torch.nn.Parameter) else model[0].weight.detach()
+
+
+def make_torchao():
+    from torchao import quantization as ao
+    from torchao.prototype.mx_formats.mx_tensor import MXTensor
+    from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor
+    name = "model.layers.{}.proj".format
+    plain = lambda t, m: decode.ao_grid(t, m, t[m + "._weight_qdata"].astype(float))
+    float8 = lambda t, m: decode.ao_grid(t, m, decode.e4m3(t[m + "._weight_qdata"]))
+    w = quantised(ao.Int8WeightOnlyConfig(version=2), 64, 96)
+    d = quantised(ao.Int8DynamicActivationInt8WeightConfig(version=2), 32, 160)
+    torchao("ao-int8", [(name(0), w, w.dequantize(), plain), (name(1), d, d.dequantize(), plain)])
+    x = [quantised(ao.IntxWeightOnlyConfig(weight_dtype=bits, granularity=ao.PerGroup(32), mapping_type=kind), 32, 96)
+         for bits, kind in ((torch.int4, ao.quant_primitives.MappingType.SYMMETRIC), (torch.int3, ao.quant_primitives.MappingType.ASYMMETRIC))]
+    torchao("ao-intx", [(name(i), v, v.dequantize(), plain) for i, v in enumerate(x)])
+    f = quantised(ao.Float8WeightOnlyConfig(), 32, 96)
+    torchao("ao-float8", [(name(0), f, f.dequantize(), float8)])
+    n, k, g = 32, 128, 32  # its packers want another package: codes of our own; w = q s + z as its kernels compute
+    codes = torch.randint(-8, 8, (n, k), dtype=torch.int8)
+    packed = (codes[:, ::2] & 15 | codes[:, 1::2] << 4).to(torch.int8)
+    scale, zero = (torch.randn(k // g, n).abs() / 16).bfloat16(), (torch.randn(k // g, n) / 16).bfloat16()
+    four = ao.Int4Tensor(packed, scale, zero, [1, g], torch.Size([n, k]))
+    want = codes.float() * scale.float().T.repeat_interleave(g, 1) + zero.float().T.repeat_interleave(g, 1)
+    torchao("ao-int4", [(name(0), four, want, decode.ao_int4)])
+    w = linear(144, 160, torch.bfloat16).weight.data
+    for folder, swizzled in (("ao-micro", False), ("ao-micro-swizzled", True)):
+        outer = w.abs().max().float() / (448 * 6)
+        nv = NVFP4Tensor.to_nvfp4(w, per_tensor_scale=outer, is_swizzled_scales=swizzled)
+        mx = [MXTensor.to_mx(w, kind, 32, is_swizzled_scales=swizzled) for kind in (torch.float8_e4m3fn, torch.float4_e2m1fn_x2)]
+        torchao(folder, [(name(i), v, v.dequantize(torch.float32), lambda t, m, s=swizzled: decode.ao_micro(t, m, s)) for i, v in enumerate([nv, *mx])])
+
+
 # FP8 ----------------------------------------------------------------------------------------------
 
 def block_dequant(w, s, size):
@@ -409,6 +459,7 @@ def make_mxfp4():
 
 if __name__ == "__main__":
     torch.manual_seed(7)
-    for make in (make_gptq, make_awq, make_ct, make_fp8, make_bnb, make_awq_fast, make_hqq, make_modelopt, make_mxfp4):
+    for make in (make_gptq, make_awq, make_ct, make_fp8, make_bnb, make_awq_fast, make_hqq, make_modelopt, make_mxfp4,
+                 make_torchao):
         if len(sys.argv) < 3 or make.__name__ in sys.argv[2:]:
             make()

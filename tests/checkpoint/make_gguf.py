@@ -12,9 +12,10 @@ from safetensors.numpy import save_file
 
 HERE = pathlib.Path(__file__).parent / "gguf"
 TYPE = gguf.GGMLQuantizationType
-HALVES = {"Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82]}
+HALVES = {"Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0]}
 SHAPES = {"Q4_0": (5, 288), "Q4_1": (3, 96), "Q5_0": (4, 96), "Q5_1": (4, 96), "Q8_0": (5, 288), "MXFP4": (6, 160),
-          "Q4_K": (3, 512), "Q5_K": (2, 512), "Q6_K": (2, 512), "Q8_K": (2, 256), "Q2_K": (1, 256), "TQ2_0": (1, 256)}
+          "Q4_K": (3, 512), "Q5_K": (2, 512), "Q6_K": (2, 512), "Q8_K": (2, 256), "Q2_K": (1, 256), "TQ2_0": (1, 256),
+          "Q3_K": (3, 256), "TQ1_0": (2, 256), "IQ4_NL": (1, 32), "IQ4_XS": (1, 256)}
 rng = np.random.default_rng(40)
 
 
@@ -48,7 +49,7 @@ for i, (name, shape) in enumerate(SHAPES.items()):
     data = stored(name, *shape)
     part = "attn_q" if i == 0 else "ffn_up"
     writer.add_tensor(f"blk.{i}.{part}.weight", data, raw_dtype=TYPE[name])
-    if name not in ("Q2_K", "TQ2_0"):
+    if not name.startswith("IQ"):
         expected[f"blk.{i}.{part}.weight"] = values(name, data)
 stack = np.stack([stored("Q8_0", 2, 64) for _ in range(3)])
 writer.add_tensor("blk.0.ffn_up_exps.weight", stack, raw_dtype=TYPE.Q8_0)

@@ -88,6 +88,12 @@ static void folder_matches(void **state)
 }
 
 static const char *const folders[] = {
+    "ao-float8",
+    "ao-int4",
+    "ao-int8",
+    "ao-intx",
+    "ao-micro",
+    "ao-micro-swizzled",
     "awq-gemm",
     "awq-gemv",
     "awq-gemv-fast",

@@ -15,7 +15,7 @@ TYPE = gguf.GGMLQuantizationType
 rng = np.random.default_rng(12)
 # where f16 numbers stand in a block, whose bits must not be those of NaN or infinity
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2],
-          "Q5_K": [0, 2], "Q6_K": [208], "Q8_K": [], "MXFP4": []}
+          "Q5_K": [0, 2], "Q6_K": [208], "Q8_K": [], "MXFP4": [], "Q2_K": [80, 82], "Q3_K": [108], "TQ1_0": [52], "TQ2_0": [64]}
 
 
 def random_blocks(name):
