@@ -142,6 +142,14 @@ Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
 const char *checkpoint_beside(Arena *arena, const char *path, const char *name);
 /* By the name of the weight, "x.weight", or of the module; NULL: not stored quantised. */
 const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight);
+/* A weight whose tensors the text names; NULL: there is none of that kind. */
+typedef struct StoredHand {
+    const Scheme *scheme;
+    const char *codes, *scale, *zero, *offset, *outer;
+} StoredHand;
+/* NULL after filling err. */
+const StoredModule *checkpoint_by_hand(Checkpoint *c, const StoredHand *hand, int64_t rows,
+                                       int64_t cols, IoError *err);
 /* Reads into q, which is made for the module's scheme and size; library-safe. */
 bool stored_fill(const StoredModule *m, QTensor *q, IoError *err);
 /* The same, q made here. */

@@ -150,10 +150,17 @@ static Stmt *stmt_new(Parse *p, StmtKind kind, Span span)
     return stmt;
 }
 
-Stmt *ast_param(Parse *p, Span span, Decl decl, Word from, Word module)
+PartList ast_parts_add(Parse *p, PartList list, Word role, Word tensor)
+{
+    ARRAY_PUSH(p->arena, &list, ((Part){role, tensor}));
+    return list;
+}
+
+Stmt *ast_param(Parse *p, Span span, Decl decl, SchemeWordList words, From from, Word module)
 {
     Stmt *stmt = stmt_new(p, STMT_PARAM, span);
     stmt->decl = decl;
+    stmt->words = words;
     stmt->from = from;
     stmt->module = module;
     return stmt;

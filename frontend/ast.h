@@ -86,19 +86,34 @@ typedef struct Decl {
 typedef ARRAY(Decl) DeclList;
 typedef ARRAY(Stmt *) StmtList;
 
+typedef struct SchemeWord SchemeWord;
+typedef ARRAY(SchemeWord) SchemeWordList;
+
+/* from codes "…" scale "…" */
+typedef struct Part {
+    Word role, tensor;
+} Part;
+typedef ARRAY(Part) PartList;
+typedef struct From {
+    Word tensor;    /* from "…"; absent: the parts say it, or nothing does */
+    PartList parts; /* of a weight that is stored quantised */
+} From;
+
 typedef enum StmtKind { STMT_BAD, STMT_PARAM, STMT_ASSIGN, STMT_RETURN, STMT_FOR } StmtKind;
 
 struct Stmt {
     StmtKind kind;
     Span span;
-    Decl decl;        /* PARAM */
-    Word from;        /* PARAM: tensor name pattern, may be absent */
-    Word module;      /* PARAM: from module "…" */
-    WordList targets; /* ASSIGN; FOR: the index */
-    ExprList values;  /* ASSIGN (one), RETURN, FOR (first, end) */
-    StmtList body;    /* FOR */
-    int *slot;        /* of targets or of the param; set by the checks */
-    bool has_bad;     /* PARAM: the declaration was cut off by a syntax error */
+    Decl decl;                 /* PARAM */
+    From from;                 /* PARAM: patterns of tensors' names, may be absent */
+    SchemeWordList words;      /* PARAM: how its codes are scaled */
+    struct SchemeInfo *stored; /* PARAM: what these words come to; NULL: it is plain */
+    Word module;               /* PARAM: from module "…" */
+    WordList targets;          /* ASSIGN; FOR: the index */
+    ExprList values;           /* ASSIGN (one), RETURN, FOR (first, end) */
+    StmtList body;             /* FOR */
+    int *slot;                 /* of targets or of the param; set by the checks */
+    bool has_bad;              /* PARAM: the declaration was cut off by a syntax error */
     bool reported;
 };
 
@@ -119,7 +134,7 @@ typedef enum SchemeWordKind {
     SW_FAST
 } SchemeWordKind;
 
-typedef struct SchemeWord {
+struct SchemeWord {
     SchemeWordKind kind;
     Span span;
     Word name;              /* SCALE: format; STATIC: calibrator or absent; BY: quantiser */
@@ -128,8 +143,7 @@ typedef struct SchemeWord {
     SchemeWordKind instead; /* GROUP with a `name`, which is "or": PER_CHANNEL or PER_TOKEN */
     bool has_zero;          /* STATIC with a scale: `rows` is the zero point, `name` its word */
     ArgList args;           /* BY */
-} SchemeWord;
-typedef ARRAY(SchemeWord) SchemeWordList;
+};
 
 typedef struct SchemeLine {
     bool is_act;
@@ -305,7 +319,8 @@ WordList ast_words_add(Parse *p, WordList list, Word word);
 
 Decl ast_decl(Span span, Word name, TypeExpr type);
 DeclList ast_decls_add(Parse *p, DeclList list, Decl decl);
-Stmt *ast_param(Parse *p, Span span, Decl decl, Word from, Word module);
+Stmt *ast_param(Parse *p, Span span, Decl decl, SchemeWordList words, From from, Word module);
+PartList ast_parts_add(Parse *p, PartList list, Word role, Word tensor);
 Stmt *ast_bad_param(Parse *p, Span span, Word name);
 Stmt *ast_assign(Parse *p, Span span, WordList targets, Expr *value);
 Stmt *ast_return(Parse *p, Span span, ExprList values);

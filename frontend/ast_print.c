@@ -114,6 +114,57 @@ static void start_line(Sb *sb, const char *text)
     sb_put(sb, text);
 }
 
+static void put_scheme_word(Sb *sb, const SchemeWord *word)
+{
+    static const char *const text[] = {[SW_SYM] = "sym",
+                                       [SW_ASYM] = "asym",
+                                       [SW_PER_TENSOR] = "per tensor",
+                                       [SW_PER_CHANNEL] = "per channel",
+                                       [SW_PER_TOKEN] = "per token",
+                                       [SW_GROUP] = "group",
+                                       [SW_BLOCK] = "block",
+                                       [SW_SCALE] = "scale",
+                                       [SW_STATIC] = "static",
+                                       [SW_DYNAMIC] = "dynamic",
+                                       [SW_BY] = "by",
+                                       [SW_FAST] = "fast"};
+    sb_printf(sb, " %s", text[word->kind]);
+    if (word->kind == SW_BLOCK)
+        sb_printf(sb, " %lldx%lld", (long long)word->rows, (long long)word->cols);
+    if (word->kind == SW_GROUP) {
+        sb_putc(sb, ' ');
+        put_expr(sb, word->value);
+        if (word->name.text)
+            sb_printf(sb, " or %s", word->instead == SW_PER_TOKEN ? "token" : "channel");
+        return;
+    }
+    if (word->name.text && !word->has_zero)
+        sb_printf(sb, " %s", word->name.text);
+    if (word->value) {
+        sb_putc(sb, ' ');
+        put_expr(sb, word->value);
+    }
+    if (word->has_zero)
+        sb_printf(sb, " %s %lld", word->name.text, (long long)word->rows);
+    if (word->args.num)
+        put_args(sb, &word->args);
+}
+
+static void put_from(Sb *sb, const From *from)
+{
+    if (from->tensor.text || from->parts.num)
+        sb_put(sb, " from");
+    if (from->tensor.text) {
+        sb_putc(sb, ' ');
+        sb_put_json_string(sb, from->tensor.text, strlen(from->tensor.text));
+    }
+    for (int i = 0; i < from->parts.num; i++) {
+        const Part *part = &from->parts.elem[i];
+        sb_printf(sb, " %s ", part->role.text);
+        sb_put_json_string(sb, part->tensor.text, strlen(part->tensor.text));
+    }
+}
+
 static void put_stmts(Sb *sb, const StmtList *list);
 
 static void put_stmt(Sb *sb, const Stmt *stmt)
@@ -123,10 +174,9 @@ static void put_stmt(Sb *sb, const Stmt *stmt)
     case STMT_PARAM:
         start_line(sb, "param ");
         put_decl(sb, &stmt->decl);
-        if (stmt->from.text) {
-            sb_put(sb, " from ");
-            sb_put_json_string(sb, stmt->from.text, strlen(stmt->from.text));
-        }
+        for (int i = 0; i < stmt->words.num; i++)
+            put_scheme_word(sb, &stmt->words.elem[i]);
+        put_from(sb, &stmt->from);
         if (stmt->module.text) {
             sb_put(sb, " from module ");
             sb_put_json_string(sb, stmt->module.text, strlen(stmt->module.text));
@@ -162,42 +212,6 @@ static void put_stmts(Sb *sb, const StmtList *list)
     for (int i = 0; i < list->num; i++)
         put_stmt(sb, list->elem[i]);
     sb->indent -= 2;
-}
-
-static void put_scheme_word(Sb *sb, const SchemeWord *word)
-{
-    static const char *const text[] = {[SW_SYM] = "sym",
-                                       [SW_ASYM] = "asym",
-                                       [SW_PER_TENSOR] = "per tensor",
-                                       [SW_PER_CHANNEL] = "per channel",
-                                       [SW_PER_TOKEN] = "per token",
-                                       [SW_GROUP] = "group",
-                                       [SW_BLOCK] = "block",
-                                       [SW_SCALE] = "scale",
-                                       [SW_STATIC] = "static",
-                                       [SW_DYNAMIC] = "dynamic",
-                                       [SW_BY] = "by",
-                                       [SW_FAST] = "fast"};
-    sb_printf(sb, " %s", text[word->kind]);
-    if (word->kind == SW_BLOCK)
-        sb_printf(sb, " %lldx%lld", (long long)word->rows, (long long)word->cols);
-    if (word->kind == SW_GROUP) {
-        sb_putc(sb, ' ');
-        put_expr(sb, word->value);
-        if (word->name.text)
-            sb_printf(sb, " or %s", word->instead == SW_PER_TOKEN ? "token" : "channel");
-        return;
-    }
-    if (word->name.text && !word->has_zero)
-        sb_printf(sb, " %s", word->name.text);
-    if (word->value) {
-        sb_putc(sb, ' ');
-        put_expr(sb, word->value);
-    }
-    if (word->has_zero)
-        sb_printf(sb, " %s %lld", word->name.text, (long long)word->rows);
-    if (word->args.num)
-        put_args(sb, &word->args);
 }
 
 static void put_scheme(Sb *sb, const Item *item)

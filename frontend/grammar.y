@@ -64,7 +64,9 @@ static Word word(const char *text, Span span)
 %token LATENCY "latency" AT_WORD "at" COUPLE "couple" SIBLINGS "siblings" SLOWER "slower"
 %token ERROR_WORD "error" OUT "out" REDUCE "reduce" SUM "sum" MODULE "module"
 
-%type <Word> name string tensor_from index.opt
+%type <Word> name string part_role index.opt
+%type <From> tensor_from
+%type <PartList> parts
 %type <const char *> contextual
 %type <Word> segment_name star
 %type <WordList> strings targets segment_names segment_alternatives
@@ -222,8 +224,12 @@ stmts:
   }
 ;
 stmt:
-  "param" decl tensor_from { $$ = ast_param(p, @$, $decl, $tensor_from, NO_WORD); }
-| "param" decl "from" "module" string { $$ = ast_param(p, @$, $decl, NO_WORD, $string); }
+  "param" decl scheme_words tensor_from {
+    $$ = ast_param(p, @$, $decl, $scheme_words, $tensor_from, NO_WORD);
+  }
+| "param" decl scheme_words "from" "module" string {
+    $$ = ast_param(p, @$, $decl, $scheme_words, (From){0}, $string);
+  }
 
 | targets '=' expr { $$ = ast_assign(p, @$, $targets, $expr); }
 
@@ -234,8 +240,17 @@ stmt:
 | "for" error body { $$ = ast_bad_for(p, @1, $body); }
 ;
 tensor_from:
-  %empty { $$ = NO_WORD; }
-| "from" string { $$ = $string; }
+  %empty { $$ = (From){0}; }
+| "from" string { $$ = (From){.tensor = $string}; }
+| "from" parts { $$ = (From){.parts = $parts}; }
+;
+parts:
+  part_role string { $$ = ast_parts_add(p, (PartList){0}, $part_role, $string); }
+| parts part_role string { $$ = ast_parts_add(p, $1, $part_role, $string); }
+;
+part_role:
+  NAME { $$ = word($NAME, @$); }
+| "scale" { $$ = ast_word(p, "scale", @$); }
 ;
 targets:
   name { $$ = ast_words_add(p, (WordList){0}, $name); }

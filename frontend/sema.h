@@ -203,6 +203,8 @@ void resolve_global(Sema *s, Expr *expr); /* an integer expression outside bodie
 
 /* sema_scheme.c */
 void schemes_compile(Sema *s);
+/* Of a param whose codes the text names: stmt->stored, or errors. */
+void scheme_of_param(Sema *s, Stmt *stmt);
 Item *scheme_lookup(Sema *s, Word name); /* reports an unknown one */
 
 /* sema_rules.c */

@@ -248,11 +248,13 @@ static void check_format(Sema *s, const TypeExpr *type)
     suggest(s->diag, &nearest);
 }
 
-static void resolve_type(Body *b, TypeExpr *type)
+/* is_stored: its format is that of codes, which a scheme's words go with. */
+static void resolve_type(Body *b, TypeExpr *type, bool is_stored)
 {
     if (!type->fmt.text)
         return; /* cut off by a syntax error */
-    check_format(b->s, type);
+    if (!is_stored)
+        check_format(b->s, type);
     if (type->dims.num > LIMIT_RANK)
         diag_error(b->s->diag, type->span, E_LIMIT, "a tensor of %d dimensions, the limit is %d",
                    type->dims.num, LIMIT_RANK);
@@ -335,7 +337,15 @@ static void resolve_param(Body *b, Stmt *stmt)
                    "params from modules are not supported yet");
         stmt->has_bad = true;
     }
-    resolve_type(b, &stmt->decl.type);
+    resolve_type(b, &stmt->decl.type, stmt->from.parts.num > 0);
+    if (stmt->from.parts.num && stmt->decl.type.fmt.text) {
+        scheme_of_param(b->s, stmt);
+    } else if (stmt->words.num) {
+        diag_error(b->s->diag, stmt->words.elem[0].span, E_SCHEME_WORDS,
+                   "words of a scheme are for params that name their codes");
+        diag_help(b->s->diag, "write: from codes \"..\" scale \"..\"; rules quantise the others");
+        stmt->has_bad = true;
+    }
     stmt->slot = slot_handle(b, slot_add(b, SLOT_PARAM, stmt->decl.name, true));
     b->info->slots.elem[*stmt->slot].bad = stmt->has_bad;
 }
@@ -398,7 +408,7 @@ static void add_results(Body *b)
     Item *item = b->item;
     int num_named = 0;
     for (int i = 0; i < item->results.num; i++) {
-        resolve_type(b, &item->results.elem[i].type);
+        resolve_type(b, &item->results.elem[i].type, false);
         num_named += item->results.elem[i].name.text != NULL;
     }
     b->info->named_results = num_named > 0;
@@ -450,7 +460,7 @@ static void resolve_body(Sema *s, Item *item)
         info->index_slot = slot_add(&b, SLOT_INDEX, item->index, true);
     int first_input = info->slots.num;
     for (int i = 0; i < item->inputs.num; i++) {
-        resolve_type(&b, &item->inputs.elem[i].type);
+        resolve_type(&b, &item->inputs.elem[i].type, false);
         slot_add(&b, SLOT_INPUT, item->inputs.elem[i].name, true);
     }
     bool inputs_differ = info->slots.num == first_input + item->inputs.num;

@@ -430,6 +430,60 @@ static void compile_scheme(Sema *s, Item *item)
     }
 }
 
+static void complain_param(Sema *s, Stmt *stmt, Span span, ErrorId id, const char *text)
+{
+    diag_error(s->diag, span, id, "%s", text);
+    stmt->has_bad = true;
+}
+
+/* Each role once; what is needed is there. */
+static void check_roles(Sema *s, Stmt *stmt)
+{
+    static const char *const role[] = {"codes", "scale", "zero", "offset", "outer"};
+    const Part *seen[COUNT_OF(role)] = {NULL};
+    for (int i = 0; i < stmt->from.parts.num; i++) {
+        const Part *part = &stmt->from.parts.elem[i];
+        size_t k = 0;
+        while (k < COUNT_OF(role) && strcmp(role[k], part->role.text) != 0)
+            k++;
+        if (k == COUNT_OF(role)) {
+            diag_error(s->diag, part->role.span, E_UNKNOWN_NAME, "'%s' is no part of a weight",
+                       part->role.text);
+            diag_help(s->diag, "parts are codes, scale, zero, offset and outer");
+            stmt->has_bad = true;
+        } else if (seen[k]) {
+            complain_param(s, stmt, part->role.span, E_SCHEME_WORDS, "this is said twice");
+            diag_note(s->diag, seen[k]->role.span, "first here");
+        } else {
+            seen[k] = part;
+        }
+    }
+    for (size_t k = 0; k < 2 && !stmt->has_bad; k++)
+        if (!seen[k])
+            complain_param(s, stmt, stmt->span, E_INCOMPLETE,
+                           k ? "a weight that is stored quantised names the tensor of its scales"
+                             : "a weight that is stored quantised names the tensor of its codes");
+}
+
+void scheme_of_param(Sema *s, Stmt *stmt)
+{
+    SchemeInfo *info = ARENA_NEW(s->arena, SchemeInfo);
+    const SchemeLine line = {
+        .fmt = stmt->decl.type.fmt, .words = stmt->words, .span = stmt->decl.span};
+    *info = (SchemeInfo){.has_weight = true};
+    compile_line(s, info, &line);
+    for (int i = 0; i < stmt->words.num; i++)
+        if (stmt->words.elem[i].kind == SW_BY)
+            complain_param(s, stmt, stmt->words.elem[i].span, E_SCHEME_WORDS,
+                           "the codes are stored: nothing chooses them");
+    check_roles(s, stmt);
+    if (stmt->decl.type.dims.num != 2)
+        complain_param(s, stmt, stmt->decl.type.span, E_SHAPE,
+                       "a weight that is stored quantised is [out, in]");
+    stmt->has_bad = stmt->has_bad || info->bad;
+    stmt->stored = info;
+}
+
 void schemes_compile(Sema *s)
 {
     for (int i = 0; i < s->items.num; i++) {

@@ -201,9 +201,9 @@ static void walk_block(Walk *w, Frame *frame, Expr *call, Val *ret)
 /* Statements ----------------------------------------------------------------------------------- */
 
 /* {i} stands for an index or a constant, {{ and }} for braces. NULL after reporting. */
-static const char *tensor_name(Walk *w, const Frame *frame, Stmt *stmt)
+static const char *tensor_name(Walk *w, const Frame *frame, Stmt *stmt, Word pattern)
 {
-    const char *from = stmt->from.text;
+    const char *from = pattern.text;
     Sb sb;
     sb_init(&sb, w->m->arena);
     for (const char *c = from; *c; c++) {
@@ -214,7 +214,7 @@ static const char *tensor_name(Walk *w, const Frame *frame, Stmt *stmt)
         const char *end = *c == '{' ? strchr(c, '}') : NULL;
         if (*c == '}' || (*c == '{' && !end)) {
             if (!stmt->reported)
-                diag_error(w->diag, stmt->from.span, E_BAD_STRING,
+                diag_error(w->diag, pattern.span, E_BAD_STRING,
                            "a '%c' without its pair; '%c%c' stands for one", *c, *c, *c);
             stmt->reported = true;
             return NULL;
@@ -233,7 +233,7 @@ static const char *tensor_name(Walk *w, const Frame *frame, Stmt *stmt)
             sb_printf(&sb, "%lld", (long long)item->constant->value);
         } else {
             if (!stmt->reported)
-                diag_error(w->diag, stmt->from.span, E_UNKNOWN_NAME,
+                diag_error(w->diag, pattern.span, E_UNKNOWN_NAME,
                            "'{%s}' names neither the index of this block nor a constant", name);
             stmt->reported = true;
             return NULL;
@@ -266,16 +266,76 @@ static const char *own_path(Walk *w, const char *name)
     return text;
 }
 
+/* The tensors that hold a weight which is stored quantised; *ret is the codes'. */
+static const ConstParts *param_parts(Walk *w, const Frame *frame, Stmt *stmt, const char **ret)
+{
+    ConstParts *parts = ARENA_NEW(w->m->arena, ConstParts);
+    const struct {
+        const char *role, **name;
+    } part[] = {{"codes", ret},
+                {"scale", &parts->scale},
+                {"zero", &parts->zero},
+                {"offset", &parts->offset},
+                {"outer", &parts->outer}};
+    *parts = (ConstParts){.scheme = scheme_intern(w->m, &stmt->stored->weight)};
+    *ret = NULL;
+    for (int i = 0; i < stmt->from.parts.num; i++) {
+        const Part *from = &stmt->from.parts.elem[i];
+        const char *name = tensor_name(w, frame, stmt, from->tensor);
+        if (!name)
+            return NULL;
+        for (size_t k = 0; k < COUNT_OF(part); k++)
+            if (!strcmp(part[k].role, from->role.text))
+                *part[k].name = name;
+    }
+    return parts;
+}
+
+/* One constant for all params that are the same tensors. */
+static const char *const_key(Walk *w, const char *tensor, const ConstParts *parts)
+{
+    if (!parts)
+        return tensor;
+    return arena_printf(w->arena, "%s\n%s\n%s\n%s\n%s\n%p", tensor, parts->scale,
+                        parts->zero ? parts->zero : "", parts->offset ? parts->offset : "",
+                        parts->outer ? parts->outer : "", (const void *)parts->scheme);
+}
+
+static void param_build(Walk *w, Val *val, const Stmt *stmt, const char *tensor,
+                        const ConstParts *parts)
+{
+    const char *key = const_key(w, tensor, parts);
+    Value *known = map_get(&w->consts, key);
+    if (known && known->type == val->type) {
+        val->value = known;
+        return;
+    }
+    Const constant = {.kind = CONST_WEIGHT, .name = tensor, .parts = parts};
+    val->value = build_const(w->m, &w->m->body, NULL, val->type, &constant, stmt->span);
+    if (!val->value)
+        BUG("a param of type %s was refused", type_text(w->arena, val->type));
+    val->value->name = dotted_name(w, stmt->decl.name.text);
+    map_put(&w->consts, key, val->value);
+}
+
 static void walk_param(Walk *w, Frame *frame, Stmt *stmt)
 {
     Val *val = &frame->slot[*stmt->slot];
-    const char *name = stmt->decl.name.text;
+    const char *name = stmt->decl.name.text, *tensor;
+    const ConstParts *parts = NULL;
+    TypeExpr plain = stmt->decl.type;
     *val = val_bad();
     if (stmt->has_bad)
         return;
-    const Type *type = walk_type_expr(w, frame, &stmt->decl.type, true);
-    const char *tensor = stmt->from.text ? tensor_name(w, frame, stmt) : own_path(w, name);
-    if (!type || !tensor)
+    if (stmt->stored)
+        plain.fmt.text = "f32"; /* what its codes stand for */
+    const Type *type = walk_type_expr(w, frame, &plain, true);
+    if (stmt->stored)
+        parts = param_parts(w, frame, stmt, &tensor);
+    else
+        tensor = stmt->from.tensor.text ? tensor_name(w, frame, stmt, stmt->from.tensor)
+                                        : own_path(w, name);
+    if (!type || !tensor || (stmt->stored && !parts))
         return;
     *val = (Val){.kind = VAL_TENSOR,
                  .fmt = type->fmt,
@@ -283,19 +343,8 @@ static void walk_param(Walk *w, Frame *frame, Stmt *stmt)
                  .type = type,
                  .origin = stmt->decl.span,
                  .label = name};
-    if (!w->build)
-        return;
-    Value *known = map_get(&w->consts, tensor);
-    if (known && known->type == type) {
-        val->value = known;
-        return;
-    }
-    Const constant = {.kind = CONST_WEIGHT, .name = tensor};
-    val->value = build_const(w->m, &w->m->body, NULL, type, &constant, stmt->span);
-    if (!val->value)
-        BUG("a param of type %s was refused", type_text(w->arena, type));
-    val->value->name = dotted_name(w, name);
-    map_put(&w->consts, tensor, val->value);
+    if (w->build)
+        param_build(w, val, stmt, tensor, parts);
 }
 
 static void assign(Walk *w, Frame *frame, Stmt *stmt, int target, Val val)

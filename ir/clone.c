@@ -44,11 +44,22 @@ static const QuantSpec *clone_quant(Module *to, const QuantSpec *quant)
     return copy;
 }
 
+static const ConstParts *clone_parts(Module *to, const ConstParts *parts)
+{
+    ConstParts *copy = parts ? ARENA_NEW(to->arena, ConstParts) : NULL;
+    if (parts)
+        *copy = (ConstParts){scheme_intern(to, parts->scheme), text_of(to, parts->scale),
+                             text_of(to, parts->zero), text_of(to, parts->offset),
+                             text_of(to, parts->outer)};
+    return copy;
+}
+
 static Const *clone_const(Module *to, const Const *c)
 {
     Const *copy = ARENA_NEW(to->arena, Const);
     *copy = *c;
     copy->name = text_of(to, c->name);
+    copy->parts = clone_parts(to, c->parts);
     if (c->kind == CONST_DENSE && c->bytes) {
         void *data = arena_alloc(to->arena, c->bytes);
         memcpy(data, c->data, c->bytes);

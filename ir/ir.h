@@ -238,6 +238,12 @@ typedef struct ConstReader {
         uint64_t bytes;
     } part[12];
 } ConstReader;
+/* How the text says that a weight is stored quantised: the constant's name is that of its codes,
+ * these are tensors of the weight files too, or NULL. */
+typedef struct ConstParts {
+    const Scheme *scheme;
+    const char *scale, *zero, *offset, *outer;
+} ConstParts;
 typedef struct Const {
     ConstKind kind;
     const char *name;    /* CONST_WEIGHT */
@@ -245,6 +251,7 @@ typedef struct Const {
     const void *data;    /* maps the weight file; never owned */
     uint64_t bytes;
     const ConstReader *reader; /* CONST_WEIGHT: instead of data */
+    const ConstParts *parts;   /* CONST_WEIGHT: stored quantised; NULL: the checkpoint may say so */
     uint64_t seed;
     double scale;
 } Const;

@@ -60,6 +60,19 @@ typedef struct ConstText { /* what stands before the type that says how to read 
     Span span;
 } ConstText;
 
+/* "as i4{sym group 128} scale "s" zero "z"" */
+static const ConstParts *parse_parts(Parser *p)
+{
+    ConstParts *parts = ARENA_NEW(p->m->arena, ConstParts);
+    const char *const word[] = {"scale", "zero", "offset", "outer"};
+    const char **const part[] = {&parts->scale, &parts->zero, &parts->offset, &parts->outer};
+    *parts = (ConstParts){.scheme = parse_format_scheme(p)};
+    for (size_t i = 0; i < COUNT_OF(word); i++)
+        if (parse_accept(p, word[i]))
+            *part[i] = parse_string(p, "the name of a tensor");
+    return parts;
+}
+
 static Const *parse_const(Parser *p, ConstText *ret)
 {
     Const *c = ARENA_NEW(p->m->arena, Const);
@@ -67,6 +80,8 @@ static Const *parse_const(Parser *p, ConstText *ret)
     if (parse_accept(p, "weight")) {
         c->kind = CONST_WEIGHT;
         c->name = parse_string(p, "the name of a weight");
+        if (parse_accept(p, "as"))
+            c->parts = parse_parts(p);
     } else if (parse_accept(p, "random")) {
         c->kind = CONST_RANDOM;
         parse_expect(p, "seed");

@@ -50,6 +50,7 @@ float token_f32(Parser *p, const Token *token, const char *wanted);
 float parse_f32(Parser *p, const char *wanted);
 double parse_f64(Parser *p, const char *wanted);
 const char *parse_string(Parser *p, const char *wanted);
+const Scheme *parse_format_scheme(Parser *p); /* "i4{sym group 128}" */
 
 /* parse_type.c */
 FormatId parse_format(Parser *p);

@@ -86,6 +86,13 @@ static const Scheme *parse_scheme(Parser *p, FormatId fmt, Span span)
     return scheme_intern(p->m, &scheme);
 }
 
+const Scheme *parse_format_scheme(Parser *p)
+{
+    Span span = p->token.span;
+    FormatId fmt = parse_format(p);
+    return parse_scheme(p, fmt, span);
+}
+
 /* Types --------------------------------------------------------------------------------------- */
 
 static Dim parse_sym(Parser *p)

@@ -237,6 +237,24 @@ static void put_dense(Sb *sb, const Const *c, FormatId fmt)
     sb_putc(sb, '"');
 }
 
+static void put_parts(Sb *sb, const ConstParts *parts)
+{
+    const struct {
+        const char *word, *name;
+    } part[] = {{"scale", parts->scale},
+                {"zero", parts->zero},
+                {"offset", parts->offset},
+                {"outer", parts->outer}};
+    sb_put(sb, " as ");
+    scheme_put(sb, parts->scheme);
+    for (size_t i = 0; i < COUNT_OF(part); i++) {
+        if (!part[i].name)
+            continue;
+        sb_printf(sb, " %s ", part[i].word);
+        put_string(sb, part[i].name);
+    }
+}
+
 static void put_const(Sb *sb, const Op *op)
 {
     const Const *c = op->constant;
@@ -246,6 +264,8 @@ static void put_const(Sb *sb, const Op *op)
     case CONST_WEIGHT:
         sb_put(sb, " weight ");
         put_string(sb, c->name);
+        if (c->parts)
+            put_parts(sb, c->parts);
         break;
     case CONST_RANDOM:
         sb_printf(sb, " random seed %llu scale ", (unsigned long long)c->seed);

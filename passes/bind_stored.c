@@ -234,7 +234,8 @@ static void warn_order(Module *m, const Op *op, const StoredModule *stored)
 /* The weight's values, exactly: f32. */
 static Value *values_const(Module *m, Op *op, const StoredModule *stored)
 {
-    Const constant = {.kind = CONST_WEIGHT, .name = op->constant->name};
+    Const constant = {
+        .kind = CONST_WEIGHT, .name = op->constant->name, .parts = op->constant->parts};
 
     constant.reader = reader_create(m->arena, stored, read_module);
     return build_const(m, op->block, op, type_plain(m, FMT_F32, 2, op->out[0].type->dim), &constant,
@@ -243,7 +244,8 @@ static Value *values_const(Module *m, Op *op, const StoredModule *stored)
 
 static Value *codes_const(Module *m, Op *op, const StoredModule *stored)
 {
-    Const constant = {.kind = CONST_WEIGHT, .name = op->constant->name};
+    Const constant = {
+        .kind = CONST_WEIGHT, .name = op->constant->name, .parts = op->constant->parts};
     const Type *type =
         type_quantised(m, scheme_intern(m, &stored->scheme), 2, op->out[0].type->dim);
 

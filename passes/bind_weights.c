@@ -254,8 +254,32 @@ static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const Ten
     return values_fit(m, ctx, op, view);
 }
 
+static void hand_bind(Module *m, Op *op)
+{
+    const ConstParts *parts = op->constant->parts;
+    const Type *type = op->out[0].type;
+    const StoredHand hand = {.scheme = parts->scheme,
+                             .codes = op->constant->name,
+                             .scale = parts->scale,
+                             .zero = parts->zero,
+                             .offset = parts->offset,
+                             .outer = parts->outer};
+    IoError err = {0};
+    const StoredModule *stored =
+        checkpoint_by_hand(m->checkpoint, &hand, type->dim[0].add, type->dim[1].add, &err);
+
+    if (stored)
+        stored_bind(m, op, stored);
+    else
+        diag_error(m->diag, op->span, err.id, "%s", err.text);
+}
+
 static void weight_bind(Module *m, const PassContext *ctx, Op *op)
 {
+    if (op->constant->parts) {
+        hand_bind(m, op);
+        return;
+    }
     const TensorView *view = weights_find(m->weights, op->constant->name);
     const StoredModule *stored = checkpoint_find(m->checkpoint, op->constant->name);
 

@@ -8,12 +8,19 @@ static bool text_equal(const char *a, const char *b)
     return a == b || (a && b && !strcmp(a, b));
 }
 
+static bool parts_equal(const ConstParts *a, const ConstParts *b)
+{
+    return a == b || (a && b && a->scheme == b->scheme && text_equal(a->scale, b->scale) &&
+                      text_equal(a->zero, b->zero) && text_equal(a->offset, b->offset) &&
+                      text_equal(a->outer, b->outer));
+}
+
 static bool const_equal(const Const *a, const Const *b)
 {
     if (a->kind != b->kind)
         return false;
     if (a->kind == CONST_WEIGHT)
-        return text_equal(a->name, b->name);
+        return text_equal(a->name, b->name) && parts_equal(a->parts, b->parts);
     if (a->kind == CONST_RANDOM)
         return a->seed == b->seed && a->scale == b->scale;
     return a->stored_fmt == b->stored_fmt && a->bytes == b->bytes &&

@@ -1,0 +1,263 @@
+/* checkpoint/by_hand: a weight that the text says how to read: codes, scales and zero points are
+ * tensors of any names.
+ *
+ *   codes   [N, K] of 8 bits, one a byte; or, of 4 bits, bytes of two, even columns low; or I32
+ *           [N, ceil(K b / 32)], each row a stream of b bits, low bits first. Signed: two's
+ *           complement
+ *   scale   the grid of the scheme, [rows, columns], without dimensions of 1 where one likes
+ *   zero    the same grid: integers among the codes, or floats: w = (q - z) s
+ *   offset  the same grid, floats: w = q s + m
+ *   outer   one F32, which multiplies (nvfp4) */
+#include "checkpoint/checkpoint.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { HOW };                  /* number[] */
+enum { BYTES, HALVES, WORDS }; /* how codes lie */
+
+static const CheckpointReader reader_by_hand;
+
+/* Sizes ---------------------------------------------------------------------------------------- */
+
+static bool is_matrix(const TensorView *view, int64_t rows, int64_t cols)
+{
+    return view->rank == 2 && view->dim[0] == rows && view->dim[1] == cols;
+}
+
+/* Can the dtype hold codes of the format one a byte? */
+static bool holds(const TensorView *view, FormatId fmt)
+{
+    const FormatInfo *info = &format_info[fmt];
+
+    if (info->family == FAMILY_INT)
+        return view->fmt == (info->is_signed ? FMT_I8 : FMT_U8);
+    return view->fmt == fmt || view->fmt == FMT_U8;
+}
+
+static bool settle_codes(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *view = m->part[PART_CODES];
+    FormatId fmt = m->scheme.fmt;
+    int bits = format_info[fmt].bits;
+    bool words = !strcmp(view->dtype, "I32") || !strcmp(view->dtype, "U32");
+    bool bytes = view->fmt == FMT_I8 || view->fmt == FMT_U8;
+
+    m->number[HOW] = BYTES;
+    if (holds(view, fmt) && view->fmt != FMT_E2M1 && is_matrix(view, m->rows, m->cols))
+        return true;
+    m->number[HOW] = HALVES;
+    if (bits == 4 && bytes && is_matrix(view, m->rows, (m->cols + 1) / 2))
+        return true;
+    if (fmt == FMT_E2M1 && view->fmt == fmt && m->cols % 2 == 0 &&
+        is_matrix(view, m->rows, m->cols))
+        return true;
+    m->number[HOW] = WORDS;
+    if (words && is_matrix(view, m->rows, (m->cols * bits + 31) / 32))
+        return true;
+    return stored_fail(err, view, "is %s of %s, in which %s codes of [%lld, %lld] do not lie",
+                       dims_text(c->arena, view), view->dtype, format_info[fmt].name,
+                       (long long)m->rows, (long long)m->cols);
+}
+
+static bool on_grid(Checkpoint *c, const StoredModule *m, const TensorView *view,
+                    const char *dtypes, IoError *err)
+{
+    int64_t grid[2] = {scheme_row_blocks(&m->scheme, m->rows),
+                       scheme_col_blocks(&m->scheme, m->cols)};
+    bool fits =
+        is_matrix(view, grid[0], grid[1]) || (view->rank < 2 && (grid[0] == 1 || grid[1] == 1) &&
+                                              view->elements == (uint64_t)(grid[0] * grid[1]));
+
+    if (!fits)
+        return stored_fail(err, view, "is %s, but the scheme has a grid of [%lld, %lld]",
+                           dims_text(c->arena, view), (long long)grid[0], (long long)grid[1]);
+    return view_is(err, view, dtypes, view->rank, view->dim);
+}
+
+static bool settle_zero(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *zero = m->part[PART_ZERO], *offset = m->part[PART_EXTRA];
+    bool is_float = zero && view_is_float(zero);
+
+    if (zero && offset)
+        return stored_fail(err, offset,
+                           "is an offset beside zero points: a weight has one of them");
+    if (m->scheme.zero == ZERO_NONE && zero)
+        return stored_fail(err, zero, "holds zero points, but the scheme is symmetric");
+    if (m->scheme.zero != ZERO_NONE && !zero && !offset)
+        return module_fail(err, m, "the scheme is asymmetric, but names neither zero nor offset");
+    if (format_info[m->scheme.fmt].family != FAMILY_INT && offset)
+        return stored_fail(err, offset, "is an offset of codes that are no integers");
+    if (zero && !on_grid(c, m, zero, is_float ? "F32 F16 BF16" : "I8 U8 I32", err))
+        return false;
+    if (offset && !on_grid(c, m, offset, "F32 F16 BF16", err))
+        return false;
+    m->offset = offset ? OFFSET_ADDED : is_float ? OFFSET_ZERO : OFFSET_NONE;
+    if (m->offset && format_info[m->scheme.fmt].is_signed)
+        m->scheme.zero = ZERO_NONE; /* the floats say it all */
+    return true;
+}
+
+static bool settle_outer(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *outer = m->part[PART_OUTER];
+
+    if (!outer != !m->scheme.outer)
+        return module_fail(err, m, "%s",
+                           outer ? "the scheme has no outer scale"
+                                 : "the scheme has an outer scale, but names none");
+    if (!outer)
+        return true;
+    if (outer->elements != 1 || outer->fmt != FMT_F32)
+        return stored_fail(err, outer, "is %s of %s, not one F32", dims_text(c->arena, outer),
+                           outer->dtype);
+    m->real[0] = *(const float *)outer->data;
+    return (m->real[0] > 0 && isfinite(m->real[0])) ||
+           stored_fail(err, outer, "is %g, not a scale", (double)m->real[0]);
+}
+
+static bool take(Checkpoint *c, StoredModule *m, StoredPart part, const char *name, IoError *err)
+{
+    Nearest nearest;
+
+    if (!name)
+        return true;
+    m->part[part] = weights_find(c->weights, name);
+    if (m->part[part])
+        return true;
+    nearest_init(&nearest, name);
+    for (int i = 0; i < weights_num(c->weights); i++)
+        nearest_offer(&nearest, weights_at(c->weights, i)->name);
+    const char *near = nearest_get(&nearest);
+    return io_fail(err, E_WEIGHT_MISSING, "the weight files hold no tensor \"%.200s\"%s%.200s%s",
+                   name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+const StoredModule *checkpoint_by_hand(Checkpoint *c, const StoredHand *hand, int64_t rows,
+                                       int64_t cols, IoError *err)
+{
+    StoredModule *m = ARENA_NEW(c->arena, StoredModule);
+
+    *m = (StoredModule){.name = hand->codes,
+                        .weight = hand->codes,
+                        .reader = &reader_by_hand,
+                        .layout = "by hand",
+                        .said = "the text",
+                        .scheme = *hand->scheme,
+                        .rows = rows,
+                        .cols = cols};
+    bool ok = take(c, m, PART_CODES, hand->codes, err) &&
+              take(c, m, PART_SCALE, hand->scale, err) && take(c, m, PART_ZERO, hand->zero, err) &&
+              take(c, m, PART_EXTRA, hand->offset, err) &&
+              take(c, m, PART_OUTER, hand->outer, err) && settle_codes(c, m, err) &&
+              on_grid(c, m, m->part[PART_SCALE], "F32 F16 BF16 F8_E4M3 F8_E8M0 U8", err) &&
+              settle_zero(c, m, err) && settle_outer(c, m, err);
+    return ok ? m : NULL;
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static bool read_bytes(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const TensorView *view = m->part[PART_CODES];
+    const FormatInfo *info = &format_info[m->scheme.fmt];
+    const uint8_t *byte = view->data;
+    int most = info->is_signed && info->family == FAMILY_INT ? (1 << (info->bits - 1)) - 1
+                                                             : (1 << info->bits) - 1;
+    int least = info->is_signed && info->family == FAMILY_INT ? -most - 1 : 0;
+
+    for (int64_t n = 0; n < m->rows; n++) {
+        for (int64_t k = 0; k < m->cols; k++, byte++) {
+            int code = view->fmt == FMT_I8 ? (int8_t)*byte : *byte;
+            if (code < least || code > most)
+                return stored_fail(err, view, "row %lld, column %lld is %d, no code of %s",
+                                   (long long)n, (long long)k, code, info->name);
+            qtensor_put(q, n, k, (uint32_t)code);
+        }
+    }
+    return true;
+}
+
+static bool read_codes(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const TensorView *view = m->part[PART_CODES];
+    int bits = format_info[m->scheme.fmt].bits;
+    int64_t words = view->dim[1];
+
+    if (m->number[HOW] == BYTES)
+        return read_bytes(m, q, err);
+    if (m->number[HOW] == HALVES) {
+        memcpy(q->codes, view->data, (size_t)q->codes_bytes);
+        return true;
+    }
+    for (int64_t n = 0; n < m->rows; n++)
+        for (int64_t k = 0; k < m->cols; k++)
+            qtensor_put(q, n, k,
+                        stream_code((const uint32_t *)view->data + n * words, 1,
+                                    (uint64_t)(k * bits), bits));
+    return true;
+}
+
+/* Scales are what the scheme says they are. */
+static bool check_scales(const StoredModule *m, const QTensor *q, IoError *err)
+{
+    FormatId fmt = m->scheme.scale_fmt;
+
+    for (int64_t i = 0; i < q->row_blocks * q->col_blocks && fmt != FMT_F32; i++) {
+        uint32_t code[1] = {0};
+        float back;
+        format_from_f32(fmt, &q->scale[i], code, 1);
+        format_to_f32(fmt, code, &back, 1);
+        if (back != q->scale[i])
+            return stored_fail(err, m->part[PART_SCALE],
+                               "scale %lld is %.9g, which %s does not hold", (long long)i,
+                               (double)q->scale[i], format_info[fmt].name);
+    }
+    return true;
+}
+
+static bool read_zeros(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const TensorView *zero = m->part[PART_ZERO];
+    const FormatInfo *info = &format_info[m->scheme.fmt];
+    int least = info->is_signed ? -(1 << (info->bits - 1)) : 0;
+    int most = info->is_signed ? -least - 1 : (1 << info->bits) - 1;
+
+    for (int64_t i = 0; i < q->row_blocks * q->col_blocks && q->zero && !m->offset; i++) {
+        int32_t z = zero->fmt == FMT_I32  ? ((const int32_t *)zero->data)[i]
+                    : zero->fmt == FMT_I8 ? ((const int8_t *)zero->data)[i]
+                                          : ((const uint8_t *)zero->data)[i];
+        if (z < least || z > most)
+            return stored_fail(err, zero, "zero point %lld is %d, no code of %s", (long long)i,
+                               (int)z, info->name);
+        q->zero[i] = z;
+    }
+    return true;
+}
+
+static bool read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    if (m->scheme.outer)
+        q->outer = m->real[0];
+    return read_codes(m, q, err) && read_zeros(m, q, err) &&
+           scales_read(m->part[PART_SCALE], false, q, err) && check_scales(m, q, err);
+}
+
+static bool offsets(const StoredModule *m, float *ret, IoError *err)
+{
+    QTensor grid = {.scheme = m->scheme,
+                    .row_blocks = scheme_row_blocks(&m->scheme, m->rows),
+                    .col_blocks = scheme_col_blocks(&m->scheme, m->cols),
+                    .scale = ret};
+
+    return scales_read(m->part[m->offset == OFFSET_ADDED ? PART_EXTRA : PART_ZERO], false, &grid,
+                       err);
+}
+
+static const CheckpointReader reader_by_hand = {
+    .name = "by hand",
+    .describe = "codes, scales and zero points as the text names them",
+    .read = read,
+    .offsets = offsets,
+};

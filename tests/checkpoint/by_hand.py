@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""by_hand.py SINTER: params that name the tensors of their codes, scales and zero points. TAP.
+
+Codes, scales and zero points are numpy's, laid out in every way that the language reads; the weight
+that a program multiplies by (the identity matrix shows it) is numpy's (q - z) s, q s + m. Each rule
+that a text or a file can break is broken once.
+"""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+sinter = sys.argv[1]
+NAMES = {"float32": "F32", "float16": "F16", "int8": "I8", "uint8": "U8", "int32": "I32"}
+N, K = 24, 96
+num = failed = 0
+
+
+def report(name, problems):
+    global num, failed
+    num += 1
+    for line in problems:
+        print("#", "\n# ".join(str(line).splitlines()))
+    failed += bool(problems)
+    print("not ok" if problems else "ok", num, "-", name)
+
+
+def save(path, tensors):
+    head, data = {}, b""
+    for name, t in tensors.items():
+        dtype, t = t if isinstance(t, tuple) else (NAMES[str(t.dtype)], t)
+        head[name] = {"dtype": dtype, "shape": t.shape, "data_offsets": [len(data), len(data) + t.nbytes]}
+        data += t.tobytes()
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def halves(q):
+    q = q.astype(np.int64) & 15
+    if q.shape[1] % 2:
+        q = np.pad(q, ((0, 0), (0, 1)))
+    return (q[:, ::2] | q[:, 1::2] << 4).astype(np.uint8)
+
+
+def words(q, bits):
+    """Each row a stream of `bits` bits, low bits first."""
+    bit = (q.astype(np.int64)[:, :, None] >> np.arange(bits) & 1).reshape(q.shape[0], -1)
+    bit = np.pad(bit, ((0, 0), (0, -bit.shape[1] % 32))).reshape(q.shape[0], -1, 32)
+    return (bit << np.arange(32)).sum(-1).astype(np.uint32).view(np.int32)
+
+
+def wide(grid, n=N, k=K):
+    """The grid's entry of each element."""
+    r, c = (-(-size // g) for size, g in zip((n, k), grid.shape))
+    return np.repeat(np.repeat(grid, r, 0)[:n], c, 1)[:, :k].astype(np.float32)
+
+
+TEXT = """version 1
+weights "w.safetensors"
+dim B in [1, 96]
+
+model m (x: f32[B, 96]) -> (y: f32[B, 24]) {{
+    param w: {0}
+    y = linear(x, w)
+}}
+"""
+
+
+def run(tmp, param, tensors, command="run", text=TEXT):
+    path = os.path.join(tmp, "m.sinter")
+    save(os.path.join(tmp, "w.safetensors"), tensors)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.format(param))
+    np.save(os.path.join(tmp, "x.npy"), np.eye(K, dtype=np.float32))
+    out = os.path.join(tmp, "y.npy")
+    more = ["--input", f"x={tmp}/x.npy", "--output", f"y={out}"] if command == "run" else []
+    done = subprocess.run([sinter, command, path, *more], capture_output=True, text=True, timeout=60, check=False)
+    return (np.load(out).T if command == "run" and done.returncode == 0 else None), done.stdout + done.stderr
+
+
+r = np.random.default_rng(3)
+i4, u4 = r.integers(-8, 8, (N, K)).astype(np.int8), r.integers(0, 16, (N, K)).astype(np.uint8)
+i8, u8 = r.integers(-128, 128, (N, K)).astype(np.int8), r.integers(0, 256, (N, K)).astype(np.uint8)
+channel = r.random((N, 1)).astype(np.float32)
+group = (r.random((N, K // 32)) + 0.1).astype(np.float32)
+block = (r.random((3, 3)) + 0.1).astype(np.float32)
+short = (r.random((N, 3)) + 0.1).astype(np.float32)  # groups of 40: 40, 40, 16
+zero4 = r.integers(0, 16, group.shape).astype(np.uint8)
+float_zero = (r.random(group.shape) * 15).astype(np.float32)
+float_add = r.standard_normal(group.shape).astype(np.float32)
+FROM = 'from codes "a.q" scale "a.s"'
+GOOD = {  # the param, its tensors, what they stand for
+    "a byte each": (f"i8[24, 96] sym per channel {FROM}", {"a.q": i8, "a.s": channel}, i8 * wide(channel)),
+    "scales in a row": (f"i8[24, 96] sym per channel {FROM}", {"a.q": i8, "a.s": channel[:, 0]}, i8 * wide(channel)),
+    "one scale": (f"i8[24, 96] sym per tensor {FROM}", {"a.q": i8, "a.s": channel[0, 0]}, i8 * channel[0, 0]),
+    "a byte for four bits": (f"i4[24, 96] sym group 32 {FROM}", {"a.q": i4, "a.s": group}, i4 * wide(group)),
+    "two a byte": (f"i4[24, 96] sym group 32 {FROM}", {"a.q": halves(i4), "a.s": group}, i4 * wide(group)),
+    "a stream of words": (f"i4[24, 96] group 32 {FROM}", {"a.q": words(i4, 4), "a.s": group}, i4 * wide(group)),
+    "a stream of bytes": (f"u8[24, 96] asym group 32 {FROM} zero \"a.z\"",
+                          {"a.q": words(u8, 8), "a.s": group, "a.z": zero4}, (u8.astype(np.float32) - wide(zero4)) * wide(group)),
+    "zero points": (f"u4[24, 96] asym group 32 {FROM} zero \"a.z\"",
+                    {"a.q": halves(u4), "a.s": group, "a.z": zero4}, (u4.astype(np.float32) - wide(zero4)) * wide(group)),
+    "zero points of 32 bits": (f"i4[24, 96] asym group 32 {FROM} zero \"a.z\"",
+                               {"a.q": i4, "a.s": group, "a.z": zero4.astype(np.int32) - 8}, (i4 - wide(zero4) + 8) * wide(group)),
+    "scales of 16 bits": (f"i4[24, 96] sym group 32 scale f16 {FROM}", {"a.q": i4, "a.s": group.astype(np.float16)},
+                          i4 * wide(group.astype(np.float16))),
+    "groups that leave a rest": (f"i4[24, 96] sym group 40 {FROM}", {"a.q": i4, "a.s": short}, i4 * np.repeat(short, 40, 1)[:, :K]),
+    "blocks": (f"i8[24, 96] sym block 8x32 {FROM}", {"a.q": i8, "a.s": block}, i8 * wide(block)),
+    "floats of 8 bits": (f"e4m3[24, 96] per channel {FROM}", {"a.q": ("F8_E4M3", np.full((N, K), 0x3c, np.uint8)), "a.s": channel},
+                         1.5 * wide(channel) * np.ones((N, K), np.float32)),
+    "mxfp4": (f"mxfp4[24, 96] {FROM}", {"a.q": np.full((N, K // 2), 0x52, np.uint8), "a.s": ("U8", np.full((N, 3), 126, np.uint8))},
+              np.tile(np.float32([0.5, 1.5]), (N, K // 2))),
+    "nvfp4": (f"nvfp4[24, 96] {FROM} outer \"a.o\"",
+              {"a.q": np.full((N, K // 2), 0x52, np.uint8), "a.s": ("F8_E4M3", np.full((N, 6), 0x40, np.uint8)), "a.o": np.float32(0.25)},
+              np.tile(np.float32([0.5, 1.5]), (N, K // 2))),
+    "a zero that is a float": (f"u4[24, 96] asym group 32 {FROM} zero \"a.z\"", {"a.q": halves(u4), "a.s": group, "a.z": float_zero},
+                               (u4.astype(np.float32) - wide(float_zero)) * wide(group)),
+    "an offset": (f"u4[24, 96] asym group 32 {FROM} offset \"a.m\"", {"a.q": u4, "a.s": group, "a.m": float_add},
+                  u4 * wide(group) + wide(float_add)),
+    "an offset of signed codes": (f"i4[24, 96] group 32 {FROM} offset \"a.m\"", {"a.q": i4, "a.s": group, "a.m": float_add},
+                                  i4 * wide(group) + wide(float_add)),
+}
+A = {"a.q": i4, "a.s": group, "a.z": zero4, "a.m": float_add}
+WRONG = {
+    "no codes": ('i4[24, 96] group 32 from scale "a.s"', A, "E0207.*names the tensor of its codes"),
+    "no scales": ('i4[24, 96] group 32 from codes "a.q"', A, "E0207.*names the tensor of its scales"),
+    "an unknown part": (f'i4[24, 96] group 32 {FROM} zeros "a.z"', A, "E0201.*'zeros' is no part of a weight"),
+    "a part twice": (f'i4[24, 96] group 32 {FROM} scale "a.z"', A, "E0401.*said twice"),
+    "words without codes": ('f32[24, 96] group 32 from "a.q"', A, "E0401.*for params that name their codes"),
+    "a plain format": (f"f32[24, 96] {FROM}", A, "E0401.*plain format is not quantised"),
+    "a quantiser": (f"i4[24, 96] group 32 by gptq {FROM}", A, "E0401.*nothing chooses them"),
+    "a static range": (f"i4[24, 96] group 32 static {FROM}", A, "E0401.*for activations"),
+    "a vector": (f"i4[96] group 32 {FROM}", A, r"E0311.*is \[out, in\]"),
+    "a tensor that is not there": ('i4[24, 96] group 32 from codes "a.q" scale "a.t"', A, 'E0550.*no tensor "a.t"; did you mean "a.'),
+    "codes of another size": (f"i4[24, 95] group 32 {FROM}", A, None),
+    "codes of another type": (f"u4[24, 96] asym group 32 {FROM} zero \"a.z\"", A, "E0517.*in which u4 codes"),
+    "scales of another size": (f"i4[24, 96] group 16 {FROM}", A, r"E0517.*grid of \[24, 6\]"),
+    "scales that do not fit": (f"i4[24, 96] group 32 scale f16 {FROM}", A, "which f16 does not hold"),
+    "scales of integers": ('i4[24, 96] group 32 from codes "a.q" scale "a.z"', {**A, "a.z": zero4.view(np.int8)}, "E0517"),
+    "a zero point of symmetric codes": (f'i4[24, 96] sym group 32 {FROM} zero "a.z"', A, "E0517.*the scheme is symmetric"),
+    "no zero points": (f"i4[24, 96] asym group 32 {FROM}", A, "E0517.*neither zero nor offset"),
+    "zero and offset": (f'i4[24, 96] asym group 32 {FROM} zero "a.z" offset "a.m"', A, "E0517.*has one of them"),
+    "a zero point that is no code": (f'i4[24, 96] asym group 32 {FROM} zero "a.z"', A, "no code of i4"),
+    "a code that is none": (f"i4[24, 96] group 32 {FROM}", {**A, "a.q": i8}, "no code of i4"),
+    "an outer scale too many": (f'i4[24, 96] group 32 {FROM} outer "a.s"', A, "E0517.*no outer scale"),
+    "an outer scale too few": (f"nvfp4[24, 96] {FROM}", {"a.q": np.zeros((N, K // 2), np.uint8), "a.s": ("F8_E4M3", np.zeros((N, 6), np.uint8))},
+                               "E0517.*names none"),
+}
+
+with tempfile.TemporaryDirectory() as folder:
+    for title, (param, tensors, want) in GOOD.items():
+        have, said = run(folder, param, tensors)
+        loose = "offset" in param or "float" in title  # x (q s)^T and x m^T are two sums
+        same = have is not None and (np.allclose(have, want, rtol=1e-5, atol=1e-5) if loose else np.array_equal(have, want.astype(np.float32)))
+        report(title, [] if same else [said or np.abs(have - want).max()])
+    for title, (param, tensors, words_of) in WRONG.items():
+        have, said = run(folder, param, tensors)
+        report("refused: " + title, [] if have is None and "error[E" in said and (not words_of or re.search(words_of, said, re.S)) else [said])
+    path = os.path.join(folder, "m.sinter")
+    param, tensors, want = GOOD["zero points"]
+    _, said = run(folder, param, tensors, "explain")
+    report("explain says what is stored", [] if re.search(r"stored +a\.q +u4 asym group 32", said) else [said])
+    for stage in ("lower", "dce"):
+        run(folder, param, tensors, "check")
+        one = subprocess.run([sinter, "show", path, f"--after={stage}"], capture_output=True, text=True, timeout=60, check=False)
+        again = os.path.join(folder, "m.ir")
+        with open(again, "w", encoding="utf-8") as f:
+            f.write(one.stdout)
+        two = subprocess.run([sinter, "opt", "--passes=infer-types", again], capture_output=True, text=True, timeout=60, check=False)
+        report(f"the IR after {stage} reads back", [] if one.stdout == two.stdout and 'zero "a.z"' in one.stdout else [one.stdout, two.stdout, two.stderr])
+
+print(f"1..{num}")
+sys.exit(1 if failed else 0)
