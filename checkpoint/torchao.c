@@ -57,7 +57,8 @@ static bool detect(const Checkpoint *c)
 typedef struct Walk {
     Checkpoint *c;
     IoError *err;
-    Config about; /* what the metadata say of one tensor */
+    Arena *scratch; /* for one tensor */
+    Config about;   /* what the metadata say of it */
 } Walk;
 
 static bool settle_block(Walk *w, StoredModule *m)
@@ -303,7 +304,7 @@ static bool settle(Walk *w, StoredModule *m)
 /* "a.b.weight" of a class that we know. */
 static bool add_module(Walk *w, const char *name, int kind)
 {
-    const char *module = module_name(w->c->arena, name, ".weight");
+    const char *module = module_name(w->c->arena, name, ".weight"); /* outlives the scratch */
     static const struct {
         StoredPart part;
         const char *suffix;
@@ -326,6 +327,7 @@ static bool add_module(Walk *w, const char *name, int kind)
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         stored_part(w->c, m, parts[i].part, parts[i].suffix);
     m->refused = kinds[kind].refused;
+    m->rows = m->cols = 1; /* of what is not looked into */
     return m->refused || settle(w, m);
 }
 
@@ -335,7 +337,8 @@ static bool add_entry(void *user, const char *key, const char *value, size_t len
 
     if (!strcmp(key, "tensor_names") || !strcmp(key, "format") || *value != '{')
         return true;
-    if (!config_read(&w->about, w->c->arena, key, value, len, w->err))
+    arena_reset(w->scratch);
+    if (!config_read(&w->about, w->scratch, key, value, len, w->err))
         return false;
     const char *type = config_text(&w->about, "_type");
     if (!type || !strcmp(type, "Tensor"))
@@ -352,10 +355,12 @@ static bool add_entry(void *user, const char *key, const char *value, size_t len
 
 static bool modules(Checkpoint *c, IoError *err)
 {
-    Walk w = {.c = c, .err = err};
+    Walk w = {.c = c, .err = err, .scratch = arena_new()};
     bool found = tensors_end_with(c, "._weight_qdata");
+    bool ok = weights_each_metadata(c->weights, add_entry, &w, err);
 
-    if (!weights_each_metadata(c->weights, add_entry, &w, err))
+    arena_destroy(w.scratch);
+    if (!ok)
         return false;
     if (found && !c->modules.num)
         return io_fail(err, E_CHECKPOINT,
