@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""export.py SINTER FOLDER [--packages]: what `sinter quantise` writes. TAP.
+"""export.py SINTER FOLDER [--packages=PATH]: what `sinter quantise` writes. TAP.
 
 A model of random weights is written under each scheme that a format can say. The folder is then
 read again: the program that it compiles to gives the bits of the one that was quantised here, and
 decode.py's values, which share nothing with sinter, are the weights that the program multiplies by
-(the identity matrix as its input shows them). --packages has compressed-tensors itself read what was
-written as well (pip install torch safetensors compressed-tensors): the same values again.
+(the identity matrix as its input shows them). --packages has compressed-tensors and AutoGPTQ's linear
+layer read what was written as well: the same values again.
+
+    pip install torch numpy safetensors transformers compressed-tensors
+    pip download --no-deps auto-gptq==0.7.1   # unpacked into PATH
 """
 import json
 import os
@@ -22,7 +25,7 @@ import numpy as np
 import decode
 
 sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
-with_packages = "--packages" in sys.argv
+packages = next((x.split("=")[1] for x in sys.argv if x.startswith("--packages=")), None)
 TYPES = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64, "I8": np.int8, "U8": np.uint8,
          "BF16": np.uint16, "F8_E4M3": np.uint8}
 num = failed = 0
@@ -180,8 +183,30 @@ def by_package(name, setting, folder):
     return value, lambda want: torch.from_numpy(np.ascontiguousarray(want)).to(value.dtype)
 
 
+def by_autogptq(name, setting, folder):
+    """What AutoGPTQ's linear layer makes of the identity matrix, in f16."""
+    import importlib
+    import types
+    import torch
+    from safetensors.torch import load_file
+    for package in ("auto_gptq", "auto_gptq.nn_modules", "auto_gptq.nn_modules.qlinear"):  # without what wants a GPU
+        sys.modules[package] = types.ModuleType(package)
+        sys.modules[package].__path__ = [os.path.join(packages, package.replace(".", "/"))]
+    linear = importlib.import_module("auto_gptq.nn_modules.qlinear.qlinear_cuda_old").QuantLinear
+    tensors = load_file(os.path.join(folder, "model.safetensors"))
+    parts = {x: tensors[f"{name}.{x}"] for x in ("qweight", "qzeros", "scales", "g_idx")}
+    k, n = parts["g_idx"].numel(), parts["scales"].shape[1]
+    layer = linear(setting["bits"], setting["group_size"], k, n, False)
+    layer.load_state_dict(parts, strict=False)
+    value = layer(torch.eye(k, dtype=torch.float16)).T
+    return value, lambda want: torch.from_numpy(np.ascontiguousarray(want)).to(value.dtype)
+
+
 def check_package(want, name, setting, folder):
-    have, as_theirs = by_package(name, setting, folder)
+    if setting["quant_method"] == GPTQ:
+        have, as_theirs = by_autogptq(name, setting, folder)
+    else:
+        have, as_theirs = by_package(name, setting, folder)
     want = as_theirs(want)
     bad = have != want
     return [f"{bad.sum()} of {want.numel()} values differ from the package's: {have[bad][:3]}, not {want[bad][:3]}"] if bad.any() else []
@@ -195,7 +220,7 @@ def check_weight(tmp, folder, name, n, k):
     if isinstance(have, str):
         return [have]
     problems = [] if np.array_equal(have, want) else [f"{(have != want).sum()} of {want.size} values differ from decode.py's"]
-    if with_packages and setting["quant_method"] == CT:
+    if packages and setting.get("checkpoint_format") != "gptq_v2":  # which AutoGPTQ does not know
         problems += check_package(want, name, setting, folder)
     return problems
 
@@ -313,7 +338,7 @@ def check_stored(tmp, folder, fmt):
     found = decoded(load(os.path.join(out, "model.safetensors")), name, setting)
     if not np.array_equal(as_stored(found, want[name]), want[name]):
         problems.append("decode.py's values are not those of the package that made the checkpoint")
-    return problems + (check_package(found, name, setting, out) if with_packages and fmt == CT else [])
+    return problems + (check_package(found, name, setting, out) if packages and fmt == CT else [])
 
 
 # What cannot be written ---------------------------------------------------------------------------
