@@ -177,7 +177,7 @@ static void blocks(void **state)
 {
     (void)state;
     TensorFile *file = open_beside("blocks.gguf"), *expected = open_beside("blocks.safetensors");
-    assert_int_equal(tensorfile_num(file), 10);
+    assert_int_equal(tensorfile_num(file), 14);
     for (int i = 0; i < tensorfile_num(file); i++) {
         const TensorView *view = tensorfile_at(file, i);
         const TensorView *want = tensorfile_find(expected, view->name);
