@@ -3,7 +3,8 @@
  * A file says the type of each tensor, and io/ggml.c takes the blocks apart. Codes and scales go
  * into our schemes as they are: what is d q becomes a symmetric integer with groups, what is d q +
  * m an unsigned one with a float a group. Super-blocks have scales that are products of a half and
- * an integer of at most 8 bits; f32 holds them exactly. Types of 2 and 3 bits are kept in 4, of 5 and 6 in 8.
+ * an integer of at most 8 bits; f32 holds them exactly. Types of 2 and 3 bits are kept in 4, of 5
+ * and 6 in 8.
  *
  * Layout: github.com/ggml-org/ggml (src/ggml-common.h, src/ggml-quants.c). */
 #include "checkpoint/checkpoint.h"
@@ -18,10 +19,10 @@ static const struct Kind {
     FormatId fmt, scale_fmt;
     int bits; /* 0: all of fmt's */
 } kinds[] = {
-    {"Q4_0", FMT_I4, FMT_F16, 0},     {"Q4_1", FMT_U4, FMT_F16, 0}, {"Q5_0", FMT_I8, FMT_F16, 5},
-    {"Q5_1", FMT_U8, FMT_F16, 5},     {"Q8_0", FMT_I8, FMT_F16, 0}, {"Q4_K", FMT_U4, FMT_F32, 0},
-    {"Q5_K", FMT_U8, FMT_F32, 5},     {"Q6_K", FMT_I8, FMT_F32, 6}, {"Q8_K", FMT_I8, FMT_F32, 0},
-    {"MXFP4", FMT_E2M1, FMT_E8M0, 0}, {"Q2_K", FMT_U4, FMT_F32, 2}, {"Q3_K", FMT_I4, FMT_F32, 3},
+    {"Q4_0", FMT_I4, FMT_F16, 0},     {"Q4_1", FMT_U4, FMT_F16, 0},  {"Q5_0", FMT_I8, FMT_F16, 5},
+    {"Q5_1", FMT_U8, FMT_F16, 5},     {"Q8_0", FMT_I8, FMT_F16, 0},  {"Q4_K", FMT_U4, FMT_F32, 0},
+    {"Q5_K", FMT_U8, FMT_F32, 5},     {"Q6_K", FMT_I8, FMT_F32, 6},  {"Q8_K", FMT_I8, FMT_F32, 0},
+    {"MXFP4", FMT_E2M1, FMT_E8M0, 0}, {"Q2_K", FMT_U4, FMT_F32, 2},  {"Q3_K", FMT_I4, FMT_F32, 3},
     {"TQ1_0", FMT_I4, FMT_F16, 2},    {"TQ2_0", FMT_I4, FMT_F16, 2},
 };
 
