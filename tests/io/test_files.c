@@ -345,7 +345,7 @@ static void files_without_names(void **state)
     for (int i = 0; i < 2; i++) {
         OutFile *f = outfile_create(path, 0666, &err);
         assert_non_null(f);
-        outfile_write(f, "longer" + 3 * i, 6 - 3 * (uint64_t)i);
+        outfile_write(f, &"longer"[3 * i], 6 - 3 * (uint64_t)i);
         assert_true(outfile_finish(f, &err));
         assert_true(file_map(path, &map, &err));
         assert_int_equal(map.size, i ? 3 : 6);
