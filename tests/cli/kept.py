@@ -260,6 +260,7 @@ def checkpoints(tmp):
     shutil.copy(fixture / "expected.safetensors", tmp / "Qwen3-8B/model.safetensors")
     shutil.copytree(ROOT / "tests/draft/llama", tmp / "Llama-3.2-1B")
     shutil.copy(ROOT / "tests/draft/chain/model.safetensors", tmp / "wine.safetensors")
+    shutil.copy(ROOT / "tests/onnx/qdq-s8s8.onnx", tmp / "model.onnx")
 
 
 def test_examples():
