@@ -460,11 +460,11 @@ __device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operan
         }
         inverse[g] = scale_inverse<Q>(scale, outer);
     }
-    return row_encode<Q, true>(row, (uint8_t *)t.data + m * pitch, x,
-                               [&](int e, float *i, int32_t *z) {
-                                   *i = inverse[e / kHeld];
-                                   *z = zero[e / kHeld];
-                               });
+    return row_encode<Q, kHeld % S::kV == 0>(row, (uint8_t *)t.data + m * pitch, x,
+                                             [&](int e, float *i, int32_t *z) {
+                                                 *i = inverse[e / kHeld];
+                                                 *z = zero[e / kHeld];
+                                             });
 }
 
 /* .. in shared memory: any block. */
