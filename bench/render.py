@@ -163,16 +163,6 @@ def compile_lines(path):
     yield ""
 
 
-def newer_lines(path):
-    """Kernels newer than the document of whole runs, measured by themselves."""
-    yield ("The README's table is of earlier kernels. Newer ones, measured while they were written, up to 16 rows and "
-           "more in runs of their own, without peers and not of the code as it is now "
-           f"([{path.name}](results/{path.name}) says more):")
-    yield ""
-    yield from markdown(ffn_table(read(path)))
-    yield ""
-
-
 def other_lines(rows):
     for scheme in sorted({row["scheme"] for row in of(rows, "open")}):
         runs = sorted(of(rows, "open", scheme=scheme), key=lambda row: row["seconds"])
@@ -290,8 +280,8 @@ def filled(page, lines):
 def readme(root, check):
     root = pathlib.Path(root)
     results = root / "bench" / "results"
-    compiled, newer = results / "compile.json", results / "h200-kernels.json"
-    documents = [path for path in sorted(set(results.glob("*.json")) - {compiled, newer})
+    compiled = results / "compile.json"
+    documents = [path for path in sorted(set(results.glob("*.json")) - {compiled})
                  if '"rows": [' in path.read_text(encoding="utf-8")]  # others hold other tables
     if not documents:
         sys.exit("render.py: there are no results")
@@ -302,8 +292,8 @@ def readme(root, check):
         files[document.with_name(document.stem + "-gemm.svg")] = gemm_plot(rows)
     first = [machine_line(rows) + ".", "", *markdown(ffn_table(rows))]
     lines = [*markdown(quantise_table(rows)), ""] if len(quantise_table(rows)) > 1 else []
-    if newer.exists():
-        lines += newer_lines(newer)
+    if of(rows, "gemm"):
+        lines += [*markdown(gemm_table(rows)), "", "Errors: " + "; ".join(gemm_errors(rows)) + ".", ""]
     if compiled.exists():
         lines += compile_lines(compiled)
     lines += [f"![{path.stem}]({path.relative_to(root / 'bench')})" for path in files]
