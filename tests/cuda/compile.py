@@ -2,7 +2,7 @@
 """compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile [--update]
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
-without a spill, and its portable PTX is assembled for each generation of GPUs; the same text gives
+without a spill, and its portable PTX is assembled for generations of GPUs; the same text gives
 the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
 user writes reaches a source. TAP; schemes and models are skipped where there is no NVRTC.
 """
@@ -187,21 +187,27 @@ def check_model(what, folder, words, anew):
 
 
 def assemble(tool, folder):
-    """Each kernel's PTX for each generation; the oldest with every optimisation, as drivers do."""
+    """Each kernel's PTX for the oldest generation, with every optimisation, as drivers do; and for one
+    of the others, by the hash that is its name."""
     def one(kernel, arch):
-        path = folder / f"{kernel.decode()}.ptx"
-        level = "-O3" if arch == "sm_80" else "-O1"
+        path = folder / f"{kernel}.ptx"
+        level = "-O3" if arch == ASSEMBLE_FOR[0] else "-O1"
         done = call([tool, level, f"-arch={arch}", path, "-o", folder / f"{path.name}.{arch}"])
         (folder / f"{path.name}.{arch}").unlink(missing_ok=True)
-        return [] if done.returncode == 0 else [f"{kernel.decode()}: {done.stderr.decode()[-800:]}"]
+        return [] if done.returncode == 0 else [f"{kernel}: {done.stderr.decode()[-800:]}"]
 
+    names = {arch: [] for arch in ASSEMBLE_FOR}
     for kernel, text in modules.items():
-        (folder / f"{kernel.decode()}.ptx").write_bytes(text)
+        name = kernel.decode()
+        (folder / f"{name}.ptx").write_bytes(text)
+        names[ASSEMBLE_FOR[0]].append(name)
+        names[ASSEMBLE_FOR[1 + int(name[2:], 16) % (len(ASSEMBLE_FOR) - 1)]].append(name)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for arch in ASSEMBLE_FOR:
-            results = pool.map(lambda kernel, arch=arch: one(kernel, arch), modules)
-            report(f"portable code of {len(modules)} kernels is assembled for {arch}",
-                   [problem for result in results for problem in result])
+        for arch, some in names.items():
+            results = pool.map(lambda name, arch=arch: one(name, arch), some)
+            report(f"portable code of {len(some)} kernels is assembled for {arch}",
+                   [problem for result in results for problem in result] +
+                   ([] if some else ["there are none"]))
 
 
 # compute capability 7.5 has smaller instructions, and none for bf16; without --fail-on-spill: lanes
