@@ -4,10 +4,10 @@
  * only gptq, on that GPU, twice.
  * usage: bench_quantise [ROWS COLS [SAMPLES [GPU]]] (SINTER_THREADS=1 for one core) */
 #include "base/team.h"
+#include "driver/quantise_gpu.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/pack.h"
 #include "quant/quant.h"
-#include "tools/quantise_gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* cache: the GPU kernels that earlier compilations kept. */
+#include "driver/work.h"
 #include "io/cache.h"
-#include "tools/work.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

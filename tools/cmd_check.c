@@ -1,7 +1,7 @@
 /* check, compile, calibrate: from a text to its errors, its program, its ranges. */
+#include "driver/ranges.h"
+#include "driver/work.h"
 #include "passes/calibration.h"
-#include "tools/ranges.h"
-#include "tools/work.h"
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 /* choose: settles `auto` and writes the rules that it comes to. */
-#include "tools/work.h"
+#include "driver/work.h"
 #include <string.h>
 
 int cmd_choose(Cli *cli)

@@ -1,10 +1,10 @@
 /* doctor, targets: what this machine and this version offer. */
 #include "base/team.h"
 #include "codegen/cuda/target.h"
+#include "driver/stub.h"
 #include "io/cache.h"
 #include "kernels/cpu/cpu.h"
-#include "tools/cli.h"
-#include "tools/stub.h"
+#include "tools/words/cli.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

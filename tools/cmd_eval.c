@@ -1,8 +1,8 @@
 /* eval: the expect lines of a text, the labels of --labels, and with --against the errors of each
  * layer. Exit 3 when a bound is missed. */
+#include "driver/compare.h"
+#include "driver/trial.h"
 #include "quant/metrics.h"
-#include "tools/compare.h"
-#include "tools/trial.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* init: a text for a folder that has none. */
 #include "draft/draft.h"
-#include "tools/work.h"
+#include "driver/work.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

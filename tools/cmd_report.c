@@ -1,5 +1,5 @@
-/* report: a model compiled, run and shown as one page; see tools/report/report.h. */
-#include "tools/report/report.h"
+/* report: a model compiled, run and shown as one page; see report/report.h. */
+#include "report/report.h"
 #include <string.h>
 
 /* -o; without it "a/mlp.sinter" gives "mlp.html" in the current folder, a text from a pipe

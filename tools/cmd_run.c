@@ -1,7 +1,7 @@
 /* run, bench: a text compiled on the spot, or a compiled file, through the same program that every
  * compiled file carries. */
+#include "driver/work.h"
 #include "runtime/program.h"
-#include "tools/work.h"
 #include <string.h>
 
 /* The options of this command line that the program takes too, in its spelling. */

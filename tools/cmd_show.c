@@ -1,7 +1,7 @@
 /* show, inspect: the model on its way, and what a compiled file holds. */
-#include "tools/graph.h"
-#include "tools/print.h"
-#include "tools/work.h"
+#include "driver/work.h"
+#include "report/graph.h"
+#include "report/print.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* opt, fmt, explain: texts in, texts out. */
-#include "tools/work.h"
+#include "driver/work.h"
 #include <string.h>
 
 static bool has_suffix(const char *text, const char *suffix)

@@ -1,8 +1,8 @@
 /* tune: the candidates for a model's products, measured on the GPU at hand, into the table that
  * later compilations choose by. */
-#include "tools/gpu_here.h"
-#include "tools/tune.h"
-#include "tools/work.h"
+#include "driver/gpu_here.h"
+#include "driver/work.h"
+#include "tune/tune.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* eval --against: the comparison as a table and as JSON. */
-#include "tools/compare.h"
+#include "driver/compare.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* What a compilation came to, in a line for each target: `compile --verbose`. */
-#include "tools/work.h"
+#include "driver/work.h"
 
 /* Operations of the model, and how many of them share a kernel with others. */
 static void count_ops(const Module *m, int *ret_all, int *ret_shared)

@@ -3,7 +3,7 @@
 #define SINTER_EXPORT_H
 
 #include "checkpoint/write.h"
-#include "tools/work.h"
+#include "driver/work.h"
 
 /* A linear layer's weight that is written quantised. */
 typedef struct Export {

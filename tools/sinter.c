@@ -1,6 +1,6 @@
 /* The `sinter` command: parses its words and hands them to one of cmd_*.c. */
 #include "io/io.h"
-#include "tools/cli.h"
+#include "tools/words/cli.h"
 #include <errno.h>
 #include <string.h>
 

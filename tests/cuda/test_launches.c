@@ -2,10 +2,10 @@
  * models: copies, and the kernels of each bucket's graph by family, grid, block and shared memory.
  * The models are compiled without NVRTC (images are made up) and run on the fake driver; the logs
  * are goldens. TAP. */
+#include "driver/stub.h"
+#include "driver/work.h"
 #include "fake_driver.h"
 #include "runtime/sinter.h"
-#include "tools/stub.h"
-#include "tools/work.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* test_tune <fakecuda.so> <model> <model of computed products>: processes that measure kernels
  * which crash, hang and fail, against a driver of our own. */
+#include "driver/stub.h"
+#include "driver/work.h"
 #include "fake_driver.h"
-#include "tools/stub.h"
-#include "tools/tune.h"
-#include "tools/work.h"
+#include "tune/tune.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

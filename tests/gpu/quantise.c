@@ -1,8 +1,8 @@
 /* quantise [compile]: second moments and gptq on a GPU give the bits of this processor, for layers
  * of many sizes and schemes. compile: only that the kernels compile without spills, which needs no
  * GPU. Exits with 77 without a GPU. */
+#include "driver/quantise_gpu.h"
 #include "runtime/cuda.h"
-#include "tools/quantise_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

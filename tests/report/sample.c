@@ -1,8 +1,8 @@
 /* sample html|json: a made-up report with every section, written to standard output. Times are part
  * of it, so the bytes are always the same. Names hold what markup is made of: none of it may become
  * markup. */
-#include "tools/report/report.h"
-#include "tools/stub.h"
+#include "driver/stub.h"
+#include "report/report.h"
 #include <math.h>
 #include <string.h>
 

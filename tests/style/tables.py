@@ -61,7 +61,7 @@ def passes(root):
 def commands(root):
     yield "| command | what it does |"
     yield "|---|---|"
-    for row in rows(root, "tools/commands.def", "COMMAND"):
+    for row in rows(root, "tools/words/commands.def", "COMMAND"):
         name, operands, describe = row[1], row[2], row[6]
         operands = operands.replace("|", "\\|")
         yield f"| `sinter {name} {operands}`".rstrip("` ") + f"` | {describe} |"

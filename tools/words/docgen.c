@@ -7,11 +7,11 @@
 
 enum {
 #define COMMAND(ID, name, operands, min, max, run, describe) COMMAND_##ID,
-#include "tools/commands.def"
+#include "tools/words/commands.def"
 #undef COMMAND
     NUM_COMMANDS,
 #define COMMAND(ID, name, operands, min, max, run, describe) CMD_##ID = 1 << COMMAND_##ID,
-#include "tools/commands.def"
+#include "tools/words/commands.def"
 #undef COMMAND
     CMD_COMPILES = CMD_CHECK | CMD_COMPILE | CMD_RUN | CMD_EVAL | CMD_BENCH | CMD_EXPLAIN |
                    CMD_SHOW | CMD_CALIBRATE | CMD_CHOOSE | CMD_REPORT,
@@ -22,7 +22,7 @@ static const struct {
     const char *name, *operands, *describe;
 } command[] = {
 #define COMMAND(ID, name, operands, min, max, run, describe) {name, operands, describe},
-#include "tools/commands.def"
+#include "tools/words/commands.def"
 #undef COMMAND
 };
 
@@ -33,20 +33,20 @@ static const struct {
     const char *describe;
 } option[] = {
 #define OPTION(ID, letter, name, arg, commands, describe) {letter, name, arg, commands, describe},
-#include "tools/options.def"
+#include "tools/words/options.def"
 #undef OPTION
 };
 #define NUM_OPTIONS (int)(sizeof option / sizeof option[0])
 
 enum {
 #define OPTION(ID, letter, name, arg, commands, describe) OPTION_##ID,
-#include "tools/options.def"
+#include "tools/words/options.def"
 #undef OPTION
 };
 enum {
 #define OPTION_GROUP(ID, title) GROUP_##ID,
 #define OPTION_IN(ID, group)
-#include "tools/groups.def"
+#include "tools/words/groups.def"
 #undef OPTION_GROUP
 #undef OPTION_IN
     NUM_GROUPS
@@ -54,14 +54,14 @@ enum {
 static const char *const group_title[] = {
 #define OPTION_GROUP(ID, title) title,
 #define OPTION_IN(ID, group)
-#include "tools/groups.def"
+#include "tools/words/groups.def"
 #undef OPTION_GROUP
 #undef OPTION_IN
 };
 static const int option_group[sizeof option / sizeof option[0]] = {
 #define OPTION_GROUP(ID, title)
 #define OPTION_IN(ID, group) [OPTION_##ID] = GROUP_##group,
-#include "tools/groups.def"
+#include "tools/words/groups.def"
 #undef OPTION_GROUP
 #undef OPTION_IN
 };

@@ -1,0 +1,567 @@
+/* Shared steps of the commands; see work.h. */
+#include "driver/work.h"
+#include "base/team.h"
+#include "driver/gpu_here.h"
+#include "driver/quantise_gpu.h"
+#include "driver/stub.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+bool work_init(Work *w, Cli *cli)
+{
+    *w = (Work){.cli = cli, .arena = arena_new()};
+    diag_init(&w->diag, w->arena);
+    if (!cli->streams) {
+        cli->streams = ARENA_NEW(cli->arena, TextStreams);
+        *cli->streams = (TextStreams){.arena = cli->arena};
+    }
+    return true;
+}
+
+/* What the first error says of the whole. */
+static int exit_of_errors(const Work *w)
+{
+    const DiagMessage *message = w->diag.first;
+    while (message && message->severity != SEVERITY_ERROR)
+        message = message->next;
+    if (w->is_slower)
+        return EXIT_SLOWER;
+    switch (message ? message->id : E_NONE) {
+    case E_USAGE: return EXIT_USAGE;
+    case E_CHECK_EVAL: return EXIT_MISMATCH;
+    case E_NO_DEVICE: return EXIT_DEVICE;
+    default: return EXIT_INPUT;
+    }
+}
+
+int work_end(Work *w, int exit_code)
+{
+    fflush(stdout);
+    if (w->cli->json)
+        diag_print_json(&w->diag, stderr);
+    else
+        diag_print(&w->diag, stderr, w->cli->color);
+    if (w->diag.num_errors && exit_code == EXIT_OK)
+        exit_code = exit_of_errors(w);
+    if (w->module && w->module->weights)
+        weights_close(w->module->weights);
+    arena_destroy(w->arena);
+    return exit_code;
+}
+
+void work_io_error(Work *w, const IoError *err)
+{
+    diag_error(&w->diag, (Span){0}, err->id, "%s", err->text);
+}
+
+const char *work_folder(Work *w, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash || source_is_nowhere(path))
+        return "";
+    return slash == path ? "/" : arena_strndup(w->arena, path, (size_t)(slash - path));
+}
+
+uint32_t work_source(Work *w, const char *path)
+{
+    return source_load(w->arena, &w->diag, path, w->cli->streams);
+}
+
+bool work_threads(Work *w, int *ret)
+{
+    char *end;
+    const char *text = cli_get(w->cli, OPTION_THREADS, "0");
+    long num = strtol(text, &end, 10);
+    if (!*text || *end || num < 0 || num > 4096) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--threads takes a number up to 4096, not '%s'",
+                   text);
+        return false;
+    }
+    *ret = (int)num;
+    if (num)
+        team_set_threads((int)num);
+    return true;
+}
+
+bool work_options(Work *w, FrontendOptions *ret)
+{
+    const Cli *cli = w->cli;
+    int num = cli->value[OPTION_DEFINE].num;
+    const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    int64_t *value = ARENA_NEW_ARRAY(w->arena, int64_t, (size_t)num + 1);
+    for (int i = 0; i < num; i++) {
+        const char *pair = cli->value[OPTION_DEFINE].elem[i];
+        const char *equals = strchr(pair, '=');
+        errno = 0;
+        name[i] = arena_strndup(w->arena, pair, (size_t)(equals - pair));
+        value[i] = strtoll(equals + 1, NULL, 10);
+        if (errno) {
+            diag_error(&w->diag, (Span){0}, E_USAGE, "the value of -D %s does not fit 64 bits",
+                       pair);
+            return false;
+        }
+    }
+    *ret = (FrontendOptions){.num_defines = num,
+                             .define_name = name,
+                             .define_value = value,
+                             .num_rule_files = cli->value[OPTION_RULES].num,
+                             .rule_file = cli->value[OPTION_RULES].elem,
+                             .unquantised = w->variant.unquantised,
+                             .streams = cli->streams};
+    if (w->variant.rules) {
+        ret->num_rule_files = 1;
+        ret->rule_file = &w->variant.rules;
+    }
+    return true;
+}
+
+/* One line that rewrites itself. */
+static void progress_line(void *user, double done, const char *what)
+{
+    (void)user;
+    fprintf(stderr, "\r\033[K%3.0f %%  %.60s", done * 100, what);
+    if (done >= 1)
+        fputs("\r\033[K", stderr);
+}
+
+/* One object a line, for programs that show it their own way. */
+static void progress_json(void *user, double done, const char *what)
+{
+    const Work *w = user;
+    Sb sb;
+    sb_init(&sb, w->arena);
+    sb_printf(&sb, "{\"progress\":%.4f,\"what\":", done);
+    sb_put_json_string(&sb, what, strlen(what));
+    sb_put(&sb, "}\n");
+    fputs(sb.text, stderr);
+}
+
+ProgressFn *work_progress(const Work *w)
+{
+    const char *how = cli_get(w->cli, OPTION_PROGRESS, "auto");
+    if (!strcmp(how, "json"))
+        return progress_json;
+    return !strcmp(how, "auto") && isatty(STDERR_FILENO) && !w->cli->json ? progress_line : NULL;
+}
+
+bool work_gpu(const char *name, int *ret)
+{
+    char *end = NULL;
+    *ret = 0;
+    if (!strcmp(name, "cuda"))
+        return true;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    long ordinal = strtol(name + 5, &end, 10);
+    *ret = (int)ordinal;
+    return !*end && ordinal < 1024;
+}
+
+const char *work_device(const Work *w)
+{
+    return cli_get(w->cli, OPTION_DEVICE, NULL);
+}
+
+bool work_on_gpu(const Work *w)
+{
+    const char *why, *device = work_device(w);
+    if (device)
+        return strcmp(device, "cpu") != 0;
+    return strcmp(cli_get(w->cli, OPTION_TARGET, "cpu"), "cpu") != 0 && gpu_here(w->arena, 0, &why);
+}
+
+/* --quantise-on */
+static bool find_engine(Work *w, const QuantEngine **ret)
+{
+    const char *name = cli_get(w->cli, OPTION_QUANTISE_ON, "cpu");
+    int ordinal;
+    *ret = NULL;
+    if (!strcmp(name, "cpu"))
+        return true;
+    if (!work_gpu(name, &ordinal)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--quantise-on takes cpu or cuda:N, not '%s'",
+                   name);
+        return false;
+    }
+    *ret = quantise_gpu_open(w->arena, &w->diag, ordinal, !cli_has(w->cli, OPTION_NO_CACHE));
+    return *ret != NULL;
+}
+
+static bool prepare_passes(Work *w, const char *path)
+{
+    const Cli *cli = w->cli;
+    if (!work_targets(w))
+        return false;
+    PassOptions options = {
+        .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
+        .base_dir = work_folder(w, path),
+        .no_weights = cli_has(cli, OPTION_NO_WEIGHTS) || cli->command == COMMAND_TUNE,
+        .num_weight_files = cli->value[OPTION_WEIGHTS].num,
+        .trace = stderr,
+        .print_after = cli_get(cli, OPTION_PRINT_AFTER, NULL),
+        .time_passes = cli_has(cli, OPTION_TIME_PASSES),
+        .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
+        .use_cache = !cli_has(cli, OPTION_NO_CACHE),
+        .limits = w->has_cpu ? &limits_cpu : &limits_gpus,
+        .progress = work_progress(w),
+        .progress_user = w,
+    };
+    if (!find_engine(w, &options.engine))
+        return false;
+    const char **file =
+        ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);
+    for (int i = 0; i < options.num_weight_files; i++) {
+        /* absolute, because the text's own are relative to the text and these are not */
+        char *full = realpath(cli->value[OPTION_WEIGHTS].elem[i], NULL);
+        if (!full && errno == ENOMEM)
+            memory_exhausted();
+        file[i] = full ? arena_strdup(w->arena, full) : cli->value[OPTION_WEIGHTS].elem[i];
+        free(full);
+    }
+    options.weight_file = file;
+    pass_context_init(&w->passes, w->arena, &options);
+    return true;
+}
+
+static bool check_pass_name(Work *w, const char *name, const char *extra)
+{
+    Nearest nearest;
+    if (!name || pass_find(name) || (extra && !strcmp(name, extra)))
+        return true;
+    nearest_init(&nearest, name);
+    for (int i = 0; i < num_passes; i++)
+        nearest_offer(&nearest, passes[i].name);
+    diag_error(&w->diag, (Span){0}, E_USAGE, "unknown pass '%s'", name);
+    if (nearest_get(&nearest))
+        diag_help(&w->diag, "did you mean '%s'?", nearest_get(&nearest));
+    return false;
+}
+
+bool work_lower(Work *w, const char *path)
+{
+    FrontendOptions options;
+    int threads;
+    w->path = path;
+    if (!work_options(w, &options) || !work_threads(w, &threads) ||
+        !check_pass_name(w, cli_get(w->cli, OPTION_PRINT_AFTER, NULL), "all"))
+        return false;
+    if (file_is_program(path)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is a compiled file, not a model text", path);
+        diag_help(&w->diag, "'sinter inspect %s' shows what it holds", path);
+        return false;
+    }
+    w->module = frontend_compile(w->arena, &w->diag, path, &options);
+    if (!w->module || w->diag.num_errors)
+        return false;
+    return prepare_passes(w, path) && work_auto(w, &options);
+}
+
+bool work_load_ir(Work *w, const char *path)
+{
+    w->path = path;
+    if (!check_pass_name(w, cli_get(w->cli, OPTION_PRINT_AFTER, NULL), "all"))
+        return false;
+    uint32_t source = work_source(w, path);
+    if (!source)
+        return false;
+    w->module = module_parse(w->arena, &w->diag, source);
+    if (!w->module || w->diag.num_errors)
+        return false;
+    return prepare_passes(w, path);
+}
+
+bool work_passes(Work *w, const char *list)
+{
+    char *rest = list ? arena_strdup(w->arena, list) : NULL;
+    for (char *name; rest && (name = strsep(&rest, ","));)
+        if (!check_pass_name(w, name, NULL))
+            return false;
+    return passes_run(w->module, &w->passes, list) && !w->diag.num_errors;
+}
+
+/* The class, and its images: its own first. */
+static WorkGpu *add_gpu(Work *w, const CodeClass *gpu)
+{
+    int at = 0;
+    while (at < w->num_gpus && w->gpu[at].gpu < gpu) /* rows of one table */
+        at++;
+    if (at < w->num_gpus && w->gpu[at].gpu == gpu)
+        return &w->gpu[at];
+    memmove(&w->gpu[at + 1], &w->gpu[at], (size_t)(w->num_gpus - at) * sizeof *w->gpu);
+    w->num_gpus++;
+    w->gpu[at] = (WorkGpu){.gpu = gpu, .num_archs = 1, .arch = {gpu->arch}};
+    return &w->gpu[at];
+}
+
+/* "portable", or "sm_86": the same with a binary beside the class's own code. */
+static bool add_target(Work *w, const char *name)
+{
+    const CodeClass *gpu = cuda_class_of(name);
+    if (!strcmp(name, "cpu")) {
+        w->has_cpu = true;
+        return true;
+    }
+    if (!gpu || !strncmp(name, "compute_", 8)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is no target", name);
+        diag_help(&w->diag, "'sinter targets' lists them");
+        return false;
+    }
+    WorkGpu *of = add_gpu(w, gpu);
+    bool known = !strcmp(name, gpu->name);
+    for (int i = 0; i < of->num_archs; i++)
+        known = known || !strcmp(name, of->arch[i]);
+    if (!known)
+        of->arch[of->num_archs++] = name;
+    return true;
+}
+
+/* The word for the GPU of this machine, NULL after an error. */
+static const char *native_target(Work *w, const char *asked, int ordinal)
+{
+    const char *why = NULL, *ret = NULL;
+    int capability = gpu_here(w->arena, ordinal, &why);
+    if (capability)
+        ret = gpu_target(w->arena, capability);
+    if (ret)
+        return ret;
+    if (capability)
+        why = arena_printf(w->arena, "nothing can be compiled for compute capability %d.%d",
+                           capability / 10, capability % 10);
+    diag_error(&w->diag, (Span){0}, E_NO_DEVICE, "%s means the GPU of this machine: %s", asked,
+               why);
+    diag_help(&w->diag, "GPUs of other machines have names: --target=sm_90a; 'sinter targets' "
+                        "lists them");
+    return NULL;
+}
+
+/* --target: exactly what the file holds. Without it, the GPU's plan where --device names one. */
+bool work_targets(Work *w)
+{
+    const char *device = work_device(w);
+    int ordinal = 0;
+    if (w->has_cpu || w->num_gpus || w->cli->command == COMMAND_TUNE) /* which asks its GPU later */
+        return true;
+    w->has_cpu = w->variant.cpu_only || w->variant.cpu_too;
+    if (w->variant.cpu_only)
+        return true;
+    bool on_gpu = device && work_gpu(device, &ordinal);
+    const char *list = cli_get(w->cli, OPTION_TARGET, on_gpu ? "native" : "cpu");
+    char *rest = arena_strdup(w->arena, list);
+    for (const char *name; (name = strsep(&rest, ","));) {
+        if (!strcmp(name, "native") || !strcmp(name, "cuda")) {
+            bool named = cli_has(w->cli, OPTION_TARGET);
+            name = native_target(w,
+                                 arena_printf(w->arena, "--%s=%s", named ? "target" : "device",
+                                              named ? name : device),
+                                 ordinal);
+        }
+        if (!name || !add_target(w, name))
+            return false;
+    }
+    return true;
+}
+
+static bool plan_gpu(Work *w, WorkGpu *gpu)
+{
+    const char *which = cli_get(w->cli, OPTION_TIMING, NULL);
+    CudaPlanOptions options = w->cuda_options;
+    Timings timings;
+    if (!timings_open(&timings, w->arena, &w->diag, which, gpu->num_archs, gpu->arch))
+        return false;
+    options.gpu = gpu->gpu;
+    options.timings = &timings;
+    return cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda);
+}
+
+bool work_plan(Work *w)
+{
+    bool ok = work_targets(w) && codegen_list(w->module, w->arena, &w->list) &&
+              (!w->has_cpu || codegen_cpu(w->module, w->arena, &w->list, &w->cpu));
+    for (int i = 0; i < w->num_gpus && ok; i++)
+        ok = plan_gpu(w, &w->gpu[i]);
+    return ok && !w->diag.num_errors;
+}
+
+bool work_plan_for(Work *w, const char *arch)
+{
+    WorkGpu *gpu = add_gpu(w, cuda_class_of(arch));
+    gpu->arch[0] = arch;
+    w->cuda_options.gpu = gpu->gpu;
+    return codegen_list(w->module, w->arena, &w->list) &&
+           cuda_plan(w->module, w->arena, &w->list, &w->cuda_options, &gpu->cuda) &&
+           !w->diag.num_errors;
+}
+
+static bool compile_gpu(Work *w, WorkGpu *gpu)
+{
+    int threads;
+    if (!work_threads(w, &threads))
+        return false;
+    CudaCompileOptions options = {.num_archs = gpu->num_archs,
+                                  .arch = gpu->arch,
+                                  .threads = threads,
+                                  .fail_on_spill = cli_has(w->cli, OPTION_FAIL_ON_SPILL),
+                                  .no_cache = cli_has(w->cli, OPTION_NO_CACHE)};
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    bool ok = cuda_compile(&w->diag, w->arena, &gpu->cuda, &options);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    if (ok && cli_has(w->cli, OPTION_TIME_PASSES))
+        fprintf(stderr, "%s: %d kernels, %d of %d images from the cache: %.3f s\n", gpu->gpu->name,
+                gpu->cuda.num_sources, gpu->cuda.num_cached, gpu->cuda.code.num_images,
+                (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+    return ok;
+}
+
+bool work_compile_kernels(Work *w)
+{
+    bool ok = true;
+    for (int i = 0; i < w->num_gpus && ok; i++)
+        ok = compile_gpu(w, &w->gpu[i]);
+    return ok;
+}
+
+void work_explain(Work *w, Sb *sb)
+{
+    if (w->has_cpu)
+        codegen_explain(sb, w->module, &w->passes, &w->cpu);
+    for (int i = 0; i < w->num_gpus; i++)
+        cuda_explain(sb, w->module, &w->passes, &w->gpu[i].cuda);
+}
+
+/* Writing ------------------------------------------------------------------------------------- */
+
+bool work_write(Work *w, const char *out_path)
+{
+    Sb report;
+    WriteTarget target[1 + NUM_CODE_CLASSES];
+    int num = 0;
+    if (w->has_cpu)
+        target[num++] = (WriteTarget){.target = &w->cpu};
+    for (int i = 0; i < w->num_gpus; i++)
+        target[num++] = (WriteTarget){&w->gpu[i].cuda.target, &w->gpu[i].cuda.code};
+    sb_init(&report, w->arena);
+    work_explain(w, &report);
+    const Source *source = &w->diag.sources.elem[0];
+    WriteOptions options = {
+        .stub = sinter_stub,
+        .stub_size = sinter_stub_size,
+        .source_name = source->name,
+        .source_text = source->text,
+        .source_len = source->len,
+        .report = report.text,
+        .progress = work_progress(w),
+        .user = w,
+    };
+    return codegen_write(w->module, num, target, out_path, &options) && !w->diag.num_errors;
+}
+
+/* The pipeline from the pass after `first` (NULL: the beginning) to `last` (NULL: the end). */
+static const char *pipeline_part(Work *w, const char *first, const char *last)
+{
+    Sb sb;
+    sb_init(&sb, w->arena);
+    bool inside = !first;
+    for (int i = 0; i < num_passes; i++) {
+        if (inside && passes[i].level <= w->passes.options.opt_level)
+            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
+        if (last && !strcmp(passes[i].name, last))
+            break;
+        inside = inside || (first && !strcmp(passes[i].name, first));
+    }
+    return sb.text;
+}
+
+/* The pipeline, over a model whose layers are watched or looked at on the way. */
+static bool run_pipeline(Work *w)
+{
+    if (!w->variant.tapped && !w->calibrated)
+        return work_passes(w, NULL);
+    if (w->variant.tapped)
+        taps_add(w->module);
+    if (!work_passes(w, pipeline_part(w, NULL, "calibrate")))
+        return false;
+    if (w->variant.tapped)
+        taps_take_ranges(w->module);
+    if (w->calibrated)
+        w->calibrated(w, w->user);
+    return work_passes(w, pipeline_part(w, "calibrate", NULL));
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* While the file is made its texts go by their names alone, so that the same model gives the same
+ * bytes from every folder. */
+bool work_compile(Work *w, const char *path, const char *out_path)
+{
+    if (!work_lower(w, path) || !run_pipeline(w))
+        return false;
+    int num = w->diag.sources.num;
+    const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    for (int i = 0; i < num; i++) {
+        name[i] = w->diag.sources.elem[i].name;
+        w->diag.sources.elem[i].name = base_name(name[i]);
+    }
+    bool ok = work_plan(w) && work_compile_kernels(w) && work_write(w, out_path);
+    for (int i = 0; i < num; i++)
+        w->diag.sources.elem[i].name = name[i];
+    return ok;
+}
+
+bool file_is_program(const char *path)
+{
+    char magic[4] = "";
+    int fd = source_is_stream(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool is = read(fd, magic, sizeof magic) == sizeof magic && !memcmp(magic, "\177ELF", 4);
+    close(fd);
+    return is;
+}
+
+const char *work_program(Work *w, const char *path)
+{
+    if (file_is_program(path)) {
+        if (w->cli->value[OPTION_DEFINE].num + w->cli->value[OPTION_RULES].num +
+            w->cli->value[OPTION_WEIGHTS].num + w->cli->value[OPTION_OPT_LEVEL].num) {
+            diag_error(&w->diag, (Span){0}, E_USAGE,
+                       "'%s' is already compiled: -D, -O, --rules and --weights come too late",
+                       path);
+            return NULL;
+        }
+        return path;
+    }
+    char *file = arena_alloc(w->arena, FILE_UNNAMED);
+    if (file_unnamed(file) < 0) { /* stays open as long as the process */
+        diag_error(&w->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",
+                   temporary_folder(), strerror(errno));
+        return NULL;
+    }
+    return work_compile(w, path, file) ? file : NULL;
+}
+
+bool work_put(Work *w, const char *path, const char *text, size_t len)
+{
+    if (!path || !strcmp(path, "-")) {
+        fwrite(text, 1, len, stdout); /* main checks standard output once, at the end */
+        return true;
+    }
+    IoError err;
+    OutFile *out = outfile_create(path, 0666, &err);
+    bool ok = out != NULL;
+    if (out) {
+        outfile_write(out, text, len);
+        ok = outfile_finish(out, &err);
+    }
+    if (!ok)
+        work_io_error(w, &err);
+    return ok;
+}

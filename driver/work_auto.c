@@ -1,0 +1,108 @@
+/* auto { .. }: the choice of formats, before a text is compiled with its outcome. */
+#include "driver/work.h"
+
+/* The same text with the rules of the choice. Warnings of the text were said the first time. */
+static bool lower_chosen(Work *w, const FrontendOptions *options)
+{
+    int num = options->num_rule_files;
+    const char **file = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    const char **text = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    FrontendOptions with = *options;
+    Diag before = w->diag;
+    for (int i = 0; i < num; i++)
+        file[i] = options->rule_file[i];
+    file[num] = "<auto>";
+    text[num] = w->choice->rules;
+    with.num_rule_files++;
+    with.rule_file = file;
+    with.rule_text = text;
+    Ast *ast = ast_parse(w->arena, &w->diag, 1);
+    w->module = ast && ast_check(ast, &w->diag, &with) ? ast_lower(ast, w->arena, &w->diag) : NULL;
+    if (!w->module || w->diag.num_errors)
+        return false;
+    *before.last = NULL;
+    w->diag.last = before.last;
+    w->diag.current = before.current;
+    w->diag.num_warnings = before.num_warnings;
+    return true;
+}
+
+/* --data, --front */
+static bool put_outputs(Work *w)
+{
+    const char *data = cli_get(w->cli, OPTION_DATA, NULL);
+    const char *front = cli_get(w->cli, OPTION_FRONT, NULL);
+    Sb sb;
+    sb_init(&sb, w->arena);
+    if (data)
+        choice_json(&sb, w->choice);
+    bool ok = !data || work_put(w, data, sb.text, sb.len);
+    sb_init(&sb, w->arena);
+    if (front)
+        choice_svg(&sb, w->choice);
+    return ok && (!front || work_put(w, front, sb.text, sb.len));
+}
+
+static void print_choice(Work *w)
+{
+    Sb sb;
+    sb_init(&sb, w->arena);
+    choice_print(&sb, w->choice);
+    if (w->cli->command == COMMAND_CHOOSE)
+        fputs(sb.text, stdout);
+    else if (!w->cli->json)
+        fputs(sb.text, stderr);
+}
+
+static bool settle(Work *w, const FrontendOptions *options)
+{
+    const Cli *cli = w->cli;
+    const Source *source = &w->diag.sources.elem[0];
+    const WorkGpu *gpu = w->num_gpus ? &w->gpu[0] : NULL; /* the best decides */
+    Timings timings;
+    ChooseOptions choose = {
+        .name = source->name,
+        .text = source->text,
+        .len = source->len,
+        .frontend = *options,
+        .passes = w->passes.options,
+        .no_measure = cli_has(cli, OPTION_NO_MEASURE),
+        .times = cli_get(cli, OPTION_TIMES, NULL),
+        .gpu = gpu ? gpu->gpu : NULL,
+        .progress = work_progress(w),
+        .user = w,
+    };
+    if (gpu && !timings_open(&timings, w->arena, &w->diag, cli_get(cli, OPTION_TIMING, NULL),
+                             gpu->num_archs, gpu->arch))
+        return false;
+    choose.timings = gpu ? &timings : NULL;
+    if (!work_threads(w, &choose.threads))
+        return false;
+    w->choice = choose_run(w->arena, &w->diag, w->module, &choose);
+    if (!w->choice)
+        return false;
+    w->is_slower = w->choice->num_slower && w->choice->spec->slower == SLOWER_ERROR;
+    bool settled = !w->choice->rules; /* by rules of the text */
+    if (!settled)
+        w->choice->standing =
+            rules_standing(w->arena, &w->diag, options->num_rule_files, w->choice->rules);
+    if (!settled || w->cli->command == COMMAND_CHOOSE)
+        print_choice(w);
+    if (settled)
+        return true;
+    return put_outputs(w) && !w->diag.num_errors && lower_chosen(w, options);
+}
+
+/* The outcome for another variant of the same model. */
+static bool settle_again(Work *w, const FrontendOptions *options)
+{
+    w->choice = w->variant.choice;
+    return !w->choice->rules || lower_chosen(w, options);
+}
+
+bool work_auto(Work *w, const FrontendOptions *options)
+{
+    bool only_checked = w->cli->command == COMMAND_CHECK || cli_has(w->cli, OPTION_NO_WEIGHTS);
+    return !w->module->automatic || only_checked || options->unquantised ||
+           (w->variant.choice ? settle_again(w, options) : work_targets(w) && settle(w, options));
+}

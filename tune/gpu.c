@@ -1,0 +1,429 @@
+/* Inside a process of `sinter tune`: one kernel's time. Nothing is freed but between products; the
+ * process ends soon. */
+#include "runtime/cuda.h"
+#include "tune/tune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SETS      48 /* copies of the weights */
+#define MAX_LAUNCHES  64 /* of a graph */
+#define GRAPH_US      300.0
+#define LONG_US       2000.0  /* of a graph, with fewer weights than there are */
+#define REPLAY_US     12000.0 /* all replays of a candidate together */
+#define WARM_US       1e5     /* of replays before the first, for the clocks */
+#define MIN_REPLAYS   5
+#define MAX_REPLAYS   60
+#define PATTERN_BYTES (UINT64_C(4) << 20)
+
+typedef enum Pattern {
+    PATTERN_BYTES_ANY, /* integers and 4-bit codes */
+    PATTERN_FP8,       /* no NaN, no infinity */
+    PATTERN_BF16,
+    PATTERN_F16,
+    PATTERN_SMALL_F32, /* scales too */
+    PATTERN_SMALL_I32, /* zero points too */
+    NUM_PATTERNS
+} Pattern;
+
+struct TuneSession {
+    const Driver *d;
+    DrvContext context;
+    DrvStream stream;
+    DrvEvent begin, end;
+    bool early; /* kernels wait for their producers themselves */
+    bool warm;
+    int processors;
+    uint64_t l2;
+    DrvAddress pattern[NUM_PATTERNS]; /* PATTERN_BYTES each; 0: not made yet */
+    /* of the product at hand */
+    const PlanLaunch *launch;
+    int64_t rows;
+    const Plan *plan;
+    int num_roots;
+    DrvAddress *root; /* [plan->num_tensors]; 0: unused */
+    int num_sets;
+    DrvAddress set[MAX_SETS];      /* the weight */
+    CudaLaunch launched[MAX_SETS]; /* the kernel at hand, bound to each */
+    void *params;                  /* of these */
+    DrvAddress workspace;
+    uint64_t workspace_bytes;
+};
+
+static bool check(const TuneSession *s, DrvResult result, const char *what, char *text)
+{
+    const char *name = NULL;
+    if (result == DRV_SUCCESS)
+        return true;
+    s->d->cuGetErrorName(result, &name);
+    snprintf(text, TUNE_TEXT, "%s: %s", what, name ? name : "an unknown error");
+    return false;
+}
+
+/* Session -------------------------------------------------------------------------------------- */
+
+static bool look_at_gpu(TuneSession *s, DrvDevice device, TuneGpu *ret, char *text)
+{
+    const Driver *d = s->d;
+    int major = 0, minor = 0, l2 = 0;
+    size_t free_bytes = 0, total = 0;
+    bool ok =
+        check(s, d->cuDeviceGetAttribute(&major, DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR, device),
+              "asking the GPU", text) &&
+        check(s, d->cuDeviceGetAttribute(&minor, DRV_DEVICE_COMPUTE_CAPABILITY_MINOR, device),
+              "asking the GPU", text) &&
+        check(s, d->cuDeviceGetAttribute(&ret->processors, DRV_DEVICE_MULTIPROCESSOR_COUNT, device),
+              "asking the GPU", text) &&
+        check(s, d->cuDeviceGetAttribute(&l2, DRV_DEVICE_L2_CACHE_SIZE, device), "asking the GPU",
+              text) &&
+        check(s, d->cuMemGetInfo(&free_bytes, &total), "asking the GPU", text);
+    ret->capability = 10 * major + minor;
+    ret->memory = total;
+    ret->l2 = s->l2 = (uint64_t)l2;
+    s->processors = ret->processors;
+    s->early = ret->capability >= 90 && d->version >= 12030;
+    return ok;
+}
+
+TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT])
+{
+    SinterStatus status;
+    SinterError err;
+    DrvDevice device;
+    TuneSession *s = calloc(1, sizeof *s);
+    snprintf(text, TUNE_TEXT, "memory is exhausted");
+    if (!s)
+        return NULL;
+    s->d = driver_get(&status, &err);
+    if (!s->d) {
+        snprintf(text, TUNE_TEXT, "%.*s", TUNE_TEXT - 1, err.text);
+        return NULL;
+    }
+    bool ok =
+        check(s, s->d->cuDeviceGet(&device, ordinal), "opening the GPU", text) &&
+        check(s, s->d->cuDevicePrimaryCtxRetain(&s->context, device), "starting the GPU", text) &&
+        check(s, s->d->cuCtxPushCurrent(s->context), "entering the GPU", text) &&
+        check(s, s->d->cuStreamCreate(&s->stream, DRV_STREAM_NON_BLOCKING), "creating a stream",
+              text) &&
+        check(s, s->d->cuEventCreate(&s->begin, DRV_EVENT_DEFAULT), "creating an event", text) &&
+        check(s, s->d->cuEventCreate(&s->end, DRV_EVENT_DEFAULT), "creating an event", text) &&
+        look_at_gpu(s, device, ret, text);
+    return ok ? s : NULL;
+}
+
+/* Data ----------------------------------------------------------------------------------------- */
+
+static Pattern pattern_of(FormatId fmt)
+{
+    switch (fmt) {
+    case FMT_F32: return PATTERN_SMALL_F32;
+    case FMT_BF16: return PATTERN_BF16;
+    case FMT_F16: return PATTERN_F16;
+    case FMT_I32: return PATTERN_SMALL_I32;
+    default:
+        return format_info[fmt].bits == 8 && format_info[fmt].family == FAMILY_MINIFLOAT
+                   ? PATTERN_FP8
+                   : PATTERN_BYTES_ANY;
+    }
+}
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(*state >> 32);
+}
+
+/* 32 random bits as values of about one, or codes. */
+static uint32_t pattern_word(Pattern pattern, uint32_t r)
+{
+    switch (pattern) {
+    case PATTERN_FP8: return r & 0xbfbfbfbf;
+    case PATTERN_BF16: return (r & 0x83ff83ff) | 0x3c003c00;
+    case PATTERN_F16: return (r & 0x83ff83ff) | 0x38003800;
+    case PATTERN_SMALL_F32: return (r & 0x83ffffff) | 0x3c000000;
+    case PATTERN_SMALL_I32: return r % 8;
+    default: return r;
+    }
+}
+
+static bool make_pattern(TuneSession *s, Pattern pattern, char *text)
+{
+    uint64_t seed = 1;
+    uint32_t *word = malloc(PATTERN_BYTES);
+    for (uint64_t i = 0; word && i < PATTERN_BYTES / 4; i++)
+        word[i] = pattern_word(pattern, next_random(&seed));
+    bool ok = word &&
+              check(s, s->d->cuMemAlloc(&s->pattern[pattern], PATTERN_BYTES), "allocating", text) &&
+              check(s, s->d->cuMemcpyHtoDAsync(s->pattern[pattern], word, PATTERN_BYTES, s->stream),
+                    "filling memory", text) &&
+              check(s, s->d->cuStreamSynchronize(s->stream), "filling memory", text);
+    free(word);
+    return ok;
+}
+
+/* `size` bytes of device memory with a pattern. */
+static bool fill(TuneSession *s, DrvAddress to, uint64_t size, Pattern pattern, char *text)
+{
+    bool ok = s->pattern[pattern] || make_pattern(s, pattern, text);
+    for (uint64_t at = 0; ok && at < size; at += PATTERN_BYTES) {
+        uint64_t num = size - at < PATTERN_BYTES ? size - at : PATTERN_BYTES;
+        ok = check(s, s->d->cuMemcpyAsync(to + at, s->pattern[pattern], num, s->stream),
+                   "filling memory", text);
+    }
+    return ok;
+}
+
+/* [from, to) of a tensor; `to` 0: there is no such part. */
+static bool fill_part(TuneSession *s, DrvAddress base, uint64_t from, uint64_t to, Pattern pattern,
+                      char *text)
+{
+    return to <= from || fill(s, base + from, to - from, pattern, text);
+}
+
+static uint64_t root_bytes(const CudaKernel *k, int root)
+{
+    const PlanTensor *t = &k->plan->tensor[root];
+    return t->storage == STORAGE_CONST ? t->bytes : k->layout[root].at + k->layout[root].bytes;
+}
+
+/* A tensor that is no packed weight: codes or elements, then scales, zero points, outer scale. */
+static bool make_root(TuneSession *s, const CudaKernel *k, int root, char *text)
+{
+    const PlanTensor *t = &k->plan->tensor[root];
+    const PlanLayout *l = &k->layout[root];
+    uint64_t bytes = root_bytes(k, root);
+    if (s->root[root] || !bytes)
+        return true;
+    DrvAddress base;
+    if (!check(s, s->d->cuMemAlloc(&base, bytes), "allocating", text))
+        return false;
+    s->root[root] = base;
+    if (!t->quantised || t->storage == STORAGE_CONST)
+        return fill(s, base, bytes, pattern_of(t->fmt), text);
+    bool zeros = t->scheme.zero != ZERO_NONE;
+    uint64_t outer = t->scheme.outer ? l->outer_at : bytes;
+    return fill(s, base, bytes, pattern_of(t->fmt), text) &&
+           (l->params_root != root ||
+            (fill_part(s, base, l->scale_at, zeros ? l->zero_at : outer, PATTERN_SMALL_F32, text) &&
+             (!zeros || fill_part(s, base, l->zero_at, outer, PATTERN_SMALL_I32, text)) &&
+             fill_part(s, base, outer, bytes, PATTERN_SMALL_F32, text)));
+}
+
+static bool make_weight(TuneSession *s, const CudaKernel *k, DrvAddress *ret, char *text)
+{
+    const PlanTensor *w = &k->plan->tensor[k->launch->w];
+    uint64_t bytes = root_bytes(k, k->layout[k->launch->w].root);
+    uint64_t scales = (uint64_t)k->packed.scale_at, zeros = (uint64_t)k->packed.zero_at;
+    if (!check(s, s->d->cuMemAlloc(ret, bytes), "allocating", text) ||
+        !fill(s, *ret, bytes, pattern_of(w->packed ? k->spec.fmt : w->fmt), text))
+        return false;
+    if (!w->packed)
+        return true;
+    return (!scales ||
+            fill_part(s, *ret, scales, zeros > scales ? zeros : bytes, PATTERN_SMALL_F32, text)) &&
+           (!zeros ||
+            fill_part(s, *ret, zeros, scales > zeros ? scales : bytes, PATTERN_SMALL_I32, text));
+}
+
+static void forget_product(TuneSession *s)
+{
+    for (int i = 0; i < s->num_roots; i++)
+        if (s->root[i])
+            s->d->cuMemFree(s->root[i]);
+    for (int i = 0; i < s->num_sets; i++)
+        s->d->cuMemFree(s->set[i]);
+    free(s->root);
+    s->root = NULL;
+    s->num_roots = s->num_sets = 0;
+    s->launch = NULL;
+}
+
+/* Tensors of the launch, and so many weights that each has left the L2 when its turn comes. */
+static bool make_product(TuneSession *s, const CudaKernel *k, int64_t rows, char *text)
+{
+    if (s->launch == k->launch && s->plan == k->plan && s->rows == rows)
+        return true;
+    forget_product(s);
+    s->plan = k->plan;
+    s->rows = rows;
+    s->num_roots = k->plan->num_tensors;
+    s->root = calloc((size_t)s->num_roots, sizeof *s->root);
+    if (!s->root)
+        return false;
+    for (int i = 0; i <= k->launch->num_operands; i++) {
+        int t = i < k->launch->num_operands ? k->launch->operand[i].tensor : k->launch->a;
+        if (!make_root(s, k, k->layout[t].root, text) ||
+            (k->plan->tensor[t].quantised && !k->plan->tensor[t].packed &&
+             !make_root(s, k, k->layout[t].params_root, text)))
+            return false;
+    }
+    uint64_t bytes = root_bytes(k, k->layout[k->launch->w].root);
+    uint64_t sets = bytes ? 3 * s->l2 / bytes + 2 : 1;
+    for (; s->num_sets < MAX_SETS && (uint64_t)s->num_sets < sets; s->num_sets++)
+        if (!make_weight(s, k, &s->set[s->num_sets], text))
+            return false;
+    s->launch = k->launch;
+    return true;
+}
+
+/* A workspace for the kernel, cleared once: kernels leave its counters zero. */
+static bool make_workspace(TuneSession *s, uint64_t bytes, char *text)
+{
+    if (bytes <= s->workspace_bytes)
+        return true;
+    s->d->cuMemFree(s->workspace);
+    s->workspace_bytes = 0;
+    s->workspace = 0;
+    if (!check(s, s->d->cuMemAlloc(&s->workspace, bytes), "allocating", text))
+        return false;
+    s->workspace_bytes = bytes;
+    return check(s, s->d->cuMemsetD8Async(s->workspace, 0, bytes, s->stream), "clearing", text) &&
+           check(s, s->d->cuStreamSynchronize(s->stream), "clearing", text);
+}
+
+/* Launching ------------------------------------------------------------------------------------ */
+
+/* The kernel over each of the weights. */
+static bool bind_sets(TuneSession *s, const CudaKernel *k, const DeviceLaunch *d,
+                      DrvFunction function, char *text)
+{
+    size_t room = cuda_params_bytes(k->launch);
+    int32_t weight = k->layout[k->launch->w].root;
+    CudaPlace place = {.driver = s->d,
+                       .processors = s->processors,
+                       .plan = k->plan,
+                       .layout = k->layout,
+                       .size = k->size,
+                       .root = s->root,
+                       .workspace = s->workspace};
+    free(s->params);
+    s->params = aligned_alloc(DEVICE_MAP_ALIGN, room * (size_t)s->num_sets);
+    DrvAddress kept = s->root[weight];
+    bool ok = s->params != NULL;
+    for (int i = 0; i < s->num_sets && ok; i++) {
+        s->root[weight] = s->set[i];
+        ok = check(
+            s,
+            cuda_bind(&place, k->launch, d, (char *)s->params + (size_t)i * room, &s->launched[i]),
+            "binding", text);
+        s->launched[i].function = function;
+    }
+    s->root[weight] = kept;
+    return ok;
+}
+
+static bool load(const TuneSession *s, const TuneItem *item, int smem, DrvModule *module,
+                 DrvFunction *ret, char *text)
+{
+    return check(s, s->d->cuModuleLoadDataEx(module, item->image, 0, NULL, NULL), "loading",
+                 text) &&
+           check(s, s->d->cuModuleGetFunction(ret, *module, item->entry), "loading", text) &&
+           (smem == 0 ||
+            check(s, s->d->cuFuncSetAttribute(*ret, DRV_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem),
+                  "asking for shared memory", text));
+}
+
+static bool capture(const TuneSession *s, int launches, DrvGraphExec *ret, char *text)
+{
+    DrvGraph graph = NULL;
+    bool ok = check(s, s->d->cuStreamBeginCapture(s->stream, DRV_STREAM_CAPTURE_THREAD_LOCAL),
+                    "capturing", text);
+    if (!ok)
+        return false;
+    for (int i = 0; i < launches && ok; i++)
+        ok =
+            check(s, cuda_launch(s->d, &s->launched[i % s->num_sets], s->stream, s->early && i > 0),
+                  "launching", text);
+    DrvResult ended = s->d->cuStreamEndCapture(s->stream, &graph);
+    ok = ok && check(s, ended, "capturing", text) &&
+         check(s, s->d->cuGraphInstantiate(ret, graph, 0), "making a graph", text) &&
+         check(s, s->d->cuGraphUpload(*ret, s->stream), "making a graph", text);
+    if (graph)
+        s->d->cuGraphDestroy(graph);
+    return ok;
+}
+
+static bool replay(const TuneSession *s, DrvGraphExec graph, double *ret_us, char *text)
+{
+    float ms = 0;
+    bool ok = check(s, s->d->cuEventRecord(s->begin, s->stream), "running", text) &&
+              check(s, s->d->cuGraphLaunch(graph, s->stream), "running", text) &&
+              check(s, s->d->cuEventRecord(s->end, s->stream), "running", text) &&
+              check(s, s->d->cuEventSynchronize(s->end), "running", text) &&
+              check(s, s->d->cuEventElapsedTime(&ms, s->begin, s->end), "running", text);
+    *ret_us = 1e3 * (double)ms;
+    return ok;
+}
+
+/* Once: an idle GPU's clocks are low. */
+static bool warm_up(TuneSession *s, DrvGraphExec graph, char *text)
+{
+    double sum = 0, us = 0;
+    for (int i = 0; !s->warm && sum < WARM_US && i < 1000; i++, sum += us)
+        if (!replay(s, graph, &us, text))
+            return false;
+    s->warm = true;
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of replays of a graph of `launches`, of one launch. */
+static double median(const TuneSession *s, DrvGraphExec graph, int launches, double best,
+                     char *text)
+{
+    double us[MAX_REPLAYS], rough = 0;
+    for (int i = 0; i < 2; i++) /* the first warms up */
+        if (!replay(s, graph, &rough, text))
+            return -1;
+    int num = (int)(REPLAY_US / (rough + 1));
+    if (best > 0 && rough > 1.5 * best * launches)
+        num = 0;
+    num = num < MIN_REPLAYS ? MIN_REPLAYS : num > MAX_REPLAYS ? MAX_REPLAYS : num;
+    for (int i = 0; i < num; i++)
+        if (!replay(s, graph, &us[i], text))
+            return -1;
+    qsort(us, (size_t)num, sizeof *us, by_value);
+    return us[num / 2] / launches;
+}
+
+/* Every weight the same number of times; fewer weights where launches are long enough to drive the
+ * last one's out of the L2. */
+static int graph_launches(const TuneSession *s, double predicted)
+{
+    int rounds = 1;
+    if (s->num_sets > 2 && s->num_sets * predicted > LONG_US)
+        return 2 * predicted > LONG_US ? 2 : (int)(LONG_US / predicted);
+    while ((rounds + 1) * s->num_sets <= MAX_LAUNCHES &&
+           rounds * s->num_sets * predicted < GRAPH_US)
+        rounds++;
+    return rounds * s->num_sets;
+}
+
+double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TUNE_TEXT])
+{
+    const CudaKernel *k = item->kernel;
+    DrvModule module = NULL;
+    DrvFunction function = NULL;
+    DrvGraphExec graph = NULL;
+    double us = -1;
+    snprintf(text, TUNE_TEXT, "memory is exhausted");
+    if (!make_product(s, k, item->rows, text))
+        return 0;
+    const DeviceLaunch d = cuda_device_launch(k, 0);
+    if (make_workspace(s, (uint64_t)d.workspace, text) &&
+        load(s, item, d.smem, &module, &function, text) && bind_sets(s, k, &d, function, text)) {
+        int launches = graph_launches(s, item->predicted);
+        if (capture(s, launches, &graph, text) && warm_up(s, graph, text))
+            us = median(s, graph, launches, best, text);
+    }
+    if (graph)
+        s->d->cuGraphExecDestroy(graph);
+    if (module)
+        s->d->cuModuleUnload(module);
+    return us;
+}
