@@ -32,7 +32,7 @@ static void read_blocks(const TensorView *view)
         if (!info->group)
             continue;
         ggml_decode(info, (const uint8_t *)view->data + at, value);
-        sum += value[0] + value[info->elements - 1];
+        sum = sum + value[0] + value[info->elements - 1];
     }
 }
 
