@@ -154,8 +154,9 @@ static bool prologue_absorbs(Fuse *f, Value *value)
     Op *op = value->def;
 
     if (fuse_has(f, op) || op->block != &f->m->body || !op_is_computed(f, op) ||
-        !prologue_takes(op) || !type_same_shape(value->type, f->prologue) ||
-        other_users(f, value) || f->body.num >= FUSE_MAX_OPS)
+        value == op_in(f->matmul, 1) /* it is read from memory */ || !prologue_takes(op) ||
+        !type_same_shape(value->type, f->prologue) || other_users(f, value) ||
+        f->body.num >= FUSE_MAX_OPS)
         return false;
     for (int i = 0; i < op->num_in; i++)
         if (!shape_broadcasts(op_in(op, i)->type, f->prologue, type_cols(f->prologue)))
@@ -179,9 +180,13 @@ void fuse_grow_prologue(Fuse *f)
         }
     }
     if (!fuse_has(f, a->def) && op_is_computed(f, a->def) && prologue_takes(a->def)) {
-        const char *why = arena_printf(
-            f->ctx->arena, "%s is read by %d others, so it is not in this matmul's kernel",
-            op_info[a->def->kind].name, other_users(f, a));
+        const char *name = op_info[a->def->kind].name;
+        const char *why =
+            a == op_in(f->matmul, 1)
+                ? arena_printf(f->ctx->arena, "%s is both operands of this matmul", name)
+                : arena_printf(f->ctx->arena,
+                               "%s is read by %d others, so it is not in this matmul's kernel",
+                               name, other_users(f, a));
         Stop stop = {a->def, why, false};
         ARRAY_PUSH(f->ctx->scratch, &f->stops, stop);
     }
