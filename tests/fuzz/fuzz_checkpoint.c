@@ -10,14 +10,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MOST (1 << 20) /* elements of a module that is read */
 
+/* In TMPDIR, which is best kept in memory. */
 static const char *folder(void)
 {
-    static char path[] = "/tmp/fuzz-checkpoint-XXXXXX";
-    static bool made;
+    static char path[200];
+    const char *root = getenv("TMPDIR");
 
-    if (!made && !mkdtemp(path))
+    if (path[0])
+        return path;
+    snprintf(path, sizeof path, "%s/fuzz-checkpoint-XXXXXX", root ? root : "/tmp");
+    if (!mkdtemp(path))
         abort();
-    made = true;
     return path;
 }
 
