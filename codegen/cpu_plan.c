@@ -27,7 +27,8 @@ bool codegen_cpu(Module *m, Arena *arena, const CodegenTarget *list, CodegenTarg
     ret->plan = plan;
     *plan = *list->plan;
     plan->target = "cpu";
-    memcpy(tensor, plan->tensor, (size_t)plan->num_tensors * sizeof *tensor);
+    if (plan->num_tensors) /* a module without outputs computes nothing */
+        memcpy(tensor, plan->tensor, (size_t)plan->num_tensors * sizeof *tensor);
     plan->tensor = tensor;
     for (int i = 0; i < list->consts.num; i++) {
         const PlanConst *c = &list->consts.elem[i];

@@ -76,7 +76,7 @@ fuzz()
     work=$out/corpus-$name
     mkdir -p "$work"
     # -entropic: weighing rare features takes most of the time where there are many
-    set -- "$1" -max_total_time="${FUZZ_SECONDS:-15}" -entropic=0 -timeout=10 -rss_limit_mb=2048 \
+    set -- "$1" -max_total_time="${FUZZ_SECONDS:-12}" -entropic=0 -timeout=10 -rss_limit_mb=2048 \
         -artifact_prefix="$out/$name-" "$work"
     [ ! -d "$corpus" ] || set -- "$@" "$corpus"
     "$@"
