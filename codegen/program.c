@@ -46,24 +46,29 @@ static bool map_rows(const Type *type, const Type *domain, PlanOperand *ret)
 {
     int shift = domain->rank - type->rank;
     Dim div = dim_const(1), mod = dim_const(1);
-    bool seen_full = false, repeats_outside = false, one_row = true;
+    bool seen_full = false, repeats_outside = false, one_row = true, div_fits = true,
+         mod_fits = true; /* products of dims that are no dim matter only where they are needed */
     for (int i = domain->rank - 2; i >= 0; i--) {
         if (is_one(domain->dim[i]))
             continue;
         one_row = false;
         bool full = i >= shift && dim_equal(type->dim[i - shift], domain->dim[i]);
-        if (!full) {
-            if (seen_full)
-                repeats_outside = true;
-            else if (!dim_mul(div, domain->dim[i], &div))
+        if (full) {
+            if (repeats_outside)
                 return false;
-        } else if (repeats_outside || !dim_mul(mod, domain->dim[i], &mod)) {
-            return false;
+            mod_fits = mod_fits && dim_mul(mod, domain->dim[i], &mod);
+        } else if (seen_full) {
+            repeats_outside = true;
+        } else {
+            div_fits = div_fits && dim_mul(div, domain->dim[i], &div);
         }
         seen_full |= full;
     }
+    bool needs_mod = !one_row && (repeats_outside || !seen_full);
+    if ((seen_full && !div_fits) || (needs_mod && !mod_fits))
+        return false;
     ret->row_div = plan_dim(seen_full ? div : dim_const(1));
-    ret->row_mod = plan_dim(!one_row && (repeats_outside || !seen_full) ? mod : dim_const(0));
+    ret->row_mod = plan_dim(needs_mod ? mod : dim_const(0));
     return true;
 }
 
