@@ -87,12 +87,13 @@ Wire wire_inside(const Wire *w, const WireField *field, const char *what)
     Wire ret = *w;
 
     ret.what = what;
-    ret.at = field->bytes.data;
-    ret.end = field->bytes.data + field->bytes.size;
     if (field->kind != WIRE_BYTES) {
         ret.at = ret.end = w->at;
         wire_fail(&ret, "a number in its place");
+        return ret;
     }
+    ret.at = field->bytes.data;
+    ret.end = field->bytes.data + field->bytes.size;
     return ret;
 }
 
