@@ -65,6 +65,22 @@ typedef struct WriteOptions {
 bool codegen_write(Module *m, int num, const WriteTarget *target, const char *path,
                    const WriteOptions *options);
 
+/* fusion_share.c: how much of a model runs inside kernels that do several of its operations. */
+typedef struct FusionShare {
+    int launches;
+    int ops, fused_ops;        /* of the model */
+    double bytes, fused_bytes; /* that launches read and write */
+} FusionShare;
+void fusion_share_add(FusionShare *c, int num_ops, double bytes);
+void fusion_share_print(Sb *sb, const FusionShare *c);
+/* Of a bucket of a plan whose launches are the kernels of the IR. */
+FusionShare codegen_fusion_share(const CodegenTarget *target, Arena *arena, int bucket);
+int kernel_num_ops(const Op *kernel); /* operations in its body */
+/* Bytes that a launch reads and writes beside its weight. layout: of a bucket, by plan_bind. */
+double launch_bytes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout);
+/* "T = 16, S = 8", or nothing where no size varies. */
+void plan_bucket_print(Sb *sb, const Plan *plan, int bucket);
+
 /* explain.c: each kernel, what it absorbed, and why each chain stopped. */
 /* cpu_cost.c: microseconds of a launch on a processor, by bytes and operations over round rates.
  * layout: of a bucket, by plan_bind. */

@@ -111,5 +111,13 @@ void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const Code
         if (is_last)
             explain_stops(sb, m, ctx, kernel, &at);
     }
+    for (int b = 0; b < plan->num_buckets; b++) {
+        FusionShare c = codegen_fusion_share(target, sb->arena, b);
+        sb_printf(sb, "fusion on %s%s", plan->target, plan->num_syms ? ", " : "");
+        plan_bucket_print(sb, plan, b);
+        sb_put(sb, ": ");
+        fusion_share_print(sb, &c);
+        sb_putc(sb, '\n');
+    }
     put_stored(sb, m);
 }

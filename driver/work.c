@@ -374,7 +374,10 @@ static bool plan_gpu(Work *w, WorkGpu *gpu)
         return false;
     options.gpu = gpu->gpu;
     options.timings = &timings;
-    return cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda);
+    if (!cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda))
+        return false;
+    cuda_check_fused(w->module, &gpu->cuda);
+    return true;
 }
 
 bool work_plan(Work *w)
@@ -384,6 +387,27 @@ bool work_plan(Work *w)
     for (int i = 0; i < w->num_gpus && ok; i++)
         ok = plan_gpu(w, &w->gpu[i]);
     return ok && !w->diag.num_errors;
+}
+
+/* All errors so far are of layers that are not one kernel. */
+static bool is_only_unfused(const Work *w)
+{
+    for (const DiagMessage *message = w->diag.first; message; message = message->next)
+        if (message->severity == SEVERITY_ERROR && message->id != E_NOT_FUSED)
+            return false;
+    return w->diag.num_errors > 0;
+}
+
+static bool plan_after(Work *w, bool passed)
+{
+    if (passed || is_only_unfused(w))
+        return work_plan(w) && passed;
+    return false;
+}
+
+bool work_passes_and_plan(Work *w)
+{
+    return plan_after(w, work_passes(w, NULL));
 }
 
 bool work_plan_for(Work *w, const char *arch)
@@ -502,15 +526,16 @@ static const char *base_name(const char *path)
  * bytes from every folder. */
 bool work_compile(Work *w, const char *path, const char *out_path)
 {
-    if (!work_lower(w, path) || !run_pipeline(w))
+    if (!work_lower(w, path))
         return false;
+    bool passed = run_pipeline(w);
     int num = w->diag.sources.num;
     const char **name = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
     for (int i = 0; i < num; i++) {
         name[i] = w->diag.sources.elem[i].name;
         w->diag.sources.elem[i].name = base_name(name[i]);
     }
-    bool ok = work_plan(w) && work_compile_kernels(w) && work_write(w, out_path);
+    bool ok = plan_after(w, passed) && work_compile_kernels(w) && work_write(w, out_path);
     for (int i = 0; i < num; i++)
         w->diag.sources.elem[i].name = name[i];
     return ok;

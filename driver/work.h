@@ -62,6 +62,9 @@ bool work_load_ir(Work *w, const char *path);     /* printed IR to module */
 bool work_passes(Work *w, const char *list);      /* NULL: the pipeline */
 bool work_targets(Work *w);                       /* --target */
 bool work_plan(Work *w);                          /* for every target */
+/* The pipeline and then the plans, of which those of layers that a rule wants fused are made even
+ * where others are not, so that all failures are said at once. */
+bool work_passes_and_plan(Work *w);
 /* .. for one GPU architecture whatever --target says, by the cost model alone */
 bool work_plan_for(Work *w, const char *arch);
 bool work_compile_kernels(Work *w);       /* of all GPUs that --target names */

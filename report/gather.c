@@ -207,10 +207,42 @@ static bool add_buckets(Report *r, Work *w, const Plan *plan)
 static bool same_pick(const CudaChoice *a, const CudaChoice *b)
 {
     return a->text && b->text && !strcmp(a->text, b->text) && !strcmp(a->rejected, b->rejected) &&
+           !strcmp(a->apart.text ? a->apart.text : "", b->apart.text ? b->apart.text : "") &&
            !(a->us < b->us || a->us > b->us) && a->source == b->source;
 }
 
-static void add_picks(Report *r, const CudaTarget *t)
+static ReportPick make_pick(const Report *r, const Work *w, const CudaTarget *t, int launch,
+                            const CudaChoice *choice)
+{
+    const PlanLaunch *l = &t->target.plan->launch[launch];
+    return (ReportPick){.launch = launch,
+                        .layer = l->layer,
+                        .absorbed = l->absorbed,
+                        .text = choice->text,
+                        .source = timing_source_name[choice->source],
+                        .rejected = choice->rejected,
+                        .us = choice->us,
+                        .roofline = choice->floor_us / choice->us,
+                        .apart = choice->apart.text,
+                        .apart_place = place_text(w, r->arena, choice->apart.at),
+                        .remedy = choice->apart.remedy};
+}
+
+static void add_fusion(Report *r, const Work *w)
+{
+    for (int i = -1; i < w->num_gpus; i++) {
+        const CudaTarget *cuda = i < 0 ? NULL : &w->gpu[i].cuda;
+        const CodegenTarget *target = cuda ? &cuda->target : &w->cpu;
+        for (int b = 0; (cuda || w->has_cpu) && b < target->plan->num_buckets; b++) {
+            ReportFusion fusion = {target->plan->target, bucket_name(r->arena, target->plan, b),
+                                   cuda ? cuda_fusion_share(cuda, r->arena, b)
+                                        : codegen_fusion_share(target, r->arena, b)};
+            ARRAY_PUSH(r->arena, &r->fusion, fusion);
+        }
+    }
+}
+
+static void add_picks(Report *r, const Work *w, const CudaTarget *t)
 {
     const Plan *plan = t->target.plan;
     for (int i = 0; i < plan->num_launches; i++)
@@ -222,14 +254,8 @@ static void add_picks(Report *r, const CudaTarget *t)
             for (; b + 1 < plan->num_buckets && same_pick(choice, choice + 1); choice++, b++)
                 buckets =
                     arena_printf(r->arena, "%s; %s", buckets, bucket_name(r->arena, plan, b + 1));
-            ReportPick pick = {.launch = i,
-                               .layer = plan->launch[i].layer,
-                               .absorbed = plan->launch[i].absorbed,
-                               .buckets = buckets,
-                               .text = choice->text,
-                               .source = timing_source_name[choice->source],
-                               .rejected = choice->rejected,
-                               .us = choice->us};
+            ReportPick pick = make_pick(r, w, t, i, choice);
+            pick.buckets = buckets;
             ARRAY_PUSH(r->arena, &r->picks, pick);
         }
 }
@@ -308,7 +334,8 @@ bool report_gather(Report *r, Work *w, const char *program)
     add_stops(r, w, target);
     add_warnings(r, w);
     for (int i = 0; i < w->num_gpus; i++)
-        add_picks(r, &w->gpu[i].cuda);
+        add_picks(r, w, &w->gpu[i].cuda);
+    add_fusion(r, w);
     return true;
 }
 

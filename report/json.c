@@ -129,6 +129,28 @@ static void put_picks(Sb *sb, const Report *r)
         put_ns(sb, pick->us);
         json_text(sb, "by", pick->source);
         json_text(sb, "not_taken", pick->rejected);
+        json_number(sb, "roofline", pick->roofline);
+        json_text(sb, "apart", pick->apart);
+        json_text(sb, "apart_place", pick->apart_place);
+        json_text(sb, "remedy", pick->remedy);
+        sb_putc(sb, '}');
+    }
+    list_end(sb);
+}
+
+static void put_fusion(Sb *sb, const Report *r)
+{
+    list_begin(sb, "fusion");
+    for (int i = 0; i < r->fusion.num; i++) {
+        const ReportFusion *f = &r->fusion.elem[i];
+        item(sb, i);
+        json_text(sb, "target", f->target);
+        json_text(sb, "sizes", f->bucket);
+        json_count(sb, "launches", (uint64_t)f->share.launches);
+        json_count(sb, "operations", (uint64_t)f->share.ops);
+        json_count(sb, "fused_operations", (uint64_t)f->share.fused_ops);
+        json_count(sb, "bytes", (uint64_t)f->share.bytes);
+        json_count(sb, "fused_bytes", (uint64_t)f->share.fused_bytes);
         sb_putc(sb, '}');
     }
     list_end(sb);
@@ -208,6 +230,7 @@ void report_json(Sb *sb, const Report *r)
     put_errors(sb, r);
     put_stops(sb, r);
     put_picks(sb, r);
+    put_fusion(sb, r);
     put_ranges(sb, r);
     put_warnings(sb, r);
     sb_put(sb, ",\n  \"auto\": ");

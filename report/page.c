@@ -98,6 +98,8 @@ static void put_decisions(Sb *sb, Report *r)
         report_stops_table(sb, r);
     else
         paragraph(sb, "No chain of operations had to end before its kernel was complete.");
+    heading(sb, "What runs inside fused kernels");
+    report_fusion_table(sb, r);
     if (r->picks.num) {
         heading(sb, "Kernels of the GPU");
         report_picks_table(sb, r);

@@ -58,7 +58,14 @@ typedef struct ReportPick { /* the GPU's kernel of a launch, for some buckets */
     const char *buckets, *text, *source;
     const char *rejected; /* lines */
     double us;
+    double roofline;                          /* share of us that the GPU could not be faster */
+    const char *apart, *apart_place, *remedy; /* why it is a launch of its own; NULL: it is not */
 } ReportPick;
+
+typedef struct ReportFusion { /* what runs inside fused kernels, of a plan under a bucket */
+    const char *target, *bucket;
+    FusionShare share;
+} ReportFusion;
 
 typedef struct ReportSection { /* of the compiled file */
     const char *kind, *name, *hash;
@@ -81,6 +88,7 @@ typedef struct Report {
     ARRAY(ReportStop) stops;
     ARRAY(ReportWarning) warnings;
     ARRAY(ReportPick) picks;
+    ARRAY(ReportFusion) fusion;
     StaticRanges ranges;
     Graph graph;
     ReportNode *node;         /* [graph.nodes] */
@@ -127,6 +135,7 @@ void report_kernels_table(Sb *sb, const Report *r);
 void report_outputs_table(Sb *sb, const Report *r);
 void report_stops_table(Sb *sb, const Report *r);
 void report_picks_table(Sb *sb, const Report *r);
+void report_fusion_table(Sb *sb, const Report *r);
 void report_ranges_table(Sb *sb, const Report *r);
 void report_warnings_table(Sb *sb, const Report *r);
 void report_sections_table(Sb *sb, const Report *r);

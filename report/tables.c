@@ -180,7 +180,8 @@ void report_stops_table(Sb *sb, const Report *r)
 
 void report_picks_table(Sb *sb, const Report *r)
 {
-    table_begin(sb, "#launch|layer|operations|size|kernel|#expected, us|by|not taken");
+    table_begin(sb, "#launch|layer|operations|size|kernel|#expected, us|by|#roofline, %|not "
+                    "taken|why apart");
     for (int i = 0; i < r->picks.num; i++) {
         const ReportPick *pick = &r->picks.elem[i];
         row_begin(sb, NULL);
@@ -191,7 +192,31 @@ void report_picks_table(Sb *sb, const Report *r)
         cell_text(sb, pick->text);
         cell_real(sb, 1, pick->us);
         cell_text(sb, pick->source);
+        cell_real(sb, 0, 100 * pick->roofline);
         cell_lines(sb, pick->rejected);
+        cell_lines(sb, !pick->apart ? ""
+                       : !pick->remedy
+                           ? arena_printf(r->arena, "%s %s", pick->apart_place, pick->apart)
+                           : arena_printf(r->arena, "%s %s (%s)", pick->apart_place, pick->apart,
+                                          pick->remedy));
+        row_end(sb);
+    }
+    table_end(sb);
+}
+
+void report_fusion_table(Sb *sb, const Report *r)
+{
+    table_begin(sb, "target|size|#launches|#operations|#fused, %|#bytes moved|#fused, %");
+    for (int i = 0; i < r->fusion.num; i++) {
+        const ReportFusion *f = &r->fusion.elem[i];
+        row_begin(sb, NULL);
+        cell_text(sb, f->target);
+        cell_text(sb, f->bucket);
+        cell_count(sb, (uint64_t)f->share.launches);
+        cell_count(sb, (uint64_t)f->share.ops);
+        cell_real(sb, 1, f->share.ops ? 100.0 * f->share.fused_ops / f->share.ops : 0);
+        cell_count(sb, (uint64_t)f->share.bytes);
+        cell_real(sb, 1, f->share.bytes > 0 ? 100 * f->share.fused_bytes / f->share.bytes : 0);
         row_end(sb);
     }
     table_end(sb);

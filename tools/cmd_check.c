@@ -36,8 +36,12 @@ int cmd_check(Cli *cli)
     Work w;
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    if (work_lower(&w, cli->operand.elem[0]))
-        work_passes(&w, checking_passes(&w));
+    if (work_lower(&w, cli->operand.elem[0])) {
+        if (w.num_gpus && asks_for_fusion(w.module))
+            work_passes_and_plan(&w);
+        else
+            work_passes(&w, checking_passes(&w));
+    }
     return work_end(&w, EXIT_OK);
 }
 

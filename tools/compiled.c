@@ -1,19 +1,6 @@
 /* What a compilation came to, in a line for each target: `compile --verbose`. */
 #include "driver/work.h"
 
-/* Operations of the model, and how many of them share a kernel with others. */
-static void count_ops(const Module *m, int *ret_all, int *ret_shared)
-{
-    *ret_all = *ret_shared = 0;
-    for_each_op(kernel, &m->body) {
-        int num = 0;
-        for (const Op *op = kernel->body ? kernel->body->first : NULL; op; op = op->next)
-            num += op->kind != OP_ARG && op->kind != OP_YIELD && op->kind != OP_CONST;
-        *ret_all += num;
-        *ret_shared += num > 1 ? num : 0;
-    }
-}
-
 /* Of all launches of a bucket; negative: sizes overflow, which sessions refuse. */
 static double bucket_us(const Work *w, const Plan *plan, const CudaTarget *cuda, int bucket)
 {
@@ -43,12 +30,13 @@ static void put_bucket(Sb *sb, const Work *w, const Plan *plan, const CudaTarget
 
 static void put_target(Sb *sb, const Work *w, const Plan *plan, const CudaTarget *cuda)
 {
-    int all, shared, kernels = cuda ? cuda->num_sources : plan->num_launches;
-    count_ops(w->module, &all, &shared);
+    int kernels = cuda ? cuda->num_sources : plan->num_launches, last = plan->num_buckets - 1;
+    FusionShare c = cuda ? cuda_fusion_share(cuda, w->arena, last)
+                         : codegen_fusion_share(&w->cpu, w->arena, last);
     sb_printf(sb,
               "%s for %s: %d kernel%s, %d of %d operations (%d %%) fused, %llu bytes of weights, ",
-              w->module->name, plan->target, kernels, kernels == 1 ? "" : "s", shared, all,
-              all ? 100 * shared / all : 0, (unsigned long long)plan_weight_bytes(plan));
+              w->module->name, plan->target, kernels, kernels == 1 ? "" : "s", c.fused_ops, c.ops,
+              c.ops ? 100 * c.fused_ops / c.ops : 0, (unsigned long long)plan_weight_bytes(plan));
     sb_put(sb, "predicted");
     put_bucket(sb, w, plan, cuda, 0);
     if (plan->num_buckets > 1) {

@@ -57,7 +57,7 @@ bool cuda_epilogue_runs(CudaKernel *k)
 {
     if (!look_at_weight(k))
         return true; /* what is wrong is said later */
-    for (int columns = 64; columns <= 256; columns *= 2)
+    for (int columns = 64; columns <= CUDA_TILE_COLS; columns *= 2)
         if (cuda_epilogue_fits(k, columns / k->spec.parts))
             return true;
     return false;
@@ -290,47 +290,87 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
                         .rejected = rejected};
 }
 
-/* Each block has room for the rows that the prologue makes. */
-static bool is_fused(const CudaDraft *d, const CudaChain *chain, int bucket)
+static const char *lies_as(const CudaKernel *k)
+{
+    return k->packed.layout == CUDA_PANELS    ? "lies as panels"
+           : k->packed.layout == CUDA_RECORDS ? "lies as records"
+                                              : "is computed";
+}
+
+/* Why a block has no room for the rows that the prologue makes, or no way to make them; NULL: it
+ * has both. */
+static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
 {
     CudaCandidates c;
     CudaKernel k = kernel_of(d, chain->fused, bucket, NULL);
     const PlanLayout *a = &k.layout[k.launch->a];
     k.input = INPUT_LOCAL;
-    if (a->rows > FEW_ROWS || !k.plan->tensor[k.launch->w].packed || a->cols > LOCAL_A_COLS ||
-        a->rows * a->pitch > LOCAL_A_BYTES || !look_at_weight(&k) || a->pitch % 16)
-        return false;
+    if (a->rows > FEW_ROWS)
+        return arena_printf(d->arena,
+                            "each block of the product would make all %lld rows again, which it "
+                            "does for %d at most",
+                            (long long)a->rows, FEW_ROWS);
+    if (a->cols > LOCAL_A_COLS || a->rows * a->pitch > LOCAL_A_BYTES)
+        return arena_printf(d->arena,
+                            "%lld row%s of %lld columns leave%s a block of the product too little "
+                            "shared memory",
+                            (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->cols,
+                            a->rows == 1 ? "s" : "");
+    if (!k.plan->tensor[k.launch->w].packed || !look_at_weight(&k) || a->pitch % 16)
+        return "the product's operands do not lie as tensor cores read them";
     cuda_candidates(&c, d->arena, &k, d->options);
-    return c.num_valid > 0;
+    if (c.num_valid)
+        return NULL;
+    return arena_printf(d->arena,
+                        "no kernel whose blocks make their rows themselves reads a weight that %s",
+                        lies_as(&k));
 }
 
 /* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
- * the row kernel and then the product alone. */
+ * the row kernel and then the product alone, *ret_why says so. */
 static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
                               const PlanLaunch *inside, int64_t smem, CudaKernel *ret,
-                              double *ret_us)
+                              double *ret_us, const char **ret_why)
 {
     int first = next_best(c, NULL);
     double apart = first < 0 ? 0 : c->list.elem[first].us + cuda_cost(row);
+    bool is_read = false;
     for (int at = first; at >= 0; at = next_best(c, &c->list.elem[at])) {
         *ret = c->list.elem[at].kernel;
-        if (c->list.elem[at].source == TIMING_MODEL && c->list.elem[first].source != TIMING_MODEL)
-            return -1; /* a prediction and a measured time do not compare */
+        if (c->list.elem[at].source == TIMING_MODEL && c->list.elem[first].source != TIMING_MODEL) {
+            *ret_why = "what blocks that make the rows together would take is only predicted, "
+                       "and the launches apart were measured";
+            return -1;
+        }
         const CudaFamilyRow *family = cuda_family[ret->family];
+        is_read = is_read || family->share;
         if (!family->share || !family->share(ret, inside, smem))
             continue;
         int64_t grid = cuda_geometry(ret).grid;
         int64_t makers = grid < ret->gpu->processors ? grid : ret->gpu->processors;
         *ret_us = c->list.elem[at].us + SHARED_A_US * (double)((c->rows + makers - 1) / makers);
-        return *ret_us < apart ? at : -1;
+        if (*ret_us < apart)
+            return at;
+        *ret_why = arena_printf(c->arena,
+                                "blocks that make the rows together would take %.1f us, the "
+                                "launches apart take %.1f",
+                                *ret_us, apart);
+        return -1;
     }
+    *ret_why =
+        is_read
+            ? arena_printf(c->arena, "no tile leaves room for %lld rows that blocks make together",
+                           (long long)c->rows)
+            : arena_printf(c->arena,
+                           "no kernel whose blocks make rows together reads a weight that %s",
+                           lies_as(&c->like));
     return -1;
 }
 
 /* The candidate of the product whose blocks run the prologue together; -1: there is none, or the
  * launches are faster apart. */
 static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, Sb *rejected,
-                       CudaCandidates *c, CudaKernel *ret, double *ret_us)
+                       CudaCandidates *c, CudaKernel *ret, double *ret_us, const char **ret_why)
 {
     const char *problem = NULL;
     CudaKernel row = kernel_of(d, chain->row, bucket, NULL);
@@ -338,10 +378,11 @@ static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, S
     const PlanLaunch *fused = &d->plan->launch[chain->fused];
     product.varies = plan_launch_varies(d->plan, fused);
     shape(&row, &problem);
+    *ret_why = problem ? problem : "the packed weight is too large";
     if (problem || !look_at_weight(&product))
         return -1;
     cuda_candidates(c, d->arena, &product, d->options);
-    return best_with_prologue(c, &row, fused, cuda_smem(product.gpu), ret, ret_us);
+    return best_with_prologue(c, &row, fused, cuda_smem(product.gpu), ret, ret_us, ret_why);
 }
 
 CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret_runs)
@@ -351,11 +392,26 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
     CudaCandidates c;
     CudaKernel k;
     double us;
-    if (chain && is_fused(d, chain, bucket))
+    const char *why;
+    if (chain && !local_problem(d, chain, bucket))
         ret = SCHEDULE_FUSED;
-    else if (chain && best_shared(d, chain, bucket, NULL, &c, &k, &us) >= 0)
+    else if (chain && best_shared(d, chain, bucket, NULL, &c, &k, &us, &why) >= 0)
         ret = SCHEDULE_SHARED;
     *ret_runs = !chain || (launch == chain->fused) == (ret != SCHEDULE_APART);
+    return ret;
+}
+
+CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
+{
+    const CudaChain *chain = d->role[launch].chain;
+    CudaApartWhy ret = d->role[launch].apart;
+    CudaCandidates c;
+    CudaKernel k;
+    double us;
+    const char *together = "", *local = local_problem(d, chain, bucket);
+    best_shared(d, chain, bucket, NULL, &c, &k, &us, &together);
+    ret.text = arena_printf(d->arena, "%s%s%s; %s", ret.text ? ret.text : "", ret.text ? "; " : "",
+                            local, together);
     return ret;
 }
 
@@ -365,11 +421,12 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
     CudaCandidates c;
     Sb rejected;
     double us;
+    const char *why;
     sb_init(&rejected, d->arena);
     *k = kernel_of(d, launch, bucket, &rejected);
     if (schedule == SCHEDULE_SHARED) {
-        take(&c, best_shared(d, d->role[launch].chain, bucket, &rejected, &c, k, &us), d->options,
-             ret);
+        take(&c, best_shared(d, d->role[launch].chain, bucket, &rejected, &c, k, &us, &why),
+             d->options, ret);
         ret->us = us;
     } else if (k->launch->family == LAUNCH_GEMM) {
         k->input = schedule == SCHEDULE_FUSED ? INPUT_LOCAL : INPUT_GIVEN;
@@ -379,5 +436,7 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
         ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);
     }
     ret->rejected = rejected.text;
+    if (!*ret_problem)
+        ret->floor_us = cuda_floor_us(k, &ret->bound);
     k->rejected = NULL;
 }

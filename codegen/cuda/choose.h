@@ -43,6 +43,7 @@ const char *cuda_problem(Arena *arena, const CudaKernel *k);
 /* choose.c: some tile of the product holds what its epilogue needs together. Reads the plan,
  * launch and layout of k, fills spec and packed. */
 bool cuda_epilogue_runs(CudaKernel *k);
+#define CUDA_TILE_COLS 256 /* of the widest tile, those of all parts */
 /* candidates.c: .. a tile with `part_cols` columns of each part does. */
 bool cuda_epilogue_fits(const CudaKernel *k, int64_t part_cols);
 /* choose.c: both compute the same tile. */
@@ -62,6 +63,8 @@ typedef struct CudaDraft {
 /* choose.c: the schedule of a launch's chain under a bucket, and whether the launch is part of it;
  * the kernel that runs it then, with its time. *ret_problem: why there is none. */
 CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret_runs);
+/* Why the prologue of a chain whose schedule is SCHEDULE_APART is a launch of its own. */
+CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket);
 void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule,
                  CudaKernel *ret_kernel, CudaChoice *ret, const char **ret_problem);
 

@@ -26,17 +26,42 @@ static bool same(const CudaChoice *a, const CudaChoice *b)
 {
     return a->text && b->text && strcmp(a->text, b->text) == 0 &&
            strcmp(a->rejected, b->rejected) == 0 && a->us == b->us && a->source == b->source &&
-           a->old == b->old;
+           a->old == b->old && a->floor_us == b->floor_us;
 }
 
-static void put_bucket(Sb *sb, const Plan *plan, int bucket)
+static bool same_apart(const CudaChoice *a, const CudaChoice *b)
 {
-    for (int i = 0; i < plan->num_syms; i++)
-        sb_printf(sb, "%s%s = %lld", i ? ", " : "", plan->sym[i].name,
-                  (long long)plan_bucket(plan, bucket)[i]);
+    return b->text && b->apart.text && strcmp(a->apart.text, b->apart.text) == 0;
 }
 
-static void put_launch(Sb *sb, const CudaTarget *t, int launch)
+/* Each reason why the launch is one of its own, with the buckets that it holds for. */
+static void put_apart(Sb *sb, const CudaTarget *t, const Diag *diag, int launch)
+{
+    const Plan *plan = t->target.plan;
+    const CudaChoice *choice = &t->choice[launch * plan->num_buckets];
+    for (int b = 0; b < plan->num_buckets; b++) {
+        const CudaApartWhy *why = &choice[b].apart;
+        bool told = !choice[b].text || !why->text, all = true;
+        for (int other = 0; other < b && !told; other++)
+            told = same_apart(&choice[b], &choice[other]);
+        if (told)
+            continue;
+        sb_put(sb, "    apart");
+        if (why->at.file)
+            sb_printf(sb, " at %s", span_text(diag, why->at));
+        for (int other = b; other < plan->num_buckets; other++)
+            all = all && same_apart(&choice[b], &choice[other]);
+        for (int other = b; other < plan->num_buckets && (b || !all); other++)
+            if (same_apart(&choice[b], &choice[other])) {
+                sb_put(sb, other == b ? ", where " : "; ");
+                plan_bucket_print(sb, plan, other);
+            }
+        sb_printf(sb, ": %s", why->text);
+        sb_printf(sb, why->remedy ? " (%s)\n" : "\n", why->remedy);
+    }
+}
+
+static void put_launch(Sb *sb, const CudaTarget *t, const Diag *diag, int launch)
 {
     const Plan *plan = t->target.plan;
     const PlanLaunch *l = &plan->launch[launch];
@@ -54,19 +79,41 @@ static void put_launch(Sb *sb, const CudaTarget *t, int launch)
         if (!choice[b].text)
             continue;
         sb_put(sb, "    ");
-        put_bucket(sb, plan, b);
+        plan_bucket_print(sb, plan, b);
         while (b + 1 < plan->num_buckets && same(&choice[b], &choice[b + 1])) {
             sb_put(sb, "; ");
-            put_bucket(sb, plan, ++b);
+            plan_bucket_print(sb, plan, ++b);
         }
-        sb_printf(sb, "%s%s  %.1f us [%s%s]\n", plan->num_syms ? ": " : "", choice[b].text,
-                  choice[b].us, timing_source_name[choice[b].source],
-                  choice[b].old ? ", older kernels" : "");
+        sb_printf(sb, "%s%s  %.1f us [%s%s], %.0f %% of the roofline by %s\n",
+                  plan->num_syms ? ": " : "", choice[b].text, choice[b].us,
+                  timing_source_name[choice[b].source], choice[b].old ? ", older kernels" : "",
+                  100 * choice[b].floor_us / choice[b].us, choice[b].bound);
         for (const char *at = choice[b].rejected; *at;) {
             int len = (int)strcspn(at, "\n");
             sb_printf(sb, "      %.*s\n", len, at);
             at += len + (at[len] == '\n');
         }
+    }
+    put_apart(sb, t, diag, launch);
+}
+
+static void put_share(Sb *sb, const CudaTarget *t)
+{
+    const Plan *plan = t->target.plan;
+    for (int b = 0; b < plan->num_buckets; b++) {
+        FusionShare c = cuda_fusion_share(t, sb->arena, b);
+        double us = 0, floor_us = 0;
+        for (int i = 0; i < plan->num_launches; i++) {
+            const CudaChoice *choice = &t->choice[i * plan->num_buckets + b];
+            us += choice->text ? choice->us : 0;
+            floor_us += choice->text ? choice->floor_us : 0;
+        }
+        sb_printf(sb, "fusion on %s%s", plan->target, plan->num_syms ? ", " : "");
+        plan_bucket_print(sb, plan, b);
+        sb_put(sb, ": ");
+        fusion_share_print(sb, &c);
+        sb_printf(sb, "; %.1f us, %.0f %% of the roofline of an %s\n", us,
+                  us > 0 ? 100 * floor_us / us : 0, cuda_roofline_gpu(t->gpu));
     }
 }
 
@@ -77,8 +124,9 @@ void cuda_explain(Sb *sb, const Module *m, const PassContext *ctx, const CudaTar
               plan->target, t->num_sources, (unsigned long long)plan_weight_bytes(plan));
     for (int i = 0, at = 0; i < plan->num_launches; i++) {
         const Op *const *op = t->target.launch_kernels.elem;
-        put_launch(sb, t, i);
+        put_launch(sb, t, m->diag, i);
         if (i + 1 == plan->num_launches || op[i + 1] != op[i])
             explain_stops(sb, m, ctx, op[i], &at);
     }
+    put_share(sb, t);
 }

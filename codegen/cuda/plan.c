@@ -10,6 +10,7 @@
  * - every launch gets a kernel and a grid for each bucket. */
 #include "codegen/build.h"
 #include "codegen/cuda/choose.h"
+#include "codegen/cuda/why.h"
 
 #include <string.h>
 
@@ -46,6 +47,15 @@ static bool fail(CudaBuilder *b, const char *fmt, ...)
 }
 
 /* Launches ------------------------------------------------------------------------------------- */
+
+static const CudaRole no_role = {.span_operand = -1};
+
+static CudaRole role_of(int num_ops)
+{
+    CudaRole ret = no_role;
+    ret.num_ops = num_ops;
+    return ret;
+}
 
 static void launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op *op)
 {
@@ -150,7 +160,8 @@ static int add_workspace(CudaBuilder *b, const PlanTensor *t)
     return add_space(b, t->name, words);
 }
 
-static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, const Op *op)
+static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, CudaApartWhy apart,
+                      const Op *op)
 {
     TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
     step[0] = (TileStep){.op = TILE_CONST, .tensor = TILE_NO_TENSOR};
@@ -168,14 +179,16 @@ static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, con
                         .src = -1,
                         .dst = -1,
                         .program = {step, 2}};
-    launch_put(b, clear, (CudaRole){.span_operand = -1}, op);
+    CudaRole role = no_role;
+    role.apart = apart;
+    launch_put(b, clear, role, op);
 }
 
-/* A row kernel; with blocks that span rows, three of them. */
+/* A row kernel; with blocks that span rows, three of them, of which the last does what the list
+ * says. */
 static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
 {
     const PlanTensor *t = spanning(b, &l, &l.program);
-    role.span_operand = -1;
     if (!t) {
         launch_put(b, l, role, op);
         return;
@@ -183,47 +196,27 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
     int workspace = add_workspace(b, t);
     if (workspace < 0)
         return;
-    put_clear(b, &l, workspace, op);
+    CudaRole gather = role;
+    gather.apart = cuda_span_why(b->arena, t,
+                                 role.apart.at.file ? role.apart.at : kernel_quantise_span(op, 0));
+    gather.num_ops = 0; /* those of the last, done twice */
+    put_clear(b, &l, workspace, gather.apart, op);
     l.operand = operands_with(b, &l, workspace, false);
-    role.span_operand = l.num_operands++;
-    role.span = SPAN_GATHER;
-    launch_put(b, l, role, op);
+    gather.span_operand = role.span_operand = l.num_operands++;
+    gather.span = SPAN_GATHER;
+    launch_put(b, l, gather, op);
     role.span = SPAN_GIVEN;
+    if (role.apart.at.file && !role.apart.text)
+        role.apart = gather.apart;
     launch_put(b, l, role, op);
-}
-
-/* Words ---------------------------------------------------------------------------------------- */
-
-/* Names of a kernel's operations that its matmul's first operand needs, or of the others but the
- * last `left_out` quantisations, which are launches of their own. */
-static const char *words_of(CudaBuilder *b, const Op *kernel, bool before, int left_out)
-{
-    PtrMap needed;
-    Sb sb;
-    int num = 0;
-    sb_init(&sb, b->arena);
-    ptrmap_init(&needed, b->arena);
-    for (const Op *op = kernel->body->last; op; op = op->prev) {
-        bool feeds = ptrmap_get(&needed, op);
-        for (int i = 0; i < (op->kind == OP_MATMUL ? 1 : feeds ? op->num_in : 0); i++)
-            ptrmap_put(&needed, op->in[i].value->def, 1);
-        num += op->kind == OP_QUANTIZE && !feeds;
-    }
-    for_each_op(op, kernel->body) {
-        bool feeds = ptrmap_get(&needed, op);
-        bool is_out = op->kind == OP_QUANTIZE && !feeds && num-- <= left_out;
-        if (op->kind != OP_ARG && op->kind != OP_YIELD && feeds == before && !is_out)
-            sb_printf(&sb, "%s%s", sb.len ? " " : "", op_info[op->kind].name);
-    }
-    return sb.text;
 }
 
 /* Products ------------------------------------------------------------------------------------ */
 
-static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l, const Op *op)
+static PlanLaunch prologue_launch(CudaBuilder *b, const PlanLaunch *l, const char *words)
 {
     PlanLaunch tile = *l;
-    tile.absorbed = words_of(b, op, true, 0);
+    tile.absorbed = words;
     tile.family = LAUNCH_TILE;
     tile.operand = operands_with(b, l, l->a, true);
     tile.num_operands = l->num_operands + 1;
@@ -287,7 +280,8 @@ static int32_t add_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
 }
 
 /* A row kernel that copies the activation before the product; the tensor that it fills. */
-static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes, const Op *op)
+static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *bytes,
+                        CudaApartWhy apart, const Op *op)
 {
     TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
     step[0] = (TileStep){.op = TILE_LOAD, .tensor = 1};
@@ -306,29 +300,37 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
                          .src = -1,
                          .dst = -1,
                          .program = {step, 2}};
-    launch_put(b, launch, (CudaRole){.span_operand = -1}, op);
+    CudaRole role = no_role;
+    role.apart = apart;
+    launch_put(b, launch, role, op);
     return operand[0].tensor;
 }
 
-/* Launches of which schedules choose, where the prologue may run inside. `words`: the product's. */
-static void put_product(CudaBuilder *b, const PlanLaunch *l, const char *words, const Op *op)
+/* Launches of which schedules choose, where the prologue may run inside. `part`: the product's. */
+static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *part, const Op *op)
 {
-    CudaRole role = {.span_operand = -1};
+    CudaRole role = no_role, row = no_role;
     CudaChain *chain = NULL;
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     PlanLaunch product = *l;
+    KernelPart before = kernel_part(b->arena, op, true, 0);
     bool copies = needs_copy(b, l, bytes);
-    product.absorbed = words;
+    product.absorbed = part->words;
+    row.num_ops = before.num_ops;
+    row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
+                       : cuda_prologue_why(b->arena, b->list, l, op, &before);
     if (l->prologue.num_steps && !copies && !spanning(b, l, &l->prologue)) {
         chain = ARENA_NEW(b->arena, CudaChain);
         *chain = (CudaChain){b->launches.num, b->launches.num + 1, b->launches.num + 2};
-        role.chain = chain;
+        role.chain = row.chain = chain;
+        role.num_ops = before.num_ops + part->num_ops;
         launch_put(b, *l, role, op);
     }
+    role.num_ops = part->num_ops;
     if (l->prologue.num_steps)
-        put_tile(b, prologue_launch(b, l, op), role, op);
+        put_tile(b, prologue_launch(b, l, before.words), row, op);
     if (copies)
-        product.a = put_copy(b, l, bytes, op);
+        product.a = put_copy(b, l, bytes, cuda_copy_why(b->arena, b->list, l, op), op);
     product.prologue = (PlanProgram){0};
     launch_put(b, product, role, op);
 }
@@ -377,10 +379,16 @@ static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
     for (int i = 0; i < num; i++)
         if (!add_plain(b, apart[i].like))
             return;
-    bool parts = num || l->prologue.num_steps;
-    put_product(b, &product, parts ? words_of(b, op, false, num) : l->absorbed, op);
-    for (int i = 0; i < num; i++)
-        put_tile(b, apart[i].launch, (CudaRole){0}, op);
+    KernelPart part = kernel_part(b->arena, op, false, num);
+    if (!num && !l->prologue.num_steps)
+        part.words = l->absorbed;
+    put_product(b, &product, &part, op);
+    for (int i = 0; i < num; i++) {
+        CudaRole role = role_of(1);
+        role.apart =
+            cuda_group_why(b->arena, b->list, l, &apart[i], kernel_quantise_span(op, num - 1 - i));
+        put_tile(b, apart[i].launch, role, op);
+    }
 }
 
 static void put_launches(CudaBuilder *b, const CodegenTarget *list)
@@ -390,8 +398,8 @@ static void put_launches(CudaBuilder *b, const CodegenTarget *list)
         const Op *op = list->launch_kernels.elem[i];
         switch (l->family) {
         case LAUNCH_GEMM: put_gemm(b, l, op); break;
-        case LAUNCH_TILE: put_tile(b, *l, (CudaRole){0}, op); break;
-        default: launch_put(b, *l, (CudaRole){.span_operand = -1}, op); break;
+        case LAUNCH_TILE: put_tile(b, *l, role_of(kernel_num_ops(op)), op); break;
+        default: launch_put(b, *l, role_of(kernel_num_ops(op)), op); break;
         }
     }
 }
@@ -427,6 +435,10 @@ static bool choose(CudaBuilder *b, const CudaDraft *d, int launch, int bucket, C
     cuda_choose(d, launch, bucket, schedule, &ret->kernel, &ret->choice, &problem);
     if (problem)
         return fail(b, "\"%s\": %s", d->plan->launch[launch].layer, problem);
+    const CudaRole *role = &d->role[launch];
+    ret->choice.apart = role->apart;
+    if (role->chain && launch == role->chain->row)
+        ret->choice.apart = cuda_prologue_apart(d, launch, bucket);
     int64_t grid = cuda_geometry(&ret->kernel).blocks;
     return grid <= INT32_MAX ||
            fail(b, "\"%s\" needs %lld blocks", d->plan->launch[launch].layer, (long long)grid);
@@ -464,6 +476,7 @@ static void keep_running(CudaBuilder *b, Plan *plan, Chosen *chosen)
 {
     PlanLaunch *kept = ARENA_NEW_ARRAY(b->arena, PlanLaunch, (size_t)plan->num_launches);
     const Op **op = ARENA_NEW_ARRAY(b->arena, const Op *, (size_t)plan->num_launches);
+    int *num_ops = ARENA_NEW_ARRAY(b->arena, int, (size_t)plan->num_launches + 1);
     int num = 0, buckets = plan->num_buckets;
     for (int i = 0; i < plan->num_launches; i++) {
         bool runs = false;
@@ -473,10 +486,12 @@ static void keep_running(CudaBuilder *b, Plan *plan, Chosen *chosen)
             continue;
         memmove(&chosen[num * buckets], &chosen[i * buckets], (size_t)buckets * sizeof *chosen);
         kept[num] = plan->launch[i];
+        num_ops[num] = b->roles.elem[i].num_ops;
         op[num++] = b->launch_ops.elem[i];
     }
     plan->launch = kept;
     plan->num_launches = num;
+    b->out->num_ops = num_ops;
     b->out->target.launch_kernels.elem = op;
     b->out->target.launch_kernels.num = b->out->target.launch_kernels.cap = num;
 }

@@ -18,8 +18,17 @@ typedef struct CudaChain {
     int fused, row, product;
 } CudaChain;
 
+/* Why a launch is not part of another one of its kernel's; text NULL: it is the kernel's own. */
+typedef struct CudaApartWhy {
+    const char *text;
+    const char *remedy; /* "static ranges would not be"; NULL: none is known */
+    Span at;            /* of the operations that are apart */
+} CudaApartWhy;
+
 typedef struct CudaRole {   /* of a launch of a draft */
     const CudaChain *chain; /* that it is part of; NULL: it runs whatever is chosen */
+    CudaApartWhy apart;     /* text NULL in a chain: the schedule says why */
+    int num_ops;            /* of the model that it runs */
     CudaSpan span;
     int span_operand; /* -1: none */
 } CudaRole;
@@ -36,7 +45,10 @@ typedef struct CudaChoice {
     double us;            /* of one launch in a captured graph, as `source` says */
     double predicted;     /* by the cost model */
     TimingSource source;
-    bool old; /* it was measured with other device code */
+    bool old;           /* it was measured with other device code */
+    CudaApartWhy apart; /* why it is a launch of its own */
+    double floor_us;    /* the least that the GPU's memory and units take for its work */
+    const char *bound;  /* .. and which of them that is: "memory" */
 } CudaChoice;
 
 /* How an image came about. */
@@ -53,6 +65,7 @@ typedef struct CudaTarget {
     int num_sources;
     const CudaSource *source;
     const CudaChoice *choice;    /* [launches][buckets]: what each takes, and how that is known */
+    const int *num_ops;          /* [launches] operations of the model that each runs */
     int num_cached;              /* images that cuda_compile did not have to compile */
     const CudaImageAbout *about; /* [code.num_images], from cuda_compile */
 } CudaTarget;
@@ -84,6 +97,17 @@ typedef struct CudaApart {
 #define CUDA_APART_MOST PLAN_MAX_OPERANDS
 int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *ret_product,
                CudaApart ret[CUDA_APART_MOST]);
+
+/* roofline.c: the least microseconds that the work of a launch takes on a GPU of its class, and
+ * what of the GPU that is for. */
+double cuda_floor_us(const CudaKernel *k, const char **ret_bound);
+const char *cuda_roofline_gpu(const CodeClass *gpu); /* "H200": whose rates these are */
+
+/* unfused.c: an error for each layer whose rule says `fused` and that takes several launches under
+ * some bucket. */
+void cuda_check_fused(Module *m, const CudaTarget *target);
+/* The launches of the bucket, what they do and move. */
+FusionShare cuda_fusion_share(const CudaTarget *target, Arena *arena, int bucket);
 
 /* explain.c: the kernel, tile and grid of every launch and bucket, and what was not taken. */
 void cuda_describe(Sb *sb, const CudaKernel *k);

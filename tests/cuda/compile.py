@@ -387,8 +387,97 @@ def check_words(folder):
         report(f"launches of {path.stem}", problems)
 
 
+APART = """version 1
+dim T in [1, 64]
+scheme row { weight i8 sym per channel; act i8 sym per token dynamic }
+scheme whole { weight i8 sym per channel; act i8 sym per tensor dynamic }
+scheme wide { weight e4m3 group 512; act e4m3 per token group 512 dynamic }
+scheme nvfp4 { weight nvfp4; act nvfp4 }
+scheme plain { weight i4 sym group 64; act bf16 }
+model m (x: bf16[T, 512]) -> (y: bf16[T, 512]) {
+    param g: bf16[512]
+    param u: bf16[1024, 512]
+    param d: bf16[512, 1024]
+    h = relu(linear(rmsnorm(x, g), u))
+    y = x + linear(h, d)
+}
+"""
+# scheme: launches with a reason under T = 64, and what some of them say
+REASONS = {
+    "row": (2, [r"apart at apart.sinter:13:13.*a group of 1024 columns does not lie inside a tile of 256 of "
+                r".*\(static ranges or groups of at most 128 would\)",
+                r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
+    "wide": (2, [r"a group of 512 columns does not lie inside a tile of 256"]),
+    "whole": (6, [r"apart at apart.sinter:12:21: one range is of the whole tensor.*\(static ranges, or"]),
+    "nvfp4": (6, [r"apart at apart.sinter:13:13: the outer scale is of the whole tensor.*\(a static outer"]),
+    "plain": (1, [r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
+}
+
+
+def under(listing, size):
+    """Launches that run at T = size, and those of them that say why they are apart."""
+    runs = apart = 0
+    for launch in re.split(r"^ *[0-9]+  ", listing.split("fusion on ")[0], flags=re.M)[1:]:
+        lines = launch.splitlines()
+        if not any(re.match(rf"    (?=.*\bT = {size}\b[;:]).* us \[", line) for line in lines):
+            continue
+        runs += 1
+        apart += any(line.startswith("    apart") and (", where" not in line or
+                                                       re.search(rf"T = {size}\b", line))
+                     for line in lines)
+    return runs, apart
+
+
+def check_apart(folder):
+    """Each launch of a layer beyond one has a reason at its place, and rules that say fused fail by it."""
+    (folder / "apart.sinter").write_text(APART)
+    for scheme, (num, wanted) in REASONS.items():
+        (folder / "s.rules").write_text(f"quant {{ default : {scheme} }}\n")
+        words = ["--no-weights", "--rules", "s.rules", "apart.sinter"]
+        out, problems = sinter("explain", "--target=sm_90a", *words, cwd=folder)
+        listing = out.decode()
+        for size in (1, 64):
+            runs, apart = under(listing, size)
+            if runs - apart != 2:
+                problems.append(f"T = {size}: {runs} launches, {apart} with a reason, for 2 products")
+            total = re.search(rf"fusion on sm_90a, T = {size}: (\d+) launch", listing)
+            if not total or int(total.group(1)) != runs:
+                problems.append(f"T = {size}: {runs} launches, but {total and total.group(0)}")
+        if under(listing, 64)[1] != num:
+            problems.append(f"{under(listing, 64)[1]} launches with a reason")
+        problems += [f"no {want}" for want in wanted if not re.search(want, listing)]
+        report(f"why launches are apart: {scheme}", problems + ([listing] if problems else []))
+    check_fused(folder)
+
+
+def check_fused(folder):
+    """Every layer that is not one launch on some target is said in one run, those that are, are not."""
+    words = ["--no-weights", "--rules", "s.rules", "apart.sinter"]
+    write_safetensors(folder / "apart.safetensors", {"g": [512], "u": [1024, 512], "d": [512, 1024]})
+    (folder / "s.rules").write_text("quant { default : row fused }\n")
+    for command in ("check", "explain", "compile"):
+        done = call([SINTER, command, "--target=turing,cpu,sm_90a",
+                     *(words if command != "compile" else
+                       ["--weights", "apart.safetensors", "-o", "apart", *words[1:]])], cwd=folder)
+        said = re.findall(r"sinter:(\d+:\d+): error\[E0603\]: (\w) takes 2 launches on (\w+) at T = 64",
+                          done.stderr.decode())
+        want = [(at, name, target) for at, name in (("12:14", "u"), ("13:13", "d"))
+                for target in ("sm_90a", "turing")]
+        written = (folder / "apart").exists()
+        report(f"fused on every target: {command}", [] if done.returncode == 1 and said == want and
+               not written else [done.stderr.decode()])
+    done = call([SINTER, "check", *words], cwd=folder)
+    report("fused on the CPU alone", [] if done.returncode == 0 else [done.stderr.decode()])
+    (folder / "s.rules").write_text("quant { default : row\nu : nvfp4 fused\nd : row fused }\n")
+    done = call([SINTER, "check", "--target=sm_90a", *words], cwd=folder)
+    said = set(re.findall(r"error\[E0603\]: (\w)", done.stderr.decode()))
+    report("what passes and what plans keep apart is said at once",
+           [] if done.returncode == 1 and said == {"u", "d"} else [done.stderr.decode()])
+
+
 def run_golden(folder):
     check_shared_memory(folder)
+    check_apart(folder)
     check_words(folder)
     for path in sorted((HERE / "golden").glob("*.sinter")):
         source, problems = sinter("show", "--emit=cu", "--no-weights", "--target=sm_90a", path)

@@ -33,7 +33,7 @@ def product(*words, env=None):
     """What explain says of the product that runs: kernel, us, source; and the lines below it."""
     code, out, err = run("explain", "--no-weights", "--target=sm_90a", *words, MODEL, env=env)
     found = re.search(r"^    T = 4: (\w+ \d+ rows x \d+ columns, K over \d+ of \d+ warps, "
-                      r"\d+ stages).*  ([\d.]+) us \[(.*)\]\n((?:      .*\n)*)", out, re.M)
+                      r"\d+ stages).*  ([\d.]+) us \[([^]]*)\].*\n((?:      .*\n)*)", out, re.M)
     return found.groups() if code == 0 and found else (f"exit {code}: {err}{out}", "", "", "")
 
 
@@ -108,7 +108,7 @@ quant { default : s }
 """)
     code, out, err = run("explain", "--no-weights", "--target=sm_90a", folder / "ffn.sinter",
                          env=home)
-    found = re.findall(r"T = 16: (?:gemm|stream|hopper).* us \[(.*)\]", out)
+    found = re.findall(r"T = 16: (?:gemm|stream|hopper).* us \[([^]]*)\]", out)
     # (after a change of the kernels they are of older ones until the table is measured again)
     found = [word.replace(", older kernels", "") for word in found]
     report("shipped rows decide for the layers of an 8B model",

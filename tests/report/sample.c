@@ -185,7 +185,12 @@ static void add_rest(Report *r)
                        .text = "stream 8 rows x 64 columns",
                        .source = "model",
                        .rejected = "mma 64x64: 5.0 us\nany: 9.0 us > 3.5 us",
-                       .us = 3.5};
+                       .us = 3.5,
+                       .roofline = 0.625,
+                       .apart = "a group of 96 columns does not lie inside a <tile> of 64",
+                       .apart_place = "a<b>.sinter:4:9",
+                       .remedy = "groups of at most 64 would"};
+    ReportFusion fusion = {"cpu", "B = 1", {2, 12, 9, 4096, 3072}};
     ReportSection section = {"weights", "cpu", "0123456789abcdef0123456789abcdef", 4608};
     StaticRange range = {"down", -1.5, 2.25, 0.0009765625, 512, "percentile 99.9"};
     const char *port = "input x: f32[B, 32]";
@@ -194,6 +199,7 @@ static void add_rest(Report *r)
     ARRAY_PUSH(r->arena, &r->stops, stop);
     ARRAY_PUSH(r->arena, &r->warnings, warning);
     ARRAY_PUSH(r->arena, &r->picks, pick);
+    ARRAY_PUSH(r->arena, &r->fusion, fusion);
     ARRAY_PUSH(r->arena, &r->sections, section);
     ARRAY_PUSH(r->arena, &r->ranges, range);
     ARRAY_PUSH(r->arena, &r->ports, port);

@@ -1,0 +1,102 @@
+/* codegen/cuda/unfused: layers whose rule says `fused` against the launches that a plan takes for
+ * them, and how much of the model runs inside fused launches. */
+#include "codegen/cuda/family.h"
+
+#include <string.h>
+
+/* Does a layer of the kernel have to be one launch? *ret_matmul: it. */
+static bool asks(const Op *kernel, const Op **ret_matmul)
+{
+    for (const Op *op = kernel->body ? kernel->body->first : NULL; op; op = op->next)
+        if (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->fused) {
+            *ret_matmul = op;
+            return true;
+        }
+    return false;
+}
+
+static int launches_under(const CudaTarget *t, int first, int end, int bucket)
+{
+    int num = 0;
+    for (int i = first; i < end; i++)
+        num += t->choice[i * t->target.plan->num_buckets + bucket].text != NULL;
+    return num;
+}
+
+static const char *place_of(const CudaTarget *t, Arena *arena, int bucket)
+{
+    Sb sb;
+    sb_init(&sb, arena);
+    if (t->target.plan->num_syms)
+        sb_put(&sb, " at ");
+    plan_bucket_print(&sb, t->target.plan, bucket);
+    return sb.text;
+}
+
+/* One note for each reason under the bucket that takes most. */
+static void put_notes(Module *m, const CudaTarget *t, int first, int end, int bucket)
+{
+    int buckets = t->target.plan->num_buckets;
+    const char *last = "";
+    for (int i = first; i < end; i++) {
+        const CudaChoice *choice = &t->choice[i * buckets + bucket];
+        if (!choice->text || !choice->apart.text || !strcmp(choice->apart.text, last))
+            continue;
+        last = choice->apart.text;
+        diag_note(m->diag, choice->apart.at, "%s apart: %s%s%s%s",
+                  t->target.plan->launch[i].absorbed, last, choice->apart.remedy ? " (" : "",
+                  choice->apart.remedy ? choice->apart.remedy : "",
+                  choice->apart.remedy ? ")" : "");
+    }
+}
+
+/* The launches from `first` up to `end` are those of one kernel. */
+static void check_kernel(Module *m, const CudaTarget *t, int first, int end)
+{
+    const Op *matmul;
+    int most = 1, at = 0;
+    for (int b = 0; b < t->target.plan->num_buckets; b++) {
+        int num = launches_under(t, first, end, b);
+        at = num > most ? b : at;
+        most = num > most ? num : most;
+    }
+    if (most == 1 || !asks(t->target.launch_kernels.elem[first], &matmul))
+        return;
+    diag_error(m->diag, matmul->span, E_NOT_FUSED,
+               "%s takes %d launches on %s%s, but its rule says fused", matmul->attr.layer, most,
+               t->gpu->name, place_of(t, m->arena, at));
+    put_notes(m, t, first, end, at);
+    diag_help(m->diag, "or drop 'fused': 'sinter explain --target=%s' then prints what is apart",
+              t->gpu->name);
+}
+
+void cuda_check_fused(Module *m, const CudaTarget *t)
+{
+    const Op *const *kernel = t->target.launch_kernels.elem;
+    int num = t->target.plan->num_launches;
+    for (int first = 0, end; first < num; first = end) {
+        for (end = first + 1; end < num && kernel[end] == kernel[first]; end++)
+            continue;
+        check_kernel(m, t, first, end);
+    }
+}
+
+FusionShare cuda_fusion_share(const CudaTarget *t, Arena *arena, int bucket)
+{
+    const Plan *plan = t->target.plan;
+    FusionShare ret = {0};
+    IoError err;
+    PlanLayout *layout = ARENA_NEW_ARRAY(arena, PlanLayout, (size_t)plan->num_tensors + 1);
+    if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout, &err))
+        return ret; /* sessions refuse such sizes */
+    for (int i = 0; i < plan->num_launches; i++) {
+        const PlanLaunch *l = &plan->launch[i];
+        if (!t->choice[i * plan->num_buckets + bucket].text)
+            continue;
+        double bytes = launch_bytes(plan, l, layout);
+        if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed)
+            bytes += (double)plan->tensor[l->w].bytes;
+        fusion_share_add(&ret, t->num_ops[i], bytes);
+    }
+    return ret;
+}

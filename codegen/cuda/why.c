@@ -1,0 +1,150 @@
+/* codegen/cuda/why: the parts that a kernel of the IR comes apart into on a GPU, and why. */
+#include "codegen/cuda/why.h"
+#include "codegen/build.h"
+#include "codegen/cuda/choose.h"
+
+/* Parts of a kernel ---------------------------------------------------------------------------- */
+
+/* The operations of a kernel that its matmul's first operand needs are marked 1. */
+static void mark_prologue(Arena *arena, const Op *kernel, PtrMap *ret)
+{
+    ptrmap_init(ret, arena);
+    for (const Op *op = kernel->body->last; op; op = op->prev) {
+        bool feeds = ptrmap_get(ret, op);
+        for (int i = 0; i < (op->kind == OP_MATMUL ? 1 : feeds ? op->num_in : 0); i++)
+            ptrmap_put(ret, op->in[i].value->def, 1);
+    }
+}
+
+KernelPart kernel_part(Arena *arena, const Op *kernel, bool before, int left_out)
+{
+    PtrMap needed;
+    Sb sb;
+    KernelPart ret = {0};
+    int num = 0;
+    sb_init(&sb, arena);
+    mark_prologue(arena, kernel, &needed);
+    for_each_op(op, kernel->body)
+        num += op->kind == OP_QUANTIZE && !ptrmap_get(&needed, op);
+    for_each_op(op, kernel->body) {
+        bool feeds = ptrmap_get(&needed, op);
+        bool is_out = op->kind == OP_QUANTIZE && !feeds && num-- <= left_out;
+        if (op->kind == OP_ARG || op->kind == OP_YIELD || feeds != before || is_out)
+            continue;
+        sb_printf(&sb, "%s%s", sb.len ? " " : "", op_info[op->kind].name);
+        ret.at = ret.num_ops++ ? ret.at : op->span;
+    }
+    ret.words = sb.text;
+    return ret;
+}
+
+/* The place of the last quantisation but `behind` of a kernel. */
+Span kernel_quantise_span(const Op *kernel, int behind)
+{
+    for (const Op *op = kernel->body->last; op; op = op->prev)
+        if (op->kind == OP_QUANTIZE && behind-- == 0)
+            return op->span;
+    return kernel->span;
+}
+
+/* Why a dynamic quantisation whose blocks span rows takes launches of its own. */
+CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, Span at)
+{
+    int64_t rows = t->scheme.block[0];
+    const char *of = t->scheme.outer ? "the outer scale is of the whole tensor"
+                     : rows == 0     ? "one range is of the whole tensor"
+                                 : arena_printf(arena, "a range is of %lld rows", (long long)rows);
+    return (CudaApartWhy){
+        .text = arena_printf(arena,
+                             "%s, whose blocks run in any order: a launch clears the ranges, a "
+                             "second finds them, a third quantises",
+                             of),
+        .remedy = t->scheme.outer ? "a static outer scale, from calibration data, would take one"
+                                  : "static ranges, or dynamic ones of a row each, would take one",
+        .at = at};
+}
+
+/* Columns of each part of a product that its widest tile holds. */
+static int64_t tile_cols(int parts)
+{
+    return CUDA_TILE_COLS / (parts > 1 ? parts : 1);
+}
+
+/* The product that makes the tensor which a kernel does nothing with but quantise it, a range a
+ * row, before its own product; NULL: there is none. */
+static const Op *quantised_for(const Op *kernel, const KernelPart *before, const Scheme **ret)
+{
+    const Op *op = kernel->body->first, *arg;
+    int index = 0;
+    while (op->kind != OP_QUANTIZE && op->next)
+        op = op->next;
+    if (before->num_ops != 1 || op->kind != OP_QUANTIZE || op->num_in > 1)
+        return NULL;
+    *ret = op->out[0].type->scheme;
+    arg = op->in[0].value->def;
+    for (const Op *at = kernel->body->first; at != arg && at; at = at->next)
+        index++;
+    if (arg->kind != OP_ARG || (*ret)->block[0] != 1 || (*ret)->outer)
+        return NULL;
+    const Op *made = kernel->in[index].value->def;
+    for (op = made->body ? made->body->first : NULL; op; op = op->next)
+        if (op->kind == OP_MATMUL)
+            return made;
+    return NULL;
+}
+
+/* What the reason of a prologue begins with, where the schedule says the rest. */
+CudaApartWhy cuda_prologue_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op,
+                               const KernelPart *before)
+{
+    CudaApartWhy ret = {.at = before->at};
+    const Scheme *scheme;
+    int64_t k = list->tensor[l->w].packed ? list->tensor[l->w].pack_spec.k : 0;
+    if (!quantised_for(op, before, &scheme))
+        return ret;
+    int64_t group = scheme->block[1] && scheme->block[1] < k ? scheme->block[1] : k;
+    if (group <= tile_cols(2))
+        return ret;
+    ret.text = arena_printf(arena,
+                            "a group of %lld columns does not lie inside a tile of %lld of what "
+                            "makes them",
+                            (long long)group, (long long)tile_cols(1));
+    ret.remedy = arena_printf(arena, "static ranges or groups of at most %lld would",
+                              (long long)tile_cols(2));
+    return ret;
+}
+
+/* Why a copy comes before the product. */
+CudaApartWhy cuda_copy_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op)
+{
+    const PlanTensor *a = &list->tensor[l->a];
+    int multiple = 16 * 8 / format_info[a->fmt].bits;
+    return (CudaApartWhy){
+        .text = arena_printf(arena,
+                             "rows of its input, of %lld columns in %s, do not start at multiples "
+                             "of 16 bytes, where tensor cores read",
+                             (long long)list->tensor[l->w].pack_spec.k, format_info[a->fmt].name),
+        .remedy = arena_printf(arena,
+                               "a row and a beginning at multiples of %d columns would be read in "
+                               "place",
+                               multiple),
+        .at = op->span};
+}
+
+/* Why a dynamic quantisation of the product's results is a launch of its own. */
+CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
+                            const CudaApart *apart, Span at)
+{
+    const PlanTensor *t = &list->tensor[apart->like];
+    int64_t cols = tile_cols(list->tensor[l->w].pack_spec.parts);
+    int64_t group = t->scheme.block[1];
+    PlanLayout layout;
+    CudaApartWhy ret = {.at = at};
+    if (plan_tensor_layout(t, plan_bucket(list, 0), &layout) && (!group || group > layout.cols))
+        group = layout.cols;
+    ret.text = arena_printf(arena, "a group of %lld columns does not lie inside a tile of %lld",
+                            (long long)group, (long long)cols);
+    ret.remedy =
+        arena_printf(arena, "static ranges or groups of at most %lld would", (long long)cols);
+    return ret;
+}
