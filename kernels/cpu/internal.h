@@ -89,12 +89,13 @@ typedef struct Prepared {
     int64_t range_step;   /* elements from range to range */
     uint8_t *codes;
     const float *values;
-    uint16_t *halves;  /* matrix units: parts of bf16 instead of values, or NULL */
-    int parts;         /* 0: no matrix units */
-    int64_t part_step; /* elements from part to part */
-    float *scale;      /* [rows][blocks]; NULL: scales are not the main loop's */
-    int32_t *ra, *rb;  /* [rows][blocks]; integer class */
-    float *sum;        /* [rows][blocks] of the values; where zero points apply to sums */
+    uint16_t *halves;        /* matrix units: parts of bf16 instead of values, or NULL */
+    int parts;               /* 0: no matrix units */
+    int64_t part_step;       /* elements from part to part */
+    ExponentRange *exponent; /* [rows], of matrix units' */
+    float *scale;            /* [rows][blocks]; NULL: scales are not the main loop's */
+    int32_t *ra, *rb;        /* [rows][blocks]; integer class */
+    float *sum;              /* [rows][blocks] of the values; where zero points apply to sums */
 } Prepared;
 Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows);
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows);

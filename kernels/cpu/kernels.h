@@ -56,6 +56,15 @@ typedef struct DirectPanel {
     int64_t ld;
 } DirectPanel;
 
+/* Biased exponents of the values that are not 0, of denormals 0 and of infinities and NaNs
+ * EXPONENT_SPECIAL. */
+typedef struct ExponentRange {
+    int lo, hi;
+} ExponentRange;
+#define EXPONENT_SPECIAL 255
+#define EXPONENT_ONE     127 /* of 1.0 */
+#define NO_EXPONENTS     ((ExponentRange){EXPONENT_SPECIAL, 0})
+
 /* Units of a float-class weight to pairs of bf16: [steps][parts][k / 2][cols][2], an odd k padded
  * with 0. Values less `zero` times `scale`, where those are not NULL, are such that bf16 holds
  * them; values of formats of two parts are a sum. */
@@ -68,6 +77,7 @@ typedef struct MatrixDecode {
     const float *scale;
     int parts;
     uint16_t *dst;
+    ExponentRange *exponent; /* widened by the values of formats of 16 bits */
 } MatrixDecode;
 
 /* A panel against very few rows, as DirectPanel; activations are bf16. */
@@ -82,6 +92,7 @@ typedef struct MatrixFew {
     float outer;
     float *out;
     int64_t ld;
+    ExponentRange *exponent; /* as MatrixDecode */
 } MatrixFew;
 
 #define MATRIX_K    32 /* of bf16 in a step */
@@ -119,8 +130,9 @@ typedef struct CpuMatrix {
     void (*decode)(const MatrixDecode *d);
     /* false: dot_bf16 must do it; the bits are the same */
     bool (*few_rows)(const MatrixFew *f);
-    /* activations to parts */
-    void (*split)(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num);
+    /* activations to parts; widens the range of their exponents */
+    void (*split)(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num,
+                  ExponentRange *exponent);
 } CpuMatrix;
 
 typedef struct CpuKernels {

@@ -4,7 +4,8 @@
  * tiles of sums; up to 16 rows, by 64 columns.
  *
  * The processor adds a float tile's products in an order of its own, 32 of K at a time and whatever
- * the other rows are, so every number of rows of such a product goes through tiles. */
+ * the other rows are, so every number of rows of such a product goes through tiles, and what tiles
+ * do not compute right is found by the exponents of both operands (gemm_matrix.c). */
 #include "kernels/cpu/amx.h"
 
 #define TILE_ROWS  16
@@ -295,6 +296,7 @@ INLINE uint16_t *pair_at(const MatrixDecode *d, int64_t k, int part)
 /* bf16 itself: words of two rows change places. */
 static void decode_bf16(const MatrixDecode *d)
 {
+    HalfExponents seen = NO_HALVES;
     const uint16_t *src = (const void *)d->src;
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t k = 0; k < d->units; k += 2, src += 2 * d->cols)
@@ -305,6 +307,8 @@ static void decode_bf16(const MatrixDecode *d)
             _mm_prefetch((const char *)(src + col + d->cols) + PREFETCH, _MM_HINT_T0);
             __m512i odd = _mm512_maskz_loadu_epi16(k + 1 < d->units ? cols : 0,
                                                    src + d->cols * (k + 1 < d->units) + col);
+            halves_see(&seen, even);
+            halves_see(&seen, odd);
             even = _mm512_permutexvar_epi64(order, even);
             odd = _mm512_permutexvar_epi64(order, odd);
             uint16_t *dst = pair_at(d, k, 0) + 2 * col;
@@ -312,18 +316,24 @@ static void decode_bf16(const MatrixDecode *d)
             if (cols == 0xffffffff)
                 _mm512_storeu_si512(dst + 32, _mm512_unpackhi_epi16(even, odd));
         }
+    halves_range(&seen, d->exponent);
 }
 
 INLINE void decode_wide_pairs(FormatId fmt, int bytes, const MatrixDecode *d)
 {
     const uint8_t *src = d->src;
     int64_t step = (int64_t)d->cols * bytes;
+    FloatExponents seen = NO_FLOATS;
     for (int64_t k = 0; k < d->units; k += 2, src += 2 * step)
         for (int col = 0; col < d->cols; col += 16) {
             __m512 even = decode_16(fmt, src + col * bytes), odd = _mm512_setzero_ps();
             _mm_prefetch((const char *)src + 2 * col * bytes + PREFETCH, _MM_HINT_T0);
             if (k + 1 < d->units)
                 odd = decode_16(fmt, src + step + col * bytes);
+            if (bytes == 2) {
+                floats_see(&seen, even);
+                floats_see(&seen, odd);
+            }
             if (d->zero) {
                 __m512 zero = _mm512_cvtepi32_ps(_mm512_loadu_si512(d->zero + col));
                 even = _mm512_sub_ps(even, zero);
@@ -341,6 +351,8 @@ INLINE void decode_wide_pairs(FormatId fmt, int bytes, const MatrixDecode *d)
                 _mm512_storeu_si512(pair_at(d, k, 1) + 2 * col,
                                     pair_exact(rest_of(even), rest_of(odd)));
         }
+    if (bytes == 2)
+        floats_range(&seen, d->exponent);
 }
 
 /* Where the two codes of byte i of each word begin, for the low bytes of 16-bit indices. */
@@ -430,30 +442,29 @@ static void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int col
 
 static void dot_bf16(const MatrixProduct *p, int64_t rows, const BlockFinish *finish)
 {
-    unsigned before = finish ? _mm_getcsr() : 0;
-    if (finish)
-        _mm_setcsr(before | DENORMALS_ARE_0);
     for (int64_t row = 0, num; row < rows; row += num) {
         num = product_rows(true, p, row, rows);
         if (finish)
             finish_rows_f32(finish, row, (int)num, p->cols, (float *)p->c + row * p->ldc, p->ldc);
     }
-    if (finish)
-        _mm_setcsr(before);
 }
 
 /* Cut off, so that what is left has fewer bits. */
-static void split(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num)
+static void split(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num,
+                  ExponentRange *exponent)
 {
+    FloatExponents seen = NO_FLOATS;
     for (int64_t i = 0; i < num; i += 16) {
         __mmask16 some = num - i < 16 ? (__mmask16)((1u << (num - i)) - 1) : 0xffff;
         __m512 v = _mm512_maskz_loadu_ps(some, x + i);
+        floats_see(&seen, v);
         for (int part = 0; part < parts; part++) {
             __m512i high = _mm512_srli_epi32(_mm512_castps_si512(v), 16);
             _mm512_mask_cvtepi32_storeu_epi16(dst + part * part_step + i, some, high);
             v = rest_of(v);
         }
     }
+    floats_range(&seen, exponent);
 }
 
 const CpuMatrix cpu_matrix_amx = {.begin = matrix_begin,

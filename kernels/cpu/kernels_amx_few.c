@@ -1,13 +1,14 @@
 /* The sums of AMX's float tiles, in their order but without them, for one or two rows, whose
  * weights would take longer to be stored and loaded as tiles: even and odd k of a step add up apart
- * from 0, then go to the sum. Tiles round each of these additions to nearest, with denormals as 0.
- */
+ * from 0, then go to the sum. Tiles round each of these additions to nearest; where they met
+ * denormals, which they take for 0, neither's sums are used (gemm_matrix.c). */
 #include "kernels/cpu/amx.h"
 
 #define FEW_DIRECT 2 /* rows of float products that are done without tiles, at most */
 
 typedef struct FewSums {
     __m512 all[FEW_DIRECT][4], even[FEW_DIRECT][4], odd[FEW_DIRECT][4];
+    HalfExponents seen; /* weights of bf16 */
 } FewSums;
 
 INLINE void few_clear(int rows, int vecs, FewSums *s, bool whole)
@@ -67,12 +68,23 @@ INLINE void few_nibbles(int rows, int vecs, bool scaled, const MatrixFew *f, con
     }
 }
 
+/* One or two vectors of two k of bf16. */
+INLINE void few_see(int vecs, const uint8_t *even, const uint8_t *odd, HalfExponents *seen)
+{
+    __mmask32 cols = vecs > 1 ? 0xffffffff : 0xffff;
+    halves_see(seen, _mm512_maskz_loadu_epi16(cols, even));
+    if (odd)
+        halves_see(seen, _mm512_maskz_loadu_epi16(cols, odd));
+}
+
 /* Two of K in bytes or words; the second may not be there. */
 INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
                      const uint16_t *a, const uint8_t *w, bool has_odd, FewSums *s)
 {
     int64_t step = (int64_t)bytes * f->cols;
     __m512 even[4], odd[4];
+    for (int v = 0; fmt == FMT_BF16 && v < vecs; v += 2)
+        few_see(vecs - v, w + 32 * v, has_odd ? w + step + 32 * v : NULL, &s->seen);
     for_each(v, vecs) {
         if (v * bytes % 4 == 0) {
             _mm_prefetch((const char *)w + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
@@ -124,6 +136,7 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
         for_each(v, vecs)
             out[r][v] = _mm512_setzero_ps();
     few_clear(rows, vecs, &s, true);
+    s.seen = NO_HALVES;
     for (int64_t i = 0; i < l->blocks; i++) {
         PackBlock b = layout_block(l, f->panel, f->cols, i);
         for_each(v, vecs)
@@ -152,6 +165,8 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
         for_each(v, vecs)
             _mm512_storeu_ps(f->out + r * f->ld + col + 16 * v,
                              l->mainloop && !f->folds ? out[r][v] : s.all[r][v]);
+    if (fmt == FMT_BF16)
+        halves_range(&s.seen, f->exponent);
 }
 
 INLINE void few_panel(FormatId fmt, int bytes, const MatrixFew *f)
@@ -176,8 +191,6 @@ bool amx_few_rows(const MatrixFew *f)
     if (f->rows > FEW_DIRECT || early_zero || (f->folds && !nibbles) || l->fmt == FMT_F16 ||
         l->fmt == FMT_U8)
         return false;
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(before | DENORMALS_ARE_0);
     switch (l->fmt) {
     case FMT_BF16: few_panel(FMT_BF16, 2, f); break;
     case FMT_E4M3: few_panel(FMT_E4M3, 1, f); break;
@@ -185,6 +198,5 @@ bool amx_few_rows(const MatrixFew *f)
     case FMT_I8: few_panel(FMT_I8, 1, f); break;
     default: few_panel(FMT_NONE, 0, f); break;
     }
-    _mm_setcsr(before);
     return true;
 }

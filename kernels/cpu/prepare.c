@@ -1,7 +1,6 @@
 /* Activations of a product: widened or decoded once, so that the main loop meets u8 or f32 only,
  * and padded as the weight is. */
 #include "kernels/cpu/internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define RANGE_K 512
@@ -14,20 +13,10 @@ static bool is_direct(const CpuGemm *g, const PackLayout *l)
            g->m <= DIRECT_ROWS && a->row_div <= 1 && a->row_mod >= g->m && a->pitch % 4 == 0;
 }
 
-/* Float products in matrix units make NaN of infinite values that they cut into parts, and count
- * denormals as 0 (docs/numerics.md): they are taken where that is asked for. */
-static bool wants_float_tiles(void)
-{
-    const char *value = getenv("SINTER_FLOAT_TILES");
-    return value && !strcmp(value, "1");
-}
-
 /* Parts of bf16 that the activations are cut into for matrix units; 0: those are not used. */
 static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
 {
-    if (!kern->matrix || !wants_float_tiles())
-        return 0;
-    return !l->is_int && matrix_parts(l->fmt) ? matrix_parts(g->a.fmt) : 0;
+    return kern->matrix && !l->is_int && matrix_parts(l->fmt) ? matrix_parts(g->a.fmt) : 0;
 }
 
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */
@@ -52,6 +41,11 @@ static bool scales_inside(const CpuGemm *g)
     return g->spec.mainloop && g->a.quantised;
 }
 
+static uint64_t exponent_bytes(const Prepared *p, int64_t rows)
+{
+    return p->parts ? align_64((uint64_t)rows * sizeof *p->exponent) : 0;
+}
+
 static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
 {
     if (p->is_direct)
@@ -63,8 +57,8 @@ static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
     uint64_t grid = align_64(4 * (uint64_t)rows * (uint64_t)l->blocks);
-    return value_bytes(p, l) + (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0) +
-           (l->late_zero ? grid : 0);
+    return value_bytes(p, l) + exponent_bytes(p, rows) + (scales_inside(g) ? grid : 0) +
+           (l->is_int ? 2 * grid : 0) + (l->late_zero ? grid : 0);
 }
 
 void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory)
@@ -74,6 +68,10 @@ void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t r
     p->codes = memory;
     p->values = memory;
     p->halves = memory;
+    if (p->parts) {
+        p->exponent = (ExponentRange *)(void *)at;
+        at += exponent_bytes(p, rows);
+    }
     if (scales_inside(g)) {
         p->scale = (float *)(void *)at;
         at += grid;
@@ -174,7 +172,7 @@ static double prepare_halves(const CpuKernels *kern, const CpuGemm *g, const Pac
             prepare_decoded(kern, &g->a, mapped, c->from + i, num, x);
         else
             tensor_read(kern, &g->a, mapped, c->from + i, x, num);
-        kern->matrix->split(x, p->parts, dst + i, p->part_step, num);
+        kern->matrix->split(x, p->parts, dst + i, p->part_step, num, &p->exponent[slot]);
         sum += l->late_zero ? sum_values(x, num) : 0;
     }
     return sum;
@@ -210,6 +208,8 @@ static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackL
                            const Prepared *p, int64_t mapped, int64_t slot)
 {
     clear_halves(p, l, slot);
+    if (p->parts)
+        p->exponent[slot] = NO_EXPONENTS;
     for (int64_t b = 0; b < l->blocks; b++) {
         double sum = 0;
         int64_t done = 0;
