@@ -108,6 +108,7 @@ typedef struct Map {
     struct MapEntry {
         const char *key;
         void *value;
+        uint64_t hash;
     } * entry; /* in the order of insertion */
     int num, cap;
     int *slot;

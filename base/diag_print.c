@@ -39,8 +39,15 @@ static size_t put_safe(Sb *sb, const char *text, size_t len, int *columns)
 int sb_put_safe(Sb *sb, const char *text, size_t len)
 {
     int columns = 0;
-    for (size_t i = 0; i < len;)
-        i += put_safe(sb, text + i, len - i, &columns);
+    for (size_t i = 0, plain = 0; i < len; plain = 0) {
+        while (plain < len - i && text[i + plain] >= ' ' && text[i + plain] < 0x7f)
+            plain++;
+        sb_putn(sb, text + i, plain);
+        columns += (int)plain;
+        i += plain;
+        if (i < len)
+            i += put_safe(sb, text + i, len - i, &columns);
+    }
     return columns;
 }
 

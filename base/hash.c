@@ -60,13 +60,12 @@ void map_init(Map *map, Arena *arena)
 }
 
 /* The slot that holds `key`, or the empty one where it would go. */
-static int find_slot(const Map *map, const char *key, size_t len)
+static int find_slot(const Map *map, const char *key, size_t len, uint64_t hash)
 {
-    uint64_t mask = (uint64_t)map->num_slots - 1;
-    uint64_t at = hash_keyed(key, len) & mask;
+    uint64_t mask = (uint64_t)map->num_slots - 1, at = hash & mask;
     while (map->slot[at]) {
-        const char *other = map->entry[map->slot[at] - 1].key;
-        if (strncmp(other, key, len) == 0 && other[len] == '\0')
+        const struct MapEntry *other = &map->entry[map->slot[at] - 1];
+        if (other->hash == hash && strncmp(other->key, key, len) == 0 && other->key[len] == '\0')
             break;
         at = (at + 1) & mask;
     }
@@ -77,7 +76,7 @@ static struct MapEntry *map_find(const Map *map, const char *key, size_t len)
 {
     if (!map->num_slots)
         return NULL;
-    int at = find_slot(map, key, len);
+    int at = find_slot(map, key, len, hash_keyed(key, len));
     return map->slot[at] ? &map->entry[map->slot[at] - 1] : NULL;
 }
 
@@ -92,13 +91,17 @@ bool map_has(const Map *map, const char *key)
     return map_find(map, key, strlen(key)) != NULL;
 }
 
+/* All keys are different: only an empty slot is looked for. */
 static void grow_slots(Map *map)
 {
     map->num_slots = map->num_slots ? map->num_slots * 2 : 16;
     map->slot = ARENA_NEW_ARRAY(map->arena, int, (size_t)map->num_slots);
+    uint64_t mask = (uint64_t)map->num_slots - 1;
     for (int i = 0; i < map->num; i++) {
-        const char *key = map->entry[i].key;
-        map->slot[find_slot(map, key, strlen(key))] = i + 1;
+        uint64_t at = map->entry[i].hash & mask;
+        while (map->slot[at])
+            at = (at + 1) & mask;
+        map->slot[at] = i + 1;
     }
 }
 
@@ -112,7 +115,8 @@ static struct MapEntry *map_add(Map *map, const char *key, size_t len, void *val
     struct MapEntry *entry = &map->entry[map->num++];
     entry->key = arena_strndup(map->arena, key, len);
     entry->value = value;
-    map->slot[find_slot(map, key, len)] = map->num;
+    entry->hash = hash_keyed(key, len);
+    map->slot[find_slot(map, key, len, entry->hash)] = map->num;
     return entry;
 }
 
