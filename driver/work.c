@@ -191,14 +191,42 @@ static bool find_engine(Work *w, const QuantEngine **ret)
     return *ret != NULL;
 }
 
+/* What the text names is not written over, whether this command reads it or not. */
+static bool names_are_kept(Work *w, const char *folder)
+{
+    const Module *m = w->module;
+    int num = m->weight_files.num + m->calibrate_files.num;
+    for (int i = 0; i < num; i++) {
+        int at = i - m->weight_files.num;
+        const char *name = at < 0 ? m->weight_files.elem[i] : m->calibrate_files.elem[at];
+        Span span = at < 0 ? (i < m->weight_spans.num ? m->weight_spans.elem[i] : (Span){0})
+                    : at < m->calibrate_spans.num ? m->calibrate_spans.elem[at]
+                                                  : (Span){0};
+        const char *path =
+            name[0] == '/' || !folder[0] ? name : arena_printf(w->arena, "%s/%s", folder, name);
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        const char *option = fd < 0 ? NULL : outputs_find(fd);
+        if (option)
+            diag_error(&w->diag, span, E_OVERWRITE,
+                       "%s: is named here, and %s would overwrite it; give that another name", name,
+                       option);
+        if (fd >= 0)
+            close(fd);
+        if (option)
+            return false;
+    }
+    return true;
+}
+
 static bool prepare_passes(Work *w, const char *path)
 {
     const Cli *cli = w->cli;
-    if (!work_targets(w))
+    const char *folder = work_folder(w, path);
+    if (!work_targets(w) || !names_are_kept(w, folder))
         return false;
     PassOptions options = {
         .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
-        .base_dir = work_folder(w, path),
+        .base_dir = folder,
         .no_weights = cli_has(cli, OPTION_NO_WEIGHTS) || cli->command == COMMAND_TUNE,
         .num_weight_files = cli->value[OPTION_WEIGHTS].num,
         .trace = stderr,

@@ -46,6 +46,9 @@ def test_overwrites():
                                         "w.safetensors"]),
         ("compile over the rules", ["compile", text, rules, "-o", "w8a8.rules"]),
         ("compile over calibration data", ["compile", text, rules, "-o", "calib_x.npy"]),
+        ("compile over calibration data that is not read", ["compile", text, "-o", "calib_x.npy"]),
+        ("compile over the text's weights, beside given ones", [
+            "compile", text, "--weights=w.safetensors", "-o", "digits.safetensors"]),
         ("compile over a hard link", ["compile", text, "-o", "hard"]),
         ("compile over a symbolic link", ["compile", text, "-o", "soft"]),
         ("compile over another path", ["compile", text, "-o", "../" + "{tmp}/" + text]),
