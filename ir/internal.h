@@ -4,8 +4,9 @@
 
 #include "ir/ir.h"
 
-/* type.c: "i8{sym per row}", as in types and quant attributes. */
-void scheme_put(Sb *sb, const Scheme *scheme);
+/* type.c: "i8{sym per row}", as in types; what rules ask for prints in their words for a row,
+ * "channel" and "token". */
+void scheme_put(Sb *sb, const Scheme *scheme, const char *row);
 /* The module's own type equal to this one; the same pointer when it was interned here. */
 const Type *type_make_same(Module *m, const Type *type);
 

@@ -100,7 +100,7 @@ static void put_quant_act(Sb *sb, bool *first, const QuantSpec *quant)
         put_item(sb, first, "act");
     if (quant->act) {
         sb_putc(sb, ' ');
-        scheme_put(sb, quant->act);
+        scheme_put(sb, quant->act, "token");
     }
     if (quant->act_fmt != FMT_NONE)
         sb_printf(sb, " %s", format_info[quant->act_fmt].name);
@@ -130,7 +130,7 @@ static void put_QUANT(Sb *sb, const Attr *attr, const QuantSpec *quant)
         put_item(sb, &first, "weight");
     if (quant->weight) {
         sb_putc(sb, ' ');
-        scheme_put(sb, quant->weight);
+        scheme_put(sb, quant->weight, "channel");
     }
     if (quant->by) {
         sb_put(sb, " by ");
@@ -246,7 +246,7 @@ static void put_parts(Sb *sb, const ConstParts *parts)
                 {"offset", parts->offset},
                 {"outer", parts->outer}};
     sb_put(sb, " as ");
-    scheme_put(sb, parts->scheme);
+    scheme_put(sb, parts->scheme, "channel");
     for (size_t i = 0; i < COUNT_OF(part); i++) {
         if (!part[i].name)
             continue;

@@ -232,7 +232,7 @@ bool type_rows(const Type *type, const int64_t *size, int64_t *ret)
 
 /* Printing ------------------------------------------------------------------------------------ */
 
-void scheme_put(Sb *sb, const Scheme *scheme)
+void scheme_put(Sb *sb, const Scheme *scheme, const char *row)
 {
     const char *gap = "";
     sb_printf(sb, "%s{", format_info[scheme->fmt].name);
@@ -244,7 +244,7 @@ void scheme_put(Sb *sb, const Scheme *scheme)
     if (scheme->block[0] == 0 && scheme->block[1] == 0)
         sb_put(sb, "per tensor");
     else if (scheme->block[0] == 1 && scheme->block[1] == 0)
-        sb_put(sb, "per row");
+        sb_printf(sb, "per %s", row);
     else if (scheme->block[0] == 1)
         sb_printf(sb, "group %lld", (long long)scheme->block[1]);
     else
@@ -257,7 +257,7 @@ void scheme_put(Sb *sb, const Scheme *scheme)
 void type_print(Sb *sb, const Type *type)
 {
     if (type->scheme)
-        scheme_put(sb, type->scheme);
+        scheme_put(sb, type->scheme, "row");
     else
         sb_put(sb, format_info[type->fmt].name);
     sb_putc(sb, '[');
