@@ -1,10 +1,12 @@
 #!/bin/sh
-# coverage.sh [BUILD]: which lines and branches of the sources the quick and fault tests run, by clang's
-# own counters. Prints one row a room, one a file that reads what strangers may write, and writes
-# BUILD/uncovered.txt: branches of those files that no test takes. Takes some ten minutes.
+# coverage.sh [BUILD [TEST...]]: which lines and branches of the sources the quick and fault tests run, or the
+# named ones, by clang's own counters. Prints one row a room, one a file that reads what strangers may write,
+# and writes BUILD/uncovered.txt: branches of those files that no test takes. Takes some ten minutes.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-out=${1:-build-coverage}
+out=$(realpath -m "${1:-build-coverage}")
+[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- --suite quick --suite faults
 llvm=$(dirname "$(readlink -f "$(command -v clang)")")
 
 if [ ! -f "$out/build.ninja" ]; then
@@ -15,8 +17,8 @@ fi
 ninja -C "$out" >"$out/ninja.log" || exit 1
 rm -rf "$out/profiles"
 # %4m: at most four files a program, to which each of its processes adds
-LLVM_PROFILE_FILE=$PWD/$out/profiles/%4m.profraw meson test -C "$out" --no-rebuild --suite quick \
-    --suite faults --timeout-multiplier 6 >"$out/tests.log" 2>&1
+LLVM_PROFILE_FILE=$out/profiles/%4m.profraw meson test -C "$out" --no-rebuild \
+    --timeout-multiplier 6 "$@" >"$out/tests.log" 2>&1
 tail -n 8 "$out/tests.log" | grep -E '^(Ok|Fail|Timeout)'
 "$llvm/llvm-profdata" merge -sparse -o "$out/all.profdata" "$out"/profiles/*.profraw || exit 1
 
