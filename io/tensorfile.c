@@ -75,6 +75,12 @@ static bool parse(TensorFile *f, IoError *err)
         return refuse_text(f, err);
     if (!kind)
         return safetensors_parse(f, err);
+    size_t len = strlen(f->name);
+    if (strstr(kind, "zip") && len > 4 && !strcmp(f->name + len - 4, ".npz"))
+        return io_fail(err, E_FILE_KIND,
+                       "%s: is an archive of arrays (.npz), which is not read; convert it: "
+                       "safetensors.numpy.save_file(dict(numpy.load(path)), 'm.safetensors')",
+                       f->name);
     if (strstr(kind, "pickle") || strstr(kind, "zip"))
         return io_fail(err, E_FILE_KIND,
                        "%s: is %s, which can run code when read; convert it where you trust it: "

@@ -33,7 +33,9 @@ static TensorFile *add_file(WeightSet *w, const char *path, IoError *err)
         return NULL;
     w->file[w->num++] = f;
     if (f->kind == TENSORS_NPY) {
-        io_fail(err, E_FILE_KIND, "%s: is .npy, which names no tensor; weights need .safetensors",
+        io_fail(err, E_FILE_KIND,
+                "%s: is .npy, which names no tensor; weights need .safetensors: "
+                "safetensors.numpy.save_file({'name': numpy.load(path)}, 'm.safetensors')",
                 path);
         return NULL;
     }

@@ -533,6 +533,11 @@ static void weight_index(void **state)
     assert_true(npy_write(in_folder("n.npy"), FMT_F32, 1, one, "aaaa", &err));
     assert_null(open_set("n.npy", NULL, &err));
     assert_non_null(strstr(err.text, "names no tensor"));
+    assert_non_null(strstr(err.text, "safetensors.numpy.save_file({"));
+    /* numpy's archives are zip files, as PyTorch's are, but run no code: advice of their own */
+    assert_null(
+        tensorfile_parse("w.npz", (const uint8_t *)"PK\x03\x04\x14\x00\x00\x00\x08\x08", 10, &err));
+    assert_non_null(strstr(err.text, "save_file(dict(numpy.load(path))"));
 }
 
 int main(void)
