@@ -120,6 +120,8 @@ find_nvrtc()
 }
 
 mkdir -p "$out"
+SINTER_TEST_KERNELS=$root/$out/kernels # compiled kernels are kept: most of the slow suite's time
+export SINTER_TEST_KERNELS
 rm -f "$out"/log.*.json
 stage 'gcc builds without warnings' build gcc gcc all -Dpython=true && find_nvrtc &&
     suites gcc

@@ -292,6 +292,14 @@ def bad_candidates(folder):
            r"error\[E0422\]: no candidate can be used for 'ffn\[0\]\.gate'", r"add keep")
 
 
+def long_data(folder, data):
+    with open(folder / "long.npy", "wb") as f:
+        f.write(npy_head((1 << 20, WIDTH)))
+        f.truncate(128 + (1 << 20) * WIDTH * 4)
+    (folder / "a.rules").write_text('calibrate "long.npy"\n' + SCHEMES + "quant { default : st }\n")
+    data("a million rows: some of them", sinter(folder, "calibrate", "m.sinter", "--rules=a.rules"), r"\b262144\b", code=0)
+
+
 def bad_data(folder):
     def data(name, done, *patterns, code=1):
         expect(name, done, code, *patterns)
@@ -326,12 +334,8 @@ def bad_data(folder):
         f.truncate(128 + huge * WIDTH * 4)
     data("64 GiB of data: a sample, in bounded memory", use("huge.npy", limit=512 << 20), r"proven", code=0)
     (folder / "huge.npy").unlink()
-    with open(folder / "long.npy", "wb") as f:
-        f.write(npy_head((1 << 20, WIDTH)))
-        f.truncate(128 + (1 << 20) * WIDTH * 4)
-    (folder / "a.rules").write_text('calibrate "long.npy"\n' + SCHEMES + "quant { default : st }\n")
-    data("a million rows: some of them", sinter(folder, "calibrate", "m.sinter", "--rules=a.rules"), r"\b262144\b", code=0)
-
+    if not SANITISED:  # takes a minute there
+        long_data(folder, data)
     put_npy(folder / "same.npy", 128, WIDTH, rows * 128)
     data("a singular Hessian without damping: what to do", use("same.npy", "damp, keep"),
          r"not positive definite.*more samples or a larger damp")

@@ -555,7 +555,8 @@ def main():
         print("1..0 # SKIP there is no NVRTC")
         return 0
     with tempfile.TemporaryDirectory() as path:
-        os.environ["SINTER_CACHE_DIR"] = path + "/cache"
+        # kernels of the same sources, options and NVRTC may stay from one whole test to the next
+        os.environ["SINTER_CACHE_DIR"] = os.environ.get("SINTER_TEST_KERNELS", path + "/cache")
         folder = pathlib.Path(path)
         globals()["run_" + group](folder)
         tool = ptxas(library) if compiles else None
