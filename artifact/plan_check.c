@@ -36,7 +36,7 @@ uint64_t plan_weight_bytes(const Plan *plan)
 
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
-    return (CudaPackSpec){.fmt = spec->fmt,
+    return (CudaPackSpec){.fmt = (FormatId)num_holder((int)spec->fmt),
                           .act_fmt = spec->act_fmt,
                           .scale_fmt = spec->scale_fmt,
                           .outer = spec->outer,

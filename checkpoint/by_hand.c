@@ -163,20 +163,31 @@ static bool read_bytes(const StoredModule *m, QTensor *q, IoError *err)
     const TensorView *view = m->part[PART_CODES];
     const FormatInfo *info = &format_info[m->scheme.fmt];
     const uint8_t *byte = view->data;
-    int most = info->is_signed && info->family == FAMILY_INT ? (1 << (info->bits - 1)) - 1
-                                                             : (1 << info->bits) - 1;
-    int least = info->is_signed && info->family == FAMILY_INT ? -most - 1 : 0;
+    bool is_int = info->family == FAMILY_INT;
+    int most = is_int ? format_code_max(info->id) : (1 << info->bits) - 1;
+    int least = is_int ? format_code_min(info->id) : 0;
 
     for (int64_t n = 0; n < m->rows; n++) {
         for (int64_t k = 0; k < m->cols; k++, byte++) {
             int code = view->fmt == FMT_I8 ? (int8_t)*byte : *byte;
-            if (code < least || code > most)
+            if (code < least || code > most || (!code && info->id == FMT_BINARY))
                 return stored_fail(err, view, "row %lld, column %lld is %d, no code of %s",
                                    (long long)n, (long long)k, code, info->name);
             qtensor_put(q, n, k, (uint32_t)code);
         }
     }
     return true;
+}
+
+/* A field of the stream as memory holds it: signed ones extended; of binary, 0 is -1. */
+static uint32_t extended(FormatId fmt, uint32_t code)
+{
+    const FormatInfo *info = &format_info[fmt];
+    uint32_t sign = 1u << (info->bits - 1);
+
+    if (fmt == FMT_BINARY)
+        return code ? 1u : ~0u;
+    return info->family == FAMILY_INT && info->is_signed ? (code ^ sign) - sign : code;
 }
 
 static bool read_codes(const StoredModule *m, QTensor *q, IoError *err)
@@ -192,10 +203,14 @@ static bool read_codes(const StoredModule *m, QTensor *q, IoError *err)
         return true;
     }
     for (int64_t n = 0; n < m->rows; n++)
-        for (int64_t k = 0; k < m->cols; k++)
-            qtensor_put(q, n, k,
-                        stream_code((const uint32_t *)view->data + n * words, 1,
-                                    (uint64_t)(k * bits), bits));
+        for (int64_t k = 0; k < m->cols; k++) {
+            uint32_t code = stream_code((const uint32_t *)view->data + n * words, 1,
+                                        (uint64_t)(k * bits), bits);
+            if (m->scheme.fmt == FMT_TERNARY && code == 2)
+                return stored_fail(err, view, "row %lld, column %lld is -2, no code of ternary",
+                                   (long long)n, (long long)k);
+            qtensor_put(q, n, k, extended(m->scheme.fmt, code));
+        }
     return true;
 }
 
@@ -221,8 +236,7 @@ static bool read_zeros(const StoredModule *m, QTensor *q, IoError *err)
 {
     const TensorView *zero = m->part[PART_ZERO];
     const FormatInfo *info = &format_info[m->scheme.fmt];
-    int least = info->is_signed ? -(1 << (info->bits - 1)) : 0;
-    int most = info->is_signed ? -least - 1 : (1 << info->bits) - 1;
+    int least = format_code_min(info->id), most = format_code_max(info->id);
 
     for (int64_t i = 0; i < q->row_blocks * q->col_blocks && q->zero && !m->offset; i++) {
         int32_t z = zero->fmt == FMT_I32  ? ((const int32_t *)zero->data)[i]

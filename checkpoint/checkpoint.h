@@ -171,6 +171,7 @@ typedef struct StoredFacts {
     int32_t zero_min, zero_max;
 } StoredFacts;
 int stored_bits(const StoredModule *m);
+int stored_codes(const StoredModule *m); /* that it can have */
 void stored_facts(const StoredModule *m, const QTensor *q, StoredFacts *ret);
 const char *stored_facts_doubt(const StoredModule *m, const StoredFacts *facts); /* or NULL */
 

@@ -141,7 +141,7 @@ static bool settle_packed(Checkpoint *c, StoredModule *m, const QuantArgs *args,
                            c->config.file, (long long)args->bits, args->type);
     m->number[BITS] = args->bits;
     m->bits = (int)args->bits;
-    m->scheme.fmt = args->bits > 4 ? FMT_I8 : FMT_I4;
+    m->scheme.fmt = format_of_bits((int)args->bits, true);
     m->scheme.scale_fmt = m->part[PART_SCALE]->fmt;
     return settle_words(m, codes, m->cols, codes->dim[1], err) && settle_blocks(c, m, args, err) &&
            settle_zero(m, args, true, err);

@@ -62,6 +62,14 @@ int stored_bits(const StoredModule *m)
     return m->bits ? m->bits : format_info[m->scheme.fmt].bits;
 }
 
+int stored_codes(const StoredModule *m)
+{
+    FormatId fmt = m->scheme.fmt;
+    bool all = m->bits || format_info[fmt].family != FAMILY_INT || fmt == FMT_BINARY;
+
+    return all ? 1 << stored_bits(m) : format_code_max(fmt) - format_code_min(fmt) + 1;
+}
+
 void stored_facts(const StoredModule *m, const QTensor *q, StoredFacts *ret)
 {
     int64_t rows = block_or_all(q->scheme.block[0], q->rows);

@@ -3,8 +3,7 @@
  * A file says the type of each tensor, and io/ggml.c takes the blocks apart. Codes and scales go
  * into our schemes as they are: what is d q becomes a symmetric integer with groups, what is d q +
  * m an unsigned one with a float a group. Super-blocks have scales that are products of a half and
- * an integer of at most 8 bits; f32 holds them exactly. Types of 2 and 3 bits are kept in 4, of 5
- * and 6 in 8.
+ * an integer of at most 8 bits; f32 holds them exactly.
  *
  * Layout: github.com/ggml-org/ggml (src/ggml-common.h, src/ggml-quants.c). */
 #include "checkpoint/checkpoint.h"
@@ -17,13 +16,12 @@ static const char *const methods[] = {"gguf", NULL};
 static const struct Kind {
     const char *name;
     FormatId fmt, scale_fmt;
-    int bits; /* 0: all of fmt's */
 } kinds[] = {
-    {"Q4_0", FMT_I4, FMT_F16, 0},     {"Q4_1", FMT_U4, FMT_F16, 0},  {"Q5_0", FMT_I8, FMT_F16, 5},
-    {"Q5_1", FMT_U8, FMT_F16, 5},     {"Q8_0", FMT_I8, FMT_F16, 0},  {"Q4_K", FMT_U4, FMT_F32, 0},
-    {"Q5_K", FMT_U8, FMT_F32, 5},     {"Q6_K", FMT_I8, FMT_F32, 6},  {"Q8_K", FMT_I8, FMT_F32, 0},
-    {"MXFP4", FMT_E2M1, FMT_E8M0, 0}, {"Q2_K", FMT_U4, FMT_F32, 2},  {"Q3_K", FMT_I4, FMT_F32, 3},
-    {"TQ1_0", FMT_I4, FMT_F16, 2},    {"TQ2_0", FMT_I4, FMT_F16, 2},
+    {"Q4_0", FMT_I4, FMT_F16},       {"Q4_1", FMT_U4, FMT_F16},       {"Q5_0", FMT_I5, FMT_F16},
+    {"Q5_1", FMT_U5, FMT_F16},       {"Q8_0", FMT_I8, FMT_F16},       {"Q4_K", FMT_U4, FMT_F32},
+    {"Q5_K", FMT_U5, FMT_F32},       {"Q6_K", FMT_I6, FMT_F32},       {"Q8_K", FMT_I8, FMT_F32},
+    {"MXFP4", FMT_E2M1, FMT_E8M0},   {"Q2_K", FMT_U2, FMT_F32},       {"Q3_K", FMT_I3, FMT_F32},
+    {"TQ1_0", FMT_TERNARY, FMT_F16}, {"TQ2_0", FMT_TERNARY, FMT_F16},
 };
 
 static const GgmlInfo *blocks_of(const TensorView *view)
@@ -61,7 +59,6 @@ static void settle(Checkpoint *c, StoredModule *m, const GgmlInfo *info)
                          .zero = info->has_min ? ZERO_INT : ZERO_NONE,
                          .block = {1, info->group}};
     m->offset = info->has_min ? OFFSET_ADDED : OFFSET_NONE;
-    m->bits = kind->bits;
     if (module_name(c->arena, m->name, ".attn_q") || module_name(c->arena, m->name, ".attn_k"))
         stored_note(c, m,
                     "of Llama's relatives, its rows lie in the order in which ggml rotates heads");
@@ -100,7 +97,7 @@ static bool modules(Checkpoint *c, IoError *err)
 
 static void put_codes(FormatId fmt, const GgmlBlock *block, int num, uint8_t *to)
 {
-    if (format_info[fmt].bits == 8) {
+    if (format_held_bits(fmt) == 8) {
         for (int i = 0; i < num; i += 32)
             memcpy(to + i, block->code + i, 32);
         return;
@@ -129,7 +126,7 @@ static bool read(const StoredModule *m, QTensor *q, IoError *err)
 {
     const GgmlInfo *info = ggml_by_name(m->part[PART_CODES]->dtype);
     const uint8_t *at = m->part[PART_CODES]->data;
-    int bits = format_info[m->scheme.fmt].bits, groups = info->elements / info->group;
+    int bits = format_held_bits(m->scheme.fmt), groups = info->elements / info->group;
     float *scale = q->scale;
 
     for (int64_t n = 0; n < m->rows; n++) {

@@ -167,10 +167,9 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
     if (!settle_bits(c, m, err) || !settle_group(c, m, groups, err) ||
         !check_sizes(m, groups, err) || !settle_zeros(c, m, groups, err))
         return false;
-    bool wide = m->number[BITS] == 8;
     m->scheme.scale_fmt = m->part[PART_SCALE]->fmt;
     m->scheme.zero = m->number[SYM] ? ZERO_NONE : ZERO_INT;
-    m->scheme.fmt = m->number[SYM] ? (wide ? FMT_I8 : FMT_I4) : (wide ? FMT_U8 : FMT_U4);
+    m->scheme.fmt = format_of_bits((int)m->number[BITS], m->number[SYM] != 0);
     return !m->part[PART_ORDER] || order_settle(c, m, groups, err);
 }
 

@@ -113,7 +113,7 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
                            "is %s of %s, but there are %llu groups",
                            dims_text(c->arena, scale->elements == cells ? zero : scale),
                            scale->dtype, (unsigned long long)cells);
-    m->scheme = (Scheme){.fmt = bits > 4 ? FMT_U8 : FMT_U4,
+    m->scheme = (Scheme){.fmt = format_of_bits((int)bits, false),
                          .scale_fmt = scale->fmt,
                          .zero = ZERO_INT,
                          .block = {1, group == m->cols ? 0 : group}};

@@ -269,7 +269,7 @@ void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code)
 {
     uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
 
-    if (format_info[q->scheme.fmt].bits == 4)
+    if (format_held_bits(q->scheme.fmt) == 4)
         codes[col / 2] = (uint8_t)(codes[col / 2] | (code & 15u) << (col % 2 * 4));
     else
         codes[col] = (uint8_t)code;

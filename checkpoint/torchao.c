@@ -129,7 +129,7 @@ static bool settle_int(Walk *w, StoredModule *m)
     if (!view_is(w->err, codes, "I8", 2, codes->dim))
         return false;
     m->bits = bits;
-    m->scheme.fmt = bits > 4 ? FMT_I8 : FMT_I4;
+    m->scheme.fmt = format_of_bits(bits, true);
     m->scheme.scale_fmt = m->part[PART_SCALE]->fmt;
     return settle_block(w, m) && on_grid(w, m, m->part[PART_SCALE], "F32 BF16 F16", false) &&
            settle_zero(w, m);

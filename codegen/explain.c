@@ -56,6 +56,13 @@ void plan_format_print(Sb *sb, const PlanTensor *t, bool is_act)
         sb_put(sb, format_info[t->fmt].name);
 }
 
+/* What becomes of codes that fill neither a nibble nor a byte. */
+static void put_narrow(Sb *sb, FormatId fmt)
+{
+    sb_printf(sb, ", codes in a stream of %d bit%s: slower than %s", format_info[fmt].bits,
+              format_info[fmt].bits == 1 ? "" : "s", format_info[num_holder((int)fmt)].name);
+}
+
 static void put_launch(Sb *sb, const Plan *plan, int index)
 {
     const PlanLaunch *l = &plan->launch[index];
@@ -74,6 +81,8 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
         sb_printf(sb, " [%lld, %lld], %llu bytes packed%s", (long long)w->pack_spec.n,
                   (long long)w->pack_spec.k, (unsigned long long)w->bytes,
                   w->pack_spec.mainloop ? ", scales in the main loop" : "");
+    if (w->packed && format_is_narrow(w->fmt))
+        put_narrow(sb, w->fmt);
     if (l->num_segments > 1)
         sb_printf(sb, ", %d ranges of columns", l->num_segments);
     sb_putc(sb, '\n');

@@ -386,6 +386,8 @@ static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
     const char *problem = l.bad || l.plain ? NULL : scheme_problem(&l.scheme);
     if (!problem && line->is_act && format_info[l.scheme.fmt].family == FAMILY_CODEBOOK)
         problem = "a codebook is for weights; activations take integers and minifloats";
+    if (!problem && line->is_act && format_is_narrow(l.scheme.fmt))
+        problem = "this format is for weights; activations take integers of 4 and 8 bits";
     if (problem) {
         diag_error(s->diag, line->span, E_SCHEME_FIT, "%s", problem);
         l.bad = true;

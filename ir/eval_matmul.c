@@ -36,7 +36,7 @@ static bool is_integer(const Tensor *t)
 static Side side_make(const Tensor *t, bool centre)
 {
     Side side = {.t = t, .rows = tensor_rows(t), .centre = centre && t->q.zero};
-    int bits = t->q.codes ? format_info[t->q.scheme.fmt].bits : 0;
+    int bits = t->q.codes ? format_held_bits(t->q.scheme.fmt) : 0;
     for (uint32_t code = 0; bits && code < 1u << bits; code++)
         side.value[code] = (double)format_decode(t->q.scheme.fmt, code);
     return side;
@@ -53,7 +53,7 @@ static void load_codes(const Side *side, int64_t row, double *dst, int64_t k)
 {
     const QTensor *q = &side->t->q;
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
-    bool nibbles = format_info[q->scheme.fmt].bits == 4;
+    bool nibbles = format_held_bits(q->scheme.fmt) == 4;
     for (int64_t i = 0; i < k; i++) {
         unsigned code = nibbles ? codes[i / 2] >> (i % 2 * 4) & 15 : codes[i];
         dst[i * TILE] = side->value[code];

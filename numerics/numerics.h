@@ -434,6 +434,41 @@ NUM_FN int num_to_int(float t, int zero, int qmin, int qmax)
     return (int)((unsigned)num_rne(c) + (unsigned)zero);
 }
 
+/* The same for an integer format by name: the codes of `binary` are -1 and 1, and none between. */
+NUM_FN int num_int_code(int fmt, float t, int zero, int qmin, int qmax)
+{
+    int code = num_to_int(t, zero, qmin, qmax);
+    return fmt == FMT_BINARY ? (t < 0.0f ? -1 : 1) : code;
+}
+
+/* The format that holds codes of `fmt` in memory and in products: integers that fill neither a
+ * nibble nor a byte are extended to one, which changes no value. Others hold themselves. */
+NUM_FN int num_holder(int fmt)
+{
+    switch (fmt) {
+#define FORMAT(ID, name, bits, family, is_signed, exp_bits, man_bits, bias, qmin, qmax)  \
+    case FMT_##ID:                                                                       \
+        return FAMILY_##family != FAMILY_INT || bits > 8 ? FMT_##ID                      \
+               : bits > 4                                ? (is_signed ? FMT_I8 : FMT_U8) \
+                                                         : (is_signed ? FMT_I4 : FMT_U4);
+#include "numerics/formats.def"
+#undef FORMAT
+    default: return fmt;
+    }
+}
+
+NUM_FN int num_code_bits(int fmt)
+{
+    switch (fmt) {
+#define FORMAT(ID, name, bits, family, is_signed, exp_bits, man_bits, bias, qmin, qmax) \
+    case FMT_##ID:                                                                      \
+        return bits;
+#include "numerics/formats.def"
+#undef FORMAT
+    default: return 0;
+    }
+}
+
 /* Code of t in a minifloat or codebook format (constant fmt: folds to one of them). */
 NUM_FN unsigned num_encode(int fmt, float t)
 {
@@ -450,10 +485,11 @@ NUM_FN unsigned num_encode(int fmt, float t)
     }
 }
 
-/* Value of one code of any format of at most 16 bits; integers without their zero point. */
+/* Value of one code of any format of at most 16 bits, as its holder has it; integers without their
+ * zero point. */
 NUM_FN float num_decode(int fmt, unsigned c)
 {
-    switch (fmt) {
+    switch (num_holder(fmt)) {
     case FMT_E4M3: return num_from_e4m3(c);
     case FMT_E5M2: return num_from_e5m2(c);
     case FMT_E2M1: return num_from_e2m1(c);
@@ -508,8 +544,8 @@ NUM_FN int num_code_max(int fmt)
 
 NUM_FN int num_code_min(int fmt, int has_zero)
 {
-    int is_unsigned = fmt == FMT_U8 || fmt == FMT_U4;
-    return is_unsigned ? 0 : -num_code_max(fmt) - (has_zero ? 1 : 0);
+    int holder = num_holder(fmt);
+    return holder == FMT_U8 || holder == FMT_U4 ? 0 : -num_code_max(fmt) - (has_zero ? 1 : 0);
 }
 
 /* Formats that can store a NaN keep it in its element; elsewhere it poisons its block. */
@@ -596,8 +632,9 @@ NUM_FN float num_outer(int fmt, int outer_bits)
     return outer_bits < 0x00800000 ? 1.0f : s;
 }
 
-/* Scale of a symmetric block. Zero (or denormal) blocks: 1; an infinity, or a NaN that has no code:
- * NaN. e8m0 scales follow the OCP rule 2^(floor(log2 amax) - emax). */
+/* Scale of a symmetric block. Zero (or denormal) blocks: 1, or of `binary`, which has no code 0,
+ * the smallest; an infinity, or a NaN that has no code: NaN. e8m0 scales follow the OCP rule
+ * 2^(floor(log2 amax) - emax). */
 NUM_FN float num_scale_sym(int fmt, int scale_fmt, int amax_bits, float outer)
 {
     float s = num_scale_round(scale_fmt, num_float((unsigned)amax_bits) / num_qmax(fmt) / outer);
@@ -606,7 +643,8 @@ NUM_FN float num_scale_sym(int fmt, int scale_fmt, int amax_bits, float outer)
         s = num_from_e8m0(power < 0 ? 0u : (unsigned)power);
     }
     s = num_scale_finite(scale_fmt, s, num_qmax(fmt));
-    s = amax_bits < 0x00800000 ? 1.0f : s;
+    float nothing = fmt == FMT_BINARY ? num_scale_round(scale_fmt, 0.0f) : 1.0f;
+    s = amax_bits < 0x00800000 ? nothing : s;
     return amax_bits >= NUM_INF_BITS ? num_float(NUM_NAN_BITS) : s;
 }
 

@@ -51,7 +51,7 @@ static bool act_fits(Module *m, const Op *op, const QuantSpec *spec)
 {
     const Scheme *act = spec->act;
 
-    if (format_info[act->fmt].family == FAMILY_CODEBOOK) {
+    if (format_info[act->fmt].family == FAMILY_CODEBOOK || format_is_narrow(act->fmt)) {
         diag_error(m->diag, said(op, spec->act_span), E_SCHEME_FIT,
                    "%s: %s quantises weights only, not activations", layer_name(op),
                    format_name(act->fmt));

@@ -204,7 +204,7 @@ static void encode_row(QTensor *q, const Reader *reader, int64_t row)
     int fmt = (int)q->scheme.fmt;
     EncodeArgs args = {
         .fmt = fmt, .qmin = num_code_min(fmt, q->zero != NULL), .qmax = num_code_max(fmt)};
-    bool is_4bit = format_info[fmt].bits == 4;
+    bool is_4bit = format_held_bits(q->scheme.fmt) == 4;
     uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
     int64_t cells = row / block_rows(q) * q->col_blocks;
     for (int64_t start = 0; start < q->cols; start += CHUNK) {

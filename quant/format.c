@@ -1,6 +1,7 @@
 /* The table of element formats and conversions of single codes and of plain arrays. */
 #include "quant/loops.h"
 #include "quant/quant.h"
+#include <math.h>
 #include <string.h>
 
 const FormatInfo format_info[NUM_FORMATS] = {
@@ -20,9 +21,35 @@ FormatId format_find(const char *name)
     return FMT_NONE;
 }
 
+FormatId format_of_bits(int bits, bool is_signed)
+{
+    FormatId best = FMT_NONE;
+    for (int i = FMT_NONE + 1; i < NUM_FORMATS; i++) {
+        const FormatInfo *info = &format_info[i];
+        bool is_whole = info->qmax - format_code_min(info->id) + 1 == ldexp(1, info->bits);
+        if (info->family == FAMILY_INT && info->is_signed == is_signed && info->bits >= bits &&
+            is_whole && (!best || info->bits < format_info[best].bits))
+            best = info->id;
+    }
+    return best;
+}
+
+int format_code_min(FormatId fmt)
+{
+    const FormatInfo *info = &format_info[fmt];
+    if (fmt == FMT_TERNARY || fmt == FMT_BINARY) /* all codes are used */
+        return (int)info->qmin;
+    return info->is_signed ? (int)info->qmin - 1 : 0;
+}
+
+int format_code_max(FormatId fmt)
+{
+    return (int)format_info[fmt].qmax;
+}
+
 uint64_t format_row_bytes(FormatId fmt, uint64_t cols)
 {
-    uint64_t bits = (uint64_t)format_info[fmt].bits;
+    uint64_t bits = (uint64_t)format_held_bits(fmt);
     return bits >= 8 ? cols * (bits / 8) : cols / 2 + cols % 2;
 }
 
@@ -46,8 +73,8 @@ uint32_t format_encode(FormatId fmt, float value)
         return (uint32_t)code;
     }
     if (info->family == FAMILY_INT) {
-        int code = num_to_int(value, 0, (int)info->qmin, (int)info->qmax);
-        return (uint32_t)code & ((1u << info->bits) - 1);
+        int code = num_int_code((int)fmt, value, 0, (int)info->qmin, (int)info->qmax);
+        return (uint32_t)code & ((1u << format_held_bits(fmt)) - 1);
     }
     return num_encode((int)fmt, value);
 }

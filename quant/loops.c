@@ -54,7 +54,7 @@ NUM_FN void loop_encode_body(const EncodeArgs *args, const float *restrict x, in
 {
     float inv = args->inv;
     int zero = args->zero, qmin = args->qmin, qmax = args->qmax;
-    switch (args->fmt) {
+    switch (args->fmt == FMT_BINARY ? args->fmt : num_holder(args->fmt)) {
         ENCODE_CASE(E4M3)
         ENCODE_CASE(E5M2)
         ENCODE_CASE(E2M1)
@@ -63,6 +63,10 @@ NUM_FN void loop_encode_body(const EncodeArgs *args, const float *restrict x, in
     case FMT_I4:
         for (int64_t i = 0; i < num; i++)
             dst[i] = (uint8_t)(num_to_int(x[i] * inv, zero, qmin, qmax) & 15);
+        break;
+    case FMT_BINARY:
+        for (int64_t i = 0; i < num; i++)
+            dst[i] = (uint8_t)(num_int_code(FMT_BINARY, x[i] * inv, zero, qmin, qmax) & 15);
         break;
     default:
         for (int64_t i = 0; i < num; i++)

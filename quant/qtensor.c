@@ -53,7 +53,7 @@ static int64_t block_cols(const QTensor *q)
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col)
 {
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
-    if (format_info[q->scheme.fmt].bits == 4)
+    if (format_held_bits(q->scheme.fmt) == 4)
         return (uint32_t)(codes[col / 2] >> (col % 2 * 4)) & 15u;
     return codes[col];
 }
@@ -69,7 +69,7 @@ float qtensor_value(const QTensor *q, int64_t row, int64_t col)
 /* Value of each code without scale and zero point. */
 static int code_values(FormatId fmt, float value[256])
 {
-    int num = 1 << format_info[fmt].bits;
+    int num = 1 << format_held_bits(fmt);
     for (int i = 0; i < num; i++)
         value[i] = format_decode(fmt, (uint32_t)i);
     return num;
@@ -80,7 +80,7 @@ static void dequantize_row(const QTensor *q, const float *value, int64_t row, fl
                            double *wide)
 {
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
-    bool is_4bit = format_info[q->scheme.fmt].bits == 4;
+    bool is_4bit = format_held_bits(q->scheme.fmt) == 4;
     int64_t width = block_cols(q);
     for (int64_t c = 0; c < q->col_blocks; c++) {
         int64_t at = row / block_rows(q) * q->col_blocks + c;

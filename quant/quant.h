@@ -27,7 +27,22 @@ static inline bool format_is_plain(FormatId fmt) /* stores tensors as they are *
 {
     return format_info[fmt].family == FAMILY_FLOAT || fmt == FMT_I32;
 }
-/* Bytes of a row of `cols` elements, 4-bit rows padded to a whole byte. */
+/* Codes in memory take a nibble or a byte (numerics.h, num_holder), whole bytes where plain. */
+static inline int format_held_bits(FormatId fmt)
+{
+    return format_info[num_holder((int)fmt)].bits;
+}
+/* Are its codes held by a wider format's? */
+static inline bool format_is_narrow(FormatId fmt)
+{
+    return num_holder((int)fmt) != (int)fmt;
+}
+/* The smallest and the largest code of an integer format, unused ones included. */
+int format_code_min(FormatId fmt);
+int format_code_max(FormatId fmt);
+/* The narrowest integer format of at least so many bits, all of whose codes are numbers of it. */
+FormatId format_of_bits(int bits, bool is_signed);
+/* Bytes of a row of `cols` elements in memory, nibbles padded to a whole byte. */
 uint64_t format_row_bytes(FormatId fmt, uint64_t cols);
 
 /* Value of one code (0 <= code < 2^bits; two's complement for signed integers) and the nearest

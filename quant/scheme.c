@@ -100,13 +100,15 @@ const char *scheme_problem(const Scheme *scheme)
         return "a scheme needs a quantised element format; f32, f16 and bf16 are stored as they "
                "are";
     if (scheme->fmt == FMT_I32)
-        return "i32 is for accumulators; integers of 8 and 4 bits quantise";
+        return "i32 is for accumulators; integers of 1 to 8 bits quantise";
     if (scheme->fmt == FMT_E8M0)
         return "e8m0 is a format of scales, not of elements";
     if (scheme->zero != ZERO_NONE && info->family != FAMILY_INT)
         return "only integer formats have a zero point; this one is symmetric";
     if (scheme->zero == ZERO_NONE && info->family == FAMILY_INT && !info->is_signed)
         return "an unsigned format has no negative codes; it needs asym";
+    if (scheme->zero != ZERO_NONE && info->is_signed && format_code_min(scheme->fmt) == info->qmin)
+        return "the codes of this format are -1 and 1, and perhaps 0: it is symmetric";
     for (int i = 0; i < 2; i++)
         if (scheme->block[i] < 0 || scheme->block[i] > LIMIT_DIM)
             return "a block is 1 to 2147483647 elements, or 0 for all";

@@ -17,7 +17,7 @@ int64_t qtensor_block_cols(const QTensor *q)
 void qtensor_set_code(QTensor *q, int64_t row, int64_t col, unsigned code)
 {
     uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
-    if (format_info[q->scheme.fmt].bits == 4) {
+    if (format_held_bits(q->scheme.fmt) == 4) {
         unsigned shift = (unsigned)(col % 2) * 4;
         codes[col / 2] = (uint8_t)((codes[col / 2] & ~(15u << shift)) | code << shift);
     } else {

@@ -73,7 +73,8 @@ static void imatrix_block(QTensor *q, const WeightBlock *block, const void *impo
     Cell cell =
         cell_create(&q->scheme, q->scale[block->at], q->zero ? q->zero[block->at] : 0, q->outer);
     double best = fit_error(&f, &cell);
-    double top = (double)((1 << (format_info[q->scheme.fmt].bits - 1)) - 1);
+    int bits = format_info[q->scheme.fmt].bits;
+    double top = bits > 2 ? (double)((1 << (bits - 1)) - 1) : 1;
     for (int k = -REACH; k <= REACH && (lo < 0 || hi > 0); k++) {
         float share = (float)(top / (top + k / 10.0)), scale;
         int32_t zero;

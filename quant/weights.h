@@ -28,8 +28,9 @@ static inline Cell cell_create(const Scheme *scheme, float scale, int zero, floa
 static inline unsigned cell_encode(const Cell *cell, float x)
 {
     if (format_info[cell->fmt].family == FAMILY_INT)
-        return (unsigned)num_to_int(x * cell->inv, cell->zero, cell->qmin, cell->qmax) &
-               ((1u << format_info[cell->fmt].bits) - 1);
+        return (unsigned)num_int_code(cell->fmt, x * cell->inv, cell->zero, cell->qmin,
+                                      cell->qmax) &
+               ((1u << format_held_bits((FormatId)cell->fmt)) - 1);
     return num_encode(cell->fmt, x * cell->inv);
 }
 

@@ -26,8 +26,11 @@ static void rows_of_weight(CudaKernel *k)
 {
     const PlanTensor *a = &k->plan->tensor[k->launch->a], *w = &k->plan->tensor[k->launch->w];
     const PlanLayout *l = &k->layout[k->launch->w];
-    k->spec =
-        (CudaPackSpec){.fmt = w->fmt, .act_fmt = a->fmt, .n = l->rows, .k = l->cols, .parts = 1};
+    k->spec = (CudaPackSpec){.fmt = (FormatId)num_holder((int)w->fmt),
+                             .act_fmt = a->fmt,
+                             .n = l->rows,
+                             .k = l->cols,
+                             .parts = 1};
     k->packed = (CudaPacked){.layout = CUDA_ROWS, .home = CUDA_HOME_F32, .rows = l->rows};
 }
 

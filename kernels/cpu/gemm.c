@@ -43,8 +43,9 @@ static void plan_scratch(GemmPlan *p, int threads)
     p->panel_bytes = CHUNK_BYTES;
     if (p->a.parts)
         p->values_bytes = align_64(4 * DIRECT_ROWS * (uint64_t)p->l.k_padded);
-    p->thread_bytes =
-        p->tile_bytes + p->block_bytes + p->panel_bytes + p->values_bytes + align_64(program);
+    p->open_bytes = align_64(narrow_bytes(&p->stored));
+    p->thread_bytes = p->tile_bytes + p->block_bytes + p->panel_bytes + p->values_bytes +
+                      p->open_bytes + align_64(program);
 }
 
 static CpuTile gemm_prologue(const CpuGemm *g)
@@ -52,10 +53,19 @@ static CpuTile gemm_prologue(const CpuGemm *g)
     return (CpuTile){g->m, g->a.cols, true, g->prologue, g->operand, g->num_operands};
 }
 
+/* False: there is no kernel. */
+static bool plan_layout(GemmPlan *p)
+{
+    if (layout_init(&p->stored, &p->g->spec))
+        return false;
+    p->l = narrow_opened(&p->stored);
+    return true;
+}
+
 uint64_t cpu_gemm_scratch(const CpuGemm *g, int threads)
 {
     GemmPlan p = {.g = g, .kern = cpu_kernels()};
-    if (g->m <= 0 || layout_init(&p.l, &g->spec))
+    if (g->m <= 0 || !plan_layout(&p))
         return 0;
     threads = threads > 1 ? threads : 1;
     int64_t rows = rows_at_once(g);
@@ -210,22 +220,28 @@ static void panel_product(const GemmPlan *p, const PanelJob *j, int64_t range)
         panel_range(p, j, range);
 }
 
-/* The product of a tile: panels [panel0, last / PANEL_COLS) by rows from slot. */
+/* The product of a tile: panels [panel0, last / PANEL_COLS) by rows from slot. Narrow ones are
+ * opened once for all of K. */
 static void tile_product(const GemmPlan *p, PanelJob *j, int64_t panel0, int64_t last, float *tile)
 {
     ExponentRange exponent[2 * ACC_COLS / PANEL_COLS];
-    int64_t ranges = ceil_blocks(p->l.k_padded, p->a.range_k);
-    for (int64_t range = 0; range < ranges; range++)
+    int64_t ranges = ceil_blocks(p->l.k_padded, p->a.range_k), at_once = j->open ? ranges : 1;
+    for (int64_t range = 0; range < ranges; range += at_once)
         for (int64_t panel = panel0; panel * PANEL_COLS < last; panel++)
             for (int part = 0; part < p->l.parts; part++) {
-                j->panel = (const uint8_t *)p->g->packed + layout_panel_at(&p->l, panel, part);
+                j->panel = (const uint8_t *)p->g->packed + layout_panel_at(&p->stored, panel, part);
                 j->cols = layout_panel_cols(&p->l, panel);
                 j->out = tile + part * p->tile_rows * ACC_COLS + (panel - panel0) * PANEL_COLS;
                 j->exponent = &exponent[2 * (panel - panel0) + part];
                 if (range == 0)
                     *j->exponent = NO_EXPONENTS;
-                panel_product(p, j, range);
-                if (p->a.parts && range + 1 == ranges)
+                if (j->open) {
+                    narrow_open(&p->stored, j->panel, j->cols, j->open);
+                    j->panel = j->open;
+                }
+                for (int64_t r = range; r < range + at_once; r++)
+                    panel_product(p, j, r);
+                if (p->a.parts && range + at_once == ranges)
                     panel_again(p, j);
             }
 }
@@ -243,13 +259,15 @@ static void tile_item(const GemmPlan *p, const CpuSegment *s, int64_t n0, int64_
     job.block = (float *)(void *)(memory + p->tile_bytes);
     job.decoded = memory + p->tile_bytes + p->block_bytes;
     job.values = (float *)(void *)((char *)job.decoded + p->panel_bytes);
+    if (p->open_bytes)
+        job.open = (uint8_t *)job.values + p->values_bytes;
     int64_t panel0 = first / PANEL_COLS;
     tile_product(p, &job, panel0, last, tile);
     TileRun run = {.kern = p->kern, .program = &s->epilogue, .operand = p->g->operand};
     run.n0 = n0;
     run.cols = last - first;
     run.acc_ld = ACC_COLS;
-    run.scratch = (char *)job.values + p->values_bytes;
+    run.scratch = (char *)job.values + p->values_bytes + p->open_bytes;
     for (int r = 0; r < rows; r += EPI_ROWS) {
         run.m0 = p->row0 + slot + r;
         run.rows = rows - r < EPI_ROWS ? rows - r : EPI_ROWS;
@@ -308,7 +326,7 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
     GemmPlan p = {.g = g, .kern = cpu_kernels()};
     if (threads < 1)
         threads = 1;
-    if (g->m <= 0 || layout_init(&p.l, &g->spec))
+    if (g->m <= 0 || !plan_layout(&p))
         return;
     if (g->prologue.num_steps) {
         CpuTile tile = gemm_prologue(g);
@@ -319,7 +337,7 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
     plan_scratch(&p, threads);
     p.outer = 1.0f;
     if (p.l.outer)
-        memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.l), sizeof p.outer);
+        memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.stored), sizeof p.outer);
     bool small = (double)g->m * (double)g->spec.n * (double)g->spec.k < SMALL_WORK;
     prepare_place(&p.a, g, &p.l, most, scratch);
     p.folds = plan_folds(&p);

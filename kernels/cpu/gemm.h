@@ -11,14 +11,15 @@
 typedef struct GemmPlan {
     const CpuGemm *g;
     const CpuKernels *kern;
-    PackLayout l;
+    PackLayout l;      /* of what is multiplied */
+    PackLayout stored; /* of what is in memory: the same, or narrow */
     Prepared a;
     float outer; /* of the weight */
     bool folds;  /* scales are multiplied into the weights when those are decoded */
     int64_t row0, rows, row_tiles, col_tiles; /* of the rows being done */
     int64_t tile_rows;
     char *threads; /* scratch of all threads */
-    uint64_t thread_bytes, tile_bytes, block_bytes, panel_bytes, values_bytes;
+    uint64_t thread_bytes, tile_bytes, block_bytes, panel_bytes, values_bytes, open_bytes;
 } GemmPlan;
 
 /* Rows [slot, slot + rows) by one panel: the tile's accumulators, f32 or i32. */
@@ -30,6 +31,7 @@ typedef struct PanelJob {
     float *out;   /* [rows][ACC_COLS] the tile's columns of this panel */
     float *block; /* mainloop: [rows][PANEL_COLS] sums of one block */
     void *decoded;
+    uint8_t *open;           /* where narrow panels are opened, NULL: none is */
     float *values;           /* matrix units: DIRECT_ROWS rows of activations for panel_again */
     ExponentRange *exponent; /* matrix units: of the panel's weights, so far */
     BlockWords *words;       /* of the block being done */

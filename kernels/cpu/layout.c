@@ -18,7 +18,7 @@ static int64_t block_or_all(int64_t block, int64_t all)
 static bool is_weight_format(FormatId fmt)
 {
     return fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16 || fmt == FMT_E4M3 ||
-           fmt == FMT_E5M2 || fmt == FMT_I8 || fmt == FMT_U8 || format_is_nibble(fmt);
+           fmt == FMT_E5M2 || format_is_integer(fmt) || format_is_nibble(fmt);
 }
 
 static int format_bytes(FormatId fmt)
@@ -29,16 +29,17 @@ static int format_bytes(FormatId fmt)
 /* Largest magnitude that an operand of the integer class can have in a product. */
 static int64_t code_magnitude(FormatId fmt, bool zero_subtracted)
 {
-    if (fmt == FMT_I4 || fmt == FMT_U4)
-        return zero_subtracted || fmt == FMT_U4 ? 15 : 8;
-    return zero_subtracted || fmt == FMT_U8 ? 255 : 128;
+    int holder = num_holder((int)fmt);
+    if (holder == FMT_I4 || holder == FMT_U4)
+        return zero_subtracted || holder == FMT_U4 ? 15 : 8;
+    return zero_subtracted || holder == FMT_U8 ? 255 : 128;
 }
 
 static const char *spec_problem(const CpuPackSpec *s)
 {
     if (!is_weight_format(s->fmt))
         return "the CPU kernels do not read weights of this format";
-    if (!is_weight_format(s->act_fmt))
+    if (!is_weight_format(s->act_fmt) || num_holder((int)s->act_fmt) != (int)s->act_fmt)
         return "the CPU kernels do not read activations of this format";
     if (s->n < 1 || s->k < 1 || s->n > MAX_DIM || s->k > MAX_DIM)
         return "the weight is empty or too large";
@@ -94,7 +95,11 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
     if (problem)
         return problem;
     bool quantised = format_bytes(s->fmt) == 1;
-    *l = (PackLayout){.fmt = s->fmt, .parts = s->parts, .k = s->k, .n_part = s->n / s->parts};
+    *l = (PackLayout){.fmt = (FormatId)num_holder((int)s->fmt),
+                      .parts = s->parts,
+                      .k = s->k,
+                      .n_part = s->n / s->parts};
+    l->narrow = l->fmt == s->fmt ? FMT_NONE : s->fmt;
     l->is_int = format_is_integer(s->fmt) && format_is_integer(s->act_fmt);
     l->mainloop = s->mainloop;
     l->has_scale = s->mainloop && quantised;
@@ -124,13 +129,20 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
     return bytes < (double)MAX_BYTES ? NULL : "the packed weight is too large";
 }
 
+uint64_t layout_codes_bytes(const PackLayout *l, int cols, int64_t units)
+{
+    if (l->narrow == FMT_NONE)
+        return (uint64_t)cols * (uint64_t)units * (uint64_t)l->unit_bytes;
+    return (uint64_t)cols * (uint64_t)(units * l->unit) * (uint64_t)num_code_bits(l->narrow) / 8;
+}
+
 static uint64_t record_bytes(const PackLayout *l, int cols, int64_t units)
 {
     uint64_t words = (uint64_t)(l->sum_bytes + l->scale_bytes + l->has_zero);
-    return (uint64_t)cols * ((uint64_t)units * (uint64_t)l->unit_bytes + words);
+    return layout_codes_bytes(l, cols, units) + (uint64_t)cols * words;
 }
 
-static uint64_t panel_bytes(const PackLayout *l, int cols)
+uint64_t layout_panel_bytes(const PackLayout *l, int cols)
 {
     return (uint64_t)(l->blocks - 1) * record_bytes(l, cols, l->block_units) +
            record_bytes(l, cols, l->last_units);
@@ -145,14 +157,14 @@ int layout_panel_cols(const PackLayout *l, int64_t panel)
 
 uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part)
 {
-    return (uint64_t)panel * (uint64_t)l->parts * panel_bytes(l, PANEL_COLS) +
-           (uint64_t)part * panel_bytes(l, layout_panel_cols(l, panel));
+    return (uint64_t)panel * (uint64_t)l->parts * layout_panel_bytes(l, PANEL_COLS) +
+           (uint64_t)part * layout_panel_bytes(l, layout_panel_cols(l, panel));
 }
 
 uint64_t layout_outer_at(const PackLayout *l)
 {
     int last = layout_panel_cols(l, l->panels - 1);
-    return layout_panel_at(l, l->panels - 1, 0) + (uint64_t)l->parts * panel_bytes(l, last);
+    return layout_panel_at(l, l->panels - 1, 0) + (uint64_t)l->parts * layout_panel_bytes(l, last);
 }
 
 uint64_t layout_bytes(const PackLayout *l)
@@ -167,7 +179,7 @@ PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int6
     PackBlock b = {.units = last ? l->last_units : l->block_units, .k_begin = block * l->block};
     b.k_count = last ? l->k - b.k_begin : l->block;
     b.codes = panel + (uint64_t)block * record_bytes(l, cols, l->block_units);
-    const uint8_t *words = b.codes + (uint64_t)cols * (uint64_t)b.units * (uint64_t)l->unit_bytes;
+    const uint8_t *words = b.codes + layout_codes_bytes(l, cols, b.units);
     b.sum = words;
     b.scale = l->has_scale ? words + cols * l->sum_bytes : NULL;
     b.zero = l->has_zero ? (const int8_t *)words + cols * (l->sum_bytes + l->scale_bytes) : NULL;

@@ -22,7 +22,11 @@
  * f32, unsigned codes with zero points as signed ones. Zero points of 4-bit weights in
  * short blocks that meet 16-bit activations are applied to the block's sum: a subtraction a weight
  * would be a quarter of the work of a product with one row. In long blocks that sum could cancel
- * too much, and f32 activations are promised a smaller error. */
+ * too much, and f32 activations are promised a smaller error.
+ *
+ * Codes of 1, 2, 3, 5, 6 and 7 bits lie as a stream of so many bits each, in the order of the codes
+ * above, sixteen of which fill whole bytes. A product opens a panel of them (narrow.c) and reads
+ * that: it takes longer than with codes that fill a nibble or a byte, for less memory. */
 #ifndef SINTER_CPU_LAYOUT_H
 #define SINTER_CPU_LAYOUT_H
 
@@ -37,6 +41,7 @@ typedef struct PackLayout {
     int sum_bytes, scale_bytes; /* of a column; 0: absent */
     bool outer;
     int unit, unit_bytes;
+    FormatId narrow; /* of codes in a stream; FMT_NONE: they fill a nibble or a byte */
     int parts;
     int64_t n_part, panels; /* columns and panels of one part */
     int64_t k, block, blocks;
@@ -62,15 +67,32 @@ uint64_t layout_bytes(const PackLayout *l);
 /* Where the outer scale is. */
 uint64_t layout_outer_at(const PackLayout *l);
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block);
+uint64_t layout_panel_bytes(const PackLayout *l, int cols);
+/* Bytes of so many columns' codes of one record. */
+uint64_t layout_codes_bytes(const PackLayout *l, int cols, int64_t units);
+
+/* narrow.c */
+
+/* The layout of an open panel, which the products read. */
+PackLayout narrow_opened(const PackLayout *l);
+uint64_t narrow_bytes(const PackLayout *l); /* of an open panel; 0 where codes are not narrow */
+/* The panel with its codes opened. */
+void narrow_open(const PackLayout *l, const uint8_t *panel, int cols, uint8_t *dst);
+/* The codes of column `col` of a record, from its row of the weight; returns the sum of what an
+ * open record stores. */
+int32_t narrow_pack(const PackLayout *l, const uint8_t *row, const PackBlock *b, int col, int cols);
 
 static inline bool format_is_integer(FormatId fmt)
 {
-    return fmt == FMT_I8 || fmt == FMT_U8 || fmt == FMT_I4 || fmt == FMT_U4;
+    int holder = num_holder((int)fmt);
+    return holder == FMT_I8 || holder == FMT_U8 || holder == FMT_I4 || holder == FMT_U4;
 }
 
 static inline bool format_is_nibble(FormatId fmt)
 {
-    return fmt == FMT_I4 || fmt == FMT_U4 || fmt == FMT_E2M1 || fmt == FMT_NF4 || fmt == FMT_FP4;
+    int holder = num_holder((int)fmt);
+    return holder == FMT_I4 || holder == FMT_U4 || holder == FMT_E2M1 || holder == FMT_NF4 ||
+           holder == FMT_FP4;
 }
 
 #endif

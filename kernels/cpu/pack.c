@@ -244,18 +244,23 @@ static void pack_record(const PackLayout *l, const PackSource *src, int64_t n, i
                 .units = whole ? b->k_count / l->unit : 0,
                 .dst = (uint8_t *)(uintptr_t)b->codes};
     int64_t stride = (int64_t)cols * l->unit_bytes;
-    pack_whole_units(l, &r);
+    if (!l->narrow)
+        pack_whole_units(l, &r);
     for (int c = 0; c < num; c++) {
         const uint8_t *row = src->codes + (n + c) * src->pitch;
         uint8_t *dst = r.dst + c * l->unit_bytes;
+        int32_t sum = 0;
+        if (l->narrow)
+            sum = narrow_pack(l, row, b, c, cols);
+        else if (l->is_int)
+            sum = sum_codes(l, r.row + c * r.pitch, 4 * r.units) +
+                  pack_int(l, row, b, r.units, dst, stride);
+        else if (nibbles && r.units < b->units)
+            pack_nibbles(l, row, b, r.units, dst, stride);
         if (l->is_int) {
-            int32_t sum = sum_codes(l, r.row + c * r.pitch, 4 * r.units) +
-                          pack_int(l, row, b, r.units, dst, stride);
             uint8_t *at = (uint8_t *)(uintptr_t)b->sum + c * l->sum_bytes;
             for (int j = 0; j < l->sum_bytes; j++)
                 at[j] = (uint8_t)((uint32_t)sum >> (8 * j));
-        } else if (nibbles && r.units < b->units) {
-            pack_nibbles(l, row, b, r.units, dst, stride);
         }
         pack_params(l, src, n + c, b, c);
     }

@@ -341,8 +341,9 @@ __device__ __forceinline__ unsigned encode(const ColumnsParams &p, int64_t row, 
     const float x = (float)w * num_inverse(scale);
     const unsigned code =
         is_integer(p.fmt)
-            ? (unsigned)num_to_int(x, zero, num_code_min(p.fmt, p.has_zero), num_code_max(p.fmt)) &
-                  ((1u << code_bits(p.fmt)) - 1)
+            ? (unsigned)num_int_code(p.fmt, x, zero, num_code_min(p.fmt, p.has_zero),
+                                     num_code_max(p.fmt)) &
+                  ((1u << code_bits(num_holder(p.fmt))) - 1)
             : num_encode(p.fmt, x);
     *ret_off = w - (double)((num_decode(p.fmt, code) - (float)zero) * scale);
     return code;

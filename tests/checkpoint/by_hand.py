@@ -127,6 +127,20 @@ GOOD = {  # the param, its tensors, what they stand for
     "an offset of signed codes": (f"i4[24, 96] group 32 {FROM} offset \"a.m\"", {"a.q": i4, "a.s": group, "a.m": float_add},
                                   i4 * wide(group) + wide(float_add)),
 }
+SHORT = {"i2": (-2, 1), "i3": (-4, 3), "i5": (-16, 15), "i6": (-32, 31), "i7": (-64, 63), "ternary": (-1, 1),
+         "u1": (0, 1), "u2": (0, 3), "u3": (0, 7), "u5": (0, 31), "u6": (0, 63), "u7": (0, 127)}
+for fmt, (least, most) in SHORT.items():  # a byte each, then as a stream
+    q = r.integers(least, most + 1, (N, K)).astype(np.int8 if least else np.uint8)
+    z = r.integers(least, most + 1, group.shape).astype(np.int32)
+    bits = 2 if fmt == "ternary" else int(fmt[1:])
+    asym = fmt != "ternary"
+    param = f"{fmt}[24, 96] {'asym' if asym else 'sym'} group 32 {FROM}" + (' zero "a.z"' if asym else "")
+    want = (q.astype(np.float32) - (wide(z) if asym else 0)) * wide(group)
+    GOOD[f"{fmt}, a byte each"] = (param, {"a.q": q, "a.s": group, "a.z": z}, want)
+    GOOD[f"{fmt}, a stream"] = (param, {"a.q": words(q, bits), "a.s": group, "a.z": z}, want)
+sign = r.integers(0, 2, (N, K)).astype(np.int8) * 2 - 1
+for title, codes in ("a byte each", sign), ("a stream", words(sign > 0, 1)):
+    GOOD[f"binary, {title}"] = (f"binary[24, 96] group 32 {FROM}", {"a.q": codes, "a.s": group}, sign * wide(group))
 A = {"a.q": i4, "a.s": group, "a.z": zero4, "a.m": float_add}
 WRONG = {
     "no codes": ('i4[24, 96] group 32 from scale "a.s"', A, "E0207.*names the tensor of its codes"),
@@ -149,6 +163,10 @@ WRONG = {
     "zero and offset": (f'i4[24, 96] asym group 32 {FROM} zero "a.z" offset "a.m"', A, "E0517.*has one of them"),
     "a zero point that is no code": (f'i4[24, 96] asym group 32 {FROM} zero "a.z"', A, "no code of i4"),
     "a code that is none": (f"i4[24, 96] group 32 {FROM}", {**A, "a.q": i8}, "no code of i4"),
+    "a code that is no i3": (f"i3[24, 96] group 32 {FROM}", {**A, "a.q": i4}, "no code of i3"),
+    "a code that is not ternary": (f"ternary[24, 96] group 32 {FROM}", {**A, "a.q": words(i4, 2)}, "is -2, no code of ternary"),
+    "a code that is not binary": (f"binary[24, 96] group 32 {FROM}", {**A, "a.q": i4 * 0}, "is 0, no code of binary"),
+    "zero points of ternary": (f'ternary[24, 96] asym group 32 {FROM} zero "a.z"', A, "it is symmetric"),
     "an outer scale too many": (f'i4[24, 96] group 32 {FROM} outer "a.s"', A, "E0517.*no outer scale"),
     "an outer scale too few": (f"nvfp4[24, 96] {FROM}", {"a.q": np.zeros((N, K // 2), np.uint8), "a.s": ("F8_E4M3", np.zeros((N, 6), np.uint8))},
                                "E0517.*names none"),

@@ -126,8 +126,26 @@ static const double nf4[16] = {-1.0,
 static const double fp4[8] = {
     0, 0.005208333333333333, 0.6666666666666666, 1, 1.0 / 3.0, 0.5, 1.0 / 6.0, 0.25};
 
+/* Integers that fill neither a nibble nor a byte, and are held by one; all their codes. */
+static const struct {
+    const char *name;
+    int held, lo, hi, step;
+} narrow[NUM_FORMATS] = {
+    [FMT_I2] = {"i2", 4, -2, 1, 1},         [FMT_I3] = {"i3", 4, -4, 3, 1},
+    [FMT_I5] = {"i5", 8, -16, 15, 1},       [FMT_I6] = {"i6", 8, -32, 31, 1},
+    [FMT_I7] = {"i7", 8, -64, 63, 1},       [FMT_U1] = {"u1", 4, 0, 1, 1},
+    [FMT_U2] = {"u2", 4, 0, 3, 1},          [FMT_U3] = {"u3", 4, 0, 7, 1},
+    [FMT_U5] = {"u5", 8, 0, 31, 1},         [FMT_U6] = {"u6", 8, 0, 63, 1},
+    [FMT_U7] = {"u7", 8, 0, 127, 1},        [FMT_TERNARY] = {"ternary", 4, -1, 1, 1},
+    [FMT_BINARY] = {"binary", 4, -1, 1, 2},
+};
+
 static double decode_slowly(FormatId fmt, uint32_t code)
 {
+    if (narrow[fmt].name) {
+        int half = 1 << (narrow[fmt].held - 1), value = (int)code & (2 * half - 1);
+        return narrow[fmt].lo < 0 && value >= half ? value - 2 * half : value;
+    }
     switch (fmt) {
     case FMT_I8: return (int8_t)code;
     case FMT_U8: return code & 255;
@@ -162,12 +180,12 @@ int ref_bits(FormatId fmt)
         [FMT_F64] = 64, [FMT_F32] = 32, [FMT_F16] = 16, [FMT_BF16] = 16, [FMT_I32] = 32,
         [FMT_I8] = 8,   [FMT_U8] = 8,   [FMT_I4] = 4,   [FMT_U4] = 4,    [FMT_E4M3] = 8,
         [FMT_E5M2] = 8, [FMT_E2M1] = 4, [FMT_NF4] = 4,  [FMT_FP4] = 4};
-    return bits[fmt];
+    return narrow[fmt].name ? narrow[fmt].held : bits[fmt];
 }
 
 bool ref_is_int(FormatId fmt)
 {
-    return fmt == FMT_I8 || fmt == FMT_U8 || fmt == FMT_I4 || fmt == FMT_U4;
+    return fmt == FMT_I8 || fmt == FMT_U8 || fmt == FMT_I4 || fmt == FMT_U4 || narrow[fmt].name;
 }
 
 bool ref_is_nibble(FormatId fmt)
@@ -182,12 +200,16 @@ const char *ref_name(FormatId fmt)
         [FMT_BF16] = "bf16", [FMT_I32] = "i32",   [FMT_I8] = "i8",     [FMT_U8] = "u8",
         [FMT_I4] = "i4",     [FMT_U4] = "u4",     [FMT_E4M3] = "e4m3", [FMT_E5M2] = "e5m2",
         [FMT_E2M1] = "e2m1", [FMT_E8M0] = "e8m0", [FMT_NF4] = "nf4",   [FMT_FP4] = "fp4"};
-    return name[fmt];
+    return narrow[fmt].name ? narrow[fmt].name : name[fmt];
 }
 
 uint32_t ref_random_code(Rng *rng, FormatId fmt)
 {
     uint32_t mask = (uint32_t)((1ull << ref_bits(fmt)) - 1), code;
+    if (narrow[fmt].name) {
+        int num = (narrow[fmt].hi - narrow[fmt].lo) / narrow[fmt].step;
+        return (uint32_t)(narrow[fmt].lo + narrow[fmt].step * rng_range(rng, 0, num)) & mask;
+    }
     do
         code = (uint32_t)rng_next(rng) & mask;
     while (!isfinite(ref_decode(fmt, code)));

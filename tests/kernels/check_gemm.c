@@ -6,9 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const FormatId formats[] = {FMT_F32, FMT_F16,  FMT_BF16, FMT_I8,   FMT_U8,  FMT_I4,
-                                   FMT_U4,  FMT_E4M3, FMT_E5M2, FMT_E2M1, FMT_NF4, FMT_FP4};
+static const FormatId formats[] = {FMT_F32, FMT_F16, FMT_BF16, FMT_I8, FMT_U8, FMT_I4, FMT_U4,
+                                   FMT_E4M3, FMT_E5M2, FMT_E2M1, FMT_NF4, FMT_FP4,
+                                   /* of weights only */
+                                   FMT_I2, FMT_I3, FMT_I5, FMT_I6, FMT_I7, FMT_U1, FMT_U2, FMT_U3,
+                                   FMT_U5, FMT_U6, FMT_U7, FMT_TERNARY, FMT_BINARY};
 #define NUM_KINDS ((int)(sizeof formats / sizeof *formats))
+#define NUM_ACTS  12
 
 /* One operand: elements or codes, a grid of scales, and what they mean. */
 typedef struct Operand {
@@ -82,10 +86,10 @@ static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols
             o.value[i] = ref_random_element(rng, fmt, &o.code[i]);
         while (is_usual && o.value[i] != 0 && fabs(o.value[i]) < 0x1p-20);
     }
-    int lo = (int)(fmt == FMT_I8 ? -128 : fmt == FMT_I4 ? -8 : 0);
     for (int64_t i = 0; i < grid; i++) {
         o.scale[i] = random_scale(rng, o.scale_fmt);
-        o.zero[i] = (int32_t)rng_range(rng, lo, lo + (1 << ref_bits(fmt) % 32) - 1);
+        if (ref_is_int(fmt)) /* one of its codes */
+            o.zero[i] = (int32_t)ref_decode(fmt, ref_random_code(rng, fmt));
     }
     return o;
 }
@@ -437,9 +441,10 @@ static void check_extremes(Rng *rng, const CheckOptions *options)
 static void check_tall(Rng *rng, const CheckOptions *options)
 {
     static const FormatId pair[][2] = {
-        {FMT_I8, FMT_I8},     {FMT_U8, FMT_I4},     {FMT_I8, FMT_U4},
-        {FMT_BF16, FMT_BF16}, {FMT_BF16, FMT_I4},   {FMT_BF16, FMT_NF4},
-        {FMT_F16, FMT_E4M3},  {FMT_BF16, FMT_E2M1}, {FMT_E4M3, FMT_E4M3}};
+        {FMT_I8, FMT_I8},     {FMT_U8, FMT_I4},    {FMT_I8, FMT_U4},    {FMT_BF16, FMT_BF16},
+        {FMT_BF16, FMT_I4},   {FMT_BF16, FMT_NF4}, {FMT_F16, FMT_E4M3}, {FMT_BF16, FMT_E2M1},
+        {FMT_E4M3, FMT_E4M3}, {FMT_I8, FMT_I3},    {FMT_U8, FMT_U6},    {FMT_BF16, FMT_U2},
+        {FMT_F32, FMT_I5},    {FMT_BF16, FMT_I3},  {FMT_I8, FMT_BINARY}};
     for (int round = 0; round < (options->full ? 8 : 1); round++)
         for (size_t i = 0; i < sizeof pair / sizeof *pair && !check_failed(); i++) {
             int64_t m = rng_range(rng, 10, 70), n = rng_range(rng, 33, 150);
@@ -536,7 +541,7 @@ static void check_special(Rng *rng, const CheckOptions *options)
 
 void check_gemm(void)
 {
-    for (int a = 0; a < NUM_KINDS; a++) {
+    for (int a = 0; a < NUM_ACTS; a++) {
         char name[32];
         act_now = formats[a];
         snprintf(name, sizeof name, "gemm %s by all", ref_name(act_now));

@@ -30,6 +30,10 @@ BOOK = {"NF4": np.array(NF4, dtype=f32), "FP4": FP4}
 INT = {"I8": (127, 8, True), "I4": (7, 4, True), "U8": (255, 8, False), "U4": (15, 4, False)}
 QMAX = {"E4M3": 448, "E5M2": 57344, "E2M1": 6, "NF4": 1, "FP4": 1, "I8": 127, "I4": 7, "U8": 255,
         "U4": 15}
+# held in a nibble or a byte: largest quantised code, bits in memory, signed
+SHORT = {"I2": (1, 4, True), "I3": (3, 4, True), "I5": (15, 8, True), "I6": (31, 8, True), "I7": (63, 8, True),
+         "U1": (1, 4, False), "U2": (3, 4, False), "U3": (7, 4, False), "U5": (31, 8, False), "U6": (63, 8, False),
+         "U7": (127, 8, False), "TERNARY": (1, 4, True), "BINARY": (1, 4, True)}
 
 
 def encode_mini(fmt, x):
@@ -215,9 +219,9 @@ def block_scale(case, block, outer):
         return f32(np.nan), 0
     amax = np.abs(flat).max()
     if amax < FLT_MIN:
-        return f32(1), 0
+        return to_scale_fmt(scale_fmt, f32(0)) if fmt == "BINARY" else f32(1), 0
     if case["asym"]:
-        top, bits, signed = INT[fmt]
+        top, bits, signed = (INT | SHORT)[fmt]
         qmin, qmax = (-top - 1, top) if signed else (0, top)
         lo, hi = flat.min(), flat.max()
         s = (f32(0.5) * hi - f32(0.5) * lo) / f32((qmax - qmin) / 2)
@@ -225,7 +229,7 @@ def block_scale(case, block, outer):
         z = np.rint(np.clip(-lo * (f32(1) / s), f32(0), f32(qmax - qmin)))
         z = int(qmin + z)
         return keep_finite(scale_fmt, s, max(qmax - z, z - qmin)), z
-    qmax = f32(QMAX[fmt])
+    qmax = f32(SHORT[fmt][0] if fmt in SHORT else QMAX[fmt])
     if scale_fmt == "E8M0":
         emax = int(np.floor(np.log2(float(qmax))))
         power = int(np.frexp(amax)[1]) - 1 - emax
@@ -242,7 +246,9 @@ def encode(case, x, scale, zero, outer):
         return encode_mini(fmt, t)
     if fmt in BOOK:
         return encode_book(fmt, t)
-    top, bits, signed = INT[fmt]
+    if fmt == "BINARY":
+        return (np.where(t < 0, -1, 1) & 15).astype(np.uint8)
+    top, bits, signed = (INT | SHORT)[fmt]
     qmin, qmax = (-top - (1 if case["asym"] else 0), top) if signed else (0, top)
     t = np.where(np.isnan(t), f32(0), t)
     q = np.rint(np.clip(t, -1e6, 1e6)).astype(np.int64) + zero
@@ -280,7 +286,7 @@ def run_case(case):
             codes[r:r + br, c:c + bc] = encode(case, block, s, z, outer)
             scales.append(s)
             zeros.append(z)
-    if case["fmt"] in ("I4", "U4", "E2M1", "NF4", "FP4"):
+    if case["fmt"] in ("I4", "U4", "E2M1", "NF4", "FP4") or case["fmt"] in SHORT and SHORT[case["fmt"]][1] == 4:
         padded = np.zeros((rows, (cols + 1) // 2 * 2), np.uint8)
         padded[:, :cols] = codes
         codes = padded[:, 0::2] | (padded[:, 1::2] << 4)
@@ -317,6 +323,12 @@ def cases():
             seed += 1
             yield dict(fmt=fmt, asym=False, br=br, bc=bc, scale="F32", outer=False, rows=3,
                        cols=5001, special=0, src="BF16", seed=seed)
+    for fmt, (_, _, signed) in SHORT.items():
+        for asym in ([False] if fmt in ("TERNARY", "BINARY") else [False, True] if signed else [True]):
+            for br, bc in (0, 0), (1, 0), (1, 37), (16, 24):
+                seed += 1
+                yield dict(fmt=fmt, asym=asym, br=br, bc=bc, scale="F16" if bc else "F32", outer=False, rows=17,
+                           cols=150, special=1, src="F32", seed=seed)
 
 
 def rtn_header():

@@ -1,14 +1,16 @@
 /* Counting pairs of schemes; see coverage.h. */
 #include "tests/random/coverage.h"
 
-/* Codebooks come last: they are for weights. */
+/* What is for weights alone comes last. */
 static const struct {
     FormatId fmt;
     ZeroKind zero;
 } elements[COVERAGE_ELEMENTS] = {
-    {FMT_I8, ZERO_NONE},   {FMT_I8, ZERO_INT},   {FMT_U8, ZERO_INT},    {FMT_I4, ZERO_NONE},
-    {FMT_I4, ZERO_INT},    {FMT_U4, ZERO_INT},   {FMT_E4M3, ZERO_NONE}, {FMT_E5M2, ZERO_NONE},
-    {FMT_E2M1, ZERO_NONE}, {FMT_NF4, ZERO_NONE}, {FMT_FP4, ZERO_NONE},
+    {FMT_I8, ZERO_NONE},      {FMT_I8, ZERO_INT},      {FMT_U8, ZERO_INT},    {FMT_I4, ZERO_NONE},
+    {FMT_I4, ZERO_INT},       {FMT_U4, ZERO_INT},      {FMT_E4M3, ZERO_NONE}, {FMT_E5M2, ZERO_NONE},
+    {FMT_E2M1, ZERO_NONE},    {FMT_NF4, ZERO_NONE},    {FMT_FP4, ZERO_NONE},  {FMT_I2, ZERO_INT},
+    {FMT_I3, ZERO_NONE},      {FMT_U3, ZERO_INT},      {FMT_I5, ZERO_INT},    {FMT_U6, ZERO_INT},
+    {FMT_TERNARY, ZERO_NONE}, {FMT_BINARY, ZERO_NONE},
 };
 static const char *const named[COVERAGE_NAMED] = {"mxfp8", "mxfp4", "nvfp4"};
 static const FormatId plain[] = {FMT_F32, FMT_F16, FMT_BF16};
@@ -60,7 +62,7 @@ static const Op *maker(const Value *value)
 static void add_product(Coverage *c, const Op *product)
 {
     const Value *a = outer_value(op_in(product, 0)), *w = outer_value(op_in(product, 1));
-    int num_acts = COVERAGE_ELEMENTS - 2, row = COVERAGE_WEIGHTS - 1, col = -1;
+    int num_acts = COVERAGE_ACT_ELEMENTS, row = COVERAGE_WEIGHTS - 1, col = -1;
     if (!value_is_constant(w))
         return;
     if (w->type->scheme)
@@ -119,7 +121,7 @@ int coverage_print(const Coverage *c)
     int missing = 0;
     printf("# products, a line a weight; activations from left to right:\n#   ");
     for (int col = 0; col < COVERAGE_ACTS; col++) {
-        print_name(col, COVERAGE_ELEMENTS - 2, true);
+        print_name(col, COVERAGE_ACT_ELEMENTS, true);
         printf(col + 1 == COVERAGE_ACTS ? "\n" : col % 8 == 7 ? ",\n#   " : ", ");
     }
     for (int row = 0; row < COVERAGE_WEIGHTS; row++) {

@@ -6,11 +6,12 @@
 #include "ir/ir.h"
 
 enum {
-    COVERAGE_ELEMENTS = 11, /* format and symmetry */
-    COVERAGE_GRAINS = 4,    /* tensor, row, group; weights: 2-D block, activations: static tensor */
-    COVERAGE_NAMED = 3,     /* mxfp8, mxfp4, nvfp4 */
+    COVERAGE_ELEMENTS = 18,    /* format and symmetry */
+    COVERAGE_ACT_ELEMENTS = 9, /* the first; the others are for weights */
+    COVERAGE_GRAINS = 4, /* tensor, row, group; weights: 2-D block, activations: static tensor */
+    COVERAGE_NAMED = 3,  /* mxfp8, mxfp4, nvfp4 */
     COVERAGE_WEIGHTS = COVERAGE_ELEMENTS * COVERAGE_GRAINS + COVERAGE_NAMED + 1, /* 1: plain */
-    COVERAGE_ACTS = (COVERAGE_ELEMENTS - 2) * COVERAGE_GRAINS + COVERAGE_NAMED + 3
+    COVERAGE_ACTS = COVERAGE_ACT_ELEMENTS * COVERAGE_GRAINS + COVERAGE_NAMED + 3
 };
 
 typedef struct Coverage {

@@ -27,10 +27,12 @@ typedef struct Element {
     bool symmetric, codebook;
 } Element;
 static const Element elements[] = {
-    {"i8 sym", true, false}, {"i8 asym", false, false}, {"u8 asym", false, false},
-    {"i4 sym", true, false}, {"i4 asym", false, false}, {"u4 asym", false, false},
-    {"e4m3", true, false},   {"e5m2", true, false},     {"e2m1", true, false},
-    {"nf4", true, true},     {"fp4", true, true},
+    {"i8 sym", true, false},   {"i8 asym", false, false}, {"u8 asym", false, false},
+    {"i4 sym", true, false},   {"i4 asym", false, false}, {"u4 asym", false, false},
+    {"e4m3", true, false},     {"e5m2", true, false},     {"e2m1", true, false},
+    {"nf4", true, true},       {"fp4", true, true},       {"i2 asym", false, false},
+    {"i3 sym", true, false},   {"u3 asym", false, false}, {"i5 asym", false, false},
+    {"u6 asym", false, false}, {"ternary", true, false},  {"binary", true, false},
 };
 static const char *const named[] = {"mxfp8", "mxfp4", "nvfp4"};
 static const char *const plain[] = {"f32", "f16", "bf16", ""};

@@ -10,11 +10,11 @@
 /* Pairs of schemes: weights are elements by grains, named formats, plain; activations likewise. */
 enum { GRAIN_TENSOR, GRAIN_ROW, GRAIN_GROUP, GRAIN_BLOCK, NUM_GRAINS };
 enum {
-    NUM_ELEMENTS = 11, /* format and symmetry */
+    NUM_ELEMENTS = 18, /* format and symmetry */
     NUM_NAMED = 3,
     NUM_PLAIN = 4,
-    NUM_WEIGHTS = NUM_ELEMENTS * NUM_GRAINS + NUM_NAMED + 1,         /* the last: plain */
-    NUM_ACT_ELEMENTS = NUM_ELEMENTS - 2,                             /* codebooks are for weights */
+    NUM_WEIGHTS = NUM_ELEMENTS * NUM_GRAINS + NUM_NAMED + 1, /* the last: plain */
+    NUM_ACT_ELEMENTS = 9,                                    /* the others are for weights */
     NUM_ACTS = NUM_ACT_ELEMENTS * NUM_GRAINS + NUM_NAMED + NUM_PLAIN /* grain 3: static */
 };
 
