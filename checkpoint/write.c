@@ -22,7 +22,9 @@ static uint32_t lift(const WriteModule *m)
 
 uint32_t written_code(const WriteModule *m, const QTensor *q, int64_t row, int64_t at)
 {
-    return qtensor_code(q, row, at) ^ lift(m);
+    uint32_t mask = (1u << format_info[m->scheme.fmt].bits) - 1; /* memory has them extended */
+
+    return (qtensor_code(q, row, at) ^ lift(m)) & mask;
 }
 
 /* Where the row's entry of the grid lies. */

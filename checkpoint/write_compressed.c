@@ -29,7 +29,7 @@ static const char *format_of(const WriteModule *m)
         return "mxfp8-quantized";
     if (s->fmt == FMT_E4M3 && !s->outer && (s->block[0] > 0 || s->block[1] == 0))
         return "float-quantized";
-    if (info->family != FAMILY_INT || by_block)
+    if (info->family != FAMILY_INT || s->fmt == FMT_BINARY || by_block)
         return NULL;
     bool plain = info->bits == 8 && (m->act.is_quantised || is_shape(s, 0, 0));
     return plain ? "int-quantized" : "pack-quantized";

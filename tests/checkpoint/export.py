@@ -258,6 +258,18 @@ SCHEMES = [  # format, what is said of the weight, of the activation
     (CT, "mxfp4", "f32"),
     (CT, "mxfp4", "mxfp8"),
     (CT, "nvfp4", "f32"),
+    (CT, "i2 sym group 32", "f32"),
+    (CT, "i3 sym group 32", "f32"),
+    (CT, "u3 asym group 32", "f32"),
+    (CT, "i5 sym per channel", "f32"),
+    (CT, "i6 asym group 32 scale f16", "f32"),
+    (CT, "u7 asym group 32", "f32"),
+    (CT, "ternary group 32 by mse", "f32"),
+    (GPTQ, "i2 sym group 32 scale f16", "f32"),
+    (GPTQ, "i3 sym group 32 scale f16", "f32"),
+    (GPTQ, "u2 asym group 32 scale f16", "f32"),
+    (GPTQ, "i3 asym per channel scale f16", "f32"),
+    (GPTQ, "ternary per channel scale f16 by mse", "f32"),
     (GPTQ, "i4 sym group 32 scale f16", "f32"),
     (GPTQ, "u4 asym group 32 scale f16", "f32"),
     (GPTQ, "i4 asym group 16 scale f16", "f32"),
@@ -310,7 +322,7 @@ def check_moved(tmp, model, rules):
     return [err] if code else check_results(tmp, model, os.path.join(tmp, "q.rules"), out, True)
 
 
-STORED = [("gptq-4-sym", GPTQ), ("gptq-4-order", GPTQ), ("gptq-8-asym", CT), ("awq-gemm", CT),
+STORED = [("gptq-2", GPTQ), ("gptq-3", GPTQ), ("gptq-3", CT), ("ct-w3a16", CT), ("gptq-4-sym", GPTQ), ("gptq-4-order", GPTQ), ("gptq-8-asym", CT), ("awq-gemm", CT),
           ("awq-gemm", GPTQ), ("ct-w4a16-asym", CT), ("ct-mxfp4", CT), ("fp8-block", CT), ("bnb-int8", CT)]
 
 
@@ -346,6 +358,8 @@ def check_stored(tmp, folder, fmt):
 ALL = "quant { default : s }\n"
 REFUSED = {
     "a format of elements": (CT, "scheme s { weight nf4 group 32; act f32 }\n" + ALL, "a.up: compressed-tensors has no layout for nf4"),
+    "binary": (CT, "scheme s { weight binary group 32; act f32 }\n" + ALL, "no layout for binary"),
+    "five bits of gptq": (GPTQ, "scheme s { weight i5 group 32 scale f16; act f32 }\n" + ALL, "2, 3, 4 and 8 bits, not i5"),
     "e5m2": (CT, "scheme s { weight e5m2 per channel; act f32 }\n" + ALL, "no layout for e5m2"),
     "blocks of integers": (CT, "scheme s { weight i8 block 32x32; act f32 }\n" + ALL, "no layout for i8 sym block 32x32"),
     "groups that leave a rest": (CT, "scheme s { weight i4 group 40; act f32 }\n" + ALL, "40 does not divide 96 columns"),
