@@ -241,6 +241,24 @@ static bool static_act(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
     return true;
 }
 
+/* The scale beside the activation's groups divides, as the weight's does. */
+static bool nvfp4_act(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *global = m->part[PART_TABLE];
+    float divisor;
+
+    if (global->elements != 1 || global->fmt != FMT_F32)
+        return stored_fail(err, global, "is %s of %s, not one F32", dims_text(c->arena, global),
+                           global->dtype);
+    memcpy(&divisor, global->data, sizeof divisor);
+    if (!(divisor > 0) || !isfinite(divisor) || !isfinite(1 / divisor))
+        return stored_fail(err, global, "is %g, not a scale", (double)divisor);
+    m->act = (StoredAct){.is_quantised = true, .is_static = true, .scale = 1 / divisor};
+    scheme_find("nvfp4", &m->act.scheme);
+    stored_note(c, m, "the activation's global scale is %g, and divides", (double)divisor);
+    return true;
+}
+
 static bool settle_act(Checkpoint *c, StoredModule *m, const char *group, IoError *err)
 {
     QuantArgs args;
@@ -249,6 +267,12 @@ static bool settle_act(Checkpoint *c, StoredModule *m, const char *group, IoErro
     if (!args_read(c, group, "input_activations", &args))
         return true;
     is_float = !strcmp(args.type, "float");
+    if (args.bits == 4 && is_float && args.group == 16 && m->part[PART_TABLE])
+        return nvfp4_act(c, m, err);
+    if (args.bits == 4 && is_float && args.group == 32 && m->scheme.scale_fmt == FMT_E8M0) {
+        m->act = (StoredAct){.is_quantised = true};
+        return scheme_find("mxfp4", &m->act.scheme);
+    }
     if (args.bits != 8 || args.local) {
         stored_doubt(c, m, "the activation stays as it is: %lld bits of %s are for weights only",
                      (long long)args.bits, args.type);
@@ -309,6 +333,7 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
     stored_part(c, m, PART_EXTRA, ".weight_shape");
     stored_part(c, m, PART_INPUT_SCALE, ".input_scale");
     stored_part(c, m, PART_INPUT_ZERO, ".input_zero_point");
+    stored_part(c, m, PART_TABLE, ".input_global_scale");
     if (!stored_part(c, m, PART_SCALE, ".weight_scale"))
         return stored_fail(err, codes, "the module has no weight_scale");
     return settle(c, m, err);

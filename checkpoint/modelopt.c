@@ -92,6 +92,11 @@ static bool settle_act(Checkpoint *c, StoredModule *m, IoError *err)
 {
     const char *algorithm = config_text(&c->config, "quant_algo");
 
+    if (m->scheme.fmt == FMT_E2M1 && m->part[PART_INPUT_SCALE]) {
+        m->act = (StoredAct){.is_quantised = true, .is_static = true};
+        scheme_find("nvfp4", &m->act.scheme);
+        return one_float(m->part[PART_INPUT_SCALE], &m->act.scale, err);
+    }
     if (m->scheme.fmt == FMT_E2M1 || m->scheme.fmt == FMT_I4) {
         if (m->part[PART_INPUT_SCALE])
             stored_doubt(c, m, "the activation stays as it is: its own scale is for other kernels");

@@ -50,10 +50,12 @@ static const char *act_refusal(Arena *arena, const StoredAct *act, const char **
     FormatFamily family = format_info[s->fmt].family;
     bool known = family == FAMILY_INT || s->fmt == FMT_E4M3 || s->fmt == FMT_E2M1;
 
+    if (s->outer && act->is_static && s->fmt == FMT_E2M1 && is_shape(s, 1, 16))
+        return NULL;
     if (!act->is_quantised ||
         (known && !s->outer && s->block[0] <= 1 && (!act->is_static || is_shape(s, 0, 0))))
         return NULL;
-    *ret_help = s->outer ? "leave the activation plain, which `act f16` says"
+    *ret_help = s->outer ? "say `act nvfp4 static`, or leave it plain, which `act f16` does"
                          : "per tensor, per token and per token group can be said";
     return s->outer ? "compressed-tensors takes the activation's second scale from the checkpoint, "
                       "and here it follows from the data"
@@ -115,7 +117,7 @@ static void add_parts(WriteModule *m)
             add_scales(m, ".weight_zero_point", "I8");
     }
     if (m->act.is_static)
-        write_part(m, ".input_scale", "F32", 1, 1, 0);
+        write_part(m, m->act.scheme.outer ? ".input_global_scale" : ".input_scale", "F32", 1, 1, 0);
     if (m->act.is_static && m->act.scheme.zero != ZERO_NONE)
         write_part(m, ".input_zero_point", "I8", 1, 1, 0);
 }
@@ -245,6 +247,8 @@ static void fill_part(const WriteModule *m, const WritePart *part, QTensor *q, v
         q->outer = 1 / *(float *)data;
     } else if (!strcmp(part->suffix, ".input_scale")) {
         *(float *)data = m->act.scale;
+    } else if (!strcmp(part->suffix, ".input_global_scale")) {
+        *(float *)data = 1 / m->act.scale;
     } else if (!strcmp(part->suffix, ".input_zero_point")) {
         bool is_signed = format_info[m->act.scheme.fmt].is_signed;
         *(int8_t *)data = (int8_t)(m->act.zero - (is_signed ? 0 : 128));
@@ -274,7 +278,7 @@ static const char *strategy_of(const Scheme *s, bool is_act)
     return s->block[1] ? "group" : is_act ? "token" : "channel";
 }
 
-static void put_args(Sb *sb, const Scheme *s, bool is_act, bool dynamic)
+static void put_args(Sb *sb, const Scheme *s, bool is_act, const char *dynamic)
 {
     const FormatInfo *info = &format_info[s->fmt];
 
@@ -286,7 +290,7 @@ static void put_args(Sb *sb, const Scheme *s, bool is_act, bool dynamic)
                   (long long)s->block[1]);
     else if (s->block[1])
         sb_printf(sb, ", \"group_size\": %lld", (long long)s->block[1]);
-    sb_printf(sb, ", \"dynamic\": %s}", dynamic ? "true" : "false");
+    sb_printf(sb, ", \"dynamic\": %s}", dynamic);
 }
 
 /* All of a group but its targets: modules with the same text are one group. */
@@ -298,10 +302,13 @@ static const char *group_text(Arena *arena, const WriteModule *m, bool mixed)
     if (mixed)
         sb_printf(&sb, "\"format\": \"%s\", ", m->format);
     sb_put(&sb, "\"weights\": ");
-    put_args(&sb, &m->scheme, false, false);
+    put_args(&sb, &m->scheme, false, "false");
     sb_put(&sb, ", \"input_activations\": ");
     if (m->act.is_quantised)
-        put_args(&sb, &m->act.scheme, true, !m->act.is_static);
+        put_args(&sb, &m->act.scheme, true,
+                 m->act.scheme.outer ? "\"local\""
+                 : m->act.is_static  ? "false"
+                                     : "true");
     else
         sb_put(&sb, "null");
     sb_put(&sb, ", \"output_activations\": null");

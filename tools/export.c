@@ -73,8 +73,16 @@ static bool constant_number(const Op *op, int slot, void *ret, size_t size)
     return true;
 }
 
+/* The multiplication with a number that takes an activation's static outer scale off, or puts it
+ * back (insert_quant). */
+static bool is_outer(const Exports *x, const Op *op)
+{
+    return op->kind == OP_MUL && is_new(x, op) && op_in(op, 1)->def->kind == OP_CONST &&
+           is_new(x, op_in(op, 1)->def) && op_in(op, 1)->type->rank == 0;
+}
+
 /* How the layer's input is quantised. */
-static StoredAct act_of(const Op *matmul)
+static StoredAct act_of(const Exports *x, const Op *matmul)
 {
     const Op *dequantize = op_in(matmul, 0)->def;
     const Op *quantize = dequantize->kind == OP_DEQUANTIZE ? op_in(dequantize, 0)->def : NULL;
@@ -86,6 +94,12 @@ static StoredAct act_of(const Op *matmul)
     act.scheme = *quantize->out[0].type->scheme;
     act.is_static = constant_number(quantize, 1, &act.scale, sizeof act.scale);
     constant_number(quantize, 2, &act.zero, sizeof act.zero);
+    const Op *before = op_in(quantize, 0)->def;
+    float inverse;
+    if (is_outer(x, before) && constant_number(before, 1, &inverse, sizeof inverse)) {
+        act.is_static = act.scheme.outer = true;
+        act.scale = 1 / inverse;
+    }
     return act;
 }
 
@@ -114,7 +128,7 @@ static bool same_act(const StoredAct *a, const StoredAct *b)
 /* The weight of two layers is stored once. */
 static void export_again(Exports *x, const Op *matmul, const Export *e, const Value *codes)
 {
-    StoredAct act = act_of(matmul);
+    StoredAct act = act_of(x, matmul);
 
     if (e->value == codes && !e->stored && same_act(&act, &e->module.act))
         return;
@@ -154,7 +168,7 @@ static void export_codes(Exports *x, const Op *matmul, const Value *codes)
     }
     Export *e = export_add(x, weight, name, type->scheme, type->dim[0].add, type->dim[1].add);
     e->matmul = matmul;
-    e->module.act = act_of(matmul);
+    e->module.act = act_of(x, matmul);
     e->value = stored ? NULL : codes;
     e->stored = stored;
 }
@@ -209,7 +223,7 @@ static void take_op(Exports *x, const Op *op)
         return;
     if (layer)
         take_layer(x, op);
-    if (op->kind == OP_QUANTIZE)
+    if (op->kind == OP_QUANTIZE || is_outer(x, op))
         return;
     for (int i = 0; i < op->num_in; i++)
         if (!(quantised && i == 1))

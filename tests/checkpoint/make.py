@@ -271,6 +271,8 @@ def make_ct():
     ct("ct-nvfp4", "nvfp4-pack-quantized", nv, shapes)
     ct("ct-mxfp4", "mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}, shapes)
     ct("ct-mxfp8", "mxfp8-quantized", {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}, shapes)
+    ct("ct-nvfp4-act", "nvfp4-pack-quantized", nv, [(32, 96)], nv | {"dynamic": "local"},
+       {"input_global_scale": torch.tensor([96.0])})
 
 
 # torchao ------------------------------------------------------------------------------------------
