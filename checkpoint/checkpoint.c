@@ -2,6 +2,7 @@
  * whether the tensors agree with it. */
 #include "checkpoint/checkpoint.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -147,6 +148,28 @@ static bool nothing_found(const Checkpoint *c, IoError *err)
                    c->config.file, c->method);
 }
 
+/* Scales that no module owns: their codes are missing, or stored as what is no code. */
+static bool check_owned(const Checkpoint *c, IoError *err)
+{
+    static const char *const suffixes[] = {".weight_scale_inv", ".weight_scale", "._weight_scale",
+                                           ".scales",           ".qzeros",       NULL};
+
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const TensorView *view = weights_at(c->weights, i);
+        for (int s = 0; suffixes[s] && !map_has(&c->owner, view->name); s++) {
+            const char *name = module_name(c->arena, view->name, suffixes[s]);
+            const char *weight = name ? arena_printf(c->arena, "%s.weight", name) : NULL;
+            const TensorView *other = weight ? weights_find(c->weights, weight) : NULL;
+            if (other)
+                return stored_fail(err, view, "belongs to %s, which is stored as %s, not quantised",
+                                   weight, other->dtype);
+            if (name)
+                return stored_fail(err, view, "has no codes beside it");
+        }
+    }
+    return true;
+}
+
 /* Siblings that others fuse share their second scale; here each keeps its own. */
 static void check_siblings(Checkpoint *c, StoredModule *m, const char *first, const char *other)
 {
@@ -191,7 +214,9 @@ Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
     if (c->reader && !c->reader->modules(c, err))
         return NULL;
     check_all_siblings(c);
-    return nothing_found(c, err) ? c : NULL;
+    if (!nothing_found(c, err) || (c->modules.num && !check_owned(c, err)))
+        return NULL;
+    return c;
 }
 
 const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight)
@@ -225,11 +250,22 @@ static int64_t grid_size(const StoredModule *m)
     return scheme_row_blocks(&m->scheme, m->rows) * scheme_col_blocks(&m->scheme, m->cols);
 }
 
+static bool read_offsets(const StoredModule *m, float *ret, IoError *err)
+{
+    if (!m->reader->offsets(m, ret, err))
+        return false;
+    for (int64_t i = 0; i < grid_size(m); i++)
+        if (!isfinite(ret[i]))
+            return module_fail(err, m, "the float of group %lld is not a finite number",
+                               (long long)i);
+    return true;
+}
+
 bool stored_offsets(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
 
-    if (!m->reader->offsets(m, ret, err))
+    if (!read_offsets(m, ret, err))
         return false;
     if (m->offset == OFFSET_ADDED)
         return true;
@@ -262,7 +298,7 @@ static bool offset_values(const StoredModule *m, const QTensor *q, float *ret, I
     float *offset = calloc((size_t)grid_size(m), sizeof *offset);
     bool ok = offset != NULL || io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
 
-    ok = ok && m->reader->offsets(m, offset, err);
+    ok = ok && read_offsets(m, offset, err);
     if (ok)
         values_offset(m, q, offset, ret);
     free(offset);

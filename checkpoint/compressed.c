@@ -215,6 +215,8 @@ static bool settle_fp4(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
     if (m->scheme.block[1] && m->cols % m->scheme.block[1])
         return stored_fail(err, codes, "has rows of %lld, which blocks of %lld do not fill",
                            (long long)m->cols, (long long)m->scheme.block[1]);
+    if (m->scheme.scale_fmt == FMT_E4M3 && !m->part[PART_OUTER])
+        return module_fail(err, m, "there is no weight_global_scale beside scales of F8_E4M3");
     m->layout = m->part[PART_OUTER] ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
     return !m->part[PART_OUTER] || settle_nvfp4(c, m, err);
 }

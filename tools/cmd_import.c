@@ -56,6 +56,19 @@ static void module_compare(Import *im, const StoredModule *m, ModuleReport *r)
     free(want);
 }
 
+/* Are the floats that take integers' place as zero points all finite? */
+static bool offsets_good(const StoredModule *m, const QTensor *q, IoError *err)
+{
+    float *offset =
+        m->offset ? calloc((size_t)(q->row_blocks * q->col_blocks), sizeof *offset) : NULL;
+    bool ok = !m->offset || (offset && stored_offsets(m, offset, err));
+
+    if (m->offset && !offset)
+        memory_exhausted();
+    free(offset);
+    return ok;
+}
+
 static bool module_look(Import *im, const StoredModule *m, ModuleReport *ret)
 {
     QTensor q;
@@ -68,8 +81,14 @@ static bool module_look(Import *im, const StoredModule *m, ModuleReport *ret)
         work_io_error(&im->w, &err);
         return false;
     }
-    stored_facts(m, &q, &ret->facts);
+    bool ok = offsets_good(m, &q, &err);
+    if (ok)
+        stored_facts(m, &q, &ret->facts);
     qtensor_free(&q);
+    if (!ok) {
+        work_io_error(&im->w, &err);
+        return false;
+    }
     ret->has_facts = true;
     ret->doubt = stored_facts_doubt(m, &ret->facts);
     module_compare(im, m, ret);

@@ -12,7 +12,7 @@ import tempfile
 
 sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
 update = "--update" in sys.argv
-SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I16": 2, "I32": 4, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
 num = failed = 0
 
 
@@ -204,6 +204,7 @@ AWQ = {
 GROUP = "config_groups/group_0/"
 CT = {
     "no scales": (drop(".weight_scale"), "E0517", "no weight_scale"),
+    "no codes": (drop(".weight_packed"), "E0517", "has no codes beside it"),
     "no shape": (drop(".weight_shape"), "E0517", "no weight_shape"),
     "an absurd shape": (fill(".weight_shape", b"\xff" * 7 + b"\x7f"), "E0517", "weight_shape says"),
     "short words": (short(".weight_packed", 1), "E0517", "words for"),
@@ -253,6 +254,7 @@ FP8 = {
     "scales are integers": (dtype(".weight_scale_inv", "I32"), "E0517", "holds no scales"),
     "another block": (config("weight_block_size", [64, 64]), "E0517", "blocks of 64x64"),
     "a block of nothing": (config("weight_block_size", [0, 128]), "E0517", "below 1"),
+    "a float weight": (dtype("0.proj.weight", "F32"), "E0517", "stored as F32, not quantised"),
     "static without a scale": (config("activation_scheme", "static"), "E0517", "no input_scale"),
     "codes are bytes": (both(dtype("0.proj.weight", "U8"), dtype("1.proj.weight", "U8")), "E0517",
                         "no tensor is stored so"),
@@ -283,6 +285,7 @@ HQQ = {
     "short codes": (short(".W_q"), "E0517", "need"),
     "short scales": (short(".scale"), "E0517", "groups"),
     "scales are NaN": (fill(".scale", NAN32), "E0517", "not a finite number"),
+    "zero points are NaN": (fill(".zero", NAN32), "E0517", "not a finite number"),
 }
 NVFP4 = {
     "no scales": (drop(".weight_scale"), "E0517", "no weight_scale"),
@@ -293,6 +296,15 @@ NVFP4 = {
     "a second scale of NaN": (fill(".weight_scale_2", NAN32), "E0517", "not a scale"),
     "scales are NaN": (fill(".weight_scale", b"\x7f"), "E0517", "not a finite number"),
     "short codes": (short(".weight", 1), "E0517", "do not fill"),
+}
+CT_NVFP4 = {
+    "no second scale": (drop(".weight_global_scale"), "E0517", "no weight_global_scale"),
+    "a second scale of 0": (fill(".weight_global_scale", b"\0"), "E0517", "not a scale"),
+}
+CT_ACT = {
+    "an activation's scale of 0": (fill(".input_global_scale", b"\0"), "E0517", "is 0, not a scale"),
+    "an activation's scale of NaN": (fill(".input_global_scale", NAN32), "E0517", "not a scale"),
+    "an activation's scale of bytes": (dtype(".input_global_scale", "U8"), "E0517", "not one F32"),
 }
 MXFP4 = {
     "no scales": (drop("_scales"), "E0517", "has no scales"),
@@ -336,9 +348,71 @@ def check_wrong(folder, name, change, code, words):
 
 for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT), ("fp8-block", FP8),
                       ("bnb-nf4", BNB), ("bnb-int8", INT8), ("hqq-4", HQQ), ("modelopt-nvfp4", NVFP4),
-                      ("gpt-oss", MXFP4), ("ao-int8", AO), ("ao-intx", AO_INTX), ("ao-micro", AO_MICRO)):
+                      ("gpt-oss", MXFP4), ("ct-nvfp4", CT_NVFP4), ("ct-nvfp4-act", CT_ACT), ("ao-int8", AO), ("ao-intx", AO_INTX), ("ao-micro", AO_MICRO)):
     for name, (change, code, words) in cases.items():
         check_wrong(folder, name, change, code, words)
+
+
+# Every layout: what its own tensors can lack -------------------------------------------------------
+
+FEWEST = 8  # of ways in which a layout is tried, all refused
+
+
+def mutations(tensors, module):
+    """Each tensor of the module gone, short, of another type, or full of NaN."""
+    for name in sorted(t for t in tensors if t.startswith(module) and "shape" not in t):
+        entry = tensors[name]
+        yield "no " + name, lambda t, name=name: t.pop(name)
+        for axis in range(len(entry[1])):
+            yield f"{name} short in {axis}", lambda t, name=name, axis=axis: short(name, axis)(None, t)
+        other = "I32" if entry[0] in ("F32", "F16", "BF16") else "F32"
+        if entry[1] and entry[1][-1] * SIZE[entry[0]] % SIZE[other] == 0:
+            yield f"{name} as {other}", lambda t, name=name, other=other: dtype(name, other)(None, t)
+        if entry[0] in ("F32", "F16", "BF16", "F8_E4M3"):
+            yield f"{name} of NaN", lambda t, name=name: fill(name, b"\x7f" if entry[0] == "F8_E4M3" else b"\xff")(None, t)
+
+
+def damages(path):
+    """The file cut, with a header beyond its end, or a pickle."""
+    with open(path, "rb") as f:
+        whole = f.read()
+    yield "a file that is cut", whole[:-1]
+    yield "a header beyond the end", struct.pack("<Q", 1 << 40) + whole[8:]
+    yield "a pickle", b"\x80\x04\x95" + whole
+
+
+def check_layout(folder):
+    setting, tensors = read_folder(folder)
+    module = re.match(r"(.*?proj|fc|.*experts\.[a-z_]*proj)", min(t for t in tensors if "proj" in t or t.startswith("fc")))[0]
+    refused, taken, problems = 0, [], []
+
+    def attempt(name, tmp):
+        nonlocal refused
+        code, out, err = run(tmp)
+        good = code == 1 and re.search(r"error\[E05\d\d\]", err) or code == 0 and "refused:" in out
+        refused += bool(good)
+        if code not in (0, 1) or code and not good:
+            problems.append(f"{name}: exit code {code}: {err}")
+        if not good:
+            taken.append(name.replace(module, ""))
+
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, change in mutations(tensors, module):
+            now = copy.deepcopy(tensors)
+            change(now)
+            write_folder(tmp, setting, now)
+            attempt(name, tmp)
+        for name, raw in damages(os.path.join(here, folder, "model.safetensors")):
+            with open(os.path.join(tmp, "model.safetensors"), "wb") as f:
+                f.write(raw)
+            attempt(name, tmp)
+    print(f"# {folder}: {refused} refused; read, because nothing says otherwise: {', '.join(taken) or 'none'}")
+    report(f"{folder}: at least {FEWEST} ways to be wrong are refused", problems if refused >= FEWEST else problems + [f"{refused} are"])
+
+
+for folder in folders:
+    if os.path.exists(os.path.join(here, folder, "model.safetensors")):  # GGUF has its own, below
+        check_layout(folder)
 
 
 # GGUF --------------------------------------------------------------------------------------------
