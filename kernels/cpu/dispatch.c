@@ -8,18 +8,23 @@
 #include <unistd.h>
 
 /* clang 14 does not know the names of these in __builtin_cpu_supports */
+#if defined(SINTER_CPU_AVX2)
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+#endif
 
+#if defined(SINTER_CPU_AVXVNNI)
 static bool has_avx_vnni(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
+#endif
 
+#if defined(SINTER_CPU_AMX)
 #define AMX_BITS     (1u << 22 | 1u << 24 | 1u << 25) /* bf16, tile, int8 */
 #define REQUEST_PERM 0x1023
 #define TILE_DATA    18
@@ -33,22 +38,31 @@ static bool has_amx(void)
            !syscall(SYS_arch_prctl, REQUEST_PERM, TILE_DATA);
 }
 #endif
+#endif
 
 static unsigned isa_detect(void)
 {
     unsigned has = 1u << CPU_PORTABLE;
 #if defined(SINTER_CPU_X86)
     __builtin_cpu_init();
+#if defined(SINTER_CPU_AVX2)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         has |= 1u << CPU_AVX2;
+#endif
+#if defined(SINTER_CPU_AVXVNNI)
     if (has >> CPU_AVX2 & 1 && has_avx_vnni())
         has |= 1u << CPU_AVXVNNI;
+#endif
+#if defined(SINTER_CPU_AVX512)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vnni"))
         has |= 1u << CPU_AVX512;
+#endif
+#if defined(SINTER_CPU_AMX)
     if (has >> CPU_AVX512 & 1 && has_amx())
         has |= 1u << CPU_AMX;
+#endif
 #endif
     return has;
 }
@@ -89,14 +103,19 @@ const char *cpu_isa_name(CpuIsa isa)
 
 const CpuKernels *cpu_kernels(void)
 {
-#if defined(SINTER_CPU_X86)
     switch (cpu_isa()) {
+#if defined(SINTER_CPU_AMX)
     case CPU_AMX: return &cpu_kernels_amx;
-    case CPU_AVX512: return &cpu_kernels_avx512;
-    case CPU_AVXVNNI: return &cpu_kernels_avxvnni;
-    case CPU_AVX2: return &cpu_kernels_avx2;
-    default: break;
-    }
 #endif
-    return &cpu_kernels_portable;
+#if defined(SINTER_CPU_AVX512)
+    case CPU_AVX512: return &cpu_kernels_avx512;
+#endif
+#if defined(SINTER_CPU_AVXVNNI)
+    case CPU_AVXVNNI: return &cpu_kernels_avxvnni;
+#endif
+#if defined(SINTER_CPU_AVX2)
+    case CPU_AVX2: return &cpu_kernels_avx2;
+#endif
+    default: return &cpu_kernels_portable;
+    }
 }

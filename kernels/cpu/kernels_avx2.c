@@ -142,6 +142,10 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
         }
 }
 
+#define AVX2_KERNELS .dot_f32 = dot_f32, .decode_f32 = decode_f32, CPU_KERNELS_SHARED
+const CpuKernels cpu_kernels_avx2 = {.dot_i32 = dot_i32, AVX2_KERNELS};
+
+#if defined(SINTER_CPU_AVXVNNI)
 static void dot_i32_vnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                          int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                          const BlockFinish *finish)
@@ -151,6 +155,5 @@ static void dot_i32_vnni(int64_t rows, const uint8_t *a, int64_t lda, const int8
         block_finish_i32(finish, rows, cols, c, ldc);
 }
 
-#define AVX2_KERNELS .dot_f32 = dot_f32, .decode_f32 = decode_f32, CPU_KERNELS_SHARED
-const CpuKernels cpu_kernels_avx2 = {.dot_i32 = dot_i32, AVX2_KERNELS};
 const CpuKernels cpu_kernels_avxvnni = {.dot_i32 = dot_i32_vnni, AVX2_KERNELS};
+#endif

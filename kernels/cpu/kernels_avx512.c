@@ -396,4 +396,6 @@ static void direct(const DirectPanel *d)
     CPU_KERNELS_SHARED
 
 const CpuKernels cpu_kernels_avx512 = {.dot_i32 = dot_i32, AVX512_KERNELS};
+#if defined(SINTER_CPU_AMX)
 const CpuKernels cpu_kernels_amx = {.dot_i32 = dot_i32, .matrix = &cpu_matrix_amx, AVX512_KERNELS};
+#endif

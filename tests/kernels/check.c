@@ -276,7 +276,7 @@ void check_all_isas(const char *name, CheckFn *run)
     uint64_t portable_digest = 0;
     for (int isa = 0; isa < NUM_CPU_ISAS; isa++) {
         if (!cpu_isa_present((CpuIsa)isa)) {
-            printf("ok %d - %s %s # SKIP not on this processor\n", ++num_points, name,
+            printf("ok %d - %s %s # SKIP not on this processor or not built\n", ++num_points, name,
                    cpu_isa_name((CpuIsa)isa));
             continue;
         }
