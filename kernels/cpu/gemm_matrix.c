@@ -123,11 +123,12 @@ bool panel_few(const GemmPlan *p, const PanelJob *j)
     return true;
 }
 
-/* Exponents of the codes of a quantised weight, which has neither infinite values nor denormals. */
+/* Exponents of the codes of a quantised weight, which has neither infinite values nor denormals.
+ * Few rows may take those of e4m3 2^8 times smaller. */
 static ExponentRange code_exponents(const GemmPlan *p)
 {
     FormatId fmt = p->l.fmt;
-    int low = fmt == FMT_E5M2 ? 16 : fmt == FMT_E4M3 ? 9 : 1, scale = p->folds ? 9 : 0;
+    int low = fmt == FMT_E5M2 ? 16 : fmt == FMT_E4M3 ? 17 : 1, scale = p->folds ? 9 : 0;
     return (ExponentRange){EXPONENT_ONE - low - scale, EXPONENT_ONE + 15 + scale};
 }
 

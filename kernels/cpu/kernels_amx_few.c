@@ -77,12 +77,52 @@ INLINE void few_see(int vecs, const uint8_t *even, const uint8_t *odd, HalfExpon
         halves_see(seen, _mm512_maskz_loadu_epi16(cols, odd));
 }
 
+/* 64 codes of e4m3 as f16 without what tells NaNs and 2^8 times smaller, which leaves out most of
+ * decoding; columns in the order that unpacking makes. */
+INLINE void few_e4m3(const uint8_t *w, __m512 *value, HalfExponents *seen)
+{
+    const __m512i keep = _mm512_set1_epi16((short)0xbf80), zero = _mm512_setzero_si512();
+    __m512i codes = _mm512_loadu_si512(w);
+    __m512i low = _mm512_srai_epi16(_mm512_unpacklo_epi8(zero, codes), 1);
+    __m512i high = _mm512_srai_epi16(_mm512_unpackhi_epi8(zero, codes), 1);
+    low = _mm512_and_si512(low, keep);
+    high = _mm512_and_si512(high, keep);
+    value[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(low));
+    value[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(low, 1));
+    value[2] = _mm512_cvtph_ps(_mm512_castsi512_si256(high));
+    value[3] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(high, 1));
+    seen->hi = _mm512_max_epu8(seen->hi, _mm512_and_si512(codes, _mm512_set1_epi8(0x7f)));
+}
+
+/* Sums of few_e4m3's values as those of the columns in order. */
+INLINE void few_e4m3_sums(__m512 *sum)
+{
+    const __m512 bias = _mm512_set1_ps(256.0f);
+    __m512 in[4];
+    for_each(v, 4)
+        in[v] = _mm512_mul_ps(sum[v], bias);
+    sum[0] = _mm512_shuffle_f32x4(in[0], in[2], 0x44);
+    sum[1] = _mm512_shuffle_f32x4(in[0], in[2], 0xee);
+    sum[2] = _mm512_shuffle_f32x4(in[1], in[3], 0x44);
+    sum[3] = _mm512_shuffle_f32x4(in[1], in[3], 0xee);
+}
+
 /* Two of K in bytes or words; the second may not be there. */
 INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
                      const uint16_t *a, const uint8_t *w, bool has_odd, FewSums *s)
 {
     int64_t step = (int64_t)bytes * f->cols;
-    __m512 even[4], odd[4];
+    __m512 even[4], odd[4] = {0};
+    if (fmt == FMT_E4M3 && vecs == 4) {
+        _mm_prefetch((const char *)w + PREFETCH, _MM_HINT_T0);
+        _mm_prefetch((const char *)w + step + PREFETCH, _MM_HINT_T0);
+        few_e4m3(w, even, &s->seen);
+        if (has_odd)
+            few_e4m3(w + step, odd, &s->seen);
+        for_each(r, rows)
+            few_pair(vecs, a + r * f->lda, even, odd, s->even[r], s->odd[r]);
+        return;
+    }
     for (int v = 0; fmt == FMT_BF16 && v < vecs; v += 2)
         few_see(vecs - v, w + 32 * v, has_odd ? w + step + 32 * v : NULL, &s->seen);
     for_each(v, vecs) {
@@ -98,12 +138,12 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFe
 }
 
 /* The codes of one block, whose first begins a step, or with scales goes on with the one before. */
-INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
-                      const PackBlock *b, int col, const uint16_t *a, const __m512 *scale,
-                      FewSums *s)
+INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, const MatrixFew *f,
+                      const PackBlock *b, int col, const uint16_t *a, __m512 table,
+                      const __m512 *scale, FewSums *s)
 {
     const uint8_t *w = b->codes + col * (bytes ? bytes : 4);
-    int64_t step = (int64_t)(bytes ? bytes : 4) * f->cols, k = f->folds ? b->k_begin : 0;
+    int64_t step = (int64_t)(bytes ? bytes : 4) * f->cols, k = folds ? b->k_begin : 0;
     if (bytes) {
         for (int64_t u = 0; u < b->units; u += 2) {
             few_wide(rows, vecs, fmt, bytes, f, a + u, w + u * step, u + 1 < b->units, s);
@@ -112,23 +152,43 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixF
         }
         return;
     }
-    const __m512 table = code_table(f->layout->fmt);
     for (int64_t u = 0; u < b->units; u++) {
-        if (f->folds)
-            few_nibbles(rows, vecs, true, f, a + 8 * u, w + u * step, table, scale, s);
-        else
-            few_nibbles(rows, vecs, false, f, a + 8 * u, w + u * step, table, scale, s);
-        bool ends = u + 1 == b->units && (!f->folds || b->k_begin + b->k_count == f->layout->k);
+        few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, s);
+        bool ends = u + 1 == b->units && (!folds || b->k_begin + b->k_count == f->layout->k);
         if ((k + 8 * (u + 1)) % MATRIX_K == 0 || ends)
             few_step(rows, vecs, s);
     }
 }
 
+/* Scales of 16 columns; when those are folded, without the outer one. */
+INLINE __m512 few_scale(bool folds, const PackLayout *l, const void *scale, int col, __m512 outer)
+{
+    if (folds)
+        return decode_16(FMT_E4M3, (const uint8_t *)scale + col);
+    return scale ? decode_scale(l, scale, col, outer) : _mm512_set1_ps(1.0f);
+}
+
+/* The block after b, which is number i; `record` bytes apart but for the last. */
+INLINE void few_next(const MatrixFew *f, int64_t i, int64_t record, PackBlock *b)
+{
+    if (i + 2 >= f->layout->blocks) {
+        if (i + 1 < f->layout->blocks)
+            *b = layout_block(f->layout, f->panel, f->cols, i + 1);
+        return;
+    }
+    b->codes += record;
+    b->scale = b->scale ? (const uint8_t *)b->scale + record : NULL;
+    b->zero = b->zero ? b->zero + record : NULL;
+    b->k_begin += f->layout->block;
+}
+
 /* Columns [col, col + 16 * vecs) of a panel, all blocks. bytes 0: nibbles. */
-INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f, int col)
+INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds, const MatrixFew *f,
+                        int col)
 {
     const PackLayout *l = f->layout;
-    const __m512 outer = _mm512_set1_ps(f->folds ? 1.0f : f->outer);
+    const __m512 table = bytes ? _mm512_setzero_ps() : code_table(l->fmt);
+    const __m512 outer = _mm512_set1_ps(folds ? 1.0f : f->outer);
     const uint16_t *a = f->a;
     __m512 out[FEW_DIRECT][4], scale[4];
     FewSums s;
@@ -137,14 +197,16 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
             out[r][v] = _mm512_setzero_ps();
     few_clear(rows, vecs, &s, true);
     s.seen = NO_HALVES;
-    for (int64_t i = 0; i < l->blocks; i++) {
-        PackBlock b = layout_block(l, f->panel, f->cols, i);
+    PackBlock b = layout_block(l, f->panel, f->cols, 0);
+    int64_t record = layout_block(l, f->panel, f->cols, 1).codes - b.codes;
+    for (int64_t i = 0; i < l->blocks; few_next(f, i++, record, &b)) {
         for_each(v, vecs)
-            scale[v] =
-                b.scale ? decode_scale(l, b.scale, col + 16 * v, outer) : _mm512_set1_ps(1.0f);
-        few_block(rows, vecs, fmt, bytes, f, &b, col, a, scale, &s);
+            scale[v] = few_scale(folds, l, b.scale, col + 16 * v, outer);
+        few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, &s);
         a += b.units * l->unit;
-        if (!l->mainloop || f->folds)
+        for (int r = 0; fmt == FMT_E4M3 && vecs == 4 && r < rows; r++)
+            few_e4m3_sums(s.all[r]);
+        if (!l->mainloop || folds)
             continue;
         for_each(v, vecs) {
             __m512 zero = _mm512_setzero_ps();
@@ -164,24 +226,27 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
     for_each(r, rows)
         for_each(v, vecs)
             _mm512_storeu_ps(f->out + r * f->ld + col + 16 * v,
-                             l->mainloop && !f->folds ? out[r][v] : s.all[r][v]);
+                             l->mainloop && !folds ? out[r][v] : s.all[r][v]);
     if (fmt == FMT_BF16)
         halves_range(&s.seen, f->exponent);
+    const __m512i nan = _mm512_set1_epi8(0x7f);
+    if (fmt == FMT_E4M3 && vecs == 4 && _mm512_cmpeq_epi8_mask(s.seen.hi, nan))
+        f->exponent->hi = EXPONENT_SPECIAL;
 }
 
-INLINE void few_panel(FormatId fmt, int bytes, const MatrixFew *f)
+INLINE void few_panel(FormatId fmt, int bytes, bool folds, const MatrixFew *f)
 {
     if (f->cols == PANEL_COLS && f->rows == 1)
-        few_columns(1, 4, fmt, bytes, f, 0);
+        few_columns(1, 4, fmt, bytes, folds, f, 0);
     else if (f->rows == 1)
         for (int col = 0; col < f->cols; col += 16)
-            few_columns(1, 1, fmt, bytes, f, col);
+            few_columns(1, 1, fmt, bytes, folds, f, col);
     else if (f->cols == PANEL_COLS)
         for (int col = 0; col < f->cols; col += 32)
-            few_columns(2, 2, fmt, bytes, f, col);
+            few_columns(2, 2, fmt, bytes, folds, f, col);
     else
         for (int col = 0; col < f->cols; col += 16)
-            few_columns(2, 1, fmt, bytes, f, col);
+            few_columns(2, 1, fmt, bytes, folds, f, col);
 }
 
 bool amx_few_rows(const MatrixFew *f)
@@ -192,11 +257,19 @@ bool amx_few_rows(const MatrixFew *f)
         l->fmt == FMT_U8)
         return false;
     switch (l->fmt) {
-    case FMT_BF16: few_panel(FMT_BF16, 2, f); break;
-    case FMT_E4M3: few_panel(FMT_E4M3, 1, f); break;
-    case FMT_E5M2: few_panel(FMT_E5M2, 1, f); break;
-    case FMT_I8: few_panel(FMT_I8, 1, f); break;
-    default: few_panel(FMT_NONE, 0, f); break;
+    case FMT_BF16: few_panel(FMT_BF16, 2, false, f); break;
+    case FMT_E4M3: few_panel(FMT_E4M3, 1, false, f); break;
+    case FMT_E5M2: few_panel(FMT_E5M2, 1, false, f); break;
+    case FMT_I8: few_panel(FMT_I8, 1, false, f); break;
+    default:
+        if (f->folds)
+            few_panel(FMT_NONE, 0, true, f);
+        else
+            few_panel(FMT_NONE, 0, false, f);
+    }
+    if (l->fmt == FMT_E4M3 && f->exponent->hi == EXPONENT_SPECIAL) {
+        *f->exponent = NO_EXPONENTS;
+        return false;
     }
     return true;
 }

@@ -480,11 +480,13 @@ static void operand_set(Operand *o, int64_t row, int64_t col, uint32_t code)
     o->value[row * o->cols + col] = ref_decode(o->fmt, code);
 }
 
-/* bf16 that matrix units do not take as they are, or f16. */
+/* bf16 that matrix units do not take as they are, or f16; a NaN of e4m3. */
 static uint32_t special_code(Rng *rng, FormatId fmt, bool is_tiny)
 {
     static const uint32_t bf16[] = {0x7f80, 0xff80, 0x7fc0, 0x7f00}, /* 0x7f00: 2^127 */
         f16[] = {0x7c00, 0xfc00, 0x7e00, 0x7bff};
+    if (fmt == FMT_E4M3)
+        return 0x7f;
     if (is_tiny)
         return (uint32_t)(rng_next(rng) & (fmt == FMT_BF16 ? 0x80ff : 0x83ff));
     return fmt == FMT_BF16 ? RNG_PICK(rng, bf16) : RNG_PICK(rng, f16);
@@ -526,7 +528,8 @@ static void check_special(Rng *rng, const CheckOptions *options)
                 operand_set(&c.a, row, num == c.k ? j : rng_range(rng, 0, c.k - 1),
                             special_code(rng, c.a.fmt, is_tiny));
         }
-        for (int64_t j = rng_range(rng, 0, 2); ref_bits(c.w.fmt) == 16 && j > 0; j--)
+        for (int64_t j = rng_range(rng, 0, 2);
+             (ref_bits(c.w.fmt) == 16 || c.w.fmt == FMT_E4M3) && j > 0; j--)
             operand_set(&c.w, rng_range(rng, 0, c.n - 1), rng_range(rng, 0, c.k - 1),
                         special_code(rng, c.w.fmt, j == 2));
         uint32_t *out = make(c.m * c.n, 4);
