@@ -75,6 +75,12 @@ const char *timing_own_path(Arena *arena, const char *gpu, bool make);
 /* The table of this GPU that is part of the compiler; NULL: there is none. */
 const char *timing_shipped(const char *gpu, size_t *ret_len);
 
+/* What products take by the fastest library that was measured on this GPU
+ * (codegen/timing/library.py); rows are found by the problem of a plain product of 16-bit floats,
+ * candidates are names of libraries. False: there is no such table. */
+bool timing_library(Arena *arena, const char *gpu, TimingTable *ret);
+const char *timing_library_problem(Arena *arena, int64_t n, int64_t k);
+
 /* What a compilation goes by: rows measured here over shipped ones. */
 typedef struct Timings {
     const char *gpu; /* NULL: no tables, the cost model decides alone */

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,11 +11,13 @@
 #define SUFFIX ".timing"
 
 /* Embedded tables (codegen/meson.build makes them). */
+#define LIBRARY_FILE(symbol, gpu)        \
+    extern const unsigned char symbol[]; \
+    extern const size_t symbol##_size;
 #define TIMING_FILE(symbol, gpu)         \
     extern const unsigned char symbol[]; \
     extern const size_t symbol##_size;
 #include "codegen/timing_files.def"
-#undef TIMING_FILE
 
 typedef struct Shipped {
     const char *gpu;
@@ -24,7 +27,11 @@ typedef struct Shipped {
 static const Shipped shipped[] = {
 #define TIMING_FILE(symbol, gpu) {gpu, symbol, &symbol##_size},
 #include "codegen/timing_files.def"
-#undef TIMING_FILE
+};
+
+static const Shipped library[] = {
+#define LIBRARY_FILE(symbol, gpu) {gpu, symbol, &symbol##_size},
+#include "codegen/timing_files.def"
 };
 
 const char *timing_shipped(const char *gpu, size_t *ret_len)
@@ -157,6 +164,24 @@ static bool open_shipped(Timings *t, Arena *arena, Diag *diag)
     if (!t->has_shipped)
         diag_error(diag, (Span){0}, err.id, "%s", err.text);
     return t->has_shipped;
+}
+
+const char *timing_library_problem(Arena *arena, int64_t n, int64_t k)
+{
+    return arena_printf(arena, "w=bf16 a=bf16 n=%" PRId64 " k=%" PRId64, n, k);
+}
+
+bool timing_library(Arena *arena, const char *gpu, TimingTable *ret)
+{
+    IoError err;
+    for (size_t i = 0; gpu && i < COUNT_OF(library); i++)
+        if (!strcmp(library[i].gpu, gpu)) {
+            if (!timing_table_parse(ret, arena, gpu, (const char *)library[i].text,
+                                    *library[i].size, &err))
+                BUG("%s", err.text);
+            return true;
+        }
+    return false;
 }
 
 bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int num_archs,

@@ -87,6 +87,23 @@ bool work_threads(Work *w, int *ret)
     return true;
 }
 
+/* The variant's own rules behind those of all files. */
+static void add_rules(Work *w, FrontendOptions *ret)
+{
+    int num = ret->num_rule_files;
+    const char **file = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    const char **text = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
+    for (int i = 0; i < num; i++) {
+        file[i] = ret->rule_file[i];
+        text[i] = NULL;
+    }
+    file[num] = "<slower>";
+    text[num] = w->variant.extra;
+    ret->num_rule_files++;
+    ret->rule_file = file;
+    ret->rule_text = text;
+}
+
 bool work_options(Work *w, FrontendOptions *ret)
 {
     const Cli *cli = w->cli;
@@ -116,6 +133,8 @@ bool work_options(Work *w, FrontendOptions *ret)
         ret->num_rule_files = 1;
         ret->rule_file = &w->variant.rules;
     }
+    if (w->variant.extra)
+        add_rules(w, ret);
     return true;
 }
 
@@ -222,23 +241,24 @@ static bool prepare_passes(Work *w, const char *path)
 {
     const Cli *cli = w->cli;
     const char *folder = work_folder(w, path);
+    bool silent = w->variant.only_planned;
     if (!work_targets(w) || !names_are_kept(w, folder))
         return false;
     PassOptions options = {
         .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
         .base_dir = folder,
-        .no_weights = cli_has(cli, OPTION_NO_WEIGHTS) || cli->command == COMMAND_TUNE,
+        .no_weights = cli_has(cli, OPTION_NO_WEIGHTS) || cli->command == COMMAND_TUNE || silent,
         .num_weight_files = cli->value[OPTION_WEIGHTS].num,
         .trace = stderr,
-        .print_after = cli_get(cli, OPTION_PRINT_AFTER, NULL),
-        .time_passes = cli_has(cli, OPTION_TIME_PASSES),
-        .check_eval = cli_has(cli, OPTION_CHECK_EVAL),
+        .print_after = silent ? NULL : cli_get(cli, OPTION_PRINT_AFTER, NULL),
+        .time_passes = !silent && cli_has(cli, OPTION_TIME_PASSES),
+        .check_eval = !silent && cli_has(cli, OPTION_CHECK_EVAL),
         .use_cache = !cli_has(cli, OPTION_NO_CACHE),
         .limits = w->has_cpu ? &limits_cpu : &limits_gpus,
-        .progress = work_progress(w),
+        .progress = silent ? NULL : work_progress(w),
         .progress_user = w,
     };
-    if (!find_engine(w, &options.engine))
+    if (!silent && !find_engine(w, &options.engine))
         return false;
     const char **file =
         ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);
@@ -563,7 +583,8 @@ bool work_compile(Work *w, const char *path, const char *out_path)
         name[i] = w->diag.sources.elem[i].name;
         w->diag.sources.elem[i].name = base_name(name[i]);
     }
-    bool ok = plan_after(w, passed) && work_compile_kernels(w) && work_write(w, out_path);
+    bool ok = plan_after(w, passed) && work_slower(w) && work_compile_kernels(w) &&
+              work_write(w, out_path);
     for (int i = 0; i < num; i++)
         w->diag.sources.elem[i].name = name[i];
     return ok;

@@ -18,6 +18,8 @@ typedef struct WorkVariant {
     bool cpu_only;       /* whatever --target names, for runs on the CPU whose file is not kept */
     bool cpu_too;        /* beside what --target names */
     const char *program; /* a compiled file in place of what the text gives */
+    const char *extra;   /* text of rules after all others; NULL: none */
+    bool only_planned;   /* for its times: no weights are read, nothing is printed */
     Choice *choice;      /* what `auto` came to before; NULL: it is settled anew */
 } WorkVariant;
 
@@ -37,7 +39,7 @@ typedef struct Work {
     Module *module;
     WorkVariant variant; /* set after work_init */
     Choice *choice;      /* what `auto` came to; NULL: the text has none, or was only checked */
-    bool is_slower;      /* .. and a layer is slower than `slower error` allows */
+    bool is_slower;      /* a layer is slower than `slower error` allows */
     /* NULL, or called between the passes up to calibrate, which leave each layer by itself with all
      * that is asked of it, and those that rewrite it */
     void (*calibrated)(struct Work *w, void *user);
@@ -67,7 +69,10 @@ bool work_plan(Work *w);                          /* for every target */
 bool work_passes_and_plan(Work *w);
 /* .. for one GPU architecture whatever --target says, by the cost model alone */
 bool work_plan_for(Work *w, const char *arch);
-bool work_compile_kernels(Work *w);       /* of all GPUs that --target names */
+bool work_compile_kernels(Work *w); /* of all GPUs that --target names */
+/* slower.c: says which layers of the plans for GPUs take longer than unquantised, as --slower and
+ * the text want it. After work_plan; false after errors. */
+bool work_slower(Work *w);
 void work_explain(Work *w, Sb *sb);       /* of every target, after work_plan */
 void work_summary(const Work *w, Sb *sb); /* compiled.c: a line for each, likewise */
 bool work_write(Work *w, const char *out_path);

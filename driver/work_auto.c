@@ -102,7 +102,8 @@ static bool settle_again(Work *w, const FrontendOptions *options)
 
 bool work_auto(Work *w, const FrontendOptions *options)
 {
-    bool only_checked = w->cli->command == COMMAND_CHECK || cli_has(w->cli, OPTION_NO_WEIGHTS);
+    bool only_checked = w->cli->command == COMMAND_CHECK || cli_has(w->cli, OPTION_NO_WEIGHTS) ||
+                        (w->variant.only_planned && !w->variant.choice);
     return !w->module->automatic || only_checked || options->unquantised ||
            (w->variant.choice ? settle_again(w, options) : work_targets(w) && settle(w, options));
 }

@@ -331,7 +331,7 @@ ActionList ast_actions_add(Parse *p, ActionList list, Action action)
 
 Rule ast_rule(Span span, Span path_span, SegmentList path, ActionList actions)
 {
-    return (Rule){path, path_span, actions, span};
+    return (Rule){.path = path, .path_span = path_span, .actions = actions, .span = span};
 }
 
 RuleList ast_rules_add(Parse *p, RuleList list, Rule rule)
@@ -420,6 +420,11 @@ Item *ast_expect(Parse *p, Span span, Word input, Word output, BoundList bounds)
     ARRAY_PUSH(p->arena, &item->files, output);
     item->bounds = bounds;
     return item;
+}
+
+Rule ast_slower(Span span, Word word)
+{
+    return (Rule){.slower = word, .span = span};
 }
 
 Item *ast_quant(Parse *p, Span span, RuleList rules)

@@ -188,6 +188,7 @@ typedef struct Rule {
     SegmentList path; /* empty: default */
     Span path_span;
     ActionList actions;
+    Word slower; /* "error" of "slower error", which is no rule for layers; text NULL: a rule */
     Span span;
 } Rule;
 typedef ARRAY(Rule) RuleList;
@@ -350,6 +351,7 @@ SegmentList ast_path_add(Parse *p, SegmentList list, Segment segment);
 Action ast_action(ActionKind kind, Span span, Word name, double value);
 ActionList ast_actions_add(Parse *p, ActionList list, Action action);
 Rule ast_rule(Span span, Span path_span, SegmentList path, ActionList actions);
+Rule ast_slower(Span span, Word word);
 RuleList ast_rules_add(Parse *p, RuleList list, Rule rule);
 BoundList ast_bounds_add(Parse *p, BoundList list, BoundKind kind, Span span, double value);
 

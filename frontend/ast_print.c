@@ -257,6 +257,10 @@ static void put_segment(Sb *sb, const Segment *segment)
 static void put_rule(Sb *sb, const Rule *rule)
 {
     sb_put(sb, "  ");
+    if (rule->slower.text) {
+        sb_printf(sb, "slower %s\n", rule->slower.text);
+        return;
+    }
     if (rule->path.num == 0)
         sb_put(sb, "default");
     for (int i = 0; i < rule->path.num; i++) {

@@ -361,6 +361,8 @@ rules:
 rule:
   "default" ':' actions { $$ = ast_rule(@$, @1, (SegmentList){0}, $actions); }
 | path ':' actions { $$ = ast_rule(@$, @path, $path, $actions); }
+| "slower" "error" { $$ = ast_slower(@$, word("error", @2)); }
+| "slower" NAME { $$ = ast_slower(@$, word($NAME, @NAME)); }
 ;
 path:
   segment { $$ = ast_path_add(p, (SegmentList){0}, $segment); }

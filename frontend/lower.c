@@ -54,6 +54,8 @@ static void lower_item(Module *m, const Item *item)
 /* Calibration data of `auto` serve its candidates' static ranges and quantisers too. */
 static void lower_auto(const Sema *s, Module *m)
 {
+    m->slower = s->slower;
+    m->slower_said = s->slower_said;
     m->automatic = auto_lower(s, m);
     if (!m->automatic || !m->automatic->data.text || m->calibrate_files.num)
         return;

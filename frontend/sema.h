@@ -99,6 +99,9 @@ typedef struct Sema {
     Map globals;    /* consts, dims, blocks, model by name -> Item */
     Map schemes;    /* by name -> Item */
     Item *model, *automatic;
+    AutoSlower slower; /* of `quant`, where slower_said */
+    bool slower_said;
+    Span slower_span;
     AutoSpec *auto_spec; /* what it says; NULL: there is none */
     bool lost;           /* items were lost to syntax errors: unknown names may not be mistakes */
     bool has_calibrate;

@@ -107,8 +107,36 @@ static bool has_star(const Segment *segment)
     return any;
 }
 
+/* What is done about layers that are slower than unquantised is said once, or in the same word. */
+static void compile_slower(Sema *s, const Rule *rule)
+{
+    static const char *const word[] = {
+        [SLOWER_SILENT] = "off", [SLOWER_WARN] = "warn", [SLOWER_ERROR] = "error"};
+    for (size_t i = 0; i < COUNT_OF(word); i++) {
+        if (strcmp(rule->slower.text, word[i]) != 0)
+            continue;
+        if (s->slower_said && s->slower != (AutoSlower)i) {
+            diag_error(s->diag, rule->span, E_DUPLICATE, "'slower %s' contradicts 'slower %s'",
+                       word[i], word[s->slower]);
+            diag_note(s->diag, s->slower_span, "which stands here");
+            return;
+        }
+        s->slower = (AutoSlower)i;
+        s->slower_said = true;
+        s->slower_span = rule->span;
+        return;
+    }
+    diag_error(s->diag, rule->slower.span, E_ATTRIBUTE,
+               "'slower %s': it is an error, a warning, or not looked for", rule->slower.text);
+    diag_help(s->diag, "write 'slower error', 'slower warn' or 'slower off'");
+}
+
 static void compile_rule(Sema *s, const Rule *rule)
 {
+    if (rule->slower.text) {
+        compile_slower(s, rule);
+        return;
+    }
     RuleInfo info = {.rule = rule, .num_segments = rule->path.num};
     info.segment = ARENA_NEW_ARRAY(s->arena, SegmentInfo, (size_t)rule->path.num);
     for (int i = 0; i < rule->path.num; i++) {

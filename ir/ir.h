@@ -304,6 +304,8 @@ struct Module {
     ARRAY(Span) calibrate_spans;
     ARRAY(Expect) expects;
     const AutoSpec *automatic; /* of the text; settled before the passes run, never printed */
+    AutoSlower slower;         /* of `quant`: what layers that are slower than unquantised are */
+    bool slower_said;          /* .. which the text says; else they are warnings */
     struct TypeTable *types;   /* interning; private to type.c */
     Intern *names;
     void *weights;                /* WeightSet of io, opened by bind-weights; NULL before */

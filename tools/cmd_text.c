@@ -107,7 +107,7 @@ int cmd_explain(Cli *cli)
         return explain_code(cli, word);
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    if (work_lower(&w, word) && work_passes_and_plan(&w)) {
+    if (work_lower(&w, word) && work_passes_and_plan(&w) && work_slower(&w)) {
         Sb sb;
         sb_init(&sb, w.arena);
         work_explain(&w, &sb);

@@ -418,6 +418,18 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
     return ret;
 }
 
+/* The format that the units multiply, " of f16"; "" where the instruction says it. */
+static const char *multiplied(const CudaDraft *d, const CudaKernel *k)
+{
+    static const char *const home[] = {[CUDA_HOME_I8] = " of s8",
+                                       [CUDA_HOME_F16] = " of f16",
+                                       [CUDA_HOME_BF16] = " of bf16",
+                                       [CUDA_HOME_F32] = ""};
+    if (k->packed.layout == CUDA_PANELS)
+        return arena_printf(d->arena, " of %s", format_info[k->spec.act_fmt].name);
+    return home[k->packed.home];
+}
+
 void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule, CudaKernel *k,
                  CudaChoice *ret, const char **ret_problem)
 {
@@ -439,6 +451,9 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
         ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);
     }
     ret->rejected = rejected.text;
+    if (!*ret_problem && cuda_family[k->family]->instruction)
+        ret->by = arena_printf(d->arena, "%s by %s%s", cuda_family_name[k->family],
+                               cuda_family[k->family]->instruction, multiplied(d, k));
     if (!*ret_problem)
         ret->floor_us = cuda_floor_us(k, &ret->bound);
     k->rejected = NULL;

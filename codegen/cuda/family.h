@@ -44,6 +44,7 @@ typedef struct CudaFamilyRow {
     /* The epilogue over sums in the registers in which they were added up; false: it gets staged
      * rows. NULL: it always does. */
     bool (*put_held)(Sb *sb, const CudaKernel *k);
+    const char *instruction; /* that multiplies, without the format: "wgmma"; NULL: none does */
     const char *call[2]; /* the function of the device file, with a given input or with another */
     void (*describe)(Sb *sb, const CudaKernel *k); /* numbers for people; NULL: there are none */
 } CudaFamilyRow;

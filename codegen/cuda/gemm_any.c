@@ -65,6 +65,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
 }
 
 const CudaFamilyRow cuda_gemm_any = {
+    .instruction = "fma of f32",
     .launch = LAUNCH_GEMM,
     .seed = 3,
     .slowness = 3,

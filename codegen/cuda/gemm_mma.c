@@ -341,6 +341,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
 }
 
 const CudaFamilyRow cuda_gemm_mma = {
+    .instruction = "mma.sync",
     .launch = LAUNCH_GEMM,
     .seed = 0,
     .slowness = 6,

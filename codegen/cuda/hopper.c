@@ -431,6 +431,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
 }
 
 const CudaFamilyRow cuda_hopper = {
+    .instruction = "wgmma",
     .serves = "sm_90a",
     .launch = LAUNCH_GEMM,
     .seed = 2,

@@ -279,6 +279,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
 }
 
 const CudaFamilyRow cuda_stream = {
+    .instruction = "mma.sync",
     .launch = LAUNCH_GEMM,
     .seed = 1,
     .slowness = 5,

@@ -49,6 +49,7 @@ typedef struct CudaChoice {
     CudaApartWhy apart; /* why it is a launch of its own */
     double floor_us;    /* the least that the GPU's memory and units take for its work */
     const char *bound;  /* .. and which of them that is: "memory" */
+    const char *by;     /* of a product, what multiplies: "hopper by wgmma"; else NULL */
 } CudaChoice;
 
 /* How an image came about. */

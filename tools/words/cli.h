@@ -4,7 +4,7 @@
  *
  * Results go to standard output, diagnostics to standard error. Exit codes: 0 ok, 1 errors in the
  * input, 2 usage, 3 accuracy or golden mismatch, 4 no such device, 5 slower than unquantised
- * under `slower error`, 70 a bug of ours. */
+ * under `slower error` or --slower=error, 70 a bug of ours. */
 #ifndef SINTER_CLI_H
 #define SINTER_CLI_H
 
