@@ -10,18 +10,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MOST (1 << 20) /* elements of a module that is read */
 
+static char made[200];
+
+static void remove_folder(void)
+{
+    static const char *const name[] = {"config.json", "model.safetensors"};
+    char path[256];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", made, name[i]);
+        unlink(path);
+    }
+    rmdir(made);
+}
+
 /* In TMPDIR, which is best kept in memory. */
 static const char *folder(void)
 {
-    static char path[200];
     const char *root = getenv("TMPDIR");
 
-    if (path[0])
-        return path;
-    snprintf(path, sizeof path, "%s/fuzz-checkpoint-XXXXXX", root ? root : "/tmp");
-    if (!mkdtemp(path))
+    if (made[0])
+        return made;
+    snprintf(made, sizeof made, "%s/fuzz-checkpoint-XXXXXX", root ? root : "/tmp");
+    if (!mkdtemp(made))
         abort();
-    return path;
+    atexit(remove_folder);
+    return made;
 }
 
 static void put_file(const char *path, const void *head, size_t head_size, const void *data,
