@@ -1,7 +1,8 @@
 #!/bin/sh
 # coverage.sh [BUILD [TEST...]]: which lines and branches of the sources the quick and fault tests run, or the
 # named ones, by clang's own counters. Prints one row a room, one a file that reads what strangers may write,
-# and writes BUILD/uncovered.txt: branches of those files that no test takes. Takes some ten minutes.
+# and writes BUILD/uncovered.txt: branches of those files that none takes, and why by the look of the line. Takes
+# some ten minutes.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=$(realpath -m "${1:-build-coverage}")
