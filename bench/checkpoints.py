@@ -35,11 +35,11 @@ def sevens(size):
     return b"\x77" * size
 
 
-def gptq(i, n=N, k=K):
+def gptq(i, n=N, k=K, bits=4):
     stem = f"model.layers.{i}.mlp.up_proj"
     groups = k // GROUP
-    return {f"{stem}.qweight": ("I32", [k // 8, n], k * n // 2, os.urandom),
-            f"{stem}.qzeros": ("I32", [groups, n // 8], groups * n // 2, sevens),
+    return {f"{stem}.qweight": ("I32", [k * bits // 32, n], k * n * bits // 8, os.urandom),
+            f"{stem}.qzeros": ("I32", [groups, n * bits // 32], groups * n * bits // 8, sevens),
             f"{stem}.scales": ("F16", [groups, n], groups * n * 2, halves)}
 
 
@@ -51,12 +51,37 @@ def awq(i):
             f"{stem}.scales": ("F16", [groups, N], groups * N * 2, halves)}
 
 
+def compressed(bits):
+    def make(i):
+        stem = f"model.layers.{i}.mlp.up_proj"
+        return {f"{stem}.weight_packed": ("I32", [N, K * bits // 32], N * K * bits // 8, os.urandom),
+                f"{stem}.weight_scale": ("F16", [N, K // GROUP], N * K // GROUP * 2, halves),
+                f"{stem}.weight_shape": ("I64", [2], 16, lambda size: struct.pack("<qq", N, K))}
+    return make
+
+
+def fp8(i):
+    stem = f"model.layers.{i}.mlp.up_proj"
+    return {f"{stem}.weight": ("F8_E4M3", [N, K], N * K, sevens),
+            f"{stem}.weight_scale_inv": ("F32", [N // 128, K // 128], N * K // 4096, lambda size: struct.pack("<f", 0.01) * (size // 4))}
+
+
+def pack_config(bits):
+    weights = {"num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": GROUP}
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+
+
 CONFIG = {"gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": True},
           "gptq-asym": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
-          "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}}
+          "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True},
+          "gptq-3": {"quant_method": "gptq", "bits": 3, "group_size": GROUP, "desc_act": False, "sym": False},
+          "compressed-4": pack_config(4), "compressed-3": pack_config(3), "compressed-6": pack_config(6),
+          "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 # name: number, elements and bytes of a block, where its scales of f16 lie
 GGML = {"Q4_0": (2, 32, 18, [0]), "Q4_1": (3, 32, 20, [0, 2]), "Q5_0": (6, 32, 22, [0]), "Q5_1": (7, 32, 24, [0, 2]),
-        "Q8_0": (8, 32, 34, [0]), "Q4_K": (12, 256, 144, [0, 2]), "Q5_K": (13, 256, 176, [0, 2]), "Q6_K": (14, 256, 210, [208])}
+        "Q8_0": (8, 32, 34, [0]), "Q4_K": (12, 256, 144, [0, 2]), "Q5_K": (13, 256, 176, [0, 2]), "Q6_K": (14, 256, 210, [208]),
+        "Q2_K": (10, 256, 84, [80, 82]), "Q3_K": (11, 256, 110, [108]), "TQ2_0": (35, 256, 66, [64])}
 
 
 def folder(path, name, tensors, **options):
@@ -97,7 +122,8 @@ def main():
     if "--sparse" in sys.argv:
         sparse(out / "sparse")
         return
-    for name, make in (("gptq", gptq), ("gptq-asym", gptq), ("awq", awq)):
+    for name, make in (("gptq", gptq), ("gptq-asym", gptq), ("gptq-3", lambda i: gptq(i, bits=3)), ("awq", awq), ("fp8", fp8),
+                       ("compressed-4", compressed(4)), ("compressed-3", compressed(3)), ("compressed-6", compressed(6))):
         tensors = {}
         for i in range(MODULES):
             tensors.update(make(i))

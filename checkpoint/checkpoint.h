@@ -214,6 +214,9 @@ static inline uint32_t stream_code(const uint32_t *word, int64_t stride, uint64_
         two |= (uint64_t)word[(int64_t)(i + 1) * stride] << 32;
     return (uint32_t)(two >> shift) & ((1u << bits) - 1);
 }
+/* A row of `num` codes from a stream, of 1, 2, 3, 5, 6 or 7 bits; each loses `less`, which is 0 or
+ * what makes it signed. */
+void stream_row(const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num);
 void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code);
 /* Settles m->order and the size of a group from PART_ORDER; g: the size that is expected. */
 bool order_settle(Checkpoint *c, StoredModule *m, int64_t groups, IoError *err);

@@ -381,6 +381,7 @@ static void read_packed(const StoredModule *m, QTensor *q)
     const uint32_t *word = codes->data;
     uint32_t offset = 1u << (m->number[BITS] - 1);
     bool whole = (m->number[BITS] == 4 || m->number[BITS] == 8) && !m->order;
+    bool dense = !m->number[PER_WORD] && !whole && !m->order;
     uint8_t flip = m->number[BITS] == 4 ? 0x88 : 0x80;
 
     for (int64_t n = 0; n < m->rows; n++, word += codes->dim[1]) {
@@ -388,7 +389,9 @@ static void read_packed(const StoredModule *m, QTensor *q)
         const uint8_t *from = (const uint8_t *)word;
         for (uint64_t i = 0; whole && i < q->row_bytes; i++)
             row[i] = from[i] ^ flip;
-        for (int64_t k = 0; !whole && k < m->cols; k++)
+        if (dense)
+            stream_row(word, (int)m->number[BITS], offset, row, m->cols);
+        for (int64_t k = 0; !whole && !dense && k < m->cols; k++)
             qtensor_put(q, n, k, code_at(m, word, 1, m->order ? m->order[k] : k) - offset);
     }
 }

@@ -192,6 +192,32 @@ static uint32_t signed_offset(const StoredModule *m)
     return m->number[SYM] ? 1u << (m->number[BITS] - 1) : 0;
 }
 
+#define TURN_ROWS  32
+#define TURN_WORDS 96 /* of a row: they end with a whole code, and with a whole byte of ours */
+
+/* Streams down the columns become rows, which are opened a piece at a time. */
+static void read_streams(const StoredModule *m, QTensor *q)
+{
+    const uint32_t *word = m->part[PART_CODES]->data;
+    int bits = (int)m->number[BITS];
+    int64_t words = m->part[PART_CODES]->dim[0], piece = TURN_WORDS * 32 / bits;
+    uint32_t turned[TURN_ROWS][TURN_WORDS];
+
+    for (int64_t first = 0; first < m->rows; first += TURN_ROWS) {
+        int64_t rows = m->rows - first < TURN_ROWS ? m->rows - first : TURN_ROWS;
+        for (int64_t w = 0, k = 0; w < words; w += TURN_WORDS, k += piece) {
+            int64_t num = words - w < TURN_WORDS ? words - w : TURN_WORDS;
+            for (int64_t i = 0; i < num; i++)
+                for (int64_t r = 0; r < rows; r++)
+                    turned[r][i] = word[(w + i) * m->rows + first + r];
+            for (int64_t r = 0; r < rows; r++)
+                stream_row(turned[r], bits, signed_offset(m),
+                           q->codes + (uint64_t)(first + r) * q->row_bytes + k / 2,
+                           m->cols - k < piece ? m->cols - k : piece);
+        }
+    }
+}
+
 static void read_codes(const StoredModule *m, QTensor *q)
 {
     const uint32_t *word = m->part[PART_CODES]->data;
@@ -201,6 +227,10 @@ static void read_codes(const StoredModule *m, QTensor *q)
     if ((bits == 4 || bits == 8) && !m->order) {
         uint32_t flip = !offset ? 0 : bits == 4 ? 0x88888888u : 0x80808080u;
         words_turn(word, m->part[PART_CODES]->dim[0], m->rows, flip, q->codes, q->row_bytes);
+        return;
+    }
+    if (!m->order) {
+        read_streams(m, q);
         return;
     }
     for (int64_t first = 0; first < m->rows; first += 32) { /* so many rows stay in the cache */

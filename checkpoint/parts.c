@@ -1,6 +1,7 @@
 /* checkpoint/parts: what the readers share: modules and their tensors, checks of sizes, grids of
  * scales, streams of bits. */
 #include "checkpoint/checkpoint.h"
+#include "numerics/fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -273,6 +274,23 @@ void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code)
         codes[col / 2] = (uint8_t)(codes[col / 2] | (code & 15u) << (col % 2 * 4));
     else
         codes[col] = (uint8_t)code;
+}
+
+void stream_row(const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num)
+{
+    int lane = bits <= 4 ? 4 : 8;
+    uint32_t sign = 1u << (lane - 1);
+    FieldsMap map = {.add = less ? sign - less : 0, .flip = less ? sign : 0};
+    int64_t whole = num / 8 * 8;
+
+    fields_open(bits, &map, (const uint8_t *)word, (uint64_t)whole, dst);
+    for (int64_t k = whole; k < num; k++) {
+        uint32_t code = stream_code(word, 1, (uint64_t)(k * bits), bits) - less;
+        if (lane == 8)
+            dst[k] = (uint8_t)code;
+        else
+            dst[k / 2] = (uint8_t)((k % 2 ? dst[k / 2] : 0) | (code & 15u) << (k % 2 * 4));
+    }
 }
 
 /* Order of columns ------------------------------------------------------------------------------

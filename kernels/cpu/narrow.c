@@ -5,29 +5,31 @@
  * byte, is (field * step + add) ^ flip: what layout.h stores of that code. Lanes are in the order
  * of memory, low nibbles first. */
 #include "kernels/cpu/layout.h"
+#include "numerics/fields.h"
 #include <string.h>
 
 typedef struct Fields {
-    int bits, lane_bits;
+    int bits;
     int least, step; /* code = least + step * field */
-    uint32_t add, flip;
+    FieldsMap map;
 } Fields;
 
 /* Both layouts of a format have the same fields. */
 static Fields fields_of(const PackLayout *l)
 {
     Fields f = {.bits = num_code_bits((int)l->narrow), .step = 1};
+    uint32_t sign = 1u << (num_code_bits((int)l->fmt) - 1);
     bool is_unsigned = num_code_min((int)l->narrow, 0) == 0;
-    f.lane_bits = num_code_bits((int)l->fmt);
     f.least = is_unsigned ? 0 : -(1 << (f.bits - 1));
     if (l->narrow == FMT_BINARY)
         f.step = 2;
     int add = f.least - l->weight_offset;
     if (add < 0) { /* the sign bit of a lane turned, and as much added */
-        f.flip = 1u << (f.lane_bits - 1);
-        add += (int)f.flip;
+        f.map.flip = sign;
+        add += (int)sign;
     }
-    f.add = (uint32_t)add;
+    f.map.shift = f.step - 1;
+    f.map.add = (uint32_t)add;
     return f;
 }
 
@@ -80,47 +82,6 @@ int32_t narrow_pack(const PackLayout *l, const uint8_t *row, const PackBlock *b,
 
 /* Opening -------------------------------------------------------------------------------------- */
 
-/* Eight fields of `bits` at the bottom of x to lanes of `lane` bits: halves, quarters, eighths move
- * apart. */
-static inline uint64_t spread(uint64_t x, int bits, int lane)
-{
-    for (int part = 4; part; part /= 2) {
-        int gap = part * (lane - bits), width = part * bits;
-        uint64_t low = 0;
-        for (int i = 0; i < 4 / part; i++)
-            low |= ((UINT64_C(1) << width) - 1) << (2 * part * lane * i);
-        x = (x & low) | (x & low << width) << gap;
-    }
-    return x;
-}
-
-/* Eight codes at a time. Compiled for each number of bits. */
-static inline void open_codes(const Fields *f, int bits, int lane, const uint8_t *src, uint64_t num,
-                              uint8_t *dst)
-{
-    uint64_t ones = lane == 4 ? UINT64_C(0x11111111) : UINT64_C(0x0101010101010101);
-    uint64_t add = f->add * ones, flip = f->flip * ones;
-    int shift = f->step - 1;
-    for (uint64_t i = 0; i < num / 8; i++, src += bits, dst += lane) {
-        uint64_t x = 0;
-        memcpy(&x, src, (size_t)bits);
-        x = ((spread(x, bits, lane) << shift) + add) ^ flip;
-        memcpy(dst, &x, (size_t)lane);
-    }
-}
-
-static void open_record(const Fields *f, const uint8_t *src, uint64_t num, uint8_t *dst)
-{
-    switch (f->bits) {
-    case 1: open_codes(f, 1, 4, src, num, dst); break;
-    case 2: open_codes(f, 2, 4, src, num, dst); break;
-    case 3: open_codes(f, 3, 4, src, num, dst); break;
-    case 5: open_codes(f, 5, 8, src, num, dst); break;
-    case 6: open_codes(f, 6, 8, src, num, dst); break;
-    default: open_codes(f, 7, 8, src, num, dst); break;
-    }
-}
-
 void narrow_open(const PackLayout *l, const uint8_t *panel, int cols, uint8_t *dst)
 {
     Fields f = fields_of(l);
@@ -129,7 +90,7 @@ void narrow_open(const PackLayout *l, const uint8_t *panel, int cols, uint8_t *d
     for (int64_t i = 0; i < l->blocks; i++) {
         PackBlock from = layout_block(l, panel, cols, i), to = layout_block(&open, dst, cols, i);
         uint64_t codes = layout_codes_bytes(l, cols, from.units);
-        open_record(&f, from.codes, (uint64_t)cols * (uint64_t)(from.units * l->unit),
+        fields_open(f.bits, &f.map, from.codes, (uint64_t)cols * (uint64_t)(from.units * l->unit),
                     (uint8_t *)(uintptr_t)to.codes);
         memcpy((uint8_t *)(uintptr_t)to.codes + layout_codes_bytes(&open, cols, to.units),
                from.codes + codes, words);
