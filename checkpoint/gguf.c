@@ -3,7 +3,8 @@
  * A file says the type of each tensor, and io/ggml.c takes the blocks apart. Codes and scales go
  * into our schemes as they are: what is d q becomes a symmetric integer with groups, what is d q +
  * m an unsigned one with a float a group. Super-blocks have scales that are products of a half and
- * an integer of at most 8 bits; f32 holds them exactly.
+ * an integer of at most 8 bits; f32 holds them exactly. The sixteen values of IQ4_NL and IQ4_XS are
+ * integers of 8 bits and stored as these. NVFP4's second scale is a tensor of its own, X.scale.
  *
  * Layout: github.com/ggml-org/ggml (src/ggml-common.h, src/ggml-quants.c). */
 #include "checkpoint/checkpoint.h"
@@ -21,7 +22,8 @@ static const struct Kind {
     {"Q5_1", FMT_U5, FMT_F16},       {"Q8_0", FMT_I8, FMT_F16},       {"Q4_K", FMT_U4, FMT_F32},
     {"Q5_K", FMT_U5, FMT_F32},       {"Q6_K", FMT_I6, FMT_F32},       {"Q8_K", FMT_I8, FMT_F32},
     {"MXFP4", FMT_E2M1, FMT_E8M0},   {"Q2_K", FMT_U2, FMT_F32},       {"Q3_K", FMT_I3, FMT_F32},
-    {"TQ1_0", FMT_TERNARY, FMT_F16}, {"TQ2_0", FMT_TERNARY, FMT_F16},
+    {"TQ1_0", FMT_TERNARY, FMT_F16}, {"TQ2_0", FMT_TERNARY, FMT_F16}, {"IQ4_NL", FMT_I8, FMT_F16},
+    {"IQ4_XS", FMT_I8, FMT_F32},     {"NVFP4", FMT_E2M1, FMT_E4M3},
 };
 
 static const GgmlInfo *blocks_of(const TensorView *view)
@@ -50,7 +52,7 @@ static void settle(Checkpoint *c, StoredModule *m, const GgmlInfo *info)
     if (!kind) {
         m->refused = arena_printf(c->arena,
                                   "its type %s is not read; convert the file to one of Q4_0, Q4_1, "
-                                  "Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, MXFP4",
+                                  "Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4",
                                   info->name);
         return;
     }
@@ -62,6 +64,25 @@ static void settle(Checkpoint *c, StoredModule *m, const GgmlInfo *info)
     if (module_name(c->arena, m->name, ".attn_q") || module_name(c->arena, m->name, ".attn_k"))
         stored_note(c, m,
                     "of Llama's relatives, its rows lie in the order in which ggml rotates heads");
+}
+
+/* One float that multiplies the products with the weight. */
+static bool settle_outer(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *outer = stored_part(c, m, PART_OUTER, ".scale");
+
+    if (stored_part(c, m, PART_INPUT_SCALE, ".input_scale"))
+        stored_doubt(c, m, "the activation stays as it is: its own scale is for other kernels");
+    if (!outer)
+        return true;
+    if (outer->fmt != FMT_F32 || outer->elements != 1) {
+        m->refused = "its second scale is not one F32: experts and rows of their own are not read";
+        return true;
+    }
+    m->real[0] = *(const float *)outer->data;
+    m->scheme.outer = true;
+    return (m->real[0] > 0 && isfinite(m->real[0])) ||
+           stored_fail(err, outer, "is %g, not a scale", (double)m->real[0]);
 }
 
 static bool add_module(Checkpoint *c, const TensorView *view, const GgmlInfo *info, IoError *err)
@@ -79,6 +100,8 @@ static bool add_module(Checkpoint *c, const TensorView *view, const GgmlInfo *in
     m->cols = view->dim[view->rank - 1];
     m->rows = (int64_t)view->elements / m->cols;
     settle(c, m, info);
+    if (m->scheme.scale_fmt == FMT_E4M3 && !settle_outer(c, m, err))
+        return false;
     return m->rows <= LIMIT_DIM || stored_fail(err, view, "has more than %d rows", LIMIT_DIM);
 }
 
@@ -129,6 +152,8 @@ static bool read(const StoredModule *m, QTensor *q, IoError *err)
     int bits = format_held_bits(m->scheme.fmt), groups = info->elements / info->group;
     float *scale = q->scale;
 
+    if (m->scheme.outer)
+        q->outer = m->real[0];
     for (int64_t n = 0; n < m->rows; n++) {
         uint8_t *to = q->codes + (uint64_t)n * q->row_bytes;
         for (int64_t k = 0; k < m->cols; k += info->elements, at += info->bytes, scale += groups) {

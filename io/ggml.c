@@ -248,6 +248,50 @@ static void unpack_MXFP4(const uint8_t *b, GgmlBlock *ret)
         ret->code[i] = ret->code[i] == 8 ? 0 : ret->code[i]; /* zeros have no sign there */
 }
 
+/* Four groups of 16: eight bytes, the low nibbles of which are the first half. */
+static void unpack_NVFP4(const uint8_t *b, GgmlBlock *ret)
+{
+    for (int g = 0; g < 4; g++) {
+        const uint8_t *byte = b + 4 + 8 * g;
+        ret->scale[g] = b[g] == 0x7f  ? 0.0f
+                        : b[g] & 0x80 ? num_float(NUM_NAN_BITS) /* scales have no sign */
+                                      : num_from_e4m3(b[g]);
+        for (int i = 0; i < 16; i++) {
+            int code = i < 8 ? byte[i] & 15 : byte[i - 8] >> 4;
+            ret->code[16 * g + i] = (int8_t)(code == 8 ? 0 : code); /* zeros have no sign there */
+        }
+    }
+}
+
+/* What a nibble of the non-linear types stands for, in steps of the scale. */
+static const int8_t nonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+
+static void put_nonlinear(const uint8_t *byte, int8_t *code)
+{
+    put_nibbles(byte, 0, code);
+    for (int i = 0; i < 32; i++)
+        code[i] = nonlinear[code[i]];
+}
+
+static void unpack_IQ4_NL(const uint8_t *b, GgmlBlock *ret)
+{
+    ret->scale[0] = half_at(b);
+    put_nonlinear(b + 2, ret->code);
+}
+
+/* Eight scales of 6 bits around 32: nibbles in four bytes, the upper bits in two before them. */
+static void unpack_IQ4_XS(const uint8_t *b, GgmlBlock *ret)
+{
+    float d = half_at(b);
+    unsigned high = (unsigned)b[2] | (unsigned)b[3] << 8;
+    for (int g = 0; g < 8; g++) {
+        int low = b[4 + g / 2] >> 4 * (g % 2) & 15, up = (int)(high >> 2 * g & 3);
+        ret->scale[g] = d * (float)((low | up << 4) - 32);
+        put_nonlinear(b + 8 + 16 * g, ret->code + 32 * g);
+    }
+}
+
 void ggml_unpack(const GgmlInfo *info, const uint8_t *block, GgmlBlock *ret)
 {
     switch (info->code) {
@@ -266,7 +310,7 @@ void ggml_unpack(const GgmlInfo *info, const uint8_t *block, GgmlBlock *ret)
 void ggml_decode(const GgmlInfo *info, const uint8_t *block, float *ret)
 {
     GgmlBlock b;
-    bool is_float = strcmp(info->name, "MXFP4") == 0;
+    bool is_float = strcmp(info->name, "MXFP4") == 0 || strcmp(info->name, "NVFP4") == 0;
     ggml_unpack(info, block, &b);
     for (int i = 0; i < info->elements; i++) {
         int group = i / info->group;

@@ -134,7 +134,7 @@ typedef struct GgmlInfo {
 } GgmlInfo;
 enum { GGML_MOST = 256 /* elements of a block */, GGML_GROUPS = 16 };
 typedef struct GgmlBlock {
-    int8_t code[GGML_MOST]; /* offsets taken off; of MXFP4, codes of e2m1 */
+    int8_t code[GGML_MOST]; /* offsets taken off; of MXFP4 and NVFP4, codes of e2m1 */
     float scale[GGML_GROUPS], min[GGML_GROUPS];
 } GgmlBlock;
 const GgmlInfo *ggml_by_code(uint32_t code);

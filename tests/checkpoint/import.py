@@ -91,7 +91,7 @@ for folder in folders:
     report(folder + " without weights", [] if code == 0 and "codes occur" not in out else [err])
 
 done = subprocess.run([sinter, "eval", os.path.join(here, "gguf/layers.sinter")], capture_output=True, text=True, timeout=60)
-report("gguf: layers run", [] if done.returncode == 0 and done.stdout.count("ok ") == 14 and not done.stderr
+report("gguf: layers run", [] if done.returncode == 0 and done.stdout.count("ok ") == 17 and not done.stderr
        else [*done.stdout.splitlines(), *done.stderr.splitlines()])
 
 
@@ -433,10 +433,11 @@ GGUF = {  # name: (dimensions, type, bytes, exit code, words)
     "a least value that is infinite": ([32, 1], 3, b"\0\0\0\x7c" + bytes(16), 1, "E0517.*least value is not a finite"),
     "a power of two that is NaN": ([32, 1], 39, b"\xff" + bytes(16), 1, "E0517.*not a finite number"),
     "a scale of a super-block that is NaN": ([256, 1], 12, b"\0\x7e" + bytes(142), 1, "E0517.*not a finite number"),
+    "a scale with a sign": ([64, 1], 40, b"\x81" + bytes(35), 1, "E0517.*not a finite number"),
     "a vector": ([32], 8, bytes(34), 1, "E0517.*neither a matrix nor a stack"),
     "nothing at all": ([32, 0], 8, b"", 1, "E0517.*neither a matrix nor a stack"),
     "four dimensions": ([32, 1, 1, 1], 8, bytes(34), 1, "E0517.*neither a matrix nor a stack"),
-    "a type that is only known by name": ([256, 1], 23, bytes(136), 0, "refused: its type IQ4_XS is not read"),
+    "a type that is only known by name": ([256, 1], 21, bytes(110), 0, "refused: its type IQ3_S is not read"),
     "a type that is unknown": ([32, 1], 77, bytes(34), 1, "E0518.*type 77 is unknown"),
     "a type that is gone": ([32, 1], 31, bytes(34), 1, "E0518.*type 31 is unknown or no longer in use"),
     "half a block": ([16, 2], 8, bytes(34), 1, "E0518.*whole blocks"),
@@ -453,14 +454,19 @@ with tempfile.TemporaryDirectory() as tmp:
         f.write('{"quantization_config": {"quant_method": "gptq", "bits": 4}}')
     code, out, err = run(tmp)
     report("gguf: says itself what it is", [] if code == 0 and "Q8_0, said by the file" in out else [out, err])
-    gguf(path, ("a.weight", [256, 1], 23, bytes(136)))
+    for name, raw, want, words in (("", b"\0\0\x80\x3e", 0, "e2m1 group 16 scale e4m3 outer"), (" of NaN", NAN32, 1, "E0517.*not a scale"),
+                                   (" of 0", bytes(4), 1, "E0517.*is 0, not a scale"), (" for each row", bytes(8), 0, "refused: its second")):
+        gguf(path, ("a.weight", [64, 1], 40, bytes(36)), ("a.scale", [len(raw) // 4], 0, raw))
+        code, out, err = run(path)
+        report("gguf: a second scale" + name, [] if code == want and re.search(words, out + err, re.S) else [f"exit code {code}", out, err])
+    gguf(path, ("a.weight", [256, 1], 21, bytes(110)))
     text = os.path.join(tmp, "t.sinter")
     with open(text, "w", encoding="utf-8") as f:
         f.write('version 1\nweights "model.gguf"\ndim B in [1]\nmodel m (x: f32[B, 256]) -> (y: f32[B, 1]) {\n'
                 '    param a: f32[1, 256] from "a.weight"\n    y = linear(x, a)\n}\n')
     done = subprocess.run([sinter, "check", text], capture_output=True, text=True, timeout=60)
     report("gguf: a type that is not read is not bound",
-           [] if done.returncode == 1 and "type IQ4_XS is not read" in done.stderr else [done.stdout, done.stderr])
+           [] if done.returncode == 1 and "type IQ3_S is not read" in done.stderr else [done.stdout, done.stderr])
 
 
 # Files -------------------------------------------------------------------------------------------

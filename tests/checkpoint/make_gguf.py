@@ -12,10 +12,12 @@ from safetensors.numpy import save_file
 
 HERE = pathlib.Path(__file__).parent / "gguf"
 TYPE = gguf.GGMLQuantizationType
-HALVES = {"Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0]}
+HALVES = {"Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0],
+          "NVFP4": [], "IQ3_S": [0], "IQ1_M": []}
 SHAPES = {"Q4_0": (5, 288), "Q4_1": (3, 96), "Q5_0": (4, 96), "Q5_1": (4, 96), "Q8_0": (5, 288), "MXFP4": (6, 160),
           "Q4_K": (3, 512), "Q5_K": (2, 512), "Q6_K": (2, 512), "Q8_K": (2, 256), "Q2_K": (1, 256), "TQ2_0": (1, 256),
-          "Q3_K": (3, 256), "TQ1_0": (2, 256), "IQ4_NL": (1, 32), "IQ4_XS": (1, 256)}
+          "Q3_K": (3, 256), "TQ1_0": (2, 256), "IQ4_NL": (3, 64), "IQ4_XS": (2, 256),
+          "NVFP4": (2, 128), "IQ3_S": (1, 256), "IQ1_M": (1, 256)}
 rng = np.random.default_rng(40)
 
 
@@ -28,6 +30,8 @@ def stored(name, rows, cols):
     for at in HALVES.get(name, []):
         half = (rng.standard_normal(len(blocks)) * 0.01).astype(np.float16)
         blocks[:, at:at + 2] = half.view(np.uint8).reshape(-1, 2)
+    if name == "NVFP4":
+        blocks[:, :4] &= 0x7f  # scales have no sign
     if name == "Q8_K":
         blocks[:, :4] = rng.standard_normal(len(blocks)).astype("<f4").view(np.uint8).reshape(-1, 4)
     return blocks.reshape(rows, -1)
@@ -49,7 +53,7 @@ for i, (name, shape) in enumerate(SHAPES.items()):
     data = stored(name, *shape)
     part = "attn_q" if i == 0 else "ffn_up"
     writer.add_tensor(f"blk.{i}.{part}.weight", data, raw_dtype=TYPE[name])
-    if not name.startswith("IQ"):
+    if name not in ("IQ3_S", "IQ1_M"):
         expected[f"blk.{i}.{part}.weight"] = values(name, data)
 stack = np.stack([stored("Q8_0", 2, 64) for _ in range(3)])
 writer.add_tensor("blk.0.ffn_up_exps.weight", stack, raw_dtype=TYPE.Q8_0)
