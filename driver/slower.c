@@ -383,20 +383,23 @@ static const char *source_of(const LayerTime *time)
 }
 
 /* What the time goes to: launches beside the product, its instruction and unit, the bytes. */
-static void put_reason(Work *w, const SlowGroup *slow)
+static void put_reason(Work *w, const CudaTarget *of, const SlowGroup *slow)
 {
     const LayerTime *own = &slow->own->time[slow->bucket],
                     *plain = &slow->plain->time[slow->bucket];
-    const char *beside = "";
+    const char *beside = "", *roofline = "";
     if (own->launches)
         beside = arena_printf(w->arena, "; %d launch%s before it take%s %.1f us", own->launches,
                               own->launches == 1 ? "" : "es", own->launches == 1 ? "s" : "",
                               own->beside_us);
+    if (cuda_roofline_holds(of->gpu, own->product->source))
+        roofline =
+            arena_printf(w->arena, " and reaches %.0f %% of the roofline by %s",
+                         100 * own->product->floor_us / own->product->us, own->product->bound);
     diag_note(&w->diag, slow->own->span,
-              "its product takes %.1f us, %s, reads %.1f MB of weight and reaches %.0f %% of the "
-              "roofline by %s%s; unquantised: %s, %.1f MB",
-              own->us - own->beside_us, own->product->by, own->bytes * 1e-6,
-              100 * own->product->floor_us / own->product->us, own->product->bound, beside,
+              "its product takes %.1f us, %s, reads %.1f MB of weight%s%s; unquantised: %s, "
+              "%.1f MB",
+              own->us - own->beside_us, own->product->by, own->bytes * 1e-6, roofline, beside,
               plain->product->by, plain->bytes * 1e-6);
 }
 
@@ -433,7 +436,7 @@ static void put_group(Work *w, const Timed *own, const SlowGroup *slow, const Be
         diag_error(&w->diag, slow->own->span, E_SLOWER, "%s", text);
     else
         diag_warning(&w->diag, slow->own->span, E_SLOWER, "%s", text);
-    put_reason(w, slow);
+    put_reason(w, own->cuda, slow);
     put_also(w, own->plan, slow);
     if (better->with)
         diag_help(&w->diag, "%s (%s) would not be slower, with %.1f us there", better->with->name,

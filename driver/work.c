@@ -247,6 +247,7 @@ static bool prepare_passes(Work *w, const char *path)
     PassOptions options = {
         .opt_level = cli_get(cli, OPTION_OPT_LEVEL, "1")[0] - '0',
         .base_dir = folder,
+        .invariant = cli_has(cli, OPTION_INVARIANT),
         .no_weights = cli_has(cli, OPTION_NO_WEIGHTS) || cli->command == COMMAND_TUNE || silent,
         .num_weight_files = cli->value[OPTION_WEIGHTS].num,
         .trace = stderr,
@@ -422,6 +423,7 @@ static bool plan_gpu(Work *w, WorkGpu *gpu)
         return false;
     options.gpu = gpu->gpu;
     options.timings = &timings;
+    options.invariant = w->passes.options.invariant;
     if (!cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda))
         return false;
     cuda_check_fused(w->module, &gpu->cuda);

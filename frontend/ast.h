@@ -174,7 +174,8 @@ typedef enum ActionKind {
     ACTION_KEEP,
     ACTION_SMOOTH,
     ACTION_ROTATE,
-    ACTION_FUSED
+    ACTION_FUSED,
+    ACTION_INVARIANT
 } ActionKind;
 typedef struct Action {
     ActionKind kind;

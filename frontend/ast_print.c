@@ -275,6 +275,7 @@ static void put_rule(Sb *sb, const Rule *rule)
         case ACTION_SCHEME: sb_printf(sb, " %s", action->name.text); break;
         case ACTION_KEEP: sb_put(sb, " keep"); break;
         case ACTION_FUSED: sb_put(sb, " fused"); break;
+        case ACTION_INVARIANT: sb_put(sb, " invariant"); break;
         case ACTION_SMOOTH:
             sb_put(sb, " smooth ");
             if (action->name.text)

@@ -58,6 +58,7 @@ static Word word(const char *text, Span span)
 %token WEIGHT "weight" ACT "act" SYM "sym" ASYM "asym" PER "per" TENSOR "tensor"
 %token CHANNEL "channel" TOKEN "token" GROUP "group" SCALE "scale" STATIC "static"
 %token DYNAMIC "dynamic" BY "by" FAST "fast" KEEP "keep" SMOOTH "smooth" FUSED "fused"
+%token INVARIANT "invariant"
 %token ROTATE "rotate"
 %token ATOL "atol" RTOL "rtol" COSINE "cosine" SQNR "sqnr" CANDIDATES "candidates" ON "on"
 %token SAMPLES "samples" REQUIRE "require" BYTES "bytes" MINIMIZE "minimize"
@@ -421,6 +422,7 @@ action:
 | "smooth" "auto" { $$ = ast_action(ACTION_SMOOTH, @$, word("auto", @2), 0); }
 | "rotate" NAME { $$ = ast_action(ACTION_ROTATE, @$, word($NAME, @NAME), 0); }
 | "fused" { $$ = ast_action(ACTION_FUSED, @$, NO_WORD, 0); }
+| "invariant" { $$ = ast_action(ACTION_INVARIANT, @$, NO_WORD, 0); }
 ;
 
 /* formats chosen by measurement */
@@ -520,6 +522,7 @@ contextual:
 | "smooth" { $$ = "smooth"; }
 | "rotate" { $$ = "rotate"; }
 | "fused" { $$ = "fused"; }
+| "invariant" { $$ = "invariant"; }
 | "atol" { $$ = "atol"; }
 | "rtol" { $$ = "rtol"; }
 | "cosine" { $$ = "cosine"; }

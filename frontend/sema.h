@@ -76,7 +76,7 @@ typedef struct RuleInfo {
     int num_segments;
     const SchemeInfo *scheme;
     const char *scheme_name;
-    bool keep, fused, smooth, smooth_auto, rotate;
+    bool keep, fused, invariant, smooth, smooth_auto, rotate;
     double smooth_alpha;
     bool matched, bad;
 } RuleInfo;

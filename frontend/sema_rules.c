@@ -62,6 +62,10 @@ static void compile_action(Sema *s, RuleInfo *info, const Action *action)
         twice = info->fused;
         info->fused = true;
         break;
+    case ACTION_INVARIANT:
+        twice = info->invariant;
+        info->invariant = true;
+        break;
     case ACTION_SMOOTH:
         twice = info->smooth;
         info->smooth = true;
@@ -300,6 +304,7 @@ static void apply_rule(Walk *w, QuantSpec *spec, RuleInfo *rule)
         *spec = (QuantSpec){.keep = true,
                             .pinned = true,
                             .fused = spec->fused,
+                            .invariant = spec->invariant,
                             .smooth = spec->smooth,
                             .smooth_auto = spec->smooth_auto,
                             .rotate = spec->rotate,
@@ -310,6 +315,8 @@ static void apply_rule(Walk *w, QuantSpec *spec, RuleInfo *rule)
         spec->said = rule->rule->span;
     if (rule->fused)
         spec->fused = true;
+    if (rule->invariant)
+        spec->invariant = true;
     if (rule->rotate)
         spec->rotate = true;
     if (rule->smooth) {
@@ -369,7 +376,7 @@ const QuantSpec *rules_apply(Walk *w, const Item *inline_scheme, int64_t k)
     if (s->options && s->options->unquantised)
         return NULL;
     if (!spec.keep && !spec.weight && !spec.act && spec.act_fmt == FMT_NONE && !spec.fused &&
-        !spec.smooth && !spec.rotate)
+        !spec.invariant && !spec.smooth && !spec.rotate)
         return NULL;
     QuantSpec *ret = ARENA_NEW(w->m->arena, QuantSpec);
     *ret = spec;

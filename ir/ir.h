@@ -83,6 +83,7 @@ typedef enum QuantMode { MODE_NONE, MODE_DYNAMIC, MODE_STATIC, MODE_WEIGHT } Qua
 typedef struct QuantSpec {
     bool keep;            /* stays as it is */
     bool fused;           /* an error unless one kernel results */
+    bool invariant;       /* a row has the same bits in every batch */
     const Scheme *weight; /* NULL: weight stays plain */
     const Scheme *act;    /* NULL: activation stays plain, rounded to act_fmt */
     FormatId act_fmt;     /* plain activation format; FMT_NONE: as the input */

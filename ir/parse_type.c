@@ -322,6 +322,8 @@ static void get_quant_item(Parser *p, QuantSpec *quant)
         quant->keep = true;
     } else if (parse_accept(p, "fused")) {
         quant->fused = true;
+    } else if (parse_accept(p, "invariant")) {
+        quant->invariant = true;
     } else if (parse_accept(p, "stored")) {
         quant->stored = true;
     } else if (parse_accept(p, "weight")) {

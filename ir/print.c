@@ -148,6 +148,8 @@ static void put_QUANT(Sb *sb, const Attr *attr, const QuantSpec *quant)
         put_item(sb, &first, "rotate hadamard");
     if (quant->fused)
         put_item(sb, &first, "fused");
+    if (quant->invariant)
+        put_item(sb, &first, "invariant");
     if (quant->scheme_name) {
         put_item(sb, &first, "scheme ");
         put_string(sb, quant->scheme_name);

@@ -148,7 +148,24 @@ static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, con
     return false;
 }
 
-static void layer_settle(Module *m, const TargetLimits *limits, Op *op)
+/* A range that spans rows makes each of them depend on the others. */
+static void invariant_fits(Module *m, const Op *op, const QuantSpec *spec)
+{
+    const Scheme *act = spec->act;
+    if (spec->keep || !act || spec->act_static || (act->block[0] == 1 && !act->outer))
+        return;
+    diag_error(
+        m->diag, said(op, spec->act_span), E_INVARIANT,
+        "%s: %s, so that a row depends on the others of its batch, but it is to be invariant",
+        layer_name(op),
+        act->outer           ? "the outer scale is found over all rows"
+        : act->block[0] == 0 ? "one range is found over all rows"
+                             : "a range is found over several rows");
+    diag_help(m->diag, act->outer ? "give the outer scale before the run, with 'static'"
+                                  : "use ranges of a row each ('per token'), or 'static' ones");
+}
+
+static void layer_settle(Module *m, const TargetLimits *limits, bool always, Op *op)
 {
     QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
     const Type *weight = op_in(op, 1)->type;
@@ -156,6 +173,8 @@ static void layer_settle(Module *m, const TargetLimits *limits, Op *op)
 
     *spec = *op->attr.quant;
     op->attr.quant = spec;
+    if (spec->invariant || always)
+        invariant_fits(m, op, spec);
     if (spec->keep || k < 0)
         return;
     if (!spec->act && spec->act_fmt == FMT_NONE)
@@ -178,7 +197,7 @@ bool pass_choose_scheme(Module *m, PassContext *ctx)
     for_each_op(op, &m->body) {
         if (op->kind != OP_MATMUL || !op->attr.quant || op->attr.place != PLACE_NONE)
             continue;
-        layer_settle(m, limits, op);
+        layer_settle(m, limits, ctx->options.invariant, op);
         changed = true;
     }
     return changed;

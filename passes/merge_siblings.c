@@ -143,6 +143,24 @@ static Value *weights_stack(Module *m, PassContext *ctx, Op *at, const Siblings 
     return rewrite_unary(m, at, OP_DEQUANTIZE, NULL, codes, first->quantize->span);
 }
 
+/* What any of them asks of its kernel; NULL: none does. */
+static const QuantSpec *asked_of_all(Arena *arena, const Siblings *s)
+{
+    QuantSpec *ret = NULL;
+    for (int i = 0; i < s->num; i++) {
+        const QuantSpec *own = s->elem[i].matmul->attr.quant;
+        if (!own)
+            continue;
+        if (!ret) {
+            ret = ARENA_NEW(arena, QuantSpec);
+            *ret = *own;
+        }
+        ret->fused = ret->fused || own->fused;
+        ret->invariant = ret->invariant || own->invariant;
+    }
+    return ret;
+}
+
 static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
 {
     Op *at = s->elem[0].matmul;
@@ -151,8 +169,7 @@ static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
     int64_t start = 0;
 
     attr.layer = layers_join(m->arena, s);
-    for (int i = 1; i < s->num && !attr.quant; i++) /* any that asked to be fused */
-        attr.quant = s->elem[i].matmul->attr.quant;
+    attr.quant = asked_of_all(m->arena, s);
     Value *all = rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, at->span);
     all->def->mark = at->mark;
     for (int i = 0; i < s->num; i++) {

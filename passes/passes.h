@@ -19,6 +19,7 @@ extern const TargetLimits limits_gpus; /* GPUs alone */
 typedef struct PassOptions {
     int opt_level;        /* 0: every op its own kernel */
     const char *base_dir; /* weight and calibration paths of the text are relative to it */
+    bool invariant;       /* every layer: a row has the same bits in every batch */
     bool no_weights;      /* do not open weight files (check --no-weights) */
     bool allow_nan;       /* weights may hold NaN and infinity */
     int num_weight_files; /* replaces the text's `weights` when > 0 */

@@ -3,7 +3,7 @@
  * Needs: explicit quantisation (insert-quant); for quantisers that need statistics, calibrate.
  * Leaves: `by` on the quantize of each weight that is not rounded to nearest; codegen chooses the
  * codes when it writes the file, one layer at a time. `quant` leaves the matmuls, except where
- * check-fused still asks for it.
+ * check-fused and plans still ask for it.
  *
  * Before                                        After
  *   %3 = quantize %w {mode = weight}              %3 = quantize %w {mode = weight, by = gptq}
@@ -74,7 +74,7 @@ bool pass_quantise_weights(Module *m, PassContext *ctx)
         if (op->kind != OP_MATMUL || !op->attr.quant)
             continue;
         weight_annotate(m, ctx, op);
-        if (!op->attr.quant->fused)
+        if (!op->attr.quant->fused && !op->attr.quant->invariant)
             op->attr.quant = NULL;
         changed = true;
     }

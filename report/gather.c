@@ -222,7 +222,9 @@ static ReportPick make_pick(const Report *r, const Work *w, const CudaTarget *t,
                         .source = timing_source_name[choice->source],
                         .rejected = choice->rejected,
                         .us = choice->us,
-                        .roofline = choice->floor_us / choice->us,
+                        .roofline = cuda_roofline_holds(t->gpu, choice->source)
+                                        ? choice->floor_us / choice->us
+                                        : NAN,
                         .apart = choice->apart.text,
                         .apart_place = place_text(w, r->arena, choice->apart.at),
                         .remedy = choice->apart.remedy};

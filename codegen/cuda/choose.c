@@ -142,6 +142,34 @@ static void keep_family(CudaCandidates *c, CudaFamily family)
     c->num_valid = num ? num : c->num_valid;
 }
 
+/* Family and order of sums of a candidate: "gemm_mma in 2 parts of K, by 128"; NULL: a row's place
+ * decides, too. */
+static const char *order_of(Arena *arena, const CudaKernel *k)
+{
+    Sb sb;
+    sb_init(&sb, arena);
+    sb_put(&sb, cuda_family_name[k->family]);
+    if (cuda_family[k->family]->put_order && !cuda_family[k->family]->put_order(&sb, k))
+        return NULL;
+    return sb.text;
+}
+
+/* Leaves only candidates that add up in one order. */
+static void keep_order(CudaCandidates *c, const char *order)
+{
+    int best = cuda_candidates_best(c);
+    const char *reason = arena_printf(c->arena, "its sums have another order than %s", order);
+    c->free_us = best < 0 ? 0 : c->list.elem[best].us;
+    for (int i = 0; i < c->list.num; i++) {
+        CudaCandidate *at = &c->list.elem[i];
+        const char *own = at->reason ? NULL : order_of(c->arena, &at->kernel);
+        if (at->reason || (own && !strcmp(own, order)))
+            continue;
+        at->reason = reason;
+        c->num_valid--;
+    }
+}
+
 void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
                      const CudaPlanOptions *options)
 {
@@ -154,6 +182,8 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
     if (options->family)
         keep_family(c, *options->family);
     look_up(c, options->timings);
+    if (k->order)
+        keep_order(c, k->order);
 }
 
 bool cuda_same_tile(const CudaKernel *a, const CudaKernel *b)
@@ -255,6 +285,8 @@ static void take(const CudaCandidates *c, int at, const CudaPlanOptions *options
     ret->source = best->source;
     ret->old = best->old;
     ret->predicted = best->predicted;
+    ret->order = c->like.order;
+    ret->free_us = c->free_us;
     if (options->visit)
         options->visit(options->user, c);
 }
@@ -290,6 +322,8 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
                         .varies = plan_launch_varies(d->plan, l),
                         .span = d->role[launch].span,
                         .span_operand = d->role[launch].span_operand,
+                        .invariant = d->role[launch].invariant,
+                        .order = d->role[launch].order,
                         .rejected = rejected};
 }
 
@@ -387,6 +421,63 @@ static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, S
     cuda_candidates(c, d->arena, &product, d->options);
     return best_with_prologue(c, &row, fused, cuda_smem(product.gpu), ret, ret_us, ret_why);
 }
+
+/* Orders --------------------------------------------------------------------------------------- */
+
+typedef struct Order { /* what candidates of one order take */
+    const char *text;
+    int buckets; /* that have one, the last of them: */
+    int bucket;
+    double ratio; /* summed over buckets, to the fastest of any order */
+} Order;
+typedef ARRAY(Order) Orders;
+
+static Order *order_at(Arena *arena, Orders *orders, const char *text)
+{
+    for (int i = 0; i < orders->num; i++)
+        if (!strcmp(orders->elem[i].text, text))
+            return &orders->elem[i];
+    Order fresh = {.text = text, .bucket = -1};
+    ARRAY_PUSH(arena, orders, fresh);
+    return &orders->elem[orders->num - 1];
+}
+
+/* The fastest of each order comes first. */
+static void orders_add(const CudaCandidates *c, int bucket, Orders *orders)
+{
+    int best = cuda_candidates_best(c);
+    for (int at = best; at >= 0; at = next_best(c, &c->list.elem[at])) {
+        const char *text = order_of(c->arena, &c->list.elem[at].kernel);
+        Order *order = text ? order_at(c->arena, orders, text) : NULL;
+        if (!order || order->bucket == bucket)
+            continue;
+        order->bucket = bucket;
+        order->buckets++;
+        order->ratio += c->list.elem[at].us / c->list.elem[best].us;
+    }
+}
+
+const char *cuda_choose_order(const CudaDraft *d, int launch)
+{
+    Orders orders = {0};
+    const Order *best = NULL;
+    for (int b = 0; b < d->plan->num_buckets; b++) {
+        CudaCandidates c;
+        CudaKernel k = kernel_of(d, launch, b, NULL);
+        if (!look_at_weight(&k))
+            return NULL;
+        cuda_candidates(&c, d->arena, &k, d->options);
+        orders_add(&c, b, &orders);
+    }
+    for (int i = 0; i < orders.num; i++) {
+        const Order *order = &orders.elem[i];
+        if (order->buckets == d->plan->num_buckets && (!best || order->ratio < best->ratio))
+            best = order;
+    }
+    return best ? best->text : NULL;
+}
+
+/* Schedules' choice ---------------------------------------------------------------------------- */
 
 CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret_runs)
 {

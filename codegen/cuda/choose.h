@@ -23,6 +23,7 @@ typedef struct CudaCandidates {
     CudaKernel like;     /* the launch, without a family */
     const char *problem; /* as tables of timings name it (problem.c) */
     int64_t rows;        /* of the activation */
+    double free_us;      /* of the fastest, where only those of one order may run */
     int64_t budget;      /* dynamic shared memory that a block may have, bytes */
     int num_valid;
     ARRAY(CudaCandidate) list;
@@ -67,6 +68,10 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
 CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket);
 void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule,
                  CudaKernel *ret_kernel, CudaChoice *ret, const char **ret_problem);
+
+/* choose.c: the order of sums that a product can have under all buckets and that costs least;
+ * NULL: there is none. */
+const char *cuda_choose_order(const CudaDraft *d, int launch);
 
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
 void cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);

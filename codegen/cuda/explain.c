@@ -84,10 +84,17 @@ static void put_launch(Sb *sb, const CudaTarget *t, const Diag *diag, int launch
             sb_put(sb, "; ");
             plan_bucket_print(sb, plan, ++b);
         }
-        sb_printf(sb, "%s%s  %.1f us [%s%s], %.0f %% of the roofline by %s\n",
-                  plan->num_syms ? ": " : "", choice[b].text, choice[b].us,
-                  timing_source_name[choice[b].source], choice[b].old ? ", older kernels" : "",
-                  100 * choice[b].floor_us / choice[b].us, choice[b].bound);
+        sb_printf(sb, "%s%s  %.1f us [%s%s]", plan->num_syms ? ": " : "", choice[b].text,
+                  choice[b].us, timing_source_name[choice[b].source],
+                  choice[b].old ? ", older kernels" : "");
+        if (cuda_roofline_holds(t->gpu, choice[b].source))
+            sb_printf(sb, ", %.0f %% of the roofline by %s",
+                      100 * choice[b].floor_us / choice[b].us, choice[b].bound);
+        sb_putc(sb, '\n');
+        if (choice[b].order)
+            sb_printf(
+                sb, "      invariant: sums as %s, %.0f %% slower than in any order (%.1f us)\n",
+                choice[b].order, 100 * (choice[b].us / choice[b].free_us - 1), choice[b].free_us);
         for (const char *at = choice[b].rejected; *at;) {
             int len = (int)strcspn(at, "\n");
             sb_printf(sb, "      %.*s\n", len, at);
@@ -112,8 +119,11 @@ static void put_share(Sb *sb, const CudaTarget *t)
         plan_bucket_print(sb, plan, b);
         sb_put(sb, ": ");
         fusion_share_print(sb, &c);
-        sb_printf(sb, "; %.1f us, %.0f %% of the roofline of an %s\n", us,
-                  us > 0 ? 100 * floor_us / us : 0, cuda_roofline_gpu(t->gpu));
+        sb_printf(sb, "; %.1f us", us);
+        if (cuda_roofline_holds(t->gpu, TIMING_MODEL))
+            sb_printf(sb, ", %.0f %% of the roofline of an %s", us > 0 ? 100 * floor_us / us : 0,
+                      cuda_roofline_gpu(t->gpu));
+        sb_putc(sb, '\n');
     }
 }
 

@@ -25,6 +25,9 @@ typedef struct CudaFamilyRow {
     void (*candidates)(CudaCandidates *c);
     CudaTile (*tile)(const CudaKernel *k);
     void (*put_numbers)(Sb *sb, const CudaKernel *k); /* as tables of timings have them */
+    /* What decides, beside the operands, in which order an element's products are added up; false:
+     * its place in the batch does, too. NULL: nothing does. */
+    bool (*put_order)(Sb *sb, const CudaKernel *k);
     /* Turns a candidate into one that takes in the prologue of `inside` as INPUT_SHARED; false: it
      * cannot. NULL: none can. */
     bool (*share)(CudaKernel *k, const PlanLaunch *inside, int64_t smem);

@@ -186,6 +186,13 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
                   k->mma.split_k);
 }
 
+static bool put_order(Sb *sb, const CudaKernel *k)
+{
+    if (k->mma.split_k > 1)
+        sb_printf(sb, " in %d parts of K, by %d", k->mma.split_k, k->mma.bk);
+    return true;
+}
+
 static bool share(CudaKernel *k, const PlanLaunch *inside, int64_t smem)
 {
     CudaGeometry g = cuda_geometry(k);
@@ -351,6 +358,7 @@ const CudaFamilyRow cuda_gemm_mma = {
     .tile = tile,
     .put_numbers = put_numbers,
     .share = share,
+    .put_order = put_order,
     .geometry = geometry,
     .predict = predict,
     .put_config = put_config,

@@ -278,7 +278,9 @@ static void candidates(CudaCandidates *c)
     int before = c->num_valid;
     if (least)
         put_tile(c, true, least, 128);
-    for (size_t i = 0; i < COUNT_OF(wide_tiles) && (c->rows > 32 || c->num_valid == before); i++)
+    for (size_t i = 0;
+         i < COUNT_OF(wide_tiles) && (c->rows > 32 || c->num_valid == before || c->like.invariant);
+         i++)
         if (wide_tiles[i] / c->like.spec.parts % 32 == 0)
             put_tile(c, false, 128, wide_tiles[i]);
 }
@@ -390,6 +392,23 @@ static bool put_held(Sb *sb, const CudaKernel *k)
     return true;
 }
 
+/* Blocks that share all tiles evenly cut each one alike; else where K is cut depends on the tile,
+ * and with several rows of tiles on a row's place. */
+static bool put_order(Sb *sb, const CudaKernel *k)
+{
+    int64_t tiles = num_tiles(k), shares = k->hopper.shares;
+    sb_put(sb, k->hopper.swap ? " transposed" : "");
+    if (k->hopper.promote)
+        sb_printf(sb, " promoted every %d", k->hopper.promote * elements(k) / 4);
+    if (shares && shares % tiles == 0 && units(k) % (shares / tiles) == 0)
+        sb_printf(sb, " in %" PRId64 " parts of K", shares / tiles);
+    else if (shares)
+        sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
+                  k->hopper.bn);
+    return !shares || (shares % tiles == 0 && units(k) % (shares / tiles) == 0) ||
+           k->layout[k->launch->a].rows <= k->hopper.bm;
+}
+
 static void describe(Sb *sb, const CudaKernel *k)
 {
     sb_printf(sb, " %dx%d%s, %d stages", k->hopper.bm, k->hopper.bn,
@@ -451,4 +470,5 @@ const CudaFamilyRow cuda_hopper = {
     .put_held = put_held,
     .call = {"hopper<Cfg, Product, Epilogue>"},
     .describe = describe,
+    .put_order = put_order,
 };

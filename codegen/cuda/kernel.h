@@ -75,7 +75,9 @@ typedef struct CudaKernel {
         CudaGemmAny any;
         CudaRows row;
     };
-    Sb *rejected; /* gets a line for each candidate that was not taken, and why */
+    bool invariant;    /* candidates of all sizes count */
+    const char *order; /* of sums that it must have (put_order); NULL: any */
+    Sb *rejected;      /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
 
 /* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).

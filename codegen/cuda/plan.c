@@ -306,6 +306,18 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
     return operand[0].tensor;
 }
 
+/* The product adds up floats, in an order that all sizes are to share. Integers have one result in
+ * any order. */
+static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *kernel)
+{
+    const PlanTensor *a = &b->list->tensor[l->a], *w = &b->list->tensor[l->w];
+    bool asked = b->options->invariant;
+    for (const Op *op = kernel->body->first; op; op = op->next)
+        asked = asked || (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->invariant);
+    return asked && !(a->quantised && format_info[a->fmt].family == FAMILY_INT &&
+                      format_info[w->fmt].family == FAMILY_INT);
+}
+
 /* Launches of which schedules choose, where the prologue may run inside. `part`: the product's. */
 static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *part, const Op *op)
 {
@@ -317,6 +329,7 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
     bool copies = needs_copy(b, l, bytes);
     product.absorbed = part->words;
     row.num_ops = before.num_ops;
+    role.invariant = is_invariant(b, l, op);
     row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
                        : cuda_prologue_why(b->arena, b->list, l, op, &before);
     if (l->prologue.num_steps && !copies && !spanning(b, l, &l->prologue)) {
@@ -496,6 +509,28 @@ static void keep_running(CudaBuilder *b, Plan *plan, Chosen *chosen)
     b->out->target.launch_kernels.num = b->out->target.launch_kernels.cap = num;
 }
 
+/* Sets the order of sums of invariant products, for all launches that may run them. */
+static bool choose_orders(CudaBuilder *b, const CudaDraft *d)
+{
+    for (int i = 0; i < d->plan->num_launches; i++) {
+        CudaRole *role = &b->roles.elem[i];
+        if (!role->invariant || (role->chain && i != role->chain->product))
+            continue;
+        role->order = cuda_choose_order(d, i);
+        if (!role->order) {
+            diag_error(b->m->diag, b->launch_ops.elem[i]->span, E_INVARIANT,
+                       "\"%s\" has no order of sums on %s that kernels of all its sizes have",
+                       d->plan->launch[i].layer, d->plan->target);
+            diag_help(b->m->diag, "fewer sizes, or nearer ones, may have one");
+            b->failed = true;
+            return false;
+        }
+        if (role->chain)
+            b->roles.elem[role->chain->fused].order = role->order;
+    }
+    return true;
+}
+
 static void put_kernels(CudaBuilder *b, Plan *plan)
 {
     int num = plan->num_launches * plan->num_buckets;
@@ -503,6 +538,8 @@ static void put_kernels(CudaBuilder *b, Plan *plan)
     CudaDraft d = {b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan)};
     if (d.layout)
         cuda_choose_layouts(&d, b->tensors.elem);
+    if (!d.layout || !choose_orders(b, &d))
+        return;
     for (int i = 0; i < num && !b->failed; i++)
         choose(b, &d, i / plan->num_buckets, i % plan->num_buckets, &chosen[i]);
     if (b->failed)

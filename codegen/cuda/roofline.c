@@ -26,6 +26,12 @@ static const Roofline *roofline_of(const CodeClass *gpu)
     BUG("no roofline of %s", gpu->name);
 }
 
+/* Predictions are those of an H200 whatever the class (cost.c). */
+bool cuda_roofline_holds(const CodeClass *gpu, TimingSource source)
+{
+    return source != TIMING_MODEL || !strcmp(gpu->name, rooflines[0].gpu_class);
+}
+
 const char *cuda_roofline_gpu(const CodeClass *gpu)
 {
     return roofline_of(gpu)->gpu;

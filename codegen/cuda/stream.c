@@ -224,6 +224,12 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
+static bool put_order(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, " in %d parts of K", k->stream.split_k);
+    return true;
+}
+
 static void describe(Sb *sb, const CudaKernel *k)
 {
     sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s%s", k->stream.rows,
@@ -296,4 +302,5 @@ const CudaFamilyRow cuda_stream = {
     .put_prologue = put_prologue,
     .call = {"stream<Cfg, GivenRows<Cfg>, Epilogue>", "stream<Cfg, Prologue, Epilogue>"},
     .describe = describe,
+    .put_order = put_order,
 };

@@ -29,6 +29,8 @@ typedef struct CudaRole {   /* of a launch of a draft */
     const CudaChain *chain; /* that it is part of; NULL: it runs whatever is chosen */
     CudaApartWhy apart;     /* text NULL in a chain: the schedule says why */
     int num_ops;            /* of the model that it runs */
+    bool invariant;         /* a product whose sums have one order under all buckets, .. */
+    const char *order;      /* .. which is this one */
     CudaSpan span;
     int span_operand; /* -1: none */
 } CudaRole;
@@ -47,6 +49,8 @@ typedef struct CudaChoice {
     TimingSource source;
     bool old;           /* it was measured with other device code */
     CudaApartWhy apart; /* why it is a launch of its own */
+    const char *order;  /* of an invariant product's sums; NULL: any */
+    double free_us;     /* .. of the fastest in any order */
     double floor_us;    /* the least that the GPU's memory and units take for its work */
     const char *bound;  /* .. and which of them that is: "memory" */
     const char *by;     /* of a product, what multiplies: "hopper by wgmma"; else NULL */
@@ -76,6 +80,7 @@ struct CudaCandidates;
 typedef struct CudaPlanOptions {
     const CodeClass *gpu;     /* whose plan it is */
     const Timings *timings;   /* NULL: the cost model alone */
+    bool invariant;           /* every product: one order of sums for all buckets */
     const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
                                  for tests */
     /* NULL, or called with the candidates of every product and bucket; they and the layouts that
@@ -102,6 +107,8 @@ int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *r
 /* roofline.c: the least microseconds that the work of a launch takes on a GPU of its class, and
  * what of the GPU that is for. */
 double cuda_floor_us(const CudaKernel *k, const char **ret_bound);
+/* A time of that source may be held against it. */
+bool cuda_roofline_holds(const CodeClass *gpu, TimingSource source);
 const char *cuda_roofline_gpu(const CodeClass *gpu); /* "H200": whose rates these are */
 
 /* unfused.c: an error for each layer whose rule says `fused` and that takes several launches under

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""invariant.py SINTER ROOT [--device=cuda:0]: a row has the same bits alone and in every batch. TAP.
+
+Without --device: on the CPU, in every bucket, padded, and in chunks beyond the largest one; the plans for GPUs, where
+each product must have one order of sums at all sizes; what is refused. With it, the same runs of files that are
+compiled for that GPU with --invariant, on that GPU.
+"""
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+SINTER = pathlib.Path(sys.argv[1]).resolve()
+DEVICE = next((word.split("=")[1] for word in sys.argv if word.startswith("--device=")), None)
+K, N = 320, 256
+BUCKETS = "1, 5, 16, 64"
+ROWS = 150  # more than two chunks of the largest bucket
+number, failures = 0, 0
+SCHEMES = {
+    "float": "",
+    "int8": "weight i8 sym per channel; act i8 sym per token dynamic",
+    "int8 in groups": "weight i8 sym group 64; act i8 sym per token group 64 dynamic",
+    "w4a16": "weight i4 sym group 64; act bf16",
+    "fp8": "weight e4m3 per channel; act e4m3 per token dynamic",
+    "fp8 in groups": "weight e4m3 group 64; act e4m3 per token group 64 dynamic",
+    "nf4": "weight nf4 group 64; act bf16",
+    "mxfp8": "weight mxfp8; act mxfp8",
+}
+SPANS = {
+    "per tensor": ("weight i8 sym per channel; act i8 sym per tensor dynamic", "one range is found over all rows"),
+    "nvfp4": ("weight nvfp4; act nvfp4", "the outer scale is found over all rows"),
+}
+TEXT = """version 1
+weights "w.safetensors"
+dim T in [{buckets}]
+{scheme}
+model m (x: {type}[T, {k}]) -> (y: f32[T, {k}]) {{
+    param g: {type}[{k}]
+    param u: {type}[{n}, {k}]
+    param d: {type}[{k}, {n}]
+    h = silu(linear(rmsnorm(x, g), u))
+    y = cast(x, f32) + linear(h, d)
+}}
+"""
+
+
+def report(what, problems):
+    global number, failures
+    number += 1
+    failures += bool(problems)
+    for problem in problems:
+        for line in str(problem).splitlines()[:20]:
+            print(f"# {line}")
+    print(f"{'not ' if problems else ''}ok {number} - {what}", flush=True)
+
+
+def write_npy(path, rows):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({len(rows) // (4 * K)}, {K}), }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + rows)
+
+
+def read_npy(path):
+    data = path.read_bytes()
+    return data[10 + struct.unpack("<H", data[8:10])[0]:]
+
+
+class Models:
+    def __init__(self, folder):
+        self.folder = folder
+        rng = random.Random(1)
+        floats = lambda num, scale, off=0.0: struct.pack(f"<{num}f", *(rng.gauss(off, scale) for _ in range(num)))
+        header, data = {}, b""
+        for name, shape, scale, off in (("g", [K], 0.1, 1), ("u", [N, K], 0.05, 0), ("d", [K, N], 0.05, 0)):
+            size = shape[0] * (shape[1] if len(shape) > 1 else 1)
+            header[name] = f'"{name}":{{"dtype":"F32","shape":{shape},"data_offsets":[{len(data)},{len(data) + 4 * size}]}}'
+            data += floats(size, scale, off)
+        text = ("{" + ",".join(header.values()) + "}").encode()
+        (folder / "w.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        self.x = floats(ROWS * K, 1)
+
+    def sinter(self, *words, scheme="", fmt="f32", buckets=BUCKETS, action=""):
+        rules = f"scheme s {{ {scheme} }}\nquant {{ default : s {action} }}" if scheme else ""
+        (self.folder / "m.sinter").write_text(TEXT.format(buckets=buckets, scheme=rules, type=fmt, k=K, n=N))
+        return subprocess.run([str(SINTER), *words], cwd=self.folder, capture_output=True, text=True, timeout=300,
+                              check=False)
+
+    def run(self, first, num):
+        write_npy(self.folder / "x.npy", self.x[4 * K * first:4 * K * (first + num)])
+        words = ["./m", "--input", "x=x.npy", "--output", "y=y.npy"] + ([f"--device={DEVICE}"] if DEVICE else [])
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return read_npy(self.folder / "y.npy")
+
+
+def differing(m, rows=ROWS):
+    """Batches of rows that do not have the bits that these rows have in one large batch."""
+    whole, bad = m.run(0, rows), []
+    for num in (1, 2, 5, 9, 16, 17, 64, 65, 100):
+        for first in (0, 7):
+            if first + num <= rows and m.run(first, num) != whole[4 * K * first:4 * K * (first + num)]:
+                bad.append(f"rows {first} to {first + num - 1} alone")
+    return bad
+
+
+def compiled(m, scheme, fmt, *words):
+    target = ["--target=native"] if DEVICE else []
+    done = m.sinter("compile", "m.sinter", "-o", "m", *target, *words, scheme=scheme, fmt=fmt)
+    return [] if done.returncode == 0 else [done.stderr]
+
+
+def check_rows(m):
+    for fmt in ("f32", "bf16"):
+        for name, scheme in SCHEMES.items():
+            problems = compiled(m, scheme, fmt, "--invariant") or differing(m)
+            report(f"{name} of {fmt} on {DEVICE or 'the CPU'}", problems)
+    problems = compiled(m, SPANS["per tensor"][0], "f32")
+    report("ranges that span rows do depend on the batch", problems or ([] if differing(m, 60) else ["not here"]))
+
+
+def orders(listing):
+    """For each product, what explain says of its order of sums at each size."""
+    ret = []
+    for launch in re.split(r"^ *[0-9]+  ", listing.split("fusion on ")[0], flags=re.M)[1:]:
+        if launch.startswith("gemm"):
+            runs = re.findall(r"^    T = ([^:]*): (\w+) .* us \[", launch, re.M)
+            said = re.findall(r"^      invariant: sums as (.*), -?\d+ % slower than in any order", launch, re.M)
+            ret.append((launch.split()[1], runs, said))
+    return ret
+
+
+def check_plans(m):
+    for target in ("sm_90a", "portable", "turing"):
+        for name, scheme in SCHEMES.items():
+            for fmt in ("f32", "bf16"):
+                words = ("explain", "m.sinter", "--no-weights", "--slower=off", f"--target={target}")
+                by_option = m.sinter(*words, "--invariant", scheme=scheme, fmt=fmt, buckets="1, 16, 128, 1024")
+                by_rule = m.sinter(*words, scheme=scheme, fmt=fmt, buckets="1, 16, 128, 1024", action="invariant")
+                problems = [by_option.stderr] if by_option.returncode else []
+                if scheme and by_option.stdout != by_rule.stdout:
+                    problems.append("the option and the rule's action differ")
+                layers = {}
+                for layer, runs, said in orders(by_option.stdout):
+                    layers.setdefault(layer, set()).update(said)
+                    if not name.startswith("int8") and len(said) != len(runs):
+                        problems.append(f"{layer}: {len(runs)} kernels, {len(said)} orders")
+                    problems += [f"{layer}: {family}, but {order}" for (_, family), order in zip(runs, said)
+                                 if order.split()[0] != family]
+                if name.startswith("int8"):
+                    problems += [f"{layer}: integers have one result" for layer, said in layers.items() if said]
+                else:
+                    problems += [f"{layer}: {said}" for layer, said in layers.items() if len(said) != 1]
+                report(f"{target}: one order of sums at all sizes: {name} of {fmt}", problems)
+
+
+def check_refused(m):
+    for name, (scheme, why) in SPANS.items():
+        for words, action in ((["--invariant"], ""), ([], "invariant")):
+            done = m.sinter("check", "m.sinter", "--no-weights", *words, scheme=scheme, fmt="bf16", action=action)
+            good = (done.returncode == 1 and len(re.findall(r"error\[E0608\]", done.stderr)) == 2 and
+                    why in done.stderr and "help: " in done.stderr)
+            report(f"refused: {name} {words or action}", [] if good else [done.returncode, done.stderr])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        m = Models(pathlib.Path(folder))
+        if DEVICE and m.sinter("compile", "m.sinter", "-o", "m", "--target=native").returncode == 4:
+            print("1..0 # SKIP no GPU")
+            return 0
+        check_rows(m)
+        if not DEVICE:
+            check_plans(m)
+            check_refused(m)
+    print(f"1..{number}")
+    return 1 if failures else 0
+
+
+sys.exit(main())
