@@ -1,8 +1,10 @@
-/* The CPU kernels against oneDNN (int8), OpenBLAS (f32) and the read bandwidth of the machine, all
- * in one run on the same threads. Ours and the peer take turns, so that a busy machine slows both.
+/* The CPU kernels against oneDNN (int8), OpenBLAS (f32), ggml (weights of 4 bits) and the read
+ * bandwidth of the machine, all in one run on the same threads. Ours and the peer take turns, so
+ * that a busy machine slows both.
  *
  * usage: bench_cpu [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] [--only=TEXT] */
 #include "base/team.h"
+#include "bench/peer_ggml.h"
 #include "kernels/cpu/cpu.h"
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -160,6 +162,22 @@ static void read_run(void *arg)
              read_blocks, read_memory);
 }
 
+/* What ran: the kind of processor, which results are read by. */
+static void print_processor(void)
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "model name", 10)) {
+            printf("processor%s", strchr(line, ':') ? strchr(line, ':') : ": unknown\n");
+            break;
+        }
+    if (file)
+        fclose(file);
+    printf("instruction set: %s, %d threads of %ld processors\n", cpu_isa_name(cpu_isa()), threads,
+           sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 static void bench_bandwidth(void)
 {
     read_memory = allocate((uint64_t)READ_BYTES);
@@ -219,6 +237,9 @@ typedef struct Product {
     TileStep step[16];
     CpuSegment segment;
     float *dense_a, *dense_w, *dense_c; /* f32 peer */
+    float *token;                       /* scales of activations */
+    struct Product *peer;               /* ours, too */
+    GgmlProduct *ggml;
 #ifdef HAVE_DNNL
     dnnl_primitive_t primitive;
     dnnl_stream_t stream;
@@ -271,6 +292,7 @@ static void product_free(Product *p)
         free(p->operand[i].data);
     free(p->g.a.data);
     free(p->scratch);
+    free(p->token);
     free(p->dense_a);
     free(p->dense_w);
     free(p->dense_c);
@@ -439,12 +461,10 @@ static void fill_activation(CpuTensor *a)
     }
 }
 
-static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, double bar)
+#define COLD_BYTES ((uint64_t)600 << 20) /* of weights, more than caches hold */
+
+static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t k)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%s %" PRId64 "x%" PRId64 "x%" PRId64, w->name, m, n, k);
-    if (!wanted(name))
-        return;
     Product *p = product_new(m, n, k);
     bool nibbles = w->fmt == FMT_I4 || w->fmt == FMT_U4 || w->fmt == FMT_NF4 || w->fmt == FMT_E2M1;
     int bytes = w->fmt == FMT_F32 ? 4 : w->fmt == FMT_BF16 ? 2 : 1;
@@ -457,7 +477,7 @@ static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, dou
     p->g.spec.scale_fmt = w->scale_fmt;
     p->g.a = tensor(w->act_fmt, act_bytes, m, k);
     fill_activation(&p->g.a);
-    float *token = allocate((uint64_t)m * 4);
+    float *token = p->token = allocate((uint64_t)m * 4);
     for (int64_t i = 0; i < m; i++)
         token[i] = 0.01f;
     if (act_bytes == 1) {
@@ -475,14 +495,27 @@ static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, dou
     int32_t *zero = allocate((uint64_t)grid * 4);
     for (int64_t i = 0; i < grid; i++)
         scale[i] = 0.0078125f;
-    uint64_t packed = cpu_pack_bytes(&p->g.spec);
-    p->copies = (int)(((uint64_t)600 << 20) / packed) + 1;
+    p->copies = (int)(COLD_BYTES / cpu_pack_bytes(&p->g.spec)) + 1;
     p->copies = p->copies > MAX_COPIES || m > 16 ? 1 : p->copies;
     p->operand[0] = tensor(FMT_BF16, 2, m, n);
     p->g.num_operands = 1;
     step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_F32, .dst = 0});
     step_add(p, (TileStep){.op = TILE_STORE, .src = {0}, .tensor = 0});
     product_finish(p, codes, pitch, scale, zero);
+    free(codes);
+    free(scale);
+    free(zero);
+    return p;
+}
+
+static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, double bar)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s %" PRId64 "x%" PRId64 "x%" PRId64, w->name, m, n, k);
+    if (!wanted(name))
+        return;
+    Product *p = weights_product(w, m, n, k);
+    uint64_t packed = cpu_pack_bytes(&p->g.spec);
     Times ours, peer;
     take_turns(product_run, m > 16 ? NULL : read_run, p, &ours, &peer);
     if (m > 16) {
@@ -494,12 +527,60 @@ static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, dou
         peer = (Times){peer.median * part, peer.best * part};
         report(name, ours, (double)packed, "GB/s", peer, "reading", peer.best / ours.best, bar);
     }
-    free(token);
-    free(codes);
-    free(scale);
-    free(zero);
     product_free(p);
 }
+
+static void peer_run(void *arg)
+{
+    product_run(((Product *)arg)->peer);
+}
+
+/* Times of one of our kernels in those of another: at least `bar` of its speed. */
+static void bench_against(const Weights *w, const Weights *other, int64_t m, int64_t n, int64_t k,
+                          double bar)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s %" PRId64 "x%" PRId64 "x%" PRId64 " by %s", w->name, m, n, k,
+             other->name);
+    if (!wanted(name))
+        return;
+    Product *p = weights_product(w, m, n, k);
+    p->peer = weights_product(other, m, n, k);
+    Times ours, peer;
+    take_turns(product_run, peer_run, p, &ours, &peer);
+    report(name, ours, 2.0 * (double)m * (double)n * (double)k, "GOP/s", peer, other->name,
+           peer.median / ours.median, bar);
+    product_free(p->peer);
+    product_free(p);
+}
+
+#ifdef HAVE_GGML
+static void ggml_run(void *arg)
+{
+    ggml_product_run(((Product *)arg)->ggml);
+}
+
+/* One row against ggml's product, which quantises it to 8 bits. (With more rows ggml's and our
+ * tiles would have to share a thread.) */
+static void bench_ggml(const Weights *w, const char *type, int64_t n, int64_t k)
+{
+    char name[96], peer_name[32];
+    snprintf(name, sizeof name, "%s 1x%" PRId64 "x%" PRId64 " by ggml", w->name, n, k);
+    snprintf(peer_name, sizeof peer_name, "ggml %s", type);
+    if (!wanted(name) && !wanted(peer_name))
+        return;
+    Product *p = weights_product(w, 1, n, k);
+    p->ggml = ggml_product_new(type, 1, n, k, p->copies, threads);
+    if (p->ggml) {
+        Times ours, peer;
+        take_turns(product_run, ggml_run, p, &ours, &peer);
+        report(name, ours, 2.0 * (double)n * (double)k, "GOP/s", peer, peer_name,
+               peer.median / ours.median, 1);
+    }
+    ggml_product_free(p->ggml);
+    product_free(p);
+}
+#endif
 
 /* f32 ----------------------------------------------------------------------------------------- */
 
@@ -641,31 +722,47 @@ int main(int argc, char **argv)
     static const Weights nvfp4 = {"nvfp4 w e2m1 g16 e4m3", FMT_E2M1, FMT_BF16, 16, false, FMT_E4M3};
     static const Weights fp8 = {"w e4m3 g128", FMT_E4M3, FMT_BF16, 128, false, FMT_F32};
     static const Weights w8 = {"w8a8 group 128", FMT_I8, FMT_I8, 128, false, FMT_F32};
+#ifdef HAVE_GGML
+    static const Weights w4a8s = {"w4a8 g32", FMT_I4, FMT_I8, 32, false, FMT_F16};
+    static const Weights w4a16s32 = {"w4a16 g32 sym", FMT_I4, FMT_BF16, 32, false, FMT_F16};
+#endif
+    static const Weights mxfp4 = {"mxfp4 g32", FMT_E2M1, FMT_BF16, 32, false, FMT_E8M0};
+    static const Weights f32 = {"f32", FMT_F32, FMT_F32, 0, false, FMT_F32};
     static const Weights bf16 = {"bf16", FMT_BF16, FMT_BF16, 0, false, FMT_F32};
 #ifdef HAVE_CBLAS
     printf("OpenBLAS kernels: %s\n", openblas_get_corename());
 #endif
+    print_processor();
     bench_bandwidth();
     bench_launches();
     bench_w8a8(512, 4096, 4096);
     bench_w8a8(64, 11008, 4096);
     bench_w8a8(64, 4096, 11008);
     bench_f32(512, 4096, 4096);
-    bench_weights(&w4a16, 1, 4096, 11008, 0.8);
-    bench_weights(&w4a16, 1, 11008, 4096, 0.8);
-    bench_weights(&w4a16s, 1, 4096, 11008, 0.8);
+    bench_weights(&w4a16, 1, 4096, 11008, 0.85);
+    bench_weights(&w4a16, 1, 11008, 4096, 0.85);
+    bench_weights(&w4a16s, 1, 4096, 11008, 0.85);
     bench_weights(&w4a8, 1, 4096, 11008, 0);
-    bench_weights(&nf4, 1, 4096, 11008, 0);
-    bench_weights(&nvfp4, 1, 4096, 11008, 0);
-    bench_weights(&fp8, 1, 4096, 11008, 0);
+    bench_weights(&nf4, 1, 4096, 11008, 0.75);
+    bench_weights(&nvfp4, 1, 4096, 11008, 0.75);
+    bench_weights(&mxfp4, 1, 4096, 11008, 0.75);
+    bench_weights(&fp8, 1, 4096, 11008, 0.85);
     bench_weights(&w8, 1, 4096, 11008, 0);
-    bench_weights(&bf16, 1, 4096, 11008, 0);
+    bench_weights(&bf16, 1, 4096, 11008, 0.92);
     bench_weights(&w4a16, 512, 4096, 4096, 0);
     bench_weights(&w4a8, 512, 4096, 4096, 0);
     bench_weights(&w8, 512, 4096, 4096, 0);
     bench_weights(&nvfp4, 512, 4096, 4096, 0);
     bench_weights(&fp8, 512, 4096, 4096, 0);
     bench_weights(&bf16, 512, 4096, 4096, 0);
+    bench_against(&bf16, &f32, 512, 4096, 4096, cpu_isa() == CPU_AMX ? 3 : 0);
+    bench_against(&w4a16, &bf16, 512, 4096, 4096, cpu_isa() == CPU_AMX ? 0.8 : 0);
+#ifdef HAVE_GGML
+    bench_ggml(&w4a8s, "q4_0", 11008, 4096);
+    bench_ggml(&w4a16s32, "q4_0", 11008, 4096);
+    bench_ggml(&w4a8, "q4_K", 11008, 4096);
+    bench_ggml(&w4a16, "q4_K", 11008, 4096);
+#endif
     bench_pack(&w4a16, 4096, 4096);
     bench_pack(&w8, 4096, 4096);
     bench_pack(&bf16, 4096, 4096);
