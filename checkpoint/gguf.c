@@ -4,7 +4,8 @@
  * into our schemes as they are: what is d q becomes a symmetric integer with groups, what is d q +
  * m an unsigned one with a float a group. Super-blocks have scales that are products of a half and
  * an integer of at most 8 bits; f32 holds them exactly. The sixteen values of IQ4_NL and IQ4_XS are
- * integers of 8 bits and stored as these. NVFP4's second scale is a tensor of its own, X.scale.
+ * integers of 8 bits and stored as these. Types of 5 and 6 bits are kept in 8, which products
+ * read ten times as fast as streams of bits. NVFP4's second scale is a tensor of its own, X.scale.
  *
  * Layout: github.com/ggml-org/ggml (src/ggml-common.h, src/ggml-quants.c). */
 #include "checkpoint/checkpoint.h"
@@ -17,13 +18,17 @@ static const char *const methods[] = {"gguf", NULL};
 static const struct Kind {
     const char *name;
     FormatId fmt, scale_fmt;
+    int bits; /* 0: all of fmt's */
 } kinds[] = {
-    {"Q4_0", FMT_I4, FMT_F16},       {"Q4_1", FMT_U4, FMT_F16},       {"Q5_0", FMT_I5, FMT_F16},
-    {"Q5_1", FMT_U5, FMT_F16},       {"Q8_0", FMT_I8, FMT_F16},       {"Q4_K", FMT_U4, FMT_F32},
-    {"Q5_K", FMT_U5, FMT_F32},       {"Q6_K", FMT_I6, FMT_F32},       {"Q8_K", FMT_I8, FMT_F32},
-    {"MXFP4", FMT_E2M1, FMT_E8M0},   {"Q2_K", FMT_U2, FMT_F32},       {"Q3_K", FMT_I3, FMT_F32},
-    {"TQ1_0", FMT_TERNARY, FMT_F16}, {"TQ2_0", FMT_TERNARY, FMT_F16}, {"IQ4_NL", FMT_I8, FMT_F16},
-    {"IQ4_XS", FMT_I8, FMT_F32},     {"NVFP4", FMT_E2M1, FMT_E4M3},
+    {"Q4_0", FMT_I4, FMT_F16, 0},       {"Q4_1", FMT_U4, FMT_F16, 0},
+    {"Q5_0", FMT_I8, FMT_F16, 5},       {"Q5_1", FMT_U8, FMT_F16, 5},
+    {"Q8_0", FMT_I8, FMT_F16, 0},       {"Q4_K", FMT_U4, FMT_F32, 0},
+    {"Q5_K", FMT_U8, FMT_F32, 5},       {"Q6_K", FMT_I8, FMT_F32, 6},
+    {"Q8_K", FMT_I8, FMT_F32, 0},       {"MXFP4", FMT_E2M1, FMT_E8M0, 0},
+    {"Q2_K", FMT_U2, FMT_F32, 0},       {"Q3_K", FMT_I3, FMT_F32, 0},
+    {"TQ1_0", FMT_TERNARY, FMT_F16, 0}, {"TQ2_0", FMT_TERNARY, FMT_F16, 0},
+    {"IQ4_NL", FMT_I8, FMT_F16, 0},     {"IQ4_XS", FMT_I8, FMT_F32, 0},
+    {"NVFP4", FMT_E2M1, FMT_E4M3, 0},
 };
 
 static const GgmlInfo *blocks_of(const TensorView *view)
@@ -61,6 +66,7 @@ static void settle(Checkpoint *c, StoredModule *m, const GgmlInfo *info)
                          .zero = info->has_min ? ZERO_INT : ZERO_NONE,
                          .block = {1, info->group}};
     m->offset = info->has_min ? OFFSET_ADDED : OFFSET_NONE;
+    m->bits = kind->bits;
     if (module_name(c->arena, m->name, ".attn_q") || module_name(c->arena, m->name, ".attn_k"))
         stored_note(c, m,
                     "of Llama's relatives, its rows lie in the order in which ggml rotates heads");
