@@ -127,15 +127,24 @@ static double *magnitudes(const Tensor *t, bool scaled)
     return ret;
 }
 
-/* Sums of magnitudes bound the error of f32 sums in any order: half a place for each addition and a
- * few for scales and roundings, and the least float for each product. */
-static double sum_bound(double sum, int64_t k)
+/* The largest scale of an operand, which multiplies what was rounded before; at least 1. */
+static double largest_scale(const Tensor *t, bool scaled)
 {
-    return ((double)k + 8) * 0x1p-24 * 1.001 * sum + (double)k * 0x1p-149;
+    double ret = 1;
+    for (int64_t i = 0; scaled && t->q.codes && i < t->q.row_blocks * t->q.col_blocks; i++)
+        ret = fmax(ret, fabs((double)num_scale_effective(t->q.scale[i], t->q.outer)));
+    return ret;
+}
+
+/* Sums of magnitudes bound the error of f32 sums in any order: half a place for each addition and a
+ * few for scales and roundings, and the least float for each product, before it is scaled. */
+static double sum_bound(double sum, int64_t k, double scale)
+{
+    return ((double)k + 8) * 0x1p-24 * 1.001 * sum + (double)k * scale * 0x1p-149;
 }
 
 /* has_zero: an infinity may meet its product with the zero point, which leaves NaN. */
-static bool element_near(float got, float want, double sum, int64_t k, bool has_zero)
+static bool element_near(float got, float want, double sum, double bound, bool has_zero)
 {
     if (isnan(want) || isnan(sum))
         return isnan(got);
@@ -143,7 +152,7 @@ static bool element_near(float got, float want, double sum, int64_t k, bool has_
         return got == want || (has_zero && isnan(got));
     if (sum > FLT_MAX / 2) /* some order may overflow on the way */
         return true;
-    return fabs((double)got - want) <= sum_bound(sum, k);
+    return fabs((double)got - want) <= bound;
 }
 
 static bool product_near(Forced *f, const Op *op, const float *got, const float *want)
@@ -153,12 +162,14 @@ static bool product_near(Forced *f, const Op *op, const float *got, const float 
     int64_t m = tensor_rows(&f->operand[0]), n = tensor_rows(&f->operand[1]);
     int64_t k = f->operand[0].dim[f->operand[0].rank - 1];
     double error = 0, power = 0, most = 0;
+    double scale = largest_scale(&f->operand[0], scaled) * largest_scale(&f->operand[1], scaled);
     bool ok = true, has_zero = f->operand[0].q.zero || f->operand[1].q.zero;
     for (int64_t at = 0; at < m * n && ok; at++) {
         double sum = 0, off = (double)got[at] - want[at];
         for (int64_t i = 0; i < k; i++)
             sum += a[at / n * k + i] * b[at % n * k + i];
-        ok = element_near(got[at], want[at], sum, k, has_zero);
+        double bound = sum_bound(sum, k, scale);
+        ok = element_near(got[at], want[at], sum, bound, has_zero);
         if (!ok)
             printf("# %s, element %lld: %.9g, %.9g by the evaluator, magnitudes %.9g\n",
                    op->attr.layer ? op->attr.layer : "a product", (long long)at, got[at], want[at],
@@ -168,7 +179,7 @@ static bool product_near(Forced *f, const Op *op, const float *got, const float 
         error += off * off;
         power += (double)want[at] * want[at];
         most += fmax(sum * sum, LEAST);
-        f->stats->worst_share = fmax(f->stats->worst_share, fabs(off) / sum_bound(sum, k));
+        f->stats->worst_share = fmax(f->stats->worst_share, fabs(off) / bound);
     }
     f->stats->products++;
     f->stats->elements += (uint64_t)(m * n);
