@@ -17,6 +17,9 @@ typedef enum OptionId {
     OPTION_BENCH,
     OPTION_BUCKET,
     OPTION_REPEAT,
+    OPTION_SECONDS,
+    OPTION_WARM_UP,
+    OPTION_JSON,
     OPTION_TRACE,
     OPTION_NAN,
     OPTION_INFO,
@@ -35,9 +38,12 @@ static const struct {
     [OPTION_LABELS]  = {"--labels",  "FILE",      "score: how often the largest output is right"},
     [OPTION_DEVICE]  = {"--device",  "NAME",      "cpu, cuda or cuda:N (default: a GPU, if any)"},
     [OPTION_THREADS] = {"--threads", "N",         "CPU threads (default: all)"},
-    [OPTION_BENCH]   = {"--bench",   NULL,        "time every bucket: median, p95, GB/s, GFLOP/s"},
+    [OPTION_BENCH]   = {"--bench",   NULL,        "time every bucket, or --input: p50, p90, p99, rows/s"},
     [OPTION_BUCKET]  = {"--bucket",  "NAME=N",    "with --bench: this size only"},
     [OPTION_REPEAT]  = {"--repeat",  "N",         "with --bench: this many runs"},
+    [OPTION_SECONDS] = {"--seconds", "N",         "with --bench: so long for each size (default 1)"},
+    [OPTION_WARM_UP] = {"--warm-up", "N",         "with --bench: so many runs before it (default: 0.1 s)"},
+    [OPTION_JSON]    = {"--json",    "FILE",      "with --bench: results as JSON ('-': standard output)"},
     [OPTION_TRACE]   = {"--trace",   "FILE",      "times of all launches, for Perfetto"},
     [OPTION_NAN]     = {"--nan",     "warn|error", "inputs whose NaN a static range would hide"},
     [OPTION_INFO]    = {"--info",    NULL,        "inputs, outputs, buckets and sizes"},
@@ -193,6 +199,9 @@ static int take_option(Program *p, OptionId id, const char *value)
     case OPTION_TRACE: p->trace = value; return PROGRAM_OK;
     case OPTION_THREADS: return parse_count(p, option, value, 1024, &p->threads);
     case OPTION_REPEAT: return parse_count(p, option, value, 1000000, &p->repeat);
+    case OPTION_SECONDS: return parse_count(p, option, value, 3600, &p->seconds);
+    case OPTION_WARM_UP: return parse_count(p, option, value, 1000000, &p->warm);
+    case OPTION_JSON: p->as_json = value; return PROGRAM_OK;
     case OPTION_NAN: return parse_choice(p, option, value, "warn", "error", &p->refuses_nan);
     case OPTION_DIAGNOSTICS: return parse_choice(p, option, value, "text", "json", &p->json);
     case OPTION_BENCH: p->bench = true; return PROGRAM_OK;
@@ -255,11 +264,20 @@ static bool parse_words(Program *p, int argc, char **argv, int *ret_exit)
         if (*ret_exit)
             return true;
     }
-    if (!p->bench && (p->bucket.num || p->repeat))
-        *ret_exit = program_fail(p, PROGRAM_USAGE, "%s belongs with --bench",
-                                 p->bucket.num ? "--bucket" : "--repeat");
-    else if (p->bench && (p->input.num || p->output.num || p->labels))
-        *ret_exit = program_fail(p, PROGRAM_USAGE, "--bench makes its own data and takes no files");
+    const char *timing = p->bucket.num ? "--bucket"
+                         : p->repeat   ? "--repeat"
+                         : p->seconds  ? "--seconds"
+                         : p->warm     ? "--warm-up"
+                         : p->as_json  ? "--json"
+                                       : NULL;
+    if (!p->bench && timing)
+        *ret_exit = program_fail(p, PROGRAM_USAGE, "%s belongs with --bench", timing);
+    else if (p->bench && (p->output.num || p->labels))
+        *ret_exit = program_fail(p, PROGRAM_USAGE, "--bench writes no results and scores none");
+    else if (p->bench && p->input.num && p->bucket.num)
+        *ret_exit = program_fail(p, PROGRAM_USAGE, "--input has a size: --bucket excludes it");
+    else if (p->repeat && p->seconds)
+        *ret_exit = program_fail(p, PROGRAM_USAGE, "--repeat and --seconds exclude each other");
     return *ret_exit != PROGRAM_OK;
 }
 
@@ -347,6 +365,9 @@ static int claim_outputs(const Program *p)
     if (p->trace && !outputs_add("--trace", p->trace, &other))
         return program_fail(p, PROGRAM_USAGE, "%s and --trace would both write %s",
                             other ? other : "other options", p->trace);
+    if (p->as_json && strcmp(p->as_json, "-") != 0 && !outputs_add("--json", p->as_json, &other))
+        return program_fail(p, PROGRAM_USAGE, "%s and --json would both write %s",
+                            other ? other : "other options", p->as_json);
     return PROGRAM_OK;
 }
 

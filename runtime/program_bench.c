@@ -101,11 +101,12 @@ static int compare_times(const void *a, const void *b)
 static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, Times *times)
 {
     SinterError err;
-    double begin = clock_us(), began = begin, left_warm = WARM_US;
+    double begin = clock_us(), began = begin, left_warm = p->warm ? 0 : WARM_US;
+    double limit = p->seconds ? 1e6 * p->seconds : BENCH_US;
     int warm = 0, most = p->repeat ? p->repeat : MAX_RUNS, least = LEAST_RUNS;
     bool timing = false;
-    while (!timing || (times->num < most &&
-                       (p->repeat || times->num < least || clock_us() - begin < BENCH_US))) {
+    while (!timing ||
+           (times->num < most && (p->repeat || times->num < least || clock_us() - begin < limit))) {
         double before = clock_us();
         show_progress(began, "timing",
                       timing ? fmin(1, (double)times->num / (p->repeat ? most : least)) : 0);
@@ -118,7 +119,8 @@ static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, 
             times->us[times->num++] = took;
         } else {
             left_warm -= took;
-            timing = left_warm <= 0 && (++warm >= 2 || took > BENCH_US);
+            warm++;
+            timing = p->warm ? warm >= p->warm : left_warm <= 0 && (warm >= 2 || took > BENCH_US);
             begin = clock_us();
         }
         if (clock_us() - began > SLOW_US)
@@ -147,40 +149,121 @@ static int count_work(const Program *p, const BoundSet *in, const BoundSet *out,
     return PROGRAM_OK;
 }
 
-static void print_times(const Program *p, const int64_t *size, const Times *t, double bytes,
-                        double flops)
+/* What one size came to. */
+typedef struct Result {
+    const Times *times;
+    const int64_t *size; /* [symbols]; NULL: that of --input */
+    double bytes, flops;
+    char took[128]; /* last_run_text */
+} Result;
+
+/* The least time that so large a share of the runs does not exceed. */
+static double percentile(const Times *t, double share)
 {
-    double median = t->us[t->num / 2], p95 = t->us[(int)((double)(t->num - 1) * 0.95)];
-    for (int s = 0; s < sinter_num_symbols(p->model); s++)
-        printf("%s = %-6lld ", program_shown(sinter_symbol(p->model, s)), (long long)size[s]);
-    printf("median %10.1f us  p95 %10.1f us  %8.2f GB/s  %9.2f GFLOP/s  %d runs\n", median, p95,
-           bytes / median * 1e-3, flops / median * 1e-3, t->num);
+    return t->us[(int)ceil(share * t->num) - 1];
 }
 
-static int bench_bound(const Program *p, const int64_t *size, BoundSet *in, BoundSet *out,
-                       Times *times)
+void last_run_text(const Program *p, char *buf, size_t size)
 {
-    double bytes, flops;
-    int code = side_make_up(p, false, size, in);
+    SinterLastRun last = sinter_last_run(p->session);
+    size_t at = 0;
+    buf[0] = 0;
+    if (!sinter_num_symbols(p->model) || !last.pieces)
+        return;
+    for (int s = 0; s < sinter_num_symbols(p->model) && at < size; s++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s = %lld", s ? ", " : "",
+                               program_shown(sinter_symbol(p->model, s)),
+                               (long long)sinter_bucket_size(p->model, last.bucket, s));
+    if (at >= size)
+        return;
+    if (last.pieces > 1)
+        snprintf(buf + at, size - at, ", the largest, in %d pieces", last.pieces);
+    else if (last.size != sinter_bucket_size(p->model, last.bucket, 0))
+        snprintf(buf + at, size - at, ", the smallest that holds %lld", (long long)last.size);
+}
+
+/* Rows of the batch; of a model without sizes, runs. */
+static double rows_of(const Program *p)
+{
+    int64_t size = sinter_last_run(p->session).size;
+    return size ? (double)size : 1;
+}
+
+static void print_times(const Program *p, const Result *r)
+{
+    double median = percentile(r->times, 0.5);
+    for (int s = 0; r->size && s < sinter_num_symbols(p->model); s++)
+        printf("%s = %-6lld ", program_shown(sinter_symbol(p->model, s)), (long long)r->size[s]);
+    printf("p50 %10.1f us  p90 %10.1f us  p99 %10.1f us  %10.0f %s/s  %8.2f GB/s  %9.2f GFLOP/s  "
+           "%d runs%s%s\n",
+           median, percentile(r->times, 0.9), percentile(r->times, 0.99), rows_of(p) / median * 1e6,
+           sinter_num_symbols(p->model) ? "rows" : "runs", r->bytes / median * 1e-3,
+           r->flops / median * 1e-3, r->times->num, r->took[0] ? "  bucket " : "", r->took);
+}
+
+static void json_ns(Sb *sb, const char *key, double us)
+{
+    json_count(sb, key, (uint64_t)(us * 1000 + 0.5));
+}
+
+static void json_times(Sb *sb, const Program *p, const Result *r)
+{
+    double median = percentile(r->times, 0.5);
+    SinterLastRun last = sinter_last_run(p->session);
+    json_next(sb);
+    sb_put(sb, "\n  {");
+    json_key(sb, "bucket");
+    sb_putc(sb, '{');
+    for (int s = 0; s < sinter_num_symbols(p->model); s++)
+        json_count(sb, sinter_symbol(p->model, s),
+                   (uint64_t)sinter_bucket_size(p->model, last.bucket, s));
+    sb_putc(sb, '}');
+    json_count(sb, "size", (uint64_t)last.size);
+    json_count(sb, "pieces", (uint64_t)last.pieces);
+    json_text(sb, "took", r->took);
+    json_count(sb, "runs", (uint64_t)r->times->num);
+    json_ns(sb, "p50_ns", median);
+    json_ns(sb, "p90_ns", percentile(r->times, 0.9));
+    json_ns(sb, "p99_ns", percentile(r->times, 0.99));
+    json_ns(sb, "least_ns", r->times->us[0]);
+    json_number(sb, "rows_per_second", rows_of(p) / median * 1e6);
+    json_number(sb, "gigabytes_per_second", r->bytes / median * 1e-3);
+    json_number(sb, "gigaflops", r->flops / median * 1e-3);
+    sb_putc(sb, '}');
+}
+
+/* size NULL: what --input holds. */
+static int bench_bound(const Program *p, const int64_t *size, BoundSet *in, BoundSet *out,
+                       Times *times, Sb *json)
+{
+    Result r = {.times = times, .size = size};
+    int code = size ? side_make_up(p, false, size, in) : inputs_read(p, in);
     if (!code)
-        code = side_make_up(p, true, size, out);
+        code = size ? side_make_up(p, true, size, out) : outputs_alloc(p, in, out);
+    if (!code && !size)
+        code = inputs_check(p, in);
     sinter_session_trace(p->session, 0);
     if (!code)
         code = time_runs(p, in, out, times);
     if (!code)
-        code = count_work(p, in, out, &bytes, &flops);
-    if (!code)
-        print_times(p, size, times, bytes, flops);
-    return code;
+        code = count_work(p, in, out, &r.bytes, &r.flops);
+    if (code)
+        return code;
+    last_run_text(p, r.took, sizeof r.took);
+    if (json)
+        json_times(json, p, &r);
+    else
+        print_times(p, &r);
+    return PROGRAM_OK;
 }
 
-static int bench_size(const Program *p, const int64_t *size)
+static int bench_size(const Program *p, const int64_t *size, Sb *json)
 {
     BoundSet in, out;
     Times times = {.us = malloc((size_t)(p->repeat ? p->repeat : MAX_RUNS) * sizeof(double))};
     bool ok = bound_init(&in, sinter_num_inputs(p->model));
     ok = bound_init(&out, sinter_num_outputs(p->model)) && ok && times.us;
-    int code = ok ? bench_bound(p, size, &in, &out, &times)
+    int code = ok ? bench_bound(p, size, &in, &out, &times, json)
                   : program_fail(p, PROGRAM_INPUT, "memory is exhausted");
     bound_free(&in);
     bound_free(&out);
@@ -214,7 +297,8 @@ static int read_size(const Program *p, const char *word, int64_t *size)
                         have ? "\"" : "");
 }
 
-int bench_run(const Program *p)
+/* Every bucket, or the one that --bucket says. */
+static int bench_buckets(const Program *p, Sb *json)
 {
     int64_t size[MAX_SYMS];
     int code = PROGRAM_OK, num = p->bucket.num ? 1 : sinter_num_buckets(p->model);
@@ -224,8 +308,51 @@ int bench_run(const Program *p)
         for (int i = 0; !code && i < p->bucket.num; i++)
             code = read_size(p, p->bucket.text[i], size);
         if (!code)
-            code = bench_size(p, size);
+            code = bench_size(p, size, json);
     }
+    return code;
+}
+
+static int write_text(const Program *p, const char *path, const Sb *sb)
+{
+    IoError err;
+    if (!strcmp(path, "-")) {
+        fputs(sb->text, stdout);
+        return PROGRAM_OK;
+    }
+    OutFile *file = outfile_create(path, 0666, &err);
+    if (file)
+        outfile_write(file, sb->text, sb->len);
+    return file && outfile_finish(file, &err) ? PROGRAM_OK
+                                              : program_fail(p, PROGRAM_INPUT, "%s", err.text);
+}
+
+static int bench_json(const Program *p)
+{
+    Arena *arena = arena_create();
+    if (!arena)
+        return program_fail(p, PROGRAM_INPUT, "memory is exhausted");
+    Sb sb;
+    const char *model = sinter_model_name(p->model);
+    sb_init(&sb, arena);
+    sb_put(&sb, "{\"model\": ");
+    sb_put_json_string(&sb, model, strlen(model));
+    json_text(&sb, "device", sinter_session_device(p->session));
+    json_key(&sb, "sizes");
+    sb_put(&sb, "[");
+    int code = p->input.num ? bench_size(p, NULL, &sb) : bench_buckets(p, &sb);
+    sb_put(&sb, "]}\n");
+    if (!code)
+        code = write_text(p, p->as_json, &sb);
+    arena_destroy(arena);
+    return code;
+}
+
+int bench_run(const Program *p)
+{
+    int code = p->as_json     ? bench_json(p)
+               : p->input.num ? bench_size(p, NULL, NULL)
+                              : bench_buckets(p, NULL);
     return code || !p->trace ? code : trace_write(p);
 }
 
@@ -270,7 +397,7 @@ static void put_launch(Sb *sb, const SinterLaunchTime *t, int row)
 
 int trace_write(const Program *p)
 {
-    IoError err;
+    char took[128];
     Arena *arena = arena_create();
     if (!arena)
         return program_fail(p, PROGRAM_INPUT, "memory is exhausted");
@@ -286,11 +413,11 @@ int trace_write(const Program *p)
     sb_put(&sb, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 1, \"args\": {\"name\": ");
     const char *model = sinter_model_name(p->model);
     sb_put_json_string(&sb, model, strlen(model));
-    sb_put(&sb, "}}\n]}\n");
-    OutFile *file = outfile_create(p->trace, 0666, &err);
-    if (file)
-        outfile_write(file, sb.text, sb.len);
-    bool ok = file && outfile_finish(file, &err);
+    sb_put(&sb, "}}\n], \"otherData\": {\"bucket\": ");
+    last_run_text(p, took, sizeof took);
+    sb_put_json_string(&sb, took, strlen(took));
+    sb_put(&sb, "}}\n");
+    int code = write_text(p, p->trace, &sb);
     arena_destroy(arena);
-    return ok ? PROGRAM_OK : program_fail(p, PROGRAM_INPUT, "%s", err.text);
+    return code;
 }

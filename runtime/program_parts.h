@@ -19,7 +19,9 @@ typedef struct Program {
     const char *name; /* for messages */
     Words input, output, bucket;
     const char *labels, *device, *trace;
+    const char *as_json; /* file for results as JSON; NULL: text */
     int threads, repeat; /* 0: all; 0: as many as a second holds */
+    int seconds, warm;   /* of timing, 0: about one; runs before it, 0: as many as 0.1 s holds */
     bool bench, info, json, refuses_nan;
     SinterModel *model;
     SinterSession *session;
@@ -70,6 +72,8 @@ int labels_score(const Program *p, const BoundSet *set);
  * every run. PROGRAM_OK, or an exit code after saying why; bound_free frees what there is. */
 int side_make_up(const Program *p, bool output, const int64_t *size, BoundSet *set);
 int bench_run(const Program *p);
+/* "T = 16": which bucket the latest run took, and why: what of the batch it holds. */
+void last_run_text(const Program *p, char *buf, size_t size);
 int trace_write(const Program *p); /* of the session's latest run, to --trace */
 
 #endif

@@ -18,6 +18,7 @@ struct SinterSession {
     void **address;              /* of inputs, then outputs, of the piece at hand */
     int64_t *stride;             /* likewise: bytes of one row of the batch */
     const SinterTensor **tensor; /* likewise: the caller's tensor of each port */
+    SinterLastRun last;
 };
 
 /* Devices -------------------------------------------------------------------------------------- */
@@ -438,12 +439,15 @@ static SinterStatus run_pieces(SinterSession *s, int64_t *size, RunOptions optio
                      .stream = options.stream};
     for (int i = 0; i < num; i++)
         s->address[i] = s->tensor[i]->data;
+    s->last = (SinterLastRun){bucket, 1, p->num_syms ? size[0] : 0};
     if (bucket >= 0)
         return s->device->run(s->state, &run, err);
     int largest = p->rows_independent ? bucket_find(p, size, 0) : -1;
     if (largest < 0)
         return batch_fail(p, size, err);
     int64_t rows = size[0], step = plan_bucket(p, largest)[0];
+    s->last.bucket = largest;
+    s->last.pieces = (int)((rows + step - 1) / step);
     set_strides(s, rows);
     SinterStatus status = SINTER_OK;
     for (int64_t at = 0; !status && at < rows; at += step) {
@@ -580,6 +584,11 @@ void sinter_session_trace(SinterSession *s, int enable)
         return;
     s->trace.on = enable != 0;
     s->trace.num = 0;
+}
+
+SinterLastRun sinter_last_run(const SinterSession *s)
+{
+    return s ? s->last : (SinterLastRun){0};
 }
 
 int sinter_num_launch_times(const SinterSession *s)

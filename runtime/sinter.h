@@ -154,6 +154,13 @@ typedef struct SinterLaunchTime {
 SINTER_API void sinter_session_trace(SinterSession *session, int enable);
 SINTER_API int sinter_num_launch_times(const SinterSession *session);
 SINTER_API SinterLaunchTime sinter_launch_time(const SinterSession *session, int index);
+/* What the latest run took: the bucket, by its number, of the first piece, and into how many pieces
+ * the batch was cut, each but the last as large as that bucket. pieces 0: nothing ran yet. */
+typedef struct SinterLastRun {
+    int bucket, pieces;
+    int64_t size; /* of the first symbol, 0: the model has none */
+} SinterLastRun;
+SINTER_API SinterLastRun sinter_last_run(const SinterSession *session);
 /* Arena and scratch that the runs so far have reserved. */
 SINTER_API uint64_t sinter_session_bytes(const SinterSession *session);
 

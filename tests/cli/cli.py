@@ -558,6 +558,14 @@ def views(tmp):
     check("show -o", 0, [*show, "--after=insert-quant", "-o", "x.ir"], cwd=tmp, out=None)
     check("opt runs passes on printed IR", 0,
           ["sinter", "opt", "x.ir", "--passes=simplify,dce", "--no-weights"], cwd=tmp, out="matmul")
+    check("bench of two, side by side", 0, ["sinter", "bench", "digits.sinter", "digits.sinter", "--repeat=3"],
+          cwd=tmp, err=None, out=r"size +A p50, us +B p50, us +B / A.*B = 1024 +[0-9.]+ +[0-9.]+ +[0-9.]+x")
+    check("bench of a file's data", 0, ["sinter", "bench", "digits.sinter", "--input", "x=test_x.npy", "--repeat=3"],
+          cwd=tmp, err=None, out=r"p50 .* p99 .* rows/s .*bucket B = 1024, the smallest that holds 597")
+    check("bench of two into one file", 2, ["sinter", "bench", "digits.sinter", "digits.sinter", "--json=b.json"],
+          cwd=tmp, err="are of one file")
+    check("bench with a bad number", 2, ["sinter", "bench", "digits.sinter", "--repeat=x"], cwd=tmp,
+          err="--repeat takes a number")
     check("explain a model", 0, ["sinter", "explain", "digits.sinter"], cwd=tmp, err=None,
           out="fc1.*fc2.*fc3")
     done = call(["sinter", "explain", "digits.sinter", "--rules", "w8a8.rules"], cwd=DIGITS)

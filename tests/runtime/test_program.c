@@ -85,10 +85,23 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    static const char *const made[] = {"f",          "q",        "x.npy",     "wide.npy",
-                                       "whole.npy",  "bad.npy",  "label.npy", "x.safetensors",
-                                       "uneven.npy", "huge.npy", "cut",       "named",
-                                       "out.npy",    "z.npy",    "t.json",    "out.safetensors",
+    static const char *const made[] = {"f",
+                                       "q",
+                                       "x.npy",
+                                       "wide.npy",
+                                       "whole.npy",
+                                       "bad.npy",
+                                       "label.npy",
+                                       "x.safetensors",
+                                       "uneven.npy",
+                                       "huge.npy",
+                                       "cut",
+                                       "named",
+                                       "out.npy",
+                                       "z.npy",
+                                       "t.json",
+                                       "b.json",
+                                       "out.safetensors",
                                        "text"};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(made); i++)
@@ -223,7 +236,12 @@ static void wrong_words_get_help(void **state)
     expect_run(2, "takes a number from 1 to 1024, got \"many\"", "q", WORDS("--threads", "many"));
     expect_run(2, "--bench takes no value", "q", WORDS("--bench=1"));
     expect_run(2, "--bucket belongs with --bench", "q", WORDS("--bucket", "B=1"));
-    expect_run(2, "--bench makes its own data", "q", WORDS("--bench", "--input", "x.npy"));
+    expect_run(2, "--seconds belongs with --bench", "q", WORDS("--seconds", "1"));
+    expect_run(2, "--json belongs with --bench", "q", WORDS("--json", "-"));
+    expect_run(2, "exclude each other", "q", WORDS("--bench", "--seconds=1", "--repeat=1"));
+    expect_run(2, "--bucket excludes it", "q",
+               WORDS("--bench", "--input", "x.npy", "--bucket=B=1"));
+    expect_run(2, "--bench writes no results", "q", WORDS("--bench", "--output", "y.npy"));
     expect_run(2, "input \"x\", f32[B, 8], is missing", "q", WORDS("--output", "out.npy"));
     expect_run(1, "the model has no input \"xx\"; did you mean \"x\"", "q",
                WORDS("--input", "xx=x.npy"));
@@ -255,6 +273,55 @@ static void a_cut_program_says_so(void **state)
     expect_run(1, "truncated: it holds", "cut", WORDS("--info"));
 }
 
+/* The numbers of a benchmark as JSON: of every bucket, of one size inside a bucket, of a file. */
+static void expect_json(const char *took, int num, const char *const *words)
+{
+    IoError err;
+    uint64_t size;
+    Json j;
+    char key[32], text[160];
+    bool first = true, first_size = true;
+    int found = 0;
+    expect_run(0, "", "q", words);
+    char *json = file_read(in_dir("b.json"), 1 << 20, &size, &err);
+    assert_non_null(json);
+    json_init(&j, json, size);
+    assert_true(json_object_begin(&j));
+    while (json_next_key(&j, key, sizeof key, &first)) {
+        if (strcmp(key, "sizes") != 0) {
+            assert_true(json_skip(&j));
+            continue;
+        }
+        assert_true(json_array_begin(&j));
+        for (; json_next_element(&j, &first_size); found++)
+            assert_true(json_skip(&j));
+    }
+    assert_true(json_end(&j));
+    assert_int_equal(found, num);
+    snprintf(text, sizeof text, "\"took\": \"%s\"", took);
+    assert_non_null(strstr(json, text));
+    double p50 = strtod(strstr(json, "\"p50_ns\": ") + 10, NULL);
+    double p90 = strtod(strstr(json, "\"p90_ns\": ") + 10, NULL);
+    double p99 = strtod(strstr(json, "\"p99_ns\": ") + 10, NULL);
+    assert_true(p50 > 0 && p90 >= p50 && p99 >= p90);
+    free(json);
+}
+
+static void benchmarks_say_what_ran(void **state)
+{
+    (void)state;
+    expect_json("B = 1", 3, WORDS("--bench", "--json", "b.json", "--repeat", "5"));
+    expect_json("B = 4, the smallest that holds 3", 1,
+                WORDS("--bench", "--json=b.json", "--repeat=5", "--warm-up=1", "--bucket=B=3"));
+    expect_json("B = 16, the largest, in 2 pieces", 1,
+                WORDS("--bench", "--json=b.json", "--repeat=5", "--input", "x.npy"));
+    expect_run(0, "the largest, in 2 pieces", "q",
+               WORDS("--bench", "--repeat=5", "--input", "x.npy"));
+    expect_run(0, "rows/s", "q", WORDS("--bench", "--seconds=1", "--bucket=B=1"));
+    expect_run(1, "nodir", "q", WORDS("--bench", "--repeat=1", "--json", "nodir/b.json"));
+    expect_run(2, "would both write", "q", WORDS("--bench", "--json=b.json", "--trace=b.json"));
+}
+
 static void benchmarks_and_traces(void **state)
 {
     (void)state;
@@ -268,6 +335,7 @@ static void benchmarks_and_traces(void **state)
         strstr(trace, "\"thread_name\", \"pid\": 1, \"tid\": 1, \"args\": {\"name\": \"fc\"}"));
     assert_non_null(strstr(trace, "\"name\": \"matmul scales add\", \"cat\": \"gemm\""));
     assert_non_null(strstr(trace, "\"place\": \"m.sinter:3:9\""));
+    assert_non_null(strstr(trace, "\"bucket\": \"B = 16, the largest, in 4 pieces\""));
     Json j;
     json_init(&j, trace, strlen(trace));
     assert_true(json_skip(&j) && json_end(&j));
@@ -361,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_files_and_devices_are_errors),
         cmocka_unit_test(a_cut_program_says_so),
         cmocka_unit_test(benchmarks_and_traces),
+        cmocka_unit_test(benchmarks_say_what_ran),
         cmocka_unit_test(names_are_shown_and_do_nothing),
         cmocka_unit_test(a_c_program_embeds_a_model),
     };

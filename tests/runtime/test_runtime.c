@@ -484,6 +484,7 @@ static void null_is_an_argument_like_any_other(void **state)
     assert_string_equal(sinter_session_device(NULL), "");
     assert_int_equal(sinter_num_launch_times(NULL), 0);
     assert_null(sinter_launch_time(NULL, 0).layer);
+    assert_int_equal(sinter_last_run(NULL).pieces, 0);
     assert_int_equal(sinter_session_bytes(NULL), 0);
     sinter_session_trace(NULL, 1);
     sinter_session_destroy(NULL);
@@ -527,11 +528,18 @@ static void traces_list_every_launch(void **state)
 {
     (void)state;
     Opened o = open_model(float_path);
+    assert_int_equal(sinter_last_run(o.session).pieces, 0);
     check_float(o.session, 4, 1);
+    SinterLastRun last = sinter_last_run(o.session);
+    assert_true(last.pieces == 1 && last.size == 4);
+    assert_int_equal(sinter_bucket_size(o.model, last.bucket, 0), 4);
     assert_int_equal(sinter_num_launch_times(o.session), 0);
     sinter_session_trace(o.session, 1);
     check_float(o.session, 20, 1); /* two pieces: 16 and 4 */
     assert_int_equal(sinter_num_launch_times(o.session), 6);
+    last = sinter_last_run(o.session);
+    assert_true(last.pieces == 2 && last.size == 20);
+    assert_int_equal(sinter_bucket_size(o.model, last.bucket, 0), 16);
     SinterLaunchTime t = sinter_launch_time(o.session, 0);
     assert_string_equal(t.layer, "fc");
     assert_string_equal(t.family, "gemm");

@@ -324,7 +324,8 @@ bool cli_claim(const Cli *cli, const char *option, const char *path, int *ret_ex
 static bool claim_outputs(const Cli *cli, int *ret_exit)
 {
     static const OptionId writes[] = {OPTION_OUTPUT_FILE, OPTION_OUTPUT, OPTION_DATA,
-                                      OPTION_FRONT,       OPTION_TRACE,  OPTION_JSON_FILE};
+                                      OPTION_FRONT,       OPTION_TRACE,  OPTION_JSON_FILE,
+                                      OPTION_BENCH_JSON};
     for (size_t i = 0; i < COUNT_OF(writes) && cli->command != COMMAND_TUNE; i++) {
         const OptionInfo *option = &option_info[writes[i]];
         const char *shown = option->name[0] ? arena_printf(cli->arena, "--%s", option->name) : "-o";
