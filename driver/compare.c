@@ -112,7 +112,7 @@ static TensorFile *open_input(Trial *t, const char **ret_name)
     return trial_file(t, *ret_name);
 }
 
-static bool run_variant(Trial *t, Work *w, const char *path, int *ret_exit)
+bool compare_run(Trial *t, Work *w, const char *path, int *ret_exit)
 {
     *ret_exit = EXIT_INPUT;
     w->path = path;
@@ -250,7 +250,7 @@ static bool variant_add(Comparison *c, Work *main, Work *w, const char *path, Tr
     int v = c->num_variants++;
     w->variant.tapped = !c->reference;
     c->variant[v] = arena_strdup(main->arena, file_is_program(path) ? path : variant_name(w));
-    bool ok = run_variant(&t, w, path, ret_exit) &&
+    bool ok = compare_run(&t, w, path, ret_exit) &&
               variant_measure(c, main->arena, &t, reference, v) &&
               labels_measure(c, reference, &t, v);
     if (ok)
@@ -273,7 +273,7 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
         c->reference = arena_strdup(w->arena, other);
         plain.variant = (WorkVariant){.program = other};
     }
-    bool ok = run_variant(&reference, &plain, path, ret_exit);
+    bool ok = compare_run(&reference, &plain, path, ret_exit);
     const SinterTensor *logits = ok ? compare_logits(&reference) : NULL;
     c->logits = logits ? arena_strdup(w->arena, logits->name) : NULL;
     ok = ok && variant_add(c, w, w, path, &reference, ret_exit);

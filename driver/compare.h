@@ -37,6 +37,11 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
 void comparison_json(const Comparison *c, Sb *sb); /* members of an object */
 
 int eval_compare(Work *w, const char *path); /* the exit code */
+/* bisect.c: --bisect, likewise. */
+int eval_bisect(Work *w, const char *path);
+/* Compiles the variant of w, opens it and runs it on the inputs of the command line. False after an
+ * error, *ret_exit then is the exit code. */
+bool compare_run(Trial *t, Work *w, const char *path, int *ret_exit);
 
 /* The output that labels score: the only one, or the one named logits. */
 const SinterTensor *compare_logits(const Trial *t);

@@ -181,11 +181,15 @@ int cmd_eval(Cli *cli)
     Work w;
     const char *path = cli->operand.elem[0];
     bool against = cli_has(cli, OPTION_AGAINST), input = cli_has(cli, OPTION_INPUT);
-    if (cli_has(cli, OPTION_LABELS) && !against && (input || file_is_program(path)))
+    bool bisects = cli_has(cli, OPTION_BISECT);
+    if (bisects && against)
+        return cli_usage(cli, "--bisect and --against exclude each other");
+    if (cli_has(cli, OPTION_LABELS) && !against && !bisects && (input || file_is_program(path)))
         return cmd_run(cli);
-    if (input && !against)
-        return cli_usage(cli, "--input belongs with --labels or --against; without them the expect "
-                              "lines run");
+    if (input && !against && !bisects)
+        return cli_usage(
+            cli, "--input belongs with --labels, --bisect or --against; without them the expect "
+                 "lines run");
     if (!work_init(&w, cli))
         return EXIT_INPUT;
     int exit_code = EXIT_OK;
@@ -195,10 +199,15 @@ int cmd_eval(Cli *cli)
         diag_error(&w.diag, (Span){0}, E_USAGE,
                    "'%s' is a compiled file, so it cannot be compared with '%s'", path, other);
         diag_help(&w.diag, "give another compiled file, or the text");
-    } else if (is_program && !against)
+    } else if (is_program && bisects)
+        diag_error(&w.diag, (Span){0}, E_USAGE,
+                   "'%s' is a compiled file; --bisect compiles a text anew", path);
+    else if (is_program && !against)
         diag_error(&w.diag, (Span){0}, E_USAGE,
                    "'%s' is a compiled file: its expect lines are in the text", path);
     else
-        exit_code = against ? eval_compare(&w, path) : eval_expects(&w, path);
+        exit_code = bisects   ? eval_bisect(&w, path)
+                    : against ? eval_compare(&w, path)
+                              : eval_expects(&w, path);
     return work_end(&w, exit_code);
 }

@@ -558,6 +558,22 @@ def views(tmp):
     check("show -o", 0, [*show, "--after=insert-quant", "-o", "x.ir"], cwd=tmp, out=None)
     check("opt runs passes on printed IR", 0,
           ["sinter", "opt", "x.ir", "--passes=simplify,dce", "--no-weights"], cwd=tmp, out="matmul")
+    write(tmp / "culprit.rules", """scheme fine { weight i8 sym per channel; act i8 sym per token dynamic }
+scheme crude { weight u4 asym per tensor; act u4 asym per tensor dynamic }
+quant { default : fine; fc2 : crude }
+""")
+    bisect = ["sinter", "eval", "digits.sinter", "--rules", "culprit.rules", "--input", "x=test_x.npy"]
+    check("eval --bisect finds the culprit", 0, [*bisect, "--bisect=cosine=0.999"], cwd=tmp, err=None,
+          out=r"0 +0\.\d+  -.*1 +0\.999\d*  fc2.*with 1 of 3 layers in float: fc2\n$")
+    labels = ["--bisect", "accuracy=0.9", "--labels", DIGITS / "test_y.npy"]
+    check("eval --bisect by accuracy", 0, [*bisect, *labels, "--json"], cwd=tmp, err=None,
+          out=r'"metric": "accuracy", "bound": 0.9,.*"layers": 3, "keep": \[.*"front": \[')
+    check("eval --bisect where nothing is missed", 0, [*bisect, "--bisect=cosine=0.1"], cwd=tmp, err=None,
+          out="with 0 of 3 layers in float: none is needed")
+    check("eval --bisect with a bad bound", 2, [*bisect, "--bisect=cosine=2"], cwd=tmp, out=None,
+          err="--bisect takes cosine=N or accuracy=N")
+    check("eval --bisect beside --against", 2, [*bisect, "--bisect=cosine=0.9", "--against=float"], cwd=tmp, out=None,
+          err="exclude each other")
     check("bench of two, side by side", 0, ["sinter", "bench", "digits.sinter", "digits.sinter", "--repeat=3"],
           cwd=tmp, err=None, out=r"size +A p50, us +B p50, us +B / A.*B = 1024 +[0-9.]+ +[0-9.]+ +[0-9.]+x")
     check("bench of a file's data", 0, ["sinter", "bench", "digits.sinter", "--input", "x=test_x.npy", "--repeat=3"],
