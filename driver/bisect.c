@@ -100,7 +100,8 @@ static bool measure(Bisect *b, double *ret)
     Trial t = {0};
     if (!work_init(&v, b->w->cli))
         return false;
-    v.variant = (WorkVariant){.extra = rules_of(b), .cpu_only = !work_on_gpu(b->w)};
+    v.variant =
+        (WorkVariant){.extra = rules_of(b), .cpu_only = !work_on_gpu(b->w), .choice = b->w->choice};
     bool ok = compare_run(&t, &v, b->path, &b->exit_code) &&
               (b->by_accuracy ? accuracy_of(&t, ret) : cosine_of(b, &t, ret));
     trial_close(&t);

@@ -1,18 +1,21 @@
 /* auto { .. }: the choice of formats, before a text is compiled with its outcome. */
 #include "driver/work.h"
 
-/* The same text with the rules of the choice. Warnings of the text were said the first time. */
+/* The same text with the rules of the choice, behind those of files and before the variant's own.
+ * Warnings of the text were said the first time. */
 static bool lower_chosen(Work *w, const FrontendOptions *options)
 {
-    int num = options->num_rule_files;
+    int num = options->num_rule_files, at = w->variant.extra ? num - 1 : num;
     const char **file = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
     const char **text = ARENA_NEW_ARRAY(w->arena, const char *, (size_t)num + 1);
     FrontendOptions with = *options;
     Diag before = w->diag;
-    for (int i = 0; i < num; i++)
-        file[i] = options->rule_file[i];
-    file[num] = "<auto>";
-    text[num] = w->choice->rules;
+    for (int i = 0; i < num; i++) {
+        file[i < at ? i : i + 1] = options->rule_file[i];
+        text[i < at ? i : i + 1] = options->rule_text ? options->rule_text[i] : NULL;
+    }
+    file[at] = "<auto>";
+    text[at] = w->choice->rules;
     with.num_rule_files++;
     with.rule_file = file;
     with.rule_text = text;

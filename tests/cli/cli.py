@@ -570,6 +570,13 @@ quant { default : fine; fc2 : crude }
           out=r'"metric": "accuracy", "bound": 0.9,.*"layers": 3, "keep": \[.*"front": \[')
     check("eval --bisect where nothing is missed", 0, [*bisect, "--bisect=cosine=0.1"], cwd=tmp, err=None,
           out="with 0 of 3 layers in float: none is needed")
+    write(tmp / "chosen.rules", """scheme crude { weight u4 asym per tensor; act u4 asym per tensor dynamic }
+auto { candidates crude; calibrate on "calib_x.npy" samples 64; minimize bytes }
+""")
+    check("eval --bisect of what auto chose", 0,
+          ["sinter", "eval", "digits.sinter", "--rules", "chosen.rules", "--no-measure", "--input", "x=test_x.npy",
+           "--bisect=cosine=0.9999999"], cwd=tmp, err=None,
+          out=r"0 +0\.\d+  -.*1 +0\.\d+  fc.*3 +1\.0+  fc.*with 3 of 3 layers in float")
     check("eval --bisect with a bad bound", 2, [*bisect, "--bisect=cosine=2"], cwd=tmp, out=None,
           err="--bisect takes cosine=N or accuracy=N")
     check("eval --bisect beside --against", 2, [*bisect, "--bisect=cosine=0.9", "--against=float"], cwd=tmp, out=None,
