@@ -575,7 +575,7 @@ auto { candidates crude; calibrate on "calib_x.npy" samples 64; minimize bytes }
 """)
     check("eval --bisect of what auto chose", 0,
           ["sinter", "eval", "digits.sinter", "--rules", "chosen.rules", "--no-measure", "--input", "x=test_x.npy",
-           "--bisect=cosine=0.9999999"], cwd=tmp, err=None,
+           "--bisect=cosine=0.9999999"], cwd=tmp, err="auto: 3 layers",
           out=r"0 +0\.\d+  -.*1 +0\.\d+  fc.*3 +1\.0+  fc.*with 3 of 3 layers in float")
     check("eval --bisect with a bad bound", 2, [*bisect, "--bisect=cosine=2"], cwd=tmp, out=None,
           err="--bisect takes cosine=N or accuracy=N")
