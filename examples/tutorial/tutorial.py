@@ -120,7 +120,7 @@ folder.mkdir(parents=True, exist_ok=True)
 def microseconds(program, batch):
     words = [program, "--bench", "--bucket", f"B={batch}", "--threads", "1", "--repeat", "100"]
     said = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(5)]
-    return min(float(re.search(r"median +([0-9.]+) us", text).group(1)) for text in said)
+    return min(float(re.search(r"p50 +([0-9.]+) us", text).group(1)) for text in said)
 
 
 print("| format | weights | accuracy | 1 row | 256 rows |")
