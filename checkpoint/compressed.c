@@ -166,8 +166,8 @@ static bool settle_plain(Checkpoint *c, StoredModule *m, const QuantArgs *args, 
     return !is_int || settle_zero(m, args, false, err);
 }
 
-/* Does multiplying by the reciprocal give what dividing gives, for every scale that e4m3 has? */
-static bool reciprocal_is_exact(float divisor)
+/* The significands of e4m3 are those of 8 .. 15, so that few divisors in a row are none such. */
+bool reciprocal_is_exact(float divisor)
 {
     float outer = 1 / divisor;
 

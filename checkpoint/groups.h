@@ -11,6 +11,10 @@ typedef struct QuantArgs {
     const char *type, *strategy, *scale_dtype;
 } QuantArgs;
 
+/* compressed.c: multiplying by the reciprocal gives what dividing gives, for every scale that e4m3
+ * has. */
+bool reciprocal_is_exact(float divisor);
+
 /* "config_groups/group_0" of the module; false after filling err when there is none. */
 bool group_of(Checkpoint *c, const char *name, const char **ret, IoError *err);
 /* part: "weights", "input_activations"; false when the group does not quantise it. */

@@ -4,6 +4,7 @@
  * The global scale of nvfp4 divides there and multiplies here. Where the reciprocal would round,
  * the scale moves to the nearest one whose reciprocal gives the same for every scale of a block,
  * some units of its last place away: then all who read the file compute the same weights. */
+#include "checkpoint/groups.h"
 #include "checkpoint/write.h"
 
 #include <math.h>
@@ -205,20 +206,6 @@ static void fill_scales(const WritePart *part, const QTensor *q, void *data)
                             (uint64_t)(q->row_blocks * q->col_blocks));
 }
 
-/* Does dividing by it give what multiplying by its reciprocal gives, for every scale of e4m3? The
- * significands are those of 8 .. 15, so that few divisors in a row do not. */
-static bool divides_exactly(float divisor)
-{
-    float outer = 1 / divisor;
-
-    for (uint32_t code = 1; code < 127; code++) {
-        float scale = format_decode(FMT_E4M3, code);
-        if (scale * outer != scale / divisor)
-            return false;
-    }
-    return true;
-}
-
 /* The divisor nearest to 1 / outer that does. */
 static float divisor_near(float outer)
 {
@@ -226,11 +213,11 @@ static float divisor_near(float outer)
 
     if (!(outer > 0) || !isfinite(up)) /* of a weight that is all zeros */
         return 1;
-    while (!divides_exactly(up) && !divides_exactly(down)) {
+    while (!reciprocal_is_exact(up) && !reciprocal_is_exact(down)) {
         up = nextafterf(up, INFINITY);
         down = nextafterf(down, 0);
     }
-    return divides_exactly(up) ? up : down;
+    return reciprocal_is_exact(up) ? up : down;
 }
 
 static void fill_part(const WriteModule *m, const WritePart *part, QTensor *q, void *data)

@@ -71,9 +71,11 @@ typedef struct FusionShare {
     int ops, fused_ops;        /* of the model */
     double bytes, fused_bytes; /* that launches read and write */
 } FusionShare;
-void fusion_share_add(FusionShare *c, int num_ops, double bytes);
+/* Of a bucket; num_ops: of each launch, those of the model that it does, -1 where it does not run.
+ */
+FusionShare fusion_share_of(const Plan *plan, const int *num_ops, Arena *arena, int bucket);
 void fusion_share_print(Sb *sb, const FusionShare *c);
-/* Of a bucket of a plan whose launches are the kernels of the IR. */
+/* .. of a plan whose launches are the kernels of the IR. */
 FusionShare codegen_fusion_share(const CodegenTarget *target, Arena *arena, int bucket);
 int kernel_num_ops(const Op *kernel); /* operations in its body */
 /* Bytes that a launch reads and writes beside its weight. layout: of a bucket, by plan_bind. */

@@ -24,7 +24,7 @@ double launch_bytes(const Plan *plan, const PlanLaunch *l, const PlanLayout *lay
     return bytes;
 }
 
-void fusion_share_add(FusionShare *c, int num_ops, double bytes)
+static void add(FusionShare *c, int num_ops, double bytes)
 {
     bool is_fused = num_ops > 1;
     c->launches++;
@@ -34,9 +34,8 @@ void fusion_share_add(FusionShare *c, int num_ops, double bytes)
     c->fused_bytes += is_fused ? bytes : 0;
 }
 
-FusionShare codegen_fusion_share(const CodegenTarget *target, Arena *arena, int bucket)
+FusionShare fusion_share_of(const Plan *plan, const int *num_ops, Arena *arena, int bucket)
 {
-    const Plan *plan = target->plan;
     FusionShare ret = {0};
     IoError err;
     PlanLayout *layout = ARENA_NEW_ARRAY(arena, PlanLayout, (size_t)plan->num_tensors + 1);
@@ -44,12 +43,23 @@ FusionShare codegen_fusion_share(const CodegenTarget *target, Arena *arena, int 
         return ret; /* sessions refuse such sizes */
     for (int i = 0; i < plan->num_launches; i++) {
         const PlanLaunch *l = &plan->launch[i];
+        if (num_ops[i] < 0)
+            continue;
         double bytes = launch_bytes(plan, l, layout);
         if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed)
             bytes += (double)plan->tensor[l->w].bytes;
-        fusion_share_add(&ret, kernel_num_ops(target->launch_kernels.elem[i]), bytes);
+        add(&ret, num_ops[i], bytes);
     }
     return ret;
+}
+
+FusionShare codegen_fusion_share(const CodegenTarget *target, Arena *arena, int bucket)
+{
+    const Plan *plan = target->plan;
+    int *num_ops = ARENA_NEW_ARRAY(arena, int, (size_t)plan->num_launches + 1);
+    for (int i = 0; i < plan->num_launches; i++)
+        num_ops[i] = kernel_num_ops(target->launch_kernels.elem[i]);
+    return fusion_share_of(plan, num_ops, arena, bucket);
 }
 
 void fusion_share_print(Sb *sb, const FusionShare *c)

@@ -71,6 +71,15 @@ uint32_t work_source(Work *w, const char *path)
     return source_load(w->arena, &w->diag, path, w->cli->streams);
 }
 
+const char *work_canonical(Work *w, const char *name, const char *text)
+{
+    FrontendOptions options = {0};
+    uint32_t source = diag_add_source(&w->diag, name, text, strlen(text));
+    const char *ret = source_format(w->arena, &w->diag, source);
+    Ast *ast = ret ? ast_parse(w->arena, &w->diag, source) : NULL;
+    return ast && ast_check(ast, &w->diag, &options) ? ret : NULL;
+}
+
 bool work_threads(Work *w, int *ret)
 {
     char *end;

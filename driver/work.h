@@ -91,6 +91,8 @@ ProgressFn *work_progress(const Work *w);
 void work_io_error(Work *w, const IoError *err);
 /* Reads a text and registers it as a source; 0 on errors. */
 uint32_t work_source(Work *w, const char *path);
+/* A text that we made, in canonical form; NULL after the errors of one that does not check. */
+const char *work_canonical(Work *w, const char *name, const char *text);
 bool work_threads(Work *w, int *ret); /* --threads, 0: all */
 /* The number of "cuda" or "cuda:1"; false: another name. */
 bool work_gpu(const char *name, int *ret);

@@ -87,16 +87,6 @@ static WeightSet *open_weights(Work *w, const char *folder, const char *only, co
     return weights;
 }
 
-/* In canonical form; a draft that does not check is a mistake of ours. */
-static const char *canonical(Work *w, const char *name, const char *text)
-{
-    FrontendOptions options = {0};
-    uint32_t source = diag_add_source(&w->diag, name, text, strlen(text));
-    const char *ret = source_format(w->arena, &w->diag, source);
-    Ast *ast = ret ? ast_parse(w->arena, &w->diag, source) : NULL;
-    return ast && ast_check(ast, &w->diag, &options) ? ret : NULL;
-}
-
 int cmd_init(Cli *cli)
 {
     Work w;
@@ -110,7 +100,7 @@ int cmd_init(Cli *cli)
     Checkpoint *stored = NULL;
     WeightSet *weights = open_weights(&w, folder, only, out, &num, &called, &stored);
     const char *text = stored ? draft_text(w.arena, &w.diag, folder, stored, num, called) : NULL;
-    text = text ? canonical(&w, out ? out : "<draft>", text) : NULL;
+    text = text ? work_canonical(&w, out ? out : "<draft>", text) : NULL;
     if (text)
         work_put(&w, out, text, strlen(text));
     weights_close(weights);

@@ -70,24 +70,13 @@ static bool write_folder(Work *w, const char *folder, const OnnxText *t, const c
            work_put(w, arena_printf(w->arena, "%s/model.sinter", folder), text, strlen(text));
 }
 
-/* In canonical form. What does not check is said as of the text that was made. */
-static const char *canonical(Work *w, const char *name, const char *text)
-{
-    FrontendOptions options = {0};
-    uint32_t source = diag_add_source(&w->diag, name, text, strlen(text));
-    const char *ret = source_format(w->arena, &w->diag, source);
-    Ast *ast = ret ? ast_parse(w->arena, &w->diag, source) : NULL;
-
-    return ast && ast_check(ast, &w->diag, &options) ? ret : NULL;
-}
-
 static bool import(Work *w, const OnnxModel *m, const char *folder)
 {
     OnnxText t;
 
     if (!onnx_import(w->arena, &w->diag, m, &t))
         return false;
-    const char *text = canonical(w, "<imported>", t.text);
+    const char *text = work_canonical(w, "<imported>", t.text);
     if (!text)
         return false;
     if (!folder)

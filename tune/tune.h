@@ -1,4 +1,4 @@
-/* tools/tune: kernels measured one by one on a GPU, so that none can harm the others.
+/* tune: kernels measured one by one on a GPU, so that none can harm the others.
  *
  * The command (cmd_tune.c) collects the candidates of a model's products and keeps a table
  * (codegen/timing.h); tune_compile.c compiles them meanwhile; tune_child.c has processes measure

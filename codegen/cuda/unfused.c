@@ -84,19 +84,8 @@ void cuda_check_fused(Module *m, const CudaTarget *t)
 FusionShare cuda_fusion_share(const CudaTarget *t, Arena *arena, int bucket)
 {
     const Plan *plan = t->target.plan;
-    FusionShare ret = {0};
-    IoError err;
-    PlanLayout *layout = ARENA_NEW_ARRAY(arena, PlanLayout, (size_t)plan->num_tensors + 1);
-    if (!plan_bind(plan, bucket, plan_bucket(plan, bucket), layout, &err))
-        return ret; /* sessions refuse such sizes */
-    for (int i = 0; i < plan->num_launches; i++) {
-        const PlanLaunch *l = &plan->launch[i];
-        if (!t->choice[i * plan->num_buckets + bucket].text)
-            continue;
-        double bytes = launch_bytes(plan, l, layout);
-        if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed)
-            bytes += (double)plan->tensor[l->w].bytes;
-        fusion_share_add(&ret, t->num_ops[i], bytes);
-    }
-    return ret;
+    int *num_ops = ARENA_NEW_ARRAY(arena, int, (size_t)plan->num_launches + 1);
+    for (int i = 0; i < plan->num_launches; i++)
+        num_ops[i] = t->choice[i * plan->num_buckets + bucket].text ? t->num_ops[i] : -1;
+    return fusion_share_of(plan, num_ops, arena, bucket);
 }
