@@ -382,6 +382,53 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
     }
 }
 
+/* The epilogue of a tile of `m` rows in all: in registers, or over rows staged in shared memory.
+ * row0: the thread's first row of the tile. */
+template <class Cfg, class Product, class Epilogue, class Params, class Sums>
+__device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &a, const Sums &sums,
+                                                int64_t m, int64_t m0, int n0, int row0,
+                                                char *staged)
+{
+    typedef HopperShape<Cfg, Product> S;
+    typedef HopperSums<Cfg, Product> H;
+    typedef typename S::Sum Sum;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if constexpr (Epilogue::kHeld) {
+#pragma unroll
+        for (int c = 0; c < S::kCols; c += Epilogue::kCols)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int64_t row = m0 + row0 + h * 8;
+                if (row < m)
+                    Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums + 2 * h, c, 0}, row,
+                                   n0 / Cfg::kParts + c, lane % 4);
+            }
+    } else if constexpr (Cfg::kSwap) {
+        meet<1, 256>(); /* the rows before these have been read */
+        H::stage_transposed(staged, sums, row0, lane);
+        meet<1, 256>();
+#pragma unroll 1
+        for (int row = warp; row < Cfg::kBM && m0 + row < m; row += 8)
+            Epilogue::row(p, a, staged + row * S::kPitch * 4, m0 + row, n0 / Cfg::kParts, lane);
+    } else {
+        char *rows = staged + warp * (8 * S::kPitch * 4);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            __syncwarp();
+#pragma unroll
+            for (int block = 0; block < Cfg::kBN / 32; block++)
+                H::stage_eight(rows + lane / 4 * (S::kPitch * 4), sums + 2 * h, block, lane);
+            __syncwarp();
+#pragma unroll 1
+            for (int row = 0; row < 8; row++) {
+                const int64_t at = m0 + warp * 16 + h * 8 + row;
+                if (at < m)
+                    Epilogue::row(p, a, rows + row * S::kPitch * 4, at, n0 / Cfg::kParts, lane);
+            }
+        }
+    }
+}
+
 /* Epilogue::kHeld: held(p, a, sums, m, n0, lane): four lanes hold Epilogue::kCols columns of each
  * part of row m, from column n0 of each part on, as HeldSums. Else row(p, a, acc, m, n0, lane) as
  * for gemm_mma. */
@@ -499,42 +546,8 @@ __device__ __forceinline__ void hopper(const Params &p)
                 continue;
         /* What the epilogue loads may be loaded before what it stores, but not before this. */
         asm volatile("" : "+r"(tile_m), "+r"(n0));
-        const int64_t m0 = tile_m;
-        char *staged = smem + (ring - smem_address(smem)) + S::kRingBytes;
-        if constexpr (Epilogue::kHeld) {
-#pragma unroll
-            for (int c = 0; c < S::kCols; c += Epilogue::kCols)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int64_t row = m0 + row0 + h * 8;
-                    if (row < m)
-                        Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums + 2 * h, c, 0}, row,
-                                       n0 / Cfg::kParts + c, lane % 4);
-                }
-        } else if constexpr (Cfg::kSwap) {
-            meet<1, 256>(); /* the rows before these have been read */
-            H::stage_transposed(staged, sums, row0, lane);
-            meet<1, 256>();
-#pragma unroll 1
-            for (int row = warp; row < Cfg::kBM && m0 + row < m; row += 8)
-                Epilogue::row(p, a, staged + row * S::kPitch * 4, m0 + row, n0 / Cfg::kParts, lane);
-        } else {
-            char *rows = staged + warp * (8 * S::kPitch * 4);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                __syncwarp();
-#pragma unroll
-                for (int block = 0; block < Cfg::kBN / 32; block++)
-                    H::stage_eight(rows + lane / 4 * (S::kPitch * 4), sums + 2 * h, block, lane);
-                __syncwarp();
-#pragma unroll 1
-                for (int row = 0; row < 8; row++) {
-                    const int64_t at = m0 + warp * 16 + h * 8 + row;
-                    if (at < m)
-                        Epilogue::row(p, a, rows + row * S::kPitch * 4, at, n0 / Cfg::kParts, lane);
-                }
-            }
-        }
+        hopper_epilogue<Cfg, Product, Epilogue>(p, a, sums, m, tile_m, n0, row0,
+                                                smem + (ring - smem_address(smem)) + S::kRingBytes);
     }
 }
 
