@@ -60,7 +60,7 @@ weight nvfp4; act nvfp4
 weight nvfp4; act f16
 act i8 sym per token dynamic
 """.strip().splitlines()
-RANDOM_SEEDS = (3, 11, 24, 42)
+RANDOM_SEEDS = (3, 24)
 
 
 def report(what, problems, skip=""):
@@ -316,7 +316,7 @@ def run_schemes(folder):
         if only and str(at) not in only.split(","):
             continue
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 12 == 0)
+        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 16 == 0)
     check_turing(folder)
     check_holds(folder)
     check_wgmma(folder)
