@@ -15,6 +15,8 @@ enum { LEAST_RUNS = 3, MOST_RUNS = 60 };
 #define WAIT_US 2000000.0 /* of all runs of one bucket */
 #define CALM    0.02      /* of a run, waiting for cores */
 
+typedef ARRAY(int) LayerIds; /* numbers of choice.layer */
+
 typedef struct Times {
     Chooser *ch;
     Choice *c;
@@ -22,40 +24,11 @@ typedef struct Times {
     Probe t;
     CudaTarget cuda;
     const CodegenTarget *target; /* that is timed */
-    int *owner;                  /* [launches] first layer it belongs to, -1: none */
+    LayerIds *layers;            /* [launches] that a product computes */
     double *us;                  /* [launches][buckets] */
 } Times;
 
 /* Owners -------------------------------------------------------------------------------------- */
-
-/* Is `path` one of the layers that a launch's name stands for: "ffn[3].gate", "ffn[3].(gate|up)".
- */
-static bool name_holds(const char *name, const char *path)
-{
-    const char *open = strchr(name, '('), *part = path;
-    if (!open)
-        return !strcmp(name, path);
-    size_t prefix = (size_t)(open - name);
-    if (strncmp(name, path, prefix))
-        return false;
-    part += prefix;
-    for (const char *at = open + 1; *at;) {
-        size_t len = strcspn(at, "|)");
-        if (strlen(part) == len && !strncmp(at, part, len))
-            return true;
-        at += len + (at[len] != 0);
-    }
-    return false;
-}
-
-static void source_note(Times *t, const char *name, TimeSource source)
-{
-    for (int k = 0; k < t->c->num_layers; k++) {
-        LayerCell *cell = &t->c->layer[k].cell[t->column];
-        if (name_holds(name, t->c->layer[k].path) && cell->source < source)
-            cell->source = source;
-    }
-}
 
 static bool is_product(const Times *t, int launch)
 {
@@ -63,27 +36,31 @@ static bool is_product(const Times *t, int launch)
     return l->family == LAUNCH_GEMM && l->layer;
 }
 
-static void owners_find(Times *t)
+static void source_note(Times *t, int launch, TimeSource source)
 {
-    const Plan *plan = t->target->plan;
-    int next = -1;
-    t->owner = ARENA_NEW_ARRAY(t->t.arena, int, (size_t)plan->num_launches + 1);
-    for (int i = plan->num_launches - 1; i >= 0; i--) {
-        for (int k = t->c->num_layers - 1; k >= 0 && is_product(t, i); k--)
-            if (name_holds(plan->launch[i].layer, t->c->layer[k].path))
-                next = k;
-        t->owner[i] = next;
+    for (int i = 0; i < t->layers[launch].num; i++) {
+        LayerCell *cell = &t->c->layer[t->layers[launch].elem[i]].cell[t->column];
+        if (cell->source < source)
+            cell->source = source;
     }
 }
 
-/* All layers of the product that a launch belongs to share it by their rows of the weight. */
-static double owners_width(const Times *t, const char *name)
+static void owners_find(Times *t)
 {
-    double n = 0;
+    const Plan *plan = t->target->plan;
+    Map index;
+    map_init(&index, t->t.arena);
     for (int k = 0; k < t->c->num_layers; k++)
-        if (name_holds(name, t->c->layer[k].path))
-            n += (double)t->c->layer[k].n;
-    return n;
+        map_put(&index, t->c->layer[k].path, (void *)(uintptr_t)(k + 1));
+    t->layers = ARENA_NEW_ARRAY(t->t.arena, LayerIds, (size_t)plan->num_launches + 1);
+    for (int i = 0; i < plan->num_launches; i++) {
+        LayerNames of = module_layers(t->t.module, &plan->launch[i].layer);
+        for (int k = 0; k < of.num && is_product(t, i); k++) {
+            uintptr_t known = (uintptr_t)map_get(&index, of.name[k]);
+            if (known)
+                ARRAY_PUSH(t->t.arena, &t->layers[i], (int)known - 1);
+        }
+    }
 }
 
 /* The launch of a product at or after this one. */
@@ -94,25 +71,26 @@ static int product_of(const Times *t, int launch)
     return launch;
 }
 
+/* All layers of the product that a launch belongs to share it by their rows of the weight. */
 static void launch_share(Times *t, int launch, int bucket, double us, double bytes)
 {
     Choice *c = t->c;
     int product = product_of(t, launch);
-    if (t->owner[launch] < 0 || product >= t->target->plan->num_launches) {
+    double width = 0;
+    if (product >= t->target->plan->num_launches || !t->layers[product].num) {
         if (t->column == c->float_column && bucket >= 0)
             c->fixed_us[bucket] += us;
         return;
     }
-    const char *name = t->target->plan->launch[product].layer;
-    double width = owners_width(t, name);
-    for (int k = 0; k < c->num_layers; k++) {
-        LayerCell *cell = &c->layer[k].cell[t->column];
-        double share = (double)c->layer[k].n / width;
-        if (!name_holds(name, c->layer[k].path))
-            continue;
+    const LayerIds *of = &t->layers[product];
+    for (int i = 0; i < of->num; i++)
+        width += (double)c->layer[of->elem[i]].n;
+    for (int i = 0; i < of->num; i++) {
+        const ChoiceLayer *layer = &c->layer[of->elem[i]];
+        double share = (double)layer->n / width;
         if (bucket >= 0)
-            cell->us[bucket] += us * share;
-        cell->bytes += (uint64_t)(bytes * share + 0.5);
+            layer->cell[t->column].us[bucket] += us * share;
+        layer->cell[t->column].bytes += (uint64_t)(bytes * share + 0.5);
     }
 }
 
@@ -277,7 +255,7 @@ static void predict_cuda(Times *t)
             const CudaChoice *choice = &t->cuda.choice[i * nb + b];
             t->us[i * nb + b] = choice->text ? choice->us : 0;
             if (choice->text && is_product(t, i))
-                source_note(t, plan->launch[i].layer, source[choice->source]);
+                source_note(t, i, source[choice->source]);
         }
 }
 

@@ -61,24 +61,6 @@ static void sizes_find(Arena *arena, const Module *m, Map *ret)
     }
 }
 
-/* All that "ffn[3].(gate|up)" stands for. */
-typedef ARRAY(const char *) PathList;
-
-static PathList paths_of(Arena *arena, const char *name)
-{
-    PathList ret = {0};
-    const char *open = strchr(name, '('), *one;
-    if (!open)
-        ARRAY_PUSH(arena, &ret, name);
-    for (const char *at = open ? open + 1 : ""; *at && *at != ')';) {
-        int len = (int)strcspn(at, "|)");
-        one = arena_printf(arena, "%.*s%.*s", (int)(open - name), name, len, at);
-        ARRAY_PUSH(arena, &ret, one);
-        at += len + (at[len] == '|');
-    }
-    return ret;
-}
-
 static const char *format_of(Arena *arena, const Plan *plan, const PlanLaunch *l)
 {
     Sb sb;
@@ -141,7 +123,7 @@ static void product_share(Timed *t, int launch, int bucket, const Gathered *befo
     const PlanLaunch *l = &t->plan->launch[launch];
     const PlanTensor *w = &t->plan->tensor[l->w];
     const CudaChoice *choice = &t->cuda->choice[launch * t->plan->num_buckets + bucket];
-    PathList paths = paths_of(t->arena, l->layer);
+    LayerNames layers = module_layers(t->w->module, &l->layer);
     const char *problem = timing_library_problem(t->arena, w->pack_spec.n, w->pack_spec.k);
     const TimingRow *row = NULL;
     int64_t rows = rows_of(t, l, bucket);
@@ -150,8 +132,8 @@ static void product_share(Timed *t, int launch, int bucket, const Gathered *befo
         if (at->rows == rows && !strcmp(at->problem, problem) && (!row || at->us < row->us))
             row = at;
     }
-    for (int i = 0; i < paths.num; i++) {
-        TimedLayer *layer = layer_at(t, paths.elem[i], sizes, launch);
+    for (int i = 0; i < layers.num; i++) {
+        TimedLayer *layer = layer_at(t, layers.name[i], sizes, launch);
         if (!layer || layer->time[bucket].product) /* used again, at the same cost */
             continue;
         double share = (double)layer->n / (double)w->pack_spec.n;

@@ -12,6 +12,23 @@ Module *module_create(Arena *arena, Diag *diag, const char *name)
     return m;
 }
 
+LayerNames module_layers(const Module *m, const char *const *name)
+{
+    const LayerNames *known = m->joined ? map_get(m->joined, *name) : NULL;
+    return known ? *known : (LayerNames){1, name};
+}
+
+void module_join_layers(Module *m, const char *name, const LayerNames *layers)
+{
+    if (!m->joined) {
+        m->joined = ARENA_NEW(m->arena, Map);
+        map_init(m->joined, m->arena);
+    }
+    LayerNames *copy = ARENA_NEW(m->arena, LayerNames);
+    *copy = *layers;
+    map_put(m->joined, name, copy);
+}
+
 const Sym *module_add_sym(Module *m, const char *name, int num_sizes, const int64_t *size,
                           Span span)
 {

@@ -293,6 +293,12 @@ typedef struct CodeMaker {
     void *user;
 } CodeMaker;
 
+/* Layers that one product computes, in the order of the rows of its weight. */
+typedef struct LayerNames {
+    int num;
+    const char *const *name;
+} LayerNames;
+
 struct Module {
     Arena *arena;
     Diag *diag;
@@ -313,6 +319,7 @@ struct Module {
     void *checkpoint;             /* Checkpoint over these, which says what is stored quantised */
     const char *calibration_file; /* calibrate from ".."; NULL: none */
     Span calibration_span;
+    Map *joined;       /* name of a product of several layers to LayerNames; NULL: there is none */
     Map *activations;  /* layer to ActStats of its input (quant/calib.h); NULL: none yet */
     Map *weight_stats; /* layer to WeightStats: what `by` of quantize ops needs, found by their
                           `layer`; NULL before calibrate */
@@ -322,6 +329,9 @@ struct Module {
 
 /* build.c. Past LIMIT_OPS ops, op_create reports once to m->diag and goes on. */
 Module *module_create(Arena *arena, Diag *diag, const char *name);
+/* Of the product with this name: itself, unless several were joined to it. */
+LayerNames module_layers(const Module *m, const char *const *name);
+void module_join_layers(Module *m, const char *name, const LayerNames *layers);
 const Sym *module_add_sym(Module *m, const char *name, int num_sizes, const int64_t *size,
                           Span span);
 const Sym *module_find_sym(const Module *m, const char *name);

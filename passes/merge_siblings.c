@@ -102,20 +102,24 @@ static bool siblings_match(const Sibling *a, const Sibling *b)
 }
 
 /* "ffn[3].gate", "ffn[3].up" -> "ffn[3].(gate|up)" */
-static const char *layers_join(Arena *arena, const Siblings *s)
+static const char *layers_join(Module *m, const Siblings *s)
 {
-    const char *first = layer_name(s->elem[0].matmul), *dot = strrchr(first, '.');
-    size_t prefix = dot ? (size_t)(dot - first) + 1 : 0;
+    const char **name = ARENA_NEW_ARRAY(m->arena, const char *, (size_t)s->num);
+    for (int i = 0; i < s->num; i++)
+        name[i] = layer_name(s->elem[i].matmul);
+    const char *dot = strrchr(name[0], '.');
+    size_t prefix = dot ? (size_t)(dot - name[0]) + 1 : 0;
     Sb sb;
 
     for (int i = 1; i < s->num; i++)
-        if (strncmp(first, layer_name(s->elem[i].matmul), prefix))
+        if (strncmp(name[0], name[i], prefix))
             prefix = 0;
-    sb_init(&sb, arena);
-    sb_putn(&sb, first, prefix);
+    sb_init(&sb, m->arena);
+    sb_putn(&sb, name[0], prefix);
     for (int i = 0; i < s->num; i++)
-        sb_printf(&sb, "%c%s", i ? '|' : '(', layer_name(s->elem[i].matmul) + prefix);
+        sb_printf(&sb, "%c%s", i ? '|' : '(', name[i] + prefix);
     sb_putc(&sb, ')');
+    module_join_layers(m, sb.text, &(LayerNames){s->num, name});
     return sb.text;
 }
 
@@ -168,7 +172,7 @@ static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
     Attr attr = at->attr;
     int64_t start = 0;
 
-    attr.layer = layers_join(m->arena, s);
+    attr.layer = layers_join(m, s);
     attr.quant = asked_of_all(m->arena, s);
     Value *all = rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, at->span);
     all->def->mark = at->mark;

@@ -82,21 +82,6 @@ static void use_add(Report *r, const char *name, int kernel, int64_t *rows)
         ARRAY_PUSH(r->arena, &node->layers, index);
 }
 
-/* All that "ffn[3].(gate|up)" stands for. */
-static void uses_add(Report *r, int kernel)
-{
-    const char *joined = r->kernels.elem[kernel].layer, *open = strchr(joined, '(');
-    int64_t rows = 0;
-    if (!open)
-        use_add(r, joined, kernel, &rows);
-    for (const char *at = open ? open + 1 : ""; *at && *at != ')';) {
-        int len = (int)strcspn(at, "|)");
-        use_add(r, arena_printf(r->arena, "%.*s%.*s", (int)(open - joined), joined, len, at),
-                kernel, &rows);
-        at += len + (at[len] == '|');
-    }
-}
-
 /* Kernels -------------------------------------------------------------------------------------- */
 
 static const char *format_text(Arena *arena, const PlanTensor *t, bool is_act)
@@ -117,8 +102,9 @@ static double *new_times(const Report *r)
     return us;
 }
 
-static void add_kernel(Report *r, const Plan *plan, const CodegenTarget *target, int index)
+static void add_kernel(Report *r, const Module *m, const CodegenTarget *target, int index)
 {
+    const Plan *plan = target->plan;
     const PlanLaunch *l = &plan->launch[index];
     const char *slash = strrchr(l->place, '/');
     ReportKernel kernel = {.layer = l->layer,
@@ -137,8 +123,10 @@ static void add_kernel(Report *r, const Plan *plan, const CodegenTarget *target,
     }
     ARRAY_PUSH(r->arena, &r->kernels, kernel);
     ARRAY_PUSH(r->arena, &r->node[kernel.node].kernels, index);
-    if (l->family == LAUNCH_GEMM)
-        uses_add(r, index);
+    LayerNames layers = module_layers(m, &l->layer);
+    int64_t rows = 0;
+    for (int i = 0; i < layers.num && l->family == LAUNCH_GEMM; i++)
+        use_add(r, layers.name[i], index, &rows);
 }
 
 static void add_stops(Report *r, Work *w, const CodegenTarget *target)
@@ -332,7 +320,7 @@ bool report_gather(Report *r, Work *w, const char *program)
     graph_build(&r->graph, r->arena, w->module); /* numbers the ops */
     r->node = ARENA_NEW_ARRAY(r->arena, ReportNode, (size_t)r->graph.nodes.num + 1);
     for (int i = 0; i < target->plan->num_launches; i++)
-        add_kernel(r, target->plan, target, i);
+        add_kernel(r, w->module, target, i);
     add_stops(r, w, target);
     add_warnings(r, w);
     for (int i = 0; i < w->num_gpus; i++)
