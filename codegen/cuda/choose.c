@@ -302,7 +302,8 @@ static void choose_gemm(const CudaDraft *d, CudaKernel *k, CudaChoice *ret,
     cuda_candidates(&c, d->arena, k, d->options);
     int best = cuda_candidates_best(&c);
     if (best < 0) {
-        *ret_problem = "its quantisation groups do not lie inside a tile";
+        say_others(&c, best);
+        *ret_problem = "no tile can run this product";
         return;
     }
     take(&c, best, d->options, ret);

@@ -438,6 +438,15 @@ typedef struct Chosen {
     CudaChoice choice;
 } Chosen;
 
+static bool no_kernel(CudaBuilder *b, const CudaDraft *d, int launch, int bucket,
+                      const char *problem, const char *rejected)
+{
+    cuda_say_no_kernel(b->m->diag, b->arena, d, launch, bucket, b->launch_ops.elem[launch], problem,
+                       rejected);
+    b->failed = true;
+    return false;
+}
+
 static bool choose(CudaBuilder *b, const CudaDraft *d, int launch, int bucket, Chosen *ret)
 {
     const char *problem = NULL;
@@ -447,7 +456,7 @@ static bool choose(CudaBuilder *b, const CudaDraft *d, int launch, int bucket, C
         return true;
     cuda_choose(d, launch, bucket, schedule, &ret->kernel, &ret->choice, &problem);
     if (problem)
-        return fail(b, "\"%s\": %s", d->plan->launch[launch].layer, problem);
+        return no_kernel(b, d, launch, bucket, problem, ret->choice.rejected);
     const CudaRole *role = &d->role[launch];
     ret->choice.apart = role->apart;
     if (role->chain && launch == role->chain->row)

@@ -3,6 +3,8 @@
 #include "codegen/build.h"
 #include "codegen/cuda/choose.h"
 
+#include <string.h>
+
 /* Parts of a kernel ---------------------------------------------------------------------------- */
 
 /* The operations of a kernel that its matmul's first operand needs are marked 1. */
@@ -147,4 +149,23 @@ CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
     ret.remedy =
         arena_printf(arena, "static ranges or groups of at most %lld would", (long long)cols);
     return ret;
+}
+
+void cuda_say_no_kernel(Diag *diag, Arena *arena, const CudaDraft *d, int launch, int bucket,
+                        const Op *kernel, const char *problem, const char *rejected)
+{
+    Span at = kernel->span;
+    Sb size;
+    for (const Op *op = kernel->body ? kernel->body->first : NULL; op; op = op->next)
+        if (op->kind == OP_MATMUL)
+            at = op->span;
+    sb_init(&size, arena);
+    plan_bucket_print(&size, d->plan, bucket);
+    diag_error(diag, at, E_KERNEL, "%s: %s on %s%s%s", d->plan->launch[launch].layer, problem,
+               d->options->gpu->name, size.len ? " at " : "", size.text);
+    for (const char *line = rejected, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        diag_note(diag, (Span){0}, "%.*s", (int)(end - line), line);
+    if (d->plan->launch[launch].family == LAUNCH_GEMM)
+        diag_help(diag, "scales of larger groups take less of a block's shared memory, activations "
+                        "of fewer bits too");
 }

@@ -21,6 +21,10 @@ CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, Span at);
  */
 CudaApartWhy cuda_prologue_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op,
                                const KernelPart *before);
+struct CudaDraft;
+/* Reports that nothing runs a launch under a bucket. rejected: lines of what was tried. */
+void cuda_say_no_kernel(Diag *diag, Arena *arena, const struct CudaDraft *d, int launch, int bucket,
+                        const Op *kernel, const char *problem, const char *rejected);
 /* Why a copy of the activation comes before a product. */
 CudaApartWhy cuda_copy_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op);
 /* Why a dynamic quantisation of a product's results is a launch of its own. */

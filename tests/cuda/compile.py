@@ -477,6 +477,7 @@ def check_fused(folder):
 
 def run_golden(folder):
     check_shared_memory(folder)
+    check_no_tile(folder)
     check_apart(folder)
     check_words(folder)
     for path in sorted((HERE / "golden").glob("*.sinter")):
@@ -508,6 +509,31 @@ def check_shared_memory(folder):
         if bool(exceeds) != (limit == 64):
             problems.append("what fits is not known")
         report(f"{target}: blocks get at most {limit} KB", problems)
+
+
+# groups whose scales leave no room in the 64 KB of turing's blocks, beside activations of 32 bits
+SMALL_GROUPS = """version 1
+dim T in [1, 64]
+scheme s { weight e2m1 group 8; act f32 }
+model m (x: f32[T, 64]) -> (y: f32[T, 32]) {
+    param w: f32[32, 64]
+    y = linear(x, w)
+}
+quant { default : s }
+"""
+
+
+def check_no_tile(folder):
+    """Where no tile fits, the error says for which layer, GPU and size, and why."""
+    (folder / "small.sinter").write_text(SMALL_GROUPS)
+    for target, wanted in {"turing": r"small.sinter:6:9: error\[E0701\]: w: no tile can run this product on "
+                                     r"turing at T = 64\n(.*\n)*.*gemm_mma .*32x128.*: it exceeds the shared "
+                                     r"memory of a block\n(.*\n)*.*help: scales of larger groups",
+                           "portable": ""}.items():
+        done = call([SINTER, "explain", "--no-weights", f"--target={target}", folder / "small.sinter"])
+        said = done.stderr.decode()
+        ok = re.search(wanted, said) and "not not" not in said and (done.returncode == 1) == bool(wanted)
+        report(f"{target}: groups of 8 columns", [] if ok else [done.returncode, said])
 
 
 def run_hostile(folder):
