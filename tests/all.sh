@@ -79,7 +79,52 @@ fuzz()
     set -- "$1" -max_total_time="${FUZZ_SECONDS:-12}" -entropic=0 -timeout=10 -rss_limit_mb=2048 \
         -artifact_prefix="$out/$name-" "$work"
     [ ! -d "$corpus" ] || set -- "$@" "$corpus"
-    "$@"
+    "$@" >"$out/$name.log" 2>&1
+}
+
+# verdict <target>: how its run ended, where this is the process that began it
+verdict()
+{
+    wait "$2" && return 0
+    cat "$out/$(basename "$1").log"
+    return 1
+}
+
+# fuzz_together <target>...: each is a stage, as many at a time as there are processors
+fuzz_together()
+{
+    running=
+    for target; do
+        fuzz "$target" &
+        running="$running $target $!"
+    done
+    # shellcheck disable=SC2086 # pairs of a target and its process
+    set -- $running
+    while [ $# -gt 0 ]; do
+        stage "$(basename "$1") finds nothing" verdict "$1" "$2"
+        shift 2
+    done
+}
+
+fuzz_all()
+{
+    batch=
+    num=0
+    for target in "$out"/sanitised/tests/fuzz/fuzz_*; do
+        if [ ! -f "$target" ] || [ ! -x "$target" ]; then
+            continue
+        fi
+        batch="$batch $target"
+        num=$((num + 1))
+        if [ $((num % jobs)) = 0 ]; then
+            # shellcheck disable=SC2086 # words are meant to split
+            fuzz_together $batch
+            batch=
+        fi
+    done
+    # shellcheck disable=SC2086 # words are meant to split
+    fuzz_together $batch
+    [ $num -gt 0 ] || { echo "not ok - no fuzz target"; stages_failed=$((stages_failed + 1)); }
 }
 
 scripts()
@@ -127,26 +172,18 @@ stage 'gcc builds without warnings' build gcc gcc all -Dpython=true && find_nvrt
     suites gcc
 stage 'shellcheck finds nothing' scripts
 stage 'the installed files work' installed
-stage 'clang builds without warnings' build clang clang all &&
-    suites clang --suite quick
-stage 'builds with address and undefined behaviour sanitisers' \
-    build asan gcc all -Db_sanitize=address,undefined -Doptimization=1 &&
-    suites asan --suite quick --timeout-multiplier 4
+# one build by clang warns, is checked by the sanitisers and guides the fuzzers
+stage 'clang builds without warnings, with address and undefined behaviour sanitisers' \
+    build sanitised clang all -Dfuzz=true -Db_lundef=false -Db_sanitize=address,undefined \
+    -Doptimization=1 -Ddebug=false -Dc_args=-gline-tables-only && {
+    suites sanitised --suite quick --no-suite text --timeout-multiplier 4
+    fuzz_all
+}
+stage 'clang builds optimised code' build clang clang numbers -Ddebug=false &&
+    suites clang --suite numbers
 stage 'builds with the thread sanitiser' \
     build tsan clang 'tests/unit/test_team tests/runtime/test_runtime tests/cuda/test_cuda tests/cuda/test_dlpack tests/cuda/fakecuda.so tests/cuda/profiler.so' -Db_sanitize=thread -Db_lundef=false &&
     suites tsan --suite threads --timeout-multiplier 4
-if stage 'fuzz targets build' build fuzz clang fuzz -Dfuzz=true -Db_lundef=false \
-    -Db_sanitize=address,undefined -Doptimization=1; then
-    found=0
-    for target in "$out"/fuzz/tests/fuzz/fuzz_*; do
-        if [ ! -f "$target" ] || [ ! -x "$target" ]; then
-            continue
-        fi
-        found=1
-        stage "$(basename "$target") finds nothing" fuzz "$target"
-    done
-    [ $found = 1 ] || { echo "not ok - no fuzz target"; stages_failed=$((stages_failed + 1)); }
-fi
 
 for log in "$out"/log.*.json; do
     [ -f "$log" ] && logs="$logs $log"
