@@ -23,8 +23,5 @@
 #define LIMIT_TIMING_FAMILIES    64
 #define LIMIT_CALIBRATION_BYTES  (UINT64_C(1) << 30)
 #define LIMIT_CALIBRATION_ROWS   (1 << 18) /* of one file of data; of longer ones, these are run */
-#define LIMIT_K_I8_I8            131071    /* int32 accumulator: 2^31 / (128 * 128) - 1 */
-#define LIMIT_K_U8_I8            65793
-#define LIMIT_K_U8_U8            33025
 
 #endif

@@ -158,15 +158,7 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
 
 static bool modules(Checkpoint *c, IoError *err)
 {
-    if (!version_read(c, err))
-        return false;
-    for (int i = 0; i < weights_num(c->weights); i++) {
-        const TensorView *view = weights_at(c->weights, i);
-        const char *name = module_name(c->arena, view->name, ".qweight");
-        if (name && !add_module(c, view, name, err))
-            return false;
-    }
-    return true;
+    return version_read(c, err) && modules_named(c, ".qweight", add_module, err);
 }
 
 /* Reading -------------------------------------------------------------------------------------- */

@@ -185,6 +185,9 @@ void stored_doubt(Checkpoint *c, StoredModule *m, const char *fmt, ...) PRINTF_L
 const TensorView *stored_part(Checkpoint *c, StoredModule *m, StoredPart part, const char *suffix);
 /* The module's name when `tensor` ends with `suffix`, else NULL. */
 const char *module_name(Arena *arena, const char *tensor, const char *suffix);
+/* Calls add for each tensor that ends with `suffix`, with its module's name, until it is false. */
+typedef bool ModuleAdd(Checkpoint *c, const TensorView *codes, const char *name, IoError *err);
+bool modules_named(Checkpoint *c, const char *suffix, ModuleAdd *add, IoError *err);
 /* Any tensor that ends so? */
 bool tensors_end_with(const Checkpoint *c, const char *suffix);
 /* E_CHECKPOINT: "x.scales: <rule>". Returns false. */
@@ -201,6 +204,8 @@ const char *dims_text(Arena *arena, const TensorView *view);
 /* The grid of scales [row_blocks, col_blocks] from a tensor, by_columns: stored [G, N]. Checks that
  * all are finite. */
 bool scales_read(const TensorView *view, bool by_columns, QTensor *q, IoError *err);
+/* Codes that are stored as they are, and scales by rows: a reader's `read`. */
+bool codes_read(const StoredModule *m, QTensor *q, IoError *err);
 bool scales_finite(const TensorView *view, const QTensor *q, IoError *err);
 /* Codes of 32-bit words [words, rows], stored down the columns, to rows of words, each xor flip. */
 void words_turn(const uint32_t *src, int64_t words, int64_t rows, uint32_t flip, uint8_t *dst,

@@ -145,6 +145,8 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
 {
     const char *suffix;
 
+    if (!is_fp8(codes))
+        return true;
     if (!scale_of(c, name, &suffix)) {
         if (!c->method)
             return true; /* plain 8-bit floats */
@@ -164,19 +166,7 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
 
 static bool modules(Checkpoint *c, IoError *err)
 {
-    for (int i = 0; i < weights_num(c->weights); i++) {
-        const TensorView *view = weights_at(c->weights, i);
-        const char *name = is_fp8(view) ? module_name(c->arena, view->name, ".weight") : NULL;
-        if (name && !add_module(c, view, name, err))
-            return false;
-    }
-    return true;
-}
-
-static bool read(const StoredModule *m, QTensor *q, IoError *err)
-{
-    memcpy(q->codes, m->part[PART_CODES]->data, q->codes_bytes);
-    return scales_read(m->part[PART_SCALE], false, q, err);
+    return modules_named(c, ".weight", add_module, err);
 }
 
 const CheckpointReader reader_fp8 = {
@@ -185,5 +175,5 @@ const CheckpointReader reader_fp8 = {
     .methods = methods,
     .detect = detect,
     .modules = modules,
-    .read = read,
+    .read = codes_read,
 };

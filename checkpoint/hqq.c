@@ -122,32 +122,29 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
     return settle_codes(m, bits, group, err);
 }
 
+static bool add_module(Checkpoint *c, const TensorView *codes, const char *name, IoError *err)
+{
+    static const char *const settings[] = {
+        ".packing",      ".unpack_view_dtype",  ".view_as_float",
+        ".quant_scale",  ".quant_zero",         ".compute_dtype",
+        ".offload_meta", ".encoded_state_dict", ".stores_quant_config",
+        ".channel_wise", ".optimize",           ".round_zero",
+    };
+    StoredModule *m = stored_add(c, name, "hqq");
+    stored_part(c, m, PART_CODES, ".W_q");
+    stored_part(c, m, PART_SCALE, ".scale");
+    stored_part(c, m, PART_ZERO, ".zero");
+    for (size_t s = 0; s < COUNT_OF(settings); s++)
+        stored_part(c, m, PART_TABLE2, settings[s]);
+    if (!m->part[PART_SCALE] || !m->part[PART_ZERO])
+        return stored_fail(err, codes, "the module has no %s",
+                           m->part[PART_SCALE] ? "zero" : "scale");
+    return settle(c, m, err);
+}
+
 static bool modules(Checkpoint *c, IoError *err)
 {
-    for (int i = 0; i < weights_num(c->weights); i++) {
-        const TensorView *view = weights_at(c->weights, i);
-        const char *name = module_name(c->arena, view->name, ".W_q");
-        static const char *const settings[] = {
-            ".packing",      ".unpack_view_dtype",  ".view_as_float",
-            ".quant_scale",  ".quant_zero",         ".compute_dtype",
-            ".offload_meta", ".encoded_state_dict", ".stores_quant_config",
-            ".channel_wise", ".optimize",           ".round_zero",
-        };
-        if (!name)
-            continue;
-        StoredModule *m = stored_add(c, name, "hqq");
-        stored_part(c, m, PART_CODES, ".W_q");
-        stored_part(c, m, PART_SCALE, ".scale");
-        stored_part(c, m, PART_ZERO, ".zero");
-        for (size_t s = 0; s < COUNT_OF(settings); s++)
-            stored_part(c, m, PART_TABLE2, settings[s]);
-        if (!m->part[PART_SCALE] || !m->part[PART_ZERO])
-            return stored_fail(err, view, "the module has no %s",
-                               m->part[PART_SCALE] ? "zero" : "scale");
-        if (!settle(c, m, err))
-            return false;
-    }
-    return true;
+    return modules_named(c, ".W_q", add_module, err);
 }
 
 /* Reading -------------------------------------------------------------------------------------- */

@@ -120,6 +120,8 @@ static bool settle_act(Checkpoint *c, StoredModule *m, IoError *err)
 
 static bool add_module(Checkpoint *c, const TensorView *codes, const char *name, IoError *err)
 {
+    if (codes->fmt != FMT_E4M3 && codes->fmt != FMT_U8)
+        return true;
     StoredModule *m = stored_add(c, name, "modelopt");
 
     stored_part(c, m, PART_CODES, ".weight");
@@ -142,14 +144,7 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
 
 static bool modules(Checkpoint *c, IoError *err)
 {
-    for (int i = 0; i < weights_num(c->weights); i++) {
-        const TensorView *view = weights_at(c->weights, i);
-        const char *name = module_name(c->arena, view->name, ".weight");
-        if (name && (view->fmt == FMT_E4M3 || view->fmt == FMT_U8) &&
-            !add_module(c, view, name, err))
-            return false;
-    }
-    return true;
+    return modules_named(c, ".weight", add_module, err);
 }
 
 /* Reading -------------------------------------------------------------------------------------- */

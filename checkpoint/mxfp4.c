@@ -56,17 +56,11 @@ static bool modules(Checkpoint *c, IoError *err)
     return true;
 }
 
-static bool read(const StoredModule *m, QTensor *q, IoError *err)
-{
-    memcpy(q->codes, m->part[PART_CODES]->data, q->codes_bytes);
-    return scales_read(m->part[PART_SCALE], false, q, err);
-}
-
 const CheckpointReader reader_mxfp4 = {
     .name = "mxfp4",
     .describe = "the experts of gpt-oss",
     .methods = methods,
     .detect = detect,
     .modules = modules,
-    .read = read,
+    .read = codes_read,
 };

@@ -31,28 +31,28 @@ bool module_fail(IoError *err, const StoredModule *m, const char *fmt, ...)
     return io_fail(err, m->refused ? E_CHECKPOINT_KIND : E_CHECKPOINT, "%.200s: %s", m->name, text);
 }
 
-void stored_note(Checkpoint *c, StoredModule *m, const char *fmt, ...)
+static const char *text_of(Arena *arena, const char *fmt, va_list args)
 {
     Sb sb;
-    va_list args;
-
-    sb_init(&sb, c->arena);
-    va_start(args, fmt);
+    sb_init(&sb, arena);
     sb_vprintf(&sb, fmt, args);
+    return sb.text;
+}
+
+void stored_note(Checkpoint *c, StoredModule *m, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    ARRAY_PUSH(c->arena, &m->notes, text_of(c->arena, fmt, args));
     va_end(args);
-    ARRAY_PUSH(c->arena, &m->notes, (const char *)sb.text);
 }
 
 void stored_doubt(Checkpoint *c, StoredModule *m, const char *fmt, ...)
 {
-    Sb sb;
     va_list args;
-
-    sb_init(&sb, c->arena);
     va_start(args, fmt);
-    sb_vprintf(&sb, fmt, args);
+    ARRAY_PUSH(c->arena, &m->doubts, text_of(c->arena, fmt, args));
     va_end(args);
-    ARRAY_PUSH(c->arena, &m->doubts, (const char *)sb.text);
 }
 
 const char *dims_text(Arena *arena, const TensorView *view)
@@ -113,6 +113,17 @@ const char *module_name(Arena *arena, const char *tensor, const char *suffix)
     if (len <= end || strcmp(tensor + len - end, suffix))
         return NULL;
     return arena_strndup(arena, tensor, len - end);
+}
+
+bool modules_named(Checkpoint *c, const char *suffix, ModuleAdd *add, IoError *err)
+{
+    for (int i = 0; i < weights_num(c->weights); i++) {
+        const TensorView *view = weights_at(c->weights, i);
+        const char *name = module_name(c->arena, view->name, suffix);
+        if (name && !add(c, view, name, err))
+            return false;
+    }
+    return true;
 }
 
 bool tensors_end_with(const Checkpoint *c, const char *suffix)
@@ -197,6 +208,12 @@ bool scales_read(const TensorView *view, bool by_columns, QTensor *q, IoError *e
             q->scale[r * q->col_blocks + c] = turned[c * q->row_blocks + r];
     free(turned);
     return scales_finite(view, q, err);
+}
+
+bool codes_read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    memcpy(q->codes, m->part[PART_CODES]->data, q->codes_bytes);
+    return scales_read(m->part[PART_SCALE], false, q, err);
 }
 
 /* Codes ---------------------------------------------------------------------------------------- */

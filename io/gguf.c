@@ -321,14 +321,6 @@ bool gguf_next_pair(const TensorFile *f, GgufPair *pair)
     return true;
 }
 
-bool gguf_find(const TensorFile *f, const char *key, GgufPair *ret)
-{
-    for (*ret = (GgufPair){0}; gguf_next_pair(f, ret);)
-        if (same_text(ret->key, ret->key_len, key, strlen(key)))
-            return true;
-    return false;
-}
-
 const char *gguf_type_name(GgufType type)
 {
     return value_type[type].name;

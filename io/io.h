@@ -118,7 +118,6 @@ typedef struct GgufPair {
 } GgufPair;
 /* {0} at first; false behind the last pair, and for files of another kind. */
 bool gguf_next_pair(const TensorFile *f, GgufPair *pair);
-bool gguf_find(const TensorFile *f, const char *key, GgufPair *ret);
 const char *gguf_type_name(GgufType type);
 bool gguf_integer(const GgufPair *pair, int64_t *ret); /* bools too; false: not one integer */
 bool gguf_real(const GgufPair *pair, double *ret);     /* f32 and f64; false: not one of them */

@@ -81,22 +81,6 @@ void op_set_in(Op *op, int slot, Value *value)
     use_link(&op->in[slot], value);
 }
 
-Value *op_add_in(Module *m, Op *op, Value *value)
-{
-    Use *in = ARENA_NEW_ARRAY(m->arena, Use, (size_t)op->num_in + 1);
-    for (int i = 0; i < op->num_in; i++) { /* slots move, so the lists must follow */
-        Value *old = op->in[i].value;
-        use_unlink(&op->in[i]);
-        in[i].user = op;
-        use_link(&in[i], old);
-    }
-    in[op->num_in].user = op;
-    use_link(&in[op->num_in], value);
-    op->in = in;
-    op->num_in++;
-    return value;
-}
-
 void value_replace(Value *old, Value *by)
 {
     if (old == by)

@@ -72,7 +72,6 @@ static inline Dim type_last(const Type *type)
     return type->rank ? type->dim[type->rank - 1] : dim_const(1);
 }
 bool type_same_shape(const Type *a, const Type *b);
-bool type_rows(const Type *type, const int64_t *size, int64_t *ret); /* product of leading dims */
 
 /* Attributes ---------------------------------------------------------------------------------- */
 
@@ -345,7 +344,6 @@ void op_set_type(Op *op, int index, const Type *type);
 Op *kernel_create(Module *m, Block *block, Op *before, Span span, int num_in, Value *const *in,
                   int num_out);
 bool kernel_finish(Module *m, Op *kernel);
-Value *op_add_in(Module *m, Op *op, Value *value); /* appends an operand, returns it */
 void op_set_in(Op *op, int slot, Value *value);
 void op_remove(Op *op); /* its results must have no uses */
 void op_move_before(Op *op, Op *before);

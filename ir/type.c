@@ -218,18 +218,6 @@ bool type_same_shape(const Type *a, const Type *b)
     return true;
 }
 
-bool type_rows(const Type *type, const int64_t *size, int64_t *ret)
-{
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < type->rank; i++) {
-        int64_t dim;
-        if (!dim_eval(type->dim[i], size, &dim) || __builtin_mul_overflow(rows, dim, &rows))
-            return false;
-    }
-    *ret = rows;
-    return true;
-}
-
 /* Printing ------------------------------------------------------------------------------------ */
 
 void scheme_put(Sb *sb, const Scheme *scheme, const char *row)

@@ -23,12 +23,6 @@ bool activation_has_histogram(const Module *m, const Op *matmul)
     return stats && (stats->whole.total || !stats->rows);
 }
 
-void activation_forget(Module *m, const Op *matmul)
-{
-    if (activation_of(m, matmul))
-        map_put(m->activations, matmul->attr.layer, NULL);
-}
-
 static void *copied(Arena *arena, const void *from, size_t num, size_t size)
 {
     void *to = arena_alloc_array(arena, num, size);

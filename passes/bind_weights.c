@@ -89,18 +89,6 @@ static bool shape_matches(const Type *type, const TensorView *view)
     return true;
 }
 
-static const char *shape_text(Arena *arena, const TensorView *view)
-{
-    Sb sb;
-
-    sb_init(&sb, arena);
-    sb_putc(&sb, '[');
-    for (int i = 0; i < view->rank; i++)
-        sb_printf(&sb, "%s%lld", i ? ", " : "", (long long)view->dim[i]);
-    sb_putc(&sb, ']');
-    return sb.text;
-}
-
 /* First element that is not finite, or whose magnitude is beyond `most`; num when all are good. */
 static uint64_t first_bad(const TensorView *view, double most, bool allow_nan, double *ret_value)
 {
@@ -237,7 +225,7 @@ static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const Ten
 
     if (!shape_matches(type, view)) {
         diag_error(m->diag, op->span, E_WEIGHT_SHAPE, "\"%s\" is %s in the file, but %s here",
-                   view->name, shape_text(ctx->scratch, view), type_text(ctx->scratch, type));
+                   view->name, dims_text(ctx->scratch, view), type_text(ctx->scratch, type));
         if (view->rank == 2 && type->rank == 2 && dim_is_const(type->dim[0]) &&
             dim_is_const(type->dim[1]) && type->dim[0].add == view->dim[1] &&
             type->dim[1].add == view->dim[0])

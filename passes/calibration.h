@@ -54,8 +54,6 @@ bool activations_collect(Module *m, PassContext *ctx, LayerFilter *wants, void *
 const ActStats *activation_of(const Module *m, const Op *matmul);
 /* False for columns that were rescaled: their histogram is not known, nor is that of none. */
 bool activation_has_histogram(const Module *m, const Op *matmul);
-/* The layer's input changed: what was known of it no longer holds. */
-void activation_forget(Module *m, const Op *matmul);
 /* The columns of the layer's input were divided by `by`. */
 void activation_rescale(Module *m, const Op *matmul, const float *by);
 /* WeightStats without second moments, in the module's arena. */

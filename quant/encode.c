@@ -38,20 +38,10 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t block_rows(const QTensor *q)
-{
-    return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
-}
-
-static int64_t block_cols(const QTensor *q)
-{
-    return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
-}
-
 /* Columns from `col` to the end of its block, its row or the chunk. */
 static int64_t segment_len(const QTensor *q, int64_t col, int64_t chunk_end)
 {
-    int64_t width = block_cols(q);
+    int64_t width = qtensor_block_cols(q);
     return min64(width - col % width, chunk_end - col);
 }
 
@@ -102,13 +92,13 @@ static void range_row(QTensor *q, const Reader *reader, int64_t row)
 {
     float buf[CHUNK];
     RangeKind kind = range_kind(&q->scheme);
-    int64_t cells = row / block_rows(q) * q->col_blocks;
+    int64_t cells = row / qtensor_block_rows(q) * q->col_blocks;
     for (int64_t start = 0; start < q->cols; start += CHUNK) {
         int64_t end = min64(start + CHUNK, q->cols);
         const float *x = reader_chunk(reader, row, start, end - start, buf);
         for (int64_t col = start, len; col < end; col += len) {
             len = segment_len(q, col, end);
-            cells_merge(q, cells + col / block_cols(q), kind, x + (col - start), len);
+            cells_merge(q, cells + col / qtensor_block_cols(q), kind, x + (col - start), len);
         }
     }
 }
@@ -176,7 +166,7 @@ static void encode_blocks(const QTensor *q, EncodeArgs *args, int64_t cells, con
 {
     for (int64_t col = start, len; col < end; col += len) {
         len = segment_len(q, col, end);
-        int64_t at = cells + col / block_cols(q);
+        int64_t at = cells + col / qtensor_block_cols(q);
         args->inv = block_inverse(q, at);
         args->zero = q->zero ? q->zero[at] : 0;
         loop_encode(args, x + (col - start), len, dst + (col - start));
@@ -190,7 +180,7 @@ static void encode_small_blocks(const QTensor *q, EncodeArgs *args, int64_t cell
     float scaled[CHUNK];
     for (int64_t col = start, len; col < end; col += len) {
         len = segment_len(q, col, end);
-        float inv = block_inverse(q, cells + col / block_cols(q));
+        float inv = block_inverse(q, cells + col / qtensor_block_cols(q));
         loop_scale(inv, x + (col - start), len, scaled + (col - start));
     }
     args->inv = 1.0f;
@@ -206,12 +196,12 @@ static void encode_row(QTensor *q, const Reader *reader, int64_t row)
         .fmt = fmt, .qmin = num_code_min(fmt, q->zero != NULL), .qmax = num_code_max(fmt)};
     bool is_4bit = format_held_bits(q->scheme.fmt) == 4;
     uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
-    int64_t cells = row / block_rows(q) * q->col_blocks;
+    int64_t cells = row / qtensor_block_rows(q) * q->col_blocks;
     for (int64_t start = 0; start < q->cols; start += CHUNK) {
         int64_t end = min64(start + CHUNK, q->cols);
         const float *x = reader_chunk(reader, row, start, end - start, buf);
         uint8_t *dst = is_4bit ? bytes : codes + start;
-        if (block_cols(q) <= 64 && !q->zero)
+        if (qtensor_block_cols(q) <= 64 && !q->zero)
             encode_small_blocks(q, &args, cells, x, start, end, dst);
         else
             encode_blocks(q, &args, cells, x, start, end, dst);
@@ -237,8 +227,8 @@ void quantize_static(QTensor *q, FormatId src_fmt, const void *src)
 
 static void range_row_block(QTensor *q, const Reader *reader, int64_t row_block)
 {
-    int64_t first = row_block * block_rows(q);
-    int64_t end = min64(q->rows, first + block_rows(q));
+    int64_t first = row_block * qtensor_block_rows(q);
+    int64_t end = min64(q->rows, first + qtensor_block_rows(q));
     cells_clear(q, row_block);
     for (int64_t r = first; r < end; r++)
         range_row(q, reader, r);
@@ -277,7 +267,8 @@ void quantize_rtn(QTensor *q, FormatId src_fmt, const void *src)
     if (q->row_blocks == 1 && q->col_blocks == 1)
         range_tensor(q, &reader);
     else
-        team_run(0, q->row_blocks, TEAM_STEP(q->cols * block_rows(q)), range_row_blocks, &t);
+        team_run(0, q->row_blocks, TEAM_STEP(q->cols * qtensor_block_rows(q)), range_row_blocks,
+                 &t);
     quantize_static(q, src_fmt, src);
 }
 

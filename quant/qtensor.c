@@ -39,13 +39,12 @@ void qtensor_free(QTensor *q)
     *q = (QTensor){0};
 }
 
-/* Elements along rows and columns that share one scale, never 0. */
-static int64_t block_rows(const QTensor *q)
+int64_t qtensor_block_rows(const QTensor *q)
 {
     return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
 }
 
-static int64_t block_cols(const QTensor *q)
+int64_t qtensor_block_cols(const QTensor *q)
 {
     return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
 }
@@ -60,7 +59,7 @@ uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col)
 
 float qtensor_value(const QTensor *q, int64_t row, int64_t col)
 {
-    int64_t at = row / block_rows(q) * q->col_blocks + col / block_cols(q);
+    int64_t at = row / qtensor_block_rows(q) * q->col_blocks + col / qtensor_block_cols(q);
     float code = format_decode(q->scheme.fmt, qtensor_code(q, row, col));
     float zero = q->zero ? (float)q->zero[at] : 0.0f;
     return (code - zero) * num_scale_effective(q->scale[at], q->outer);
@@ -81,9 +80,9 @@ static void dequantize_row(const QTensor *q, const float *value, int64_t row, fl
 {
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
     bool is_4bit = format_held_bits(q->scheme.fmt) == 4;
-    int64_t width = block_cols(q);
+    int64_t width = qtensor_block_cols(q);
     for (int64_t c = 0; c < q->col_blocks; c++) {
-        int64_t at = row / block_rows(q) * q->col_blocks + c;
+        int64_t at = row / qtensor_block_rows(q) * q->col_blocks + c;
         float scale = num_scale_effective(q->scale[at], q->outer);
         float zero = q->zero ? (float)q->zero[at] : 0.0f;
         int64_t end = q->cols - c * width < width ? q->cols : (c + 1) * width;

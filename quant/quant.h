@@ -102,6 +102,9 @@ typedef struct QTensor {
 /* Library-safe. false: sizes overflow or memory is exhausted. */
 bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols);
 void qtensor_free(QTensor *q); /* accepts a zeroed one */
+/* Elements along rows and columns that share one scale, never 0. */
+int64_t qtensor_block_rows(const QTensor *q);
+int64_t qtensor_block_cols(const QTensor *q);
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col);
 float qtensor_value(const QTensor *q, int64_t row, int64_t col);
 void qtensor_dequantize(const QTensor *q, float *dst);

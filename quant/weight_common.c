@@ -4,16 +4,6 @@
 #include "quant/weights.h"
 #include <stdlib.h>
 
-int64_t qtensor_block_rows(const QTensor *q)
-{
-    return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
-}
-
-int64_t qtensor_block_cols(const QTensor *q)
-{
-    return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
-}
-
 void qtensor_set_code(QTensor *q, int64_t row, int64_t col, unsigned code)
 {
     uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;

@@ -46,8 +46,6 @@ static inline float cell_decode(const Cell *cell, unsigned code)
 }
 
 /* weight_common.c */
-int64_t qtensor_block_rows(const QTensor *q);
-int64_t qtensor_block_cols(const QTensor *q);
 void qtensor_set_code(QTensor *q, int64_t row, int64_t col, unsigned code);
 /* rows x cols of src as f32, from malloc; NULL: out of memory. */
 float *weight_to_f32(const QTensor *q, FormatId src_fmt, const void *src);

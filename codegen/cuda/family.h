@@ -84,8 +84,7 @@ int64_t cuda_epilogue_group(const CudaKernel *k);
 double cuda_tensor_bytes(const CudaKernel *k, int tensor);
 double cuda_operand_bytes(const CudaKernel *k);
 double cuda_weight_bytes(const CudaKernel *k);
-double cuda_around_us(const CudaKernel *k); /* reading and writing all but the weight */
-double cuda_pass_us(double bytes);          /* of a kernel that does nothing else */
+double cuda_pass_us(double bytes); /* of a kernel that does nothing else */
 
 /* Bits of a code of an activation as it is stored: a byte at least. */
 int cuda_act_bits(FormatId fmt);

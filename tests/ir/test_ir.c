@@ -143,9 +143,8 @@ static void test_uses(void **state)
     assert_int_equal(value_num_uses(x), 1);
     assert_int_equal(value_num_uses(y), 1);
     Attr attr = {.axis = 0};
-    Value *cat = build_op(m, &m->body, NULL, OP_CONCAT, &attr, NULL, 1, &sum, nowhere);
-    op_add_in(m, cat->def, y);
-    op_set_type(cat->def, 0, op_infer_type(m, cat->def, NULL));
+    Value *parts[2] = {sum, y};
+    Value *cat = build_op(m, &m->body, NULL, OP_CONCAT, &attr, NULL, 2, parts, nowhere);
     assert_int_equal(value_num_uses(sum), 1);
     assert_int_equal(value_num_uses(y), 2);
     build_output(m, "z", cat, nowhere);
