@@ -341,6 +341,36 @@ bool work_passes(Work *w, const char *list)
     return passes_run(w->module, &w->passes, list) && !w->diag.num_errors;
 }
 
+bool work_passes_part(Work *w, const char *middle, const char *until, bool after)
+{
+    bool seen = false;
+    Sb sb;
+    sb_init(&sb, w->arena);
+    for (int i = 0; i < num_passes; i++) {
+        if (passes[i].level == 0 && seen == after)
+            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
+        seen = seen || !strcmp(passes[i].name, middle);
+        if (!strcmp(passes[i].name, until))
+            break;
+    }
+    return work_passes(w, sb.text);
+}
+
+bool work_bytes(Work *w, OptionId option, uint64_t least, uint64_t *ret)
+{
+    const char *text = cli_get(w->cli, option, NULL);
+    char *end = NULL;
+    if (!text)
+        return true;
+    errno = 0;
+    *ret = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && !errno && *ret >= least)
+        return true;
+    diag_error(&w->diag, (Span){0}, E_USAGE, "--%s takes a number of bytes, not '%s'",
+               option_info[option].name, text);
+    return false;
+}
+
 /* The class, and its images: its own first. */
 static WorkGpu *add_gpu(Work *w, const CodeClass *gpu)
 {

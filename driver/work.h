@@ -62,8 +62,13 @@ bool work_options(Work *w, FrontendOptions *ret); /* -D and --rules */
 bool work_lower(Work *w, const char *path);       /* text to module, passes ready to run */
 bool work_load_ir(Work *w, const char *path);     /* printed IR to module */
 bool work_passes(Work *w, const char *list);      /* NULL: the pipeline */
-bool work_targets(Work *w);                       /* --target */
-bool work_plan(Work *w);                          /* for every target */
+/* The pipeline without fusion up to the pass `until`: up to `middle` too, or what comes after it.
+ */
+bool work_passes_part(Work *w, const char *middle, const char *until, bool after);
+bool work_bytes(Work *w, OptionId option, uint64_t least,
+                uint64_t *ret); /* as it says; no suffix */
+bool work_targets(Work *w);     /* --target */
+bool work_plan(Work *w);        /* for every target */
 /* The pipeline and then the plans, of which those of layers that a rule wants fused are made even
  * where others are not, so that all failures are said at once. */
 bool work_passes_and_plan(Work *w);

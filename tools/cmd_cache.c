@@ -1,7 +1,6 @@
 /* cache: the GPU kernels that earlier compilations kept. */
 #include "driver/work.h"
 #include "io/cache.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,31 +40,19 @@ static int prune(Work *w, Cache *c, uint64_t max_bytes)
     return EXIT_OK;
 }
 
-static bool read_bytes(Work *w, uint64_t *ret)
-{
-    const char *text = cli_get(w->cli, OPTION_MAX_BYTES, "0");
-    char *end = NULL;
-    errno = 0;
-    *ret = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && !*end && !errno)
-        return true;
-    diag_error(&w->diag, (Span){0}, E_USAGE, "--max-bytes takes a number of bytes, not '%s'", text);
-    return false;
-}
-
 int cmd_cache(Cli *cli)
 {
     Work w;
     char why[512];
     bool missing;
-    uint64_t max_bytes;
+    uint64_t max_bytes = 0;
     const char *what = cli->operand.elem[0];
     bool is_prune = !strcmp(what, "prune");
     if (!is_prune && strcmp(what, "ls") != 0)
         return cli_usage(cli, "sinter cache takes 'ls' or 'prune', not '%s'", what);
     if (!work_init(&w, cli))
         return EXIT_INPUT;
-    if (!read_bytes(&w, &max_bytes))
+    if (!work_bytes(&w, OPTION_MAX_BYTES, 0, &max_bytes))
         return work_end(&w, EXIT_USAGE);
     Cache *c = cache_open(NULL, false, &missing, why, sizeof why);
     int exit_code = EXIT_OK;

@@ -107,32 +107,22 @@ static void print_ranges(Work *w)
 }
 
 /* The pipeline up to `calibrate` in two parts, around the pass that reads a calibration file. */
-static const char *passes_around(Work *w, bool after)
+static bool run_passes(Work *w, bool after)
 {
-    bool seen = false;
-    Sb sb;
-    sb_init(&sb, w->arena);
-    for (int i = 0; i < num_passes; i++) {
-        if (passes[i].level == 0 && seen == after)
-            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
-        seen = seen || !strcmp(passes[i].name, "bind-calibration");
-        if (!strcmp(passes[i].name, "calibrate"))
-            break;
-    }
-    return sb.text;
+    return work_passes_part(w, "bind-calibration", "calibrate", after);
 }
 
 /* What every layer sees, whatever the schemes are, goes to the file before they are settled. */
 static bool write_calibration(Work *w, const char *out)
 {
     w->passes.options.new_calibration = true;
-    if (!work_passes(w, passes_around(w, false)))
+    if (!run_passes(w, false))
         return false;
     w->passes.scratch = arena_new();
     bool ok = w->passes.scratch && calibration_write(w->module, &w->passes, out);
     arena_destroy(w->passes.scratch);
     w->passes.scratch = NULL;
-    return ok && work_passes(w, passes_around(w, true));
+    return ok && run_passes(w, true);
 }
 
 int cmd_calibrate(Cli *cli)
@@ -145,8 +135,7 @@ int cmd_calibrate(Cli *cli)
         return EXIT_INPUT;
     if (!work_lower(&w, cli->operand.elem[0]))
         return work_end(&w, EXIT_OK);
-    if (out ? write_calibration(&w, out)
-            : work_passes(&w, passes_around(&w, false)) && work_passes(&w, passes_around(&w, true)))
+    if (out ? write_calibration(&w, out) : run_passes(&w, false) && run_passes(&w, true))
         print_ranges(&w);
     return work_end(&w, EXIT_OK);
 }

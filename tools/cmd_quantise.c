@@ -1,26 +1,9 @@
 /* quantise: the weights of a model as other engines load them, quantised as its rules say. */
 #include "tools/export.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* The pipeline up to choose-scheme, or from there to quantise-weights. */
-static const char *passes_part(const Work *w, bool settled)
-{
-    bool seen = false;
-    Sb sb;
-    sb_init(&sb, w->arena);
-    for (int i = 0; i < num_passes; i++) {
-        if (passes[i].level == 0 && seen == settled)
-            sb_printf(&sb, "%s%s", sb.len ? "," : "", passes[i].name);
-        seen = seen || !strcmp(passes[i].name, "choose-scheme");
-        if (!strcmp(passes[i].name, "quantise-weights"))
-            break;
-    }
-    return sb.text;
-}
 
 static const CheckpointWriter *writer_find(const char *name)
 {
@@ -28,19 +11,6 @@ static const CheckpointWriter *writer_find(const char *name)
     while (strcmp(checkpoint_writers[i]->name, name) != 0) /* one of the option's words */
         i++;
     return checkpoint_writers[i];
-}
-
-static bool shard_bytes(Work *w, uint64_t *ret)
-{
-    const char *text = cli_get(w->cli, OPTION_SHARD_BYTES, "5000000000");
-    char *end = NULL;
-    errno = 0;
-    *ret = strtoull(text, &end, 10);
-    if (*text >= '1' && *text <= '9' && !*end && !errno)
-        return true;
-    diag_error(&w->diag, (Span){0}, E_USAGE, "--shard-bytes takes a number of bytes, not '%s'",
-               text);
-    return false;
 }
 
 /* The path of the first of the weights. */
@@ -112,12 +82,12 @@ static void quantise(Work *w, const char *folder)
 {
     Exports x;
     IoError err;
-    uint64_t shard;
-    if (!shard_bytes(w, &shard) || !work_lower(w, w->cli->operand.elem[0]) ||
-        !work_passes(w, passes_part(w, false)))
+    uint64_t shard = UINT64_C(5000000000);
+    if (!work_bytes(w, OPTION_SHARD_BYTES, 1, &shard) || !work_lower(w, w->cli->operand.elem[0]) ||
+        !work_passes_part(w, "choose-scheme", "quantise-weights", false))
         return;
     exports_begin(&x, w, writer_find(cli_get(w->cli, OPTION_FORMAT, "compressed-tensors")));
-    if (!work_passes(w, passes_part(w, true)) || !exports_collect(&x))
+    if (!work_passes_part(w, "choose-scheme", "quantise-weights", true) || !exports_collect(&x))
         return;
     const char *config = config_text_with(w, &x);
     if (!config)

@@ -28,6 +28,22 @@ static PlanProgram plain_program(Arena *arena, const PlanTensor *tensors, const 
     return (PlanProgram){step, num};
 }
 
+PlanLaunch cuda_row_launch(const PlanLaunch *like, const char *words, int num, PlanOperand *operand,
+                           PlanProgram program)
+{
+    return (PlanLaunch){.family = LAUNCH_TILE,
+                        .layer = like->layer,
+                        .place = like->place,
+                        .absorbed = words,
+                        .num_operands = num,
+                        .operand = operand,
+                        .a = -1,
+                        .w = -1,
+                        .src = -1,
+                        .dst = -1,
+                        .program = program};
+}
+
 /* Quantises the tensor `plain` as step `at` would have, with the sums of its codes. */
 static PlanLaunch quantise_launch(Arena *arena, const PlanLaunch *l, const PlanProgram *program,
                                   int at, int plain)
@@ -52,18 +68,9 @@ static PlanLaunch quantise_launch(Arena *arena, const PlanLaunch *l, const PlanP
         step[num].tensor2 = 1;
         step[num++].tensor = (uint16_t)operands++;
     }
-    return (PlanLaunch){.family = LAUNCH_TILE,
-                        .layer = l->layer,
-                        .place = l->place,
-                        .absorbed = "quantize",
-                        .num_operands = operands,
-                        .operand = operand,
-                        .a = -1,
-                        .w = -1,
-                        .src = -1,
-                        .dst = -1,
-                        .whole_rows = true,
-                        .program = {step, num}};
+    PlanLaunch ret = cuda_row_launch(l, "quantize", operands, operand, (PlanProgram){step, num});
+    ret.whole_rows = true;
+    return ret;
 }
 
 int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *l,

@@ -168,17 +168,7 @@ static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, Cud
     step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
     PlanOperand *operand = ARENA_NEW(b->arena, PlanOperand);
     *operand = whole_tensor(workspace);
-    PlanLaunch clear = {.family = LAUNCH_TILE,
-                        .layer = like->layer,
-                        .place = like->place,
-                        .absorbed = "clear ranges",
-                        .num_operands = 1,
-                        .operand = operand,
-                        .a = -1,
-                        .w = -1,
-                        .src = -1,
-                        .dst = -1,
-                        .program = {step, 2}};
+    PlanLaunch clear = cuda_row_launch(like, "clear ranges", 1, operand, (PlanProgram){step, 2});
     CudaRole role = no_role;
     role.apart = apart;
     launch_put(b, clear, role, op);
@@ -289,17 +279,7 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
     PlanOperand *operand = ARENA_NEW_ARRAY(b->arena, PlanOperand, 2);
     operand[0] = whole_tensor(add_copy(b, l, bytes));
     operand[1] = whole_tensor(l->a);
-    PlanLaunch launch = {.family = LAUNCH_TILE,
-                         .layer = l->layer,
-                         .place = l->place,
-                         .absorbed = "align rows",
-                         .num_operands = 2,
-                         .operand = operand,
-                         .a = -1,
-                         .w = -1,
-                         .src = -1,
-                         .dst = -1,
-                         .program = {step, 2}};
+    PlanLaunch launch = cuda_row_launch(l, "align rows", 2, operand, (PlanProgram){step, 2});
     CudaRole role = no_role;
     role.apart = apart;
     launch_put(b, launch, role, op);

@@ -100,6 +100,9 @@ typedef struct CudaApart {
     int like;
     PlanLaunch launch;
 } CudaApart;
+/* A row program that stands beside another launch of the same layer. */
+PlanLaunch cuda_row_launch(const PlanLaunch *like, const char *words, int num, PlanOperand *operand,
+                           PlanProgram program);
 #define CUDA_APART_MOST PLAN_MAX_OPERANDS
 int cuda_apart(Arena *arena, const PlanTensor *tensors, int first, PlanLaunch *ret_product,
                CudaApart ret[CUDA_APART_MOST]);
