@@ -150,6 +150,10 @@ typedef struct Plan {
     const PlanPort *input, *output;
 } Plan;
 
+static inline bool plan_dim_equal(PlanDim a, PlanDim b)
+{
+    return a.mul == b.mul && a.add == b.add && a.sym[0] == b.sym[0] && a.sym[1] == b.sym[1];
+}
 int64_t plan_dim_eval(PlanDim d, const int64_t *size); /* -1: negative or too large */
 
 /* Where the parts of a tensor of given sizes lie. Offsets of codes and plain elements count from

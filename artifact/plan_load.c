@@ -17,16 +17,11 @@ Plan *plan_load(const Artifact *a, const Section *s, IoError *err)
     return NULL;
 }
 
-static bool same_dim(PlanDim a, PlanDim b)
-{
-    return a.mul == b.mul && a.add == b.add && a.sym[0] == b.sym[0] && a.sym[1] == b.sym[1];
-}
-
 static bool same_type(const PlanTensor *a, const PlanTensor *b)
 {
     bool same = a->fmt == b->fmt && a->rank == b->rank;
     for (int i = 0; same && i < a->rank; i++)
-        same = same_dim(a->dim[i], b->dim[i]);
+        same = plan_dim_equal(a->dim[i], b->dim[i]);
     return same;
 }
 

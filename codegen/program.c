@@ -72,15 +72,10 @@ static bool map_rows(const Type *type, const Type *domain, PlanOperand *ret)
     return true;
 }
 
-static bool same_dim(PlanDim a, PlanDim b)
-{
-    return a.mul == b.mul && a.add == b.add && a.sym[0] == b.sym[0] && a.sym[1] == b.sym[1];
-}
-
 static bool same_operand(const PlanOperand *a, const PlanOperand *b)
 {
     return a->tensor == b->tensor && a->col_step == b->col_step &&
-           same_dim(a->row_div, b->row_div) && same_dim(a->row_mod, b->row_mod);
+           plan_dim_equal(a->row_div, b->row_div) && plan_dim_equal(a->row_mod, b->row_mod);
 }
 
 int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain)

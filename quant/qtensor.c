@@ -39,16 +39,6 @@ void qtensor_free(QTensor *q)
     *q = (QTensor){0};
 }
 
-int64_t qtensor_block_rows(const QTensor *q)
-{
-    return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
-}
-
-int64_t qtensor_block_cols(const QTensor *q)
-{
-    return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
-}
-
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col)
 {
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;

@@ -103,8 +103,14 @@ typedef struct QTensor {
 bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols);
 void qtensor_free(QTensor *q); /* accepts a zeroed one */
 /* Elements along rows and columns that share one scale, never 0. */
-int64_t qtensor_block_rows(const QTensor *q);
-int64_t qtensor_block_cols(const QTensor *q);
+static inline int64_t qtensor_block_rows(const QTensor *q)
+{
+    return q->scheme.block[0] ? q->scheme.block[0] : q->rows ? q->rows : 1;
+}
+static inline int64_t qtensor_block_cols(const QTensor *q)
+{
+    return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
+}
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col);
 float qtensor_value(const QTensor *q, int64_t row, int64_t col);
 void qtensor_dequantize(const QTensor *q, float *dst);

@@ -102,23 +102,21 @@ static void put_buckets(Sb *sb, const Plan *plan)
     }
 }
 
+static void put_ports(Sb *sb, const Plan *plan, const char *what, int num, const PlanPort *port)
+{
+    for (int i = 0; i < num; i++) {
+        const PlanTensor *t = &plan->tensor[port[i].tensor];
+        sb_printf(sb, "%s %s: %s", what, shown(sb, port[i].name), format_info[t->fmt].name);
+        put_shape(sb, plan, t);
+        sb_putc(sb, '\n');
+    }
+}
+
 void plan_summary(Sb *sb, const Plan *plan)
 {
     sb_printf(sb, "target %s\n", plan->target);
-    for (int i = 0; i < plan->num_inputs; i++) {
-        const PlanPort *port = &plan->input[i];
-        sb_printf(sb, "input %s: %s", shown(sb, port->name),
-                  format_info[plan->tensor[port->tensor].fmt].name);
-        put_shape(sb, plan, &plan->tensor[port->tensor]);
-        sb_putc(sb, '\n');
-    }
-    for (int i = 0; i < plan->num_outputs; i++) {
-        const PlanPort *port = &plan->output[i];
-        sb_printf(sb, "output %s: %s", shown(sb, port->name),
-                  format_info[plan->tensor[port->tensor].fmt].name);
-        put_shape(sb, plan, &plan->tensor[port->tensor]);
-        sb_putc(sb, '\n');
-    }
+    put_ports(sb, plan, "input", plan->num_inputs, plan->input);
+    put_ports(sb, plan, "output", plan->num_outputs, plan->output);
     put_buckets(sb, plan);
     sb_put(sb, "weights\n");
     for (int i = 0; i < plan->num_tensors; i++)
