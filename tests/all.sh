@@ -76,7 +76,7 @@ fuzz()
     work=$out/corpus-$name
     mkdir -p "$work"
     # -entropic: weighing rare features takes most of the time where there are many
-    set -- "$1" -max_total_time="${FUZZ_SECONDS:-12}" -entropic=0 -timeout=10 -rss_limit_mb=2048 \
+    set -- "$1" -max_total_time="${FUZZ_SECONDS:-8}" -entropic=0 -timeout=10 -rss_limit_mb=2048 \
         -artifact_prefix="$out/$name-" "$work"
     [ ! -d "$corpus" ] || set -- "$@" "$corpus"
     "$@" >"$out/$name.log" 2>&1
@@ -168,7 +168,7 @@ mkdir -p "$out"
 SINTER_TEST_KERNELS=$root/$out/kernels # compiled kernels are kept: most of the slow suite's time
 export SINTER_TEST_KERNELS
 rm -f "$out"/log.*.json
-stage 'gcc builds without warnings' build gcc gcc all -Dpython=true && find_nvrtc &&
+stage 'gcc builds without warnings' build gcc gcc all -Dpython=true -Ddebug=false && find_nvrtc &&
     suites gcc
 stage 'shellcheck finds nothing' scripts
 stage 'the installed files work' installed
@@ -176,13 +176,13 @@ stage 'the installed files work' installed
 stage 'clang builds without warnings, with address and undefined behaviour sanitisers' \
     build sanitised clang all -Dfuzz=true -Db_lundef=false -Db_sanitize=address,undefined \
     -Doptimization=1 -Ddebug=false -Dc_args=-gline-tables-only && {
-    suites sanitised --suite quick --no-suite text --timeout-multiplier 4
+    suites sanitised --suite quick --no-suite once --timeout-multiplier 4
     fuzz_all
 }
 stage 'clang builds optimised code' build clang clang numbers -Ddebug=false &&
     suites clang --suite numbers
 stage 'builds with the thread sanitiser' \
-    build tsan clang 'tests/unit/test_team tests/runtime/test_runtime tests/cuda/test_cuda tests/cuda/test_dlpack tests/cuda/fakecuda.so tests/cuda/profiler.so' -Db_sanitize=thread -Db_lundef=false &&
+    build tsan clang 'tests/unit/test_team tests/runtime/test_runtime tests/cuda/test_cuda tests/cuda/test_dlpack tests/cuda/fakecuda.so tests/cuda/profiler.so' -Db_sanitize=thread -Db_lundef=false -Ddebug=false -Dc_args=-gline-tables-only &&
     suites tsan --suite threads --timeout-multiplier 4
 
 for log in "$out"/log.*.json; do
