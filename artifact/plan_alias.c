@@ -24,7 +24,7 @@ typedef struct Effect { /* what one launch does to one tensor */
 } Effect;
 
 typedef struct Effects {
-    Effect effect[4 * PLAN_MAX_OPERANDS];
+    Effect effect[2 * PLAN_MAX_OPERANDS + 2]; /* each operand read and written, and a GEMM's two */
     int num;
 } Effects;
 
@@ -115,8 +115,7 @@ static void effect_add(Effects *e, int32_t tensor, bool write, bool mapped)
             e->effect[i].mapped |= mapped;
             return;
         }
-    if (e->num < (int)COUNT_OF(e->effect))
-        e->effect[e->num++] = (Effect){tensor, write, mapped};
+    e->effect[e->num++] = (Effect){tensor, write, mapped};
 }
 
 static bool operand_is_mapped(const PlanOperand *o)

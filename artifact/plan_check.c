@@ -179,7 +179,7 @@ static bool check_port(const Plan *p, int i, IoError *err)
     bool input = t->storage == STORAGE_INPUT;
     const PlanPort *port = input ? p->input : p->output;
     if (t->index < 0 || t->index >= (input ? p->num_inputs : p->num_outputs) ||
-        port[t->index].tensor != i || !format_is_port(t->fmt) || t->quantised)
+        port[t->index].tensor != i || t->quantised)
         return plan_fail(err, "tensor \"%s\" is no port of the model", t->name);
     return true;
 }
@@ -190,8 +190,7 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
         return plan_fail(err, "view \"%s\" is out of range", t->name);
     const PlanTensor *of = &p->tensor[t->index];
     if (of->packed || of->storage > STORAGE_VIEW || of->fmt != t->fmt ||
-        of->quantised != t->quantised || of->is_static != t->is_static ||
-        (t->quantised && !scheme_equal(&of->scheme, &t->scheme)))
+        of->is_static != t->is_static || (t->quantised && !scheme_equal(&of->scheme, &t->scheme)))
         return plan_fail(err, "view \"%s\" has another format than \"%s\"", t->name, of->name);
     return true;
 }
@@ -228,11 +227,8 @@ static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *
     case STORAGE_INPUT:
     case STORAGE_OUTPUT: return check_port(p, i, err);
     case STORAGE_VIEW: return check_view(p, t, err);
-    case STORAGE_SCALES:
-    case STORAGE_ZEROS:
-    case STORAGE_OUTER: return check_params_of(p, t, err);
+    default: return check_params_of(p, t, err);
     }
-    return false;
 }
 
 /* Programs ------------------------------------------------------------------------------------- */
@@ -268,7 +264,7 @@ static void step_types(const TileStep *s, int *ret_num, RegType *ret_src, RegTyp
 {
     static const struct {
         uint8_t num, src, dst;
-    } row[] = {
+    } row[NUM_TILE_OPS] = {
         [TILE_ADD_I32] = {2, REG_I32, REG_I32},    [TILE_SUB_I32] = {2, REG_I32, REG_I32},
         [TILE_MUL_I32] = {2, REG_I32, REG_I32},    [TILE_I32_TO_F32] = {1, REG_I32, REG_F32},
         [TILE_ROUND] = {1, REG_F32, REG_F32},      [TILE_RMSNORM] = {2, REG_F32, REG_F32},
@@ -278,7 +274,7 @@ static void step_types(const TileStep *s, int *ret_num, RegType *ret_src, RegTyp
     };
     *ret_num = elementwise_arity((TileOp)s->op);
     *ret_src = *ret_dst = REG_F32;
-    if (*ret_num == 0 && s->op < COUNT_OF(row)) {
+    if (*ret_num == 0) {
         *ret_num = row[s->op].num;
         *ret_src = (RegType)row[s->op].src;
         *ret_dst = (RegType)row[s->op].dst;
@@ -448,7 +444,7 @@ static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)
     if (!check_gemm_types(p, l, err))
         return false;
     const PlanTensor *a = &p->tensor[l->a], *w = &p->tensor[l->w];
-    bool integers = a->quantised && format_info[a->fmt].family == FAMILY_INT && w->packed &&
+    bool integers = a->quantised && format_info[a->fmt].family == FAMILY_INT &&
                     format_info[w->fmt].family == FAMILY_INT && !w->pack_spec.mainloop;
     Checker c = {.plan = p, .launch = l, .where = IN_PROLOGUE, .whole_rows = true, .err = err};
     if (!check_program(c, &l->prologue))

@@ -47,7 +47,7 @@ static char peek(Header *h)
 
 static bool accept(Header *h, char c)
 {
-    if (peek(h) != c || c == '\0')
+    if (peek(h) != c)
         return false;
     h->pos++;
     return true;

@@ -220,8 +220,7 @@ static bool read_header(Reader *r)
 {
     bool first = true, has_metadata = false;
     Entry entry;
-    if (!json_object_begin(&r->json))
-        return fail(r, "");
+    json_object_begin(&r->json); /* its bracket was seen */
     while (json_next_key(&r->json, r->name, sizeof r->name, &first)) {
         if (strcmp(r->name, "__metadata__") == 0) {
             if (has_metadata)
@@ -417,7 +416,7 @@ static int compare_writing(const void *a, const void *b)
     const Writing *x = a, *y = b;
     if (x->bits != y->bits)
         return x->bits > y->bits ? -1 : 1;
-    return x->index < y->index ? -1 : 1;
+    return x->index - y->index;
 }
 
 static void put_header(Sb *sb, const SafetensorsItem *item, const Writing *order, int num,

@@ -1,8 +1,7 @@
 #!/bin/sh
 # coverage.sh [BUILD [TEST...]]: which lines and branches of the sources the quick and fault tests run, or the
 # named ones, by clang's own counters. Prints one row a room, one a file that reads what strangers may write,
-# and writes BUILD/uncovered.txt: branches of those files that none takes, and why by the look of the line. Takes
-# some ten minutes.
+# and writes BUILD/uncovered.txt: branches of those files that none takes. Takes some ten minutes.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=$(realpath -m "${1:-build-coverage}")
@@ -30,6 +29,7 @@ programs=$(find "$out" -type f -perm -u+x ! -name '*.so*' ! -path '*/meson-*' ! 
         fi
     done)
 # shellcheck disable=SC2086 # words are meant to split
-"$llvm/llvm-cov" export -format=lcov -instr-profile="$out/all.profdata" $programs \
-    -ignore-filename-regex='/(tests|bench)/' >"$out/all.lcov" 2>"$out/cov.log" || exit 1
-exec python3 tests/coverage.py "$out/all.lcov" "$out/uncovered.txt"
+"$llvm/llvm-cov" export -format=text -skip-expansions -skip-functions \
+    -instr-profile="$out/all.profdata" $programs \
+    -ignore-filename-regex='/(tests|bench)/' >"$out/all.json" 2>"$out/cov.log" || exit 1
+exec python3 tests/coverage.py "$out/all.json" "$out/uncovered.txt"

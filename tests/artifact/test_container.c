@@ -12,6 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 static const char stub[] = "\177ELF a stand-in for the program";
 static char dir[] = "/tmp/sinter-container-XXXXXX";
 static char path[64], other[64];
@@ -193,18 +196,204 @@ static void an_abandoned_file_leaves_nothing(void **state)
     assert_null(artifact_create("/nonexistent/m", stub, sizeof stub, &err));
 }
 
-static void calls_out_of_order_fail(void **state)
+/* After a call out of order nothing is written, and finishing it fails. */
+static void misuse_fails(int call)
 {
-    (void)state;
     char name[96];
     IoError err;
     struct stat st;
     snprintf(name, sizeof name, "%s/disorder", dir);
     ArtifactWriter *w = artifact_create(name, stub, sizeof stub, &err);
     assert_non_null(w);
-    assert_false(artifact_write(w, "x", 1));
+    switch (call) {
+    case 0: assert_false(artifact_write(w, "x", 1)); break;
+    case 1: assert_false(artifact_section_end(w)); break;
+    case 2:
+        assert_true(artifact_section_begin(w, SECTION_META, "x"));
+        assert_false(artifact_section_begin(w, SECTION_META, "y"));
+        assert_false(artifact_section_begin(w, SECTION_META, "z"));
+        assert_false(artifact_section_end(w));
+        assert_false(artifact_align(w, 64) && artifact_write(w, "x", 1));
+        break;
+    case 3:
+        assert_false(artifact_section_begin(w, SECTION_META, "a name of more than thirty bytes"));
+        break;
+    case 4: assert_true(artifact_section_begin(w, SECTION_META, "x")); break;
+    default:
+        for (int i = 0; i < 4096; i++)
+            assert_true(artifact_section_begin(w, SECTION_META, "x") && artifact_section_end(w));
+        assert_false(artifact_section_begin(w, SECTION_META, "x"));
+    }
     assert_false(artifact_finish(w, &err));
     assert_int_not_equal(stat(name, &st), 0);
+}
+
+static void calls_out_of_order_fail(void **state)
+{
+    (void)state;
+    for (int call = 0; call < 6; call++)
+        misuse_fails(call);
+    artifact_abandon(NULL);
+}
+
+/* Forged files ------------------------------------------------------------------------------------
+ * What docs/file.md says of the table and the trailer, broken with all hashes right. */
+
+#define ROW     72
+#define TRAILER 120
+
+typedef struct Forged {
+    uint8_t *file, *artifact, *table, *trailer;
+    uint64_t size;
+} Forged;
+
+static uint64_t read_u64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+static void write_u64(uint8_t *at, uint64_t value)
+{
+    memcpy(at, &value, 8);
+}
+
+static void hash_to(uint8_t *at, const uint8_t *data, uint64_t size)
+{
+    XXH128_hash_t hash = XXH3_128bits(data, (size_t)size);
+    memcpy(at, &hash.low64, 8);
+    memcpy(at + 8, &hash.high64, 8);
+}
+
+static void forge_begin(Forged *f)
+{
+    f->file = (uint8_t *)read_all(path, &f->size);
+    f->trailer = f->file + f->size - TRAILER;
+    f->artifact = f->file + read_u64(f->trailer);
+    f->table = f->artifact + read_u64(f->trailer + 16);
+}
+
+static void forged_is_refused(Forged *f, bool table, const char *why)
+{
+    Artifact a;
+    IoError err = {0};
+    if (table)
+        hash_to(f->trailer + 64, f->table, (uint64_t)(f->trailer - f->table));
+    hash_to(f->trailer + 80, f->trailer, 80);
+    write_all(other, f->file, f->size);
+    assert_false(artifact_open(other, false, &a, &err));
+    if (!strstr(err.text, why))
+        fail_msg("got \"%s\", want \"%s\"", err.text, why);
+    free(f->file);
+}
+
+#define FORGED(table, why, ...)            \
+    do {                                   \
+        Forged f;                          \
+        forge_begin(&f);                   \
+        __VA_ARGS__;                       \
+        forged_is_refused(&f, table, why); \
+    } while (0)
+
+static void trailers_must_be_sound(void **state)
+{
+    (void)state;
+    FORGED(false, "the trailer says", write_u64(f.trailer, f.size + 1));
+    FORGED(false, "the trailer says", write_u64(f.trailer + 8, 5));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer, f.size - 8);
+           write_u64(f.trailer + 8, 8));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer, 64);
+           write_u64(f.trailer + 8, f.size - 64));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer + 24, 4097));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer + 16, 63));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer + 16, f.size));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer + 24, 3));
+    FORGED(false, "the trailer was altered", write_u64(f.trailer + 96, 1));
+    FORGED(false, "the trailer was altered", f.trailer[104]++);
+}
+
+static void tables_must_be_sound(void **state)
+{
+    static const char altered[] = "the table of sections was altered";
+    (void)state;
+    FORGED(true, altered, memset(f.table + 8, 'x', 32));
+    FORGED(true, altered, write_u64(f.table, 0));
+    FORGED(true, altered, write_u64(f.table, SECTION_REPORT + 1));
+    FORGED(true, altered, write_u64(f.table, UINT64_MAX));
+    FORGED(true, altered, write_u64(f.table + ROW + 40, 64)); /* where the first one lies */
+    FORGED(true, altered, write_u64(f.table + 40, 0));
+    FORGED(true, altered, write_u64(f.table + 48, UINT64_MAX));
+    FORGED(true, altered, write_u64(f.table + 48, f.size));
+    FORGED(true, altered, write_u64(f.table + 40, read_u64(f.table + 40) + 1));
+    FORGED(true, altered, f.table[3 * ROW] = SECTION_CODE; /* the weights, which go on far behind */
+           write_u64(f.table + 2 * ROW + 48, 0));
+    FORGED(true, "the gap before the table", write_u64(f.table + 3 * ROW + 48, 0));
+}
+
+/* What was altered is named by what it is for. */
+static void altered_sections_are_named(void **state)
+{
+    static const struct {
+        int kind;
+        const char *word;
+    } cases[] = {
+        {SECTION_META, "the description"}, {SECTION_SOURCE, "the source text"},
+        {SECTION_PLAN, "the launch plan"}, {SECTION_CODE, "the device code"},
+        {SECTION_REPORT, "the report"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        FORGED(true, cases[i].word, write_u64(f.table, (uint64_t)cases[i].kind); f.table[56] ^= 1);
+        FORGED(true, cases[i].word, write_u64(f.table, (uint64_t)cases[i].kind); f.table[64] ^= 1);
+    }
+    FORGED(true, "the weights", f.table[3 * ROW + 56] ^= 1);
+}
+
+/* Weights may be left for later; what else is there is checked, and a copy is checked whole. */
+static void weights_may_be_skipped(void **state)
+{
+    (void)state;
+    Artifact a;
+    IoError err = {0};
+    Forged f;
+    forge_begin(&f);
+    f.artifact[read_u64(f.table + 3 * ROW + 40)] ^= 1;
+    write_all(other, f.file, f.size);
+    free(f.file);
+    assert_false(artifact_open(other, false, &a, &err));
+    assert_true(artifact_open(other, true, &a, &err));
+    artifact_close(&a);
+    assert_false(artifact_open_copy(other, &a, &err));
+    assert_non_null(strstr(err.text, "the weights"));
+    assert_true(artifact_open_copy(path, &a, &err));
+    assert_non_null(artifact_find(&a, SECTION_SOURCE, "m.sinter"));
+    artifact_close(&a);
+    assert_false(artifact_open_copy("/nonexistent/m", &a, &err));
+}
+
+static void sections_are_many_and_aligned(void **state)
+{
+    (void)state;
+    Artifact a;
+    IoError err = {0};
+    const int num = 4096;
+    ArtifactWriter *w = artifact_create(other, stub, sizeof stub, &err);
+    assert_non_null(w);
+    for (int i = 0; i < num; i++) {
+        assert_true(artifact_section_begin(w, SECTION_META, "x"));
+        if (i == 0) {
+            assert_true(artifact_align(w, 64) && artifact_write(w, "x", 1));
+            assert_true(artifact_align(w, 2 * (uint64_t)ARTIFACT_ALIGN));
+            assert_int_equal(artifact_offset(w), 2 * (uint64_t)ARTIFACT_ALIGN);
+        }
+        assert_true(artifact_section_end(w));
+    }
+    assert_int_equal(artifact_offset(w), 0);
+    assert_true(artifact_finish(w, &err));
+    assert_true(artifact_open(other, false, &a, &err));
+    assert_int_equal(a.num_sections, num);
+    artifact_close(&a);
 }
 
 int main(void)
@@ -219,6 +408,11 @@ int main(void)
         cmocka_unit_test(other_files_are_no_models),
         cmocka_unit_test(an_abandoned_file_leaves_nothing),
         cmocka_unit_test(calls_out_of_order_fail),
+        cmocka_unit_test(trailers_must_be_sound),
+        cmocka_unit_test(tables_must_be_sound),
+        cmocka_unit_test(altered_sections_are_named),
+        cmocka_unit_test(weights_may_be_skipped),
+        cmocka_unit_test(sections_are_many_and_aligned),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -180,6 +180,14 @@ static const Case safetensors_cases[] = {
     {"an unknown escape", "{\"\\x\":" T("U8", "[1]", 0, 1) "}", 1},
     {"a string is not closed", "{\"a", 0},
     {"a string is not closed", "{\"a\\", 0},
+    {"a comma or ']' is expected", "{\"a\":{\"shape\":[1", 0},
+    {"an array is expected", "{\"a\":{\"data_offsets\":1}}", 0},
+    {"not negative is expected", "{\"a\":{\"data_offsets\":[0,\"4\"]}}", 4},
+    {"a comma or ']' is expected", "{\"a\":{\"data_offsets\":[0", 4},
+    {"a comma or '}' is expected", "{\"a\":{\"dtype\":\"F32\"", 0},
+    {"a comma or '}' is expected", "{\"__metadata__\":{\"a\":\"b\"", 0},
+    {"an unknown escape", "{\"__metadata__\":{\"a\":\"\\q\"}}", 0},
+    {"product of the shape is too large", "{\"a\":" T("F32", "[65536,65536,65536]", 0, 4) "}", 4},
 };
 
 static void safetensors_rules(void **state)
@@ -399,6 +407,14 @@ static const Case npy_cases[] = {
     {"text follows", N("<f4", "False", "(1,)") "\n\n", 4},
     {"text follows", N("<f4", "False", "(1,)") "x", 4},
     {"in quotes is expected", "{__import__('os').remove('x'): 1}", 4},
+    {"neither True nor False", "{'fortran_order': Tru", 4},
+    {"neither True nor False", "{'fortran_order': Fals", 4},
+    {"not negative", N("<f4", "False", "(:,)"), 4},
+    {"a comma or ')'", N("<f4", "False", "(0:,)"), 4},
+    {"a comma or ')'", N("<f4", "False", "(1:,)"), 4},
+    {"a comma or ')'", "{'descr': '<f4', 'fortran_order': False, 'shape': (0", 4},
+    {"a comma or ')'", "{'descr': '<f4', 'fortran_order': False, 'shape': (12", 4},
+    {"is too large", N("<f4", "False", "(2147483647, 2147483647, 2147483647)"), 4},
 };
 
 static void npy_rules(void **state)
@@ -436,6 +452,9 @@ static void npy_versions_and_lengths(void **state)
     make_npy(bytes, 1, 0, good, 4);
     for (size_t cut = 6; cut < 10; cut++)
         expect_refused(bytes, cut, "too few for a header");
+    size = make_npy(bytes, 1, 0, good, 4);
+    bytes[10 + strlen("{'descr': '<")] = '\0';
+    expect_refused(bytes, size, "too long or holds an escape");
     char header[10001];
     memset(header, ' ', sizeof header);
     memcpy(header, good, strlen(good));
