@@ -221,6 +221,8 @@ static void walk_all(Sema *s)
         int before = s->diag->num_errors;
         walk_model(&w);
         complete = !s->model->lost && !w.stopped && before == s->diag->num_errors;
+    } else {
+        walk_dims(&w);
     }
     for (int i = 0; i < s->items.num; i++) {
         Item *item = s->items.elem[i];

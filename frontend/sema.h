@@ -226,6 +226,7 @@ void auto_compile(Sema *s);
 const AutoSpec *auto_lower(const Sema *s, Module *m);
 
 /* walk.c */
+void walk_dims(Walk *w); /* gives dims their symbols; walk_model does */
 void walk_model(Walk *w);
 void walk_block_alone(Walk *w, Item *block);
 Val walk_expr(Walk *w, Frame *frame, Expr *expr);

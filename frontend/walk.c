@@ -572,7 +572,7 @@ Val walk_expr(Walk *w, Frame *frame, Expr *expr)
 
 /* Whole bodies --------------------------------------------------------------------------------- */
 
-static void declare_dims(Walk *w)
+void walk_dims(Walk *w)
 {
     for (int i = 0; i < w->s->items.num; i++) {
         Item *item = w->s->items.elem[i];
@@ -630,7 +630,7 @@ void walk_model(Walk *w)
     Frame frame = {.item = item, .slot = frame_slots(w, item->info)};
     Val *ret = ARENA_NEW_ARRAY(w->arena, Val, (size_t)item->results.num + 1);
     w->in_model = true;
-    declare_dims(w);
+    walk_dims(w);
     if (item->lost)
         return;
     if (declare_inputs(w, &frame) && !w->build)
