@@ -131,8 +131,8 @@ static bool settle_packed(Checkpoint *c, StoredModule *m, const QuantArgs *args,
         return false;
     m->rows = ((const int64_t *)shape->data)[0];
     m->cols = ((const int64_t *)shape->data)[1];
-    if (codes->rank != 2 || strcmp(codes->dtype, "I32") || m->rows < 1 || m->cols < 1 ||
-        m->rows > LIMIT_DIM || m->cols > LIMIT_DIM || codes->dim[0] != m->rows)
+    if (m->rows < 1 || m->cols < 1 || m->rows > LIMIT_DIM || m->cols > LIMIT_DIM ||
+        codes->dim[0] != m->rows)
         return stored_fail(err, codes, "is %s of %s, but weight_shape says [%lld, %lld]",
                            dims_text(c->arena, codes), codes->dtype, (long long)m->rows,
                            (long long)m->cols);
@@ -202,7 +202,7 @@ static bool settle_fp4(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
 {
     const TensorView *codes = m->part[PART_CODES];
 
-    if (args->bits != 4 || strcmp(args->type, "float") || codes->rank != 2)
+    if (args->bits != 4 || strcmp(args->type, "float"))
         return stored_fail(err, codes,
                            "holds bytes of two 4-bit floats, but %s says %lld bits of %.30s",
                            c->config.file, (long long)args->bits, args->type);
@@ -313,7 +313,7 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
         format = config_text(&c->config, "format");
     m->layout = format ? format : "compressed-tensors";
     m->said = arena_printf(c->arena, "%s: %s", config_name(c), group);
-    if (!codes->elements || !m->part[PART_SCALE]->elements || codes->rank > 2)
+    if (!codes->elements || !m->part[PART_SCALE]->elements || codes->rank != 2)
         return stored_fail(err, codes, "is %s, not a matrix", dims_text(c->arena, codes));
     bool ok = !strcmp(codes->dtype, "I32") ? settle_packed(c, m, &args, err)
               : codes->fmt == FMT_U8       ? settle_fp4(c, m, &args, err)

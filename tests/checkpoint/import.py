@@ -301,6 +301,10 @@ CT_NVFP4 = {
     "no second scale": (drop(".weight_global_scale"), "E0517", "no weight_global_scale"),
     "a second scale of 0": (fill(".weight_global_scale", b"\0"), "E0517", "not a scale"),
 }
+CT_PLAIN = {
+    "codes of one dimension": (lambda c, t: t.update({tensor(t, "0.proj.weight"): ["F8_E4M3", [64], bytes(64)]}),
+                               "E0517", "is [64], not a matrix"),
+}
 CT_ACT = {
     "an activation's scale of 0": (fill(".input_global_scale", b"\0"), "E0517", "is 0, not a scale"),
     "an activation's scale of NaN": (fill(".input_global_scale", NAN32), "E0517", "not a scale"),
@@ -348,7 +352,7 @@ def check_wrong(folder, name, change, code, words):
 
 for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT), ("fp8-block", FP8),
                       ("bnb-nf4", BNB), ("bnb-int8", INT8), ("hqq-4", HQQ), ("modelopt-nvfp4", NVFP4),
-                      ("gpt-oss", MXFP4), ("ct-nvfp4", CT_NVFP4), ("ct-nvfp4-act", CT_ACT), ("ao-int8", AO), ("ao-intx", AO_INTX), ("ao-micro", AO_MICRO)):
+                      ("gpt-oss", MXFP4), ("ct-nvfp4", CT_NVFP4), ("ct-fp8", CT_PLAIN), ("ct-nvfp4-act", CT_ACT), ("ao-int8", AO), ("ao-intx", AO_INTX), ("ao-micro", AO_MICRO)):
     for name, (change, code, words) in cases.items():
         check_wrong(folder, name, change, code, words)
 

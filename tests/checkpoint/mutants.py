@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""mutants.py REPLAY FOLDER: checkpoints that contradict themselves.
+
+Every fixture of FOLDER, cut to its first modules, is changed in one place at a time: a value or key of its
+configuration, a tensor's type, shape or bytes, or a tensor is missing. REPLAY reads each as the fuzz target does: what
+is accepted must be readable, and nothing may crash. TAP.
+"""
+import copy
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+BITS = {"F64": 64, "I64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U8": 8, "I8": 8,
+        "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4}
+NUMBERS = [0, -1, 1, 3, 8, 9, 24, 1 << 40, 2.5, True, "1", None]
+WORDS = ["", "x", "int", "float", "group", "channel", "tensor", "token", "block", "tensor_group", "gemm", "gemv",
+         "gptq_v2", "nf4", "re:.*", "re:(", "re:\\d+\\.(?:a|b)[", "re:.*\\", "Linear", 1, None, []]
+OTHERS = [None, True, False, 4, "x", [], {}, [0], [1, 1], [8, 0], ["x"], [{}]]
+MOST = 12000  # bytes of the tensors that are kept
+
+
+def read(path):
+    """Tensors of a safetensors file by name, and its metadata."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    size, = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8:8 + size])
+    metadata = header.pop("__metadata__", {})
+    data = raw[8 + size:]
+    tensors = {name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])])
+               for name, entry in header.items()}
+    return tensors, metadata
+
+
+def first_modules(tensors):
+    """As many whole modules as MOST has room for, and one at least."""
+    kept, size = {}, 0
+    for module in dict.fromkeys(name.rsplit(".", 1)[0] for name in tensors):
+        mine = {name: t for name, t in tensors.items() if name.rsplit(".", 1)[0] == module}
+        size += sum(len(data) for _, _, data in mine.values())
+        if kept and size > MOST:
+            break
+        kept.update(mine)
+    return kept
+
+
+def paths(value, path=()):
+    """Where the values of a document of JSON stand, from the whole of it down."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from paths(inner, path + (key,))
+
+
+def documents(document):
+    """The document with one value other or missing."""
+    for path in list(paths(document))[1:]:
+        old = document
+        for key in path:
+            old = old[key]
+        number = isinstance(old, (int, float)) and not isinstance(old, bool)
+        for new in [KeyError] + (NUMBERS if number else WORDS if isinstance(old, str) else OTHERS):
+            changed = copy.deepcopy(document)
+            at = changed
+            for key in path[:-1]:
+                at = at[key]
+            if new is KeyError:
+                del at[path[-1]]
+            else:
+                at[path[-1]] = new
+            yield changed
+
+
+def sized(dtype, shape, data):
+    """The tensor with as many bytes as its type and shape need."""
+    bits = BITS[dtype]
+    for dim in shape:
+        bits *= dim
+    size = (bits + 7) // 8
+    return dtype, shape, (data + bytes(max(0, size - len(data))))[:size]
+
+
+def shapes(shape):
+    yield shape[::-1]
+    yield shape + [1]
+    yield [1] + shape
+    yield shape[1:]
+    yield shape[:-1]
+    yield []
+    for i, dim in enumerate(shape):
+        for new in (0, 1, dim - 1, dim + 1, dim // 2, 2 * dim):
+            yield shape[:i] + [max(new, 0)] + shape[i + 1:]
+
+
+def changed_tensors(tensors):
+    """The tensors with one missing, or of another type, shape or bytes."""
+    for name, (dtype, shape, data) in tensors.items():
+        yield {other: t for other, t in tensors.items() if other != name}
+        new = [sized(other, shape, data) for other in BITS if other != dtype]
+        new += [sized(dtype, other, data) for other in shapes(shape) if other != shape]
+        new += [(dtype, shape, bytes([byte]) * len(data)) for byte in (0, 0x7f, 0x80, 0xff)]
+        new += [(dtype, shape, data[:-1] + b"\x7f")]
+        for tensor in new:
+            yield {**tensors, name: tensor}
+
+
+def encoded(config, tensors, metadata):
+    header, at, data = {}, 0, b""
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, shape, raw) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(raw)]}
+        at += len(raw)
+        data += raw
+    return json.dumps(config).encode() + b"\0" + json.dumps(header).encode() + b"\0" + data
+
+
+def mutants(folder):
+    config = {}
+    if os.path.exists(os.path.join(folder, "config.json")):
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+    tensors, metadata = read(os.path.join(folder, "model.safetensors"))
+    tensors = first_modules(tensors)
+    for other in documents(config):
+        yield encoded(other, tensors, metadata)
+    for other in changed_tensors(tensors):
+        yield encoded(config, other, metadata)
+    for key, text in metadata.items():
+        try:
+            document = json.loads(text)
+        except ValueError:
+            document = text
+        for other in documents({key: document}):
+            if isinstance(document, str):
+                yield encoded(config, tensors, {**metadata, **{k: str(v) for k, v in other.items()}})
+            else:
+                yield encoded(config, tensors, {**metadata, key: json.dumps(other.get(key))})
+
+
+def main():
+    replay, root = sys.argv[1:]
+    folders = [os.path.join(root, name) for name in sorted(os.listdir(root))
+               if os.path.exists(os.path.join(root, name, "model.safetensors"))]
+    with tempfile.TemporaryDirectory() as tmp:
+        os.mkdir(os.path.join(tmp, "checkpoint"))
+        num = 0
+        for folder in folders:
+            for data in mutants(folder):
+                with open(os.path.join(tmp, "checkpoint", f"{os.path.basename(folder)}-{num}"), "wb") as file:
+                    file.write(data)
+                num += 1
+        done = subprocess.run([replay, tmp, "checkpoint"], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": tmp}, check=False)
+    print(done.stdout, end="")
+    return done.returncode or len(folders) < 40
+
+
+sys.exit(main())
