@@ -338,8 +338,7 @@ static bool section_ok(const Reader *r, const Section *s, uint64_t begin, uint64
     const Artifact *a = r->artifact;
     const uint8_t *data = a->file.data + a->start;
     uint64_t end;
-    return memchr(s->name, 0, sizeof s->name) && s->kind >= SECTION_META &&
-           s->kind <= SECTION_REPORT && s->offset >= begin &&
+    return memchr(s->name, 0, sizeof s->name) && s->kind >= SECTION_META && s->offset >= begin &&
            checked_add(s->offset, s->size, &end) && end <= limit &&
            s->offset % (s->kind == SECTION_WEIGHTS ? ARTIFACT_ALIGN : SECTION_ALIGN) == 0 &&
            s->offset - begin < ARTIFACT_ALIGN && is_zero(data + begin, s->offset - begin);
@@ -385,9 +384,8 @@ static const char *kind_name(SectionKind kind)
     case SECTION_PLAN: return "launch plan";
     case SECTION_WEIGHTS: return "weights";
     case SECTION_CODE: return "device code";
-    case SECTION_REPORT: return "report";
+    default: return "report";
     }
-    return "section";
 }
 
 static bool check_sections(const Reader *r, bool skip_weights)

@@ -68,10 +68,10 @@ static bool parse(TensorFile *f, IoError *err)
 {
     if (f->size >= 6 && memcmp(f->data, "\x93NUMPY", 6) == 0)
         return npy_parse(f, err);
-    if (f->size >= 4 && memcmp(f->data, "GGUF", 4) == 0 && !looks_like_safetensors(f))
+    if (f->size >= 4 && memcmp(f->data, "GGUF", 4) == 0) /* too long for a header of safetensors */
         return gguf_parse(f, err);
     const char *kind = looks_like_safetensors(f) ? NULL : known_kind(f);
-    if (!kind && (f->size == 0 || (is_text(f) && !looks_like_safetensors(f))))
+    if (!kind && (f->size == 0 || is_text(f))) /* as is every length that is printable */
         return refuse_text(f, err);
     if (!kind)
         return safetensors_parse(f, err);

@@ -155,6 +155,65 @@ static void buckets_times_symbols_have_a_limit(void **state)
     free(data);
 }
 
+/* The plans of one file agree in what their callers see. */
+static void disagree(const char *why, const Plan *a, const PlanTensor *tensor, int num_syms)
+{
+    IoError err = {0};
+    Plan b = *a;
+    b.tensor = tensor;
+    b.num_syms = num_syms;
+    assert_false(plans_agree(a, &b, &err));
+    assert_non_null(strstr(err.text, why));
+}
+
+static void other_types_of_ports_disagree(void **state)
+{
+    static const char why[] = "the types of input \"x\"";
+    (void)state;
+    TestModel m;
+    IoError err = {0};
+    model_int8(&m);
+    const PlanTensor *have = m.plan.tensor;
+    PlanTensor t[8];
+    const size_t size = (size_t)m.plan.num_tensors * sizeof *t;
+    memcpy(t, have, size);
+    Plan same = m.plan;
+    same.tensor = t;
+    assert_true(plans_agree(&m.plan, &same, &err));
+    disagree("3 buckets of 1 symbols for cpu, but 3 of 0", &m.plan, t, 0);
+    t[0].fmt = FMT_F16;
+    disagree(why, &m.plan, t, 1);
+    memcpy(t, have, size);
+    t[0].rank = 1;
+    disagree(why, &m.plan, t, 1);
+    for (int i = 0; i < 4; i++) {
+        memcpy(t, have, size);
+        PlanDim *d = &t[0].dim[0];
+        if (i < 2)
+            *(i ? &d->mul : &d->add) += 1;
+        else
+            d->sym[i - 2]--;
+        disagree(why, &m.plan, t, 1);
+    }
+    model_free(&m);
+}
+
+static void gpus_take_the_first_class_that_serves_them(void **state)
+{
+    static const struct {
+        int capability;
+        const char *name;
+    } cases[] = {{90, "sm_90a"},    {80, "portable"}, {89, "portable"},
+                 {120, "portable"}, {75, "turing"},   {70, NULL}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const CodeClass *c = code_class_for(cases[i].capability);
+        assert_int_equal(c != NULL, cases[i].name != NULL);
+        if (c)
+            assert_string_equal(c->name, cases[i].name);
+    }
+}
+
 static void constants_count_as_weights(void **state)
 {
     (void)state;
@@ -175,6 +234,8 @@ int main(void)
         cmocka_unit_test(long_names_are_written),
         cmocka_unit_test(buckets_times_symbols_have_a_limit),
         cmocka_unit_test(constants_count_as_weights),
+        cmocka_unit_test(other_types_of_ports_disagree),
+        cmocka_unit_test(gpus_take_the_first_class_that_serves_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

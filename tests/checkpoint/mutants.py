@@ -19,6 +19,10 @@ NUMBERS = [0, -1, 1, 3, 8, 9, 24, 1 << 40, 2.5, True, "1", None]
 WORDS = ["", "x", "int", "float", "group", "channel", "tensor", "token", "block", "tensor_group", "gemm", "gemv",
          "gptq_v2", "nf4", "re:.*", "re:(", "re:\\d+\\.(?:a|b)[", "re:.*\\", "Linear", 1, None, []]
 OTHERS = [None, True, False, 4, "x", [], {}, [0], [1, 1], [8, 0], ["x"], [{}]]
+CONFIGS = [b"", b"[]", b"{", b"{} x", b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b'{"a": ' + b"[" * 70]
+PARTS = [".input_scale", ".pre_quant_scale", ".weight_g_idx", ".g_idx", ".weight_zero_point", ".weight_global_scale",
+         ".weight_scale", ".bias"]  # that some formats have
+FILLS = [b"\0", b"\x7f", b"\x80", b"\xff", b"\0\0\x80\x7f", b"\1\0\0\0"]  # NaN, infinities, denormal numbers
 MOST = 12000  # bytes of the tensors that are kept
 
 
@@ -101,10 +105,27 @@ def changed_tensors(tensors):
         yield {other: t for other, t in tensors.items() if other != name}
         new = [sized(other, shape, data) for other in BITS if other != dtype]
         new += [sized(dtype, other, data) for other in shapes(shape) if other != shape]
-        new += [(dtype, shape, bytes([byte]) * len(data)) for byte in (0, 0x7f, 0x80, 0xff)]
+        new += [(dtype, shape, (fill * len(data))[:len(data)]) for fill in FILLS]
         new += [(dtype, shape, data[:-1] + b"\x7f")]
+        if data[:1] == b"{":  # bitsandbytes keeps what it knows as the bytes of a text
+            for other in documents(json.loads(data)):
+                text = json.dumps(other).encode()
+                new.append(("U8", [len(text)], text))
         for tensor in new:
             yield {**tensors, name: tensor}
+
+
+def more_tensors(tensors):
+    """The tensors with one more of some other format."""
+    module = list(tensors)[-1].rsplit(".", 1)[0]
+    for part in PARTS:
+        for dtype, shape in (("F32", []), ("F32", [1]), ("BF16", [1]), ("I32", [96]), ("I32", [1]), ("U8", [2, 3])):
+            for fill in (b"\0\0\0\0", b"\0\0\x80\x3f", b"\0\0\x80\x7f", b"\xff"):
+                size = len(sized(dtype, shape, b"")[2])
+                yield {**tensors, module + part: (dtype, shape, (fill * size)[:size])}
+        for group in (32, 96):
+            order = b"".join(struct.pack("<i", (95 - k) // group) for k in range(96))
+            yield {**tensors, module + part: ("I32", [96], order)}
 
 
 def encoded(config, tensors, metadata):
@@ -127,7 +148,9 @@ def mutants(folder):
     tensors = first_modules(tensors)
     for other in documents(config):
         yield encoded(other, tensors, metadata)
-    for other in changed_tensors(tensors):
+    for text in CONFIGS:
+        yield text + b"\0" + encoded(config, tensors, metadata).split(b"\0", 1)[1]
+    for other in [*changed_tensors(tensors), *more_tensors(tensors)]:
         yield encoded(config, other, metadata)
     for key, text in metadata.items():
         try:

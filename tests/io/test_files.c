@@ -402,6 +402,10 @@ static void npy_round_trip(void **state)
     assert_false(npy_write(in_folder("b.npy"), FMT_BF16, 1, (int64_t[]){1}, data, &err));
     assert_non_null(strstr(err.text, ".safetensors"));
     assert_false(npy_write(in_folder("b.npy"), FMT_F32, 2, (int64_t[]){INT64_MAX, 8}, data, &err));
+    assert_false(npy_write(in_folder("b.npy"), FMT_F32, 1, (int64_t[]){INT64_MAX}, data, &err));
+    assert_false(npy_write(in_folder("b.npy"), FMT_F32, LIMIT_RANK + 1, NULL, data, &err));
+    assert_false(npy_write(in_folder("b.npy"), FMT_NONE, 0, NULL, data, &err));
+    assert_false(npy_write(in_folder("no/b.npy"), FMT_F32, 0, NULL, data, &err));
     assert_int_equal(num_entries(), 1);
 }
 
@@ -442,6 +446,16 @@ static void safetensors_round_trip(void **state)
     assert_false(safetensors_write(path, 2, bad, &err));
     bad[1] = (SafetensorsItem){"\xff", FMT_U8, 1, four, "abcd", NULL};
     assert_false(safetensors_write(path, 2, bad, &err));
+    bad[1] = (SafetensorsItem){"__metadata__", FMT_U8, 1, four, "abcd", NULL};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    bad[1] = (SafetensorsItem){"n", FMT_F32, 2, (int64_t[]){INT64_MAX, 8}, "", NULL};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    bad[1] = (SafetensorsItem){"n", FMT_F32, 1, (int64_t[]){INT64_MAX}, "", NULL};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    bad[1] = (SafetensorsItem){"n", FMT_NONE, 1, four, "", NULL};
+    assert_false(safetensors_write(path, 2, bad, &err));
+    assert_false(safetensors_write(in_folder("no/a.safetensors"), 1, item, &err));
+    path = in_folder("a.safetensors");
     assert_true(safetensors_write(path, 0, NULL, &err));
     assert_int_equal(num_entries(), 1);
 }
@@ -487,6 +501,32 @@ static void weight_files_form_one_name_space(void **state)
     weights_close(NULL);
 }
 
+/* More files than a set first has room for. */
+static void many_weight_files(void **state)
+{
+    (void)state;
+    enum { NUM = 20 };
+    char name[NUM][256];
+    const char *path[NUM];
+    IoError err;
+    for (int i = 0; i < NUM; i++) {
+        char tensor[8];
+        snprintf(tensor, sizeof tensor, "t%d", i);
+        write_weight(tensor, tensor, "aaaa");
+        snprintf(name[i], sizeof name[i], "%s/%s", folder, tensor);
+        path[i] = name[i];
+    }
+    WeightSet *w = weights_open(NUM, path, &err);
+    assert_non_null(w);
+    assert_int_equal(weights_num(w), NUM);
+    weights_close(w);
+    write_weight("late", "t17", "aaaa");
+    snprintf(name[0], sizeof name[0], "%s/late", folder);
+    path[0] = name[17], path[1] = name[16], path[2] = name[0];
+    assert_null(weights_open(3, path, &err));
+    assert_non_null(strstr(err.text, "t17"));
+}
+
 static void weight_index(void **state)
 {
     (void)state;
@@ -504,6 +544,10 @@ static void weight_index(void **state)
         {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}", "not a plain name"},
         {"{\"weight_map\":{\"x\":\"..\"}}", "not a plain name"},
         {"{\"weight_map\":{\"x\":\"\"}}", "not a plain name"},
+        {"{\"weight_map\":{\"x\":\".\"}}", "not a plain name"},
+        {"{\"weight_map\":{\"x\":\"..\\\\a\"}}", "not a plain name"},
+        {" \t\r\n", "is text"},
+        {"", "is empty"},
         {"{\"weight_map\":{\"x\":\"gone\"}}", "No such file"},
         {"{\"weight_map\":{\"x\":1}}", "a string is expected"},
         {"{\"weight_map\":[]}", "an object is expected"},
@@ -530,6 +574,12 @@ static void weight_index(void **state)
             fail_msg("%s: refused with '%s'", cases[i].text, err.text);
         weights_close(w);
     }
+    write_text(in_folder("index.json"), "\0{}", 3);
+    assert_null(open_set("index.json", NULL, &err));
+    write_text(in_folder("index.json"), "{", 1);
+    assert_int_equal(truncate(in_folder("index.json"), LIMIT_SAFETENSORS_HEADER + 1), 0);
+    assert_null(open_set("index.json", NULL, &err));
+    assert_non_null(strstr(err.text, "is larger than the limit"));
     assert_true(npy_write(in_folder("n.npy"), FMT_F32, 1, one, "aaaa", &err));
     assert_null(open_set("n.npy", NULL, &err));
     assert_non_null(strstr(err.text, "names no tensor"));
@@ -538,6 +588,9 @@ static void weight_index(void **state)
     assert_null(
         tensorfile_parse("w.npz", (const uint8_t *)"PK\x03\x04\x14\x00\x00\x00\x08\x08", 10, &err));
     assert_non_null(strstr(err.text, "save_file(dict(numpy.load(path))"));
+    assert_null(tensorfile_parse("model.pt", (const uint8_t *)"PK\x03\x04\x14\x00\x00\x00\x08\x08",
+                                 10, &err));
+    assert_non_null(strstr(err.text, "torch.load(path, weights_only=True)"));
 }
 
 int main(void)
@@ -562,6 +615,7 @@ int main(void)
         TEST(npy_round_trip),
         TEST(safetensors_round_trip),
         TEST(weight_files_form_one_name_space),
+        TEST(many_weight_files),
         TEST(weight_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

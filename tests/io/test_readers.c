@@ -105,6 +105,8 @@ static const Case safetensors_cases[] = {
     {NULL, "{\"a\":" T("F8_E8M0", "[1,1,1,1,1,1]", 0, 1) "}", 1},
     {NULL, "{\"\\u00e9\\ud83d\\ude00\":" T("U8", "[1]", 0, 1) "}", 1},
     {NULL, "{\"a\":" T("U8", "[0,2147483647,2147483647]", 0, 0) "}", 0},
+    {NULL, "{\"a\":" T("U8", "[1]", 0, 1) ",\"b\":" T("F32", "[0]", 1, 1) "}", 1},
+    {NULL, "{\"a\":" T("U8", "[1]", 0, 1) ",\"b\":" T("F32", "[0]", 1, 1) "} ", 1},
 
     {"does not begin with '{'", " {}", 0},
     {"does not begin with '{'", "", 0},
@@ -497,6 +499,25 @@ static void other_files_are_told_apart(void **state)
     expect_accepted(bytes, 648, "a header of 640 bytes");
 }
 
+/* Types without a format of ours are named as numpy and safetensors do. */
+static void types_are_named(void **state)
+{
+    static const struct {
+        const char *dtype, *text;
+    } cases[] = {
+        {"<i8", "64-bit integers (int64)"},
+        {"I64", "64-bit integers (int64)"},
+        {"|b1", "true and false (bool)"},
+        {"C128", "complex numbers (complex128)"},
+        {"F6_E2M3", "F6_E2M3"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const TensorView view = {.dtype = cases[i].dtype};
+        assert_string_equal(tensor_dtype_text(&view), cases[i].text);
+    }
+}
+
 /* Sizes that are only declared must not be allocated: everything again with little memory. */
 static void readers_need_little_memory(void **state)
 {
@@ -526,6 +547,7 @@ int main(void)
         cmocka_unit_test(npy_rules),
         cmocka_unit_test(npy_versions_and_lengths),
         cmocka_unit_test(other_files_are_told_apart),
+        cmocka_unit_test(types_are_named),
         cmocka_unit_test(readers_need_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
