@@ -334,6 +334,8 @@ static bool node_read(Import *im, const OnnxNode *node)
     bool bad = node->in.num > 64 || node->out.num > 64 || !node->out.num;
 
     im->node = node;
+    for (int i = 0; i < node->in.num && i < 64; i++) /* before there are its own results */
+        in[i] = value_find(im, node->in.elem[i]);
     for (int i = 0; i < node->out.num; i++) {
         if (*node->out.elem[i] && value_find(im, node->out.elem[i]))
             return refuse(im, "the value '%.60s' is made twice", node->out.elem[i]);
@@ -350,8 +352,7 @@ static bool node_read(Import *im, const OnnxNode *node)
         (info->outs >= 0 && node->out.num > info->outs))
         return refuse(im, "it has %d operands and %d results", node->in.num, node->out.num);
     for (int i = 0; i < node->in.num; i++) {
-        in[i] = value_find(im, node->in.elem[i]);
-        if (!in[i] && (*node->in.elem[i] || i < info->least))
+        if (!in[i] && (*node->in.elem[i] || i < info->least || info->most < 0))
             return refuse(im, "nothing before it makes its operand %d, '%.60s'", i,
                           node->in.elem[i]);
         if (in[i] && in[i]->bad)

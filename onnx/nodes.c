@@ -249,9 +249,11 @@ static bool other_is(const Import *im, const OnnxNode *node, const char *name, d
     return false;
 }
 
-static bool is_op(const OnnxNode *node, const char *op)
+/* An operation of two operands, which no reader has checked yet. */
+static bool is_binary(const OnnxNode *node, const char *op)
 {
-    return node && !strcmp(node->op, op) && !node->domain[0] && node->out.num == 1;
+    return node && !strcmp(node->op, op) && !node->domain[0] && node->in.num == 2 &&
+           node->out.num == 1;
 }
 
 static const char *other_of(const OnnxNode *node, const char *name)
@@ -271,8 +273,8 @@ static const char *halved_by_root(const Import *im, const OnnxNode *erf)
         Value *v = value_find(im, inner->in.elem[i]);
         if (!known_number(v, &number))
             continue;
-        if ((i == 1 && is_op(inner, "Div") && near(number, 1.41421356)) ||
-            (is_op(inner, "Mul") && near(number, 0.70710678)))
+        if ((i == 1 && is_binary(inner, "Div") && near(number, 1.41421356)) ||
+            (is_binary(inner, "Mul") && near(number, 0.70710678)))
             return inner->in.elem[!i];
     }
     return NULL;
@@ -284,19 +286,19 @@ static const OnnxNode *gelu_end(const Import *im, const OnnxNode *add, const cha
     const char *name = add->out.elem[0];
     const OnnxNode *mul = reader_of(im, name), *last, *half;
 
-    if (!is_op(mul, "Mul"))
+    if (!is_binary(mul, "Mul"))
         return NULL;
     if (other_is(im, mul, name, 0.5)) { /* x ((1 + erf) / 2) */
         last = reader_of(im, mul->out.elem[0]);
-        return is_op(last, "Mul") && !strcmp(other_of(last, mul->out.elem[0]), x) ? last : NULL;
+        return is_binary(last, "Mul") && !strcmp(other_of(last, mul->out.elem[0]), x) ? last : NULL;
     }
     const char *other = other_of(mul, name);
     if (!strcmp(other, x)) { /* (x (1 + erf)) / 2 */
         last = reader_of(im, mul->out.elem[0]);
-        return is_op(last, "Mul") && other_is(im, last, mul->out.elem[0], 0.5) ? last : NULL;
+        return is_binary(last, "Mul") && other_is(im, last, mul->out.elem[0], 0.5) ? last : NULL;
     }
     half = maker_of(im, other); /* (x / 2) (1 + erf) */
-    return is_op(half, "Mul") && other_is(im, half, x, 0.5) ? mul : NULL;
+    return is_binary(half, "Mul") && other_is(im, half, x, 0.5) ? mul : NULL;
 }
 
 /* An erf that is part of a gelu; its last node gives the whole. */
@@ -306,7 +308,7 @@ bool node_erf(Import *im, const OnnxNode *node, Value **in, Value **out)
     const OnnxNode *add = reader_of(im, node->out.elem[0]), *last;
 
     (void)in, (void)out;
-    if (!x || !is_op(add, "Add") || !other_is(im, add, node->out.elem[0], 1) ||
+    if (!x || !is_binary(add, "Add") || !other_is(im, add, node->out.elem[0], 1) ||
         !(last = gelu_end(im, add, x)) || !value_find(im, x))
         return refuse(im, "it is not part of x (1 + erf(x / sqrt(2))) / 2, which is gelu");
     map_put(&im->gelus, last->out.elem[0], value_find(im, x));

@@ -208,6 +208,12 @@ REFUSED = [
     ("shapes that do not add", model(graph([node("Add", ["x", "w"], ["y"])], [tensor("w", [3])])), "its operands are"),
     ("batches of matrices", model(graph([node("MatMul", ["x", "x"], ["y"])], ins=[port("x", [2, 4, 4])])), "where the language has products"),
     ("softmax along another axis", model(graph([node("Softmax", ["x"], ["y"], "n", None, attr("axis", 0))])), "only the last"),
+    ("a gelu whose last product has one operand", model(graph(
+        [node("Div", ["x", "r"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "o"], ["a"]),
+         node("Mul", ["a"], ["y"])],
+        [tensor("r", [], 1, struct.pack("<f", 2 ** 0.5)), tensor("o", [], 1, struct.pack("<f", 1))])), "not part of"),
+    ("a node that reads itself", model(graph([node("Sum", ["x", "y"], ["y"])])), "makes its operand 1, 'y'"),
+    ("a sum that leaves an operand out", model(graph([node("Sum", ["x", ""], ["y"])])), "makes its operand 1"),
     ("an erf by itself", model(graph([node("Erf", ["x"], ["y"])])), "not part of"),
     ("a computed scale", model(graph([node("QuantizeLinear", ["x", "x", "z"], ["y"])], U8)), "computed"),
     ("a scale of 0", model(graph([node("QuantizeLinear", ["x", "s", "z"], ["y"])], [q("s", 0, 1), q("z", 3, 2)])), "scale of 0"),
