@@ -390,6 +390,5 @@ bool node_qgemm(Import *im, const OnnxNode *node, Value **in, Value **out)
     }
     if (!product(im, &a, &b, is_turned, bias ? &c : NULL, has_y ? &y : out[0]))
         return false;
-    return !has_y || quantize(im, &y, in[7], node->in.num > 8 ? in[8] : NULL,
-                              node->in.num > 8 ? in[8]->type : ONNX_U8, out[0]);
+    return !has_y || quantize(im, &y, in[7], in[8], in[8] ? in[8]->type : ONNX_U8, out[0]);
 }

@@ -122,7 +122,8 @@ def prepare(folder):
 
 
 def environment(folder, extra):
-    return {"PATH": os.environ["PATH"], "HOME": folder, "SINTER_CACHE_DIR": os.path.join(folder, "cache"),
+    kept = {name: os.environ[name] for name in ("PATH", "LLVM_PROFILE_FILE") if name in os.environ}
+    return {**kept, "HOME": folder, "SINTER_CACHE_DIR": os.path.join(folder, "cache"),
             "TMPDIR": os.path.join(folder, "tmp"), "SINTER_THREADS": "2",
             "SINTER_LIBCUDA": FAKE_DRIVER, **extra}
 
