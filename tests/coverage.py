@@ -14,7 +14,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXPECTED = os.path.join(ROOT, "tests", "coverage.expected")
 READERS = re.compile(r"^(io/(npy|safetensors|gguf|ggml|json|names|weights|file|tensorfile|labels|guard)\.c|"
-                     r"checkpoint/(?!write)[a-z0-9_]*\.[ch]|onnx/(wire|model|tensor|text)\.c|"
+                     r"checkpoint/(?!write|folder)[a-z0-9_]*\.[ch]|onnx/(wire|model|tensor|text)\.c|"
                      r"artifact/(container|plan|plan_(alias|bind|check|load)|code_class)\.c|runtime/model\.c|"
                      r"passes/calib_file\.c|codegen/timing_files\.c)$")
 
