@@ -3,7 +3,7 @@
 
 A branch is one side of a condition at a place of a source, whichever programs and copies of inline functions hold it.
 Those of the readers that no test took are written to UNCOVERED. With --check each of them must stand in
-coverage.expected, which says why, and each row there must be needed; otherwise the exit code is 1.
+coverage.expected, which says why; otherwise the exit code is 1. Rows there that nothing needs are told.
 """
 import collections
 import json
@@ -14,7 +14,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXPECTED = os.path.join(ROOT, "tests", "coverage.expected")
 READERS = re.compile(r"^(io/(npy|safetensors|gguf|ggml|json|names|weights|file|tensorfile|labels|guard)\.c|"
-                     r"checkpoint/(?!write|folder)[a-z0-9_]*\.[ch]|onnx/(wire|model|tensor|text)\.c|"
+                     r"checkpoint/(?!write|folder)[a-z0-9_]*\.[ch]|onnx/[a-z]*\.c|"
                      r"artifact/(container|plan|plan_(alias|bind|check|load)|code_class)\.c|runtime/model\.c|"
                      r"passes/calib_file\.c|codegen/timing_files\.c)$")
 
@@ -67,7 +67,7 @@ def expected():
 
 
 def check(found):
-    """Prints what is not listed and what is listed in vain; true if there is neither."""
+    """Prints what is not listed, and what is listed in vain; true if all is listed."""
     listed = expected()
     for key in sorted(set(found) | set(listed)):
         missed = len(found.get(key, ()))
@@ -76,7 +76,7 @@ def check(found):
                   f"and tests/coverage.expected does not say why")
         elif missed < listed[key]:
             print(f"tests/coverage.expected lists {key[0]}: {key[1]}, which is taken or is no more")
-    return all(len(found.get(key, ())) == listed[key] for key in set(found) | set(listed))
+    return all(len(at) <= listed[key] for key, at in found.items())
 
 
 def main():

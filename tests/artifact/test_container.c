@@ -370,6 +370,9 @@ static void weights_may_be_skipped(void **state)
     assert_non_null(artifact_find(&a, SECTION_SOURCE, "m.sinter"));
     artifact_close(&a);
     assert_false(artifact_open_copy("/nonexistent/m", &a, &err));
+    write_all(other, "", 0);
+    assert_false(artifact_open_copy(other, &a, &err));
+    assert_int_equal(err.id, E_FILE_NOT_COMPILED);
 }
 
 static void sections_are_many_and_aligned(void **state)

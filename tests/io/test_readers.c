@@ -518,6 +518,45 @@ static void types_are_named(void **state)
     }
 }
 
+/* Labels: whole numbers of any type, of which each is a column. */
+static void labels_are_whole_numbers(void **state)
+{
+    static const double good[] = {0, 2147483647, -3}, half[] = {0.5}, wide[] = {2147483648.0};
+    static const float nan[] = {__builtin_nanf("")}, one[] = {1};
+    static const uint8_t bytes[] = {7, 200};
+    static const struct {
+        TensorView view;
+        const char *rule; /* NULL: read */
+        int64_t last;
+    } cases[] = {
+        {{.fmt = FMT_F64, .dtype = "F64", .elements = 3, .data = good}, NULL, -3},
+        {{.fmt = FMT_F32, .dtype = "<f4", .elements = 1, .data = one}, NULL, 1},
+        {{.fmt = FMT_U8, .dtype = "|u1", .elements = 2, .data = bytes}, NULL, 200},
+        {{.fmt = FMT_I8, .dtype = "I8", .elements = 2, .data = bytes}, NULL, -56},
+        {{.fmt = FMT_F64, .dtype = "F64", .elements = 1, .data = half}, "is 0.5, which is no", 0},
+        {{.fmt = FMT_F64, .dtype = "F64", .elements = 1, .data = wide}, "is no whole number", 0},
+        {{.fmt = FMT_F32, .dtype = "F32", .elements = 1, .data = nan}, "is nan, which is no", 0},
+        {{.fmt = FMT_F16, .dtype = "F16", .elements = 1, .data = bytes}, "this is F16", 0},
+    };
+    (void)state;
+    int64_t label[3];
+    IoError err;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(labels_read(&cases[i].view, "l", label, &err), !cases[i].rule);
+        if (cases[i].rule)
+            assert_non_null(strstr(err.text, cases[i].rule));
+        else
+            assert_int_equal(label[cases[i].view.elements - 1], cases[i].last);
+    }
+    assert_false(labels_read(NULL, "l", label, &err));
+    assert_non_null(strstr(err.text, "a set of tensors"));
+    const int64_t fit[] = {0, 2}, below[] = {-1}, above[] = {3};
+    assert_true(labels_fit(fit, 2, "l", "y", 2, 3, &err));
+    assert_false(labels_fit(fit, 2, "l", "y", 1, 3, &err));
+    assert_false(labels_fit(below, 1, "l", "y", 1, 3, &err));
+    assert_false(labels_fit(above, 1, "l", "y", 1, 3, &err));
+}
+
 /* Sizes that are only declared must not be allocated: everything again with little memory. */
 static void readers_need_little_memory(void **state)
 {
@@ -548,6 +587,7 @@ int main(void)
         cmocka_unit_test(npy_versions_and_lengths),
         cmocka_unit_test(other_files_are_told_apart),
         cmocka_unit_test(types_are_named),
+        cmocka_unit_test(labels_are_whole_numbers),
         cmocka_unit_test(readers_need_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,10 @@ ALL = "--all" in sys.argv
 NAMES = ["activations", "dynamic", "half", "integers-s8u8", "mlp-external", "qdq-u8s8", "qop-u8s8-channel", "weights"]
 NUMBERS = [0, 1, 7, 16, 1 << 31, (1 << 64) - 1] + [2, 3, 5, 10, 11, 17, 18, 19, 63, (1 << 63) - 1] * ALL
 TEXTS = [b"", b"\0", b"x", b"-1"] + [b"\xff", b"\x08\x01", b"\x80" * 11, b"../x", b"data", b"ai.onnx"] * ALL
+OPS = ["Clip", "Concat", "Constant", "Erf", "Flatten", "Gather", "Gelu", "Gemm", "HardSigmoid", "HardSwish",
+       "LayerNormalization", "LeakyRelu", "MatMul", "MatMulInteger", "PRelu", "QLinearMatMul", "QGemm", "Reshape",
+       "Shape", "Slice", "Softmax", "Split", "Squeeze", "Sum", "Transpose", "Unsqueeze", "DequantizeLinear",
+       "QuantizeLinear", "DynamicQuantizeLinear", "Cast"]
 MOST = 40000  # bytes of a model
 
 
@@ -71,8 +75,12 @@ def encoded(message):
     return out
 
 
-def changed(message, depth):
-    """The message with one field of it, or of one inside, changed."""
+def changed(message, depth, more):
+    """The message with one field of it, or of one inside, changed; more: or with a field that it lacks."""
+    for number in range(1, 26) if more else ():
+        for field in ((0, 1), (0, 7), (2, b"\0\0\x80\x3f"), (2, b"\1"), (2, b"\x0a\1x\x12\1y"), (5, b"\0\0\x80\x3f"),
+                      (1, b"\0\0\0\0\0\0\xf0\x3f")):
+            yield encoded(message + [(number, *field)])
     for i, (number, kind, value) in enumerate(message):
         def replaced(*new, at=i):
             return encoded(message[:at] + list(new) + message[at + 1:])
@@ -89,7 +97,10 @@ def changed(message, depth):
             for other in TEXTS if inner is None or len(value) < 9 else TEXTS[:2]:
                 yield replaced((number, 2, other))
             yield replaced((number, 2, value[:-1]))
-            for other in changed(inner, depth + 1) if inner else ():
+            if number == 4 and value.isalpha() and value[:1].isupper():  # the operation of a node
+                for op in OPS:
+                    yield replaced((number, 2, op.encode()))
+            for other in changed(inner, depth + 1, more) if inner else ():
                 yield replaced((number, 2, other))
 
 
@@ -104,7 +115,7 @@ def main():
         for model in models:
             with open(model, "rb") as file:
                 message = fields(file.read())
-            for data in changed(message, 0):
+            for data in changed(message, 0, len(encoded(message)) < 1000):
                 if hash(data) not in seen:
                     with open(os.path.join(tmp, "onnx", str(len(seen))), "wb") as file:
                         file.write(data)

@@ -294,6 +294,46 @@ static void a_model_describes_itself(void **state)
     close_model(o);
 }
 
+/* What is asked for beyond the last, or before the first, is nothing. */
+static void what_is_not_there_is_nothing(void **state)
+{
+    (void)state;
+    Opened o = open_model(float_path);
+    char text[8] = "x";
+    int64_t size = 4;
+    SinterTensor t;
+    SinterError err;
+    assert_null(sinter_input(o.model, -1).name);
+    assert_null(sinter_input(o.model, 1).name);
+    assert_null(sinter_symbol(o.model, -1));
+    assert_null(sinter_symbol(o.model, 1));
+    assert_int_equal(sinter_bucket_size(o.model, -1, 0), 0);
+    assert_int_equal(sinter_bucket_size(o.model, 0, -1), 0);
+    assert_int_equal(sinter_bucket_size(o.model, 0, 1), 0);
+    assert_int_equal(sinter_bucket_bytes(o.model, -1), 0);
+    assert_int_equal(sinter_bucket_bytes(o.model, 3), 0);
+    assert_int_equal(sinter_bucket_bytes(o.model, 2), 1024);
+    assert_string_equal(sinter_port_text(o.model, 0, 1, text, sizeof text), "");
+    assert_null(sinter_port_text(o.model, 0, 0, NULL, 8));
+    assert_ptr_equal(sinter_port_text(o.model, 0, 0, text, 0), text);
+    assert_int_equal(sinter_port_shape(o.model, 0, 1, &size, &t, &err), SINTER_ERROR_ARGUMENT);
+    assert_non_null(strstr(err.text, "there is no input 1"));
+    assert_int_equal(sinter_port_shape(o.model, 1, 2, &size, &t, &err), SINTER_ERROR_ARGUMENT);
+    assert_non_null(strstr(err.text, "there is no output 2"));
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, &size, NULL, &err), SINTER_ERROR_ARGUMENT);
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, NULL, &t, &err), SINTER_ERROR_ARGUMENT);
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, &size, &t, NULL), SINTER_OK);
+    assert_int_equal(t.dim[0], 4);
+    size = -1;
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, &size, &t, &err), SINTER_ERROR_ARGUMENT);
+    size = (int64_t)1 << 31;
+    assert_int_equal(sinter_port_shape(o.model, 0, 0, &size, &t, NULL), SINTER_ERROR_ARGUMENT);
+    close_model(o);
+    for (int i = 0; i <= SINTER_ERROR_UNSUPPORTED; i++)
+        assert_string_not_equal(sinter_status_name((SinterStatus)i), "unknown status");
+    assert_string_equal(sinter_status_name((SinterStatus)100), "unknown status");
+}
+
 static void output_shapes_follow_inputs(void **state)
 {
     (void)state;
@@ -608,6 +648,7 @@ int main(void)
         cmocka_unit_test(an_empty_batch_does_nothing),
         cmocka_unit_test(batches_that_mix_rows_are_not_cut),
         cmocka_unit_test(a_model_describes_itself),
+        cmocka_unit_test(what_is_not_there_is_nothing),
         cmocka_unit_test(output_shapes_follow_inputs),
         cmocka_unit_test(several_symbols_are_told_apart),
         cmocka_unit_test(wrong_arguments_are_refused),
