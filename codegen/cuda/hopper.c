@@ -13,6 +13,7 @@
 #define LEAST_UNITS 4    /* of a share of a tile */
 #define MOST_SHARES 8    /* of one */
 #define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
+#define PART_SUMS   192  /* .. with the totals over parts of K */
 #define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
 
 static FormatFamily family_of(FormatId fmt)
@@ -231,14 +232,34 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
     k->hopper.stages = (int)(fit < most ? fit : most);
 }
 
+static int held_sums(const CudaKernel *k) /* of a thread */
+{
+    return right_rows(k) / 2 + (k->hopper.promote ? instruction_columns(k) / 2 : 32);
+}
+
+/* Parts of K that a block adds up by itself in the order of blocks that share a tile: for products
+ * whose other buckets are shared. */
+static void put_parts_of_k(CudaCandidates *c, CudaKernel *k)
+{
+    for (int parts = 2; c->like.invariant && parts <= MOST_SHARES; parts++) {
+        k->hopper.parts_of_k = parts;
+        if (units(k) % parts == 0 && units(k) / parts >= LEAST_UNITS &&
+            held_sums(k) + right_rows(k) / 2 <= PART_SUMS)
+            cuda_candidate_valid(c, k);
+    }
+    k->hopper.parts_of_k = 1;
+}
+
 /* Tiles of which several blocks have a share: all processors, or as many as share evenly. */
 static void put_shares(CudaCandidates *c, CudaKernel *k)
 {
     int64_t tiles = num_tiles(k), processors = k->gpu->processors;
     int64_t even = tiles * (processors / tiles);
     k->hopper.shares = 0;
+    k->hopper.parts_of_k = 1;
     cuda_candidate_valid(c, k);
-    int held = right_rows(k) / 2 + (k->hopper.promote ? instruction_columns(k) / 2 : 32);
+    put_parts_of_k(c, k);
+    int held = held_sums(k);
     if (held > SHARE_SUMS || tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS ||
         (is_int(k) && k->spec.mainloop))
         return; /* (blocks of integers have one order) */
@@ -290,6 +311,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     sb_printf(sb, k->hopper.swap ? "%dx%dt" : "%dx%d", k->hopper.bm, k->hopper.bn);
     if (k->hopper.stages)
         sb_printf(sb, " s%d g%d", k->hopper.stages, k->hopper.shares);
+    if (k->hopper.parts_of_k > 1)
+        sb_printf(sb, " p%d", k->hopper.parts_of_k);
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -307,6 +330,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kBand", 8);
     cuda_put_bool(sb, "kSwap", k->hopper.swap);
     cuda_put_bool(sb, "kShare", k->hopper.shares > 0);
+    cuda_put_int(sb, "kPartsOfK", k->hopper.parts_of_k);
     cuda_put_int(sb, "kPromote", k->hopper.promote);
     cuda_put_bool(sb, "kWUniform", uniform_scales(k));
     cuda_put_int(sb, "kCols", k->hopper.bn / k->spec.parts);
@@ -392,15 +416,18 @@ static bool put_held(Sb *sb, const CudaKernel *k)
     return true;
 }
 
-/* Blocks that share all tiles evenly cut each one alike; else where K is cut depends on the tile,
- * and with several rows of tiles on a row's place. */
+/* Blocks that share all tiles evenly cut each one alike, and a block may cut a tile of its own like
+ * that; else where K is cut depends on the tile, and with several rows of tiles on a row's place.
+ * What an instruction adds up does not depend on which operand is the left one, or on how many rows
+ * and columns it has (docs/numerics.md). */
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
     int64_t tiles = num_tiles(k), shares = k->hopper.shares;
-    sb_put(sb, k->hopper.swap ? " transposed" : "");
     if (k->hopper.promote)
         sb_printf(sb, " promoted every %d", k->hopper.promote * elements(k) / 4);
-    if (shares && shares % tiles == 0 && units(k) % (shares / tiles) == 0)
+    if (k->hopper.parts_of_k > 1)
+        sb_printf(sb, " in %d parts of K", k->hopper.parts_of_k);
+    else if (shares && shares % tiles == 0 && units(k) % (shares / tiles) == 0)
         sb_printf(sb, " in %" PRId64 " parts of K", shares / tiles);
     else if (shares)
         sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
@@ -417,6 +444,8 @@ static void describe(Sb *sb, const CudaKernel *k)
         sb_printf(sb, ", promoted every %d", k->hopper.promote * elements(k) / 4);
     if (k->hopper.shares)
         sb_put(sb, ", K shared out");
+    if (k->hopper.parts_of_k > 1)
+        sb_printf(sb, ", K in %d parts", k->hopper.parts_of_k);
     if (!held_columns(k))
         sb_put(sb, ", epilogue in shared memory");
 }
@@ -432,6 +461,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define START_US    1.6  /* until the first unit is there */
 #define TILE_US     0.9  /* of an epilogue that nothing hides */
 #define GATHER_US   1.5
+#define FOLD_US     0.1 /* of a part of K */
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
@@ -445,7 +475,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double us = busiest * (unit > UNIT_US ? unit : UNIT_US);
     double memory = weights / MEMORY * (blocks < processors ? processors / blocks : 1);
     us = us > memory ? us : memory;
-    return us + START_US + TILE_US * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
+    double folds = k->hopper.parts_of_k > 1 ? FOLD_US * k->hopper.parts_of_k : 0;
+    return us + START_US + (TILE_US + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
            (k->hopper.shares ? GATHER_US : 0);
 }
 

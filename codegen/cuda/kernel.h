@@ -40,8 +40,9 @@ typedef struct CudaStream {
 typedef struct CudaHopper {
     bool swap; /* w is the left operand */
     int bm, bn, stages;
-    int promote; /* instructions between promotions to f32; 0: none */
-    int shares;  /* blocks that share out the units of tiles; 0: none do */
+    int promote;    /* instructions between promotions to f32; 0: none */
+    int shares;     /* blocks that share out the units of tiles; 0: none do */
+    int parts_of_k; /* that a block adds up one after the other, then the parts; 1: none */
 } CudaHopper;
 typedef struct CudaGemmAny {
     int bn;

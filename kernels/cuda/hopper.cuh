@@ -21,9 +21,11 @@
  * kShare: blocks share out the units of all tiles, each a contiguous run of them. Sums of a tile
  * that several blocks have a share in go to a workspace (kOperandSplit: one counter a tile, zero
  * between launches; from kSplitSums on, two places a block); the last to arrive adds them,
- * ascending along K. Nobody waits for anybody.
+ * ascending along K. Nobody waits for anybody. kPartsOfK > 1: a block adds up as many equal parts
+ * of K, each from zero, and then the parts, in the order of blocks that share a tile evenly.
  *
- * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kParts kSwap kShare kPromote kMainloop
+ * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kParts kSwap kShare kPartsOfK kPromote
+ * kMainloop
  * kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWUniform (128 rows share a scale of w:
  * the grid is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
  * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes. Product::add(d, left, right, keep): one
@@ -61,7 +63,10 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * 8; /* 8 of each warp, or all */
     static constexpr int kPieceBytes = 256 * kSums * 4;
+    static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK; /* along K */
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
+    static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
+                  "equal parts of K, by one block");
     static_assert(Cfg::kSwap ? Cfg::kBN == 128 : Cfg::kBM == 128, "two warpgroups, 64 rows each");
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");
     static_assert(!Cfg::kMainloop || Cfg::kBlockK % (kElements / kSubs) == 0,
@@ -196,6 +201,16 @@ template <class Cfg, class Product> struct HopperSums {
                 const float a = s.a[Cfg::kSwap ? eight * 2 + i % 2 : i / 2 % 2];
                 sums[at] = num_fma((float)block[i], a * w, sums[at]);
             }
+        }
+    }
+
+    /* A part of K is whole: the total takes its sums, and the next part begins at zero. */
+    static __device__ __forceinline__ void fold(Sum *total, Sum *sums)
+    {
+#pragma unroll
+        for (int i = 0; i < S::kSums; i++) {
+            total[i] = total[i] + sums[i];
+            sums[i] = 0;
         }
     }
 
@@ -480,14 +495,30 @@ __device__ __forceinline__ void hopper(const Params &p)
     while (work.next()) {
         int tile_m, n0;
         work.place(&tile_m, &n0);
-        Sum sums[S::kSums];
+        Sum sums[S::kSums], total[Cfg::kPartsOfK > 1 ? S::kSums : 1];
         if constexpr (Cfg::kPromote) {
 #pragma unroll
             for (int i = 0; i < S::kSums; i++)
                 sums[i] = 0;
         }
+        if constexpr (Cfg::kPartsOfK > 1) {
+#pragma unroll
+            for (int i = 0; i < S::kSums; i++)
+                total[i] = 0;
+        }
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, read++) {
+            bool is_first = k == work.from; /* of a part of K */
+            if constexpr (Cfg::kPartsOfK > 1) {
+                is_first = k % S::kPartUnits == 0;
+                if (is_first && k > 0) {
+                    if constexpr (!Cfg::kPromote) {
+                        products_wait<0>();
+                        release(read - 1);
+                    }
+                    H::fold(total, sums);
+                }
+            }
             const uint32_t stage = ring + read % Cfg::kStages * S::kStageBytes;
             const uint64_t of_a = operand_at(stage), of_w = operand_at(stage + S::kABytes);
             const uint64_t left = (Cfg::kSwap ? of_w : of_a) + group * 512;
@@ -497,9 +528,9 @@ __device__ __forceinline__ void hopper(const Params &p)
                 products_begin();
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    Product::add(sums, left + 2 * i, right + 2 * i, i > 0 || k > work.from);
+                    Product::add(sums, left + 2 * i, right + 2 * i, i > 0 || !is_first);
                 products_commit();
-                if (k > work.from) { /* the unit before this one is done */
+                if (!is_first) { /* the unit before this one is done */
                     products_wait<1>();
                     release(read - 1);
                 }
@@ -537,6 +568,12 @@ __device__ __forceinline__ void hopper(const Params &p)
         if constexpr (!Cfg::kPromote) {
             products_wait<0>();
             release(read - 1);
+        }
+        if constexpr (Cfg::kPartsOfK > 1) {
+            H::fold(total, sums);
+#pragma unroll
+            for (int i = 0; i < S::kSums; i++)
+                sums[i] = total[i];
         }
         if (work.at >= work.end)
             let_consumer_start();
