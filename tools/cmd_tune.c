@@ -425,7 +425,7 @@ static void find_kernels(void *user, const CudaCandidates *c)
 }
 
 /* Plans the model as the user's command did, and measures what it asks for. */
-static int serve(Cli *cli, const TuneOrder *order, int ordinal)
+static int serve(Cli *cli, const ChildOrder *order, int ordinal)
 {
     Served s;
     if (!work_init(&s.w, cli))
@@ -448,7 +448,7 @@ int cmd_tune(Cli *cli)
     const char *device = cli_get(cli, OPTION_DEVICE, "cuda:0");
     const char *seconds = cli_get(cli, OPTION_MAX_SECONDS, "0");
     char *end = NULL;
-    TuneOrder order;
+    ChildOrder order;
     double most = strtod(seconds, &end);
     const char *candidates = cli_get(cli, OPTION_CANDIDATES, NULL);
     t.most = candidates ? atoi(candidates) : MOST_CANDIDATES;

@@ -7,6 +7,7 @@
 #ifndef SINTER_TUNE_H
 #define SINTER_TUNE_H
 
+#include "base/child.h"
 #include "codegen/cuda/choose.h"
 
 typedef struct TuneGpu {
@@ -48,12 +49,10 @@ typedef struct TuneRun {
 /* tune_child.c: false with the reason in *ret_why when no process can be started or use the GPU. */
 bool tune_probe(const TuneRun *run, TuneGpu *ret, const char **ret_why);
 bool tune_measure(TuneRun *run, const char **ret_why);
-/* The other side. What a process was started for: */
-typedef struct TuneOrder {
-    int socket, job; /* job -1: only to report the GPU */
-} TuneOrder;
-bool tune_order(TuneOrder *ret); /* false: none, this is the user's command */
-_Noreturn void tune_serve(const TuneRun *run, const TuneOrder *order);
+/* The other side. What a process was started for; job -1: only to report the GPU. False: nothing,
+ * this is the user's command. */
+bool tune_order(ChildOrder *ret);
+_Noreturn void tune_serve(const TuneRun *run, const ChildOrder *order);
 
 /* tune_job.c: the items of a run in a file without a name, for processes that run the same program;
  * -1: errno says why. */
