@@ -32,21 +32,30 @@ static bool reference_open(Chooser *ch)
 }
 
 typedef bool Step(Chooser *ch);
+enum { STEPS = 4 };
 
+/* On a device candidates are timed first: a kernel that fails does so in a process of its own, and
+ * this one does not hold the GPU meanwhile. */
 static bool steps_run(Chooser *ch)
 {
-    static Step *const step[] = {reference_open, errors_measure, times_measure, choice_settle};
-    ch->stages = COUNT_OF(step);
-    for (size_t i = 0; i < COUNT_OF(step); i++) {
+    static Step *const step[STEPS] = {reference_open, errors_measure, times_measure, choice_settle};
+    static const int here[STEPS] = {0, 1, 2, 3}, on_device[STEPS] = {2, 0, 1, 3};
+    const int *order = ch->lab.options->device ? on_device : here;
+    ch->stages = STEPS;
+    for (int i = 0; i < STEPS; i++) {
         double start = seconds_now();
-        ch->num_stage = (int)i;
-        if (!step[i](ch))
+        ch->num_stage = i;
+        if (!step[order[i]](ch))
             return false;
-        ch->c->seconds[i] = seconds_now() - start;
+        ch->c->seconds[order[i]] = seconds_now() - start;
     }
     double start = seconds_now();
     front_find(ch);
-    ch->c->seconds[COUNT_OF(step) - 1] += seconds_now() - start;
+    if (ch->lab.options->device && !ch->lab.options->no_measure && !ch->lab.options->times) {
+        probe_close(&ch->reference);
+        gpu_times_check(ch);
+    }
+    ch->c->seconds[STEPS - 1] += seconds_now() - start;
     chooser_progress(ch, ch->stages - ch->num_stage, "");
     return true;
 }
@@ -54,7 +63,10 @@ static bool steps_run(Chooser *ch)
 Choice *choose_run(Arena *arena, Diag *diag, const Module *m, const ChooseOptions *options)
 {
     Choice *c = ARENA_NEW(arena, Choice);
+    const ChooseDevice *device = options->device;
     *c = (Choice){.arena = arena, .spec = m->automatic};
+    if (device)
+        c->device = arena_printf(arena, "%s (%s)", device->name, device->gpu.name);
     Chooser ch = {.lab = {arena, diag, options}, .arena = arena_new(), .c = c, .m = m};
     ch.lab.arena = ch.arena;
     bool ok = layers_find(&ch);

@@ -8,10 +8,22 @@
 #ifndef SINTER_CHOOSE_H
 #define SINTER_CHOOSE_H
 
+#include "choose/clock.h"
 #include "codegen/codegen.h"
 #include "codegen/cuda/target.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+
+/* A GPU on which candidates are timed, and everything runs. */
+typedef struct ChooseDevice {
+    const char *name; /* "cuda:0" */
+    int ordinal;
+    ClockGpu gpu;
+    const char *kind; /* as tables of timings name it */
+    int num_archs;
+    const char *const *arch; /* of the images that it runs */
+    char *const *argv;       /* of this command, for processes of its own (clock.h) */
+} ChooseDevice;
 
 typedef struct ChooseOptions {
     const char *name, *text; /* of the model, as read */
@@ -22,7 +34,8 @@ typedef struct ChooseOptions {
     bool no_measure;      /* take times from the cost model alone */
     const char *times;    /* JSON of an earlier choice whose times are taken; NULL: none */
     const CodeClass *gpu; /* time the plan of these GPUs, which is not run here; NULL: the CPU's */
-    const Timings *timings; /* gpu: measured times; NULL: the cost model alone */
+    const ChooseDevice *device; /* a GPU of this class, where it is; NULL: none is asked */
+    const Timings *timings;     /* gpu: measured times; NULL: the cost model alone */
     void (*progress)(void *user, double done, const char *what); /* may be NULL */
     void *user;
 } ChooseOptions;
@@ -30,7 +43,8 @@ typedef struct ChooseOptions {
 typedef enum TimeSource {
     TIME_NONE,     /* the candidate has no time */
     TIME_GIVEN,    /* from options.times */
-    TIME_MEASURED, /* here: on the CPU in the whole model, of a GPU's products by `sinter tune` */
+    TIME_MEASURED, /* here: in the whole model; without a device, of a GPU's products by `sinter
+                      tune` */
     TIME_TABLE,    /* in the table of such a GPU that is part of the compiler */
     TIME_MODEL     /* bytes and operations over the machine's rates */
 } TimeSource;
@@ -65,6 +79,7 @@ typedef struct ChoicePoint { /* one choice of candidates for all groups */
     double cosine;      /* from turn */
     bool verified;
     double measured_cosine, measured_sqnr; /* of the worst output on the data that require says */
+    double measured_us;                    /* on the device, the whole model's graphs; 0: not */
 } ChoicePoint;
 
 typedef struct Choice {
@@ -83,10 +98,13 @@ typedef struct Choice {
     double fixed_bytes; /* constants that belong to no layer */
     /* CPU: models and sizes that were timed, and of these how many other processes held up */
     int num_timed, num_held_up;
-    bool proven;       /* the solver's result is the optimum of the estimates */
-    double gap;        /* else at most this far from it, relative */
-    int rounds;        /* of verification */
-    double correction; /* measured over estimated error */
+    const char *device; /* that all this was measured on: "cuda:0 (NVIDIA H200)"; NULL: none */
+    double *graph_us;   /* [columns][buckets] there, of the model with the column at every layer */
+    int num_kept;       /* models and sizes that an earlier command had timed there */
+    bool proven;        /* the solver's result is the optimum of the estimates */
+    double gap;         /* else at most this far from it, relative */
+    int rounds;         /* of verification */
+    double correction;  /* measured over estimated error */
     ChoicePoint chosen;
     int num_front;
     ChoicePoint *front;         /* Pareto-optimal latency and error, fastest first; estimates */

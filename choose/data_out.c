@@ -60,6 +60,8 @@ static void put_point(Sb *sb, const Choice *c, const ChoicePoint *p)
         json_number(sb, "measured_cosine", p->measured_cosine);
         json_number(sb, "measured_sqnr", p->measured_sqnr);
     }
+    if (p->measured_us > 0)
+        json_number(sb, "measured_us", p->measured_us);
     json_key(sb, "pick");
     sb_putc(sb, '[');
     for (int g = 0; g < c->num_groups; g++)
@@ -122,6 +124,8 @@ void choice_json(Sb *sb, const Choice *c)
 {
     sb_putc(sb, '{');
     json_texts(sb, "candidates", c->column, c->num_candidates);
+    if (c->device)
+        json_text(sb, "device", c->device);
     put_buckets(sb, c);
     put_times(sb, c, "fixed_ns", c->fixed_us);
     json_number(sb, "fixed_bytes", c->fixed_bytes);

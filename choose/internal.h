@@ -25,6 +25,8 @@ Op **probe_layers(const Probe *t, const Choice *c);
 /* Fills why of each cell that cannot be used; false when a group is left without candidates. */
 bool cells_check(Chooser *ch);
 bool cell_usable(const Choice *c, int group, int column);
+/* False after reporting: a group has no candidate left. */
+bool groups_check(Chooser *ch);
 /* Every group at this column where it can be used, else unquantised. */
 int *pick_uniform(const Choice *c, Arena *arena, int column);
 /* No calibration, no search for codes: what remains is as fast and as large as the real model. */
@@ -40,8 +42,14 @@ bool float_lower(Probe *t, const Lab *lab);
 
 /* times.c: us and bytes of every cell, the fixed part, and where times come from. */
 bool times_measure(Chooser *ch);
+bool bucket_counts(const Choice *c, int bucket); /* something asks for its times */
 /* given.c: times of an earlier choice. */
 bool times_read(Chooser *ch);
+/* times_gpu.c: times the planned probe on the device: us[launches][buckets], graph[buckets]. The
+ * fault, with the reason; CLOCK_GPU is reported. */
+ClockFault gpu_times(Chooser *ch, Probe *t, double *us, double *graph, const char **ret_why);
+/* .. and what was chosen, as a whole: c->chosen.measured_us. */
+void gpu_times_check(Chooser *ch);
 
 /* solve.c ------------------------------------------------------------------------------------- */
 

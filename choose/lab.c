@@ -83,37 +83,81 @@ bool probe_passes_from(Probe *t, const char *first)
 
 bool probe_plan(Probe *t)
 {
-    return codegen_plan(t->module, t->arena, &t->target) && !t->diag.num_errors;
+    bool ok = t->lab->options->device ? codegen_list(t->module, t->arena, &t->target)
+                                      : codegen_plan(t->module, t->arena, &t->target);
+    return ok && !t->diag.num_errors;
 }
 
-static bool open_file(Probe *t, const char *file)
+bool probe_plan_gpu(Probe *t)
+{
+    const ChooseOptions *o = t->lab->options;
+    const CudaPlanOptions options = {
+        .gpu = o->gpu, .timings = o->timings, .invariant = o->passes.invariant};
+    return cuda_plan(t->module, t->arena, &t->target, &options, &t->cuda) && !t->diag.num_errors;
+}
+
+bool probe_compile_gpu(Probe *t)
+{
+    const ChooseOptions *o = t->lab->options;
+    const CudaCompileOptions options = {.num_archs = o->device->num_archs,
+                                        .arch = o->device->arch,
+                                        .threads = o->threads,
+                                        .no_cache = !o->passes.use_cache};
+    return cuda_compile(&t->diag, t->arena, &t->cuda, &options) && !t->diag.num_errors;
+}
+
+int probe_file(Probe *t)
 {
     static const char stub[1];
-    SinterError err;
+    char file[FILE_UNNAMED];
+    int fd = file_unnamed(file);
     WriteOptions options = {.stub = stub, .source_name = "", .source_text = "", .report = ""};
-    const WriteTarget target = {.target = &t->target};
-    if (!codegen_write(t->module, 1, &target, file, &options) || t->diag.num_errors)
-        return false;
-    SinterSessionOptions session = {.device = "cpu", .threads = t->lab->options->threads};
+    const WriteTarget cpu = {.target = &t->target}, gpu = {&t->cuda.target, &t->cuda.code};
+    if (fd < 0) {
+        diag_error(&t->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",
+                   temporary_folder(), strerror(errno));
+        return -1;
+    }
+    if (codegen_write(t->module, 1, t->lab->options->device ? &gpu : &cpu, file, &options) &&
+        !t->diag.num_errors)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static ErrorId error_of(SinterStatus status, bool on_device)
+{
+    switch (status) {
+    case SINTER_ERROR_MEMORY: return on_device ? E_NO_DEVICE : E_MEMORY; /* others may hold it */
+    case SINTER_ERROR_NO_DEVICE:
+    case SINTER_ERROR_DEVICE: return E_NO_DEVICE;
+    default: return E_TEMPORARY;
+    }
+}
+
+static bool open_file(Probe *t, int fd)
+{
+    char file[FILE_UNNAMED];
+    SinterError err;
+    const ChooseOptions *o = t->lab->options;
+    SinterSessionOptions session = {.device = o->device ? o->device->name : "cpu",
+                                    .threads = o->threads};
+    snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
     if (!sinter_open(file, &t->model, &err) &&
         !sinter_session_create(t->model, &session, &t->session, &err))
         return true;
-    diag_error(&t->diag, (Span){0}, err.status == SINTER_ERROR_MEMORY ? E_MEMORY : E_TEMPORARY,
-               "%s", err.text);
+    diag_error(&t->diag, (Span){0}, error_of(err.status, o->device != NULL), "%s", err.text);
     return false;
 }
 
 bool probe_open(Probe *t)
 {
-    char file[FILE_UNNAMED];
-    int fd = file_unnamed(file);
-    if (fd < 0) {
-        diag_error(&t->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",
-                   temporary_folder(), strerror(errno));
+    if (t->lab->options->device && (!probe_plan_gpu(t) || !probe_compile_gpu(t)))
         return false;
-    }
-    bool ok = open_file(t, file);
-    close(fd); /* the model keeps the bytes */
+    int fd = probe_file(t);
+    bool ok = fd >= 0 && open_file(t, fd);
+    if (fd >= 0)
+        close(fd); /* the model keeps the bytes */
     return ok;
 }
 
@@ -190,9 +234,10 @@ static FormatId port_format(SinterDtype dtype)
 
 static bool run_fail(Probe *t, const SinterError *err)
 {
-    if (err->status == SINTER_ERROR_MEMORY)
+    ErrorId id = error_of(err->status, t->lab->options->device != NULL);
+    if (id == E_MEMORY)
         memory_exhausted();
-    diag_error(&t->diag, (Span){0}, E_CALIBRATION_DATA, "%s", err->text);
+    diag_error(&t->diag, (Span){0}, id == E_NO_DEVICE ? id : E_CALIBRATION_DATA, "%s", err->text);
     return probe_fail(t, "running the model to choose formats");
 }
 

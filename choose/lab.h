@@ -19,7 +19,8 @@ typedef struct Probe {
     Diag diag;
     Module *module;
     PassContext passes;
-    CodegenTarget target;
+    CodegenTarget target; /* the CPU's plan; on a device the launch list */
+    CudaTarget cuda;      /* after probe_plan_gpu */
     SinterModel *model;
     SinterSession *session;
 } Probe;
@@ -31,8 +32,11 @@ bool probe_passes(Probe *t, const char *list);
 /* Runs the pipeline up to `last`, or from `first` on. */
 bool probe_passes_to(Probe *t, const char *last);
 bool probe_passes_from(Probe *t, const char *first);
-bool probe_plan(Probe *t); /* after the passes */
-bool probe_open(Probe *t); /* after probe_plan: a file without a name, mapped and ready */
+bool probe_plan(Probe *t);        /* after the passes */
+bool probe_plan_gpu(Probe *t);    /* after probe_plan: for the GPUs of the options */
+bool probe_compile_gpu(Probe *t); /* after probe_plan_gpu: for the device */
+int probe_file(Probe *t);         /* after these: a file without a name; -1 after an error */
+bool probe_open(Probe *t);        /* after probe_plan: such a file, mapped and ready to run */
 void probe_close(Probe *t);
 /* The first error of the probe, or "" */
 const char *probe_problem(const Probe *t);

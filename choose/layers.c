@@ -190,8 +190,6 @@ static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int colum
     Sb sb;
     Probe t;
     const char *why = NULL;
-    CudaTarget cuda;
-    CudaPlanOptions options = {.gpu = ch->lab.options->gpu, .timings = ch->lab.options->timings};
     sb_init(&sb, ch->arena);
     sb_put(&sb, "quant {\n");
     for (int i = 0; i < c->num_layers; i++)
@@ -201,8 +199,7 @@ static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int colum
                                                                            : "keep");
     sb_put(&sb, "}\n");
     bool ok = probe_lower(&t, &ch->lab, sb.text) && probe_prepare_fast(&t, false) &&
-              probe_plan(&t) &&
-              (!ch->lab.options->gpu || cuda_plan(t.module, t.arena, &t.target, &options, &cuda));
+              probe_plan(&t) && (!ch->lab.options->gpu || probe_plan_gpu(&t));
     if (!ok)
         why = arena_strdup(c->arena, probe_problem(&t));
     probe_close(&t);
@@ -244,6 +241,14 @@ static bool group_has_any(Chooser *ch, int group)
     return false;
 }
 
+bool groups_check(Chooser *ch)
+{
+    for (int g = 0; g < ch->c->num_groups; g++)
+        if (!group_has_any(ch, g))
+            return false;
+    return true;
+}
+
 bool cells_check(Chooser *ch)
 {
     Choice *c = ch->c;
@@ -259,8 +264,5 @@ bool cells_check(Chooser *ch)
         }
         report_unusable(ch, k);
     }
-    for (int g = 0; g < c->num_groups; g++)
-        if (!group_has_any(ch, g))
-            return false;
-    return true;
+    return groups_check(ch);
 }

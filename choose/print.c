@@ -103,7 +103,11 @@ static void put_sources(Sb *sb, const Choice *c)
         if (kinds > 1)
             sb_printf(sb, "%d ", num[s]);
         sb_put(sb, time_source_name[s]);
+        if (s == TIME_MEASURED && c->device)
+            sb_printf(sb, " on %s", c->device);
     }
+    if (c->num_kept)
+        sb_printf(sb, " (%d of %d by an earlier command)", c->num_kept, c->num_timed);
     if (c->num_held_up)
         sb_printf(sb, " (other processes held up %d of %d)", c->num_held_up, c->num_timed);
 }
@@ -129,6 +133,9 @@ static void put_summary(Sb *sb, const Choice *c)
     sb_printf(
         sb, "\nmeasured: cosine %.6f, sqnr %.2f dB; error %.3f of the estimate after %d run%s\n",
         p->measured_cosine, p->measured_sqnr, c->correction, c->rounds, c->rounds == 1 ? "" : "s");
+    if (p->measured_us > 0)
+        sb_printf(sb, "as a whole on %s: %.2f us, %+.1f %% of the estimate\n", c->device,
+                  p->measured_us, 100 * (p->measured_us / p->latency - 1));
     if (c->proven)
         sb_put(sb, "proven: on these numbers no other choice is better\n");
     else

@@ -243,8 +243,12 @@ static void uniforms_fill(Choice *c)
         for (int g = 0; g < c->num_groups; g++)
             whole = whole && cell_usable(c, g, k);
         point[k].pick = whole ? pick_uniform(c, c->arena, k) : NULL;
-        if (whole)
-            point_fill(c, &point[k]);
+        if (!whole)
+            continue;
+        point_fill(c, &point[k]);
+        int column = strcmp(c->column[k], "keep") ? k : c->float_column;
+        for (int b = 0; b < c->num_buckets; b++)
+            point[k].measured_us += c->weight[b] * c->graph_us[column * c->num_buckets + b];
     }
     c->uniform = point;
 }

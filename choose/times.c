@@ -2,8 +2,10 @@
  * column the whole model is compiled with that candidate everywhere, so that what fuses with a
  * layer is in its kernel; the time of each kernel goes to the layer whose product it computes,
  * kernels without a product (norms, quantisers) to the next product, which reads what they make. On
- * the CPU the model runs and its kernels are timed; a GPU's plan brings its own times. Layers of
- * one shape in blocks of one form have one time, their median. */
+ * the CPU the model runs and its kernels are timed, as on a GPU that is asked for (times_gpu.c);
+ * the plan of another GPU brings its own times. Layers of one shape in blocks of one form have one
+ * time.
+ */
 #include "choose/internal.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -22,7 +24,6 @@ typedef struct Times {
     Choice *c;
     int column;
     Probe t;
-    CudaTarget cuda;
     const CodegenTarget *target; /* that is timed */
     LayerIds *layers;            /* [launches] that a product computes */
     double *us;                  /* [launches][buckets] */
@@ -203,8 +204,7 @@ static bool bucket_measure(Times *t, int bucket)
     return ok;
 }
 
-/* Sizes that nothing asks for are not timed. */
-static bool bucket_counts(const Choice *c, int bucket)
+bool bucket_counts(const Choice *c, int bucket)
 {
     for (int i = 0; i < c->spec->requires.num; i++)
         if (c->spec->requires.elem[i].measure == MEASURE_LATENCY &&
@@ -252,7 +252,7 @@ static void predict_cuda(Times *t)
     int nb = t->c->num_buckets;
     for (int i = 0; i < plan->num_launches; i++)
         for (int b = 0; b < nb; b++) {
-            const CudaChoice *choice = &t->cuda.choice[i * nb + b];
+            const CudaChoice *choice = &t->t.cuda.choice[i * nb + b];
             t->us[i * nb + b] = choice->text ? choice->us : 0;
             if (choice->text && is_product(t, i))
                 source_note(t, i, source[choice->source]);
@@ -265,14 +265,11 @@ static bool column_plan(Times *t)
 {
     const Choice *c = t->c;
     Chooser *ch = t->ch;
-    CudaPlanOptions options = {.gpu = ch->lab.options->gpu, .timings = ch->lab.options->timings};
     const char *rules = choice_rules(c, ch->arena, pick_uniform(c, ch->arena, t->column), NULL);
     if (!probe_lower(&t->t, &ch->lab, rules) || !probe_prepare_fast(&t->t, true) ||
-        !probe_plan(&t->t) ||
-        (ch->lab.options->gpu &&
-         !cuda_plan(t->t.module, t->t.arena, &t->t.target, &options, &t->cuda)))
+        !probe_plan(&t->t) || (ch->lab.options->gpu && !probe_plan_gpu(&t->t)))
         return probe_fail(&t->t, "timing a candidate");
-    t->target = ch->lab.options->gpu ? &t->cuda.target : &t->t.target;
+    t->target = ch->lab.options->gpu ? &t->t.cuda.target : &t->t.target;
     return true;
 }
 
@@ -280,7 +277,34 @@ static TimeSource source_of(const Chooser *ch)
 {
     if (ch->lab.options->times)
         return TIME_GIVEN;
+    if (ch->lab.options->device && !ch->lab.options->no_measure)
+        return TIME_MEASURED;
     return ch->lab.options->gpu || ch->lab.options->no_measure ? TIME_MODEL : TIME_MEASURED;
+}
+
+/* A candidate whose kernels fail on the device is left out. False after an error. */
+static bool measure_gpu(Times *t, bool *ret_left_out)
+{
+    const char *why = NULL;
+    Choice *c = t->c;
+    double *graph = c->graph_us + t->column * c->num_buckets;
+    ClockFault fault = gpu_times(t->ch, &t->t, t->us, graph, &why);
+    *ret_left_out = fault == CLOCK_FILE;
+    if (fault != CLOCK_FILE)
+        return fault == CLOCK_FINE;
+    if (t->column == c->float_column) {
+        diag_error(t->ch->lab.diag, (Span){0}, E_AUTO_TIMING,
+                   "the model without quantisation cannot be timed on %s: %s",
+                   t->ch->lab.options->device->name, why);
+        return false;
+    }
+    diag_warning(t->ch->lab.diag, c->spec->candidates.elem[t->column].span, E_AUTO_CANDIDATE,
+                 "'%s' cannot be used: timing it on %s failed: %s", c->column[t->column],
+                 t->ch->lab.options->device->name, why);
+    for (int i = 0; i < c->num_layers; i++)
+        if (!c->layer[i].pinned)
+            c->layer[i].cell[t->column].why = arena_strdup(c->arena, why);
+    return true;
 }
 
 static bool column_time(Times *t)
@@ -295,9 +319,12 @@ static bool column_time(Times *t)
     bytes_share(t);
     if (source == TIME_GIVEN)
         return true;
+    bool left_out = false;
     if (source == TIME_MEASURED) {
-        if (!measure(t))
+        if (t->ch->lab.options->device ? !measure_gpu(t, &left_out) : !measure(t))
             return false;
+        if (left_out)
+            return true;
     } else if (t->ch->lab.options->gpu) {
         predict_cuda(t);
     } else if (!predict_cpu(t)) {
@@ -306,7 +333,9 @@ static bool column_time(Times *t)
     for (int i = 0; i < num; i++)
         for (int b = 0; b < c->num_buckets; b++)
             launch_share(t, i, b, t->us[(size_t)i * (size_t)c->num_buckets + (size_t)b], 0);
-    for (int i = 0; i < c->num_layers && !t->ch->lab.options->gpu; i++)
+    bool predicted =
+        t->ch->lab.options->gpu && source != TIME_MEASURED; /* each layer has its own */
+    for (int i = 0; i < c->num_layers && !predicted; i++)
         c->layer[i].cell[t->column].source = source;
     return true;
 }
@@ -318,6 +347,17 @@ static bool same_form(const Choice *c, int i, int k)
     const char *x = strrchr(a->path, '.'), *y = strrchr(b->path, '.');
     return a->n == b->n && a->k == b->k && a->pinned == b->pinned &&
            !strcmp(x ? x : a->path, y ? y : b->path);
+}
+
+/* The median: what else the machine did only adds to a time. Of a GPU's, which sum to a graph's,
+ * the mean: it keeps the sum. */
+static double level_of(const Choice *c, double *us, int num)
+{
+    double sum = 0;
+    for (int i = 0; i < num; i++)
+        sum += us[i];
+    qsort(us, (size_t)num, sizeof *us, compare_double);
+    return c->device ? sum / num : us[num / 2];
 }
 
 static void forms_level(Choice *c, int column)
@@ -332,10 +372,10 @@ static void forms_level(Choice *c, int column)
             for (int k = i; k < c->num_layers; k++)
                 if (same_form(c, i, k) && !c->layer[k].cell[column].why)
                     us[num++] = c->layer[k].cell[column].us[b];
-            qsort(us, (size_t)num, sizeof *us, compare_double);
+            double level = num ? level_of(c, us, num) : 0;
             for (int k = i; k < c->num_layers && num; k++)
                 if (same_form(c, i, k)) {
-                    c->layer[k].cell[column].us[b] = us[num / 2];
+                    c->layer[k].cell[column].us[b] = level;
                     done[k] = true;
                 }
         }
@@ -353,6 +393,8 @@ static void times_copy(const Choice *c, int layer, int from, int to)
 bool times_measure(Chooser *ch)
 {
     Choice *c = ch->c;
+    c->graph_us =
+        ARENA_NEW_ARRAY(c->arena, double, (size_t)c->num_columns *(size_t)c->num_buckets + 1);
     for (int k = 0; k <= c->float_column; k++) {
         if (k < c->float_column && !strcmp(c->column[k], "keep"))
             continue;
@@ -365,7 +407,7 @@ bool times_measure(Chooser *ch)
         if (source_of(ch) == TIME_MEASURED)
             forms_level(c, k);
     }
-    if (ch->lab.options->times && !times_read(ch))
+    if (ch->lab.options->times ? !times_read(ch) : !groups_check(ch))
         return false;
     for (int i = 0; i < c->num_layers; i++) { /* a pinned layer is the same in every column */
         times_copy(c, i, c->float_column, c->pinned_column);

@@ -1,5 +1,7 @@
 /* auto { .. }: the choice of formats, before a text is compiled with its outcome. */
 #include "driver/work.h"
+#include <string.h>
+#include <unistd.h>
 
 /* The same text with the rules of the choice, behind those of files and before the variant's own.
  * Warnings of the text were said the first time. */
@@ -57,12 +59,82 @@ static void print_choice(Work *w)
         fputs(sb.text, stderr);
 }
 
+static bool no_device(Work *w, const char *why)
+{
+    diag_error(&w->diag, (Span){0}, E_NO_DEVICE, "%s", why);
+    return false;
+}
+
+/* The plan that the GPU runs; NULL: --target has none. */
+static const WorkGpu *plan_for(const Work *w, int capability)
+{
+    const WorkGpu *best = NULL;
+    for (int i = 0; i < w->num_gpus; i++)
+        if (code_class_serves(w->gpu[i].gpu, capability) && (!best || w->gpu[i].gpu < best->gpu))
+            best = &w->gpu[i];
+    return best;
+}
+
+/* The GPU that --device names, where candidates are run and timed: *ret has no name where it is the
+ * processor. False after an error. */
+static bool find_device(Work *w, ChooseDevice *ret, const WorkGpu **ret_gpu)
+{
+    const char *why = NULL, *name = work_device(w);
+    *ret = (ChooseDevice){.argv = w->cli->argv};
+    if (!name || !strcmp(name, "cpu"))
+        return true;
+    if (!work_gpu(name, &ret->ordinal)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--device takes cpu or cuda:N, not '%s'", name);
+        return false;
+    }
+    Clock clock = {.arena = w->arena, .argv = ret->argv, .ordinal = ret->ordinal};
+    if (clock_look(&clock, &ret->gpu, &why) != CLOCK_FINE)
+        return no_device(w, arena_printf(w->arena, "cuda:%d: %s", ret->ordinal, why));
+    *ret_gpu = plan_for(w, ret->gpu.capability);
+    if (!*ret_gpu)
+        return no_device(w, arena_printf(w->arena,
+                                         "cuda:%d is of compute capability %d.%d, and --target has "
+                                         "no plan for that",
+                                         ret->ordinal, ret->gpu.capability / 10,
+                                         ret->gpu.capability % 10));
+    ret->name = arena_printf(w->arena, "cuda:%d", ret->ordinal);
+    ret->kind =
+        timing_gpu_name(w->arena, ret->gpu.capability, ret->gpu.processors, ret->gpu.memory);
+    ret->num_archs = (*ret_gpu)->num_archs;
+    ret->arch = (*ret_gpu)->arch;
+    return true;
+}
+
+/* The table of the GPU at hand, where there is one; a table of another one is refused, if it was
+ * asked for. */
+static bool find_timings(Work *w, const WorkGpu *gpu, const ChooseDevice *device, Timings *ret)
+{
+    const char *which = cli_get(w->cli, OPTION_TIMING, NULL);
+    if (!timings_open(ret, w->arena, &w->diag, which, gpu->num_archs, gpu->arch))
+        return false;
+    if (!device || !ret->gpu || !strcmp(ret->gpu, device->kind))
+        return true;
+    size_t len;
+    const char *own = timing_own_path(w->arena, device->kind, false);
+    if (!which && (timing_shipped(device->kind, &len) || (own && access(own, R_OK) == 0)))
+        return timings_open(ret, w->arena, &w->diag, device->kind, gpu->num_archs, gpu->arch);
+    if (!which)
+        return true; /* closer than the cost model, to choose kernels by */
+    diag_error(&w->diag, (Span){0}, E_TIMING, "--timing=%s is of the GPU %s, but %s is %s", which,
+               ret->gpu, device->name, device->kind);
+    diag_help(&w->diag, "without --timing its own table is taken, if there is one");
+    return false;
+}
+
 static bool settle(Work *w, const FrontendOptions *options)
 {
     const Cli *cli = w->cli;
     const Source *source = &w->diag.sources.elem[0];
     const WorkGpu *gpu = w->num_gpus ? &w->gpu[0] : NULL; /* the best decides */
+    ChooseDevice device;
     Timings timings;
+    if (!find_device(w, &device, &gpu))
+        return false;
     ChooseOptions choose = {
         .name = source->name,
         .text = source->text,
@@ -72,11 +144,11 @@ static bool settle(Work *w, const FrontendOptions *options)
         .no_measure = cli_has(cli, OPTION_NO_MEASURE),
         .times = cli_get(cli, OPTION_TIMES, NULL),
         .gpu = gpu ? gpu->gpu : NULL,
+        .device = device.name ? &device : NULL,
         .progress = work_progress(w),
         .user = w,
     };
-    if (gpu && !timings_open(&timings, w->arena, &w->diag, cli_get(cli, OPTION_TIMING, NULL),
-                             gpu->num_archs, gpu->arch))
+    if (gpu && !find_timings(w, gpu, choose.device, &timings))
         return false;
     choose.timings = gpu ? &timings : NULL;
     if (!work_threads(w, &choose.threads))

@@ -1,4 +1,5 @@
 /* The `sinter` command: parses its words and hands them to one of cmd_*.c. */
+#include "choose/clock.h"
 #include "io/io.h"
 #include "tools/words/cli.h"
 #include <errno.h>
@@ -20,6 +21,9 @@ int main(int argc, char **argv)
 {
     Cli cli;
     int exit_code;
+    ChildOrder order;
+    if (clock_order(&order))
+        clock_serve(&order);
     files_guard("sinter");
     Arena *arena = arena_new();
     if (cli_parse(&cli, arena, argc, argv, &exit_code))

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -362,9 +363,18 @@ static Object *primary(DrvDevice device)
     return o;
 }
 
+/* SINTER_FAKE_GONE, see crash_if_asked. */
+static bool is_gone(void)
+{
+    const char *gone = secure_getenv("SINTER_FAKE_GONE");
+    return gone && access(gone, F_OK) == 0;
+}
+
 DrvResult fake_cuDevicePrimaryCtxRetain(DrvContext *context, DrvDevice device)
 {
     DrvResult result = enter("cuDevicePrimaryCtxRetain");
+    if (!result && is_gone())
+        result = DRV_ERROR_UNKNOWN;
     if (result)
         return leave(result);
     Object *o = primary(device);
@@ -725,12 +735,31 @@ DrvResult fake_cuGraphUpload(DrvGraphExec exec, DrvStream stream)
     return leave(result);
 }
 
-/* The SINTER_FAKE_CRASH-th launch of a graph kills the process, for tests of other programs. */
-static void crash_if_asked(void)
+/* For tests of other programs: from the SINTER_FAKE_CRASH-th launch of a graph on, the next one
+ * kills the process, if the graph has SINTER_FAKE_CRASH_NODES launches or that is not set, and the
+ * process was given the variable that SINTER_FAKE_CRASH_IN names, or that is not set. No later
+ * process gets the GPU, if SINTER_FAKE_GONE names a file, which is made then. */
+static void crash_if_asked(int nodes)
 {
     const char *at = secure_getenv("SINTER_FAKE_CRASH");
-    if (at && counts.graph_launches == atoi(at))
-        raise(SIGKILL);
+    const char *only = secure_getenv("SINTER_FAKE_CRASH_NODES");
+    const char *in = secure_getenv("SINTER_FAKE_CRASH_IN");
+    const char *gone = secure_getenv("SINTER_FAKE_GONE");
+    if (!at || counts.graph_launches < atoi(at) || (only && atoi(only) != nodes) ||
+        (in && !secure_getenv(in)))
+        return;
+    FILE *f = gone ? fopen(gone, "w") : NULL;
+    if (f)
+        fclose(f);
+    raise(SIGKILL);
+}
+
+/* SINTER_FAKE_US: what each launch takes, in microseconds, and a graph nothing by itself. */
+static void take_time(int launches)
+{
+    const char *us = secure_getenv("SINTER_FAKE_US");
+    if (us)
+        clock_ms += launches * atof(us) / 1e3;
 }
 
 DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
@@ -741,7 +770,8 @@ DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
         object_find(stream, KIND_STREAM);
     if (o) {
         counts.graph_launches++;
-        crash_if_asked();
+        crash_if_asked(o->nodes);
+        take_time(o->nodes);
         log_line("graph of %d", o->nodes);
         for (int i = 0; i < o->nodes; i++)
             run_kernel(&o->node[i]);
@@ -830,10 +860,12 @@ DrvResult fake_cuLaunchKernelEx(const DrvLaunchConfig *config, DrvFunction funct
     log_line("launch %s grid %u block %u shared %u%s%s%s", o->name, config->grid_x, config->block_x,
              config->shared_bytes, clusters, count, early ? " early" : "");
     counts.kernel_launches++;
-    if (stream && stream->graph)
+    if (stream && stream->graph) {
         graph_add(stream->graph, &node);
-    else
+    } else {
+        take_time(1);
         run_kernel(&node);
+    }
     return leave(result);
 }
 
@@ -872,7 +904,7 @@ DrvResult fake_cuEventElapsedTime(float *ms, DrvEvent begin, DrvEvent end)
     const Object *from = result ? NULL : object_find(begin, KIND_EVENT);
     const Object *to = result ? NULL : object_find(end, KIND_EVENT);
     if (from && to)
-        *ms = (float)(0.25 + to->when_ms - from->when_ms);
+        *ms = (float)((secure_getenv("SINTER_FAKE_US") ? 0 : 0.25) + to->when_ms - from->when_ms);
     return leave(result);
 }
 

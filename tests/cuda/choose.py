@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""choose.py SINTER FAKE_DRIVER: `auto` timed on a GPU that is there, with a driver of our own: whose times are taken,
+that they sum to a graph's, what is kept of them, and how a GPU or a candidate that fails is met. Kernels do nothing there,
+so nothing is said about errors: tests/gpu does. TAP.
+"""
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+SINTER, FAKE_DRIVER = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+LAUNCH_US = 5000.0
+CHILDREN = "SINTER_CLOCK_ORDER"  # a variable that processes which time have
+number, failures = 0, 0
+TEXT = """version 1
+weights "w.safetensors"
+dim T in [2, 8]
+scheme w8a8 { weight i8 sym per channel; act i8 sym per token dynamic }
+auto {
+    candidates w8a8, keep
+    calibrate on "c.npy"
+    minimize latency
+}
+model m (x: f32[T, 64]) -> (y: f32[T, 64]) {
+    param a: f32[128, 64]
+    param b: f32[64, 128]
+    y = linear(relu(linear(x, a)), b)
+}
+"""
+
+
+def report(what, *problems):
+    global number, failures
+    problems = [problem for problem in problems if problem]
+    number += 1
+    failures += bool(problems)
+    for problem in problems:
+        for line in str(problem).splitlines()[:20]:
+            print(f"# {line}")
+    print(f"{'not ' if problems else ''}ok {number} - {what}", flush=True)
+
+
+def make(folder):
+    rows, cols = 16, 64
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}".encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    values = [((i * 37) % 101 - 50) / 64 for i in range(128 * 64)]
+    pack = lambda num: struct.pack(f"<{num}f", *values[:num])
+    (folder / "c.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + pack(rows * cols))
+    each = 4 * 128 * 64
+    header = json.dumps({"a": {"dtype": "F32", "shape": [128, 64], "data_offsets": [0, each]},
+                         "b": {"dtype": "F32", "shape": [64, 128], "data_offsets": [each, 2 * each]}}).encode()
+    (folder / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + 2 * pack(128 * 64))
+    (folder / "m.sinter").write_text(TEXT)
+    (folder / "cache").mkdir(mode=0o700)
+
+
+def run(folder, *words, command="choose", env=None, device="cuda:0"):
+    words = [SINTER, command, "m.sinter", f"--device={device}", "--data=d.json", *words]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={
+        **os.environ, "SINTER_LIBCUDA": str(FAKE_DRIVER), "SINTER_CACHE_DIR": str(folder / "cache"),
+        "SINTER_FAKE_US": str(LAUNCH_US), **(env or {})})
+    return done.returncode, done.stdout + done.stderr
+
+
+def forget_times(folder):
+    """What was timed, not the kernels."""
+    done = subprocess.run([SINTER, "cache", "ls"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "SINTER_CACHE_DIR": str(folder / "cache")})
+    for name in re.findall(r"(\w{32})  times of a model", done.stdout):
+        for path in (folder / "cache").glob(f"{name}*"):
+            path.unlink()
+
+
+def expect(what, got, code, *patterns):
+    report(what, got[0] != code and f"exit {got[0]}, not {code}: {got[1]}",
+           *(f"lacks /{p}/: {got[1]}" for p in patterns if not re.search(p, got[1])))
+
+
+def choice(folder):
+    return json.loads((folder / "d.json").read_text())
+
+
+def check_times(folder):
+    expect("candidates are timed on the device", run(folder), 0, r"times: measured on cuda:0 \(fake GPU 0\)\n",
+           r"as a whole on cuda:0 \(fake GPU 0\): [\d.]+ us, [+-][\d.]+ % of the estimate")
+    data = choice(folder)
+    report("which the data name", data.get("device") != "cuda:0 (fake GPU 0)" and data.get("device"))
+    sources = {cell["source"] for layer in data["layers"] for cell in layer["cells"]}
+    report("every time is measured", sources != {"measured"} and sources)
+    nodes = {}  # of the graph for 8 rows
+    for name, point in zip(data["candidates"], data["uniform"]):
+        for bucket in (0, 1):
+            us = data["fixed_ns"][bucket] / 1e3 + sum(cell["ns"][bucket] / 1e3 for layer in data["layers"]
+                                                      for cell in layer["cells"] if cell["candidate"] == name)
+            launches = us / LAUNCH_US
+            nodes[name] = round(launches)
+            report(f"{name}'s layers and the rest sum to a graph of whole launches, {bucket}",
+                   (abs(launches - round(launches)) > 0.01 or launches < 1) and f"{us} us")
+        report(f"as its graphs took: {name}", abs(point["measured_us"] / point["us"] - 1) > 1e-4 and point)
+    expect("what was timed is kept", run(folder), 0, r"\((\d+) of \1 by an earlier command\)")
+    expect("unless the table is asked for", run(folder, "--no-measure"), 0, "times: (shipped table|cost model)\n")
+    return nodes
+
+
+def check_failures(folder, nodes):
+    forget_times(folder)
+    gone = folder / "gone"
+    lost = {"SINTER_FAKE_CRASH": "25", "SINTER_FAKE_CRASH_IN": CHILDREN, "SINTER_FAKE_GONE": str(gone)}
+    expect("a GPU that is lost in the middle", run(folder, env=lost), 4,
+           r"error\[E0901\]: cuda:0 cannot be used any more", "starting the GPU", "what was timed is kept")
+    expect("one that is not to be had", run(folder, env=lost), 4, r"error\[E0901\]: cuda:0: starting the GPU")
+    gone.unlink(missing_ok=True)
+    code, out = run(folder)
+    found = re.search(r"\((\d+) of (\d+) by an earlier command\)", out)
+    report("the same command goes on behind what was timed",
+           (code or not found or not 0 < int(found[1]) < int(found[2])) and f"exit {code}: {out}")
+    forget_times(folder)
+    crash = {"SINTER_FAKE_CRASH": "1", "SINTER_FAKE_CRASH_IN": CHILDREN,
+             "SINTER_FAKE_CRASH_NODES": str(nodes["w8a8"])}
+    expect("a candidate that ends its process is left out", run(folder, env=crash), 0,
+           r"warning\[E0422\]: 'w8a8' cannot be used: timing it on cuda:0 failed: its process died of signal 9",
+           r"(?m)^a +keep ")
+    forget_times(folder)
+    crash["SINTER_FAKE_CRASH_NODES"] = str(nodes["keep"])
+    expect("without the float model nothing can be said", run(folder, env=crash), 1,
+           r"error\[E0424\]: the model without quantisation cannot be timed on cuda:0: its process died")
+    forget_times(folder)
+    (folder / "empty").mkdir(mode=0o700)
+    expect("nor without a compiler", run(folder, env={"SINTER_NVRTC": "/nonexistent/libnvrtc.so",
+                                                      "SINTER_CACHE_DIR": str(folder / "empty")}), 1, "NVRTC")
+
+
+def check_words(folder):
+    expect("a device that does not exist", run(folder, device="cuda:1"), 4, r"E0901.*there is no cuda:1")
+    expect("no device at all", run(folder, device="gpu"), 2, "--device takes cpu or cuda:N, not 'gpu'")
+    expect("no plan for it", run(folder, "--target=cpu"), 4, "of compute capability 9.0, and --target has no plan")
+    expect("a table of another GPU", run(folder, "--timing=sm_90-132sm-144g"), 1,
+           r"error\[E0703\]: --timing=sm_90-132sm-144g is of the GPU sm_90-132sm-144g, but cuda:0 is sm_90-132sm-4g")
+    expect("a choice's own times", run(folder, "--times=t.json"), 0, "times: given")
+    expect("compile chooses likewise", run(folder, "-o", "m.out", command="compile"), 0, r"times: measured on cuda:0")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as path:
+        folder = pathlib.Path(path)
+        if "NVRTC          not found" in subprocess.run([SINTER, "doctor"], capture_output=True, text=True,
+                                                        check=False).stdout:
+            print("1..0 # SKIP there is no NVRTC")
+            return 0
+        make(folder)
+        nodes = check_times(folder)
+        (folder / "t.json").write_bytes((folder / "d.json").read_bytes())
+        check_failures(folder, nodes)
+        check_words(folder)
+    print(f"1..{number}")
+    return 1 if failures else 0
+
+
+sys.exit(main())
