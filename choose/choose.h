@@ -79,7 +79,8 @@ typedef struct ChoicePoint { /* one choice of candidates for all groups */
     double cosine;      /* from turn */
     bool verified;
     double measured_cosine, measured_sqnr; /* of the worst output on the data that require says */
-    double measured_us;                    /* on the device, the whole model's graphs; 0: not */
+    double measured_us;                    /* on the device, graphs of the whole model, weighted */
+    const double *graph_us;                /* .. [buckets]; NULL: not measured */
 } ChoicePoint;
 
 typedef struct Choice {

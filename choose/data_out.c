@@ -60,8 +60,10 @@ static void put_point(Sb *sb, const Choice *c, const ChoicePoint *p)
         json_number(sb, "measured_cosine", p->measured_cosine);
         json_number(sb, "measured_sqnr", p->measured_sqnr);
     }
-    if (p->measured_us > 0)
+    if (p->measured_us > 0) {
         json_number(sb, "measured_us", p->measured_us);
+        put_times(sb, c, "graph_ns", p->graph_us);
+    }
     json_key(sb, "pick");
     sb_putc(sb, '[');
     for (int g = 0; g < c->num_groups; g++)

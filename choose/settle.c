@@ -247,8 +247,9 @@ static void uniforms_fill(Choice *c)
             continue;
         point_fill(c, &point[k]);
         int column = strcmp(c->column[k], "keep") ? k : c->float_column;
+        point[k].graph_us = c->graph_us + column * c->num_buckets;
         for (int b = 0; b < c->num_buckets; b++)
-            point[k].measured_us += c->weight[b] * c->graph_us[column * c->num_buckets + b];
+            point[k].measured_us += c->weight[b] * point[k].graph_us[b];
     }
     c->uniform = point;
 }

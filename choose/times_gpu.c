@@ -174,11 +174,12 @@ static bool whole_time(Chooser *ch, Probe *t, const char **ret_why)
     }
     size_t num = (size_t)t->cuda.target.plan->num_launches * (size_t)c->num_buckets;
     double *us = ARENA_NEW_ARRAY(t->arena, double, num + 1);
-    double *graph = ARENA_NEW_ARRAY(t->arena, double, (size_t)c->num_buckets + 1);
+    double *graph = ARENA_NEW_ARRAY(c->arena, double, (size_t)c->num_buckets + 1);
     if (gpu_times(ch, t, us, graph, ret_why) != CLOCK_FINE)
         return false;
     for (int b = 0; b < c->num_buckets; b++)
         c->chosen.measured_us += c->weight[b] * graph[b];
+    c->chosen.graph_us = graph;
     return true;
 }
 

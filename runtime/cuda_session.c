@@ -273,6 +273,17 @@ static SinterStatus bind_sizes(const Run *r, const int64_t *size)
     return SINTER_OK;
 }
 
+/* "sinter T = 16": a range by the bucket's sizes. */
+static void push_bucket(const Plan *p, int bucket)
+{
+    char name[128] = "sinter";
+    size_t at = strlen(name);
+    for (int i = 0; i < p->num_syms && at < sizeof name && nvtx_is_heard(); i++)
+        at += (size_t)snprintf(name + at, sizeof name - at, "%s %s = %lld", i ? "," : "",
+                               p->sym[i].name, (long long)plan_bucket(p, bucket)[i]);
+    nvtx_push(name);
+}
+
 static SinterStatus start_launches(const Run *r)
 {
     CudaSession *s = r->s;
@@ -295,7 +306,7 @@ static SinterStatus start_launches(const Run *r)
     }
     if (status)
         return status;
-    nvtx_push("sinter");
+    push_bucket(s->model->plan, bucket);
     status = cuda_check(s->model, s->model->driver->cuGraphLaunch(s->graph[bucket], r->stream),
                         r->err, "launching bucket %d", bucket);
     nvtx_pop();

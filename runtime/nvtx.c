@@ -75,11 +75,16 @@ static void attach(void)
     }
 }
 
+bool nvtx_is_heard(void)
+{
+    pthread_once(&once, attach);
+    return core[SLOT_PUSH] != NULL;
+}
+
 void nvtx_push(const char *name)
 {
     int (*push)(const char *);
-    pthread_once(&once, attach);
-    if (!core[SLOT_PUSH])
+    if (!nvtx_is_heard())
         return;
     memcpy(&push, &core[SLOT_PUSH], sizeof push);
     push(name);

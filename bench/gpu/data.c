@@ -1,9 +1,10 @@
 /* Weights and rows for the GPU benchmarks, made on all processors. Normal, no outliers; same
  * arguments, same bytes.
  *   data ffn <folder> <D> <F> <L> <T>     a stack of L gated feed-forward layers
- *   data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K, and norm, of K
- * Both write model.safetensors (bf16, deviation 1/sqrt(K)), T rows x.npy, and y.npy by plain loops
- * in double precision: what the stack, or w0, makes of x. */
+ *   data planted <folder> <D> <F> <L> <T> the same with outliers in the second layer, and in place
+ * of y.npy T more rows, held.npy data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K,
+ * and norm, of K Both write model.safetensors (bf16, deviation 1/sqrt(K)), T rows x.npy, and y.npy
+ * by plain loops in double precision: what the stack, or w0, makes of x. */
 #include "bench/gpu/gpu.h"
 #include "io/io.h"
 
@@ -133,7 +134,38 @@ static void write_weights(const char *folder, int num, const SafetensorsItem *it
         die("%s", err.text);
 }
 
-static void make_ffn(const char *folder, int64_t d, int64_t f, int64_t layers, int64_t rows)
+#define PLANTED_LAYER 1
+#define PLANTED_EVERY 61 /* one channel in so many */
+#define PLANTED       64 /* times as large */
+
+/* Input channels of `down` that are far larger than the others, and the rows of `up` that make them
+ * as much smaller: the float model is the same, but a scale that a row shares is spoilt. */
+static void plant(uint16_t *up, uint16_t *down, int64_t d, int64_t f)
+{
+    for (int64_t channel = PLANTED_EVERY / 2; channel < f; channel += PLANTED_EVERY)
+        for (int64_t i = 0; i < d; i++) {
+            uint16_t *in = &up[channel * d + i], *out = &down[i * f + channel];
+            *in = bf16_of(bf16_to_float(*in) / PLANTED);
+            *out = bf16_of(bf16_to_float(*out) * PLANTED);
+        }
+}
+
+static void write_results(const char *folder, uint16_t *const *w, float *x, int64_t rows, int64_t d,
+                          int64_t f, int64_t layers)
+{
+    double *y = need(calloc((size_t)(rows * d), sizeof *y));
+    for (int64_t i = 0; i < rows * d; i++)
+        y[i] = (double)x[i];
+    for (int64_t l = 0; l < layers; l++)
+        apply(w + 4 * l, y, rows, d, f);
+    for (int64_t i = 0; i < rows * d; i++)
+        x[i] = (float)y[i];
+    write_rows(folder, "y.npy", x, rows, d);
+    free(y);
+}
+
+static void make_stack(const char *folder, int64_t d, int64_t f, int64_t layers, int64_t rows,
+                       bool planted)
 {
     static const char *const part[] = {"post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
                                        "mlp.down_proj"};
@@ -149,21 +181,29 @@ static void make_ffn(const char *folder, int64_t d, int64_t f, int64_t layers, i
         snprintf(name[i], sizeof name[i], "model.layers.%d.%s.weight", i / 4, part[p]);
         item[i] = (SafetensorsItem){name[i], FMT_BF16, p ? 2 : 1, dim[p], w[i], NULL};
     }
+    if (planted && layers > PLANTED_LAYER)
+        plant(w[4 * PLANTED_LAYER + 2], w[4 * PLANTED_LAYER + 3], d, f);
     write_weights(folder, (int)(4 * layers), item);
-    float *x = random_rows(rows, d);
+    float *x = random_rows(rows, d), *held = planted ? random_rows(rows, d) : NULL;
     write_rows(folder, "x.npy", x, rows, d);
-    double *y = need(calloc((size_t)(rows * d), sizeof *y));
-    for (int64_t i = 0; i < rows * d; i++)
-        y[i] = (double)x[i];
-    for (int64_t l = 0; l < layers; l++)
-        apply(w + 4 * l, y, rows, d, f);
-    for (int64_t i = 0; i < rows * d; i++)
-        x[i] = (float)y[i];
-    write_rows(folder, "y.npy", x, rows, d);
+    if (planted)
+        write_rows(folder, "held.npy", held, rows, d);
+    else
+        write_results(folder, w, x, rows, d, f, layers);
     for (int64_t i = 0; i < 4 * layers; i++)
         free(w[i]);
     free(x);
-    free(y);
+    free(held);
+}
+
+static void make_ffn(const char *folder, int64_t d, int64_t f, int64_t layers, int64_t rows)
+{
+    make_stack(folder, d, f, layers, rows, false);
+}
+
+static void make_planted(const char *folder, int64_t d, int64_t f, int64_t layers, int64_t rows)
+{
+    make_stack(folder, d, f, layers, rows, true);
 }
 
 static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weights, int64_t rows)
@@ -205,17 +245,25 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
 int main(int argc, char **argv)
 {
     static const int64_t most[] = {65536, 65536, MAX_ITEMS / 4, 4096};
+    static const struct {
+        const char *word;
+        void (*make)(const char *folder, int64_t a, int64_t b, int64_t c, int64_t rows);
+    } kind[] = {{"ffn", make_ffn}, {"planted", make_planted}, {"linear", make_linear}};
     int64_t size[4];
-    bool ok = argc == 7 && (!strcmp(argv[1], "ffn") || !strcmp(argv[1], "linear"));
+    int of = 0;
+    while (argc == 7 && of < (int)COUNT_OF(kind) && strcmp(argv[1], kind[of].word) != 0)
+        of++;
+    bool ok = argc == 7 && of < (int)COUNT_OF(kind);
     for (int i = 0; ok && i < 4; i++) {
         size[i] = strtol(argv[i + 3], NULL, 10);
         ok = size[i] >= 1 && size[i] <= most[i];
     }
     if (!ok) {
-        fputs("usage: data ffn <folder> <D> <F> <L> <T> | data linear <folder> <N> <K> <R> <T>\n",
+        fputs("usage: data ffn|planted <folder> <D> <F> <L> <T> | data linear <folder> <N> <K> <R> "
+              "<T>\n",
               stderr);
         return 2;
     }
-    (argv[1][0] == 'f' ? make_ffn : make_linear)(argv[2], size[0], size[1], size[2], size[3]);
+    kind[of].make(argv[2], size[0], size[1], size[2], size[3]);
     return 0;
 }

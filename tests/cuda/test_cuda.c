@@ -748,7 +748,7 @@ static void test_profiler(void **state)
                  model.plan.launch[i].layer);
     assert_says(text, names);
     assert_int_equal(sinter_run(o.session, &d.in, 1, d.out, 2, &err), SINTER_OK);
-    assert_string_equal(log(), "<sinter>");
+    assert_string_equal(log(), "<sinter B = 4>");
     close_model(o);
     dlclose(library);
 }
