@@ -1,6 +1,7 @@
 /* Shared steps of the commands; see work.h. */
 #include "driver/work.h"
 #include "base/team.h"
+#include "driver/calibrate_on.h"
 #include "driver/gpu_here.h"
 #include "driver/quantise_gpu.h"
 #include "driver/stub.h"
@@ -219,6 +220,26 @@ static bool find_engine(Work *w, const QuantEngine **ret)
     return *ret != NULL;
 }
 
+/* --device, of the commands whose calibration runs there. NULL: in the evaluator. */
+static bool find_calibration(Work *w, const CalibrationEngine **ret)
+{
+    const char *name = work_device(w);
+    CommandId command = w->cli->command;
+    CalibrateOn on = {.device = name, .use_cache = !cli_has(w->cli, OPTION_NO_CACHE)};
+    bool there =
+        command == COMMAND_CALIBRATE || command == COMMAND_CHOOSE || command == COMMAND_COMPILE;
+    *ret = NULL;
+    if (!there || !name)
+        return true;
+    if (strcmp(name, "cpu") != 0 && !work_gpu(name, &on.ordinal)) {
+        diag_error(&w->diag, (Span){0}, E_USAGE, "--device takes cpu or cuda:N, not '%s'", name);
+        return false;
+    }
+    bool ok = work_threads(w, &on.threads);
+    *ret = calibrate_on(w->arena, &on);
+    return ok;
+}
+
 /* What the text names is not written over, whether this command reads it or not. */
 static bool names_are_kept(Work *w, const char *folder)
 {
@@ -268,7 +289,7 @@ static bool prepare_passes(Work *w, const char *path)
         .progress = silent ? NULL : work_progress(w),
         .progress_user = w,
     };
-    if (!silent && !find_engine(w, &options.engine))
+    if (!silent && (!find_engine(w, &options.engine) || !find_calibration(w, &options.calibration)))
         return false;
     const char **file =
         ARENA_NEW_ARRAY(w->arena, const char *, (size_t)options.num_weight_files + 1);

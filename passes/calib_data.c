@@ -17,7 +17,11 @@ typedef struct Batches {
     ARRAY(Feed) feeds;
     int64_t *size; /* of each symbol, for the whole file */
     bool *known;
-    const Sym *rows; /* the symbol along which batches are cut; NULL: all at once */
+    const Sym *rows;                 /* the symbol along which batches are cut; NULL: all at once */
+    const CalibrationEngine *engine; /* NULL: the evaluator */
+    void *runs;                      /* of the engine */
+    EvalObserver observe;
+    void *user;
 } Batches;
 
 static bool fail(const Batches *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -129,37 +133,64 @@ static int64_t batch_rows(const Sym *rows)
     return best;
 }
 
-static bool batch_run(const Batches *b, const int64_t *size, int64_t start, EvalObserver observe,
-                      void *user)
+/* The rows of a feed from `start` on; false: they overflow. */
+static bool batch_of(const Batches *b, const Feed *feed, const int64_t *size, int64_t start,
+                     Tensor *ret)
+{
+    const TensorView *view = feed->view;
+    uint64_t elements;
+
+    *ret = (Tensor){.fmt = view->fmt, .rank = view->rank};
+    for (int axis = 0; axis < view->rank; axis++)
+        ret->dim[axis] = view->dim[axis];
+    if (b->rows)
+        ret->dim[0] = size[b->rows->index];
+    if (!checked_elements(ret->dim, ret->rank, &elements))
+        return false;
+    ret->bytes = elements * (uint64_t)(format_info[view->fmt].bits / 8);
+    uint64_t row = view->rank && view->dim[0] ? view->bytes / (uint64_t)view->dim[0] : 0;
+    ret->data = (uint8_t *)(uintptr_t)view->data + (uint64_t)start * row;
+    return true;
+}
+
+static bool batch_eval(const Batches *b, const int64_t *size, const Tensor *in,
+                       const char **ret_why)
 {
     Eval *e = eval_create(b->m, EVAL_CONTRACT, size);
-    const char *why = "memory is exhausted";
     bool ok = e != NULL;
 
-    for (int i = 0; ok && i < b->feeds.num; i++) {
-        const TensorView *view = b->feeds.elem[i].view;
-        Tensor t = {.fmt = view->fmt, .rank = view->rank};
-        uint64_t elements;
-        for (int axis = 0; axis < view->rank; axis++)
-            t.dim[axis] = view->dim[axis];
-        if (b->rows)
-            t.dim[0] = size[b->rows->index];
-        ok = checked_elements(t.dim, t.rank, &elements);
-        t.bytes = elements * (uint64_t)(format_info[view->fmt].bits / 8);
-        uint64_t row = view->rank && view->dim[0] ? view->bytes / (uint64_t)view->dim[0] : 0;
-        t.data = (uint8_t *)(uintptr_t)view->data + (uint64_t)start * row;
-        ok = ok && eval_bind(e, b->feeds.elem[i].input->name, &t);
-    }
-    ok = ok && eval_run(e, observe, user, &why);
-    if (!ok)
-        fail(b, "the model does not run on these data: %s", why);
+    for (int i = 0; ok && i < b->feeds.num; i++)
+        ok = eval_bind(e, b->feeds.elem[i].input->name, &in[i]);
+    ok = ok && eval_run(e, b->observe, b->user, ret_why);
     if (e)
         eval_destroy(e);
     return ok;
 }
 
+static bool batch_run(const Batches *b, const int64_t *size, int64_t start)
+{
+    const char *why = "memory is exhausted";
+    size_t num = (size_t)b->feeds.num + 1;
+    Tensor *in = calloc(num, sizeof *in);
+    const char **name = calloc(num, sizeof *name);
+    bool ok = in && name;
+
+    for (int i = 0; ok && i < b->feeds.num; i++) {
+        name[i] = b->feeds.elem[i].input->name;
+        ok = batch_of(b, &b->feeds.elem[i], size, start, &in[i]);
+    }
+    if (ok)
+        ok = b->runs ? b->engine->run(b->runs, b->feeds.num, name, in, b->observe, b->user, &why)
+                     : batch_eval(b, size, in, &why);
+    if (!ok)
+        fail(b, "the model does not run on these data: %s", why);
+    free(in);
+    free(name);
+    return ok;
+}
+
 /* All rows; of more than anyone needs, batches evenly over the file. */
-static bool batches_run(Batches *b, PassContext *ctx, EvalObserver observe, void *user)
+static bool batches_run(Batches *b, PassContext *ctx)
 {
     int64_t all = b->size[b->rows->index], batch = batch_rows(b->rows);
     int64_t num = (all + batch - 1) / batch, step = batch;
@@ -173,14 +204,13 @@ static bool batches_run(Batches *b, PassContext *ctx, EvalObserver observe, void
         if (ctx->options.progress)
             ctx->options.progress(ctx->options.progress_user, (double)i / (double)num, b->path);
         b->size[b->rows->index] = all - start < batch ? all - start : batch;
-        if (!batch_run(b, b->size, start, observe, user))
+        if (!batch_run(b, b->size, start))
             return false;
     }
     return true;
 }
 
-static bool file_run(Batches *b, PassContext *ctx, const TensorFile *file, EvalObserver observe,
-                     void *user)
+static bool file_run(Batches *b, PassContext *ctx, const TensorFile *file)
 {
     size_t syms = (size_t)b->m->syms.num + 1;
 
@@ -193,15 +223,16 @@ static bool file_run(Batches *b, PassContext *ctx, const TensorFile *file, EvalO
             b->size[i] = b->m->syms.elem[i]->num_sizes ? b->m->syms.elem[i]->size[0] : 1;
     b->rows = rows_symbol(b);
     if (!b->rows)
-        return batch_run(b, b->size, 0, observe, user);
-    return batches_run(b, ctx, observe, user);
+        return batch_run(b, b->size, 0);
+    return batches_run(b, ctx);
 }
 
-bool calibration_run(Module *m, PassContext *ctx, EvalObserver observe, void *user)
+static bool files_run(Module *m, PassContext *ctx, const Batches *like)
 {
     for (int i = 0; i < m->calibrate_files.num; i++) {
         IoError err = {0};
-        Batches b = {.m = m, .path = m->calibrate_files.elem[i]};
+        Batches b = *like;
+        b.path = m->calibrate_files.elem[i];
         const char *path = path_resolve(ctx->scratch, ctx->options.base_dir, b.path);
         TensorFile *file = tensorfile_open(path, &err);
         if (!file) {
@@ -209,12 +240,29 @@ bool calibration_run(Module *m, PassContext *ctx, EvalObserver observe, void *us
             diag_error(m->diag, span, err.id, "%s", err.text);
             return false;
         }
-        bool ok = file_run(&b, ctx, file, observe, user);
+        bool ok = file_run(&b, ctx, file);
         tensorfile_close(file);
         if (!ok)
             return false;
     }
     return true;
+}
+
+bool calibration_run(Module *m, PassContext *ctx, int num, const Value *const *value,
+                     EvalObserver observe, void *user)
+{
+    const CalibrationEngine *engine = ctx->options.calibration;
+    Batches b = {.m = m, .engine = engine, .observe = observe, .user = user};
+
+    if (engine && m->calibrate_files.num) {
+        b.runs = engine->begin(engine->user, m, num, value);
+        if (!b.runs)
+            return false;
+    }
+    bool ok = files_run(m, ctx, &b);
+    if (b.runs)
+        engine->end(b.runs);
+    return ok;
 }
 
 void calibration_missing(Module *m, Span span, const char *layer, const char *what)

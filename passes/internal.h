@@ -44,8 +44,10 @@ bool block_drop_dead(Block *block);
 /* util.c: a path of the text, relative to its folder; in the arena. */
 const char *path_resolve(Arena *arena, const char *base_dir, const char *path);
 
-/* calib_data.c: runs the module on all calibration files; false after reporting. */
-bool calibration_run(Module *m, PassContext *ctx, EvalObserver observe, void *user);
+/* calib_data.c: runs the module on all calibration files and gives these values to `observe`, with
+ * or without others; false after reporting. */
+bool calibration_run(Module *m, PassContext *ctx, int num, const Value *const *value,
+                     EvalObserver observe, void *user);
 void calibration_missing(Module *m, Span span, const char *layer, const char *what);
 
 /* check_eval.c: the outputs of a module on reproducible random inputs. */

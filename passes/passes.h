@@ -16,6 +16,18 @@ typedef struct TargetLimits {
 extern const TargetLimits limits_cpu;  /* the CPU is among the targets */
 extern const TargetLimits limits_gpus; /* GPUs alone */
 
+/* Runs the float model on calibration data elsewhere than in the evaluator. */
+typedef struct CalibrationEngine {
+    void *user;
+    /* Readies runs of the module as it is that give these values; NULL after reporting to m->diag.
+     */
+    void *(*begin)(void *user, Module *m, int num, const Value *const *value);
+    /* Inputs by name, of any plain format; gives every value to `observe`. False: *ret_why. */
+    bool (*run)(void *runs, int num, const char *const *name, const Tensor *in,
+                EvalObserver observe, void *observer, const char **ret_why);
+    void (*end)(void *runs);
+} CalibrationEngine;
+
 typedef struct PassOptions {
     int opt_level;        /* 0: every op its own kernel */
     const char *base_dir; /* weight and calibration paths of the text are relative to it */
@@ -27,11 +39,12 @@ typedef struct PassOptions {
     FILE *trace;             /* --print-after */
     const char *print_after; /* pass name, "all" or NULL */
     bool time_passes;
-    bool check_eval;            /* evaluate before and after each pass and compare */
-    const TargetLimits *limits; /* NULL: limits_cpu */
-    const QuantEngine *engine;  /* for second moments and gptq; NULL: this processor */
-    bool use_cache;             /* keep codes that take long to choose */
-    bool new_calibration;       /* a calibration file is being made: none is read */
+    bool check_eval;                      /* evaluate before and after each pass and compare */
+    const TargetLimits *limits;           /* NULL: limits_cpu */
+    const QuantEngine *engine;            /* for second moments and gptq; NULL: this processor */
+    const CalibrationEngine *calibration; /* NULL: the evaluator */
+    bool use_cache;                       /* keep codes that take long to choose */
+    bool new_calibration;                 /* a calibration file is being made: none is read */
     /* NULL, or told how far calibration is: 0 .. 1 */
     void (*progress)(void *user, double done, const char *what);
     void *progress_user;

@@ -114,7 +114,10 @@ bool watches_run(Watches *w, Module *m, PassContext *ctx)
     for (int i = 0; i < w->all.num && ok; i++)
         if (w->all.elem[i]->want_moments)
             layer_stats_use(&w->all.elem[i]->moments, ctx->options.engine);
-    ok = ok && calibration_run(m, ctx, watch_observe, w) && !w->failed;
+    const Value **value = ARENA_NEW_ARRAY(w->arena, const Value *, (size_t)w->all.num + 1);
+    for (int i = 0; i < w->all.num; i++)
+        value[i] = w->all.elem[i]->value;
+    ok = ok && calibration_run(m, ctx, w->all.num, value, watch_observe, w) && !w->failed;
     for (int i = 0; i < w->all.num && ok; i++)
         if (w->all.elem[i]->want_moments)
             ok = layer_stats_finish(&w->all.elem[i]->moments);

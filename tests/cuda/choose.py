@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """choose.py SINTER FAKE_DRIVER: `auto` timed on a GPU that is there, with a driver of our own: whose times are taken,
-that they sum to a graph's, what is kept of them, and how a GPU or a candidate that fails is met. Kernels do nothing there,
-so nothing is said about errors: tests/gpu does. TAP.
+that they sum to a graph's, what is kept of them, and how a GPU or a candidate that fails is met. Calibration there,
+too. Kernels do nothing there, so nothing is said about errors: tests/gpu does. TAP.
 """
 import json
 import os
@@ -145,6 +145,37 @@ def check_words(folder):
     expect("compile chooses likewise", run(folder, "-o", "m.out", command="compile"), 0, r"times: measured on cuda:0")
 
 
+STATIC = """scheme st { weight i8 sym per channel; act i8 asym per tensor static percentile 99.9 }
+scheme g { weight i4 sym group 16 by gptq; act bf16 }
+calibrate "c.npy"
+quant {
+    a : st
+    b : g
+}
+"""
+
+
+def check_calibration(folder):
+    """The compiled model of the CPU shows that the right values are seen; the fake's are all zero."""
+    (folder / "st.rules").write_text(STATIC)
+
+    def sinter(command, *words, env=None):
+        done = subprocess.run([SINTER, command, "m.sinter", "--rules=st.rules", *words], cwd=folder, timeout=100,
+                              capture_output=True, text=True, check=False, env={
+                                  **os.environ, "SINTER_LIBCUDA": str(FAKE_DRIVER),
+                                  "SINTER_CACHE_DIR": str(folder / "cache"), **(env or {})})
+        return done.returncode, done.stdout + done.stderr
+    here, there = sinter("calibrate"), sinter("calibrate", "--device=cpu")
+    report("the compiled model calibrates as the evaluator does", here != there and f"{here[1]}\n{there[1]}")
+    report("and says something", (here[0] or not re.search(r"(?m)^a +-[0-9.]+ +[0-9.]+", here[1])) and here[1])
+    codes = [sinter("compile", "-o", "one"), sinter("compile", "-o", "two", "--device=cpu")]
+    report("codes that gptq chooses are the same", (any(code for code, _ in codes) or (folder / "one").read_bytes()
+                                                     != (folder / "two").read_bytes()) and codes)
+    expect("a GPU's values are seen", sinter("calibrate", "--device=cuda:0"), 0, r"(?m)^a +0 +0 ", "E0564")
+    expect("no such GPU", sinter("calibrate", "--device=cuda:1"), 4, "there is no cuda:1")
+    expect("no such device", sinter("calibrate", "--device=tpu"), 2, "--device takes cpu or cuda:N, not 'tpu'")
+
+
 def main():
     with tempfile.TemporaryDirectory() as path:
         folder = pathlib.Path(path)
@@ -157,6 +188,7 @@ def main():
         (folder / "t.json").write_bytes((folder / "d.json").read_bytes())
         check_failures(folder, nodes)
         check_words(folder)
+        check_calibration(folder)
     print(f"1..{number}")
     return 1 if failures else 0
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""choose.py SINTER: `auto` on a GPU: errors as on the CPU, times measured there and kept, the whole near its parts. TAP."""
+"""choose.py SINTER: `auto` on a GPU: errors and static ranges as on the CPU, times measured there and kept, the whole
+near its parts. TAP.
+"""
 import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -99,6 +102,24 @@ def far(ours, theirs):
     return "\n".join(bad)
 
 
+def ranges(text):
+    return {path: (float(low), float(high)) for path, low, high in
+            re.findall(r"(?m)^(\S+) +(-?[0-9.e+-]+) +(-?[0-9.e+-]+) +[0-9.]+%", text)}
+
+
+def check_ranges(folder):
+    (folder / "st.rules").write_text("""scheme st { weight i8 sym per channel; act i8 asym per tensor static minmax }
+calibrate "c.npy"
+quant { default : st }
+""")
+    said = [subprocess.run([SINTER, "calibrate", "m.sinter", "--rules=st.rules", *words], cwd=folder, timeout=300,
+                           capture_output=True, text=True, check=False) for words in (["--device=cuda:0"], [])]
+    here, there = (ranges(done.stdout) for done in said)
+    far = [path for path in there if path not in here or
+           any(abs(x - y) > 0.02 * (there[path][1] - there[path][0]) for x, y in zip(here[path], there[path]))]
+    report("static ranges are those of the CPU", (far or not there) and f"{far} {here} {there} {said[0].stderr}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as path:
         folder = pathlib.Path(path)
@@ -118,6 +139,7 @@ def main():
             code, again, out = choose(folder, "--device=cuda:0")
             report("what was timed is kept", ("by an earlier command" not in out or
                                               again["chosen"]["pick"] != data["chosen"]["pick"]) and out)
+            check_ranges(folder)
     print(f"1..{number}")
     return 1 if failures else 0
 
