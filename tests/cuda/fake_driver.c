@@ -3,15 +3,14 @@
  * may.
  */
 #include "fake_driver.h"
+#include "fake_asked.h"
 #include "runtime/cuda_api.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -330,13 +329,6 @@ DrvResult fake_cuDeviceGetName(char *name, int size, DrvDevice device)
     return leave(result);
 }
 
-/* SINTER_FAKE_CAPABILITY: of the GPUs; for tests of other programs. */
-static int capability_asked(void)
-{
-    const char *text = secure_getenv("SINTER_FAKE_CAPABILITY");
-    return text ? atoi(text) : options.capability;
-}
-
 DrvResult fake_cuDeviceGetAttribute(int *value, int attribute, DrvDevice device)
 {
     DrvResult result = enter("cuDeviceGetAttribute");
@@ -346,8 +338,12 @@ DrvResult fake_cuDeviceGetAttribute(int *value, int attribute, DrvDevice device)
     switch (attribute) {
     case DRV_DEVICE_MULTIPROCESSOR_COUNT: *value = 132; break;
     case DRV_DEVICE_L2_CACHE_SIZE: *value = 1 << 20; break;
-    case DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR: *value = capability_asked() / 10; break;
-    case DRV_DEVICE_COMPUTE_CAPABILITY_MINOR: *value = capability_asked() % 10; break;
+    case DRV_DEVICE_COMPUTE_CAPABILITY_MAJOR:
+        *value = asked_capability(options.capability) / 10;
+        break;
+    case DRV_DEVICE_COMPUTE_CAPABILITY_MINOR:
+        *value = asked_capability(options.capability) % 10;
+        break;
     case DRV_DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = options.max_shared; break;
     default: result = misuse("an attribute that the fake does not know");
     }
@@ -363,17 +359,10 @@ static Object *primary(DrvDevice device)
     return o;
 }
 
-/* SINTER_FAKE_GONE, see crash_if_asked. */
-static bool is_gone(void)
-{
-    const char *gone = secure_getenv("SINTER_FAKE_GONE");
-    return gone && access(gone, F_OK) == 0;
-}
-
 DrvResult fake_cuDevicePrimaryCtxRetain(DrvContext *context, DrvDevice device)
 {
     DrvResult result = enter("cuDevicePrimaryCtxRetain");
-    if (!result && is_gone())
+    if (!result && asked_gone())
         result = DRV_ERROR_UNKNOWN;
     if (result)
         return leave(result);
@@ -735,33 +724,6 @@ DrvResult fake_cuGraphUpload(DrvGraphExec exec, DrvStream stream)
     return leave(result);
 }
 
-/* For tests of other programs: from the SINTER_FAKE_CRASH-th launch of a graph on, the next one
- * kills the process, if the graph has SINTER_FAKE_CRASH_NODES launches or that is not set, and the
- * process was given the variable that SINTER_FAKE_CRASH_IN names, or that is not set. No later
- * process gets the GPU, if SINTER_FAKE_GONE names a file, which is made then. */
-static void crash_if_asked(int nodes)
-{
-    const char *at = secure_getenv("SINTER_FAKE_CRASH");
-    const char *only = secure_getenv("SINTER_FAKE_CRASH_NODES");
-    const char *in = secure_getenv("SINTER_FAKE_CRASH_IN");
-    const char *gone = secure_getenv("SINTER_FAKE_GONE");
-    if (!at || counts.graph_launches < atoi(at) || (only && atoi(only) != nodes) ||
-        (in && !secure_getenv(in)))
-        return;
-    FILE *f = gone ? fopen(gone, "w") : NULL;
-    if (f)
-        fclose(f);
-    raise(SIGKILL);
-}
-
-/* SINTER_FAKE_US: what each launch takes, in microseconds, and a graph nothing by itself. */
-static void take_time(int launches)
-{
-    const char *us = secure_getenv("SINTER_FAKE_US");
-    if (us)
-        clock_ms += launches * atof(us) / 1e3;
-}
-
 DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
 {
     DrvResult result = enter("cuGraphLaunch");
@@ -770,8 +732,8 @@ DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
         object_find(stream, KIND_STREAM);
     if (o) {
         counts.graph_launches++;
-        crash_if_asked(o->nodes);
-        take_time(o->nodes);
+        asked_crash(counts.graph_launches, o->nodes);
+        clock_ms += o->nodes * asked_launch_ms(0);
         log_line("graph of %d", o->nodes);
         for (int i = 0; i < o->nodes; i++)
             run_kernel(&o->node[i]);
@@ -863,7 +825,7 @@ DrvResult fake_cuLaunchKernelEx(const DrvLaunchConfig *config, DrvFunction funct
     if (stream && stream->graph) {
         graph_add(stream->graph, &node);
     } else {
-        take_time(1);
+        clock_ms += asked_launch_ms(0);
         run_kernel(&node);
     }
     return leave(result);
@@ -904,7 +866,7 @@ DrvResult fake_cuEventElapsedTime(float *ms, DrvEvent begin, DrvEvent end)
     const Object *from = result ? NULL : object_find(begin, KIND_EVENT);
     const Object *to = result ? NULL : object_find(end, KIND_EVENT);
     if (from && to)
-        *ms = (float)((secure_getenv("SINTER_FAKE_US") ? 0 : 0.25) + to->when_ms - from->when_ms);
+        *ms = (float)((asked_launch_ms(-1) < 0 ? 0.25 : 0) + to->when_ms - from->when_ms);
     return leave(result);
 }
 
