@@ -164,12 +164,13 @@ static bool modules(Checkpoint *c, IoError *err)
 /* Reading -------------------------------------------------------------------------------------- */
 
 #define TILE_WORDS 32  /* of a row: two lines of the cache */
-#define TILE_K     128 /* codes of a row of the result: a line too */
+#define TILE_K     256 /* codes of a row of the result: two lines, too */
+#define AHEAD      24  /* rows between what is fetched and what is turned */
 
 /* Four words side by side, in what every processor of ours has as one register. */
 typedef uint32_t Four __attribute__((vector_size(16)));
 
-static void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
+static inline void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
 {
     Four t = (*a >> shift ^ *b) & mask;
 
@@ -178,7 +179,7 @@ static void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
 }
 
 /* Nibble i of word j becomes nibble j of word i, in each of four columns. */
-static void turn_8x8(Four x[8])
+static inline void turn_8x8(Four x[8])
 {
     for (int i = 0; i < 4; i++)
         swap_parts(&x[i], &x[i + 4], 16, 0x0000FFFF);
@@ -188,27 +189,53 @@ static void turn_8x8(Four x[8])
         swap_parts(&x[i], &x[i + 1], 4, 0x0F0F0F0F);
 }
 
-/* num_k rows of num_words words, through copies that stay in the first cache. */
-static void turn_tile(const uint32_t *src, int64_t stride, int num_words, int num_k, uint8_t *dst,
-                      uint64_t pitch)
+/* Nibble i of word j of eight rows becomes nibble j of word i, for four columns of words. */
+static inline void turn_8x8x4(const uint32_t *restrict src, int64_t stride,
+                              uint32_t (*restrict out)[TILE_K / 8])
 {
-    uint32_t in[8][TILE_WORDS] = {{0}}, out[TILE_WORDS * 8][TILE_K / 8];
+    Four x[8];
+
+    for (int i = 0; i < 8; i++)
+        memcpy(&x[i], src + i * stride, sizeof x[i]);
+    turn_8x8(x);
+    for (int j = 0; j < 8; j++)
+        for (int lane = 0; lane < 4; lane++)
+            out[8 * lane + j][0] = x[place[j]][lane];
+}
+
+/* Codes k to k + 7 of the tile's rows; of what is not there, zeros. */
+static void turn_eight(const uint32_t *src, int64_t stride, int num_words, int num_k,
+                       uint32_t (*out)[TILE_K / 8])
+{
+    int w = 0;
+
+    for (; num_k >= 8 && w + 4 <= num_words; w += 4)
+        turn_8x8x4(src + w, stride, out + 8 * w);
+    for (; w < num_words; w += 4) {
+        uint32_t edge[8][4] = {{0}};
+        for (int i = 0; i < 8 && i < num_k; i++)
+            for (int j = 0; j < 4 && w + j < num_words; j++)
+                edge[i][j] = src[i * stride + w + j];
+        turn_8x8x4(edge[0], 4, out + 8 * w);
+    }
+}
+
+/* num_k rows of num_words words, `left` of which follow in the tensor, through a copy that stays in
+ * the first cache. Rows of both sides lie too far apart for a processor to guess the next one, so
+ * they are asked for in time. */
+static void turn_tile(const uint32_t *src, int64_t stride, int num_words, int num_k, int64_t left,
+                      uint8_t *dst, uint64_t pitch)
+{
+    uint32_t out[TILE_WORDS * 8][TILE_K / 8];
+    int asked = 0;
 
     for (int k = 0; k < num_k; k += 8) {
-        for (int i = 0; i < 8; i++)
-            if (k + i < num_k)
-                memcpy(in[i], src + (k + i) * stride, (size_t)num_words * 4);
-            else
-                memset(in[i], 0, sizeof in[i]);
-        for (int w = 0; w < num_words; w += 4) {
-            Four x[8];
-            for (int i = 0; i < 8; i++)
-                memcpy(&x[i], &in[i][w], sizeof x[i]);
-            turn_8x8(x);
-            for (int j = 0; j < 8; j++)
-                for (int lane = 0; lane < 4; lane++)
-                    out[8 * (w + lane) + j][k / 8] = x[place[j]][lane];
-        }
+        for (int i = 0; i < 8 && k + AHEAD + i < left; i++)
+            lines_ask(src + (k + AHEAD + i) * stride, (uint64_t)num_words * 4);
+        for (int end = num_words * 8 * (k + 8) / num_k; asked < end && asked < 8 * num_words;)
+            lines_ask_written(dst + (uint64_t)asked++ * pitch, (uint64_t)(num_k + 1) / 2);
+        turn_eight(src + k * stride, stride, num_words, num_k - k,
+                   (uint32_t(*)[TILE_K / 8]) & out[0][k / 8]);
     }
     for (int r = 0; r < 8 * num_words; r++)
         memcpy(dst + (uint64_t)r * pitch, out[r], (size_t)(num_k + 1) / 2);
@@ -223,7 +250,7 @@ static void read_gemm(const StoredModule *m, QTensor *q)
         int num_words = words - w < TILE_WORDS ? (int)(words - w) : TILE_WORDS;
         for (int64_t k = 0; k < m->cols; k += TILE_K) {
             int num_k = m->cols - k < TILE_K ? (int)(m->cols - k) : TILE_K;
-            turn_tile(word + k * words + w, words, num_words, num_k,
+            turn_tile(word + k * words + w, words, num_words, num_k, m->cols - k,
                       q->codes + (uint64_t)(8 * w) * q->row_bytes + (uint64_t)k / 2, q->row_bytes);
         }
     }
@@ -263,6 +290,7 @@ static bool read_fast(const StoredModule *m, QTensor *q, IoError *err)
 {
     const TensorView *codes = m->part[PART_CODES], *scale = m->part[PART_SCALE];
 
+    memset(q->codes, 0, q->codes_bytes);
     for (int64_t n = 0; n < m->rows; n++) {
         const uint16_t *word = (const uint16_t *)codes->data + n / 4 * codes->dim[1];
         for (int64_t k = 0; k < m->cols; k++) {
@@ -305,5 +333,6 @@ const CheckpointReader reader_awq = {
     .detect = detect,
     .modules = modules,
     .read = read,
+    .sets_all = true,
     .offsets = offsets,
 };

@@ -237,7 +237,10 @@ bool stored_fill(const StoredModule *m, QTensor *q, IoError *err)
 
 bool stored_read(const StoredModule *m, QTensor *q, IoError *err)
 {
-    if (!qtensor_init(q, &m->scheme, m->rows, m->cols))
+    bool (*make)(QTensor *, const Scheme *, int64_t, int64_t) =
+        m->reader->sets_all ? qtensor_init_unset : qtensor_init;
+
+    if (!make(q, &m->scheme, m->rows, m->cols))
         return io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
     if (stored_fill(m, q, err))
         return true;

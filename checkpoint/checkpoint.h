@@ -63,6 +63,7 @@ typedef struct CheckpointReader {
     /* Codes, scales and zero points into q, which is made for the module's scheme and size and
      * zeroed; q->outer is 1. Library-safe; false after filling err. */
     bool (*read)(const StoredModule *m, QTensor *q, IoError *err);
+    bool sets_all; /* `read` sets all codes and scales, so that they need not be zeroed */
     /* One number for each entry of the scheme's grid, as the module's `offset` says; NULL where no
      * module has any. */
     bool (*offsets)(const StoredModule *m, float *ret, IoError *err);
@@ -206,10 +207,31 @@ const char *dims_text(Arena *arena, const TensorView *view);
 bool scales_read(const TensorView *view, bool by_columns, QTensor *q, IoError *err);
 /* Codes that are stored as they are, and scales by rows: a reader's `read`. */
 bool codes_read(const StoredModule *m, QTensor *q, IoError *err);
+/* An exponent of ones, and only that, carries into the bit of the sign. */
+static inline bool floats_finite(const float *x, uint64_t num)
+{
+    uint32_t all = 0;
+
+    for (uint64_t i = 0; i < num; i++)
+        all |= (num_bits(x[i]) & NUM_INF_BITS) + (1u << 23);
+    return !(all >> 31);
+}
 bool scales_finite(const TensorView *view, const QTensor *q, IoError *err);
-/* Codes of 32-bit words [words, rows], stored down the columns, to rows of words, each xor flip. */
-void words_turn(const uint32_t *src, int64_t words, int64_t rows, uint32_t flip, uint8_t *dst,
-                uint64_t pitch);
+/* Has the lines of the cache that hold these bytes fetched, to be read or to be written. */
+static inline void lines_ask(const void *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)at + i);
+}
+static inline void lines_ask_written(const void *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)at + i, 1);
+}
+/* Codes of 32-bit words [words, rows], stored down the columns and `stride` apart, to rows of
+ * words, each xor flip. */
+void words_turn(const uint32_t *src, int64_t stride, int64_t words, int64_t rows, uint32_t flip,
+                uint8_t *dst, uint64_t pitch);
 /* b bits at bit `at` of a little-endian stream of 32-bit words, `stride` words apart. */
 static inline uint32_t stream_code(const uint32_t *word, int64_t stride, uint64_t at, int bits)
 {

@@ -375,6 +375,13 @@ static bool modules(Checkpoint *c, IoError *err)
 
 /* Reading -------------------------------------------------------------------------------------- */
 
+static void flip_bytes(const uint8_t *restrict src, uint8_t flip, uint8_t *restrict dst,
+                       uint64_t num)
+{
+    for (uint64_t i = 0; i < num; i++)
+        dst[i] = src[i] ^ flip;
+}
+
 static void read_packed(const StoredModule *m, QTensor *q)
 {
     const TensorView *codes = m->part[PART_CODES];
@@ -384,11 +391,13 @@ static void read_packed(const StoredModule *m, QTensor *q)
     bool dense = !m->number[PER_WORD] && !whole && !m->order;
     uint8_t flip = m->number[BITS] == 4 ? 0x88 : 0x80;
 
+    if (!whole && !dense)
+        memset(q->codes, 0, q->codes_bytes);
     for (int64_t n = 0; n < m->rows; n++, word += codes->dim[1]) {
         uint8_t *row = q->codes + (uint64_t)n * q->row_bytes;
         const uint8_t *from = (const uint8_t *)word;
-        for (uint64_t i = 0; whole && i < q->row_bytes; i++)
-            row[i] = from[i] ^ flip;
+        if (whole)
+            flip_bytes(from, flip, row, q->row_bytes);
         if (dense)
             stream_row(word, (int)m->number[BITS], offset, row, m->cols);
         for (int64_t k = 0; !whole && !dense && k < m->cols; k++)
@@ -437,4 +446,5 @@ const CheckpointReader reader_compressed = {
     .detect = detect,
     .modules = modules,
     .read = read,
+    .sets_all = true,
 };

@@ -10,7 +10,6 @@
  * Layout: github.com/ggml-org/ggml (src/ggml-common.h, src/ggml-quants.c). */
 #include "checkpoint/checkpoint.h"
 
-#include <math.h>
 #include <string.h>
 
 static const char *const methods[] = {"gguf", NULL};
@@ -124,55 +123,63 @@ static bool modules(Checkpoint *c, IoError *err)
 
 /* Reading -------------------------------------------------------------------------------------- */
 
-static void put_codes(FormatId fmt, const GgmlBlock *block, int num, uint8_t *to)
+/* Pairs of codes to bytes: a loop that compilers turn into vectors. */
+static void put_nibbles(const int8_t *restrict code, int num, uint8_t *restrict to)
 {
-    if (format_held_bits(fmt) == 8) {
-        for (int i = 0; i < num; i += 32)
-            memcpy(to + i, block->code + i, 32);
-        return;
-    }
-    for (int i = 0; i < num; i += 8) { /* eight codes in the bytes of a word, pair by pair */
-        uint64_t eight;
-        memcpy(&eight, block->code + i, sizeof eight);
-        eight &= UINT64_C(0x0f0f0f0f0f0f0f0f);
-        eight = (eight | eight >> 4) & UINT64_C(0x00ff00ff00ff00ff);
-        eight = (eight | eight >> 8) & UINT64_C(0x0000ffff0000ffff);
-        uint32_t four = (uint32_t)(eight | eight >> 16);
-        memcpy(to + i / 2, &four, sizeof four);
+    for (int i = 0; i < num / 2; i++) {
+        uint16_t two;
+        memcpy(&two, code + 2 * i, sizeof two);
+        to[i] = (uint8_t)((two & 15) | (two >> 4 & 0xf0));
     }
 }
 
-static bool least_finite(const GgmlInfo *info, const GgmlBlock *block)
+/* A row of blocks to codes and scales; `elements` and `groups` of a block are constants here. */
+NUM_FN bool read_blocks(const GgmlInfo *info, int elements, int groups, bool bytes,
+                        const uint8_t *at, int64_t cols, uint8_t *to, float *scale)
 {
     bool ok = true;
 
-    for (int g = 0; info->has_min && g < info->elements / info->group; g++)
-        ok &= isfinite(block->min[g]) != 0;
+    for (int64_t k = 0; k < cols; k += elements, at += info->bytes, scale += groups) {
+        GgmlBlock block;
+        info->unpack(at, &block);
+        ok &= !info->has_min || floats_finite(block.min, (uint64_t)groups);
+        if (bytes)
+            memcpy(to + k, block.code, (size_t)elements);
+        else
+            put_nibbles(block.code, elements, to + k / 2);
+        memcpy(scale, block.scale, (size_t)groups * sizeof *scale);
+    }
     return ok;
+}
+
+static bool read_row(const GgmlInfo *info, bool bytes, const uint8_t *at, int64_t cols, uint8_t *to,
+                     float *scale)
+{
+    int elements = info->elements, groups = elements / info->group;
+
+    if (elements == 32 && groups == 1)
+        return read_blocks(info, 32, 1, bytes, at, cols, to, scale);
+    if (elements == 256 && groups == 8)
+        return read_blocks(info, 256, 8, bytes, at, cols, to, scale);
+    if (elements == 256 && groups == 16)
+        return read_blocks(info, 256, 16, bytes, at, cols, to, scale);
+    return read_blocks(info, elements, groups, bytes, at, cols, to, scale);
 }
 
 static bool read(const StoredModule *m, QTensor *q, IoError *err)
 {
     const GgmlInfo *info = ggml_by_name(m->part[PART_CODES]->dtype);
     const uint8_t *at = m->part[PART_CODES]->data;
-    int bits = format_held_bits(m->scheme.fmt), groups = info->elements / info->group;
-    float *scale = q->scale;
+    int64_t row_bytes = m->cols / info->elements * info->bytes;
+    bool bytes = format_held_bits(m->scheme.fmt) == 8;
 
     if (m->scheme.outer)
         q->outer = m->real[0];
-    for (int64_t n = 0; n < m->rows; n++) {
-        uint8_t *to = q->codes + (uint64_t)n * q->row_bytes;
-        for (int64_t k = 0; k < m->cols; k += info->elements, at += info->bytes, scale += groups) {
-            GgmlBlock block;
-            ggml_unpack(info, at, &block);
-            if (!least_finite(info, &block))
-                return stored_fail(err, m->part[PART_CODES],
-                                   "a group's least value is not a finite number");
-            put_codes(m->scheme.fmt, &block, info->elements, to + k * bits / 8);
-            for (int g = 0; g < groups; g++)
-                scale[g] = block.scale[g];
-        }
-    }
+    for (int64_t n = 0; n < m->rows; n++)
+        if (!read_row(info, bytes, at + n * row_bytes, m->cols,
+                      q->codes + (uint64_t)n * q->row_bytes, q->scale + n * q->col_blocks))
+            return stored_fail(err, m->part[PART_CODES],
+                               "a group's least value is not a finite number");
     return scales_finite(m->part[PART_CODES], q, err);
 }
 
@@ -185,8 +192,8 @@ static bool offsets(const StoredModule *m, float *ret, IoError *err)
 
     for (uint64_t i = 0; i < view->elements; i += (uint64_t)info->elements) {
         GgmlBlock block;
-        ggml_unpack(info, at, &block);
-        if (!least_finite(info, &block))
+        info->unpack(at, &block);
+        if (info->has_min && !floats_finite(block.min, groups))
             return stored_fail(err, view, "a group's least value is not a finite number");
         memcpy(ret, block.min, groups * sizeof *ret);
         at += info->bytes;
@@ -202,5 +209,6 @@ const CheckpointReader reader_gguf = {
     .detect = detect,
     .modules = modules,
     .read = read,
+    .sets_all = true,
     .offsets = offsets,
 };

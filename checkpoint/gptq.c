@@ -187,7 +187,20 @@ static uint32_t signed_offset(const StoredModule *m)
 }
 
 #define TURN_ROWS  32
-#define TURN_WORDS 96 /* of a row: they end with a whole code, and with a whole byte of ours */
+#define TURN_WORDS 192 /* of a row: they end with a whole code, and with a whole byte of ours */
+
+/* A row is written while the lines of the next but one are fetched. */
+static void open_rows(uint32_t (*turned)[TURN_WORDS], int64_t rows, int bits, uint32_t less,
+                      uint8_t *dst, uint64_t pitch, int64_t num)
+{
+    uint64_t bytes = (uint64_t)(bits <= 4 ? (num + 1) / 2 : num);
+
+    for (int64_t r = 0; r < rows; r++) {
+        if (r + 2 < rows)
+            lines_ask_written(dst + (uint64_t)(r + 2) * pitch, bytes);
+        stream_row(turned[r], bits, less, dst + (uint64_t)r * pitch, num);
+    }
+}
 
 /* Streams down the columns become rows, which are opened a piece at a time. */
 static void read_streams(const StoredModule *m, QTensor *q)
@@ -201,13 +214,11 @@ static void read_streams(const StoredModule *m, QTensor *q)
         int64_t rows = m->rows - first < TURN_ROWS ? m->rows - first : TURN_ROWS;
         for (int64_t w = 0, k = 0; w < words; w += TURN_WORDS, k += piece) {
             int64_t num = words - w < TURN_WORDS ? words - w : TURN_WORDS;
-            for (int64_t i = 0; i < num; i++)
-                for (int64_t r = 0; r < rows; r++)
-                    turned[r][i] = word[(w + i) * m->rows + first + r];
-            for (int64_t r = 0; r < rows; r++)
-                stream_row(turned[r], bits, signed_offset(m),
-                           q->codes + (uint64_t)(first + r) * q->row_bytes + k / 2,
-                           m->cols - k < piece ? m->cols - k : piece);
+            words_turn(word + w * m->rows + first, m->rows, num, rows, 0, (uint8_t *)turned,
+                       sizeof turned[0]);
+            open_rows(turned, rows, bits, signed_offset(m),
+                      q->codes + (uint64_t)first * q->row_bytes + k / 2, q->row_bytes,
+                      m->cols - k < piece ? m->cols - k : piece);
         }
     }
 }
@@ -220,13 +231,15 @@ static void read_codes(const StoredModule *m, QTensor *q)
 
     if ((bits == 4 || bits == 8) && !m->order) {
         uint32_t flip = !offset ? 0 : bits == 4 ? 0x88888888u : 0x80808080u;
-        words_turn(word, m->part[PART_CODES]->dim[0], m->rows, flip, q->codes, q->row_bytes);
+        words_turn(word, m->rows, m->part[PART_CODES]->dim[0], m->rows, flip, q->codes,
+                   q->row_bytes);
         return;
     }
     if (!m->order) {
         read_streams(m, q);
         return;
     }
+    memset(q->codes, 0, q->codes_bytes);
     for (int64_t first = 0; first < m->rows; first += 32) { /* so many rows stay in the cache */
         int64_t end = first + 32 < m->rows ? first + 32 : m->rows;
         for (int64_t k = 0; k < m->cols; k++) {
@@ -270,4 +283,5 @@ const CheckpointReader reader_gptq = {
     .detect = detect,
     .modules = modules,
     .read = read,
+    .sets_all = true,
 };

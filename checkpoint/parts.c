@@ -2,6 +2,7 @@
  * scales, streams of bits. */
 #include "checkpoint/checkpoint.h"
 #include "numerics/fields.h"
+#include "quant/versions.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -179,7 +180,7 @@ bool scales_finite(const TensorView *view, const QTensor *q, IoError *err)
 {
     uint64_t num = (uint64_t)q->row_blocks * (uint64_t)q->col_blocks;
 
-    for (uint64_t i = 0; i < num; i++)
+    for (uint64_t i = 0; !floats_finite(q->scale, num) && i < num; i++)
         if (!isfinite(q->scale[i]))
             return stored_fail(err, view, "scale %llu is not a finite number",
                                (unsigned long long)i);
@@ -220,8 +221,9 @@ bool codes_read(const StoredModule *m, QTensor *q, IoError *err)
 
 /* Sixty-four words of sixteen rows at a time, through a copy: rows that lie a power of two apart
  * would throw each other out of the cache. */
-#define TURN 32
-#define WIDE 64
+#define TURN  32
+#define WIDE  64
+#define AHEAD 16 /* words between what is fetched and what is turned */
 
 /* Four words, in what every processor of ours has as one register. */
 typedef uint32_t Four __attribute__((vector_size(16)));
@@ -254,15 +256,20 @@ static void turn_4x4(const uint32_t *src, int64_t stride, uint32_t flip, uint32_
     }
 }
 
-static void turn_tile(const uint32_t *src, int64_t stride, int words, int rows, uint32_t flip,
-                      uint8_t *dst, uint64_t pitch)
+static void turn_tile(const uint32_t *src, int64_t stride, int words, int rows, int64_t left,
+                      uint32_t flip, uint8_t *dst, uint64_t pitch)
 {
     uint32_t tile[TURN][WIDE];
-    int whole_words = words & ~3, whole_rows = rows & ~3;
+    int whole_words = words & ~3, whole_rows = rows & ~3, asked = 0;
 
-    for (int w = 0; w < whole_words; w += 4)
+    for (int w = 0; w < whole_words; w += 4) {
+        for (int i = 0; i < 4 && w + AHEAD + i < left; i++)
+            lines_ask(src + (w + AHEAD + i) * stride, (uint64_t)rows * 4);
+        for (int end = rows * (w + 4) / words; asked < end; asked++)
+            lines_ask_written(dst + (uint64_t)asked * pitch, (uint64_t)words * 4);
         for (int r = 0; r < whole_rows; r += 4)
             turn_4x4(src + w * stride + r, stride, flip, (uint32_t(*)[WIDE]) & tile[r][w]);
+    }
     for (int w = 0; w < words; w++)
         for (int r = w < whole_words ? whole_rows : 0; r < rows; r++)
             tile[r][w] = src[w * stride + r] ^ flip;
@@ -270,14 +277,14 @@ static void turn_tile(const uint32_t *src, int64_t stride, int words, int rows, 
         memcpy(dst + (uint64_t)r * pitch, tile[r], (size_t)words * 4);
 }
 
-void words_turn(const uint32_t *src, int64_t words, int64_t rows, uint32_t flip, uint8_t *dst,
-                uint64_t pitch)
+void words_turn(const uint32_t *src, int64_t stride, int64_t words, int64_t rows, uint32_t flip,
+                uint8_t *dst, uint64_t pitch)
 {
     for (int64_t r = 0; r < rows; r += TURN) {
         int num_rows = rows - r < TURN ? (int)(rows - r) : TURN;
         for (int64_t w = 0; w < words; w += WIDE) {
             int num_words = words - w < WIDE ? (int)(words - w) : WIDE;
-            turn_tile(src + w * rows + r, rows, num_words, num_rows, flip,
+            turn_tile(src + w * stride + r, stride, num_words, num_rows, words - w, flip,
                       dst + (uint64_t)r * pitch + 4 * (uint64_t)w, pitch);
         }
     }
@@ -293,7 +300,8 @@ void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code)
         codes[col] = (uint8_t)code;
 }
 
-void stream_row(const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num)
+NUM_FN void stream_row_body(const uint32_t *word, int bits, uint32_t less, uint8_t *dst,
+                            int64_t num)
 {
     int lane = bits <= 4 ? 4 : 8;
     uint32_t sign = 1u << (lane - 1);
@@ -309,6 +317,9 @@ void stream_row(const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int
             dst[k / 2] = (uint8_t)((k % 2 ? dst[k / 2] : 0) | (code & 15u) << (k % 2 * 4));
     }
 }
+LOOP_VERSIONS(stream_row,
+              (const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num),
+              (word, bits, less, dst, num))
 
 /* Order of columns ------------------------------------------------------------------------------
  */

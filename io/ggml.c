@@ -5,31 +5,6 @@
 
 #include <string.h>
 
-static const GgmlInfo infos[] = {
-#define PLAIN(ID, code, elements, bytes, fmt) {#ID, code, elements, bytes, FMT_##fmt, 0, false},
-#define BLOCK(ID, code, elements, bytes, group, min) \
-    {#ID, code, elements, bytes, FMT_NONE, group, min},
-#include "io/ggml.def"
-#undef PLAIN
-#undef BLOCK
-};
-
-const GgmlInfo *ggml_by_code(uint32_t code)
-{
-    for (size_t i = 0; i < COUNT_OF(infos); i++)
-        if (infos[i].code == code)
-            return &infos[i];
-    return NULL;
-}
-
-const GgmlInfo *ggml_by_name(const char *name)
-{
-    for (size_t i = 0; i < COUNT_OF(infos); i++)
-        if (strcmp(infos[i].name, name) == 0)
-            return &infos[i];
-    return NULL;
-}
-
 static float half_at(const uint8_t *at)
 {
     return num_from_f16((unsigned)at[0] | (unsigned)at[1] << 8);
@@ -54,46 +29,50 @@ static uint64_t spread_bits(uint8_t bits)
 }
 
 /* .. with a fifth bit each, element i's in bit i of four bytes. */
+typedef uint64_t Eights __attribute__((vector_size(16)));
+
 static void put_fives(const uint8_t *restrict high, const uint8_t *restrict byte, int offset,
                       int8_t *restrict code)
 {
-    uint8_t fifth[32];
-    for (int i = 0; i < 4; i++) {
-        uint64_t eight = spread_bits(high[i]);
-        memcpy(fifth + 8 * i, &eight, sizeof eight);
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    Eights both, half;
+
+    memcpy(&both, byte, sizeof both);
+    for (int i = 0; i < 2; i++) { /* nothing is carried from a byte to the next */
+        half = (both >> 4 * i & 15 * ones) |
+               (Eights){spread_bits(high[2 * i]), spread_bits(high[2 * i + 1])};
+        half = ((half | tops) - (uint64_t)offset * ones) ^ tops;
+        memcpy(code + 16 * i, &half, sizeof half);
     }
-    put_nibbles(byte, 0, code);
-    for (int i = 0; i < 32; i++)
-        code[i] = (int8_t)((code[i] | fifth[i]) - offset);
 }
 
-static void unpack_Q4_0(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q4_0(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b);
     put_nibbles(b + 2, 8, ret->code);
 }
 
-static void unpack_Q4_1(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q4_1(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b);
     ret->min[0] = half_at(b + 2);
     put_nibbles(b + 4, 0, ret->code);
 }
 
-static void unpack_Q5_0(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q5_0(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b);
     put_fives(b + 2, b + 6, 16, ret->code);
 }
 
-static void unpack_Q5_1(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q5_1(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b);
     ret->min[0] = half_at(b + 2);
     put_fives(b + 4, b + 8, 0, ret->code);
 }
 
-static void unpack_Q8_0(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q8_0(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b);
     memcpy(ret->code, b + 2, 32);
@@ -101,7 +80,7 @@ static void unpack_Q8_0(const uint8_t *b, GgmlBlock *ret)
 
 /* Eight scales and eight minima of 6 bits in 12 bytes: four of each lie whole in the first eight,
  * whose upper two bits belong to the others. */
-static void put_sixes(const uint8_t *b, GgmlBlock *ret)
+static void put_sixes(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     float d = half_at(b), min = half_at(b + 2);
     const uint8_t *s = b + 4;
@@ -124,7 +103,7 @@ static void put_pairs(const uint8_t *restrict byte, int8_t *restrict code)
     }
 }
 
-static void unpack_Q4_K(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q4_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     put_sixes(b, ret);
     put_pairs(b + 16, ret->code);
@@ -137,7 +116,7 @@ static void add_high(const uint8_t *restrict high, int shift, int mask, int8_t *
         code[i] = (int8_t)(code[i] | (high[i] >> shift & mask) << 4);
 }
 
-static void unpack_Q5_K(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q5_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     put_sixes(b, ret);
     put_pairs(b + 48, ret->code);
@@ -159,7 +138,7 @@ static void put_half(const uint8_t *restrict low, const uint8_t *restrict high,
         code[i] = (int8_t)(code[i] - 32);
 }
 
-static void unpack_Q6_K(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q6_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     float d = half_at(b + 208);
     for (int g = 0; g < 16; g++)
@@ -176,7 +155,7 @@ static void put_quarters(const uint8_t *restrict byte, int offset, int8_t *restr
             code[32 * j + i] = (int8_t)((byte[i] >> 2 * j & 3) - offset);
 }
 
-static void unpack_Q2_K(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q2_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     float d = half_at(b + 80), min = half_at(b + 82);
     for (int g = 0; g < 16; g++) {
@@ -189,7 +168,7 @@ static void unpack_Q2_K(const uint8_t *b, GgmlBlock *ret)
 
 /* Sixteen scales of 6 bits around 32: nibbles in eight bytes, the upper bits in four. A bit of the
  * first 32 bytes that is not set takes 4 off its code. */
-static void unpack_Q3_K(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q3_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     const uint8_t *s = b + 96;
     float d = half_at(b + 108);
@@ -212,7 +191,7 @@ static int8_t ternary(uint8_t byte, int n)
     return (int8_t)((shifted * 3 >> 8) - 1);
 }
 
-static void unpack_TQ1_0(const uint8_t *b, GgmlBlock *ret)
+static void unpack_TQ1_0(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     int8_t *code = ret->code;
     ret->scale[0] = half_at(b + 52);
@@ -227,20 +206,20 @@ static void unpack_TQ1_0(const uint8_t *b, GgmlBlock *ret)
             *code++ = ternary(b[i], n);
 }
 
-static void unpack_TQ2_0(const uint8_t *b, GgmlBlock *ret)
+static void unpack_TQ2_0(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b + 64);
     put_quarters(b, 1, ret->code);
     put_quarters(b + 32, 1, ret->code + 128);
 }
 
-static void unpack_Q8_K(const uint8_t *b, GgmlBlock *ret)
+static void unpack_Q8_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     memcpy(&ret->scale[0], b, 4);
     memcpy(ret->code, b + 4, 256);
 }
 
-static void unpack_MXFP4(const uint8_t *b, GgmlBlock *ret)
+static void unpack_MXFP4(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = num_from_e8m0(b[0]);
     put_nibbles(b + 1, 0, ret->code);
@@ -249,7 +228,7 @@ static void unpack_MXFP4(const uint8_t *b, GgmlBlock *ret)
 }
 
 /* Four groups of 16: eight bytes, the low nibbles of which are the first half. */
-static void unpack_NVFP4(const uint8_t *b, GgmlBlock *ret)
+static void unpack_NVFP4(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     for (int g = 0; g < 4; g++) {
         const uint8_t *byte = b + 4 + 8 * g;
@@ -274,14 +253,14 @@ static void put_nonlinear(const uint8_t *byte, int8_t *code)
         code[i] = nonlinear[code[i]];
 }
 
-static void unpack_IQ4_NL(const uint8_t *b, GgmlBlock *ret)
+static void unpack_IQ4_NL(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     ret->scale[0] = half_at(b);
     put_nonlinear(b + 2, ret->code);
 }
 
 /* Eight scales of 6 bits around 32: nibbles in four bytes, the upper bits in two before them. */
-static void unpack_IQ4_XS(const uint8_t *b, GgmlBlock *ret)
+static void unpack_IQ4_XS(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     float d = half_at(b);
     unsigned high = (unsigned)b[2] | (unsigned)b[3] << 8;
@@ -292,26 +271,37 @@ static void unpack_IQ4_XS(const uint8_t *b, GgmlBlock *ret)
     }
 }
 
-void ggml_unpack(const GgmlInfo *info, const uint8_t *block, GgmlBlock *ret)
-{
-    switch (info->code) {
-#define PLAIN(ID, code, elements, bytes, fmt)
+static const GgmlInfo infos[] = {
+#define PLAIN(ID, code, elements, bytes, fmt) \
+    {#ID, code, elements, bytes, FMT_##fmt, 0, false, NULL},
 #define BLOCK(ID, code, elements, bytes, group, min) \
-    case code:                                       \
-        unpack_##ID(block, ret);                     \
-        break;
+    {#ID, code, elements, bytes, FMT_NONE, group, min, unpack_##ID},
 #include "io/ggml.def"
 #undef PLAIN
 #undef BLOCK
-    default: BUG("%s has no blocks that are taken apart", info->name);
-    }
+};
+
+const GgmlInfo *ggml_by_code(uint32_t code)
+{
+    for (size_t i = 0; i < COUNT_OF(infos); i++)
+        if (infos[i].code == code)
+            return &infos[i];
+    return NULL;
+}
+
+const GgmlInfo *ggml_by_name(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(infos); i++)
+        if (strcmp(infos[i].name, name) == 0)
+            return &infos[i];
+    return NULL;
 }
 
 void ggml_decode(const GgmlInfo *info, const uint8_t *block, float *ret)
 {
     GgmlBlock b;
     bool is_float = strcmp(info->name, "MXFP4") == 0 || strcmp(info->name, "NVFP4") == 0;
-    ggml_unpack(info, block, &b);
+    info->unpack(block, &b);
     for (int i = 0; i < info->elements; i++) {
         int group = i / info->group;
         float code = is_float ? num_from_e2m1((unsigned)b.code[i]) : (float)b.code[i];

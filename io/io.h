@@ -123,6 +123,11 @@ bool gguf_integer(const GgufPair *pair, int64_t *ret); /* bools too; false: not 
 bool gguf_real(const GgufPair *pair, double *ret);     /* f32 and f64; false: not one of them */
 
 /* ggml.c: the types of tensors in GGUF files; ggml.def has their table. */
+enum { GGML_MOST = 256 /* elements of a block */, GGML_GROUPS = 16 };
+typedef struct GgmlBlock {
+    int8_t code[GGML_MOST]; /* offsets taken off; of MXFP4 and NVFP4, codes of e2m1 */
+    float scale[GGML_GROUPS], min[GGML_GROUPS];
+} GgmlBlock;
 typedef struct GgmlInfo {
     const char *name;
     uint32_t code;
@@ -130,15 +135,10 @@ typedef struct GgmlInfo {
     FormatId fmt;        /* FMT_NONE: not a format of ours */
     int group;           /* 0: blocks that are only known by name */
     bool has_min;
+    void (*unpack)(const uint8_t *block, GgmlBlock *ret); /* NULL: they are not taken apart */
 } GgmlInfo;
-enum { GGML_MOST = 256 /* elements of a block */, GGML_GROUPS = 16 };
-typedef struct GgmlBlock {
-    int8_t code[GGML_MOST]; /* offsets taken off; of MXFP4 and NVFP4, codes of e2m1 */
-    float scale[GGML_GROUPS], min[GGML_GROUPS];
-} GgmlBlock;
 const GgmlInfo *ggml_by_code(uint32_t code);
 const GgmlInfo *ggml_by_name(const char *name); /* a view's dtype */
-void ggml_unpack(const GgmlInfo *info, const uint8_t *block, GgmlBlock *ret);
 /* The block's values as the reference computes them, in f32: code * scale, then + min. */
 void ggml_decode(const GgmlInfo *info, const uint8_t *block, float *ret);
 

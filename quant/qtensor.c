@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols)
+#define LINE 64 /* of a cache: rows that are written a part at a time begin with whole ones */
+
+static bool make(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols, bool zeroed)
 {
     *q = (QTensor){.scheme = *scheme, .rows = rows, .cols = cols, .outer = 1.0f};
     if (rows < 0 || cols < 0)
@@ -17,20 +19,32 @@ bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols)
         return false;
     q->row_bytes = format_row_bytes(scheme->fmt, (uint64_t)cols);
     if (!checked_mul((uint64_t)rows, q->row_bytes, &q->codes_bytes) ||
-        !checked_align(q->codes_bytes, 64, &codes_end) ||
+        !checked_align(q->codes_bytes, LINE, &codes_end) ||
         !checked_mul((uint64_t)q->row_blocks, (uint64_t)q->col_blocks, &num_scales) ||
         !checked_mul(num_scales, sizeof(float), &scales_bytes) ||
         !checked_add(codes_end, scales_bytes, &zeros_at) ||
-        !checked_add(zeros_at, has_zero ? scales_bytes : 0, &total) || total > SIZE_MAX - 1)
+        !checked_add(zeros_at, has_zero ? scales_bytes : 0, &total) || total > SIZE_MAX - LINE)
         return false;
-    q->memory = calloc(1, total + 1);
+    q->memory = zeroed ? calloc(1, total + LINE) : malloc(total + LINE);
     if (!q->memory)
         return false;
-    char *base = q->memory;
+    char *base = (char *)q->memory + (LINE - (uintptr_t)q->memory % LINE) % LINE;
     q->codes = (uint8_t *)base;
     q->scale = (float *)(void *)(base + codes_end);
     q->zero = has_zero ? (int32_t *)(void *)(base + zeros_at) : NULL;
+    if (has_zero && !zeroed)
+        memset(q->zero, 0, scales_bytes);
     return true;
+}
+
+bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols)
+{
+    return make(q, scheme, rows, cols, true);
+}
+
+bool qtensor_init_unset(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols)
+{
+    return make(q, scheme, rows, cols, false);
 }
 
 void qtensor_free(QTensor *q)

@@ -101,6 +101,8 @@ typedef struct QTensor {
 
 /* Library-safe. false: sizes overflow or memory is exhausted. */
 bool qtensor_init(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols);
+/* The same for whoever sets all codes and scales: only zero points are zeroed. */
+bool qtensor_init_unset(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols);
 void qtensor_free(QTensor *q); /* accepts a zeroed one */
 /* Elements along rows and columns that share one scale, never 0. */
 static inline int64_t qtensor_block_rows(const QTensor *q)
