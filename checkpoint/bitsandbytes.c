@@ -62,8 +62,8 @@ static bool read_state(Checkpoint *c, StoredModule *m, const TensorView *view, I
     return true;
 }
 
-/* The table must be ours: codes are decoded by the format's own. */
-static bool check_table(StoredModule *m, IoError *err)
+/* Codes are decoded by the format's own table where it is the file's; else by the file's. */
+static bool check_table(Checkpoint *c, StoredModule *m, IoError *err)
 {
     const TensorView *table = m->part[PART_TABLE];
     int64_t num = 16;
@@ -72,11 +72,14 @@ static bool check_table(StoredModule *m, IoError *err)
         return false;
     for (uint32_t i = 0; i < 16; i++) {
         float value = ((const float *)table->data)[i];
-        if (value != format_decode(m->scheme.fmt, i)) {
-            m->refused = "its codebook is another than that of its format; quantise it again with "
-                         "the usual one";
-            return true;
-        }
+        if (value == format_decode(m->scheme.fmt, i))
+            continue;
+        stored_doubt(c, m, "its codebook is another than that of %s: value %u is %.9g, not %.9g",
+                     format_info[m->scheme.fmt].name, i, (double)value,
+                     (double)format_decode(m->scheme.fmt, i));
+        m->scheme.fmt = FMT_U4;
+        m->scheme.zero = ZERO_INT;
+        return table_settle(c, m, err);
     }
     return true;
 }
@@ -128,9 +131,9 @@ static bool settle_4bit(Checkpoint *c, StoredModule *m, IoError *err)
                     (long long)size, (long long)m->cols, (long long)m->scheme.block[1]);
     if (!strcmp(absmax->dtype, "U8")) {
         m->layout = arena_printf(c->arena, "%s nested", m->layout);
-        return check_nested(m, blocks, err) && check_table(m, err);
+        return check_nested(m, blocks, err) && check_table(c, m, err);
     }
-    return view_is(err, absmax, "F32", 1, &blocks) && check_table(m, err);
+    return view_is(err, absmax, "F32", 1, &blocks) && check_table(c, m, err);
 }
 
 /* Modules -------------------------------------------------------------------------------------- */

@@ -7,7 +7,8 @@
  *   scale   the grid of the scheme, [rows, columns], without dimensions of 1 where one likes
  *   zero    the same grid: integers among the codes, or floats: w = (q - z) s
  *   offset  the same grid, floats: w = q s + m
- *   outer   one F32, which multiplies (nvfp4) */
+ *   outer   one F32, which multiplies (nvfp4)
+ *   table   the value of each code, which is then no number: w = table[q] s */
 #include "checkpoint/checkpoint.h"
 
 #include <math.h>
@@ -85,8 +86,9 @@ static bool settle_zero(Checkpoint *c, StoredModule *m, IoError *err)
                            "is an offset beside zero points: a weight has one of them");
     if (m->scheme.zero == ZERO_NONE && zero)
         return stored_fail(err, zero, "holds zero points, but the scheme is symmetric");
-    if (m->scheme.zero != ZERO_NONE && !zero && !offset)
-        return module_fail(err, m, "the scheme is asymmetric, but names neither zero nor offset");
+    if (m->scheme.zero != ZERO_NONE && !zero && !offset && !m->part[PART_TABLE])
+        return module_fail(err, m,
+                           "the scheme is asymmetric, but names neither zero nor offset nor table");
     if (format_info[m->scheme.fmt].family != FAMILY_INT && offset)
         return stored_fail(err, offset, "is an offset of codes that are no integers");
     if (zero && !on_grid(c, m, zero, is_float ? "F32 F16 BF16" : "I8 U8 I32", err))
@@ -115,6 +117,20 @@ static bool settle_outer(Checkpoint *c, StoredModule *m, IoError *err)
     m->real[0] = *(const float *)outer->data;
     return (m->real[0] > 0 && isfinite(m->real[0])) ||
            stored_fail(err, outer, "is %g, not a scale", (double)m->real[0]);
+}
+
+static bool settle_table(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *table = m->part[PART_TABLE];
+    const FormatInfo *info = &format_info[m->scheme.fmt];
+
+    if (!table)
+        return true;
+    if (m->part[PART_ZERO] || m->part[PART_EXTRA])
+        return stored_fail(err, table, "is a table beside zero points: a weight has one of them");
+    if (info->family != FAMILY_INT || info->is_signed)
+        return stored_fail(err, table, "is a table, whose places are u1 to u8, not %s", info->name);
+    return table_settle(c, m, err);
 }
 
 static bool take(Checkpoint *c, StoredModule *m, StoredPart part, const char *name, IoError *err)
@@ -150,9 +166,10 @@ const StoredModule *checkpoint_by_hand(Checkpoint *c, const StoredHand *hand, in
     bool ok = take(c, m, PART_CODES, hand->codes, err) &&
               take(c, m, PART_SCALE, hand->scale, err) && take(c, m, PART_ZERO, hand->zero, err) &&
               take(c, m, PART_EXTRA, hand->offset, err) &&
-              take(c, m, PART_OUTER, hand->outer, err) && settle_codes(c, m, err) &&
+              take(c, m, PART_OUTER, hand->outer, err) &&
+              take(c, m, PART_TABLE, hand->table, err) && settle_codes(c, m, err) &&
               on_grid(c, m, m->part[PART_SCALE], "F32 F16 BF16 F8_E4M3 F8_E8M0 U8", err) &&
-              settle_zero(c, m, err) && settle_outer(c, m, err);
+              settle_zero(c, m, err) && settle_outer(c, m, err) && settle_table(c, m, err);
     return ok ? m : NULL;
 }
 
@@ -238,7 +255,7 @@ static bool read_zeros(const StoredModule *m, QTensor *q, IoError *err)
     const FormatInfo *info = &format_info[m->scheme.fmt];
     int least = format_code_min(info->id), most = format_code_max(info->id);
 
-    for (int64_t i = 0; i < q->row_blocks * q->col_blocks && q->zero && !m->offset; i++) {
+    for (int64_t i = 0; i < q->row_blocks * q->col_blocks && q->zero && zero && !m->offset; i++) {
         int32_t z = zero->fmt == FMT_I32  ? ((const int32_t *)zero->data)[i]
                     : zero->fmt == FMT_I8 ? ((const int8_t *)zero->data)[i]
                                           : ((const uint8_t *)zero->data)[i];

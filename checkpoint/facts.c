@@ -82,7 +82,8 @@ void stored_facts(const StoredModule *m, const QTensor *q, StoredFacts *ret)
             uint32_t code = qtensor_code(q, r, c);
             int64_t at = r / rows * q->col_blocks + c / cols;
             ret->count[code]++;
-            sum += (double)format_decode(q->scheme.fmt, code) - (q->zero ? q->zero[at] : 0);
+            float value = m->table ? m->table[code] : format_decode(q->scheme.fmt, code);
+            sum += (double)value - (q->zero ? q->zero[at] : 0);
         }
     }
     ret->mean = sum / ((double)q->rows * (double)q->cols);
@@ -97,7 +98,7 @@ const char *stored_facts_doubt(const StoredModule *m, const StoredFacts *facts)
 {
     const FormatInfo *info = &format_info[m->scheme.fmt];
 
-    if (info->family != FAMILY_INT)
+    if (info->family != FAMILY_INT || m->table)
         return NULL;
     if (!m->offset && fabs(facts->mean) >= 0.9 + 0.004 * (1 << stored_bits(m)))
         return "codes are off zero by a whole step on average: is the zero point read right?";

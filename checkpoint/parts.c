@@ -321,6 +321,25 @@ LOOP_VERSIONS(stream_row,
               (const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num),
               (word, bits, less, dst, num))
 
+/* Codebooks ------------------------------------------------------------------------------------ */
+
+bool table_settle(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *view = m->part[PART_TABLE];
+    int64_t num = INT64_C(1) << format_info[m->scheme.fmt].bits;
+
+    if (!view_is(err, view, "F32 F16 BF16", 1, &num))
+        return false;
+    float *table = ARENA_NEW_ARRAY(c->arena, float, (size_t)num);
+    format_to_f32(view->fmt, view->data, table, (uint64_t)num);
+    if (!floats_finite(table, (uint64_t)num))
+        return stored_fail(err, view, "holds a value that is not a finite number");
+    m->table = table;
+    stored_note(c, m, "its codes are places in a table of %lld values, \"%s\"", (long long)num,
+                view->name);
+    return true;
+}
+
 /* Order of columns ------------------------------------------------------------------------------
  */
 

@@ -441,7 +441,7 @@ static void complain_param(Sema *s, Stmt *stmt, Span span, ErrorId id, const cha
 /* Each role once; what is needed is there. */
 static void check_roles(Sema *s, Stmt *stmt)
 {
-    static const char *const role[] = {"codes", "scale", "zero", "offset", "outer"};
+    static const char *const role[] = {"codes", "scale", "zero", "offset", "outer", "table"};
     const Part *seen[COUNT_OF(role)] = {NULL};
     for (int i = 0; i < stmt->from.parts.num; i++) {
         const Part *part = &stmt->from.parts.elem[i];
@@ -451,7 +451,7 @@ static void check_roles(Sema *s, Stmt *stmt)
         if (k == COUNT_OF(role)) {
             diag_error(s->diag, part->role.span, E_UNKNOWN_NAME, "'%s' is no part of a weight",
                        part->role.text);
-            diag_help(s->diag, "parts are codes, scale, zero, offset and outer");
+            diag_help(s->diag, "parts are codes, scale, zero, offset, outer and table");
             stmt->has_bad = true;
         } else if (seen[k]) {
             complain_param(s, stmt, part->role.span, E_SCHEME_WORDS, "this is said twice");

@@ -272,11 +272,9 @@ static const ConstParts *param_parts(Walk *w, const Frame *frame, Stmt *stmt, co
     ConstParts *parts = ARENA_NEW(w->m->arena, ConstParts);
     const struct {
         const char *role, **name;
-    } part[] = {{"codes", ret},
-                {"scale", &parts->scale},
-                {"zero", &parts->zero},
-                {"offset", &parts->offset},
-                {"outer", &parts->outer}};
+    } part[] = {{"codes", ret},           {"scale", &parts->scale},
+                {"zero", &parts->zero},   {"offset", &parts->offset},
+                {"outer", &parts->outer}, {"table", &parts->table}};
     *parts = (ConstParts){.scheme = scheme_intern(w->m, &stmt->stored->weight)};
     *ret = NULL;
     for (int i = 0; i < stmt->from.parts.num; i++) {
@@ -296,9 +294,10 @@ static const char *const_key(Walk *w, const char *tensor, const ConstParts *part
 {
     if (!parts)
         return tensor;
-    return arena_printf(w->arena, "%s\n%s\n%s\n%s\n%s\n%p", tensor, parts->scale,
+    return arena_printf(w->arena, "%s\n%s\n%s\n%s\n%s\n%s\n%p", tensor, parts->scale,
                         parts->zero ? parts->zero : "", parts->offset ? parts->offset : "",
-                        parts->outer ? parts->outer : "", (const void *)parts->scheme);
+                        parts->outer ? parts->outer : "", parts->table ? parts->table : "",
+                        (const void *)parts->scheme);
 }
 
 static void param_build(Walk *w, Val *val, const Stmt *stmt, const char *tensor,

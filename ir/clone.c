@@ -49,8 +49,8 @@ static const ConstParts *clone_parts(Module *to, const ConstParts *parts)
     ConstParts *copy = parts ? ARENA_NEW(to->arena, ConstParts) : NULL;
     if (parts)
         *copy = (ConstParts){scheme_intern(to, parts->scheme), text_of(to, parts->scale),
-                             text_of(to, parts->zero), text_of(to, parts->offset),
-                             text_of(to, parts->outer)};
+                             text_of(to, parts->zero),         text_of(to, parts->offset),
+                             text_of(to, parts->outer),        text_of(to, parts->table)};
     return copy;
 }
 

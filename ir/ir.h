@@ -242,7 +242,7 @@ typedef struct ConstReader {
  * these are tensors of the weight files too, or NULL. */
 typedef struct ConstParts {
     const Scheme *scheme;
-    const char *scale, *zero, *offset, *outer;
+    const char *scale, *zero, *offset, *outer, *table;
 } ConstParts;
 typedef struct Const {
     ConstKind kind;

@@ -64,8 +64,9 @@ typedef struct ConstText { /* what stands before the type that says how to read 
 static const ConstParts *parse_parts(Parser *p)
 {
     ConstParts *parts = ARENA_NEW(p->m->arena, ConstParts);
-    const char *const word[] = {"scale", "zero", "offset", "outer"};
-    const char **const part[] = {&parts->scale, &parts->zero, &parts->offset, &parts->outer};
+    const char *const word[] = {"scale", "zero", "offset", "outer", "table"};
+    const char **const part[] = {&parts->scale, &parts->zero, &parts->offset, &parts->outer,
+                                 &parts->table};
     *parts = (ConstParts){.scheme = parse_format_scheme(p)};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         if (parse_accept(p, word[i]))

@@ -246,7 +246,8 @@ static void put_parts(Sb *sb, const ConstParts *parts)
     } part[] = {{"scale", parts->scale},
                 {"zero", parts->zero},
                 {"offset", parts->offset},
-                {"outer", parts->outer}};
+                {"outer", parts->outer},
+                {"table", parts->table}};
     sb_put(sb, " as ");
     scheme_put(sb, parts->scheme, "channel");
     for (size_t i = 0; i < COUNT_OF(part); i++) {

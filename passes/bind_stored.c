@@ -125,7 +125,7 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     if (matmul->attr.quant)
         *spec = *matmul->attr.quant;
     if (spec->weight && !spec->keep &&
-        (stored->order || stored->offset || !scheme_equal(spec->weight, scheme))) {
+        (stored_is_wide(stored) || stored->offset || !scheme_equal(spec->weight, scheme))) {
         Sb sb;
         sb_init(&sb, m->arena);
         scheme_print(&sb, scheme, false);
@@ -136,8 +136,8 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     }
     if (changes_weight(m, matmul, spec))
         return NULL;
-    spec->weight = stored->order ? NULL : scheme_intern(m, scheme);
-    spec->stored = !stored->order;
+    spec->weight = stored_is_wide(stored) ? NULL : scheme_intern(m, scheme);
+    spec->stored = !stored_is_wide(stored);
     spec->by = NULL;
     if (!spec->keep)
         act_take(m, spec, &stored->act);
@@ -223,12 +223,13 @@ static void layers_bind(Module *m, Value *value, Value *weight, const StoredModu
     }
 }
 
-static void warn_order(Module *m, const Op *op, const StoredModule *stored)
+static void warn_wide(Module *m, const Op *op, const StoredModule *stored)
 {
-    if (stored->order)
+    if (stored_is_wide(stored))
         diag_warning(m->diag, op->span, E_STORED_WIDE,
-                     "\"%s\" is grouped by activation order: its values are exact, but kept as f32",
-                     stored->name);
+                     "\"%s\" %s: its values are exact, but kept as f32", stored->name,
+                     stored->order ? "is grouped by activation order"
+                                   : "has a codebook of its own");
 }
 
 /* The weight's values, exactly: f32. */
@@ -264,8 +265,9 @@ void stored_bind(Module *m, Op *op, const StoredModule *stored)
         op->constant->reader = reader_create(m->arena, stored, read_module);
         return;
     }
-    warn_order(m, op, stored);
-    Value *weight = stored->order ? values_const(m, op, stored) : codes_const(m, op, stored);
+    warn_wide(m, op, stored);
+    Value *weight =
+        stored_is_wide(stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
     layers_bind(m, op_out(op), weight, stored);
     if (stored->offset)

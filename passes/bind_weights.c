@@ -251,7 +251,8 @@ static void hand_bind(Module *m, Op *op)
                              .scale = parts->scale,
                              .zero = parts->zero,
                              .offset = parts->offset,
-                             .outer = parts->outer};
+                             .outer = parts->outer,
+                             .table = parts->table};
     IoError err = {0};
     const StoredModule *stored =
         checkpoint_by_hand(m->checkpoint, &hand, type->dim[0].add, type->dim[1].add, &err);

@@ -12,7 +12,7 @@ static bool parts_equal(const ConstParts *a, const ConstParts *b)
 {
     return a == b || (a && b && a->scheme == b->scheme && text_equal(a->scale, b->scale) &&
                       text_equal(a->zero, b->zero) && text_equal(a->offset, b->offset) &&
-                      text_equal(a->outer, b->outer));
+                      text_equal(a->outer, b->outer) && text_equal(a->table, b->table));
 }
 
 static bool const_equal(const Const *a, const Const *b)

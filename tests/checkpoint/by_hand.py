@@ -127,6 +127,20 @@ GOOD = {  # the param, its tensors, what they stand for
     "an offset of signed codes": (f"i4[24, 96] group 32 {FROM} offset \"a.m\"", {"a.q": i4, "a.s": group, "a.m": float_add},
                                   i4 * wide(group) + wide(float_add)),
 }
+TABLE = np.sort(r.standard_normal(256)).astype(np.float32)
+for bits in range(1, 9):  # codes as places in a codebook of the file
+    q, table = r.integers(0, 1 << bits, (N, K)).astype(np.uint8), TABLE[::256 >> bits][:1 << bits]
+    GOOD[f"a codebook of {1 << bits}"] = (f'u{bits}[24, 96] asym group 32 {FROM} table "a.t"',
+                                          {"a.q": words(q, bits), "a.s": group, "a.t": table}, table[q] * wide(group))
+GOOD["a codebook of halves"] = (f'u4[24, 96] asym per channel {FROM} table "a.t"',
+                                {"a.q": halves(u4), "a.s": channel, "a.t": TABLE[:16].astype(np.float16)},
+                                TABLE[:16].astype(np.float16).astype(np.float32)[u4] * wide(channel))
+GOOD["a codebook by blocks"] = (f'u8[24, 96] asym block 8x32 {FROM} table "a.t"', {"a.q": u8, "a.s": block, "a.t": TABLE},
+                                TABLE[u8] * wide(block))
+STATE = np.frombuffer(json.dumps({"quant_type": "nf4", "blocksize": 32, "dtype": "float32", "shape": [N, K]}).encode(), np.uint8)
+BNB = {"fc.weight": (u4[:, ::2] << 4 | u4[:, 1::2]).reshape(-1, 1), "fc.weight.absmax": group.reshape(-1),
+       "fc.weight.quant_map": TABLE[::16].copy(), "fc.weight.quant_state.bitsandbytes__nf4": STATE}
+GOOD["bitsandbytes with a codebook of its own"] = ('f32[24, 96] from "fc.weight"', BNB, TABLE[::16][u4] * wide(group))
 SHORT = {"i2": (-2, 1), "i3": (-4, 3), "i5": (-16, 15), "i6": (-32, 31), "i7": (-64, 63), "ternary": (-1, 1),
          "u1": (0, 1), "u2": (0, 3), "u3": (0, 7), "u5": (0, 31), "u6": (0, 63), "u7": (0, 127)}
 for fmt, (least, most) in SHORT.items():  # a byte each, then as a stream
@@ -159,7 +173,7 @@ WRONG = {
     "scales that do not fit": (f"i4[24, 96] group 32 scale f16 {FROM}", A, "which f16 does not hold"),
     "scales of integers": ('i4[24, 96] group 32 from codes "a.q" scale "a.z"', {**A, "a.z": zero4.view(np.int8)}, "E0517"),
     "a zero point of symmetric codes": (f'i4[24, 96] sym group 32 {FROM} zero "a.z"', A, "E0517.*the scheme is symmetric"),
-    "no zero points": (f"i4[24, 96] asym group 32 {FROM}", A, "E0517.*neither zero nor offset"),
+    "no zero points": (f"i4[24, 96] asym group 32 {FROM}", A, "E0517.*neither zero nor offset nor table"),
     "zero and offset": (f'i4[24, 96] asym group 32 {FROM} zero "a.z" offset "a.m"', A, "E0517.*has one of them"),
     "a zero point that is no code": (f'i4[24, 96] asym group 32 {FROM} zero "a.z"', A, "no code of i4"),
     "a code that is none": (f"i4[24, 96] group 32 {FROM}", {**A, "a.q": i8}, "no code of i4"),
@@ -167,6 +181,15 @@ WRONG = {
     "a code that is not ternary": (f"ternary[24, 96] group 32 {FROM}", {**A, "a.q": words(i4, 2)}, "is -2, no code of ternary"),
     "a code that is not binary": (f"binary[24, 96] group 32 {FROM}", {**A, "a.q": i4 * 0}, "is 0, no code of binary"),
     "zero points of ternary": (f'ternary[24, 96] asym group 32 {FROM} zero "a.z"', A, "it is symmetric"),
+    "a table of another size": (f'u4[24, 96] asym group 32 {FROM} table "a.t"', {"a.q": u4, "a.s": group, "a.t": TABLE}, r"E0517.*need \[16\]"),
+    "a table of integers": (f'u8[24, 96] asym group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group, "a.t": TABLE.view(np.int32)}, "E0517"),
+    "a table with NaN": (f'u8[24, 96] asym group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group, "a.t": TABLE * np.float32(np.nan)}, "E0517.*not a finite"),
+    "a table that is not there": (f'u8[24, 96] asym group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group}, "E0550"),
+    "a table of signed codes": (f'i4[24, 96] group 32 {FROM} table "a.t"', {**A, "a.t": TABLE[:16]}, "E0517.*places are u1 to u8, not i4"),
+    "a table beside zero points": (f'u4[24, 96] asym group 32 {FROM} zero "a.z" table "a.t"', {**A, "a.q": u4, "a.t": TABLE[:16]},
+                                   "E0517.*has one of them"),
+    "a table beside offsets": (f'u4[24, 96] asym group 32 {FROM} offset "a.m" table "a.t"', {**A, "a.q": u4, "a.t": TABLE[:16]},
+                               "E0517.*has one of them"),
     "an outer scale too many": (f'i4[24, 96] group 32 {FROM} outer "a.s"', A, "E0517.*no outer scale"),
     "an outer scale too few": (f"nvfp4[24, 96] {FROM}", {"a.q": np.zeros((N, K // 2), np.uint8), "a.s": ("F8_E4M3", np.zeros((N, 6), np.uint8))},
                                "E0517.*names none"),
@@ -181,6 +204,13 @@ with tempfile.TemporaryDirectory() as folder:
     for title, (param, tensors, words_of) in WRONG.items():
         have, said = run(folder, param, tensors)
         report("refused: " + title, [] if have is None and "error[E" in said and (not words_of or re.search(words_of, said, re.S)) else [said])
+    param, tensors, want = GOOD["a codebook of 16"]
+    _, said = run(folder, param, tensors, "check")
+    report("a codebook is kept as f32, with a warning", [] if re.search("E0558.*codebook of its own.*kept as f32", said) else [said])
+    save(os.path.join(folder, "w.safetensors"), BNB)
+    done = subprocess.run([sinter, "import", os.path.join(folder, "w.safetensors")], capture_output=True, text=True, timeout=60, check=False)
+    report("import says whose codebook it is", [] if done.returncode == 0 and "its codebook is another than that of nf4: value 0" in done.stdout
+           and "places in a table of 16" in done.stdout else [done.stdout, done.stderr])
     path = os.path.join(folder, "m.sinter")
     param, tensors, want = GOOD["zero points"]
     _, said = run(folder, param, tensors, "explain")
