@@ -447,6 +447,49 @@ GGUF = {  # name: (dimensions, type, bytes, exit code, words)
     "half a block": ([16, 2], 8, bytes(34), 1, "E0518.*whole blocks"),
     "a block too few": ([32, 3], 8, bytes(64), 1, "E0518.*beyond the end"),
 }
+BLOCKS = {  # type: its number, elements and bytes of a block, where its scales lie, one that is no number
+    "Q4_0": (2, 32, 18, [0], b"\0\x7e"), "Q4_1": (3, 32, 20, [0, 2], b"\0\x7e"), "Q5_0": (6, 32, 22, [0], b"\0\x7e"),
+    "Q5_1": (7, 32, 24, [0, 2], b"\0\x7e"), "Q8_0": (8, 32, 34, [0], b"\0\x7e"), "Q2_K": (10, 256, 84, [80, 82], b"\0\x7e"),
+    "Q3_K": (11, 256, 110, [108], b"\0\x7e"), "Q4_K": (12, 256, 144, [0, 2], b"\0\x7e"), "Q5_K": (13, 256, 176, [0, 2], b"\0\x7e"),
+    "Q6_K": (14, 256, 210, [208], b"\0\x7e"), "Q8_K": (15, 256, 292, [0], NAN32), "IQ4_NL": (20, 32, 18, [0], b"\0\x7e"),
+    "IQ4_XS": (23, 256, 136, [0], b"\0\x7e"), "TQ1_0": (34, 256, 54, [52], b"\0\x7e"), "TQ2_0": (35, 256, 66, [64], b"\0\x7e"),
+    "MXFP4": (39, 32, 17, [0], b"\xff"), "NVFP4": (40, 64, 36, [0], b"\x81")}
+
+
+def check_blocks(tmp, name):
+    """Two rows of two blocks of the type, then all ways in which it is broken."""
+    kind, elements, size, scales, nan = BLOCKS[name]
+    dims, raw, path = [2 * elements, 2], bytes(4 * size), os.path.join(tmp, "model.gguf")
+    gguf(path, ("a.weight", dims, kind, raw))
+    with open(path, "rb") as f:
+        whole = f.read()
+    end = len(whole) - -len(raw) % 32  # without what follows the data
+    code, out, err = run(path)
+    problems = [] if code == 0 and name + ", said by the file" in out else [f"a good one: exit code {code}", out, err]
+    wrong = {"a scale at %d that is no number" % at: (dims, raw[:size + at] + nan + raw[size + at + len(nan):]) for at in scales}
+    wrong.update({"half a block": ([2 * elements - elements // 2, 2], raw), "a row too many": ([2 * elements, 40], raw),
+                  "a row of 2^61": ([1 << 61, 2], raw), "rows of 2^62": ([2 * elements, 1 << 62], raw), "no rows": ([2 * elements, 0], b""),
+                  "a vector": ([2 * elements], raw), "four dimensions": ([2 * elements, 2, 1, 1], raw)})
+    files = {"cut": whole[:end - 1], "cut in a block": whole[:end - size // 2], "cut before the data": whole[:end - len(raw)]}
+    for what, (shape, data) in wrong.items():
+        gguf(path, ("a.weight", shape, kind, data))
+        with open(path, "rb") as f:
+            files[what] = f.read()
+    for what, data in files.items():
+        with open(path, "wb") as f:
+            f.write(data)
+        code, out, err = run(path)
+        if code != 1 or not re.search(r"error\[E05\d\d\]", err):
+            problems.append(f"{what}: exit code {code}: {out}{err}")
+    report(f"gguf: {name}: {len(files)} ways to be wrong are refused", problems if len(files) >= FEWEST else [*problems, "too few"])
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    with open(os.path.join(here, "..", "..", "io", "ggml.def"), encoding="utf-8") as f:
+        known = set(re.findall(r"^BLOCK\((\w+)", f.read(), re.M))
+    report("gguf: every type of blocks is tried", [] if known == set(BLOCKS) else [f"{known ^ set(BLOCKS)}"])
+    for name in BLOCKS:
+        check_blocks(tmp, name)
 with tempfile.TemporaryDirectory() as tmp:
     path = os.path.join(tmp, "model.gguf")
     for name, (dims, kind, raw, want, words) in GGUF.items():
