@@ -255,8 +255,8 @@ static void read_gemm(const StoredModule *m, QTensor *q)
         }
     }
     const uint32_t *zero = m->part[PART_ZERO]->data;
-    for (int64_t g = 0; g < q->col_blocks; g++)
-        for (int64_t n = 0; n < m->rows; n++)
+    for (int64_t n = 0; n < m->rows; n++)
+        for (int64_t g = 0; g < q->col_blocks; g++)
             q->zero[n * q->col_blocks + g] =
                 (int32_t)(zero[g * words + n / 8] >> (4 * place[n % 8]) & 15);
 }

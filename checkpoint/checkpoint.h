@@ -242,6 +242,10 @@ static inline void lines_ask_written(const void *at, uint64_t bytes)
  * words, each xor flip. */
 void words_turn(const uint32_t *src, int64_t stride, int64_t words, int64_t rows, uint32_t flip,
                 uint8_t *dst, uint64_t pitch);
+/* The same for a few rows that stay in the first cache, `pitch` words apart, which need no copy;
+ * `left`: words down the columns that will be read next. */
+void words_turn_near(const uint32_t *src, int64_t stride, int words, int rows, int64_t left,
+                     uint32_t *dst, int pitch);
 /* b bits at bit `at` of a little-endian stream of 32-bit words, `stride` words apart. */
 static inline uint32_t stream_code(const uint32_t *word, int64_t stride, uint64_t at, int bits)
 {

@@ -214,8 +214,8 @@ static void read_streams(const StoredModule *m, QTensor *q)
         int64_t rows = m->rows - first < TURN_ROWS ? m->rows - first : TURN_ROWS;
         for (int64_t w = 0, k = 0; w < words; w += TURN_WORDS, k += piece) {
             int64_t num = words - w < TURN_WORDS ? words - w : TURN_WORDS;
-            words_turn(word + w * m->rows + first, m->rows, num, rows, 0, (uint8_t *)turned,
-                       sizeof turned[0]);
+            words_turn_near(word + w * m->rows + first, m->rows, (int)num, (int)rows, words - w,
+                            turned[0], TURN_WORDS);
             open_rows(turned, rows, bits, signed_offset(m),
                       q->codes + (uint64_t)first * q->row_bytes + k / 2, q->row_bytes,
                       m->cols - k < piece ? m->cols - k : piece);

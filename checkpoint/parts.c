@@ -219,7 +219,7 @@ bool codes_read(const StoredModule *m, QTensor *q, IoError *err)
 
 /* Codes ---------------------------------------------------------------------------------------- */
 
-/* Sixty-four words of sixteen rows at a time, through a copy: rows that lie a power of two apart
+/* Sixty-four words of thirty-two rows at a time, through a copy: rows that lie a power of two apart
  * would throw each other out of the cache. */
 #define TURN  32
 #define WIDE  64
@@ -237,7 +237,7 @@ static Four four_at(const uint32_t *word)
 }
 
 /* Word i of row j becomes word j of row i. */
-static void turn_4x4(const uint32_t *src, int64_t stride, uint32_t flip, uint32_t (*dst)[WIDE])
+static void turn_4x4(const uint32_t *src, int64_t stride, uint32_t flip, uint32_t *dst, int pitch)
 {
     Four a = four_at(src), b = four_at(src + stride), c = four_at(src + 2 * stride);
     Four d = four_at(src + 3 * stride), row[4];
@@ -252,29 +252,52 @@ static void turn_4x4(const uint32_t *src, int64_t stride, uint32_t flip, uint32_
     row[3] = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
     for (int i = 0; i < 4; i++) {
         row[i] ^= flip;
-        memcpy(dst[i], &row[i], sizeof row[i]);
+        memcpy(dst + i * pitch, &row[i], sizeof row[i]);
     }
+}
+
+/* Four words of the rows; with fewer, and for the rows that are left over, one by one. */
+static void turn_four(const uint32_t *src, int64_t stride, int words, int rows, uint32_t flip,
+                      uint32_t *dst, int pitch)
+{
+    int whole = words < 4 ? 0 : rows & ~3;
+
+    for (int r = 0; r < whole; r += 4)
+        turn_4x4(src + r, stride, flip, dst + r * pitch, pitch);
+    for (int r = whole; r < rows; r++)
+        for (int w = 0; w < words && w < 4; w++)
+            dst[r * pitch + w] = src[w * stride + r] ^ flip;
+}
+
+static void ask_next(const uint32_t *src, int64_t stride, int rows, int64_t left)
+{
+    for (int i = 0; i < 4 && AHEAD + i < left; i++)
+        lines_ask(src + (AHEAD + i) * stride, (uint64_t)rows * 4);
 }
 
 static void turn_tile(const uint32_t *src, int64_t stride, int words, int rows, int64_t left,
                       uint32_t flip, uint8_t *dst, uint64_t pitch)
 {
     uint32_t tile[TURN][WIDE];
-    int whole_words = words & ~3, whole_rows = rows & ~3, asked = 0;
+    int asked = 0;
 
-    for (int w = 0; w < whole_words; w += 4) {
-        for (int i = 0; i < 4 && w + AHEAD + i < left; i++)
-            lines_ask(src + (w + AHEAD + i) * stride, (uint64_t)rows * 4);
-        for (int end = rows * (w + 4) / words; asked < end; asked++)
+    for (int w = 0; w < words; w += 4) {
+        ask_next(src + w * stride, stride, rows, left - w);
+        for (int end = rows * (w + 4) / words; asked < end && asked < rows; asked++)
             lines_ask_written(dst + (uint64_t)asked * pitch, (uint64_t)words * 4);
-        for (int r = 0; r < whole_rows; r += 4)
-            turn_4x4(src + w * stride + r, stride, flip, (uint32_t(*)[WIDE]) & tile[r][w]);
+        turn_four(src + w * stride, stride, words - w, rows, flip, &tile[0][w], WIDE);
     }
-    for (int w = 0; w < words; w++)
-        for (int r = w < whole_words ? whole_rows : 0; r < rows; r++)
-            tile[r][w] = src[w * stride + r] ^ flip;
     for (int r = 0; r < rows; r++)
         memcpy(dst + (uint64_t)r * pitch, tile[r], (size_t)words * 4);
+}
+
+void words_turn_near(const uint32_t *src, int64_t stride, int words, int rows, int64_t left,
+                     uint32_t *dst, int pitch)
+{
+    for (int w = 0; w < words; w += 4) {
+        ask_next(src + w * stride, stride, rows, left - w);
+        turn_four(src + w * stride, stride, words - w, rows, 0, dst + w, pitch);
+    }
 }
 
 void words_turn(const uint32_t *src, int64_t stride, int64_t words, int64_t rows, uint32_t flip,
