@@ -108,11 +108,12 @@ def ranges(text):
 
 
 def check_ranges(folder):
+    (folder / "p.sinter").write_text(re.sub(r"auto \{.*?\n\}\n", "", TEXT, flags=re.S))
     (folder / "st.rules").write_text("""scheme st { weight i8 sym per channel; act i8 asym per tensor static minmax }
 calibrate "c.npy"
 quant { default : st }
 """)
-    said = [subprocess.run([SINTER, "calibrate", "m.sinter", "--rules=st.rules", *words], cwd=folder, timeout=300,
+    said = [subprocess.run([SINTER, "calibrate", "p.sinter", "--rules=st.rules", *words], cwd=folder, timeout=300,
                            capture_output=True, text=True, check=False) for words in (["--device=cuda:0"], [])]
     here, there = (ranges(done.stdout) for done in said)
     far = [path for path in there if path not in here or
