@@ -283,11 +283,12 @@ bool stored_offsets(const StoredModule *m, float *ret, IoError *err)
 /* The values of q, of which `offset` has what scales and integers do not say. */
 static void values_offset(const StoredModule *m, const QTensor *q, const float *offset, float *ret)
 {
+    int64_t height = m->scheme.block[0] ? m->scheme.block[0] : m->rows;
     int64_t width = m->scheme.block[1] ? m->scheme.block[1] : m->cols;
 
     for (int64_t r = 0; r < m->rows; r++) {
         for (int64_t c = 0; c < m->cols; c++) {
-            int64_t at = r * q->col_blocks + c / width;
+            int64_t at = r / height * q->col_blocks + c / width;
             float code = format_decode(m->scheme.fmt, qtensor_code(q, r, c));
             float *value = &ret[r * m->cols + c];
             *value = m->offset == OFFSET_ADDED ? code * q->scale[at] + offset[at]

@@ -34,12 +34,20 @@ static const char *read_module(const ConstReader *reader, QTensor *q, float *dst
     return ok ? NULL : s->err.text;
 }
 
+/* A row of them for each row of the weight: the rows of one block have the same. */
 static const char *read_offsets(const ConstReader *reader, QTensor *q, float *dst)
 {
     Stored *s = (Stored *)(uintptr_t)reader->stored;
+    const StoredModule *m = s->module;
+    int64_t cols = scheme_col_blocks(&m->scheme, m->cols);
+    int64_t height = m->scheme.block[0] ? m->scheme.block[0] : m->rows;
 
     (void)q;
-    return stored_offsets(s->module, dst, &s->err) ? NULL : s->err.text;
+    if (!stored_offsets(m, dst, &s->err))
+        return s->err.text;
+    for (int64_t r = m->rows; r-- > 0;) /* what is read lies before what is written, or is it */
+        memmove(dst + r * cols, dst + r / height * cols, (size_t)cols * sizeof *dst);
+    return NULL;
 }
 
 static const ConstReader *reader_create(Arena *arena, const StoredModule *module,

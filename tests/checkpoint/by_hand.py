@@ -95,6 +95,8 @@ short = (r.random((N, 3)) + 0.1).astype(np.float32)  # groups of 40: 40, 40, 16
 zero4 = r.integers(0, 16, group.shape).astype(np.uint8)
 float_zero = (r.random(group.shape) * 15).astype(np.float32)
 float_add = r.standard_normal(group.shape).astype(np.float32)
+powers = np.exp2(np.arange(9).reshape(3, 3) - 4).astype(np.float32)
+half_zero = np.arange(9).reshape(3, 3).astype(np.float32) + np.float32(0.5)
 FROM = 'from codes "a.q" scale "a.s"'
 GOOD = {  # the param, its tensors, what they stand for
     "a byte each": (f"i8[24, 96] sym per channel {FROM}", {"a.q": i8, "a.s": channel}, i8 * wide(channel)),
@@ -124,6 +126,10 @@ GOOD = {  # the param, its tensors, what they stand for
                                (u4.astype(np.float32) - wide(float_zero)) * wide(group)),
     "an offset": (f"u4[24, 96] asym group 32 {FROM} offset \"a.m\"", {"a.q": u4, "a.s": group, "a.m": float_add},
                   u4 * wide(group) + wide(float_add)),
+    "offsets of blocks of 8 rows": (f"u4[24, 96] asym block 8x32 {FROM} zero \"a.z\"",
+                                    {"a.q": halves(u4), "a.s": powers, "a.z": half_zero}, (u4 - wide(half_zero)) * wide(powers)),
+    "an offset of the whole": (f"u8[24, 96] asym per tensor {FROM} offset \"a.m\"",
+                               {"a.q": u8, "a.s": np.float32(0.25), "a.m": np.float32(-3.5)}, u8 * np.float32(0.25) - np.float32(3.5)),
     "an offset of signed codes": (f"i4[24, 96] group 32 {FROM} offset \"a.m\"", {"a.q": i4, "a.s": group, "a.m": float_add},
                                   i4 * wide(group) + wide(float_add)),
 }

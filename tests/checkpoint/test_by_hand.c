@@ -150,22 +150,71 @@ static int mix(Checkpoint *c)
     return ok ? 2 : 1;
 }
 
-static void mixtures_are_read_or_refused(void **unused)
+static WeightSet *weights_of(int num, const SafetensorsItem *item)
 {
     char path[] = "/tmp/sinter-by-hand-XXXXXX.safetensors";
     const char *one = path;
     IoError err = {0};
-    int num[3] = {0};
-    (void)unused;
-    add_tensors();
     int fd = mkstemps(path, 12);
     assert_true(fd >= 0);
     close(fd);
-    if (!safetensors_write(path, tensors.num, tensors.item, &err))
+    if (!safetensors_write(path, num, item, &err))
         fail_msg("%s", err.text);
     WeightSet *weights = weights_open(1, &one, &err);
     unlink(path);
     assert_non_null(weights);
+    return weights;
+}
+
+/* Floats beside scales, one for each block of two rows and two columns, or for all. */
+static void blocks_of_rows_have_one_offset(void **unused)
+{
+    static const int64_t whole[] = {4, 4}, half[] = {2, 2};
+    static const float scale[] = {1, 2, 4, 8}, zero[] = {0.5f, 1, 1.5f, 2};
+    uint8_t code[16];
+    (void)unused;
+    for (int i = 0; i < 16; i++)
+        code[i] = (uint8_t)(i * 7 % 16);
+    const SafetensorsItem item[] = {{"q", FMT_U8, 2, whole, code, NULL},
+                                    {"s", FMT_F32, 2, half, scale, NULL},
+                                    {"z", FMT_F32, 2, half, zero, NULL},
+                                    {"s1", FMT_F32, 0, NULL, scale + 3, NULL},
+                                    {"z1", FMT_F32, 0, NULL, zero + 1, NULL}};
+    WeightSet *weights = weights_of(COUNT_OF(item), item);
+    for (int kind = 0; kind < 4; kind++) {
+        bool all = kind % 2, added = kind / 2;
+        Arena *arena = arena_create();
+        IoError err = {0};
+        float value[16];
+        const Scheme scheme = {.fmt = FMT_U4,
+                               .scale_fmt = FMT_F32,
+                               .zero = ZERO_INT,
+                               .block = {all ? 0 : 2, all ? 0 : 2}};
+        const char *floats = all ? "z1" : "z";
+        const StoredHand hand = {
+            &scheme, "q", all ? "s1" : "s", added ? NULL : floats, added ? floats : NULL, NULL};
+        Checkpoint *c = checkpoint_open(arena, weights, 0, NULL, &err);
+        const StoredModule *m = c ? checkpoint_by_hand(c, &hand, 4, 4, &err) : NULL;
+        if (!m || !stored_values(m, value, &err))
+            fail_msg("%s", err.text);
+        for (int i = 0; i < 16; i++) {
+            int at = all ? -1 : i / 8 * 2 + i % 4 / 2;
+            float s = all ? scale[3] : scale[at], z = all ? zero[1] : zero[at];
+            float want = added ? code[i] * s + z : (code[i] - z) * s;
+            assert_true(value[i] == want);
+        }
+        arena_destroy(arena);
+    }
+    weights_close(weights);
+}
+
+static void mixtures_are_read_or_refused(void **unused)
+{
+    IoError err = {0};
+    int num[3] = {0};
+    (void)unused;
+    add_tensors();
+    WeightSet *weights = weights_of(tensors.num, tensors.item);
     for (int i = 0; i < ROUNDS; i += 1000) {
         Arena *arena = arena_create();
         Checkpoint *c = checkpoint_open(arena, weights, 0, NULL, &err);
@@ -185,6 +234,7 @@ static void mixtures_are_read_or_refused(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtures_are_read_or_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_of_rows_have_one_offset),
+                                       cmocka_unit_test(mixtures_are_read_or_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
