@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""mutants.py REPLAY FOLDER: checkpoints that contradict themselves.
+"""mutants.py REPLAY FOLDER [EVERY]: checkpoints that contradict themselves.
 
 Every fixture of FOLDER, cut to its first modules, is changed in one place at a time: a value or key of its
 configuration, a tensor's type, shape or bytes, or a tensor is missing. REPLAY reads each as the fuzz target does: what
-is accepted must be readable, and nothing may crash. TAP.
+is accepted must be readable, and nothing may crash. EVERY: one in so many. TAP.
 """
 import copy
+import itertools
 import json
 import os
 import struct
@@ -165,14 +166,15 @@ def mutants(folder):
 
 
 def main():
-    replay, root = sys.argv[1:]
+    replay, root = sys.argv[1:3]
+    every = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     folders = [os.path.join(root, name) for name in sorted(os.listdir(root))
                if os.path.exists(os.path.join(root, name, "model.safetensors"))]
     with tempfile.TemporaryDirectory() as tmp:
         os.mkdir(os.path.join(tmp, "checkpoint"))
         num = 0
         for folder in folders:
-            for data in mutants(folder):
+            for data in itertools.islice(mutants(folder), 0, None, every):
                 with open(os.path.join(tmp, "checkpoint", f"{os.path.basename(folder)}-{num}"), "wb") as file:
                     file.write(data)
                 num += 1

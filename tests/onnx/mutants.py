@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""mutants.py REPLAY FOLDER [--all]: ONNX files that contradict themselves.
+"""mutants.py REPLAY FOLDER [EVERY | --all]: ONNX files that contradict themselves.
 
-Models of FOLDER (with --all every one, by more values) are taken apart as protocol buffers are, whatever their fields mean, and changed in one field at a
-time: missing, twice, of another kind, number or value. REPLAY imports each as the fuzz target does: it is refused or
-becomes a text, and nothing may crash. TAP.
+Models of FOLDER (with --all every one, by more values; with EVERY one mutant in so many) are taken apart as protocol
+buffers are, whatever their fields mean, and changed in one field at a time: missing, twice, of another kind, number or
+value. REPLAY imports each as the fuzz target does: it is refused or becomes a text, and nothing may crash. TAP.
 """
+import itertools
 import os
 import subprocess
 import sys
@@ -106,6 +107,7 @@ def changed(message, depth, more):
 
 def main():
     replay, root = sys.argv[1:3]
+    every = int(sys.argv[3]) if len(sys.argv) > 3 and not ALL else 1
     models = [os.path.join(root, name) for name in sorted(os.listdir(root)) if name.endswith(".onnx")]
     models = [model for model in models if os.path.getsize(model) < MOST and
               (ALL or os.path.basename(model)[:-5] in NAMES)]
@@ -115,7 +117,7 @@ def main():
         for model in models:
             with open(model, "rb") as file:
                 message = fields(file.read())
-            for data in changed(message, 0, len(encoded(message)) < 1000):
+            for data in itertools.islice(changed(message, 0, len(encoded(message)) < 1000), 0, None, every):
                 if hash(data) not in seen:
                     with open(os.path.join(tmp, "onnx", str(len(seen))), "wb") as file:
                         file.write(data)
