@@ -170,7 +170,8 @@ def main():
     every = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     folders = [os.path.join(root, name) for name in sorted(os.listdir(root))
                if os.path.exists(os.path.join(root, name, "model.safetensors"))]
-    with tempfile.TemporaryDirectory() as tmp:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files there cost little
+    with tempfile.TemporaryDirectory(dir=memory) as tmp:
         os.mkdir(os.path.join(tmp, "checkpoint"))
         num = 0
         for folder in folders:

@@ -112,7 +112,8 @@ def main():
     models = [model for model in models if os.path.getsize(model) < MOST and
               (ALL or os.path.basename(model)[:-5] in NAMES)]
     seen = set()
-    with tempfile.TemporaryDirectory() as tmp:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files there cost little
+    with tempfile.TemporaryDirectory(dir=memory) as tmp:
         os.mkdir(os.path.join(tmp, "onnx"))
         for model in models:
             with open(model, "rb") as file:
