@@ -192,7 +192,8 @@ static void blocks_of_rows_have_one_offset(void **unused)
                                .block = {all ? 0 : 2, all ? 0 : 2}};
         const char *floats = all ? "z1" : "z";
         const StoredHand hand = {
-            &scheme, "q", all ? "s1" : "s", added ? NULL : floats, added ? floats : NULL, NULL};
+            &scheme, "q", all ? "s1" : "s", added ? NULL : floats, added ? floats : NULL,
+            NULL,    NULL};
         Checkpoint *c = checkpoint_open(arena, weights, 0, NULL, &err);
         const StoredModule *m = c ? checkpoint_by_hand(c, &hand, 4, 4, &err) : NULL;
         if (!m || !stored_values(m, value, &err))
