@@ -89,6 +89,29 @@ NUM_FN int num_rne(float x)
     return (int)(num_bits(x + NUM_RNE_MAGIC) - num_bits(NUM_RNE_MAGIC));
 }
 
+/* a / b for b from 1 to 2^40 that is 1 or 2 where |a| < 2^-96. On a GPU the steps of a division of
+ * any two numbers, without the branch that each has for those whose steps lose bits: a reciprocal
+ * rounded well, and twice the remainder (P. Markstein, "Computation of elementary functions on
+ * the IBM RISC System/6000 processor", 1990). */
+NUM_FN float num_div_plain(float a, float b)
+{
+#ifdef __CUDACC_RTC__
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(b));
+    r = num_fma(num_fma(-b, r, 1.0f), r, r);
+    if ((num_bits(b) & 0x7fffffu) == 0x7fffffu) /* of such a b alone the steps lose the last bit */
+        r = num_float(0x7e800001u - (num_bits(b) & NUM_INF_BITS));
+    float q = a * r;
+    q = num_fma(num_fma(-b, q, a), r, q);
+    q = num_fma(num_fma(-b, q, a), r, q);
+    unsigned least = num_bits(0x1p-96f);
+    bool whole = (unsigned)num_abs_bits(a) - least < NUM_INF_BITS - least;
+    return whole ? q : a * r; /* 0, an infinity, NaN; or exactly a or a / 2 */
+#else
+    return a / b;
+#endif
+}
+
 /* Functions ----------------------------------------------------------------------------------- */
 
 /* e^(x + lo) as (1 + t) * *s1 * *s2, for x <= 89 and |lo| far below 1: returns t, small. */
@@ -166,7 +189,7 @@ NUM_FN float num_tanh(float x)
     float near = num_fma(a * z, p, a);
     float s;
     float m = num_exp_parts(a > 10.0f ? 20.0f : a + a, 0.0f, &s);
-    float far = 1.0f - 2.0f / (m * s + 1.0f);
+    float far = 1.0f - num_div_plain(2.0f, m * s + 1.0f);
     float t = a < 0.625f ? near : far;
     return num_float(num_bits(t) | (num_bits(x) & NUM_SIGN_BIT));
 }
@@ -176,7 +199,7 @@ NUM_FN float num_gate(float x, float a, float m, float s)
 {
     float num = x < 0.0f ? -(a * m) : x;
     float scale = x < 0.0f ? s : 1.0f;
-    return num / (1.0f + m * s) * scale;
+    return num_div_plain(num, 1.0f + m * s) * scale;
 }
 
 NUM_FN float num_sigmoid(float x)
@@ -185,7 +208,7 @@ NUM_FN float num_sigmoid(float x)
     float m = num_exp_parts(-num_abs(x), 0.0f, &s);
     float num = x < 0.0f ? m : 1.0f;
     float scale = x < 0.0f ? s : 1.0f;
-    return num / (1.0f + m * s) * scale;
+    return num_div_plain(num, 1.0f + m * s) * scale;
 }
 
 NUM_FN float num_silu(float x)
@@ -205,7 +228,7 @@ NUM_FN float num_gelu(float x)
     float a = num_abs(x);
     a = a > 15.0f ? 15.0f : a;
     float d = a + 2.5f;
-    float w = 1.0f / d;
+    float w = num_div_plain(1.0f, d);
     float w_err = num_fma(d - 2.5f - a, w, num_fma(-w, d, 1.0f)); /* true w = w (1 + w_err) */
     float u = (a - 2.5f) * w;
     float g = -0x1.6b7f0cp-16f;
