@@ -163,6 +163,7 @@ static void code_scheme(Coder *c, Scheme *s)
     code_format(c, &s->scale_fmt);
     s->zero = (ZeroKind)code_small(c, (int)s->zero, ZERO_INT + 1);
     code_bool(c, &s->outer);
+    code_bool(c, &s->fast);
     code_i64(c, &s->block[0]);
     code_i64(c, &s->block[1]);
 }

@@ -9,7 +9,7 @@ typedef struct LineState { /* of one `weight` or `act` line */
     Scheme scheme;
     bool plain; /* f32 f16 bf16 */
     bool named; /* mxfp8 .. */
-    const SchemeWord *symmetry, *granularity, *group, *scale, *range, *by;
+    const SchemeWord *symmetry, *granularity, *group, *scale, *range, *by, *fast;
     bool bad;
 } LineState;
 
@@ -121,11 +121,7 @@ static void line_word(LineState *l, const SchemeWord *word)
     case SW_STATIC:
     case SW_DYNAMIC: once(l, &l->range, word); break;
     case SW_BY: once(l, &l->by, word); break;
-    case SW_FAST:
-        diag_error(l->s->diag, word->span, E_NOT_SUPPORTED,
-                   "'fast' accumulation is not supported yet");
-        l->bad = true;
-        break;
+    case SW_FAST: once(l, &l->fast, word); break;
     }
 }
 
@@ -314,6 +310,18 @@ static bool by_arg(const Arg *arg, WeightArgs *args)
     return false;
 }
 
+static void line_fast(LineState *l)
+{
+    if (!l->fast)
+        return;
+    if (!l->line->is_act)
+        complain(l, l->fast->span,
+                 "'fast' is a word of the act line: it is about sums of products");
+    else if (l->plain)
+        complain(l, l->fast->span, "sums of 16- and 32-bit floats are f32");
+    l->scheme.fast = true;
+}
+
 static void line_by(LineState *l, SchemeInfo *info)
 {
     const SchemeWord *word = l->by;
@@ -383,6 +391,7 @@ static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
     if (!l.plain)
         line_range(&l, info);
     line_by(&l, info);
+    line_fast(&l);
     const char *problem = l.bad || l.plain ? NULL : scheme_problem(&l.scheme);
     if (!problem && line->is_act && format_info[l.scheme.fmt].family == FAMILY_CODEBOOK)
         problem = "a codebook is for weights; activations take integers and minifloats";

@@ -79,6 +79,7 @@ static const Scheme *parse_scheme(Parser *p, FormatId fmt, Span span)
     if (parse_accept(p, "scale"))
         scheme.scale_fmt = parse_format(p);
     scheme.outer = parse_accept(p, "outer");
+    scheme.fast = parse_accept(p, "fast");
     parse_expect(p, "}");
     const char *problem = scheme_problem(&scheme);
     if (problem)

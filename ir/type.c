@@ -239,7 +239,7 @@ void scheme_put(Sb *sb, const Scheme *scheme, const char *row)
         sb_printf(sb, "block %lldx%lld", (long long)scheme->block[0], (long long)scheme->block[1]);
     if (scheme->scale_fmt != FMT_F32)
         sb_printf(sb, " scale %s", format_info[scheme->scale_fmt].name);
-    sb_put(sb, scheme->outer ? " outer}" : "}");
+    sb_printf(sb, "%s%s}", scheme->outer ? " outer" : "", scheme->fast ? " fast" : "");
 }
 
 void type_print(Sb *sb, const Type *type)

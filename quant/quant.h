@@ -68,6 +68,7 @@ typedef struct Scheme {
     ZeroKind zero;
     bool outer; /* a second, per-tensor f32 scale that multiplies (NVFP4) */
     int64_t block[2];
+    bool fast; /* of an activation: sums of products may keep the bits that tensor cores keep */
 } Scheme;
 
 bool scheme_equal(const Scheme *a, const Scheme *b);

@@ -6,7 +6,8 @@
 bool scheme_equal(const Scheme *a, const Scheme *b)
 {
     return a->fmt == b->fmt && a->scale_fmt == b->scale_fmt && a->zero == b->zero &&
-           a->outer == b->outer && a->block[0] == b->block[0] && a->block[1] == b->block[1];
+           a->outer == b->outer && a->fast == b->fast && a->block[0] == b->block[0] &&
+           a->block[1] == b->block[1];
 }
 
 void scheme_print(Sb *sb, const Scheme *scheme, bool is_act)
@@ -28,6 +29,8 @@ void scheme_print(Sb *sb, const Scheme *scheme, bool is_act)
         sb_printf(sb, " scale %s", format_info[scheme->scale_fmt].name);
     if (scheme->outer)
         sb_put(sb, " outer");
+    if (scheme->fast)
+        sb_put(sb, " fast");
 }
 
 bool scheme_find(const char *name, Scheme *ret)
@@ -93,6 +96,17 @@ static const char *scale_problem(const Scheme *scheme)
     return NULL;
 }
 
+static const char *fast_problem(const Scheme *scheme)
+{
+    if (scheme->fmt != FMT_E4M3 && scheme->fmt != FMT_E5M2)
+        return "'fast' is about sums of 8-bit floats, e4m3 and e5m2: those of integers are exact, "
+               "those of others are f32";
+    if (scheme->block[1] || scheme->outer)
+        return "'fast' leaves sums in the tensor cores, and scales of blocks take them out; it "
+               "goes with 'per token' and 'per tensor'";
+    return NULL;
+}
+
 const char *scheme_problem(const Scheme *scheme)
 {
     const FormatInfo *info = &format_info[scheme->fmt];
@@ -112,5 +126,5 @@ const char *scheme_problem(const Scheme *scheme)
     for (int i = 0; i < 2; i++)
         if (scheme->block[i] < 0 || scheme->block[i] > LIMIT_DIM)
             return "a block is 1 to 2147483647 elements, or 0 for all";
-    return scale_problem(scheme);
+    return scheme->fast && fast_problem(scheme) ? fast_problem(scheme) : scale_problem(scheme);
 }

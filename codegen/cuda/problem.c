@@ -62,6 +62,7 @@ const char *cuda_problem(Arena *arena, const CudaKernel *k)
     put_weight(&sb, k);
     sb_put(&sb, " a=");
     put_tensor(&sb, &k->plan->tensor[l->a]);
+    sb_put(&sb, k->plan->tensor[l->a].scheme.fast ? "/fast" : "");
     sb_printf(&sb, " n=%" PRId64 " k=%" PRId64, k->spec.n, k->spec.k);
     if (k->spec.parts > 1)
         sb_printf(&sb, " parts=%d", k->spec.parts);

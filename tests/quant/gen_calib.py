@@ -134,7 +134,7 @@ def main():
     def row(data, name, arg, case, pair):
         zero = "ZERO_INT" if case["asym"] else "ZERO_NONE"
         out.append(f"    {{{data}, \"{name}\", {arg}, {{FMT_{case['fmt']}, FMT_F32, {zero}, false, "
-                   f"{{0, 0}}}}, {gv.hexbits(pair[0])}u, {gv.hexbits(pair[1])}u}},")
+                   f"{{0, 0}}, false}}, {gv.hexbits(pair[0])}u, {gv.hexbits(pair[1])}u}},")
 
     for at, (_, change) in enumerate(DATA):
         x = change(base).astype(f32)
