@@ -7,6 +7,7 @@
 #define LOCAL_A_COLS  8192  /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES 17408 /* of all its rows; more leave too little for weights on their way */
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
+#define SCRATCH_BYTES 1024  /* of epilogues, of the static shared memory that is set aside */
 #define SLOWER_SHOWN  3     /* candidates that `explain` shows beside the fastest */
 
 /* Row programs and moves have one family each, which knows its numbers. */
@@ -72,7 +73,15 @@ bool cuda_family_serves(CudaFamily family, const CodeClass *gpu)
     return !only || !strcmp(only, gpu->name);
 }
 
-/* Why a family that multiplies has no candidates; NULL: it has. */
+/* The family multiplies such weights, for this GPU. */
+static bool multiplies(const CudaKernel *k, CudaFamily family)
+{
+    const CudaFamilyRow *row = cuda_family[family];
+    return row->candidates && cuda_family_serves(family, k->gpu) &&
+           (!row->takes || row->takes(&k->spec));
+}
+
+/* Why such a family has no candidates; NULL: it has. */
 static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *family)
 {
     if (!(family->layouts >> k->packed.layout & 1))
@@ -88,8 +97,7 @@ static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *fami
 static void enumerate(CudaCandidates *c)
 {
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
-        if (cuda_family[i]->candidates && cuda_family_serves(i, c->like.gpu) &&
-            !family_problem(&c->like, cuda_family[i]))
+        if (multiplies(&c->like, (CudaFamily)i) && !family_problem(&c->like, cuda_family[i]))
             cuda_family[i]->candidates(c);
 }
 
@@ -186,6 +194,12 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
         keep_order(c, k->order);
 }
 
+int64_t cuda_room(const CudaCandidates *c, const CudaKernel *k)
+{
+    int64_t scratch = cuda_epilogue_scratch(k);
+    return c->budget - (scratch > SCRATCH_BYTES ? scratch - SCRATCH_BYTES : 0);
+}
+
 bool cuda_same_tile(const CudaKernel *a, const CudaKernel *b)
 {
     CudaTile x = cuda_family[a->family]->tile(a), y = cuda_family[b->family]->tile(b);
@@ -225,7 +239,8 @@ static void say_absent(const CudaKernel *k)
     const char *said = NULL;
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
         const char *problem = family_problem(k, cuda_family[i]);
-        if (!(cuda_family[i]->layouts >> CUDA_RECORDS & 1) || !problem)
+        if (!(cuda_family[i]->layouts >> CUDA_RECORDS & 1) || !multiplies(k, (CudaFamily)i) ||
+            !problem)
             continue;
         sb_printf(k->rejected, "%s%s", said ? ", " : "not ", cuda_family_name[i]);
         said = problem;

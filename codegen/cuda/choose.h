@@ -29,6 +29,10 @@ typedef struct CudaCandidates {
     ARRAY(CudaCandidate) list;
 } CudaCandidates;
 
+/* choose.c: .. and what is left of it for a kernel whose tile is chosen: groups of few columns take
+ * more scratch than is set aside. */
+int64_t cuda_room(const CudaCandidates *c, const CudaKernel *k);
+
 /* choose.c: the candidates of a product whose spec and packed are known, in all families that
  * its layout allows, and their times. */
 void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,

@@ -73,6 +73,20 @@ bool cuda_amplifies(const CudaKernel *k)
     return false;
 }
 
+bool cuda_gives_f32(const CudaKernel *k)
+{
+    for (int i = 0; i < k->launch->num_segments; i++)
+        for (int j = 0; j < k->launch->segment[i].epilogue.num_steps; j++) {
+            const TileStep *s = &k->launch->segment[i].epilogue.step[j];
+            if (s->op != TILE_STORE)
+                continue;
+            const PlanTensor *t = operand_tensor(k, s->tensor);
+            if (t->fmt == FMT_F32 && t->storage == STORAGE_OUTPUT)
+                return true;
+        }
+    return false;
+}
+
 bool cuda_program_sums_codes(const PlanProgram *program)
 {
     for (int i = 0; i < program->num_steps; i++)

@@ -47,6 +47,7 @@ typedef struct CudaFamilyRow {
     /* The epilogue over sums in the registers in which they were added up; false: it gets staged
      * rows. NULL: it always does. */
     bool (*put_held)(Sb *sb, const CudaKernel *k);
+    bool many_rows; /* its warps take several staged rows at once, where columns do not meet */
     const char *instruction; /* that multiplies, without the format: "wgmma"; NULL: none does */
     const char *call[2]; /* the function of the device file, with a given input or with another */
     void (*describe)(Sb *sb, const CudaKernel *k); /* numbers for people; NULL: there are none */
@@ -67,6 +68,8 @@ void cuda_put_records(Sb *sb, const CudaKernel *k);
  * of static shared memory that it needs. */
 void cuda_put_row_type(Sb *sb, const CudaKernel *k);
 int64_t cuda_prologue_scratch(const CudaKernel *k);
+/* Bytes of static shared memory that a product's staged epilogues take, of all its warps. */
+int64_t cuda_epilogue_scratch(const CudaKernel *k);
 
 /* candidates.c: a family fills a copy of c->like and hands it over, or gives the reason why not. */
 void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k);

@@ -124,7 +124,7 @@ static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
         row_bytes = k->mma.bk * cuda_act_bits(k->spec.act_fmt) / 8;
     if (threads < k->mma.bk * format_info[k->spec.fmt].bits / 16 || threads < row_bytes / 4)
         return "its threads are fewer than the pieces that they copy";
-    return geometry(k).smem > c->budget ? "it exceeds the shared memory of a block" : NULL;
+    return geometry(k).smem > cuda_room(c, k) ? "it exceeds the shared memory of a block" : NULL;
 }
 
 /* Blocks that share K, where tiles are too few; integer blocks along K must keep their order. */
@@ -164,7 +164,7 @@ static void put_tiles(CudaCandidates *c, int bk)
             continue;
         }
         for (k.mma.stages = 4; k.mma.stages >= 2; k.mma.stages--)
-            if (geometry(&k).smem <= c->budget)
+            if (geometry(&k).smem <= cuda_room(c, &k))
                 put_splits(c, &k);
     }
 }

@@ -71,26 +71,16 @@ static bool takes(const CudaPackSpec *spec)
 }
 
 /* Sums of 8-bit floats have about 14 bits before they are promoted: too few for what a model gives
- * out in f32, and for a softmax (docs/numerics.md). */
-static bool gives_f32(const CudaKernel *k)
+ * out in f32, and for a softmax (docs/numerics.md); unless the scheme leaves them so. */
+static bool is_fast(const CudaKernel *k)
 {
-    const PlanLaunch *l = k->launch;
-    for (int i = 0; i < l->num_segments; i++)
-        for (int j = 0; j < l->segment[i].epilogue.num_steps; j++) {
-            const TileStep *s = &l->segment[i].epilogue.step[j];
-            if (s->op != TILE_STORE)
-                continue;
-            const PlanTensor *t = &k->plan->tensor[l->operand[s->tensor].tensor];
-            if (t->fmt == FMT_F32 && t->storage == STORAGE_OUTPUT)
-                return true;
-        }
-    return false;
+    return k->plan->tensor[k->launch->a].scheme.fast;
 }
 
 /* Instructions of 32 bytes of K between promotions to f32; 0: none. */
 static int promotion(const CudaKernel *k)
 {
-    bool narrow = family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT;
+    bool narrow = family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && !is_fast(k);
     if (k->spec.mainloop)
         return k->packed.block_k && k->packed.block_k < UNIT_BYTES ? (int)k->packed.block_k / 32
                                                                    : 4;
@@ -175,9 +165,10 @@ static int instruction_columns(const CudaKernel *k)
     return k->hopper.promote && n > 192 ? n / 2 : n;
 }
 
-static int64_t num_tiles(const CudaKernel *k)
+static int64_t num_tiles(const CudaKernel *k) /* of all blocks of clusters, which lie along M */
 {
-    return cuda_ceil_div(k->layout[k->launch->a].rows, k->hopper.bm) *
+    int cluster = k->hopper.cluster;
+    return cuda_ceil_div(k->layout[k->launch->a].rows, (int64_t)k->hopper.bm * cluster) * cluster *
            cuda_ceil_div(k->packed.rows, k->hopper.bn);
 }
 
@@ -191,6 +182,7 @@ static CudaGeometry geometry(const CudaKernel *k)
     int64_t piece = 256 * (int64_t)right_rows(k) / 2 * 4;
     return (CudaGeometry){.blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k),
                           .per_processor = 1,
+                          .cluster = k->hopper.cluster,
                           .block = THREADS,
                           .smem = k->hopper.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
                           .workspace =
@@ -211,7 +203,8 @@ static const int few_rows[] = {8, 16, 24, 32, 48, 64};
 
 static const char *tile_problem(const CudaKernel *k)
 {
-    if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && (gives_f32(k) || cuda_amplifies(k)))
+    if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && !is_fast(k) &&
+        (cuda_gives_f32(k) || cuda_amplifies(k)))
         return "sums of 14 bits are too short for results in f32 and for softmax";
     if (!cuda_epilogue_fits(k, k->hopper.bn / k->spec.parts) || k->hopper.bn % (32 * k->spec.parts))
         return "a quantisation group or a row does not lie inside its columns";
@@ -227,7 +220,8 @@ static const char *tile_problem(const CudaKernel *k)
 static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->hopper.stages = 0;
-    int64_t left = c->budget - geometry(k).smem, most = k->hopper.swap ? FEW_STAGES : MOST_STAGES;
+    int64_t room = held_columns(k) ? c->budget : cuda_room(c, k);
+    int64_t left = room - geometry(k).smem, most = k->hopper.swap ? FEW_STAGES : MOST_STAGES;
     int64_t fit = left < 0 ? 0 : left / stage_bytes(k);
     k->hopper.stages = (int)(fit < most ? fit : most);
 }
@@ -281,12 +275,18 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
     k.hopper.swap = swap;
     k.hopper.bm = bm, k.hopper.bn = bn;
     k.hopper.promote = promotion(&k);
+    k.hopper.cluster = 1;
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
-    if (problem)
+    if (problem) {
         cuda_candidate_reject(c, &k, "%s", problem);
-    else
-        put_shares(c, &k);
+        return;
+    }
+    put_shares(c, &k);
+    k.hopper.shares = 0;
+    k.hopper.cluster = 2;
+    if (!swap && c->rows > bm)
+        cuda_candidate_valid(c, &k);
 }
 
 /* Few rows of a are the right operand of instructions, whose left one has 64 rows at least. */
@@ -313,6 +313,7 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
         sb_printf(sb, " s%d g%d", k->hopper.stages, k->hopper.shares);
     if (k->hopper.parts_of_k > 1)
         sb_printf(sb, " p%d", k->hopper.parts_of_k);
+    sb_put(sb, k->hopper.cluster > 1 ? " c2" : "");
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -327,7 +328,8 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kBM", k->hopper.bm);
     cuda_put_int(sb, "kBN", k->hopper.bn);
     cuda_put_int(sb, "kStages", k->hopper.stages);
-    cuda_put_int(sb, "kBand", 8);
+    cuda_put_int(sb, "kBand", 8 / k->hopper.cluster);
+    cuda_put_int(sb, "kCluster", k->hopper.cluster);
     cuda_put_bool(sb, "kSwap", k->hopper.swap);
     cuda_put_bool(sb, "kShare", k->hopper.shares > 0);
     cuda_put_int(sb, "kPartsOfK", k->hopper.parts_of_k);
@@ -446,6 +448,8 @@ static void describe(Sb *sb, const CudaKernel *k)
         sb_put(sb, ", K shared out");
     if (k->hopper.parts_of_k > 1)
         sb_printf(sb, ", K in %d parts", k->hopper.parts_of_k);
+    if (k->hopper.cluster > 1)
+        sb_put(sb, ", clusters of 2");
     if (!held_columns(k))
         sb_put(sb, ", epilogue in shared memory");
 }
@@ -470,7 +474,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double blocks = (double)g->grid;
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
     double compute = 4.0 * right_rows(k) / CLOCK / MMA_BUSY / (k->hopper.promote ? MMA_PROMOTE : 1);
-    double read = (double)(k->hopper.bm + k->hopper.bn) * UNIT_BYTES / (L2_BYTES / processors);
+    double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
+    double read = rows * UNIT_BYTES / (L2_BYTES / processors);
     double unit = compute > read ? compute : read;
     double us = busiest * (unit > UNIT_US ? unit : UNIT_US);
     double memory = weights / MEMORY * (blocks < processors ? processors / blocks : 1);

@@ -43,7 +43,13 @@ typedef struct CudaHopper {
     int promote;    /* instructions between promotions to f32; 0: none */
     int shares;     /* blocks that share out the units of tiles; 0: none do */
     int parts_of_k; /* that a block adds up one after the other, then the parts; 1: none */
+    int cluster;    /* blocks that copy for each other */
 } CudaHopper;
+typedef struct CudaMixed {
+    int bm, teams, slabs, stages; /* rows of a; warpgroups, each with slabs of 64 rows of w */
+    int shares;                   /* blocks that share out the units of tiles; 0: none do */
+    int cluster;                  /* blocks that copy for each other */
+} CudaMixed;
 typedef struct CudaGemmAny {
     int bn;
 } CudaGemmAny;
@@ -73,6 +79,7 @@ typedef struct CudaKernel {
         CudaGemmMma mma;
         CudaStream stream;
         CudaHopper hopper;
+        CudaMixed mixed;
         CudaGemmAny any;
         CudaRows row;
     };
@@ -107,10 +114,14 @@ bool cuda_program_sums(const PlanProgram *program);
 bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program);
 /* A softmax in an epilogue, which makes an error of its logits one of its results' digits. */
 bool cuda_amplifies(const CudaKernel *k);
+/* An epilogue whose results the model gives out in f32. */
+bool cuda_gives_f32(const CudaKernel *k);
 /* Some step adds up codes of a row. */
 bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
+/* No epilogue lets columns of a row meet. */
+bool cuda_columns_apart(const CudaKernel *k);
 
 /* source.c: the whole text. The entry's name is "k_" and 16 hex digits of the text's hash. */
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name);

@@ -76,9 +76,9 @@ void cuda_put_schemes(Sb *sb, const CudaKernel *k)
 
 /* Programs ------------------------------------------------------------------------------------ */
 
-static int vector_run(int64_t columns) /* neighbours of a lane in an epilogue */
+static int vector_run(int64_t columns, int lanes) /* neighbours of a lane in an epilogue */
 {
-    int64_t each = (columns + 31) / 32;
+    int64_t each = (columns + lanes - 1) / lanes;
     return each % 4 == 0 ? 4 : each % 2 == 0 ? 2 : 1;
 }
 
@@ -92,20 +92,60 @@ static int64_t part_columns(const CudaKernel *k)
     return cuda_family[k->family]->tile(k).cols / k->spec.parts;
 }
 
+bool cuda_columns_apart(const CudaKernel *k)
+{
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        const PlanProgram *program = &k->launch->segment[i].epilogue;
+        if (cuda_program_group(k, program) || cuda_program_needs_row(k, program) ||
+            cuda_program_sums_codes(program))
+            return false;
+    }
+    return true;
+}
+
+/* Lanes that an epilogue gives a row: with some columns each, so that what one waits for is hidden
+ * behind the next. */
+static int row_lanes(const CudaKernel *k)
+{
+    int64_t columns = part_columns(k);
+    int lanes = 32;
+    if (!cuda_family[k->family]->many_rows || !cuda_columns_apart(k))
+        return lanes;
+    while (lanes > 8 && columns / lanes < 8)
+        lanes /= 2;
+    return columns % (4 * lanes) ? 32 : lanes;
+}
+
+/* Words that a warp's epilogues take beside the staged row: ranges of groups. */
+static int64_t scratch_words(const CudaKernel *k)
+{
+    int64_t words = 1, held = (part_columns(k) + 31) / 32 * 32;
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        int64_t need = cuda_program_scratch(k, &k->launch->segment[i].epilogue, 32, held);
+        words = need > words ? need : words;
+    }
+    return words;
+}
+
+int64_t cuda_epilogue_scratch(const CudaKernel *k)
+{
+    return block_threads(k) / 32 * scratch_words(k) * 4;
+}
+
 /* Hands each segment its columns of the staged row. */
 static void put_staged(Sb *sb, const CudaKernel *k)
 {
     const PlanLaunch *l = k->launch;
-    int64_t columns = part_columns(k), words = 1, held = (columns + 31) / 32 * 32;
-    for (int i = 0; i < l->num_segments; i++) {
-        int64_t need = cuda_program_scratch(k, &l->segment[i].epilogue, 32, held);
-        words = need > words ? need : words;
-    }
+    int64_t columns = part_columns(k), held = (columns + 31) / 32 * 32;
+    int lanes = row_lanes(k), run = vector_run(columns, lanes);
+    if (cuda_family[k->family]->many_rows)
+        cuda_put_int(sb, "kRowLanes", lanes);
     sb_line(sb, "static __device__ __forceinline__ void row(const Params &p, const Operand &a,");
     sb_line(sb, "    const char *acc, int64_t m, int n0, int lane)");
     sb_line(sb, "{");
     sb->indent = 8;
-    sb_line(sb, "__shared__ int32_t scratch[%d][%" PRId64 "];", block_threads(k) / 32, words);
+    sb_line(sb, "__shared__ int32_t scratch[%d][%" PRId64 "];", block_threads(k) / 32,
+            scratch_words(k));
     sb_line(sb, "const int last = n0 + %" PRId64 ";", columns);
     for (int i = 0; i < l->num_segments; i++) {
         int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
@@ -117,12 +157,12 @@ static void put_staged(Sb *sb, const CudaKernel *k)
         sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
         sb_line(sb, "    const int to = last < %s ? last : %s;", to, to);
         sb_line(sb,
-                "    const Row<RowShape<32, %d, %" PRId64 ", %s>> row = {lane, from - %" PRId64
+                "    const Row<RowShape<%d, %d, %" PRId64 ", %s>> row = {lane, from - %" PRId64
                 ", to - %" PRId64 ", scratch[threadIdx.x / 32]};",
-                vector_run(columns), held / 32,
-                open && k->varies ? "EDGE_ANY"
-                                  : cuda_edge(begin, open ? k->packed.rows : end, columns, held,
-                                              vector_run(columns)),
+                lanes, run, held / lanes,
+                open && k->varies
+                    ? "EDGE_ANY"
+                    : cuda_edge(begin, open ? k->packed.rows : end, columns, held, run),
                 begin, begin);
         sb_line(sb, "    segment%d(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});",
                 i);

@@ -111,7 +111,7 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     int64_t stage = ring_bytes(&k) - sums;
     k.stream.buffers = sums <= (ordered ? 2 * BUFFER : BUFFER) ? 2 : 1;
     int64_t local = k.input == INPUT_LOCAL ? local_bytes(&k) + 4 * cuda_prologue_scratch(&k) : 0;
-    int64_t used = k.stream.buffers * sums + local, budget = c->budget;
+    int64_t used = k.stream.buffers * sums + local, budget = cuda_room(c, &k);
     int64_t left = (budget < SHARED ? budget : SHARED) - used;
     int64_t most = (left < RING ? left : RING) / stage;
     if (most < 2)

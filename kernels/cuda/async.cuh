@@ -29,6 +29,18 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+/* .. at the same barrier of a block of the cluster. Orders what the block did alone: whose release
+ * spans the cluster waits for all stores to reach L2, and nothing here is stored for the other. */
+__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t block)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+                 "}" ::"r"(barrier),
+                 "r"(block)
+                 : "memory");
+}
 /* Arrives once the thread's copies by copy_word are done. */
 __device__ __forceinline__ void arrive_after_copies(uint32_t barrier)
 {
@@ -52,6 +64,15 @@ template <int ID, int THREADS> __device__ __forceinline__ void meet()
     asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
 }
 
+/* All blocks of the cluster meet, without seeing each other's stores; threads that have ended are
+ * not waited for. */
+__device__ __forceinline__ void meet_cluster()
+{
+    asm volatile("barrier.cluster.arrive.relaxed;\n"
+                 "barrier.cluster.wait;" ::
+                     : "memory");
+}
+
 /* Copies to shared memory ---------------------------------------------------------------------- */
 
 __device__ __forceinline__ void map_prefetch(const TensorMap &map)
@@ -65,6 +86,15 @@ __device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap &map, int
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3}], [%4];" ::"r"(dst),
                  "l"(&map), "r"(x), "r"(y), "r"(barrier)
+                 : "memory");
+}
+/* .. to the same place of the blocks 0 and 1 of the cluster, and counts at the barrier of each. */
+__device__ __forceinline__ void copy_box_both(uint32_t dst, const TensorMap &map, int x, int y,
+                                              uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dst),
+                 "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"((uint16_t)3)
                  : "memory");
 }
 /* For bytes that nobody reads again. */
@@ -81,6 +111,14 @@ __device__ __forceinline__ void copy_bulk(uint32_t dst, const void *src, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(dst),
                  "l"(src), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_bulk_both(uint32_t dst, const void *src, uint32_t bytes,
+                                               uint32_t barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster.L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(barrier), "h"((uint16_t)3), "l"(policy)
                  : "memory");
 }
 __device__ __forceinline__ void copy_word(uint32_t dst, const void *src)

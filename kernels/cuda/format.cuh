@@ -494,15 +494,18 @@ template <int FMT> __device__ __forceinline__ float scale_value(uint32_t bits)
 }
 
 /* Multiplies four words of codes by one scale; exact where the compiler folds. */
+template <int HOME> __device__ __forceinline__ void fold_pair(uint32_t &v, float scale)
+{
+    if (HOME == HOME_F16)
+        v = fma_f16x2(v, pack_f16x2(scale, scale), 0x80008000u); /* -0: a zero keeps its sign */
+    else
+        v = fma_bf16x2(v, pack_bf16x2(scale, scale), 0x80008000u);
+}
 template <int HOME> __device__ __forceinline__ void fold_scale(uint32_t (&v)[4], float scale)
 {
-    const uint32_t both = HOME == HOME_F16 ? pack_f16x2(scale, scale) : pack_bf16x2(scale, scale);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        if (HOME == HOME_F16)
-            v[i] = fma_f16x2(v[i], both, 0x80008000u); /* -0: a zero keeps its sign */
-        else
-            v[i] = fma_bf16x2(v[i], both, 0x80008000u);
+        fold_pair<HOME>(v[i], scale);
 }
 
 /* Keeps those of eight codes, the first of them at `at`, that lie between begin and end. */

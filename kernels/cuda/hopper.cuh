@@ -13,29 +13,29 @@
  * one warp copies the scales that belong to them. With kSwap w is the left operand: 128 rows of w
  * by few rows of a, for which the tile is transposed in shared memory.
  *
+ * kCluster = 2: two blocks take tiles one below the other and copy half of their rows of w each,
+ * for both.
+ *
  * kPromote > 0: after so many instructions (of 32 bytes of K) their sums are added to f32 sums: for
  * floats of 8 bits, whose products the tensor cores add with about 14 bits, every 128 bytes; and
  * with kMainloop where scales change along K, f = fma((float)block, sa * sw, f), blocks ascending.
  * Else sums stay where they are: integers are exact, 16-bit floats are added in f32.
  *
- * kShare: blocks share out the units of all tiles, each a contiguous run of them. Sums of a tile
- * that several blocks have a share in go to a workspace (kOperandSplit: one counter a tile, zero
- * between launches; from kSplitSums on, two places a block); the last to arrive adds them,
- * ascending along K. Nobody waits for anybody. kPartsOfK > 1: a block adds up as many equal parts
- * of K, each from zero, and then the parts, in the order of blocks that share a tile evenly.
+ * kPartsOfK > 1: a block adds up as many equal parts of K, each from zero, and then the parts, in
+ * the order of blocks that share a tile evenly (hopper_tiles.cuh: kShare).
  *
- * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kParts kSwap kShare kPartsOfK kPromote
- * kMainloop
- * kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWUniform (128 rows share a scale of w:
+ * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kCluster kParts kSwap kShare kPartsOfK
+ * kPromote kMainloop kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWUniform (128 rows share a
+ * scale of w:
  * the grid is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
  * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes. Product::add(d, left, right, keep): one
  * wgmma of 64 by Product::kN, d = left * right + (keep ? d : 0). */
 #ifndef SINTER_CUDA_HOPPER
 #define SINTER_CUDA_HOPPER
 
-#include "kernels/cuda/async.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gemm_shape.cuh"
+#include "kernels/cuda/hopper_tiles.cuh"
 
 template <class Cfg, class Product> struct HopperShape {
     static constexpr bool kInt = Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8;
@@ -43,6 +43,7 @@ template <class Cfg, class Product> struct HopperShape {
     typedef typename AccumulatorOf<kInt && !Cfg::kMainloop>::Type Sum;   /* of the tile */
     static constexpr int kElements = 1024 / Bits<Cfg::kA>::kBits;        /* in 128 bytes */
     static constexpr int kUnits = (Cfg::kK + kElements - 1) / kElements; /* along K */
+    static constexpr int kClusterM = Cfg::kCluster, kClusterN = 1;
     static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
     static constexpr int kABytes = Cfg::kBM * 128, kWBytes = Cfg::kBN * 128;
     static constexpr int kSubs = Cfg::kPromote ? 4 / Cfg::kPromote : 1; /* promotions of a unit */
@@ -62,7 +63,8 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kPitch = Cfg::kBN + 4;          /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * 8; /* 8 of each warp, or all */
-    static constexpr int kPieceBytes = 256 * kSums * 4;
+    static constexpr int kThreads = 256;                              /* that multiply */
+    static constexpr int kPieceBytes = kThreads * kSums * 4;
     static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK; /* along K */
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
@@ -71,59 +73,6 @@ template <class Cfg, class Product> struct HopperShape {
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");
     static_assert(!Cfg::kMainloop || Cfg::kBlockK % (kElements / kSubs) == 0,
                   "scales change between promotions");
-};
-
-/* The tiles of a block, or its shares of tiles: units [from, to) of K. */
-template <class Cfg, class S> struct HopperWork {
-    int tiles_m, tiles, at, end;
-    int tile, from, to;
-
-    __device__ __forceinline__ HopperWork(int64_t m)
-    {
-        tiles_m = (int)((m + Cfg::kBM - 1) / Cfg::kBM);
-        tiles = tiles_m * S::kTilesN;
-        if (Cfg::kShare) {
-            at = (int)begin_of(blockIdx.x);
-            end = (int)begin_of(blockIdx.x + 1);
-        } else {
-            at = blockIdx.x;
-            end = tiles;
-        }
-    }
-    /* kShare: the first unit of a block, of all tiles' units. */
-    __device__ __forceinline__ int64_t begin_of(int block) const
-    {
-        return (int64_t)tiles * S::kUnits * block / gridDim.x;
-    }
-    /* .. and the block that has this unit. */
-    __device__ __forceinline__ int block_of(int64_t unit) const
-    {
-        return (int)(((unit + 1) * gridDim.x - 1) / ((int64_t)tiles * S::kUnits));
-    }
-    __device__ __forceinline__ bool next()
-    {
-        if (at >= end)
-            return false;
-        tile = Cfg::kShare ? at / S::kUnits : at;
-        from = Cfg::kShare ? at % S::kUnits : 0;
-        to = S::kUnits;
-        if (Cfg::kShare) {
-            to = to - from < end - at ? to : from + end - at;
-            at += to - from;
-        } else {
-            at += gridDim.x;
-        }
-        return true;
-    }
-    /* Bands of kBand tiles along M, so that the tiles of a wave share rows and columns in L2. */
-    __device__ __forceinline__ void place(int *ret_m, int *ret_n) const
-    {
-        const int in_band = tile % (Cfg::kBand * S::kTilesN);
-        const int first = tile / (Cfg::kBand * S::kTilesN) * Cfg::kBand;
-        const int height = tiles_m - first < Cfg::kBand ? tiles_m - first : Cfg::kBand;
-        *ret_m = (first + in_band % height) * Cfg::kBM;
-        *ret_n = in_band / height * Cfg::kBN;
-    }
 };
 
 /* What the fragments of a thread hold of one row of the tile, for the columns of a part: eight
@@ -214,73 +163,6 @@ template <class Cfg, class Product> struct HopperSums {
         }
     }
 
-    /* A share of a tile: leaves it in the workspace; the last of those that have a share in the
-     * tile then holds the total and says true. */
-    static __device__ __forceinline__ bool gather(Sum *sums, const HopperWork<Cfg, S> &work,
-                                                  void *workspace)
-    {
-        __shared__ uint32_t arrived;
-        const int64_t begin = (int64_t)work.tile * S::kUnits;
-        const int first = work.block_of(begin), last = work.block_of(begin + S::kUnits - 1);
-        const int thread = threadIdx.x;
-        char *places = (char *)workspace + Cfg::kSplitSums + thread * 16;
-        char *mine = places + (int64_t)(2 * blockIdx.x + (work.from == 0)) * S::kPieceBytes;
-#pragma unroll
-        for (int i = 0; i < S::kSums / 4; i++) {
-            const uint32_t *v = (const uint32_t *)(sums + 4 * i);
-            store_l2(mine + i * 4096, Bytes16{v[0], v[1], v[2], v[3]});
-        }
-        __threadfence();
-        meet<1, 256>();
-        if (thread == 0)
-            arrived = atomicInc((uint32_t *)workspace + work.tile, last - first);
-        meet<1, 256>();
-        const bool is_last = arrived == (uint32_t)(last - first);
-        meet<1, 256>(); /* `arrived` is free again */
-        if (!is_last)
-            return false;
-        __threadfence();
-#pragma unroll
-        for (int i = 0; i < S::kSums; i++)
-            sums[i] = 0;
-#pragma unroll 1
-        for (int block = first; block <= last; block++) {
-            const char *from =
-                places + (int64_t)(2 * block + (work.begin_of(block) <= begin)) * S::kPieceBytes;
-#pragma unroll
-            for (int i = 0; i < S::kSums / 4; i++)
-                add_l2(sums + 4 * i, from + i * 4096);
-        }
-        return true;
-    }
-    /* One statement, so that no more is loaded ahead than there are registers for. */
-    static __device__ __forceinline__ void add_l2(float *to, const char *from)
-    {
-        asm volatile("{\n"
-                     ".reg .f32 a, b, c, d;\n"
-                     "ld.global.cg.v4.f32 {a, b, c, d}, [%4];\n"
-                     "add.f32 %0, %0, a;\n"
-                     "add.f32 %1, %1, b;\n"
-                     "add.f32 %2, %2, c;\n"
-                     "add.f32 %3, %3, d;\n"
-                     "}"
-                     : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
-                     : "l"(from));
-    }
-    static __device__ __forceinline__ void add_l2(int32_t *to, const char *from)
-    {
-        asm volatile("{\n"
-                     ".reg .s32 a, b, c, d;\n"
-                     "ld.global.cg.v4.s32 {a, b, c, d}, [%4];\n"
-                     "add.s32 %0, %0, a;\n"
-                     "add.s32 %1, %1, b;\n"
-                     "add.s32 %2, %2, c;\n"
-                     "add.s32 %3, %3, d;\n"
-                     "}"
-                     : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-                     : "l"(from));
-    }
-
     /* Epilogues -------------------------------------------------------------------------------- */
 
     /* Eight neighbours of a row of the tile, in its place among the parts. */
@@ -320,9 +202,18 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
     const uint64_t policy = policy_evict_first();
     auto load_w = [&](int slot, int k, int n0) {
         const int left = Cfg::kN - n0, rows = left < Cfg::kBN ? left : Cfg::kBN;
+        const uint32_t to = ring + slot * S::kStageBytes + S::kABytes;
+        const char *from = w + ((int64_t)k * Cfg::kN + n0) * 128;
         barrier_expect(full + slot * 8, S::kABytes + rows * 128);
-        copy_bulk(ring + slot * S::kStageBytes + S::kABytes, w + ((int64_t)k * Cfg::kN + n0) * 128,
-                  rows * 128, full + slot * 8, policy);
+        if constexpr (Cfg::kCluster == 1) {
+            copy_bulk(to, from, rows * 128, full + slot * 8, policy);
+        } else { /* half of them, for both blocks */
+            const int first = blockIdx.x % 2 * (Cfg::kBN / 2);
+            const int part = rows - first < Cfg::kBN / 2 ? rows - first : Cfg::kBN / 2;
+            if (part > 0)
+                copy_bulk_both(to + first * 128, from + first * 128, part * 128, full + slot * 8,
+                               policy);
+        }
     };
     HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
     int filled = 0, started = 0, m0, n0;
@@ -465,11 +356,11 @@ __device__ __forceinline__ void hopper(const Params &p)
         map_prefetch(p.map[0]);
         for (int i = 0; i < Cfg::kStages; i++) {
             barrier_init(full + i * 8, S::kScales ? 33 : 1);
-            barrier_init(empty + i * 8, 8); /* a lane of each warp that reads */
+            barrier_init(empty + i * 8, 8 * Cfg::kCluster); /* a lane of each warp that reads */
         }
         barrier_init_done();
     }
-    __syncthreads();
+    cluster_begin<Cfg::kCluster>();
     if (threadIdx.x >= 256) {
         registers_give<40>();
         if (threadIdx.x == 256)
@@ -486,8 +377,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     const int row0 = warp * 16 + lane / 4; /* of the 128 rows of the left operand; and row0 + 8 */
     auto release = [&](int unit) {
         __syncwarp(); /* all lanes have read what they read themselves */
-        if (lane == 0)
-            barrier_arrive(empty + unit % Cfg::kStages * 8);
+        cluster_arrive<Cfg::kCluster>(empty + unit % Cfg::kStages * 8, lane);
     };
     HopperWork<Cfg, S> work(m);
     int read = 0; /* units so far */
@@ -579,13 +469,14 @@ __device__ __forceinline__ void hopper(const Params &p)
             let_consumer_start();
         if constexpr (Cfg::kShare)
             if (work.to - work.from < S::kUnits &&
-                !H::gather(sums, work, p.op[Cfg::kOperandSplit].data))
+                !hopper_gather<Cfg, S>(sums, work, p.op[Cfg::kOperandSplit].data))
                 continue;
         /* What the epilogue loads may be loaded before what it stores, but not before this. */
         asm volatile("" : "+r"(tile_m), "+r"(n0));
         hopper_epilogue<Cfg, Product, Epilogue>(p, a, sums, m, tile_m, n0, row0,
                                                 smem + (ring - smem_address(smem)) + S::kRingBytes);
     }
+    cluster_end<Cfg::kCluster>();
 }
 
 #endif

@@ -84,6 +84,12 @@ __device__ __forceinline__ Bytes16 load_shared16(uint32_t src)
                  : "r"(src));
     return v;
 }
+__device__ __forceinline__ Bytes8 load_shared8(uint32_t src)
+{
+    Bytes8 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(src));
+    return v;
+}
 __device__ __forceinline__ uint32_t load_shared4(uint32_t src)
 {
     uint32_t v;

@@ -288,25 +288,40 @@ weight i8 sym per channel; act i8 sym per token dynamic
 weight u8 asym per channel; act i8 asym per token dynamic
 weight e4m3 per channel; act e4m3 per token dynamic
 weight e4m3 block 128x128; act e4m3 per token group 128 dynamic
+weight e4m3 per channel; act e4m3 per token dynamic fast
 weight mxfp8; act mxfp8
 act bf16
+""".strip().splitlines()
+# .. and decoded in registers, the family mixed
+WGMMA_DECODED = """
+weight i4 sym group 128; act bf16
+weight u4 asym group 64; act bf16
+weight i8 sym per channel; act bf16
+weight e4m3 per channel; act bf16
+weight nvfp4; act bf16
+weight nf4 group 64; act bf16
+weight i4 sym group 128; act i8 sym per token dynamic
+weight u4 asym group 128; act i8 sym per token dynamic
+weight i4 sym group 128; act e4m3 per token dynamic
+weight mxfp4; act e4m3 per token dynamic
 """.strip().splitlines()
 
 
 def check_wgmma(folder):
     write_layer(folder, 2048, "16, 512")
-    for scheme in WGMMA:
+    for scheme in WGMMA + WGMMA_DECODED:
+        family, layout = ("hopper", b"panels, ") if scheme in WGMMA else ("mixed", b"records ")
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
         words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a"]
         listing, problems = sinter("explain", *words, cwd=folder)
-        if b": hopper " not in listing:
-            problems.append("no product by the family hopper")
+        if f": {family} ".encode() not in listing:
+            problems.append(f"no product by the family {family}")
         problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
         shown = set(re.findall(rb"packed as (.*)", sinter("inspect", "h.out", cwd=folder)[0]))
         if shown != set(re.findall(rb"weight: (.*)", listing)) or not any(
-                line.startswith(b"panels, ") for line in shown):
+                line.startswith(layout) for line in shown):
             problems.append(f"inspect says {shown}")
-        report(f"hopper: {scheme}", problems)
+        report(f"{family}: {scheme}", problems)
 
 
 def run_schemes(folder):

@@ -66,8 +66,17 @@ static int times_of(Kind kind, int a)
     return a < 2 ? TIMES_MANY_INTS : TIMES_MANY;
 }
 
-/* wgmma multiplies the pair as it is stored. */
-static bool is_wide(int w, int a)
+/* wgmma multiplies the pair, the weight decoded in registers. */
+static bool is_mixed(int w, int a)
+{
+    enum { I4 = 2, U4, E4M3, E5M2, E2M1, MXFP4 = 10 };
+    bool floats = a == E4M3 || a == E5M2, nibbles = w == I4 || w == U4;
+    return w < FIRST_PLAIN && (a > FIRST_PLAIN || (nibbles && a < I4) ||
+                               (floats && (nibbles || w == E2M1 || w == MXFP4)));
+}
+
+/* .. or as it is stored. */
+static bool is_even(int w, int a)
 {
     enum { BYTES, FLOATS, OTHERS };
     static const int class_of[NUM_CASE_FORMATS] = {BYTES,  BYTES,  OTHERS, OTHERS, FLOATS,
@@ -90,7 +99,8 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
         for (int w = 0; w < NUM_CASE_FORMATS; w++)
             for (int a = 0; a < NUM_CASE_FORMATS; a++) {
                 bool product = kind <= KIND_ODD;
-                if (product ? kind == KIND_WIDE && !is_wide(w, a) : w || a < FIRST_PLAIN)
+                if (product ? kind == KIND_WIDE && !is_even(w, a) && !is_mixed(w, a)
+                            : w || a < FIRST_PLAIN)
                     continue;
                 int times = product             ? times_of((Kind)kind, a)
                             : kind == KIND_ROWS ? TIMES_ROWS
@@ -197,6 +207,14 @@ static void swap_state(Gen *g, uint64_t *state)
 }
 
 /* side: where the words of the activation are drawn from; NULL: as the others. */
+/* Some 8-bit floats whose sums may stay as they are. */
+static void put_fast(Gen *g, const char *act)
+{
+    bool narrow = strstr(act, "act e4m3") || strstr(act, "act e5m2");
+    if (narrow && !strstr(act, "group") && draw(g, 3) == 0)
+        sb_put(&g->schemes, " fast");
+}
+
 static const char *put_scheme(Gen *g, int w, int a, int cols, uint64_t *side)
 {
     const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
@@ -205,7 +223,9 @@ static const char *put_scheme(Gen *g, int w, int a, int cols, uint64_t *side)
     sb_put(&g->schemes, w == NUM_WEIGHTS - 1 ? " " : "; ");
     if (side)
         swap_state(g, side);
+    size_t before = g->schemes.len;
     put_act(g, a, cols, !grain_has_groups(w));
+    put_fast(g, g->schemes.text + before);
     if (side)
         swap_state(g, side);
     sb_put(&g->schemes, " }\n");
@@ -475,11 +495,11 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
                                        : make_product(g, &at);
     /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
-     * a third of the others through wgmma */
-    static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER;
+     * a third of the others through wgmma, those of equal width as they are stored */
+    static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
-    ret->family = streams ? &stream : wgmma ? &hopper : NULL;
+    ret->family = streams ? &stream : !wgmma ? NULL : is_mixed(at.w, at.a) ? &mixed : &hopper;
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");

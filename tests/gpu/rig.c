@@ -371,10 +371,13 @@ static double sums_bound(const Rig *r, int launch, int bucket)
 {
     const PlanLaunch *l = &r->gpu.launch[launch];
     int kernel = r->b->cuda.code.launch[launch * r->code.num_buckets + bucket].kernel;
-    bool short_sums = r->b->cuda.source[kernel].family == CUDA_HOPPER &&
+    bool short_sums = (r->b->cuda.source[kernel].family == CUDA_HOPPER ||
+                       r->b->cuda.source[kernel].family == CUDA_MIXED) &&
                       format_info[r->gpu.tensor[l->a].fmt].bits == 8 &&
                       format_info[r->gpu.tensor[l->a].fmt].family == FAMILY_MINIFLOAT;
-    return short_sums ? near_bound(FMT_F16) : 0;
+    double units = (double)r->layout[l->a].cols / 128; /* sums that are never promoted grow */
+    bool fast = r->gpu.tensor[l->a].scheme.fast && units > 1;
+    return !short_sums ? 0 : near_bound(FMT_F16) * (fast ? units * units : 1);
 }
 
 /* A float sum in another order may fall on the other side of a tie wherever it is rounded, at a
@@ -391,13 +394,13 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             bound = reg[s->src[1]];
         if (s->op == TILE_ROUND && near_bound((FormatId)s->fmt) > bound)
             bound = near_bound((FormatId)s->fmt);
-        if (s->op == TILE_STORE) {
+        if (plan_writes((TileOp)s->op)) {
             int32_t tensor = l->operand[s->tensor].tensor;
             double *to = &r->bound[r->layout[tensor].root];
             double own = near_bound(r->gpu.tensor[tensor].fmt);
             bound = own > bound ? own : bound;
             *to = bound > *to ? bound : *to;
-        } else if (!plan_writes((TileOp)s->op)) {
+        } else {
             reg[s->dst] = bound;
         }
     }

@@ -1,0 +1,420 @@
+/* codegen/cuda/mixed: products for compute capability 9.0 whose weights are decoded in registers
+ * (kernels/cuda/mixed.cuh): which the family takes, their tiles, and the text that is theirs
+ * alone. */
+#include "codegen/cuda/family.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define BOX_BYTES   128 /* of K, of a row of a */
+#define UNIT        128 /* of K */
+#define MOST_STAGES 8
+#define LEAST_UNITS 4   /* of a share of a tile */
+#define MOST_SHARES 8   /* of one */
+#define MOST_SUMS   160 /* registers of a thread: sums of the tile and of a block of K */
+#define SHARE_SUMS  128 /* .. where sums are gathered */
+#define FEW_SUMS    112 /* .. where three warpgroups multiply */
+#define SHARE_FEW   96
+#define PASS_ROWS   32   /* of a, staged at once */
+#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
+
+static FormatFamily family_of(FormatId fmt)
+{
+    return format_info[fmt].family;
+}
+
+static bool is_int(const CudaKernel *k)
+{
+    return k->packed.home == CUDA_HOME_I8;
+}
+
+static bool has_bytes(const CudaKernel *k) /* the activation: else 16-bit floats */
+{
+    return format_info[k->spec.act_fmt].bits == 8;
+}
+
+/* Sums of blocks of K, or of 8-bit floats at the end of units, are added to others. */
+static bool promotes(const CudaKernel *k)
+{
+    return k->spec.mainloop || (has_bytes(k) && !is_int(k));
+}
+
+static int columns(const CudaKernel *k) /* rows of w */
+{
+    return 64 * k->mixed.slabs * k->mixed.teams;
+}
+
+/* Which products the family takes ---------------------------------------------------------------
+ */
+
+/* A block of K that ends where steps do, and units if it is longer than one. */
+static bool block_fits(int64_t block, int64_t k)
+{
+    return !block || block >= k || block == 32 || block == 64 || block % UNIT == 0;
+}
+
+/* The operands of an instruction can be had: the activation as it is, the weight decoded to its
+ * type. */
+static bool multiplies(const CudaPackSpec *spec, const CudaPacked *packed)
+{
+    bool nibbles = format_info[spec->fmt].bits == 4;
+    switch (spec->act_fmt) {
+    case FMT_BF16: return packed->home == CUDA_HOME_BF16;
+    case FMT_F16: return packed->home == CUDA_HOME_F16;
+    case FMT_I8:
+    case FMT_U8: return packed->home == CUDA_HOME_I8 && nibbles;
+    case FMT_E4M3:
+    case FMT_E5M2:
+        return (spec->fmt == FMT_E2M1 || spec->fmt == FMT_I4 || spec->fmt == FMT_U4) &&
+               !packed->zeros && !packed->folded;
+    default: return false;
+    }
+}
+
+/* Integers are added in one order: a block ends inside a unit. */
+static bool takes(const CudaPackSpec *spec)
+{
+    CudaPackSpec records = *spec;
+    CudaPacked packed;
+    records.layout = CUDA_RECORDS;
+    int bits = format_info[spec->fmt].bits;
+    if (family_of(spec->fmt) == FAMILY_FLOAT || spec->fmt == FMT_E8M0 ||
+        !cuda_pack_plan(&records, &packed) || (bits != 4 && bits != 8))
+        return false;
+    if (!multiplies(spec, &packed))
+        return false;
+    if (!spec->mainloop)
+        return true;
+    return !spec->act_zero && block_fits(packed.folded ? 0 : spec->block_cols, spec->k) &&
+           block_fits(spec->act_block, spec->k) &&
+           (!packed.exact || (packed.block_k && packed.block_k <= UNIT));
+}
+
+/* Sizes of kernels ----------------------------------------------------------------------------- */
+
+static int64_t act_scales(const CudaKernel *k) /* of a row, in a unit */
+{
+    int64_t block = k->spec.act_block;
+    return block && block < UNIT && block < k->spec.k ? UNIT / block : 1;
+}
+
+static int64_t stage_bytes(const CudaKernel *k)
+{
+    int64_t bytes = k->mixed.bm * (int64_t)(has_bytes(k) ? 1 : 2) * BOX_BYTES +
+                    columns(k) / CUDA_GROUP_ROWS * k->packed.record;
+    if (k->spec.mainloop && k->plan->tensor[k->launch->a].quantised)
+        bytes += act_scales(k) * k->mixed.bm * 4;
+    return cuda_ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
+}
+
+static int pass_rows(const CudaKernel *k)
+{
+    return k->mixed.bm % PASS_ROWS ? k->mixed.bm % 16 ? 8 : 16 : PASS_ROWS;
+}
+
+static int num_sums(const CudaKernel *k) /* of a thread */
+{
+    return k->mixed.slabs * k->mixed.bm / 2;
+}
+
+/* .. and of a block of K beside them. */
+static int held_sums(const CudaKernel *k)
+{
+    return num_sums(k) + (promotes(k) ? k->mixed.bm / 2 : 0);
+}
+
+/* With three warpgroups, integers and e4m3 of one scale a unit need fewer registers to be made. */
+static int most_sums(const CudaKernel *k)
+{
+    bool is_plain = has_bytes(k) && (!k->packed.block_k || k->packed.block_k >= UNIT);
+    return k->mixed.teams == 2 ? MOST_SUMS : is_plain ? SHARE_SUMS : FEW_SUMS;
+}
+
+static int64_t units(const CudaKernel *k)
+{
+    return cuda_ceil_div(k->spec.k, UNIT);
+}
+
+static int64_t num_tiles(const CudaKernel *k) /* of all blocks of clusters, which lie along N */
+{
+    int cluster = k->mixed.cluster;
+    return cuda_ceil_div(k->layout[k->launch->a].rows, k->mixed.bm) * cluster *
+           cuda_ceil_div(k->packed.rows, (int64_t)columns(k) * cluster);
+}
+
+static CudaTile tile(const CudaKernel *k)
+{
+    return (CudaTile){k->mixed.bm, columns(k)};
+}
+
+static CudaGeometry geometry(const CudaKernel *k)
+{
+    int64_t piece = 128 * k->mixed.teams * (int64_t)num_sums(k) * 4;
+    return (CudaGeometry){.blocks = k->mixed.shares ? k->mixed.shares : num_tiles(k),
+                          .per_processor = 1,
+                          .cluster = k->mixed.cluster,
+                          .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
+                          .smem = k->mixed.stages * stage_bytes(k) +
+                                  pass_rows(k) * (int64_t)(columns(k) + 4) * 4 + ALIGN_BYTES,
+                          .workspace =
+                              k->mixed.shares ? CUDA_SPLIT_SUMS + 2 * k->mixed.shares * piece : 0,
+                          .num_maps = 1,
+                          .map = {{.operand = k->launch->num_operands,
+                                   .element_bytes = 1,
+                                   .box_rows = k->mixed.bm / k->mixed.cluster,
+                                   .box_bytes = BOX_BYTES,
+                                   .swizzle = BOX_BYTES,
+                                   .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8}}};
+}
+
+/* Candidates ----------------------------------------------------------------------------------- */
+
+static const struct { /* of 64 rows: warpgroups, and slabs of each */
+    int teams, slabs;
+} weight_tiles[] = {{2, 1}, {3, 1}, {2, 2}};
+static const int token_tiles[] = {8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 256};
+
+static const char *tile_problem(const CudaKernel *k)
+{
+    if (!cuda_epilogue_fits(k, columns(k) / k->spec.parts))
+        return "a quantisation group or a row does not lie inside its columns";
+    if (has_bytes(k) && !is_int(k) && (cuda_gives_f32(k) || cuda_amplifies(k)))
+        return "sums of 14 bits are too short for results in f32 and for softmax";
+    if (held_sums(k) > most_sums(k))
+        return "its sums and scaled sums exceed the registers";
+    if (k->mixed.stages < 3)
+        return "it exceeds the shared memory of a block";
+    return NULL;
+}
+
+/* The most stages that fit. */
+static void fill_ring(const CudaCandidates *c, CudaKernel *k)
+{
+    k->mixed.stages = 0;
+    int64_t left = cuda_room(c, k) - geometry(k).smem, fit = left < 0 ? 0 : left / stage_bytes(k);
+    k->mixed.stages = (int)(fit < MOST_STAGES ? fit : MOST_STAGES);
+}
+
+/* Tiles of which several blocks have a share: all processors, or as many as share evenly. */
+static void put_shares(CudaCandidates *c, CudaKernel *k)
+{
+    int64_t tiles = num_tiles(k), processors = k->gpu->processors;
+    int64_t even = tiles * (processors / tiles);
+    k->mixed.shares = 0;
+    cuda_candidate_valid(c, k);
+    if (num_sums(k) + 32 > SHARE_SUMS ||
+        held_sums(k) > (k->mixed.teams == 2 ? SHARE_SUMS : SHARE_FEW) || tiles > CUDA_SPLIT_TILES ||
+        units(k) < 2 * LEAST_UNITS || (k->packed.exact && k->spec.mainloop))
+        return;
+    for (int i = 0; i < 2; i++) {
+        k->mixed.shares = (int)(i ? even : processors);
+        bool useful = i ? even > tiles && even != processors : tiles % processors != 0;
+        if (useful && k->mixed.shares <= tiles * MOST_SHARES &&
+            tiles * units(k) / k->mixed.shares >= LEAST_UNITS && tiles < 4 * processors)
+            cuda_candidate_valid(c, k);
+    }
+}
+
+static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
+{
+    CudaKernel k = c->like;
+    k.family = CUDA_MIXED;
+    k.mixed.bm = bm;
+    k.mixed.teams = teams;
+    k.mixed.slabs = slabs;
+    k.mixed.shares = 0;
+    k.mixed.cluster = 1;
+    fill_ring(c, &k);
+    const char *problem = tile_problem(&k);
+    if (problem) {
+        cuda_candidate_reject(c, &k, "%s", problem);
+        return;
+    }
+    put_shares(c, &k);
+    k.mixed.shares = 0;
+    k.mixed.cluster = 2;
+    if (bm >= 64 && k.packed.rows > columns(&k))
+        cuda_candidate_valid(c, &k);
+}
+
+/* One tile that holds all rows, and those of which most rows are used. */
+static void candidates(CudaCandidates *c)
+{
+    for (size_t j = 0; j < COUNT_OF(weight_tiles); j++) {
+        bool holds_all = false;
+        for (size_t i = 0; i < COUNT_OF(token_tiles) && !holds_all; i++) {
+            holds_all = token_tiles[i] >= c->rows;
+            if (holds_all || token_tiles[i] >= 64)
+                put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs);
+        }
+    }
+}
+
+static void put_numbers(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, "%dx%d", k->mixed.bm, columns(k));
+    if (k->mixed.stages)
+        sb_printf(sb, " s%d g%d", k->mixed.stages, k->mixed.shares);
+    sb_put(sb, k->mixed.cluster > 1 ? " c2" : "");
+}
+
+/* Text ----------------------------------------------------------------------------------------- */
+
+static void put_config(Sb *sb, const CudaKernel *k)
+{
+    cuda_put_product(sb, k);
+    cuda_put_schemes(sb, k);
+    cuda_put_records(sb, k);
+    cuda_put_int(sb, "kBM", k->mixed.bm);
+    cuda_put_int(sb, "kBN", columns(k));
+    cuda_put_int(sb, "kTeams", k->mixed.teams);
+    cuda_put_int(sb, "kSlabs", k->mixed.slabs);
+    cuda_put_int(sb, "kStages", k->mixed.stages);
+    cuda_put_int(sb, "kBand", 8);
+    cuda_put_int(sb, "kCluster", k->mixed.cluster);
+    cuda_put_bool(sb, "kShare", k->mixed.shares > 0);
+    cuda_put_int(sb, "kCols", columns(k) / k->spec.parts);
+    cuda_put_int(sb, "kPassRows", pass_rows(k));
+    cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
+    cuda_put_int(sb, "kSmemBytes", geometry(k).smem);
+}
+
+static void put_list(Sb *sb, const char *fmt, int num)
+{
+    for (int i = 0; i < num; i++) {
+        sb_put(sb, i ? ", " : "");
+        sb_printf(sb, fmt, i);
+    }
+}
+
+static const char *type_words(const CudaKernel *k) /* of sums, the left operand, the right one */
+{
+    if (is_int(k))
+        return k->spec.act_fmt == FMT_U8 ? "s32.s8.u8" : "s32.s8.s8";
+    if (has_bytes(k))
+        return k->spec.act_fmt == FMT_E5M2 ? "f32.e4m3.e5m2" : "f32.e4m3.e4m3";
+    return k->packed.home == CUDA_HOME_F16 ? "f32.f16.f16" : "f32.bf16.bf16";
+}
+
+/* PTX ISA, "wgmma.mma_async": the left operand in four registers, the right one in shared memory.
+ */
+static void put_parts(Sb *sb, const CudaKernel *k)
+{
+    int n = k->mixed.bm, num = n / 2;
+    bool ints = is_int(k);
+    sb_line(sb, "struct Product {");
+    sb_line(sb, "    static __device__ __forceinline__ void add(");
+    sb_line(sb, "        %s *d, const uint32_t (&left)[4], uint64_t right, int keep)",
+            ints ? "int32_t" : "float");
+    sb_line(sb, "    {");
+    sb_printf(sb,
+              "        asm volatile(\"{\\n.reg .pred keep;\\nsetp.ne.b32 keep, %%%d, 0;\\n\"\n"
+              "            \"wgmma.mma_async.sync.aligned.m64n%dk%d.%s {",
+              num + 5, n, has_bytes(k) ? 32 : 16, type_words(k));
+    put_list(sb, "%%%d", num);
+    sb_printf(sb, "}, {%%%d, %%%d, %%%d, %%%d}, %%%d, keep%s;\\n}\"\n            : ", num, num + 1,
+              num + 2, num + 3, num + 4,
+              ints           ? ""
+              : has_bytes(k) ? ", 1, 1"
+                             : ", 1, 1, 0");
+    put_list(sb, ints ? "\"+r\"(d[%d])" : "\"+f\"(d[%d])", num);
+    sb_put(sb, "\n            : \"r\"(left[0]), \"r\"(left[1]), \"r\"(left[2]), \"r\"(left[3]),"
+               " \"l\"(right), \"r\"(keep));\n");
+    sb_line(sb, "    }");
+    sb_line(sb, "};");
+}
+
+/* As a tile that one block adds up, or shares of equal parts of K; else where K is cut depends on
+ * the tile, and with several rows of tiles on a row's place. */
+static bool put_order(Sb *sb, const CudaKernel *k)
+{
+    int64_t tiles = num_tiles(k), shares = k->mixed.shares;
+    bool is_even = shares && shares % tiles == 0 && units(k) % (shares / tiles) == 0;
+    if (promotes(k))
+        sb_put(sb, " promoted");
+    if (is_even)
+        sb_printf(sb, " in %" PRId64 " parts of K", shares / tiles);
+    else if (shares)
+        sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
+                  columns(k));
+    return !shares || is_even || k->layout[k->launch->a].rows <= k->mixed.bm;
+}
+
+static void describe(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, " %dx%d, %d stages", k->mixed.bm, columns(k), k->mixed.stages);
+    if (k->mixed.shares)
+        sb_put(sb, ", K shared out");
+    if (k->mixed.cluster > 1)
+        sb_put(sb, ", clusters of 2");
+    sb_put(sb, ", weights decoded in registers");
+}
+
+/* Time ----------------------------------------------------------------------------------------- */
+
+/* Of a unit, for 64 rows of w, microseconds (fitted to tuned kernels of an H200): in all, and for
+ * each row of a, where two or three warpgroups hide what the others wait for; a code that is split
+ * into two operands by so much; each block of K beyond the first whose sums are scaled. */
+static const struct {
+    double slab, row;
+} unit_cost[] = {[2] = {0.245, 0.0017}, [3] = {0.21, 0.0014}};
+#define PIECES_TIMES 2.5
+#define FEW_ROWS     16  /* up to here streams are faster than their model says, .. */
+#define FEW_TIMES    1.3 /* .. by so much beside this one */
+#define BLOCK_US     0.02
+#define L2_BYTES     7.0e6 /* a microsecond, of all processors */
+#define MEMORY       4.3e6
+#define START_US     1.6  /* until the first unit is there */
+#define ROW_US       0.02 /* of an epilogue, for each row of a tile of 128 columns */
+#define GATHER_US    2.8
+
+static double unit_us(const CudaKernel *k)
+{
+    double processors = k->gpu->processors;
+    double blocks = promotes(k) && k->packed.block_k && k->packed.block_k < UNIT
+                        ? (double)UNIT / k->packed.block_k
+                        : 1;
+    double slab = unit_cost[k->mixed.teams].slab + unit_cost[k->mixed.teams].row * k->mixed.bm;
+    slab *= family_of(k->spec.fmt) == FAMILY_CODEBOOK ? PIECES_TIMES : 1;
+    double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs;
+    double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
+                   columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;
+    double read = bytes / (L2_BYTES / processors);
+    return us > read ? us : read;
+}
+
+static double predict(const CudaKernel *k, const CudaGeometry *g)
+{
+    double processors = k->gpu->processors, blocks = (double)g->grid;
+    double tiles = (double)num_tiles(k), each = (double)units(k), waves = ceil(tiles / blocks);
+    double us = (k->mixed.shares ? ceil(tiles * each / blocks) : waves * each) * unit_us(k);
+    double memory = (double)k->packed.bytes / MEMORY;
+    memory *= blocks < processors ? processors / blocks : 1;
+    us = us > memory ? us : memory;
+    double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
+    us += START_US + epilogue * (k->mixed.shares ? 1 : waves) + (k->mixed.shares ? GATHER_US : 0);
+    return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
+}
+
+const CudaFamilyRow cuda_mixed = {
+    .serves = "sm_90a",
+    .launch = LAUNCH_GEMM,
+    .seed = 6,
+    .slowness = 4,
+    .min_blocks = 1,
+    .layouts = 1 << CUDA_RECORDS,
+    .aligned = true,
+    .many_rows = true,
+    .loads_freely = cuda_columns_apart,
+    .takes = takes,
+    .candidates = candidates,
+    .tile = tile,
+    .put_numbers = put_numbers,
+    .geometry = geometry,
+    .predict = predict,
+    .put_config = put_config,
+    .put_parts = put_parts,
+    .call = {"mixed<Cfg, Product, Epilogue>"},
+    .describe = describe,
+    .put_order = put_order,
+};

@@ -1,0 +1,170 @@
+/* How products for compute capability 9.0 (hopper.cuh, mixed.cuh) go through their tiles.
+ *
+ * kShare: blocks share out the units of all tiles, each a contiguous run of them. Sums of a tile
+ * that several blocks have a share in go to a workspace (kOperandSplit: one counter a tile, zero
+ * between launches; from kSplitSums on, two places a block); the last to arrive adds them,
+ * ascending along K. Nobody waits for anybody.
+ *
+ * Clusters of kClusterM by kClusterN blocks take tiles that lie side by side, of one size: what
+ * they have in common each copies a part of, for all.
+ *
+ * Cfg: kBM kBN kBand kShare kSplitSums. S: kClusterM, kClusterN, kTilesN (of a
+ * block), kUnits (of K), kSums (of each of the
+ * kThreads that multiply), kPieceBytes (of all of them). */
+#ifndef SINTER_CUDA_HOPPER_TILES
+#define SINTER_CUDA_HOPPER_TILES
+
+#include "kernels/cuda/async.cuh"
+
+/* Blocks may copy to each other's shared memory once all have initialised their barriers .. */
+template <int BLOCKS> __device__ __forceinline__ void cluster_begin()
+{
+    if (BLOCKS > 1)
+        meet_cluster();
+    else
+        __syncthreads();
+}
+/* .. and none leaves while another arrives at its barriers. */
+template <int BLOCKS> __device__ __forceinline__ void cluster_end()
+{
+    if (BLOCKS > 1)
+        meet_cluster();
+}
+/* A lane of a warp for each block: this one, or all of the cluster. */
+template <int BLOCKS> __device__ __forceinline__ void cluster_arrive(uint32_t barrier, int lane)
+{
+    if (BLOCKS > 1) {
+        if (lane < BLOCKS)
+            barrier_arrive_at(barrier, lane);
+    } else if (lane == 0) {
+        barrier_arrive(barrier);
+    }
+}
+
+/* The tiles of a block, or its shares of tiles: units [from, to) of K. */
+template <class Cfg, class S> struct HopperWork {
+    static constexpr int kBlocks = S::kClusterM * S::kClusterN;
+    static constexpr int kRows = Cfg::kBM * S::kClusterM;
+    static constexpr int kTilesN = (S::kTilesN + S::kClusterN - 1) / S::kClusterN;
+    int tiles_m, tiles, at, end; /* of a cluster's tiles */
+    int tile, from, to;
+
+    __device__ __forceinline__ HopperWork(int64_t m)
+    {
+        static_assert(!Cfg::kShare || kBlocks == 1, "clusters take whole tiles");
+        tiles_m = (int)((m + kRows - 1) / kRows);
+        tiles = tiles_m * kTilesN;
+        if (Cfg::kShare) {
+            at = (int)begin_of(blockIdx.x);
+            end = (int)begin_of(blockIdx.x + 1);
+        } else {
+            at = blockIdx.x / kBlocks;
+            end = tiles;
+        }
+    }
+    /* kShare: the first unit of a block, of all tiles' units. */
+    __device__ __forceinline__ int64_t begin_of(int block) const
+    {
+        return (int64_t)tiles * S::kUnits * block / gridDim.x;
+    }
+    /* .. and the block that has this unit. */
+    __device__ __forceinline__ int block_of(int64_t unit) const
+    {
+        return (int)(((unit + 1) * gridDim.x - 1) / ((int64_t)tiles * S::kUnits));
+    }
+    __device__ __forceinline__ bool next()
+    {
+        if (at >= end)
+            return false;
+        tile = Cfg::kShare ? at / S::kUnits : at;
+        from = Cfg::kShare ? at % S::kUnits : 0;
+        to = S::kUnits;
+        if (Cfg::kShare) {
+            to = to - from < end - at ? to : from + end - at;
+            at += to - from;
+        } else {
+            at += gridDim.x / kBlocks;
+        }
+        return true;
+    }
+    /* Bands of kBand tiles along M, so that the tiles of a wave share rows and columns in L2. */
+    __device__ __forceinline__ void place(int *ret_m, int *ret_n) const
+    {
+        const int in_band = tile % (Cfg::kBand * kTilesN);
+        const int first = tile / (Cfg::kBand * kTilesN) * Cfg::kBand;
+        const int height = tiles_m - first < Cfg::kBand ? tiles_m - first : Cfg::kBand;
+        const int of_cluster = blockIdx.x % kBlocks;
+        *ret_m = (first + in_band % height) * kRows + of_cluster % S::kClusterM * Cfg::kBM;
+        *ret_n = (in_band / height * S::kClusterN + of_cluster / S::kClusterM) * Cfg::kBN;
+    }
+};
+
+/* One statement, so that no more is loaded ahead than there are registers for. */
+__device__ __forceinline__ void add_l2(float *to, const char *from)
+{
+    asm volatile("{\n"
+                 ".reg .f32 a, b, c, d;\n"
+                 "ld.global.cg.v4.f32 {a, b, c, d}, [%4];\n"
+                 "add.f32 %0, %0, a;\n"
+                 "add.f32 %1, %1, b;\n"
+                 "add.f32 %2, %2, c;\n"
+                 "add.f32 %3, %3, d;\n"
+                 "}"
+                 : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
+                 : "l"(from));
+}
+__device__ __forceinline__ void add_l2(int32_t *to, const char *from)
+{
+    asm volatile("{\n"
+                 ".reg .s32 a, b, c, d;\n"
+                 "ld.global.cg.v4.s32 {a, b, c, d}, [%4];\n"
+                 "add.s32 %0, %0, a;\n"
+                 "add.s32 %1, %1, b;\n"
+                 "add.s32 %2, %2, c;\n"
+                 "add.s32 %3, %3, d;\n"
+                 "}"
+                 : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+                 : "l"(from));
+}
+/* A share of a tile: leaves it in the workspace; the last of those that have a share in the
+ * tile then holds the total and says true. */
+template <class Cfg, class S, class Sum>
+__device__ __forceinline__ bool hopper_gather(Sum *sums, const HopperWork<Cfg, S> &work,
+                                              void *workspace)
+{
+    __shared__ uint32_t arrived;
+    const int64_t begin = (int64_t)work.tile * S::kUnits;
+    const int first = work.block_of(begin), last = work.block_of(begin + S::kUnits - 1);
+    const int thread = threadIdx.x;
+    char *places = (char *)workspace + Cfg::kSplitSums + thread * 16;
+    char *mine = places + (int64_t)(2 * blockIdx.x + (work.from == 0)) * S::kPieceBytes;
+#pragma unroll
+    for (int i = 0; i < S::kSums / 4; i++) {
+        const uint32_t *v = (const uint32_t *)(sums + 4 * i);
+        store_l2(mine + i * S::kThreads * 16, Bytes16{v[0], v[1], v[2], v[3]});
+    }
+    __threadfence();
+    meet<1, S::kThreads>();
+    if (thread == 0)
+        arrived = atomicInc((uint32_t *)workspace + work.tile, last - first);
+    meet<1, S::kThreads>();
+    const bool is_last = arrived == (uint32_t)(last - first);
+    meet<1, S::kThreads>(); /* `arrived` is free again */
+    if (!is_last)
+        return false;
+    __threadfence();
+#pragma unroll
+    for (int i = 0; i < S::kSums; i++)
+        sums[i] = 0;
+#pragma unroll 1
+    for (int block = first; block <= last; block++) {
+        const char *from =
+            places + (int64_t)(2 * block + (work.begin_of(block) <= begin)) * S::kPieceBytes;
+#pragma unroll
+        for (int i = 0; i < S::kSums / 4; i++)
+            add_l2(sums + 4 * i, from + i * S::kThreads * 16);
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,543 @@
+/* GEMM for compute capability 9.0 whose weights are decoded on their way to wgmma:
+ *
+ *   c[m, n] = sum over k of a[m, k] * w[n, k], then the fused epilogue.
+ *
+ * a: [M, K] row-major, 16-bit floats or bytes, read through the tensor map p.map[0] in boxes of kBM
+ * rows by 128 bytes. w: packed as `records` (pack.h); it is the left operand, which wgmma takes
+ * from registers: what a lane reads of a record is passed round among the four lanes of a row, so
+ * that each has the columns of the fragment (PTX ISA, "wgmma.mma_async", register fragments of A:
+ * those of mma.m16n8k16 and m16n8k32 for each warp), and decoded there (format.cuh).
+ *
+ * Blocks stay and take tile after tile (hopper_tiles.cuh): kBN rows of w by kBM rows of a. Each of
+ * warpgroups 0 and 1 multiplies kSlabs slabs of 64 rows of w. Of warpgroup 2 one thread fills a
+ * ring of kStages stages, each 128 of K (a unit): boxes of a, a record of each 64 rows of w; and
+ * where a's scales belong to the main loop one warp copies them.
+ *
+ * kCluster = 2: two blocks take tiles side by side and copy half of their rows of a each, for both.
+ *
+ * kMainloop: the sums of a block of K are scaled and added to f32 sums, f = fma((float)block,
+ * sa * sw, f), blocks ascending; those of floats at the end of every unit at least, of 8-bit floats
+ * without kMainloop too. Else sums stay where they are.
+ *
+ * Cfg: what Record wants (gemm_shape.cuh), and kA kHome kN (packed rows) kBM kBN kTeams kSlabs
+ * kStages kBand kParts kShare kMainloop kBlockK (0: all of K) kExact kWFold kAScale kABlockRows
+ * kABlockK kCols kPassRows (of a, staged at once) kOperandA kOperandW kOperandSplit kSplitSums
+ * kSmemBytes kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM, d = left
+ * * right + (keep ? d : 0); left: four registers. */
+#ifndef SINTER_CUDA_MIXED
+#define SINTER_CUDA_MIXED
+
+#include "kernels/cuda/gemm_shape.cuh"
+#include "kernels/cuda/hopper_tiles.cuh"
+
+template <class Cfg> struct MixedShape {
+    static constexpr bool kInt = Cfg::kHome == HOME_I8;
+    static constexpr bool kBytes = ActBits<Cfg::kA>::kBits == 8;
+    /* Sums of a block of K, or of a unit, are added to f32 ones beside them. */
+    static constexpr bool kPromotes = Cfg::kMainloop || (kBytes && !kInt);
+    typedef typename AccumulatorOf<kInt>::Type Acc;               /* of an instruction */
+    typedef typename AccumulatorOf<kInt && !kPromotes>::Type Sum; /* of the tile */
+    static constexpr int kWBits = Bits<Cfg::kW>::kBits;
+    static constexpr int kUnits = (Cfg::kK + 127) / 128;
+    static constexpr int kClusterM = 1, kClusterN = Cfg::kCluster;
+    static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
+    static constexpr int kGroups = Cfg::kBN / 64; /* records of a stage */
+    static constexpr int kBoxes = kBytes ? 1 : 2; /* of a */
+    static constexpr int kBoxBytes = Cfg::kBM * 128;
+    static constexpr int kABytes = kBoxes * kBoxBytes;
+    static constexpr bool kScales = Cfg::kMainloop && Cfg::kAScale; /* of a, in a stage */
+    static constexpr int kActSubs =                                 /* of them, for each row */
+        Cfg::kABlockK && Cfg::kABlockK < 128 ? 128 / Cfg::kABlockK : 1;
+    static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
+    static constexpr int kStageBytes =
+        (kScalesAt + (kScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
+    static constexpr int kSlabSums = Cfg::kBM / 2; /* of a thread */
+    static constexpr int kSums = Cfg::kSlabs * kSlabSums;
+    static constexpr int kThreads = 128 * Cfg::kTeams; /* that multiply */
+    static constexpr int kPieceBytes = kThreads * kSums * 4;
+    static constexpr int kFewRegisters = Cfg::kTeams == 2 ? 40 : 32;
+    static constexpr int kManyRegisters = Cfg::kTeams == 2 ? 232 : 160;
+    static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
+    static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
+    static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
+    static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
+    static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
+    /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
+    static constexpr int kBlockSteps =
+        Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
+    static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams, "slabs of 64 rows");
+    static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
+    static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
+    static_assert(Cfg::kRecord % 16 == 0, "records are copied");
+};
+
+/* Decoding ------------------------------------------------------------------------------------- */
+
+/* The codes of a step of 32 of K that a lane read, eight neighbours, exchanged for those of the
+ * fragments: of every eighth of 16 columns two neighbours, in the order that format.cuh decodes. */
+template <int BITS>
+__device__ __forceinline__ void pass_pairs(const uint32_t *raw, int t, uint32_t *out)
+{
+    if constexpr (BITS == 4) { /* pairs of nibbles: a 4x4 transpose */
+        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, raw[0], 2);
+        const uint32_t two = __byte_perm(raw[0], other, t < 2 ? 0x6240 : 0x3715);
+        const uint32_t next = __shfl_xor_sync(0xFFFFFFFFu, two, 1);
+        const uint32_t turned = t % 2 ? next << 28 | next >> 4 : next << 4 | next >> 28;
+        const uint32_t mine = t % 2 ? 0xF0F0F0F0u : 0x0F0F0F0Fu;
+        out[0] = (two & mine) | (turned & ~mine);
+    } else { /* pairs of bytes */
+        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, t < 2 ? raw[1] : raw[0], 2);
+        const uint32_t near = t < 2 ? raw[0] : other, far = t < 2 ? other : raw[1];
+        const uint32_t next =
+            __shfl_xor_sync(0xFFFFFFFFu, __byte_perm(near, far, t % 2 ? 0x5410 : 0x7632), 1);
+        out[0] = __byte_perm(near, next, t % 2 ? 0x3254 : 0x5410);
+        out[1] = __byte_perm(far, next, t % 2 ? 0x3276 : 0x7610);
+    }
+}
+/* .. of integers as bytes: the fragments have four neighbours of every 16 columns. */
+__device__ __forceinline__ uint32_t pass_fours(uint32_t raw, int lane)
+{
+    const int from = lane % 4 / 2, quad = lane & 28;
+    uint32_t low = __shfl_sync(0xFFFFFFFFu, raw, quad + from);
+    uint32_t high = __shfl_sync(0xFFFFFFFFu, raw, quad + 2 + from);
+    if (lane % 2)
+        low = low >> 4;
+    else
+        high = high << 4;
+    return (low & 0x0F0F0F0Fu) | (high & 0xF0F0F0F0u);
+}
+
+/* Nibbles, a byte each, as e4m3 of the value times kUnit. */
+template <int FMT> struct DecodeE4m3;
+template <> struct DecodeE4m3<FMT_U4> { /* 0 to 15 are its first codes */
+    static constexpr float kUnit = 0x1p-9f;
+    static __device__ __forceinline__ uint32_t four(uint32_t codes)
+    {
+        return codes;
+    }
+};
+template <> struct DecodeE4m3<FMT_I4> {
+    static constexpr float kUnit = 0x1p-9f;
+    static __device__ __forceinline__ uint32_t four(uint32_t codes)
+    {
+        const uint32_t minus = codes >> 3 & 0x01010101u;
+        return ((codes ^ minus * 15) + minus) | minus << 7; /* no byte overflows */
+    }
+};
+template <> struct DecodeE4m3<FMT_E2M1> {
+    static constexpr float kUnit = 0x1p-6f;
+    static __device__ __forceinline__ uint32_t four(uint32_t codes)
+    {
+        return (codes & 0x08080808u) << 4 | (codes & 0x07070707u) << 2;
+    }
+};
+/* The fragments' eight codes of a row, from nibbles in the order of 16-bit floats (pack.c). */
+template <int FMT>
+__device__ __forceinline__ void pass_e4m3(uint32_t raw, int lane, uint32_t (&out)[4])
+{
+    const int from = lane % 4 / 2, quad = lane & 28;
+    const uint32_t low = __shfl_sync(0xFFFFFFFFu, raw, quad + from);
+    const uint32_t high = __shfl_sync(0xFFFFFFFFu, raw, quad + 2 + from);
+    const uint32_t mine = __byte_perm(low, high, lane % 2 ? 0x7531 : 0x6420);
+    const uint32_t even = DecodeE4m3<FMT>::four(mine & 0x0F0F0F0Fu);
+    const uint32_t odd = DecodeE4m3<FMT>::four(mine >> 4 & 0x0F0F0F0Fu);
+    out[0] = __byte_perm(even, odd, 0x5410);
+    out[1] = __byte_perm(even, odd, 0x7632);
+}
+
+template <class Cfg> struct MixedLeft {
+    typedef MixedShape<Cfg> S;
+    typedef Record<Cfg> R;
+    static constexpr int kWords = S::kWBits / 4; /* of eight codes */
+
+    /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
+    uint32_t raw[2][S::kRawWords];
+
+    __device__ __forceinline__ void read(const char *record, int row, int lane)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int i = 0; i < S::kRawWords; i += 4) {
+                const char *from = record + (row / 8 + h) * R::kRun + i * 128 + lane * 16;
+                const Bytes16 v = *(const Bytes16 *)from;
+                raw[h][i] = v.x, raw[h][i + 1] = v.y;
+                raw[h][i + 2] = v.z, raw[h][i + 3] = v.w;
+            }
+    }
+
+    /* Zero points of its two rows, those of column k of K. */
+    static __device__ __forceinline__ void read_zeros(int (&zero)[2], const char *record, int row,
+                                                      int k)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            zero[h] = Cfg::kWZero ? R::zero(record + Cfg::kScaleAt, R::sub_of(k), row + h * 8) : 0;
+    }
+
+    /* The left operands of a step: of each product its four registers. */
+    template <int PIECE>
+    __device__ __forceinline__ void operands(uint32_t (&to)[S::kProducts][4], int step,
+                                             const int (&zero)[2], const char *record, int row,
+                                             int k, int lane) const
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t codes[kWords], out[4];
+            if constexpr (S::kBytes && !S::kInt) {
+                pass_e4m3<Cfg::kW>(raw[h][step * kWords], lane, out);
+            } else {
+                if constexpr (S::kInt)
+                    codes[0] = pass_fours(raw[h][step * kWords], lane);
+                else
+                    pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
+                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(codes, zero[h], out);
+            }
+            if constexpr (Cfg::kWFold)
+                fold(out, record, row + h * 8, k);
+#pragma unroll
+            for (int i = 0; i < S::kProducts; i++)
+                to[i][h] = out[2 * i], to[i][2 + h] = out[2 * i + 1];
+        }
+    }
+    /* Multiplies scales in, exactly; their blocks are whole eighths of columns. */
+    static __device__ __forceinline__ void fold(uint32_t (&codes)[4], const char *record, int row,
+                                                int k)
+    {
+        constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
+        float scale = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (32 % kBlock || i * 8 % kBlock == 0)
+                scale = R::scale(record + Cfg::kScaleAt, R::sub_of(k + i * 8), row);
+            fold_pair<Cfg::kHome>(codes[i], scale);
+        }
+    }
+};
+
+/* The sums of a tile ------------------------------------------------------------------------------
+ */
+
+template <class Cfg> struct MixedSums {
+    typedef MixedShape<Cfg> S;
+    typedef typename S::Acc Acc;
+    typedef typename S::Sum Sum;
+    typedef Record<Cfg> R;
+
+    static constexpr int kShift = []() {
+        if constexpr (S::kInt)
+            return Cfg::kWZero ? 0 : Decode<Cfg::kW, HOME_I8>::kShift;
+        else
+            return 0;
+    }();
+
+    static constexpr float kUnit = []() { /* of an instruction's sums, a power of two */
+                                          if constexpr (S::kBytes && !S::kInt)
+                                              return 1.0f / DecodeE4m3<Cfg::kW>::kUnit;
+                                          else
+                                              return 1.0f;
+    }();
+
+    /* Adds the sums of a block of K, scaled, to a slab's. */
+    static __device__ __forceinline__ void promote(Sum *sums, const Acc *block, const char *record,
+                                                   uint32_t act_scales, float outer, int row,
+                                                   int sub, int lane)
+    {
+        float sw[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            sw[h] = kUnit *
+                    (Cfg::kWScales && !Cfg::kWFold
+                         ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
+                         : outer);
+#pragma unroll
+        for (int i = 0; i < S::kSlabSums; i += 4) {
+            float sa[2] = {1.0f, 1.0f};
+            if constexpr (S::kScales) {
+                const Bytes8 v = load_shared8(act_scales + (i / 4 * 8 + lane % 4 * 2) * 4);
+                sa[0] = num_float(v.x), sa[1] = num_float(v.y);
+            }
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float v =
+                    S::kInt ? (float)((int32_t)block[i + j] >> kShift) : (float)block[i + j];
+                sums[i + j] = num_fma(v, sa[j % 2] * sw[j / 2], sums[i + j]);
+            }
+        }
+    }
+
+    /* Rows [PASS * kPassRows, ..) of a, row after row, the columns in their places among the parts.
+     */
+    template <int PASS>
+    static __device__ __forceinline__ void stage(char *smem, const Sum *sums, int slab0, int row,
+                                                 int lane)
+    {
+#pragma unroll
+        for (int slab = 0; slab < Cfg::kSlabs; slab++)
+#pragma unroll
+            for (int i = 0; i < Cfg::kPassRows / 2; i++) {
+                const int n = (slab0 + slab) * 64 + row + i / 2 % 2 * 8, block = n / 8;
+                const int col = block % Cfg::kParts * Cfg::kCols + block / Cfg::kParts * 8 + n % 8;
+                const int m = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                Sum v = sums[slab * S::kSlabSums + PASS * (Cfg::kPassRows / 2) + i];
+                if constexpr (S::kInt && !S::kPromotes)
+                    v >>= kShift;
+                *(Sum *)(smem + (m * S::kPitch + col) * 4) = v;
+            }
+    }
+    template <int PASS>
+    static __device__ __forceinline__ void stage_pass(int pass, char *smem, const Sum *sums,
+                                                      int slab0, int row, int lane)
+    {
+        if (pass == PASS)
+            stage<PASS>(smem, sums, slab0, row, lane);
+        else if constexpr ((PASS + 1) * Cfg::kPassRows < Cfg::kBM)
+            stage_pass<PASS + 1>(pass, smem, sums, slab0, row, lane);
+    }
+};
+
+/* Copies --------------------------------------------------------------------------------------- */
+
+/* One thread: fills the ring, in the order in which it is read. Weights do not depend on earlier
+ * kernels: those of the first stages are on their way before it waits for the producer of a. */
+template <class Cfg, class Params>
+__device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint32_t full,
+                                           uint32_t empty)
+{
+    typedef MixedShape<Cfg> S;
+    const char *w = (const char *)p.op[Cfg::kOperandW].data;
+    const uint64_t policy = policy_evict_first();
+    auto load_w = [&](int slot, int k, int n0) {
+        const int all = (Cfg::kN + 63) / 64 - n0 / 64;
+        const int groups = all < 0 ? 0 : all < S::kGroups ? all : S::kGroups;
+        barrier_expect(full + slot * 8, S::kABytes + groups * Cfg::kRecord);
+        const char *from = w + ((int64_t)(n0 / 64) * S::kUnits + k) * Cfg::kRecord;
+        for (int i = 0; i < groups; i++)
+            copy_bulk(ring + slot * S::kStageBytes + S::kABytes + i * Cfg::kRecord,
+                      from + (int64_t)i * S::kUnits * Cfg::kRecord, Cfg::kRecord, full + slot * 8,
+                      policy);
+    };
+    HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
+    int filled = 0, started = 0, m0, n0;
+    while (started < Cfg::kStages && early.next()) {
+        early.place(&m0, &n0);
+        for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++)
+            load_w(started, k, n0);
+    }
+    wait_for_producer();
+    while (work.next()) {
+        work.place(&m0, &n0);
+#pragma unroll 1
+        for (int k = work.from; k < work.to; k++, filled++) {
+            const int slot = filled % Cfg::kStages;
+            if (filled >= started) {
+                barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
+                load_w(slot, k, n0);
+            }
+#pragma unroll
+            for (int box = 0; box < S::kBoxes; box++) {
+                const uint32_t to = ring + slot * S::kStageBytes + box * S::kBoxBytes;
+                const int x = (k * S::kBoxes + box) * 128, half = blockIdx.x % 2 * (Cfg::kBM / 2);
+                if (Cfg::kCluster == 1)
+                    copy_box(to, p.map[0], x, m0, full + slot * 8);
+                else /* half of its rows, for both blocks */
+                    copy_box_both(to + half * 128, p.map[0], x, m0 + half, full + slot * 8);
+            }
+        }
+    }
+}
+
+/* One warp: the scales of a that belong to every stage, as copies that arrive by themselves. */
+template <class Cfg, class Params>
+__device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring, uint32_t full,
+                                                  uint32_t empty)
+{
+    typedef MixedShape<Cfg> S;
+    constexpr int kBlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
+    constexpr int kCols = (Cfg::kK + kBlock - 1) / kBlock;
+    const Operand a = p.op[Cfg::kOperandA];
+    HopperWork<Cfg, S> work(p.dim[0]);
+    int filled = 0, m0, n0;
+    wait_for_producer();
+    while (work.next()) {
+        work.place(&m0, &n0);
+#pragma unroll 1
+        for (int k = work.from; k < work.to; k++, filled++) {
+            const int slot = filled % Cfg::kStages;
+            barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
+#pragma unroll 1
+            for (int i = threadIdx.x % 32; i < S::kActSubs * Cfg::kBM; i += 32) {
+                const int64_t row = m0 + i % Cfg::kBM < p.dim[0] ? m0 + i % Cfg::kBM : p.dim[0] - 1;
+                const int64_t block =
+                    Cfg::kABlockRows ? row / (Cfg::kABlockRows ? Cfg::kABlockRows : 1) : 0;
+                const int at = k * 128 / kBlock + i / Cfg::kBM;
+                copy_word(ring + slot * S::kStageBytes + S::kScalesAt + i * 4,
+                          a.scale + block * kCols + (at < kCols ? at : kCols - 1));
+            }
+            arrive_after_copies(full + slot * 8);
+        }
+    }
+}
+
+/* The kernel ----------------------------------------------------------------------------------- */
+
+/* What a warp that multiplies does. */
+template <class Cfg, class Product> struct MixedTile {
+    typedef MixedShape<Cfg> S;
+    typedef MixedSums<Cfg> M;
+    typedef MixedLeft<Cfg> Left;
+    typedef typename S::Acc Acc;
+    typedef typename S::Sum Sum;
+
+    /* Products of step STEP of a unit for one slab, into d. */
+    template <int PIECE>
+    static __device__ __forceinline__ void multiply(Acc *d, const Left &left,
+                                                    uint32_t (&codes)[S::kPieces][S::kProducts][4],
+                                                    int step, const int (&zero)[2],
+                                                    const char *record, int row, int k, int lane,
+                                                    uint64_t right, bool keep)
+    {
+        left.template operands<PIECE>(codes[PIECE], step, zero, record, row, k, lane);
+        if constexpr (PIECE + 1 < S::kPieces) {
+            multiply<PIECE + 1>(d, left, codes, step, zero, record, row, k, lane, right, keep);
+        } else {
+            products_begin();
+#pragma unroll
+            for (int i = 0; i < S::kProducts; i++)
+#pragma unroll
+                for (int piece = 0; piece < S::kPieces; piece++)
+                    Product::add(d, codes[piece][i], right + 2 * i, keep || i > 0 || piece > 0);
+            products_commit();
+        }
+    }
+};
+
+/* Epilogue::row(p, a, acc, m, n0, lane) as for gemm_mma, but for kRowLanes lanes of a warp: where
+ * they are fewer than 32, columns of a row do not meet. */
+template <class Cfg, class Product, class Epilogue, class Params>
+__device__ __forceinline__ void mixed(const Params &p)
+{
+    typedef MixedShape<Cfg> S;
+    typedef MixedTile<Cfg, Product> T;
+    typedef MixedSums<Cfg> M;
+    typedef typename S::Acc Acc;
+    typedef typename S::Sum Sum;
+    static_assert(S::kRingBytes + Cfg::kPassRows * S::kPitch * 4 + 1024 == Cfg::kSmemBytes,
+                  "the shared memory that the launch asks for");
+    extern __shared__ __align__(1024) char smem[];
+    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];
+    const uint32_t ring = (smem_address(smem) + 1023) / 1024 * 1024;
+    const uint32_t full = smem_address(barriers), empty = full + 8 * Cfg::kStages;
+    if (threadIdx.x == 0) {
+        map_prefetch(p.map[0]);
+        for (int i = 0; i < Cfg::kStages; i++) {
+            barrier_init(full + i * 8, S::kScales ? 33 : 1);
+            barrier_init(empty + i * 8,
+                         S::kThreads / 32 * Cfg::kCluster); /* a lane of each warp that reads */
+        }
+        barrier_init_done();
+    }
+    cluster_begin<Cfg::kCluster>();
+    if (threadIdx.x >= S::kThreads) {
+        registers_give<S::kFewRegisters>();
+        if (threadIdx.x == S::kThreads)
+            mixed_copy<Cfg>(p, ring, full, empty);
+        if (S::kScales && threadIdx.x / 32 == S::kThreads / 32 + 1)
+            mixed_copy_scales<Cfg>(p, ring, full, empty);
+        return;
+    }
+    registers_take<S::kManyRegisters>();
+    wait_for_producer();
+    const Operand a = p.op[Cfg::kOperandA];
+    const int64_t m = p.dim[0];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int slab0 = threadIdx.x / 128 * Cfg::kSlabs;
+    const int row = warp % 4 * 16 + lane / 4; /* of 64; and row + 8 */
+    const float outer = Record<Cfg>::outer((const char *)p.op[Cfg::kOperandW].data);
+    char *const bytes = smem + (ring - smem_address(smem));
+    char *const staged = bytes + S::kRingBytes;
+    auto release = [&](int unit) {
+        __syncwarp(); /* all lanes have read what they read themselves */
+        cluster_arrive<Cfg::kCluster>(empty + unit % Cfg::kStages * 8, lane);
+    };
+    HopperWork<Cfg, S> work(m);
+    int read = 0; /* units so far */
+#pragma unroll 1
+    while (work.next()) {
+        int tile_m, n0;
+        work.place(&tile_m, &n0);
+        Sum sums[S::kSums];
+        if constexpr (S::kPromotes) {
+#pragma unroll
+            for (int i = 0; i < S::kSums; i++)
+                sums[i] = 0;
+        }
+#pragma unroll 1
+        for (int k = work.from; k < work.to; k++, read++) {
+            const int slot = read % Cfg::kStages;
+            const uint32_t stage = ring + slot * S::kStageBytes;
+            const char *records = bytes + slot * S::kStageBytes + S::kABytes;
+            barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
+            uint32_t codes[2][S::kPieces][S::kProducts][4];
+#pragma unroll
+            for (int slab = 0; slab < Cfg::kSlabs; slab++) {
+                const char *record = records + (slab0 + slab) * Cfg::kRecord;
+                typename T::Left left;
+                Acc block[S::kPromotes ? S::kSlabSums : 1];
+                Acc *d = block;
+                if constexpr (!S::kPromotes)
+                    d = (Acc *)sums + slab * S::kSlabSums;
+                int zero[2];
+                left.read(record, row, lane);
+#pragma unroll
+                for (int step = 0; step < 4; step++) {
+                    const int at = k * 128 + step * 32;
+                    const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
+                    const uint64_t right =
+                        operand_at(stage + (S::kBoxes == 2 ? step / 2 * S::kBoxBytes : 0)) +
+                        (S::kBoxes == 2 ? step % 2 * 4 : step * 2);
+                    if (step % S::kBlockSteps == 0)
+                        T::Left::read_zeros(zero, record, row, at < Cfg::kK ? at : Cfg::kK - 1);
+                    const bool keep = !begins || (!S::kPromotes && k > work.from);
+                    T::template multiply<0>(d, left, codes[step % 2], step, zero, record, row, at,
+                                            lane, right, keep);
+                    products_wait<1>();
+                    if constexpr (S::kPromotes)
+                        if (step % S::kBlockSteps == S::kBlockSteps - 1) {
+                            products_wait<0>();
+                            M::promote(sums + slab * S::kSlabSums, block, record,
+                                       stage + S::kScalesAt +
+                                           step * S::kActSubs / 4 * (Cfg::kBM * 4),
+                                       outer, row,
+                                       Record<Cfg>::sub_of(at < Cfg::kK ? at : Cfg::kK - 1), lane);
+                        }
+                }
+            }
+            products_wait<0>(); /* or ptxas waits after every product (C7513) */
+            release(read);
+        }
+        if (work.at >= work.end)
+            let_consumer_start();
+        if constexpr (Cfg::kShare)
+            if (work.to - work.from < S::kUnits &&
+                !hopper_gather<Cfg, S>(sums, work, p.op[Cfg::kOperandSplit].data))
+                continue;
+        constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
+        const int64_t m0 = tile_m;
+#pragma unroll 1
+        for (int pass = 0; pass * Cfg::kPassRows < Cfg::kBM; pass++) {
+            meet<1, S::kThreads>(); /* the rows before these have been read */
+            M::template stage_pass<0>(pass, staged, sums, slab0, row, lane);
+            meet<1, S::kThreads>();
+            const int64_t first = m0 + pass * Cfg::kPassRows;
+#pragma unroll 1
+            for (int i = warp * kAtOnce + lane / Epilogue::kRowLanes;
+                 i < Cfg::kPassRows && first + i < m; i += S::kThreads / 32 * kAtOnce)
+                Epilogue::row(p, a, staged + i * S::kPitch * 4, first + i, n0 / Cfg::kParts,
+                              lane % Epilogue::kRowLanes);
+        }
+    }
+    cluster_end<Cfg::kCluster>();
+}
+
+#endif
