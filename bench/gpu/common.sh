@@ -63,10 +63,14 @@ rules()
     case $1 in
     bf16) return ;;
     fp8*block) text='weight e4m3 block 128x128; act e4m3 per token group 128 dynamic' ;;
+    fp8-fast) text='weight e4m3 per channel; act e4m3 per token dynamic fast' ;;
     fp8*) text='weight e4m3 per channel; act e4m3 per token dynamic' ;;
     int8) text='weight i8 sym per channel; act i8 sym per token dynamic' ;;
     w4a16) text='weight i4 sym group 128; act bf16' ;;
     w4a8) text='weight i4 sym group 128; act i8 sym per token dynamic' ;;
+    w4a8-fp8) text='weight i4 sym group 128; act e4m3 per token dynamic' ;;
+    mxfp4 | nvfp4) text="weight $1; act bf16" ;;
+    nf4) text='weight nf4 group 64; act bf16' ;;
     *) echo "no scheme $1" >&2; exit 1 ;;
     esac
     echo "scheme s { $text }"

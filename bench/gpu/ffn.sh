@@ -3,9 +3,10 @@
 # up, SiLU times, down, residual; dynamic quantisation counted), compiled by us in each scheme.
 . "$(dirname "$0")/common.sh"
 
+schemes=${SINTER_BENCH_SCHEMES:-bf16 fp8 int8 w4a16 w4a8}
 ffn_folder
 jobs=
-for scheme in bf16 fp8 int8 w4a16 w4a8; do
+for scheme in $schemes; do
     compile "$ffn/ffn.sinter" $scheme 1 "$ffn/$scheme" &
     jobs="$jobs $!"
 done
@@ -22,7 +23,7 @@ one()
         "--x=$ffn/x.npy" "--y=$ffn/y.npy" --residual=1 "--json=$results" ||
         echo "ffn $1 -O$2 failed ($?)"
 }
-for scheme in bf16 fp8 int8 w4a16 w4a8; do
+for scheme in $schemes; do
     one $scheme 1 "$ffn/$scheme"
 done
 one fp8 0 "$ffn/fp8-O0"

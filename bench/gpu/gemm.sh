@@ -2,11 +2,12 @@
 # gemm.sh <build> <out-dir> [work-dir]: single linear layers, ours and cuBLASLt's, in one run. Each of
 # ours has an input of its own, or the compiler would make one wide product of all, and quantises it:
 # that is counted, and cuBLASLt's operands are codes already.
-# SINTER_BENCH_ALL=1 adds the layers of a 70B model.
+# SINTER_BENCH_SCHEMES names others than these schemes; SINTER_BENCH_ALL=1 adds the layers of a 70B
+# model.
 . "$(dirname "$0")/common.sh"
 lt=$(library libcublasLt.so.13)
 [ -n "$lt" ] || lt=$(library libcublasLt.so.12)
-schemes='bf16 fp8 fp8-block int8 w4a16 w4a8'
+schemes=${SINTER_BENCH_SCHEMES:-bf16 fp8 fp8-block int8 w4a16 w4a8}
 
 # linear_text <N> <K> <R> <buckets>
 linear_text()

@@ -20,6 +20,8 @@ SCHEMES = {
     "bf16": None,
     "w4a8": "weight i4 sym group 128; act i8 sym per token dynamic",
     "fp8_block": "weight e4m3 block 128x128; act e4m3 per token group 128 dynamic",
+    "w4a8_fp8": "weight i4 sym group 128; act e4m3 per token dynamic",
+    "fp8_fast": "weight e4m3 per channel; act e4m3 per token dynamic fast",
     "w4a16_zero": "weight u4 asym group 128; act bf16",
     "fp8_weight": "weight e4m3 per channel; act bf16",
     "mxfp4": "weight mxfp4; act bf16",
@@ -27,7 +29,7 @@ SCHEMES = {
     "nf4": "weight nf4 group 64; act bf16",
 }
 FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]
-USUAL, BETWEEN = (1, 16, 128, 1024), (4, 64, 512)
+USUAL, BETWEEN = (1, 16, 128, 1024), (4, 64, 512, 4096)
 # layers, schemes, rows
 STEPS = (("ffn", FIRST, USUAL), ("ffn", OTHERS, USUAL), ("attn", FIRST, USUAL),
          ("ffn", FIRST, BETWEEN), ("attn", FIRST, BETWEEN), ("ffn", OTHERS, BETWEEN),
