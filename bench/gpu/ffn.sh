@@ -7,7 +7,7 @@ schemes=${SINTER_BENCH_SCHEMES:-bf16 fp8 int8 w4a16 w4a8}
 ffn_folder
 jobs=
 for scheme in $schemes; do
-    compile "$ffn/ffn.sinter" $scheme 1 "$ffn/$scheme" &
+    compile "$ffn/ffn.sinter" "$scheme" 1 "$ffn/$scheme" &
     jobs="$jobs $!"
 done
 compile "$ffn/ffn.sinter" fp8 0 "$ffn/fp8-O0" &
@@ -24,6 +24,6 @@ one()
         echo "ffn $1 -O$2 failed ($?)"
 }
 for scheme in $schemes; do
-    one $scheme 1 "$ffn/$scheme"
+    one "$scheme" 1 "$ffn/$scheme"
 done
 one fp8 0 "$ffn/fp8-O0"

@@ -296,21 +296,20 @@ act bf16
 WGMMA_DECODED = """
 weight i4 sym group 128; act bf16
 weight u4 asym group 64; act bf16
-weight i8 sym per channel; act bf16
 weight e4m3 per channel; act bf16
 weight nvfp4; act bf16
 weight nf4 group 64; act bf16
 weight i4 sym group 128; act i8 sym per token dynamic
-weight u4 asym group 128; act i8 sym per token dynamic
 weight i4 sym group 128; act e4m3 per token dynamic
 weight mxfp4; act e4m3 per token dynamic
 """.strip().splitlines()
 
 
 def check_wgmma(folder):
-    write_layer(folder, 2048, "16, 512")
     for scheme in WGMMA + WGMMA_DECODED:
-        family, layout = ("hopper", b"panels, ") if scheme in WGMMA else ("mixed", b"records ")
+        stored = scheme in WGMMA
+        family, layout = ("hopper", b"panels, ") if stored else ("mixed", b"records ")
+        write_layer(folder, 2048, "16, 512" if stored else "512")
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
         words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a"]
         listing, problems = sinter("explain", *words, cwd=folder)
