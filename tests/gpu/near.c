@@ -6,14 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW           16   /* values that may all be what cancellation left */
-#define FEW_BOUND     1e4  /* by how much more these may differ */
-#define EDGE          0.99 /* of the largest number of a format: a sum next to it may overflow */
-#define CODES_BOUND   1e-3 /* normalised mean square error of dequantised codes */
-#define SCALES_BOUND  1e-5 /* of dynamic scales, and no less than that of the values */
-#define SCALES_SPREAD 8
-#define SCALES_SHARE  0.1  /* of the scales may differ more: tails of gelu are steep */
-#define CODES_SHARE   0.02 /* of the codes may differ: values next to a tie */
+#define FEW          16   /* values that may all be what cancellation left */
+#define FEW_BOUND    1e4  /* by how much more these may differ */
+#define EDGE         0.99 /* of the largest number of a format: a sum next to it may overflow */
+#define CODES_BOUND  1e-3 /* normalised mean square error of dequantised codes */
+#define SCALES_BOUND 1e-5 /* of dynamic scales, and no less than that of the values */
+#define CODES_SHARE  0.02 /* of the codes may differ: values next to a tie */
 
 double near_bound(FormatId fmt)
 {
@@ -161,9 +159,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
 {
     Params a = params_of(t, l, want), b = t->is_static ? a : params_of(t, l, got);
     uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0, scales = 0;
-    double of_scales = SCALES_BOUND;
-    if (n->bound > SCALES_BOUND * SCALES_BOUND) /* one value's error may be many times the mean's */
-        of_scales = SCALES_SPREAD * sqrt(n->bound);
+    double of_scales = n->bound > SCALES_BOUND * SCALES_BOUND ? sqrt(n->bound) : SCALES_BOUND;
     Sums s = {0};
     if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
         for (uint64_t i = 0; i < num; i++)
@@ -181,7 +177,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     /* a scale of 8 bits may round the other way too, and takes its block with it */
     double most = CODES_SHARE * (double)num + 2;
     most += (double)scales * (double)num / (double)(a.blocks ? a.blocks : 1);
-    if ((double)differ <= most && (double)scales <= 2 + SCALES_SHARE * (double)a.blocks)
+    if ((double)differ <= most && (double)scales <= 2 + 0.02 * (double)a.blocks)
         return true;
     snprintf(n->why, sizeof n->why,
              "%" PRIu64 " of %" PRIu64 " codes and %" PRIu64 " of %" PRIu64 " scales differ",
