@@ -58,6 +58,12 @@ extern const CudaFamilyRow *const cuda_family[NUM_CUDA_FAMILIES];
 #undef CUDA_FAMILY
 
 /* source.c: parts of a text. */
+/* fmt for 0 to num - 1, with commas between them. */
+void cuda_put_list(Sb *sb, const char *fmt, int num);
+/* A row's put_order where blocks share out the units of K of all tiles: those that share them
+ * evenly cut each one alike; else where K is cut depends on the tile, and with several rows of
+ * tiles on a row's place (false). */
+bool cuda_put_shares(Sb *sb, const CudaKernel *k, int64_t shares, int64_t tiles, int64_t units);
 void cuda_put_int(Sb *sb, const char *name, int64_t value);
 void cuda_put_bool(Sb *sb, const char *name, bool value);
 /* What all products share: operands, shapes; then schemes; then the records of the weight. */

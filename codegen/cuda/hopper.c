@@ -352,14 +352,6 @@ static const char *type_word(FormatId fmt)
     }
 }
 
-static void put_list(Sb *sb, const char *fmt, int num)
-{
-    for (int i = 0; i < num; i++) {
-        sb_put(sb, i ? ", " : "");
-        sb_printf(sb, fmt, i);
-    }
-}
-
 /* PTX ISA, "wgmma.mma_async": sums in n / 2 registers, both operands in shared memory. */
 static void put_parts(Sb *sb, const CudaKernel *k)
 {
@@ -377,12 +369,12 @@ static void put_parts(Sb *sb, const CudaKernel *k)
               "        asm volatile(\"{\\n.reg .pred keep;\\nsetp.ne.b32 keep, %%%d, 0;\\n\"\n"
               "            \"wgmma.mma_async.sync.aligned.m64n%dk%d.%s.%s.%s {",
               num + 2, n, wide ? 16 : 32, ints ? "s32" : "f32", type_word(left), type_word(right));
-    put_list(sb, "%%%d", num);
+    cuda_put_list(sb, "%%%d", num);
     sb_printf(sb, "}, %%%d, %%%d, keep%s;\\n}\"\n            : ", num, num + 1,
               ints   ? ""
               : wide ? ", 1, 1, 0, 0"
                      : ", 1, 1");
-    put_list(sb, ints ? "\"+r\"(d[%d])" : "\"+f\"(d[%d])", num);
+    cuda_put_list(sb, ints ? "\"+r\"(d[%d])" : "\"+f\"(d[%d])", num);
     sb_put(sb, "\n            : \"l\"(left), \"l\"(right), \"r\"(keep));\n");
     sb_line(sb, "    }");
     sb_line(sb, "};");
@@ -418,24 +410,16 @@ static bool put_held(Sb *sb, const CudaKernel *k)
     return true;
 }
 
-/* Blocks that share all tiles evenly cut each one alike, and a block may cut a tile of its own like
- * that; else where K is cut depends on the tile, and with several rows of tiles on a row's place.
- * What an instruction adds up does not depend on which operand is the left one, or on how many rows
- * and columns it has (docs/numerics.md). */
+/* A block may cut a tile of its own as blocks that share it evenly. What an instruction adds up
+ * does not depend on which operand is the left one, or on how many rows and columns it has
+ * (docs/numerics.md). */
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
-    int64_t tiles = num_tiles(k), shares = k->hopper.shares;
     if (k->hopper.promote)
         sb_printf(sb, " promoted every %d", k->hopper.promote * elements(k) / 4);
     if (k->hopper.parts_of_k > 1)
         sb_printf(sb, " in %d parts of K", k->hopper.parts_of_k);
-    else if (shares && shares % tiles == 0 && units(k) % (shares / tiles) == 0)
-        sb_printf(sb, " in %" PRId64 " parts of K", shares / tiles);
-    else if (shares)
-        sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
-                  k->hopper.bn);
-    return !shares || (shares % tiles == 0 && units(k) % (shares / tiles) == 0) ||
-           k->layout[k->launch->a].rows <= k->hopper.bm;
+    return cuda_put_shares(sb, k, k->hopper.shares, num_tiles(k), units(k));
 }
 
 static void describe(Sb *sb, const CudaKernel *k)

@@ -279,14 +279,6 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kSmemBytes", geometry(k).smem);
 }
 
-static void put_list(Sb *sb, const char *fmt, int num)
-{
-    for (int i = 0; i < num; i++) {
-        sb_put(sb, i ? ", " : "");
-        sb_printf(sb, fmt, i);
-    }
-}
-
 static const char *type_words(const CudaKernel *k) /* of sums, the left operand, the right one */
 {
     if (is_int(k))
@@ -311,33 +303,23 @@ static void put_parts(Sb *sb, const CudaKernel *k)
               "        asm volatile(\"{\\n.reg .pred keep;\\nsetp.ne.b32 keep, %%%d, 0;\\n\"\n"
               "            \"wgmma.mma_async.sync.aligned.m64n%dk%d.%s {",
               num + 5, n, has_bytes(k) ? 32 : 16, type_words(k));
-    put_list(sb, "%%%d", num);
+    cuda_put_list(sb, "%%%d", num);
     sb_printf(sb, "}, {%%%d, %%%d, %%%d, %%%d}, %%%d, keep%s;\\n}\"\n            : ", num, num + 1,
               num + 2, num + 3, num + 4,
               ints           ? ""
               : has_bytes(k) ? ", 1, 1"
                              : ", 1, 1, 0");
-    put_list(sb, ints ? "\"+r\"(d[%d])" : "\"+f\"(d[%d])", num);
+    cuda_put_list(sb, ints ? "\"+r\"(d[%d])" : "\"+f\"(d[%d])", num);
     sb_put(sb, "\n            : \"r\"(left[0]), \"r\"(left[1]), \"r\"(left[2]), \"r\"(left[3]),"
                " \"l\"(right), \"r\"(keep));\n");
     sb_line(sb, "    }");
     sb_line(sb, "};");
 }
 
-/* As a tile that one block adds up, or shares of equal parts of K; else where K is cut depends on
- * the tile, and with several rows of tiles on a row's place. */
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
-    int64_t tiles = num_tiles(k), shares = k->mixed.shares;
-    bool is_even = shares && shares % tiles == 0 && units(k) % (shares / tiles) == 0;
-    if (promotes(k))
-        sb_put(sb, " promoted");
-    if (is_even)
-        sb_printf(sb, " in %" PRId64 " parts of K", shares / tiles);
-    else if (shares)
-        sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
-                  columns(k));
-    return !shares || is_even || k->layout[k->launch->a].rows <= k->mixed.bm;
+    sb_put(sb, promotes(k) ? " promoted" : "");
+    return cuda_put_shares(sb, k, k->mixed.shares, num_tiles(k), units(k));
 }
 
 static void describe(Sb *sb, const CudaKernel *k)

@@ -92,6 +92,26 @@ static int64_t part_columns(const CudaKernel *k)
     return cuda_family[k->family]->tile(k).cols / k->spec.parts;
 }
 
+void cuda_put_list(Sb *sb, const char *fmt, int num)
+{
+    for (int i = 0; i < num; i++) {
+        sb_put(sb, i ? ", " : "");
+        sb_printf(sb, fmt, i);
+    }
+}
+
+bool cuda_put_shares(Sb *sb, const CudaKernel *k, int64_t shares, int64_t tiles, int64_t units)
+{
+    CudaTile tile = cuda_family[k->family]->tile(k);
+    bool is_even = shares && shares % tiles == 0 && units % (shares / tiles) == 0;
+    if (is_even)
+        sb_printf(sb, " in %" PRId64 " parts of K", shares / tiles);
+    else if (shares)
+        sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
+                  tile.cols);
+    return !shares || is_even || k->layout[k->launch->a].rows <= tile.rows;
+}
+
 bool cuda_columns_apart(const CudaKernel *k)
 {
     for (int i = 0; i < k->launch->num_segments; i++) {
