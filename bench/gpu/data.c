@@ -1,10 +1,14 @@
-/* Weights and rows for the GPU benchmarks, made on all processors. Normal, no outliers; same
- * arguments, same bytes.
+/* Weights and rows for the GPU benchmarks, made on all processors. Normal, no outliers but those
+ * that are planted; same arguments, same bytes.
+ *
  *   data ffn <folder> <D> <F> <L> <T>     a stack of L gated feed-forward layers
- *   data planted <folder> <D> <F> <L> <T> the same with outliers in the second layer, and in place
- * of y.npy T more rows, held.npy data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K,
- * and norm, of K Both write model.safetensors (bf16, deviation 1/sqrt(K)), T rows x.npy, and y.npy
- * by plain loops in double precision: what the stack, or w0, makes of x. */
+ *   data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K, and norm, of K
+ *   data planted <folder> <D> <F> <L> <T> as ffn, with outliers in the second layer
+ *
+ * All write model.safetensors (bf16, deviation 1/sqrt(K)) and T rows x.npy; ffn and linear y.npy by
+ * plain loops in double precision, what the stack, or w0, makes of x; planted T more rows,
+ * held.npy.
+ */
 #include "bench/gpu/gpu.h"
 #include "io/io.h"
 
