@@ -82,6 +82,15 @@ static int64_t region_cols(Region region, const Type *domain)
     return type_cols(domain);
 }
 
+/* Is the value needed before the main loop? What the epilogue absorbs is made after it. */
+static bool read_before_loop(Fuse *f, const Value *value)
+{
+    for_each_use(use, value)
+        if (use->user == f->matmul || fuse_of(f, use->user)->region.kind == REGION_PROLOGUE)
+            return true;
+    return false;
+}
+
 /* Absorbs the producer of an operand where only this kernel needs it. */
 static bool producer_joins(Fuse *f, Value *value, Region region, const Type *domain, int64_t cols)
 {
@@ -99,7 +108,8 @@ static bool producer_joins(Fuse *f, Value *value, Region region, const Type *dom
         body_add(f, op, (Region){REGION_NARROW, 0, 0});
         return true;
     }
-    if (!op_is_computed(f, op) || !(op_info[op->kind].flags & OPF_POINTWISE) || num >= FUSE_MAX_OPS)
+    if (!op_is_computed(f, op) || !(op_info[op->kind].flags & OPF_POINTWISE) ||
+        num >= FUSE_MAX_OPS || read_before_loop(f, value))
         return false;
     body_add(f, op, narrow ? (Region){REGION_NARROW, 0, 0} : region);
     if (!operands_join(f, op, region, domain, cols))
