@@ -242,6 +242,8 @@ static const Type *rule_concat(Module *m, const Op *op, const Type *declared)
     if (first->scheme && first->scheme->outer)
         return clash(m, op, E_SCHEME_FIT, "operands of %s have outer scales of their own",
                      text(m, first));
+    if (!rows_cut(m, op, first, 0))
+        return NULL;
     Dim dim[LIMIT_RANK];
     memcpy(dim, first->dim, sizeof dim);
     for (int i = 1; i < op->num_in; i++) {
