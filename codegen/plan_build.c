@@ -174,6 +174,35 @@ static void build_body(Builder *b)
     }
 }
 
+/* Does an input say how large the dim is, by a dimension of it and numbers? */
+static bool sym_is_known(const Module *m, const Sym *sym)
+{
+    for_each_op(op, &m->body)
+        for (int i = 0; op->kind == OP_INPUT && i < op->out[0].type->rank; i++) {
+            Dim d = op->out[0].type->dim[i];
+            if (d.sym[0] == sym && !d.sym[1])
+                return true;
+        }
+    return false;
+}
+
+/* A text's dims all have an input; what is read from a printed module may not. */
+static bool check_syms_known(const Module *m)
+{
+    for_each_op(op, &m->body)
+        for (int i = 0; op->kind == OP_INPUT && i < op->out[0].type->rank; i++)
+            for (int s = 0; s < 2; s++) {
+                const Sym *sym = op->out[0].type->dim[i].sym[s];
+                if (!sym || sym_is_known(m, sym))
+                    continue;
+                diag_error(m->diag, op->span, E_DIM,
+                           "no input has '%s' as a dimension of its own, so nothing sets its size",
+                           sym->name);
+                return false;
+            }
+    return true;
+}
+
 bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret)
 {
     Builder b = {.m = m, .arena = arena, .target = ret};
@@ -183,7 +212,7 @@ bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret)
     ptrmap_init(&b.packed_of, arena);
     ptrmap_init(&b.constness, arena);
     plan->target = "";
-    if (!add_buckets(&b, plan))
+    if (!check_syms_known(m) || !add_buckets(&b, plan))
         return false;
     add_ports(&b, plan, OP_INPUT);
     add_ports(&b, plan, OP_OUTPUT);

@@ -257,7 +257,11 @@ static void add_params_of(Builder *b, int tensor, const Op *quantize)
 {
     if (!quantize)
         return;
-    if (quantize->num_in > 1)
+    FormatId fmt = b->tensors.elem[tensor].fmt;
+    if (format_is_narrow(fmt) || format_info[fmt].family == FAMILY_CODEBOOK)
+        build_fail(b, quantize->span, "%s is a format of weights, and this value is computed",
+                   format_info[fmt].name);
+    else if (quantize->num_in > 1)
         add_params(b, tensor, quantize);
     else if (quantize->attr.mode == MODE_STATIC)
         build_fail(b, quantize->span,

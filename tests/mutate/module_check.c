@@ -183,6 +183,8 @@ static const char *run_file(Arena *arena, Build *b, const char *path, SinterTens
         for (int i = 0; ok && i < num; i++)
             out[i].data = arena_alloc(arena, tensor_bytes(&out[i]) + 1);
         ok = ok && !sinter_run(session, in, plan->num_inputs, out, num, &err);
+        for (int i = 0; i < num; i++) /* names are the file's, which is closed */
+            out[i].name = arena_strdup(arena, out[i].name);
     }
     sinter_session_destroy(session);
     sinter_close(file);
