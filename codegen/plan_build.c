@@ -203,6 +203,30 @@ static bool check_syms_known(const Module *m)
     return true;
 }
 
+static bool is_empty(const Type *type)
+{
+    for (int i = 0; i < type->rank; i++)
+        if (dim_is_const(type->dim[i]) && type->dim[i].add == 0)
+            return true;
+    return false;
+}
+
+/* No kernel runs over no elements; constants have been computed. */
+static bool check_none_empty(Builder *b, const Block *block)
+{
+    for_each_op(op, block) {
+        if (op->body && !check_none_empty(b, op->body))
+            return false;
+        for (int i = 0; i < op->num_out && op->kind != OP_ARG; i++)
+            if (is_empty(op->out[i].type) && !build_is_constant(b, &op->out[i])) {
+                diag_error(b->m->diag, op->span, E_DIM, "%s makes %s, which holds nothing",
+                           op_info[op->kind].name, type_text(b->arena, op->out[i].type));
+                return false;
+            }
+    }
+    return true;
+}
+
 bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret)
 {
     Builder b = {.m = m, .arena = arena, .target = ret};
@@ -212,7 +236,7 @@ bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret)
     ptrmap_init(&b.packed_of, arena);
     ptrmap_init(&b.constness, arena);
     plan->target = "";
-    if (!check_syms_known(m) || !add_buckets(&b, plan))
+    if (!check_syms_known(m) || !check_none_empty(&b, &m->body) || !add_buckets(&b, plan))
         return false;
     add_ports(&b, plan, OP_INPUT);
     add_ports(&b, plan, OP_OUTPUT);
