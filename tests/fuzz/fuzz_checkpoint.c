@@ -1,6 +1,7 @@
 /* Fuzz target: the readers of quantised checkpoints. An input is a configuration, a NUL, the header
  * of a safetensors file, a NUL and its data. Whatever is accepted must be readable. */
 #include "checkpoint/checkpoint.h"
+#include "draws.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,32 +11,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MOST (1 << 20) /* elements of a module that is read */
 
-static char made[200];
-
-static void remove_folder(void)
+static void remove_files(void)
 {
     static const char *const name[] = {"config.json", "model.safetensors"};
     char path[256];
 
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", made, name[i]);
+        snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name[i]);
         unlink(path);
     }
-    rmdir(made);
 }
 
-/* In TMPDIR, which is best kept in memory. */
+/* Handlers run in the reverse of their order: first the files go, then their folder. */
 static const char *folder(void)
 {
-    const char *root = getenv("TMPDIR");
+    static const char *path;
 
-    if (made[0])
-        return made;
-    snprintf(made, sizeof made, "%s/fuzz-checkpoint-XXXXXX", root ? root : "/tmp");
-    if (!mkdtemp(made))
-        abort();
-    atexit(remove_folder);
-    return made;
+    if (!path) {
+        path = fuzz_folder();
+        atexit(remove_files);
+    }
+    return path;
 }
 
 static void put_file(const char *path, const void *head, size_t head_size, const void *data,

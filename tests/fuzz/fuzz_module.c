@@ -2,11 +2,11 @@
  * operands, kinds, types and attributes, so that most inputs are valid. With all passes and with as
  * few as there can be it gives the same numbers, and one in sixteen is also compiled to files and
  * run. */
+#include "draws.h"
 #include "tests/mutate/modules.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -14,25 +14,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most); /* libFuzzer's own */
-
-static char made[4096];
-
-static void remove_folder(void)
-{
-    rmdir(made);
-}
-
-static const char *folder(void)
-{
-    const char *root = getenv("TMPDIR");
-    if (made[0])
-        return made;
-    snprintf(made, sizeof made, "%s/fuzz-module-XXXXXX", root ? root : "/tmp");
-    if (!mkdtemp(made))
-        abort();
-    atexit(remove_folder);
-    return made;
-}
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed)
 {
@@ -66,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = arena_alloc(arena, size + 1);
     memcpy(text, data, size);
     bool run = XXH3_64bits(data, size) % 16 == 0;
-    const char *why = module_check(arena, text, size, run ? folder() : NULL, &verdict);
+    const char *why = module_check(arena, text, size, run ? fuzz_folder() : NULL, &verdict);
     if (why) {
         fprintf(stderr, "%s\n", why);
         abort();
