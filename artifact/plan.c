@@ -163,6 +163,7 @@ static void code_scheme(Coder *c, Scheme *s)
     code_format(c, &s->scale_fmt);
     s->zero = (ZeroKind)code_small(c, (int)s->zero, ZERO_INT + 1);
     code_bool(c, &s->outer);
+    s->table = (TableKind)code_small(c, (int)s->table, NUM_TABLE_KINDS);
     code_bool(c, &s->fast);
     code_i64(c, &s->block[0]);
     code_i64(c, &s->block[1]);
@@ -183,6 +184,7 @@ static void code_pack_spec(Coder *c, CpuPackSpec *s)
     code_i64(c, &s->act_block_cols);
     code_format(c, &s->scale_fmt);
     code_bool(c, &s->outer);
+    s->table = (TableKind)code_small(c, (int)s->table, NUM_TABLE_KINDS);
     s->layout = (uint8_t)code_small(c, s->layout, NUM_CUDA_PACKED);
 }
 

@@ -58,7 +58,7 @@ uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)
     CudaPacked packed;
     if (!plan_is_cuda(plan))
         return cpu_pack_bytes(spec);
-    return cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
+    return !spec->table && cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
 }
 
 bool plan_writes(TileOp op)
@@ -444,8 +444,9 @@ static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)
     if (!check_gemm_types(p, l, err))
         return false;
     const PlanTensor *a = &p->tensor[l->a], *w = &p->tensor[l->w];
-    bool integers = a->quantised && format_info[a->fmt].family == FAMILY_INT &&
-                    format_info[w->fmt].family == FAMILY_INT && !w->pack_spec.mainloop;
+    bool integers = a->quantised && scheme_is_integer(&a->scheme) && w->packed &&
+                    format_info[w->fmt].family == FAMILY_INT && !w->pack_spec.table &&
+                    !w->pack_spec.mainloop;
     Checker c = {.plan = p, .launch = l, .where = IN_PROLOGUE, .whole_rows = true, .err = err};
     if (!check_program(c, &l->prologue))
         return false;

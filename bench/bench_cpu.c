@@ -271,7 +271,7 @@ static void product_finish(Product *p, const void *w, int64_t pitch, const float
     for (int i = 0; i < p->copies; i++) {
         p->packed[i] = allocate(bytes);
         if (i == 0)
-            cpu_pack(&p->g.spec, w, pitch, scale, zero, 1.0f, p->packed[0]);
+            cpu_pack(&p->g.spec, w, pitch, scale, zero, 1.0f, NULL, p->packed[0]);
         else
             memcpy(p->packed[i], p->packed[0], bytes);
     }
@@ -641,7 +641,7 @@ typedef struct PackRun {
 static void pack_run(void *arg)
 {
     PackRun *p = arg;
-    cpu_pack(&p->spec, p->codes, p->pitch, p->scale, p->zero, 1.0f, p->packed);
+    cpu_pack(&p->spec, p->codes, p->pitch, p->scale, p->zero, 1.0f, NULL, p->packed);
 }
 
 static void bench_pack(const Weights *w, int64_t n, int64_t k)

@@ -71,7 +71,8 @@ static void measure_packing(const Scheme *scheme, const QTensor *q, double gb)
             double start = clock_now(CLOCK_PROCESS_CPUTIME_ID);
             memset(dst, 0, bytes[target]);
             if (target == 0)
-                cpu_pack(&cpu, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, dst);
+                cpu_pack(&cpu, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, NULL,
+                         dst);
             else
                 cuda_pack(&cuda, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, dst);
             double took = clock_now(CLOCK_PROCESS_CPUTIME_ID) - start;

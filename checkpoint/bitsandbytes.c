@@ -78,7 +78,6 @@ static bool check_table(Checkpoint *c, StoredModule *m, IoError *err)
                      format_info[m->scheme.fmt].name, i, (double)value,
                      (double)format_decode(m->scheme.fmt, i));
         m->scheme.fmt = FMT_U4;
-        m->scheme.zero = ZERO_INT;
         return table_settle(c, m, err);
     }
     return true;

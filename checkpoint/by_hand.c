@@ -8,7 +8,8 @@
  *   zero    the same grid: integers among the codes, or floats: w = (q - z) s
  *   offset  the same grid, floats: w = q s + m
  *   outer   one F32, which multiplies (nvfp4)
- *   table   the value of each code, which is then no number: w = table[q] s */
+ *   table   of a codebook, the value of each code: w = table[q] s; of the tensor [2^b], of each row
+ *           [N, 2^b], or of each entry of the grid [rows, columns, 2^b] */
 #include "checkpoint/checkpoint.h"
 
 #include <math.h>
@@ -86,9 +87,8 @@ static bool settle_zero(Checkpoint *c, StoredModule *m, IoError *err)
                            "is an offset beside zero points: a weight has one of them");
     if (m->scheme.zero == ZERO_NONE && zero)
         return stored_fail(err, zero, "holds zero points, but the scheme is symmetric");
-    if (m->scheme.zero != ZERO_NONE && !zero && !offset && !m->part[PART_TABLE])
-        return module_fail(err, m,
-                           "the scheme is asymmetric, but names neither zero nor offset nor table");
+    if (m->scheme.zero != ZERO_NONE && !zero && !offset)
+        return module_fail(err, m, "the scheme is asymmetric, but names neither zero nor offset");
     if (format_info[m->scheme.fmt].family != FAMILY_INT && offset)
         return stored_fail(err, offset, "is an offset of codes that are no integers");
     if (zero && !on_grid(c, m, zero, is_float ? "F32 F16 BF16" : "I8 U8 I32", err))
@@ -122,14 +122,15 @@ static bool settle_outer(Checkpoint *c, StoredModule *m, IoError *err)
 static bool settle_table(Checkpoint *c, StoredModule *m, IoError *err)
 {
     const TensorView *table = m->part[PART_TABLE];
-    const FormatInfo *info = &format_info[m->scheme.fmt];
 
+    if (!table != !m->scheme.table)
+        return module_fail(err, m, "%s",
+                           table ? "names a table, but the scheme is not that of a codebook"
+                                 : "the scheme is that of a codebook, but names no table");
     if (!table)
         return true;
     if (m->part[PART_ZERO] || m->part[PART_EXTRA])
         return stored_fail(err, table, "is a table beside zero points: a weight has one of them");
-    if (info->family != FAMILY_INT || info->is_signed)
-        return stored_fail(err, table, "is a table, whose places are u1 to u8, not %s", info->name);
     return table_settle(c, m, err);
 }
 
@@ -169,7 +170,7 @@ const StoredModule *checkpoint_by_hand(Checkpoint *c, const StoredHand *hand, in
               take(c, m, PART_OUTER, hand->outer, err) &&
               take(c, m, PART_TABLE, hand->table, err) && settle_codes(c, m, err) &&
               on_grid(c, m, m->part[PART_SCALE], "F32 F16 BF16 F8_E4M3 F8_E8M0 U8", err) &&
-              settle_zero(c, m, err) && settle_outer(c, m, err) && settle_table(c, m, err);
+              settle_table(c, m, err) && settle_zero(c, m, err) && settle_outer(c, m, err);
     return ok ? m : NULL;
 }
 

@@ -231,8 +231,10 @@ bool stored_fill(const StoredModule *m, QTensor *q, IoError *err)
 {
     if (m->refused)
         return module_fail(err, m, "%s", m->refused);
+    if (!scheme_equal(&q->scheme, &m->scheme))
+        return module_fail(err, m, "is stored under another scheme than it is asked for");
     q->outer = 1;
-    return m->reader->read(m, q, err);
+    return m->reader->read(m, q, err) && table_read(m, q, err);
 }
 
 bool stored_read(const StoredModule *m, QTensor *q, IoError *err)
@@ -309,18 +311,6 @@ static bool offset_values(const StoredModule *m, const QTensor *q, float *ret, I
     return ok;
 }
 
-static void table_values(const StoredModule *m, const QTensor *q, float *ret)
-{
-    int64_t width = m->scheme.block[1] ? m->scheme.block[1] : m->cols;
-    int64_t height = m->scheme.block[0] ? m->scheme.block[0] : m->rows;
-
-    for (int64_t r = 0; r < m->rows; r++) {
-        const float *scale = q->scale + r / height * q->col_blocks;
-        for (int64_t k = 0; k < m->cols; k++)
-            ret[r * m->cols + k] = m->table[qtensor_code(q, r, k)] * scale[k / width];
-    }
-}
-
 bool stored_values(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
@@ -335,8 +325,6 @@ bool stored_values(const StoredModule *m, float *ret, IoError *err)
     bool ok = true;
     if (m->offset)
         ok = offset_values(m, &q, ret, err);
-    else if (m->table)
-        table_values(m, &q, ret);
     else
         qtensor_dequantize(&q, ret);
     for (int64_t r = 0; ok && m->order && r < m->rows; r++) {

@@ -118,9 +118,6 @@ struct StoredModule {
     /* NULL, or [cols]: the columns of what `read` gives, in the order of their groups, are these
      * columns of the weight. */
     const int32_t *order;
-    /* NULL, or a value for each code, which is then no number itself: w = table[q] s. The scheme's
-     * format is unsigned, its zero points are 0. */
-    const float *table;
     int64_t number[4];          /* the reader's own */
     float real[2];              /* likewise */
     ARRAY(const char *) notes;  /* what was checked, what was found, in sentences */
@@ -144,11 +141,6 @@ Checkpoint *checkpoint_open(Arena *arena, const WeightSet *weights, int num,
                             const char *const *path, IoError *err);
 /* The file `name` in the folder of the checkpoint `path`, or in `path` itself where it is one. */
 const char *checkpoint_beside(Arena *arena, const char *path, const char *name);
-/* Do no kernels read its codes as they lie? Its values are then kept as f32. */
-static inline bool stored_is_wide(const StoredModule *m)
-{
-    return m->order || m->table;
-}
 /* By the name of the weight, "x.weight", or of the module; NULL: not stored quantised. */
 const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight);
 /* A weight whose tensors the text names; NULL: there is none of that kind. */
@@ -197,8 +189,11 @@ const char *module_name(Arena *arena, const char *tensor, const char *suffix);
 /* Calls add for each tensor that ends with `suffix`, with its module's name, until it is false. */
 typedef bool ModuleAdd(Checkpoint *c, const TensorView *codes, const char *name, IoError *err);
 bool modules_named(Checkpoint *c, const char *suffix, ModuleAdd *add, IoError *err);
-/* Settles m->table from PART_TABLE, which must hold a number for each code of the format. */
+/* The scheme becomes that of a codebook whose tables are PART_TABLE: [codes], [rows, codes], or a
+ * table for each entry of the grid of scales, [row blocks, column blocks, codes]. stored_fill reads
+ * them. */
 bool table_settle(Checkpoint *c, StoredModule *m, IoError *err);
+bool table_read(const StoredModule *m, QTensor *q, IoError *err);
 /* Any tensor that ends so? */
 bool tensors_end_with(const Checkpoint *c, const char *suffix);
 /* E_CHECKPOINT: "x.scales: <rule>". Returns false. */

@@ -82,7 +82,7 @@ void stored_facts(const StoredModule *m, const QTensor *q, StoredFacts *ret)
             uint32_t code = qtensor_code(q, r, c);
             int64_t at = r / rows * q->col_blocks + c / cols;
             ret->count[code]++;
-            float value = m->table ? m->table[code] : format_decode(q->scheme.fmt, code);
+            float value = qtensor_code_value(q, r, c);
             sum += (double)value - (q->zero ? q->zero[at] : 0);
         }
     }
@@ -90,15 +90,13 @@ void stored_facts(const StoredModule *m, const QTensor *q, StoredFacts *ret)
     for (size_t i = 0; i < COUNT_OF(ret->count); i++)
         ret->used += ret->count[i] > 0;
     scale_range(q, ret);
-    if (format_info[q->scheme.fmt].family == FAMILY_INT)
+    if (scheme_is_integer(&q->scheme))
         ret->full = full_blocks(q, stored_bits(m));
 }
 
 const char *stored_facts_doubt(const StoredModule *m, const StoredFacts *facts)
 {
-    const FormatInfo *info = &format_info[m->scheme.fmt];
-
-    if (info->family != FAMILY_INT || m->table)
+    if (!scheme_is_integer(&m->scheme))
         return NULL;
     if (!m->offset && fabs(facts->mean) >= 0.9 + 0.004 * (1 << stored_bits(m)))
         return "codes are off zero by a whole step on average: is the zero point read right?";

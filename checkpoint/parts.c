@@ -349,18 +349,32 @@ LOOP_VERSIONS(stream_row,
 bool table_settle(Checkpoint *c, StoredModule *m, IoError *err)
 {
     const TensorView *view = m->part[PART_TABLE];
-    int64_t num = INT64_C(1) << format_info[m->scheme.fmt].bits;
+    const int64_t codes = INT64_C(1) << format_info[m->scheme.fmt].bits;
+    const int64_t grid[3] = {scheme_row_blocks(&m->scheme, m->rows),
+                             scheme_col_blocks(&m->scheme, m->cols), codes};
+    static const TableKind kind[] = {TABLE_NONE, TABLE_TENSOR, TABLE_ROW, TABLE_BLOCK};
+    static const char *const whose[] = {"", "", ", one for each row", ", one for each scale"};
+    int rank = view->rank > 0 && view->rank < 4 ? view->rank : 1;
+    const int64_t matrix[2] = {m->rows, codes};
 
-    if (!view_is(err, view, "F32 F16 BF16", 1, &num))
+    if (!view_is(err, view, "F32 F16 BF16", rank, rank == 1 ? &codes : rank == 2 ? matrix : grid))
         return false;
-    float *table = ARENA_NEW_ARRAY(c->arena, float, (size_t)num);
-    format_to_f32(view->fmt, view->data, table, (uint64_t)num);
-    if (!floats_finite(table, (uint64_t)num))
-        return stored_fail(err, view, "holds a value that is not a finite number");
-    m->table = table;
-    stored_note(c, m, "its codes are places in a table of %lld values, \"%s\"", (long long)num,
-                view->name);
+    m->scheme.zero = ZERO_NONE;
+    m->scheme.table = kind[rank];
+    stored_note(c, m, "its codes are places in a table of %lld values, \"%s\"%s", (long long)codes,
+                view->name, whose[rank]);
     return true;
+}
+
+bool table_read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    const TensorView *view = m->part[PART_TABLE];
+
+    if (!m->scheme.table)
+        return true;
+    format_to_f32(view->fmt, view->data, q->table, view->elements);
+    return floats_finite(q->table, view->elements) ||
+           stored_fail(err, view, "holds a value that is not a finite number");
 }
 
 /* Order of columns ------------------------------------------------------------------------------

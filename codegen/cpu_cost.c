@@ -18,7 +18,7 @@ double cpu_launch_us(const Plan *plan, const PlanLaunch *l, const PlanLayout *la
         double n = (double)(w->packed ? w->pack_spec.n : layout[l->w].rows);
         double k = (double)(w->packed ? w->pack_spec.k : layout[l->w].cols);
         double m = (double)layout[l->a].rows;
-        bool ints = a->quantised && format_info[a->fmt].family == FAMILY_INT;
+        bool ints = a->quantised && scheme_is_integer(&a->scheme) && !w->pack_spec.table;
         bytes += w->packed ? (double)w->bytes : n * k * 4;
         ops = 2 * m * n * k;
         rate = ints ? CPU_IOPS_US : CPU_FLOPS_US;

@@ -63,6 +63,14 @@ static void put_narrow(Sb *sb, FormatId fmt)
               format_info[fmt].bits == 1 ? "" : "s", format_info[num_holder((int)fmt)].name);
 }
 
+/* How the codes of a codebook are looked up. */
+static void put_codebook(Sb *sb, const CpuPackSpec *spec)
+{
+    bool one = spec->table == TABLE_TENSOR && format_held_bits(spec->fmt) == 4;
+    sb_put(sb, one ? ", codes looked up as those of nf4"
+                   : ", codes looked up one by one: slower than nf4");
+}
+
 static void put_launch(Sb *sb, const Plan *plan, int index)
 {
     const PlanLaunch *l = &plan->launch[index];
@@ -83,6 +91,8 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
                   w->pack_spec.mainloop ? ", scales in the main loop" : "");
     if (w->packed && format_is_narrow(w->fmt))
         put_narrow(sb, w->fmt);
+    if (w->packed && w->pack_spec.table)
+        put_codebook(sb, &w->pack_spec);
     if (l->num_segments > 1)
         sb_printf(sb, ", %d ranges of columns", l->num_segments);
     sb_putc(sb, '\n');

@@ -319,7 +319,8 @@ bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b)
            a->parts == b->parts && a->mainloop == b->mainloop && a->has_zero == b->has_zero &&
            a->act_zero == b->act_zero && a->block_rows == b->block_rows &&
            a->block_cols == b->block_cols && a->act_block_cols == b->act_block_cols &&
-           a->scale_fmt == b->scale_fmt && a->outer == b->outer && a->layout == b->layout;
+           a->scale_fmt == b->scale_fmt && a->outer == b->outer && a->table == b->table &&
+           a->layout == b->layout;
 }
 
 int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span)

@@ -105,9 +105,10 @@ static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
         pack_for_cuda(spec, t, p->bytes, packed);
     else if (t->q.codes)
         cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
-                 packed);
+                 t->q.table, packed);
     else
-        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, packed);
+        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, NULL,
+                 packed);
     bool ok = artifact_write(w->out, packed, p->bytes);
     free(packed);
     return ok;

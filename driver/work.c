@@ -285,7 +285,9 @@ static bool prepare_passes(Work *w, const char *path)
         .time_passes = !silent && cli_has(cli, OPTION_TIME_PASSES),
         .check_eval = !silent && cli_has(cli, OPTION_CHECK_EVAL),
         .use_cache = !cli_has(cli, OPTION_NO_CACHE),
-        .limits = w->has_cpu ? &limits_cpu : &limits_gpus,
+        .limits = !w->has_cpu   ? &limits_gpus
+                  : w->num_gpus ? &limits_all
+                                : &limits_cpu,
         .progress = silent ? NULL : work_progress(w),
         .progress_user = w,
     };

@@ -122,6 +122,7 @@ struct Stmt {
 typedef enum SchemeWordKind {
     SW_SYM,
     SW_ASYM,
+    SW_CODEBOOK,
     SW_PER_TENSOR,
     SW_PER_CHANNEL,
     SW_PER_TOKEN,

@@ -118,6 +118,7 @@ static void put_scheme_word(Sb *sb, const SchemeWord *word)
 {
     static const char *const text[] = {[SW_SYM] = "sym",
                                        [SW_ASYM] = "asym",
+                                       [SW_CODEBOOK] = "codebook",
                                        [SW_PER_TENSOR] = "per tensor",
                                        [SW_PER_CHANNEL] = "per channel",
                                        [SW_PER_TOKEN] = "per token",

@@ -55,7 +55,7 @@ static Word word(const char *text, Span span)
 %token SHARD "shard" PARAM "param" FROM "from" FOR "for" IN "in" RETURN "return"
 %token DEFAULT "default"
 /* contextual */
-%token WEIGHT "weight" ACT "act" SYM "sym" ASYM "asym" PER "per" TENSOR "tensor"
+%token WEIGHT "weight" ACT "act" SYM "sym" ASYM "asym" CODEBOOK "codebook" PER "per" TENSOR "tensor"
 %token CHANNEL "channel" TOKEN "token" GROUP "group" SCALE "scale" STATIC "static"
 %token DYNAMIC "dynamic" BY "by" FAST "fast" KEEP "keep" SMOOTH "smooth" FUSED "fused"
 %token INVARIANT "invariant"
@@ -312,6 +312,7 @@ scheme_words:
 scheme_word:
   "sym" { $$ = ast_scheme_word(SW_SYM, @$); }
 | "asym" { $$ = ast_scheme_word(SW_ASYM, @$); }
+| "codebook" { $$ = ast_scheme_word(SW_CODEBOOK, @$); }
 | "per" "tensor" { $$ = ast_scheme_word(SW_PER_TENSOR, @$); }
 | "per" "channel" { $$ = ast_scheme_word(SW_PER_CHANNEL, @$); }
 | "per" "token" { $$ = ast_scheme_word(SW_PER_TOKEN, @$); }
@@ -508,6 +509,7 @@ contextual:
 | "act" { $$ = "act"; }
 | "sym" { $$ = "sym"; }
 | "asym" { $$ = "asym"; }
+| "codebook" { $$ = "codebook"; }
 | "per" { $$ = "per"; }
 | "tensor" { $$ = "tensor"; }
 | "channel" { $$ = "channel"; }
@@ -590,7 +592,7 @@ static void put_expected(Sb *sb, const yysymbol_kind_t *expected, int num)
         any_name = any_name || expected[i] == YYSYMBOL_NAME;
     for (int i = 0; i < num; i++)
         left += is_told(expected[i], any_name);
-    if (left == 0 || left > 11)
+    if (left == 0 || left > 12)
         return;
     sb_put(sb, ", expected ");
     for (int i = 0, done = 0; i < num; i++) {

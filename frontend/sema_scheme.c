@@ -111,7 +111,8 @@ static void line_word(LineState *l, const SchemeWord *word)
 {
     switch (word->kind) {
     case SW_SYM:
-    case SW_ASYM: once(l, &l->symmetry, word); break;
+    case SW_ASYM:
+    case SW_CODEBOOK: once(l, &l->symmetry, word); break;
     case SW_PER_TENSOR:
     case SW_PER_CHANNEL:
     case SW_PER_TOKEN:
@@ -130,6 +131,7 @@ static void line_symmetry(LineState *l)
     if (!l->symmetry)
         return;
     l->scheme.zero = l->symmetry->kind == SW_ASYM ? ZERO_INT : ZERO_NONE;
+    l->scheme.table = l->symmetry->kind == SW_CODEBOOK ? TABLE_TENSOR : TABLE_NONE;
 }
 
 static int64_t line_group(LineState *l)
@@ -416,6 +418,18 @@ static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
     }
 }
 
+/* Only a file's tensors have a codebook. */
+static void refuse_codebook(Sema *s, SchemeInfo *info, const SchemeLine *line)
+{
+    for (int i = 0; i < line->words.num; i++)
+        if (line->words.elem[i].kind == SW_CODEBOOK) {
+            diag_error(s->diag, line->words.elem[i].span, E_SCHEME_WORDS,
+                       "a codebook comes with stored codes: no rule chooses its values");
+            diag_help(s->diag, "'nf4' and 'fp4' are codebooks whose values are fixed");
+            info->bad = true;
+        }
+}
+
 static void compile_scheme(Sema *s, Item *item)
 {
     SchemeInfo *info = item->scheme;
@@ -434,6 +448,7 @@ static void compile_scheme(Sema *s, Item *item)
         *seen = true;
         first[line->is_act] = line->span;
         compile_line(s, info, line);
+        refuse_codebook(s, info, line);
     }
     if (item->lines.num == 0 && !s->diag->num_errors) {
         diag_error(s->diag, item->span, E_INCOMPLETE, "scheme '%s' says nothing", item->name.text);
@@ -451,6 +466,7 @@ static void complain_param(Sema *s, Stmt *stmt, Span span, ErrorId id, const cha
 static void check_roles(Sema *s, Stmt *stmt)
 {
     static const char *const role[] = {"codes", "scale", "zero", "offset", "outer", "table"};
+    enum { TABLE = 5 };
     const Part *seen[COUNT_OF(role)] = {NULL};
     for (int i = 0; i < stmt->from.parts.num; i++) {
         const Part *part = &stmt->from.parts.elem[i];
@@ -474,6 +490,14 @@ static void check_roles(Sema *s, Stmt *stmt)
             complain_param(s, stmt, stmt->span, E_INCOMPLETE,
                            k ? "a weight that is stored quantised names the tensor of its scales"
                              : "a weight that is stored quantised names the tensor of its codes");
+    if (stmt->has_bad || !seen[TABLE] == !stmt->stored->weight.table)
+        return;
+    complain_param(s, stmt, seen[TABLE] ? seen[TABLE]->role.span : stmt->decl.span, E_SCHEME_WORDS,
+                   seen[TABLE] ? "a table says what the codes of a codebook stand for, but the "
+                                 "scheme has none"
+                               : "the scheme is a codebook's, but names no table of its values");
+    diag_help(s->diag,
+              seen[TABLE] ? "write 'codebook' in place of 'sym' or 'asym'" : "add: table \"NAME\"");
 }
 
 void scheme_of_param(Sema *s, Stmt *stmt)
@@ -487,12 +511,12 @@ void scheme_of_param(Sema *s, Stmt *stmt)
         if (stmt->words.elem[i].kind == SW_BY)
             complain_param(s, stmt, stmt->words.elem[i].span, E_SCHEME_WORDS,
                            "the codes are stored: nothing chooses them");
+    stmt->stored = info;
     check_roles(s, stmt);
     if (stmt->decl.type.dims.num != 2)
         complain_param(s, stmt, stmt->decl.type.span, E_SHAPE,
                        "a weight that is stored quantised is [out, in]");
     stmt->has_bad = stmt->has_bad || info->bad;
-    stmt->stored = info;
 }
 
 void schemes_compile(Sema *s)

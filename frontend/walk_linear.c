@@ -3,11 +3,6 @@
 
 /* What the rules ask, against the layer's K --------------------------------------------------- */
 
-static bool is_integer(const Scheme *scheme)
-{
-    return format_info[scheme->fmt].family == FAMILY_INT;
-}
-
 /* The largest magnitude of a code, unused ones included; centred: with its zero point taken off. */
 static int64_t magnitude(const Scheme *scheme, bool centred)
 {
@@ -64,7 +59,7 @@ static bool blocks_fit(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
 static bool sum_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
 {
     const Scheme *act = spec->act, *weight = spec->weight;
-    if (!is_integer(act) || !is_integer(weight))
+    if (!scheme_is_integer(act) || !scheme_is_integer(weight))
         return true;
     bool blocks = scheme_varies_along_cols(act, k) || scheme_varies_along_cols(weight, k);
     int64_t a = act->block[1], b = weight->block[1], length = k;

@@ -17,7 +17,7 @@ typedef struct Side { /* one operand */
     const Tensor *t;
     int64_t rows;
     bool centre;       /* subtract zero points */
-    double value[256]; /* of each code */
+    double value[256]; /* of each code that is a number */
 } Side;
 
 typedef struct Product {
@@ -30,7 +30,7 @@ typedef struct Product {
 
 static bool is_integer(const Tensor *t)
 {
-    return t->q.codes && format_info[t->q.scheme.fmt].family == FAMILY_INT;
+    return t->q.codes && scheme_is_integer(&t->q.scheme);
 }
 
 static Side side_make(const Tensor *t, bool centre)
@@ -56,7 +56,7 @@ static void load_codes(const Side *side, int64_t row, double *dst, int64_t k)
     bool nibbles = format_held_bits(q->scheme.fmt) == 4;
     for (int64_t i = 0; i < k; i++) {
         unsigned code = nibbles ? codes[i / 2] >> (i % 2 * 4) & 15 : codes[i];
-        dst[i * TILE] = side->value[code];
+        dst[i * TILE] = q->table ? (double)qtensor_code_value(q, row, i) : side->value[code];
     }
     int64_t group = q->scheme.block[1] ? q->scheme.block[1] : k;
     for (int64_t at = 0; side->centre && at < k; at += group) {

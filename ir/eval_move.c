@@ -52,6 +52,19 @@ bool eval_op_transpose(Eval *e, const Op *op)
     return true;
 }
 
+/* Those of so many rows, or entries of the grid; all have a common one. */
+static void copy_tables(const QTensor *from, int64_t from_row, int64_t from_at, QTensor *to,
+                        int64_t to_row, int64_t to_at, int64_t rows, int64_t entries)
+{
+    TableKind kind = to->scheme.table;
+    if (!to->table)
+        return;
+    size_t bytes = (size_t)qtensor_table_codes(to) * sizeof *to->table;
+    memcpy(to->table + codebook_at(kind, to_row, to_at) * qtensor_table_codes(to),
+           from->table + codebook_at(kind, from_row, from_at) * qtensor_table_codes(from),
+           (size_t)codebook_tables(kind, rows, entries) * bytes);
+}
+
 /* Copies rows [from_row, from_row + num) of the codes and their blocks of scales. Blocks begin at
  * both rows (the type rule sees to it). */
 static void copy_rows(const QTensor *from, int64_t from_row, QTensor *to, int64_t to_row,
@@ -68,6 +81,7 @@ static void copy_rows(const QTensor *from, int64_t from_row, QTensor *to, int64_
     memcpy(to->scale + to_at, from->scale + from_at, count * sizeof *to->scale);
     if (to->zero)
         memcpy(to->zero + to_at, from->zero + from_at, count * sizeof *to->zero);
+    copy_tables(from, from_row, (int64_t)from_at, to, to_row, (int64_t)to_at, num, blocks * cols);
 }
 
 /* The axis splits a tensor into outer runs of len[axis] * inner elements. */

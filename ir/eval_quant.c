@@ -136,7 +136,7 @@ bool eval_op_code_sum(Eval *e, const Op *op)
     for (int64_t row = 0; row < q->rows; row++) {
         int64_t sum = 0;
         for (int64_t col = 0; col < q->cols; col++)
-            sum += (int64_t)format_decode(q->scheme.fmt, qtensor_code(q, row, col));
+            sum += (int64_t)qtensor_code_value(q, row, col);
         ((int32_t *)out->data)[row] = (int32_t)sum;
     }
     return true;

@@ -84,6 +84,8 @@ static bool qtensor_copy(const QTensor *from, QTensor *ret)
         memcpy(ret->scale, from->scale, blocks * sizeof *from->scale);
     if (blocks && from->zero)
         memcpy(ret->zero, from->zero, blocks * sizeof *from->zero);
+    if (from->table)
+        memcpy(ret->table, from->table, (size_t)qtensor_table_values(from) * sizeof *from->table);
     ret->outer = from->outer;
     return true;
 }

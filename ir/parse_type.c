@@ -66,12 +66,25 @@ static void parse_grid(Parser *p, Scheme *scheme)
     }
 }
 
+/* "by row", "by block" or nothing */
+static TableKind parse_table_kind(Parser *p)
+{
+    if (!parse_accept(p, "by"))
+        return TABLE_TENSOR;
+    if (parse_accept(p, "row"))
+        return TABLE_ROW;
+    parse_expect(p, "block");
+    return TABLE_BLOCK;
+}
+
 /* What follows the format: "{sym per row scale f16 outer}". */
 static const Scheme *parse_scheme(Parser *p, FormatId fmt, Span span)
 {
     Scheme scheme = {.fmt = fmt, .scale_fmt = FMT_F32};
     parse_expect(p, "{");
-    if (parse_accept(p, "asym"))
+    if (parse_accept(p, "codebook"))
+        scheme.table = parse_table_kind(p);
+    else if (parse_accept(p, "asym"))
         scheme.zero = ZERO_INT;
     else
         parse_accept(p, "sym");

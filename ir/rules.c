@@ -239,6 +239,9 @@ static const Type *rule_concat(Module *m, const Op *op, const Type *declared)
     const Type *first = in_type(op, 0);
     if (!axis_fits(m, op, first))
         return NULL;
+    if (first->scheme && first->scheme->table == TABLE_TENSOR)
+        return clash(m, op, E_SCHEME_FIT, "operands of %s have codebooks of their own",
+                     text(m, first));
     if (first->scheme && first->scheme->outer)
         return clash(m, op, E_SCHEME_FIT, "operands of %s have outer scales of their own",
                      text(m, first));
@@ -488,7 +491,7 @@ static const Type *rule_code_sum(Module *m, const Op *op, const Type *declared)
     const Type *in = need_quantised(m, op);
     if (!in)
         return NULL;
-    if (format_info[in->fmt].family != FAMILY_INT)
+    if (!scheme_is_integer(in->scheme))
         return clash(m, op, E_FORMAT, "sums integer codes, not %s", text(m, in));
     return per_row(m, op, FMT_I32, false);
 }
@@ -497,7 +500,7 @@ static const Type *rule_code_sum(Module *m, const Op *op, const Type *declared)
 
 static bool is_integer_code(const Type *type)
 {
-    return type->scheme && format_info[type->fmt].family == FAMILY_INT;
+    return type->scheme && scheme_is_integer(type->scheme);
 }
 
 /* The largest magnitude a code can have, unused ones included. */

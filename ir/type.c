@@ -224,7 +224,10 @@ void scheme_put(Sb *sb, const Scheme *scheme, const char *row)
 {
     const char *gap = "";
     sb_printf(sb, "%s{", format_info[scheme->fmt].name);
-    if (scheme->zero == ZERO_INT || format_info[scheme->fmt].family == FAMILY_INT) {
+    if (scheme->table) {
+        sb_printf(sb, "codebook%s", scheme_table_text(scheme));
+        gap = " ";
+    } else if (scheme->zero == ZERO_INT || format_info[scheme->fmt].family == FAMILY_INT) {
         sb_put(sb, scheme->zero == ZERO_INT ? "asym" : "sym");
         gap = " ";
     }

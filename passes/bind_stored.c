@@ -69,6 +69,14 @@ static const ConstReader *reader_create(Arena *arena, const StoredModule *module
 /* Checks ----------------------------------------------------------------------------------------
  */
 
+/* Do no kernels read its codes as they lie? Its values are then kept as f32. */
+static bool is_wide(const PassContext *ctx, const StoredModule *stored)
+{
+    const TargetLimits *limits = ctx->options.limits ? ctx->options.limits : &limits_cpu;
+
+    return stored->order || (stored->scheme.table && !limits->codebooks);
+}
+
 static bool is_size(Dim dim, int64_t size)
 {
     return dim_is_const(dim) && dim.add == size;
@@ -125,7 +133,8 @@ static void act_take(Module *m, QuantSpec *spec, const StoredAct *act)
 }
 
 /* What the layer does with the codes; NULL: a rule wants others. */
-static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *stored)
+static QuantSpec *spec_settle(Module *m, const PassContext *ctx, const Op *matmul,
+                              const StoredModule *stored)
 {
     QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
     const Scheme *scheme = &stored->scheme;
@@ -133,7 +142,7 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     if (matmul->attr.quant)
         *spec = *matmul->attr.quant;
     if (spec->weight && !spec->keep &&
-        (stored_is_wide(stored) || stored->offset || !scheme_equal(spec->weight, scheme))) {
+        (is_wide(ctx, stored) || stored->offset || !scheme_equal(spec->weight, scheme))) {
         Sb sb;
         sb_init(&sb, m->arena);
         scheme_print(&sb, scheme, false);
@@ -144,8 +153,8 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     }
     if (changes_weight(m, matmul, spec))
         return NULL;
-    spec->weight = stored_is_wide(stored) ? NULL : scheme_intern(m, scheme);
-    spec->stored = !stored_is_wide(stored);
+    spec->weight = is_wide(ctx, stored) ? NULL : scheme_intern(m, scheme);
+    spec->stored = !is_wide(ctx, stored);
     spec->by = NULL;
     if (!spec->keep)
         act_take(m, spec, &stored->act);
@@ -213,15 +222,16 @@ static bool offset_fits(Module *m, const Op *matmul, const StoredModule *stored,
 }
 
 /* The layers that read the value as their weight, casts looked through. */
-static void layers_bind(Module *m, Value *value, Value *weight, const StoredModule *stored)
+static void layers_bind(Module *m, const PassContext *ctx, Value *value, Value *weight,
+                        const StoredModule *stored)
 {
     for_each_use(use, value) {
         Op *user = use->user;
         if (user->kind == OP_CAST)
-            layers_bind(m, op_out(user), weight, stored);
+            layers_bind(m, ctx, op_out(user), weight, stored);
         if (user->kind != OP_MATMUL || use != &user->in[1])
             continue;
-        QuantSpec *spec = spec_settle(m, user, stored);
+        QuantSpec *spec = spec_settle(m, ctx, user, stored);
         if (!spec || !offset_fits(m, user, stored, spec))
             continue;
         user->attr.quant = spec;
@@ -231,13 +241,13 @@ static void layers_bind(Module *m, Value *value, Value *weight, const StoredModu
     }
 }
 
-static void warn_wide(Module *m, const Op *op, const StoredModule *stored)
+static void warn_wide(Module *m, const PassContext *ctx, const Op *op, const StoredModule *stored)
 {
-    if (stored_is_wide(stored))
+    if (is_wide(ctx, stored))
         diag_warning(m->diag, op->span, E_STORED_WIDE,
                      "\"%s\" %s: its values are exact, but kept as f32", stored->name,
                      stored->order ? "is grouped by activation order"
-                                   : "has a codebook of its own");
+                                   : "has a codebook of its own, which no kernel for GPUs reads");
 }
 
 /* The weight's values, exactly: f32. */
@@ -263,7 +273,7 @@ static Value *codes_const(Module *m, Op *op, const StoredModule *stored)
     return rewrite_unary(m, op, OP_DEQUANTIZE, NULL, codes, op->span);
 }
 
-void stored_bind(Module *m, Op *op, const StoredModule *stored)
+void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *stored)
 {
     const Type *type = op->out[0].type;
 
@@ -273,11 +283,10 @@ void stored_bind(Module *m, Op *op, const StoredModule *stored)
         op->constant->reader = reader_create(m->arena, stored, read_module);
         return;
     }
-    warn_wide(m, op, stored);
-    Value *weight =
-        stored_is_wide(stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
+    warn_wide(m, ctx, op, stored);
+    Value *weight = is_wide(ctx, stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
-    layers_bind(m, op_out(op), weight, stored);
+    layers_bind(m, ctx, op_out(op), weight, stored);
     if (stored->offset)
         weight = values_const(m, op, stored);
     if (type->fmt != FMT_F32)

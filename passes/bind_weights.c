@@ -242,7 +242,7 @@ static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const Ten
     return values_fit(m, ctx, op, view);
 }
 
-static void hand_bind(Module *m, Op *op)
+static void hand_bind(Module *m, const PassContext *ctx, Op *op)
 {
     const ConstParts *parts = op->constant->parts;
     const Type *type = op->out[0].type;
@@ -258,7 +258,7 @@ static void hand_bind(Module *m, Op *op)
         checkpoint_by_hand(m->checkpoint, &hand, type->dim[0].add, type->dim[1].add, &err);
 
     if (stored)
-        stored_bind(m, op, stored);
+        stored_bind(m, ctx, op, stored);
     else
         diag_error(m->diag, op->span, err.id, "%s", err.text);
 }
@@ -266,14 +266,14 @@ static void hand_bind(Module *m, Op *op)
 static void weight_bind(Module *m, const PassContext *ctx, Op *op)
 {
     if (op->constant->parts) {
-        hand_bind(m, op);
+        hand_bind(m, ctx, op);
         return;
     }
     const TensorView *view = weights_find(m->weights, op->constant->name);
     const StoredModule *stored = checkpoint_find(m->checkpoint, op->constant->name);
 
     if (stored) {
-        stored_bind(m, op, stored);
+        stored_bind(m, ctx, op, stored);
         return;
     }
     if (!view) {

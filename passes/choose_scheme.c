@@ -116,8 +116,9 @@ static bool varies(const Scheme *scheme, int64_t k)
     return scheme && scheme_varies_along_cols(scheme, k);
 }
 
-const TargetLimits limits_cpu = {CPU_TILE_COLS, cpu_pack_problem};
-const TargetLimits limits_gpus = {CPU_TILE_COLS, NULL};
+const TargetLimits limits_cpu = {CPU_TILE_COLS, cpu_pack_problem, true};
+const TargetLimits limits_all = {CPU_TILE_COLS, cpu_pack_problem, false};
+const TargetLimits limits_gpus = {CPU_TILE_COLS, NULL, false};
 
 static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, const QuantSpec *spec,
                         int64_t n, int64_t k)
@@ -133,7 +134,8 @@ static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, con
                         .block_rows = w ? w->block[0] : 0,
                         .block_cols = w ? w->block[1] : 0,
                         .scale_fmt = w ? w->scale_fmt : FMT_F32,
-                        .outer = w && w->outer};
+                        .outer = w && w->outer,
+                        .table = w ? w->table : TABLE_NONE};
     if (pack.mainloop && spec->act)
         pack.act_block_cols = spec->act->block[1];
     const char *problem = limits->weight_problem ? limits->weight_problem(&pack) : NULL;

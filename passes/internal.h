@@ -26,12 +26,11 @@ void block_number(const Block *block);
 bool *block_constants(const Block *block, Arena *scratch);
 int64_t type_cols(const Type *type);  /* last dimension, -1 when it is not constant */
 const char *layer_name(const Op *op); /* never NULL */
-bool scheme_is_integer(const Scheme *scheme);
 bool scheme_is_per_tensor(const Scheme *scheme);
 
 /* bind_stored.c: a weight that the checkpoint stores quantised. */
 struct StoredModule;
-void stored_bind(Module *m, Op *op, const struct StoredModule *stored);
+void stored_bind(Module *m, const PassContext *ctx, Op *op, const struct StoredModule *stored);
 /* Are the weight's codes the checkpoint's? Then nothing can be folded into it. */
 bool weight_is_stored(const Op *matmul);
 

@@ -59,8 +59,8 @@ static bool codes_stack(const Sibling *a, const Sibling *b)
 
     if (!scheme)
         return true;
-    return b->weight->type->scheme == scheme && !scheme->outer && scheme->block[0] &&
-           a->rows % scheme->block[0] == 0;
+    return b->weight->type->scheme == scheme && !scheme->outer && scheme->table != TABLE_TENSOR &&
+           scheme->block[0] && a->rows % scheme->block[0] == 0;
 }
 
 /* Does quantising the stack give each part the codes it has alone? */

@@ -95,11 +95,6 @@ const char *layer_name(const Op *op)
     return op->attr.layer ? op->attr.layer : op_info[op->kind].name;
 }
 
-bool scheme_is_integer(const Scheme *scheme)
-{
-    return format_info[scheme->fmt].family == FAMILY_INT;
-}
-
 bool scheme_is_per_tensor(const Scheme *scheme)
 {
     return scheme->block[0] == 0 && scheme->block[1] == 0;

@@ -14,7 +14,7 @@ static bool make(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols, b
     q->row_blocks = scheme_row_blocks(scheme, rows);
     q->col_blocks = scheme_col_blocks(scheme, cols);
     bool has_zero = scheme->zero != ZERO_NONE;
-    uint64_t codes_end, num_scales, scales_bytes, zeros_at, total;
+    uint64_t codes_end, num_scales, scales_bytes, zeros_at, tables_at, tables_bytes, total;
     if ((uint64_t)cols > UINT64_MAX / 8)
         return false;
     q->row_bytes = format_row_bytes(scheme->fmt, (uint64_t)cols);
@@ -23,7 +23,12 @@ static bool make(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols, b
         !checked_mul((uint64_t)q->row_blocks, (uint64_t)q->col_blocks, &num_scales) ||
         !checked_mul(num_scales, sizeof(float), &scales_bytes) ||
         !checked_add(codes_end, scales_bytes, &zeros_at) ||
-        !checked_add(zeros_at, has_zero ? scales_bytes : 0, &total) || total > SIZE_MAX - LINE)
+        !checked_add(zeros_at, has_zero ? scales_bytes : 0, &tables_at))
+        return false;
+    int64_t tables = codebook_tables(scheme->table, rows, (int64_t)num_scales);
+    if (!checked_mul((uint64_t)tables, (uint64_t)qtensor_table_codes(q) * sizeof(float),
+                     &tables_bytes) ||
+        !checked_add(tables_at, tables_bytes, &total) || total > SIZE_MAX - LINE)
         return false;
     q->memory = zeroed ? calloc(1, total + LINE) : malloc(total + LINE);
     if (!q->memory)
@@ -32,6 +37,7 @@ static bool make(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols, b
     q->codes = (uint8_t *)base;
     q->scale = (float *)(void *)(base + codes_end);
     q->zero = has_zero ? (int32_t *)(void *)(base + zeros_at) : NULL;
+    q->table = tables ? (float *)(void *)(base + tables_at) : NULL;
     if (has_zero && !zeroed)
         memset(q->zero, 0, scales_bytes);
     return true;
@@ -61,10 +67,23 @@ uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col)
     return codes[col];
 }
 
+static int64_t grid_entry(const QTensor *q, int64_t row, int64_t col)
+{
+    return row / qtensor_block_rows(q) * q->col_blocks + col / qtensor_block_cols(q);
+}
+
+float qtensor_code_value(const QTensor *q, int64_t row, int64_t col)
+{
+    const float *table = qtensor_table(q, row, q->table ? grid_entry(q, row, col) : 0);
+    uint32_t code = qtensor_code(q, row, col);
+    return table ? table[code & (uint32_t)(qtensor_table_codes(q) - 1)]
+                 : format_decode(q->scheme.fmt, code);
+}
+
 float qtensor_value(const QTensor *q, int64_t row, int64_t col)
 {
-    int64_t at = row / qtensor_block_rows(q) * q->col_blocks + col / qtensor_block_cols(q);
-    float code = format_decode(q->scheme.fmt, qtensor_code(q, row, col));
+    int64_t at = grid_entry(q, row, col);
+    float code = qtensor_code_value(q, row, col);
     float zero = q->zero ? (float)q->zero[at] : 0.0f;
     return (code - zero) * num_scale_effective(q->scale[at], q->outer);
 }
@@ -78,8 +97,9 @@ static int code_values(FormatId fmt, float value[256])
     return num;
 }
 
-/* One row into f32 (dst) or f64 (wide): `(code - zero) * scale`. */
-static void dequantize_row(const QTensor *q, const float *value, int64_t row, float *dst,
+/* One row into f32 (dst) or f64 (wide): `(code - zero) * scale`. number: value of each code that is
+ * one. */
+static void dequantize_row(const QTensor *q, const float *number, int64_t row, float *dst,
                            double *wide)
 {
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;
@@ -89,9 +109,12 @@ static void dequantize_row(const QTensor *q, const float *value, int64_t row, fl
         int64_t at = row / qtensor_block_rows(q) * q->col_blocks + c;
         float scale = num_scale_effective(q->scale[at], q->outer);
         float zero = q->zero ? (float)q->zero[at] : 0.0f;
+        const float *table = qtensor_table(q, row, at), *value = table ? table : number;
+        unsigned most = table ? (unsigned)qtensor_table_codes(q) - 1 : 255;
         int64_t end = q->cols - c * width < width ? q->cols : (c + 1) * width;
         for (int64_t i = c * width; i < end; i++) {
             unsigned code = is_4bit ? (unsigned)(codes[i / 2] >> (i % 2 * 4)) & 15u : codes[i];
+            code &= most;
             if (wide)
                 wide[i] = ((double)value[code] - zero) * scale;
             else

@@ -7,6 +7,7 @@
 #define SINTER_QUANT_H
 
 #include "base/base.h"
+#include "numerics/codebook.h"
 #include "numerics/numerics.h"
 
 /* format.c ---------------------------------------------------------------------------------- */
@@ -66,12 +67,20 @@ typedef struct Scheme {
     FormatId fmt;
     FormatId scale_fmt; /* F32 F16 BF16 E8M0 E4M3 */
     ZeroKind zero;
-    bool outer; /* a second, per-tensor f32 scale that multiplies (NVFP4) */
+    bool outer;      /* a second, per-tensor f32 scale that multiplies (NVFP4) */
+    TableKind table; /* a codebook: w = table[q] s */
     int64_t block[2];
     bool fast; /* of an activation: sums of products may keep the bits that tensor cores keep */
 } Scheme;
 
 bool scheme_equal(const Scheme *a, const Scheme *b);
+/* Are its codes numbers, and integers? Those of a codebook are not. */
+static inline bool scheme_is_integer(const Scheme *scheme)
+{
+    return scheme->table == TABLE_NONE && format_info[scheme->fmt].family == FAMILY_INT;
+}
+/* " by row": what its tables belong to, after "codebook". */
+const char *scheme_table_text(const Scheme *scheme);
 /* "i8 asym per tensor", "e2m1 group 16 scale e4m3 outer": the canonical words of the language. */
 void scheme_print(Sb *sb, const Scheme *scheme, bool is_act);
 /* Named schemes of one operand: mxfp8 mxfp4 nvfp4; false when unknown. */
@@ -88,7 +97,8 @@ const char *scheme_problem(const Scheme *scheme);
 
 /* codes: canonical packing, row-major, 4-bit low nibble first, each row padded to a byte.
  * scale[r * col_blocks + c] as f32 (already rounded to scale_fmt; NaN marks a block that held a
- * NaN where the format has none). zero: same grid, NULL when symmetric. */
+ * NaN where the format has none). zero: same grid, NULL when symmetric. table: [tables][2^bits]
+ * values of codes, NULL where codes are numbers. */
 typedef struct QTensor {
     Scheme scheme;
     int64_t rows, cols, row_blocks, col_blocks;
@@ -96,6 +106,7 @@ typedef struct QTensor {
     uint64_t codes_bytes, row_bytes;
     float *scale;
     int32_t *zero;
+    float *table;
     float outer;  /* 1 when the scheme has none */
     void *memory; /* the one allocation behind all of these */
 } QTensor;
@@ -115,6 +126,24 @@ static inline int64_t qtensor_block_cols(const QTensor *q)
     return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
 }
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col);
+/* Values in one of its tables; in all of them. */
+static inline int64_t qtensor_table_codes(const QTensor *q)
+{
+    return INT64_C(1) << format_info[q->scheme.fmt].bits;
+}
+static inline int64_t qtensor_table_values(const QTensor *q)
+{
+    return codebook_tables(q->scheme.table, q->rows, q->row_blocks * q->col_blocks) *
+           qtensor_table_codes(q);
+}
+/* The table of the elements of a row in an entry of the grid of scales; NULL: codes are numbers. */
+static inline const float *qtensor_table(const QTensor *q, int64_t row, int64_t entry)
+{
+    return q->table ? q->table + codebook_at(q->scheme.table, row, entry) * qtensor_table_codes(q)
+                    : NULL;
+}
+/* What a code stands for, without scale and zero point. */
+float qtensor_code_value(const QTensor *q, int64_t row, int64_t col);
 float qtensor_value(const QTensor *q, int64_t row, int64_t col);
 void qtensor_dequantize(const QTensor *q, float *dst);
 void qtensor_dequantize_f64(const QTensor *q, double *dst);

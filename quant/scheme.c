@@ -6,15 +6,26 @@
 bool scheme_equal(const Scheme *a, const Scheme *b)
 {
     return a->fmt == b->fmt && a->scale_fmt == b->scale_fmt && a->zero == b->zero &&
-           a->outer == b->outer && a->fast == b->fast && a->block[0] == b->block[0] &&
-           a->block[1] == b->block[1];
+           a->table == b->table && a->outer == b->outer && a->fast == b->fast &&
+           a->block[0] == b->block[0] && a->block[1] == b->block[1];
+}
+
+const char *scheme_table_text(const Scheme *scheme)
+{
+    static const char *const text[NUM_TABLE_KINDS] = {[TABLE_NONE] = "",
+                                                      [TABLE_TENSOR] = "",
+                                                      [TABLE_ROW] = " by row",
+                                                      [TABLE_BLOCK] = " by block"};
+    return text[scheme->table];
 }
 
 void scheme_print(Sb *sb, const Scheme *scheme, bool is_act)
 {
     const FormatInfo *info = &format_info[scheme->fmt];
     sb_put(sb, info->name);
-    if (info->family == FAMILY_INT)
+    if (scheme->table)
+        sb_printf(sb, " codebook%s", scheme_table_text(scheme));
+    else if (info->family == FAMILY_INT)
         sb_put(sb, scheme->zero == ZERO_INT ? " asym" : " sym");
     int64_t rows = scheme->block[0], cols = scheme->block[1];
     if (rows == 0 && cols == 0)
@@ -86,7 +97,7 @@ static const char *scale_problem(const Scheme *scheme)
         if (scheme->zero != ZERO_NONE)
             return "e8m0 scales are powers of two for symmetric formats; an asymmetric range needs "
                    "f32, f16 or bf16";
-        if (info->family == FAMILY_CODEBOOK)
+        if (info->family == FAMILY_CODEBOOK || scheme->table)
             return "e8m0 scales are for integers and minifloats; a codebook needs f32, f16 or bf16";
         break;
     default: return "a scale is f32, f16, bf16, e8m0 or e4m3";
@@ -107,6 +118,16 @@ static const char *fast_problem(const Scheme *scheme)
     return NULL;
 }
 
+static const char *table_problem(const Scheme *scheme)
+{
+    const FormatInfo *info = &format_info[scheme->fmt];
+    if (info->family != FAMILY_INT || info->is_signed)
+        return "codes of a codebook are places in its table: u1 to u8";
+    if (scheme->zero != ZERO_NONE || scheme->outer)
+        return "the values of a codebook have neither a zero point nor an outer scale";
+    return NULL;
+}
+
 const char *scheme_problem(const Scheme *scheme)
 {
     const FormatInfo *info = &format_info[scheme->fmt];
@@ -119,7 +140,10 @@ const char *scheme_problem(const Scheme *scheme)
         return "e8m0 is a format of scales, not of elements";
     if (scheme->zero != ZERO_NONE && info->family != FAMILY_INT)
         return "only integer formats have a zero point; this one is symmetric";
-    if (scheme->zero == ZERO_NONE && info->family == FAMILY_INT && !info->is_signed)
+    if (scheme->table && table_problem(scheme))
+        return table_problem(scheme);
+    if (scheme->zero == ZERO_NONE && !scheme->table && info->family == FAMILY_INT &&
+        !info->is_signed)
         return "an unsigned format has no negative codes; it needs asym";
     if (scheme->zero != ZERO_NONE && info->is_signed && format_code_min(scheme->fmt) == info->qmin)
         return "the codes of this format are -1 and 1, and perhaps 0: it is symmetric";

@@ -121,9 +121,9 @@ static void put_facts(Sb *sb, const StoredModule *m, const StoredFacts *f)
 {
     sb_printf(sb, "    %d of %d codes occur, mean %.2f steps off zero, scales %.4g .. %.4g",
               f->used, stored_codes(m), f->mean, (double)f->scale_min, (double)f->scale_max);
-    if (m->scheme.zero && !m->offset && !m->table)
+    if (m->scheme.zero && !m->offset)
         sb_printf(sb, ", zero points %d .. %d", (int)f->zero_min, (int)f->zero_max);
-    if (format_info[m->scheme.fmt].family == FAMILY_INT && !m->table)
+    if (scheme_is_integer(&m->scheme))
         sb_printf(sb, ", %.0f %% of groups use the range", 100 * f->full);
     sb_putc(sb, '\n');
 }

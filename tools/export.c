@@ -312,7 +312,7 @@ static Export *stored_export(Exports *x, const StoredModule *m)
 
     if (m->offset)
         why = "its zero points are no integers, which no format written here holds";
-    if (m->table)
+    if (m->scheme.table)
         why = "its codebook is its own, which no format written here holds";
     if (m->experts)
         why = "experts are not written yet";

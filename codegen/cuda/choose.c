@@ -50,7 +50,7 @@ static bool look_at_weight(CudaKernel *k)
     }
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     k->spec = plan_cuda_spec(&w->pack_spec);
-    if (!cuda_pack_plan(&k->spec, &k->packed))
+    if (w->pack_spec.table || !cuda_pack_plan(&k->spec, &k->packed))
         return false;
     if (a->quantised)
         cuda_pack_fold(&k->spec, a->scheme.scale_fmt, &k->packed);

@@ -10,6 +10,7 @@
 #ifndef SINTER_CPU_H
 #define SINTER_CPU_H
 
+#include "numerics/codebook.h"
 #include "numerics/numerics.h"
 #include "numerics/tile.h"
 #include <stdbool.h>
@@ -52,16 +53,17 @@ typedef struct CpuPackSpec {
     int64_t act_block_cols;         /* mainloop: of the activation's scheme; 0 = all or plain */
     FormatId scale_fmt;
     bool outer;
-    uint8_t layout; /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */
+    TableKind table; /* codes are places in a codebook */
+    uint8_t layout;  /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */
 } CpuPackSpec;
 uint64_t cpu_pack_bytes(const CpuPackSpec *spec); /* 0: no kernel for this combination */
 /* Why there is no kernel (static text), or NULL. */
 const char *cpu_pack_problem(const CpuPackSpec *spec);
 /* codes: plain elements, or canonical codes of QTensor (4-bit low nibble first, rows padded to a
- * byte), row pitch src_pitch. scale, zero: QTensor's grids. dst: cpu_pack_bytes, 64-byte aligned.
+ * byte), row pitch src_pitch. scale, zero, table: QTensor's. dst: cpu_pack_bytes, 64-byte aligned.
  */
 void cpu_pack(const CpuPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
-              const int32_t *zero, float outer, void *dst);
+              const int32_t *zero, float outer, const float *table, void *dst);
 
 /* gemm.c --------------------------------------------------------------------------------------- */
 

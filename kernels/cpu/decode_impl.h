@@ -1,6 +1,6 @@
 /* Decoding of float-class weights and the end of blocks in C over numerics.h, for the instruction
  * sets that have no code of their own for them. */
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/table_impl.h"
 #include <string.h>
 
 static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float *dst)
@@ -19,8 +19,15 @@ static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float 
     }
 
 static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
-                             const int32_t *zero, float *dst)
+                             const int32_t *zero, const CodeTables *tables, float *dst)
 {
+    int64_t k = format_is_nibble(fmt) ? 8 * units : units;
+    if (tables) {
+        block_look_up(fmt, src, cols, units, tables, dst);
+        if (zero)
+            block_subtract_zero(zero, cols, k, dst);
+        return;
+    }
     switch (fmt) {
         DECODE_CASE(FMT_F16, uint16_t)
         DECODE_CASE(FMT_BF16, uint16_t)
@@ -28,23 +35,10 @@ static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t
         DECODE_CASE(FMT_E5M2, uint8_t)
         DECODE_CASE(FMT_I8, uint8_t)
         DECODE_CASE(FMT_U8, uint8_t)
-    case FMT_F32: memcpy(dst, src, (size_t)units * (size_t)cols * 4); break;
-    default: {
-        float value[16];
-        for (unsigned code = 0; code < 16; code++)
-            value[code] = num_decode((int)fmt, code);
-        const uint32_t *word = (const void *)src;
-        for (int64_t u = 0; u < units; u++)
-            for (int i = 0; i < 8; i++)
-                for (int c = 0; c < cols; c++)
-                    dst[(u * 8 + i) * cols + c] = value[(word[u * cols + c] >> (4 * i)) & 15];
-        if (zero)
-            block_subtract_zero(zero, cols, units * 8, dst);
-        return;
-    }
+    default: memcpy(dst, src, (size_t)units * (size_t)cols * 4); break;
     }
     if (zero)
-        block_subtract_zero(zero, cols, units, dst);
+        block_subtract_zero(zero, cols, k, dst);
 }
 
 static void block_finish_i32(const BlockFinish *f, int64_t rows, int cols, int32_t *c, int64_t ldc)

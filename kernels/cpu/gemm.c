@@ -112,11 +112,26 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
     }
 }
 
+/* What the codes of a block stand for; false: they are not looked up. */
+static bool block_tables(const GemmPlan *p, const PanelJob *j, const PackBlock *b, CodeTables *ret)
+{
+    const PackLayout *l = &p->l;
+    int64_t last = p->g->spec.n - 1; /* columns that fill up the panel have any */
+    ret->all = l->table == TABLE_NONE || l->table == TABLE_TENSOR ? p->value : NULL;
+    for (int c = 0; !ret->all && c < j->cols; c++) {
+        int64_t n = j->first + c < last ? j->first + c : last;
+        ret->column[c] = p->tables + layout_table(l, n, b->k_begin) * l->table_codes;
+    }
+    return l->table || format_is_nibble(l->fmt);
+}
+
 static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b, UnitRange range,
                         const float *a, float *acc, int64_t ldc, const BlockFinish *finish)
 {
     const int32_t *zero = b->zero && !p->l.late_zero ? j->words->zero : NULL;
     int64_t step = CHUNK_K / p->l.unit;
+    CodeTables tables;
+    bool looks_up = block_tables(p, j, b, &tables);
     a -= range.begin * p->l.unit;
     for (int64_t u = range.begin; u < range.end; u += step) {
         int64_t num = range.end - u < step ? range.end - u : step;
@@ -125,7 +140,8 @@ static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b
         if (p->l.fmt == FMT_F32)
             w = (const float *)(const void *)codes;
         else
-            p->kern->decode_f32(p->l.fmt, codes, j->cols, num, zero, j->decoded);
+            p->kern->decode_f32(p->l.fmt, codes, j->cols, num, zero, looks_up ? &tables : NULL,
+                                j->decoded);
         p->kern->dot_f32(j->rows, a + u * p->l.unit, p->a.lda, w, j->cols, num * p->l.unit, acc,
                          ldc, u > 0, u + num == b->units ? finish : NULL);
     }
@@ -162,6 +178,7 @@ void panel_direct(const GemmPlan *p, const PanelJob *j)
     d.lda = p->a.lda;
     d.sum = p->a.sum ? p->a.sum + at : NULL;
     d.scale = p->a.scale ? p->a.scale + at : NULL;
+    d.table = p->value;
     d.outer = p->outer;
     d.out = j->out;
     d.ld = ACC_COLS;
@@ -231,6 +248,7 @@ static void tile_product(const GemmPlan *p, PanelJob *j, int64_t panel0, int64_t
             for (int part = 0; part < p->l.parts; part++) {
                 j->panel = (const uint8_t *)p->g->packed + layout_panel_at(&p->stored, panel, part);
                 j->cols = layout_panel_cols(&p->l, panel);
+                j->first = part * p->l.n_part + panel * PANEL_COLS;
                 j->out = tile + part * p->tile_rows * ACC_COLS + (panel - panel0) * PANEL_COLS;
                 j->exponent = &exponent[2 * (panel - panel0) + part];
                 if (range == 0)
@@ -318,6 +336,17 @@ static void plan_run(GemmPlan *p, int threads)
     team_run(threads, p->row_tiles * p->col_tiles, 1, plan_items, p);
 }
 
+/* What is looked up for codes. */
+static void plan_values(GemmPlan *p)
+{
+    const PackLayout *l = &p->stored;
+    p->tables = l->table ? (const void *)((const char *)p->g->packed + layout_tables_at(l)) : NULL;
+    for (unsigned code = 0; !l->table && code < 16; code++)
+        p->value[code] = num_decode((int)p->l.fmt, code);
+    if (l->table == TABLE_TENSOR)
+        memcpy(p->value, p->tables, (size_t)l->table_codes * sizeof *p->value);
+}
+
 /* Below this many products, waking threads takes longer than the work. */
 #define SMALL_WORK 200000.0
 
@@ -336,6 +365,7 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
     p.a = prepare_shape(p.kern, g, &p.l, most);
     plan_scratch(&p, threads);
     p.outer = 1.0f;
+    plan_values(&p);
     if (p.l.outer)
         memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.stored), sizeof p.outer);
     bool small = (double)g->m * (double)g->spec.n * (double)g->spec.k < SMALL_WORK;

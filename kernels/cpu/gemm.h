@@ -14,8 +14,10 @@ typedef struct GemmPlan {
     PackLayout l;      /* of what is multiplied */
     PackLayout stored; /* of what is in memory: the same, or narrow */
     Prepared a;
-    float outer; /* of the weight */
-    bool folds;  /* scales are multiplied into the weights when those are decoded */
+    float outer;         /* of the weight */
+    const float *tables; /* of a codebook, in `packed` */
+    float value[256];    /* of the codes of nibbles, and of a codebook of one table */
+    bool folds;          /* scales are multiplied into the weights when those are decoded */
     int64_t row0, rows, row_tiles, col_tiles; /* of the rows being done */
     int64_t tile_rows;
     char *threads; /* scratch of all threads */
@@ -25,6 +27,7 @@ typedef struct GemmPlan {
 /* Rows [slot, slot + rows) by one panel: the tile's accumulators, f32 or i32. */
 typedef struct PanelJob {
     const uint8_t *panel;
+    int64_t first; /* row of the weight that is its column 0 */
     int cols;
     int64_t slot;
     int rows;
@@ -44,7 +47,8 @@ typedef struct UnitRange {
 
 static inline bool plan_is_direct(const GemmPlan *p)
 {
-    return !p->l.is_int && !p->a.parts && p->g->m <= DIRECT_ROWS && p->kern->direct;
+    bool own = p->l.table && (p->l.table != TABLE_TENSOR || p->l.unit == 1);
+    return !p->l.is_int && !own && !p->a.parts && p->g->m <= DIRECT_ROWS && p->kern->direct;
 }
 
 /* gemm.c: all of a panel for at most DIRECT_ROWS rows, decoded in registers. */

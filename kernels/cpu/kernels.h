@@ -42,6 +42,13 @@ typedef struct BlockWords {
     float scale[PANEL_COLS];
 } BlockWords;
 
+/* Values of the codes of a float-class weight that are looked up: of nibbles, and of a codebook.
+ * One table serves all columns of a panel, or else each has its own. */
+typedef struct CodeTables {
+    const float *all;                /* NULL: */
+    const float *column[PANEL_COLS]; /* .. */
+} CodeTables;
+
 /* A panel of a float-class weight against few rows, decoded in registers. */
 #define DIRECT_ROWS 4
 typedef struct DirectPanel {
@@ -51,6 +58,7 @@ typedef struct DirectPanel {
     const float *a;
     int64_t lda;
     const float *sum, *scale; /* [rows][blocks] of the activation; may be NULL */
+    const float *table;       /* of nibbles: their 16 values */
     float outer;
     float *out;
     int64_t ld;
@@ -150,9 +158,10 @@ typedef struct CpuKernels {
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);
     /* [units][cols][4] nibbles to [2 * units][cols][4] bytes */
     void (*decode_i4)(const uint8_t *src, int cols, int64_t units, int8_t *dst);
-    /* units of a float-class weight to [units * unit][cols] f32, zero points subtracted */
+    /* units of a float-class weight to [units * unit][cols] f32, zero points subtracted; tables
+     * where codes are looked up, else NULL */
     void (*decode_f32)(FormatId fmt, const uint8_t *src, int cols, int64_t units,
-                       const int32_t *zero, float *dst);
+                       const int32_t *zero, const CodeTables *tables, float *dst);
     /* the words of a record, widened; scales times outer. Those that the record lacks are left */
     void (*decode_words)(const PackLayout *l, const PackBlock *b, int cols, float outer,
                          BlockWords *words);

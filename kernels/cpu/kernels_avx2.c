@@ -118,16 +118,13 @@ INLINE __m256 lookup(__m256i code, __m256 low, __m256 high)
 }
 
 static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
-                       const int32_t *zero, float *dst)
+                       const int32_t *zero, const CodeTables *tables, float *dst)
 {
-    if (!format_is_nibble(fmt)) {
-        block_decode_f32(fmt, src, cols, units, zero, dst);
+    if (!format_is_nibble(fmt) || !tables->all) {
+        block_decode_f32(fmt, src, cols, units, zero, tables, dst);
         return;
     }
-    float value[16];
-    for (unsigned code = 0; code < 16; code++)
-        value[code] = num_decode((int)fmt, code);
-    const __m256 low = _mm256_loadu_ps(value), high = _mm256_loadu_ps(value + 8);
+    const __m256 low = _mm256_loadu_ps(tables->all), high = _mm256_loadu_ps(tables->all + 8);
     for (int64_t u = 0; u < units; u++)
         for (int col = 0; col < cols; col += 8) {
             __m256i word = load_i32(src + (u * cols + col) * 4);

@@ -1,5 +1,6 @@
 /* AVX-512 with VNNI: blocks of 6 rows by 64 columns in 24 accumulators. */
 #include "kernels/cpu/avx512_impl.h"
+#include "kernels/cpu/table_impl.h"
 #include "kernels/cpu/tile_impl.h"
 
 #define BLOCK_ROWS 6
@@ -215,10 +216,10 @@ INLINE void decode_wide(FormatId fmt, int bytes, const uint8_t *src, int cols, i
     }
 }
 
-INLINE void decode_nibbles(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+INLINE void decode_nibbles(const float *value, const uint8_t *src, int cols, int64_t units,
                            const int32_t *zero, float *dst)
 {
-    const __m512 table = code_table(fmt);
+    const __m512 table = _mm512_loadu_ps(value);
     for (int64_t u = 0; u < units; u++)
         for (int col = 0; col < cols; col += 16) {
             __m512i word = _mm512_loadu_si512(src + (u * cols + col) * 4);
@@ -234,8 +235,16 @@ INLINE void decode_nibbles(FormatId fmt, const uint8_t *src, int cols, int64_t u
 }
 
 static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
-                       const int32_t *zero, float *dst)
+                       const int32_t *zero, const CodeTables *tables, float *dst)
 {
+    if (tables && format_is_nibble(fmt) && tables->all) {
+        decode_nibbles(tables->all, src, cols, units, zero, dst);
+        return;
+    }
+    if (tables) { /* of a codebook, which has no zero points */
+        block_look_up(fmt, src, cols, units, tables, dst);
+        return;
+    }
     switch (fmt) {
     case FMT_F16: decode_wide(FMT_F16, 2, src, cols, units, zero, dst); break;
     case FMT_BF16: decode_wide(FMT_BF16, 2, src, cols, units, zero, dst); break;
@@ -243,7 +252,7 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
     case FMT_U8: decode_wide(FMT_U8, 1, src, cols, units, zero, dst); break;
     case FMT_E4M3: decode_wide(FMT_E4M3, 1, src, cols, units, zero, dst); break;
     case FMT_E5M2: decode_wide(FMT_E5M2, 1, src, cols, units, zero, dst); break;
-    default: decode_nibbles(fmt, src, cols, units, zero, dst); break;
+    default: decode_wide(FMT_F32, 4, src, cols, units, zero, dst); break;
     }
 }
 
@@ -302,7 +311,7 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
                            const DirectPanel *d, int col)
 {
     const PackLayout *l = d->layout;
-    const __m512 table = bytes ? _mm512_setzero_ps() : code_table(l->fmt);
+    const __m512 table = bytes ? _mm512_setzero_ps() : _mm512_loadu_ps(d->table);
     const __m512 outer = _mm512_set1_ps(d->outer);
     const float *a = d->a;
     __m512 out[DIRECT_ROWS][4];

@@ -47,6 +47,8 @@ static const char *spec_problem(const CpuPackSpec *s)
         return "the weight's rows do not divide into its parts";
     if (s->block_rows < 0 || s->block_cols < 0 || s->act_block_cols < 0)
         return "a block has a negative size";
+    if (s->table && (!format_is_integer(s->fmt) || num_code_min((int)s->fmt, 0) || s->has_zero))
+        return "codes of a codebook are unsigned integers without zero points";
     return NULL;
 }
 
@@ -89,6 +91,16 @@ static void layout_words(PackLayout *l, const CpuPackSpec *s)
     l->outer = s->outer;
 }
 
+static void layout_table_sizes(PackLayout *l, const CpuPackSpec *s)
+{
+    l->table = s->table;
+    l->table_codes = 1 << num_code_bits((int)s->fmt);
+    l->grid_rows = block_or_all(s->block_rows, s->n);
+    l->grid_cols = block_or_all(s->block_cols, s->k);
+    l->tables = codebook_tables(s->table, s->n,
+                                ceil_div(s->n, l->grid_rows) * ceil_div(s->k, l->grid_cols));
+}
+
 const char *layout_init(PackLayout *l, const CpuPackSpec *s)
 {
     const char *problem = spec_problem(s);
@@ -100,7 +112,7 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
                       .k = s->k,
                       .n_part = s->n / s->parts};
     l->narrow = l->fmt == s->fmt ? FMT_NONE : s->fmt;
-    l->is_int = format_is_integer(s->fmt) && format_is_integer(s->act_fmt);
+    l->is_int = format_is_integer(s->fmt) && format_is_integer(s->act_fmt) && !s->table;
     l->mainloop = s->mainloop;
     l->has_scale = s->mainloop && quantised;
     l->has_zero = s->has_zero && format_is_integer(s->fmt) && (s->mainloop || !l->is_int);
@@ -114,6 +126,7 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
             return "neither operand's block along k divides the other's";
     }
     layout_words(l, s);
+    layout_table_sizes(l, s);
     l->blocks = ceil_div(s->k, l->block);
     l->block_units = ceil_div(l->block, l->unit);
     l->last_units = ceil_div(s->k - (l->blocks - 1) * l->block, l->unit);
@@ -125,7 +138,8 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
                          INT32_MAX / l->block)
         return "k exceeds the range in which an int32 accumulator is exact";
     double bytes = (double)(s->n + 2.0 * PANEL_COLS) *
-                   ((double)l->k_padded * l->unit_bytes / l->unit + 12.0 * (double)l->blocks);
+                       ((double)l->k_padded * l->unit_bytes / l->unit + 12.0 * (double)l->blocks) +
+                   4.0 * (double)l->tables * l->table_codes;
     return bytes < (double)MAX_BYTES ? NULL : "the packed weight is too large";
 }
 
@@ -167,8 +181,21 @@ uint64_t layout_outer_at(const PackLayout *l)
     return layout_panel_at(l, l->panels - 1, 0) + (uint64_t)l->parts * layout_panel_bytes(l, last);
 }
 
+uint64_t layout_tables_at(const PackLayout *l)
+{
+    return (layout_outer_at(l) + sizeof(float) + 63) / 64 * 64;
+}
+
+int64_t layout_table(const PackLayout *l, int64_t n, int64_t k)
+{
+    int64_t entry = n / l->grid_rows * ceil_div(l->k, l->grid_cols) + k / l->grid_cols;
+    return codebook_at(l->table, n, entry);
+}
+
 uint64_t layout_bytes(const PackLayout *l)
 {
+    if (l->table)
+        return layout_tables_at(l) + (uint64_t)l->tables * (uint64_t)l->table_codes * sizeof(float);
     /* nibbles are also read from one to three bytes on */
     return layout_outer_at(l) + (l->outer || l->unit == 8 ? sizeof(float) : 0);
 }

@@ -10,19 +10,19 @@
  *   scale  [cols] the scheme's format  mainloop and quantised
  *   zero   [cols] i8                   zero points of the stored codes
  *
- * and after all panels comes the outer scale, f32 (or as many bytes that may be read). Decoding a
- * record's words once serves all rows.
+ * and after all panels comes the outer scale, f32 (or as many bytes that may be read), or, from a
+ * multiple of 64 on, the tables of a codebook, f32. Decoding a record's words once serves all rows.
  *
  * The block of K is the smaller of the two operands' blocks when scales apply in the main loop,
  * else all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
  *
- * Two classes. Integer (both operands integers): activations are widened to u8, weights stored as
- * s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by -128, i4 weights by
- * 8, and the product is corrected exactly from the sums. Float (everything else): weights decode to
- * f32, unsigned codes with zero points as signed ones. Zero points of 4-bit weights in
- * short blocks that meet 16-bit activations are applied to the block's sum: a subtraction a weight
- * would be a quarter of the work of a product with one row. In long blocks that sum could cancel
- * too much, and f32 activations are promised a smaller error.
+ * Two classes. Integer (both operands integers, neither a codebook): activations are widened to u8,
+ * weights stored as s8 or as nibbles 0..15; signed activations are offset by 128, u8 weights by
+ * -128, i4 weights by 8, and the product is corrected exactly from the sums. Float (everything
+ * else): weights decode to f32, unsigned codes with zero points as signed ones. Zero points of
+ * 4-bit weights in short blocks that meet 16-bit activations are applied to the block's sum: a
+ * subtraction a weight would be a quarter of the work of a product with one row. In long blocks
+ * that sum could cancel too much, and f32 activations are promised a smaller error.
  *
  * Codes of 1, 2, 3, 5, 6 and 7 bits lie as a stream of so many bits each, in the order of the codes
  * above, sixteen of which fill whole bytes. A product opens a panel of them (narrow.c) and reads
@@ -40,6 +40,9 @@ typedef struct PackLayout {
     FormatId scale_fmt;
     int sum_bytes, scale_bytes; /* of a column; 0: absent */
     bool outer;
+    TableKind table;                      /* of a codebook, float class: the value of each code */
+    int table_codes;                      /* values of a table */
+    int64_t tables, grid_rows, grid_cols; /* tables; rows and columns that share a scale */
     int unit, unit_bytes;
     FormatId narrow; /* of codes in a stream; FMT_NONE: they fill a nibble or a byte */
     int parts;
@@ -66,6 +69,9 @@ uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part);
 uint64_t layout_bytes(const PackLayout *l);
 /* Where the outer scale is. */
 uint64_t layout_outer_at(const PackLayout *l);
+/* Where the tables of a codebook are, and which of them row n of the weight has from column k. */
+uint64_t layout_tables_at(const PackLayout *l);
+int64_t layout_table(const PackLayout *l, int64_t n, int64_t k);
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block);
 uint64_t layout_panel_bytes(const PackLayout *l, int cols);
 /* Bytes of so many columns' codes of one record. */

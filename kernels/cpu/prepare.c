@@ -16,7 +16,8 @@ static bool is_direct(const CpuGemm *g, const PackLayout *l)
 /* Parts of bf16 that the activations are cut into for matrix units; 0: those are not used. */
 static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
 {
-    return kern->matrix && !l->is_int && matrix_parts(l->fmt) ? matrix_parts(g->a.fmt) : 0;
+    bool takes = kern->matrix && !l->is_int && !l->table && matrix_parts(l->fmt);
+    return takes ? matrix_parts(g->a.fmt) : 0;
 }
 
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */

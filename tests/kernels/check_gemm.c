@@ -27,6 +27,8 @@ typedef struct Operand {
     float *scale;
     int32_t *zero;
     float outer_scale;
+    TableKind kind; /* of a codebook: */
+    float *table;   /* the values of its codes, a table after another */
 } Operand;
 
 static int64_t blocks(int64_t num, int64_t block)
@@ -96,8 +98,32 @@ static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols
     return o;
 }
 
+/* The operand's codes become places in random tables. */
+static void operand_tables(Rng *rng, Operand *o, TableKind kind, int64_t codes)
+{
+    int64_t grid_rows = blocks(o->rows, o->block_rows);
+    int64_t tables = kind == TABLE_TENSOR ? 1
+                     : kind == TABLE_ROW  ? o->rows
+                                          : grid_rows * o->grid_cols;
+    o->kind = kind;
+    o->has_zero = o->outer = false;
+    o->outer_scale = 1;
+    o->table = make(tables * codes, sizeof *o->table);
+    for (int64_t i = 0; i < tables * codes; i++)
+        o->table[i] = (float)rng_real(rng, -2, 2);
+    for (int64_t row = 0; row < o->rows; row++)
+        for (int64_t col = 0; col < o->cols; col++) {
+            int64_t grid = (o->block_rows > 0 ? row / o->block_rows : 0) * o->grid_cols +
+                           (o->block_cols > 0 ? col / o->block_cols : 0);
+            int64_t at = kind == TABLE_TENSOR ? 0 : kind == TABLE_ROW ? row : grid;
+            uint32_t code = o->code[row * o->cols + col];
+            o->value[row * o->cols + col] = (double)o->table[at * codes + code];
+        }
+}
+
 static void operand_free(Operand *o)
 {
+    free(o->table);
     free(o->value);
     free(o->plain);
     free(o->scaled);
@@ -235,7 +261,7 @@ static void case_run(Case *c, int threads, int64_t first_row, int64_t m, uint32_
     char *a = operand_as_act(&c->a, &pitch_a), *w = operand_as_weight(&c->w, &pitch_w);
     uint64_t packed_bytes = cpu_pack_bytes(&c->spec);
     void *packed = guard_alloc(packed_bytes);
-    cpu_pack(&c->spec, w, pitch_w, c->w.scale, c->w.zero, c->w.outer_scale, packed);
+    cpu_pack(&c->spec, w, pitch_w, c->w.scale, c->w.zero, c->w.outer_scale, c->w.table, packed);
     bool is_i32 = c->is_int && !c->spec.mainloop;
     char *data = guard_alloc((uint64_t)(m * c->n) * 4);
     CpuTensor result[2];
@@ -430,6 +456,26 @@ static void check_pairs(Rng *rng, const CheckOptions *options)
         }
 }
 
+/* Codes as places in tables, of every width and for whatever they belong to. */
+static void check_codebooks(Rng *rng, const CheckOptions *options)
+{
+    static const FormatId weight[] = {FMT_U1, FMT_U2, FMT_U3, FMT_U4,
+                                      FMT_U5, FMT_U6, FMT_U7, FMT_U8};
+    for (int round = 0; round < (options->full ? 6 : 1); round++)
+        for (int i = 0; i < 24 && !check_failed(); i++) {
+            bool is_tall = i % 5 == 4;
+            int64_t m = is_tall ? rng_range(rng, 10, 70) : rng_range(rng, 1, 6);
+            int64_t k = is_tall ? rng_range(rng, 400, 900) : rng_range(rng, 1, 200);
+            Case c = case_random(rng, formats[(i * 5 + round) % NUM_ACTS], weight[i % 8], m,
+                                 rng_range(rng, 1, 150), k);
+            operand_tables(rng, &c.w, (TableKind)(TABLE_TENSOR + i / 8), INT64_C(2) << i % 8);
+            c.is_int = false;
+            c.spec.table = c.w.kind;
+            c.spec.has_zero = c.spec.outer = false;
+            check_case(&c);
+        }
+}
+
 /* Sums at the end of what int32 holds. */
 static void check_extremes(Rng *rng, const CheckOptions *options)
 {
@@ -572,6 +618,7 @@ void check_gemm(void)
     }
     check_all_isas("gemm extremes", check_extremes);
     check_all_isas("gemm tall", check_tall);
+    check_all_isas("gemm codebooks", check_codebooks);
     check_all_isas("gemm folded scales", check_folded);
     check_all_isas("gemm special values", check_special);
 }

@@ -133,7 +133,7 @@ def main():
 
     def row(data, name, arg, case, pair):
         zero = "ZERO_INT" if case["asym"] else "ZERO_NONE"
-        out.append(f"    {{{data}, \"{name}\", {arg}, {{FMT_{case['fmt']}, FMT_F32, {zero}, false, "
+        out.append(f"    {{{data}, \"{name}\", {arg}, {{FMT_{case['fmt']}, FMT_F32, {zero}, false, TABLE_NONE, "
                    f"{{0, 0}}, false}}, {gv.hexbits(pair[0])}u, {gv.hexbits(pair[1])}u}},")
 
     for at, (_, change) in enumerate(DATA):

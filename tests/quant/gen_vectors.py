@@ -337,7 +337,7 @@ def rtn_header():
         codes, scales, zeros, outer = run_case(c)
         out.append(f"    {{{{FMT_{c['fmt']}, FMT_{c['scale']}, "
                    f"{'ZERO_INT' if c['asym'] else 'ZERO_NONE'}, "
-                   f"{'true' if c['outer'] else 'false'}, {{{c['br']}, {c['bc']}}}, false}}, "
+                   f"{'true' if c['outer'] else 'false'}, TABLE_NONE, {{{c['br']}, {c['bc']}}}, false}}, "
                    f"{c['rows']}, {c['cols']}, FMT_{c['src']}, {c['special']}, {c['seed']},\n"
                    f"     0x{codes:016x}u, 0x{scales:016x}u, 0x{zeros:016x}u, {outer}u}},")
     out.append("};")

@@ -239,7 +239,7 @@ def main():
         scales = np.array([params[(r.start, q.start)][0] for r, q in blocks(c)], f32)
         zeros = np.array([params[(r.start, q.start)][1] for r, q in blocks(c)], np.int32)
         out.append(f"    {{{{FMT_{c['fmt']}, FMT_{c['scale']}, "
-                   f"{'ZERO_INT' if c['asym'] else 'ZERO_NONE'}, false, {{{c['br']}, {c['bc']}}}, false}},"
+                   f"{'ZERO_INT' if c['asym'] else 'ZERO_NONE'}, false, TABLE_NONE, {{{c['br']}, {c['bc']}}}, false}},"
                    f" \"{by}\", {'true' if c.get('act') else 'false'}, {c.get('damp', 0)},"
                    f"\n     0x{gv.fnv(scales.tobytes()):016x}u, 0x{gv.fnv(zeros.tobytes()):016x}u,")
         text = "".join(f"{v:02x}" for v in codes.ravel())

@@ -13,15 +13,25 @@ static void words_are_canonical(void **state)
         bool is_act;
         const char *words;
     } want[] = {
-        {{FMT_I8, FMT_F32, ZERO_NONE, false, {1, 0}, false}, false, "i8 sym per channel"},
-        {{FMT_I8, FMT_F32, ZERO_NONE, false, {1, 0}, false}, true, "i8 sym per token"},
-        {{FMT_I8, FMT_F32, ZERO_INT, false, {0, 0}, false}, true, "i8 asym per tensor"},
-        {{FMT_I4, FMT_F32, ZERO_INT, false, {1, 128}, false}, false, "i4 asym group 128"},
-        {{FMT_I4, FMT_F16, ZERO_NONE, false, {1, 64}, false}, false, "i4 sym group 64 scale f16"},
-        {{FMT_E4M3, FMT_F32, ZERO_NONE, false, {128, 128}, false}, false, "e4m3 block 128x128"},
-        {{FMT_E4M3, FMT_F32, ZERO_NONE, false, {1, 128}, false}, true, "e4m3 per token group 128"},
-        {{FMT_NF4, FMT_F32, ZERO_NONE, false, {1, 64}, false}, false, "nf4 group 64"},
-        {{FMT_E2M1, FMT_E4M3, ZERO_NONE, true, {1, 16}, false},
+        {{FMT_I8, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+         false,
+         "i8 sym per channel"},
+        {{FMT_I8, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false}, true, "i8 sym per token"},
+        {{FMT_I8, FMT_F32, ZERO_INT, false, TABLE_NONE, {0, 0}, false}, true, "i8 asym per tensor"},
+        {{FMT_I4, FMT_F32, ZERO_INT, false, TABLE_NONE, {1, 128}, false},
+         false,
+         "i4 asym group 128"},
+        {{FMT_I4, FMT_F16, ZERO_NONE, false, TABLE_NONE, {1, 64}, false},
+         false,
+         "i4 sym group 64 scale f16"},
+        {{FMT_E4M3, FMT_F32, ZERO_NONE, false, TABLE_NONE, {128, 128}, false},
+         false,
+         "e4m3 block 128x128"},
+        {{FMT_E4M3, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 128}, false},
+         true,
+         "e4m3 per token group 128"},
+        {{FMT_NF4, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 64}, false}, false, "nf4 group 64"},
+        {{FMT_E2M1, FMT_E4M3, ZERO_NONE, true, TABLE_NONE, {1, 16}, false},
          false,
          "e2m1 group 16 scale e4m3 outer"},
     };
@@ -40,9 +50,9 @@ static void named_schemes(void **state)
 {
     (void)state;
     Scheme s;
-    const Scheme mxfp8 = {FMT_E4M3, FMT_E8M0, ZERO_NONE, false, {1, 32}, false};
-    const Scheme mxfp4 = {FMT_E2M1, FMT_E8M0, ZERO_NONE, false, {1, 32}, false};
-    const Scheme nvfp4 = {FMT_E2M1, FMT_E4M3, ZERO_NONE, true, {1, 16}, false};
+    const Scheme mxfp8 = {FMT_E4M3, FMT_E8M0, ZERO_NONE, false, TABLE_NONE, {1, 32}, false};
+    const Scheme mxfp4 = {FMT_E2M1, FMT_E8M0, ZERO_NONE, false, TABLE_NONE, {1, 32}, false};
+    const Scheme nvfp4 = {FMT_E2M1, FMT_E4M3, ZERO_NONE, true, TABLE_NONE, {1, 16}, false};
     assert_true(scheme_find("mxfp8", &s) && scheme_equal(&s, &mxfp8));
     assert_true(scheme_find("mxfp4", &s) && scheme_equal(&s, &mxfp4));
     assert_true(scheme_find("nvfp4", &s) && scheme_equal(&s, &nvfp4));
@@ -54,19 +64,19 @@ static void impossible_schemes_are_refused(void **state)
 {
     (void)state;
     const Scheme bad[] = {
-        {FMT_NONE, FMT_F32, ZERO_NONE, false, {1, 0}, false},
-        {FMT_F32, FMT_F32, ZERO_NONE, false, {1, 0}, false},
-        {FMT_I32, FMT_F32, ZERO_NONE, false, {1, 0}, false},
-        {FMT_E8M0, FMT_F32, ZERO_NONE, false, {1, 0}, false},
-        {FMT_I8, FMT_I8, ZERO_NONE, false, {1, 0}, false},
-        {FMT_I8, FMT_E5M2, ZERO_NONE, false, {1, 0}, false},
-        {FMT_U8, FMT_F32, ZERO_NONE, false, {1, 0}, false},
-        {FMT_E4M3, FMT_F32, ZERO_INT, false, {1, 0}, false},
-        {FMT_NF4, FMT_F32, ZERO_INT, false, {1, 64}, false},
-        {FMT_NF4, FMT_E8M0, ZERO_NONE, false, {1, 64}, false},
-        {FMT_I8, FMT_E8M0, ZERO_INT, false, {1, 64}, false},
-        {FMT_E2M1, FMT_F32, ZERO_NONE, true, {1, 16}, false},
-        {FMT_I4, FMT_F32, ZERO_NONE, false, {1, -4}, false},
+        {FMT_NONE, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_F32, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_I32, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_E8M0, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_I8, FMT_I8, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_I8, FMT_E5M2, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_U8, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 0}, false},
+        {FMT_E4M3, FMT_F32, ZERO_INT, false, TABLE_NONE, {1, 0}, false},
+        {FMT_NF4, FMT_F32, ZERO_INT, false, TABLE_NONE, {1, 64}, false},
+        {FMT_NF4, FMT_E8M0, ZERO_NONE, false, TABLE_NONE, {1, 64}, false},
+        {FMT_I8, FMT_E8M0, ZERO_INT, false, TABLE_NONE, {1, 64}, false},
+        {FMT_E2M1, FMT_F32, ZERO_NONE, true, TABLE_NONE, {1, 16}, false},
+        {FMT_I4, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, -4}, false},
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         assert_non_null(scheme_problem(&bad[i]));
@@ -75,7 +85,7 @@ static void impossible_schemes_are_refused(void **state)
 static void grids(void **state)
 {
     (void)state;
-    Scheme s = {FMT_I4, FMT_F32, ZERO_NONE, false, {1, 128}, false};
+    Scheme s = {FMT_I4, FMT_F32, ZERO_NONE, false, TABLE_NONE, {1, 128}, false};
     assert_int_equal(scheme_row_blocks(&s, 10), 10);
     assert_int_equal(scheme_col_blocks(&s, 300), 3);
     assert_true(scheme_varies_along_cols(&s, 129));
