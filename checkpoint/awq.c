@@ -11,6 +11,7 @@
  *
  * Layout: github.com/casper-hansen/AutoAWQ (modules/linear/gemm.py, gemv.py, gemv_fast.py). */
 #include "checkpoint/checkpoint.h"
+#include "quant/versions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -165,12 +166,12 @@ static bool modules(Checkpoint *c, IoError *err)
 
 #define TILE_WORDS 32  /* of a row: two lines of the cache */
 #define TILE_K     256 /* codes of a row of the result: two lines, too */
-#define AHEAD      24  /* rows between what is fetched and what is turned */
+#define AHEAD      32  /* rows between what is fetched and what is turned */
 
 /* Four words side by side, in what every processor of ours has as one register. */
 typedef uint32_t Four __attribute__((vector_size(16)));
 
-static inline void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
+NUM_FN void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
 {
     Four t = (*a >> shift ^ *b) & mask;
 
@@ -179,7 +180,7 @@ static inline void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
 }
 
 /* Nibble i of word j becomes nibble j of word i, in each of four columns. */
-static inline void turn_8x8(Four x[8])
+NUM_FN void turn_8x8(Four x[8])
 {
     for (int i = 0; i < 4; i++)
         swap_parts(&x[i], &x[i + 4], 16, 0x0000FFFF);
@@ -189,36 +190,61 @@ static inline void turn_8x8(Four x[8])
         swap_parts(&x[i], &x[i + 1], 4, 0x0F0F0F0F);
 }
 
-/* Nibble i of word j of eight rows becomes nibble j of word i, for four columns of words. */
-static inline void turn_8x8x4(const uint32_t *restrict src, int64_t stride,
-                              uint32_t (*restrict out)[TILE_K / 8])
+/* Lane i of x[j] becomes lane j of x[i]. */
+NUM_FN void turn_4x4(Four x[4])
 {
-    Four x[8];
+    Four a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+    Four b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+    Four c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    Four d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
 
-    for (int i = 0; i < 8; i++)
-        memcpy(&x[i], src + i * stride, sizeof x[i]);
-    turn_8x8(x);
-    for (int j = 0; j < 8; j++)
-        for (int lane = 0; lane < 4; lane++)
-            out[8 * lane + j][0] = x[place[j]][lane];
+    x[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
-/* Codes k to k + 7 of the tile's rows; of what is not there, zeros. */
-static void turn_eight(const uint32_t *src, int64_t stride, int num_words, int num_k,
-                       uint32_t (*out)[TILE_K / 8])
+/* Rows of 32 codes, four words, from 32 rows of four words of eight codes: nibble i of word j of
+ * eight rows becomes nibble j of word i, then words that follow each other come together. */
+NUM_FN void turn_32x32(const uint32_t *restrict src, int64_t stride,
+                       uint32_t (*restrict out)[TILE_K / 8])
 {
-    int w = 0;
+    Four x[4][8];
 
-    for (; num_k >= 8 && w + 4 <= num_words; w += 4)
-        turn_8x8x4(src + w, stride, out + 8 * w);
-    for (; w < num_words; w += 4) {
-        uint32_t edge[8][4] = {{0}};
-        for (int i = 0; i < 8 && i < num_k; i++)
-            for (int j = 0; j < 4 && w + j < num_words; j++)
-                edge[i][j] = src[i * stride + w + j];
-        turn_8x8x4(edge[0], 4, out + 8 * w);
+    for (int e = 0; e < 4; e++) {
+        for (int i = 0; i < 8; i++)
+            memcpy(&x[e][i], src + (8 * e + i) * stride, sizeof x[e][i]);
+        turn_8x8(x[e]);
+    }
+    for (int j = 0; j < 8; j++) {
+        Four row[4] = {x[0][place[j]], x[1][place[j]], x[2][place[j]], x[3][place[j]]};
+        turn_4x4(row);
+        for (int lane = 0; lane < 4; lane++)
+            memcpy(out[8 * lane + j], &row[lane], sizeof row[lane]);
     }
 }
+
+/* Of what is not there, zeros. */
+NUM_FN void turn_words_body(const uint32_t *src, int64_t stride, int num_words, int num_k,
+                            uint32_t (*out)[TILE_K / 8])
+{
+    uint32_t edge[32][4] = {{0}};
+
+    if (num_k >= 32 && num_words >= 4) {
+        turn_32x32(src, stride, out);
+        return;
+    }
+    for (int i = 0; i < 32 && i < num_k; i++)
+        for (int j = 0; j < 4 && j < num_words; j++)
+            edge[i][j] = src[i * stride + j];
+    turn_32x32(edge[0], 4, out);
+}
+static void turn_words(const uint32_t *src, int64_t stride, int num_words, int num_k,
+                       uint32_t (*out)[TILE_K / 8]);
+LOOP_VERSIONS(turn_words,
+              (const uint32_t *src, int64_t stride, int num_words, int num_k,
+               uint32_t (*out)[TILE_K / 8]),
+              (src, stride, num_words, num_k, out))
 
 /* num_k rows of num_words words, `left` of which follow in the tensor, through a copy that stays in
  * the first cache. Rows of both sides lie too far apart for a processor to guess the next one, so
@@ -229,14 +255,17 @@ static void turn_tile(const uint32_t *src, int64_t stride, int num_words, int nu
     uint32_t out[TILE_WORDS * 8][TILE_K / 8];
     int asked = 0;
 
-    for (int k = 0; k < num_k; k += 8) {
-        for (int i = 0; i < 8 && k + AHEAD + i < left; i++)
-            lines_ask(src + (k + AHEAD + i) * stride, (uint64_t)num_words * 4);
-        for (int end = num_words * 8 * (k + 8) / num_k; asked < end && asked < 8 * num_words;)
-            lines_ask_written(dst + (uint64_t)asked++ * pitch, (uint64_t)(num_k + 1) / 2);
-        turn_eight(src + k * stride, stride, num_words, num_k - k,
-                   (uint32_t(*)[TILE_K / 8]) & out[0][k / 8]);
-    }
+    for (int k = 0; k < num_k; k += 32)
+        for (int w = 0; w < num_words; w += 4) {
+            int next = k + AHEAD + w; /* four rows at a time: more would wait for each other */
+            for (int i = 0; i < 4 && w < 32 && next + i < left; i++)
+                lines_ask(src + (next + i) * stride, (uint64_t)num_words * 4);
+            int end = 8 * num_words * (k * num_words + 32 * (w + 4)) / (num_k * num_words);
+            for (; asked < end && asked < 8 * num_words; asked++)
+                lines_ask_written(dst + (uint64_t)asked * pitch, (uint64_t)(num_k + 1) / 2);
+            turn_words(src + k * stride + w, stride, num_words - w, num_k - k,
+                       (uint32_t(*)[TILE_K / 8]) & out[8 * w][k / 8]);
+        }
     for (int r = 0; r < 8 * num_words; r++)
         memcpy(dst + (uint64_t)r * pitch, out[r], (size_t)(num_k + 1) / 2);
 }

@@ -141,11 +141,14 @@ NUM_FN bool read_blocks(const GgmlInfo *info, int elements, int groups, bool byt
 
     for (int64_t k = 0; k < cols; k += elements, at += info->bytes, scale += groups) {
         GgmlBlock block;
-        info->unpack(at, &block);
+        if (info->nibbles && !bytes)
+            info->nibbles(at, &block, to + k / 2);
+        else
+            info->unpack(at, &block);
         ok &= !info->has_min || floats_finite(block.min, (uint64_t)groups);
         if (bytes)
             memcpy(to + k, block.code, (size_t)elements);
-        else
+        else if (!info->nibbles)
             put_nibbles(block.code, elements, to + k / 2);
         memcpy(scale, block.scale, (size_t)groups * sizeof *scale);
     }

@@ -180,7 +180,9 @@ bool scales_finite(const TensorView *view, const QTensor *q, IoError *err)
 {
     uint64_t num = (uint64_t)q->row_blocks * (uint64_t)q->col_blocks;
 
-    for (uint64_t i = 0; !floats_finite(q->scale, num) && i < num; i++)
+    if (floats_finite(q->scale, num))
+        return true;
+    for (uint64_t i = 0; i < num; i++)
         if (!isfinite(q->scale[i]))
             return stored_fail(err, view, "scale %llu is not a finite number",
                                (unsigned long long)i);

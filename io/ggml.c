@@ -155,15 +155,44 @@ static void put_quarters(const uint8_t *restrict byte, int offset, int8_t *restr
             code[32 * j + i] = (int8_t)((byte[i] >> 2 * j & 3) - offset);
 }
 
-static void unpack_Q2_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
+/* The same as nibbles: pairs of bytes hold pairs of codes. */
+typedef uint16_t Pairs __attribute__((vector_size(32)));
+typedef uint8_t Singles __attribute__((vector_size(16)));
+
+static void put_quarter_nibbles(const uint8_t *restrict byte, uint8_t *restrict to)
+{
+    Pairs all, two;
+    Singles one;
+
+    memcpy(&all, byte, sizeof all);
+    for (int j = 0; j < 4; j++) {
+        two = all >> 2 * j & 0x0303;
+        one = __builtin_convertvector((two | two >> 4) & 0xff, Singles);
+        memcpy(to + 16 * j, &one, sizeof one);
+    }
+}
+
+static void put_nibble_scales(const uint8_t *restrict b, GgmlBlock *restrict ret)
 {
     float d = half_at(b + 80), min = half_at(b + 82);
     for (int g = 0; g < 16; g++) {
         ret->scale[g] = d * (float)(b[g] & 15);
         ret->min[g] = -(min * (float)(b[g] >> 4));
     }
+}
+
+static void unpack_Q2_K(const uint8_t *restrict b, GgmlBlock *restrict ret)
+{
+    put_nibble_scales(b, ret);
     put_quarters(b + 16, 0, ret->code);
     put_quarters(b + 48, 0, ret->code + 128);
+}
+
+static void nibbles_Q2_K(const uint8_t *restrict b, GgmlBlock *restrict ret, uint8_t *restrict to)
+{
+    put_nibble_scales(b, ret);
+    put_quarter_nibbles(b + 16, to);
+    put_quarter_nibbles(b + 48, to + 64);
 }
 
 /* Sixteen scales of 6 bits around 32: nibbles in eight bytes, the upper bits in four. A bit of the
@@ -273,12 +302,15 @@ static void unpack_IQ4_XS(const uint8_t *restrict b, GgmlBlock *restrict ret)
 
 static const GgmlInfo infos[] = {
 #define PLAIN(ID, code, elements, bytes, fmt) \
-    {#ID, code, elements, bytes, FMT_##fmt, 0, false, NULL},
+    {#ID, code, elements, bytes, FMT_##fmt, 0, false, NULL, NULL},
 #define BLOCK(ID, code, elements, bytes, group, min) \
-    {#ID, code, elements, bytes, FMT_NONE, group, min, unpack_##ID},
+    {#ID, code, elements, bytes, FMT_NONE, group, min, unpack_##ID, NULL},
+#define NIBBLES(ID, code, elements, bytes, group, min) \
+    {#ID, code, elements, bytes, FMT_NONE, group, min, unpack_##ID, nibbles_##ID},
 #include "io/ggml.def"
 #undef PLAIN
 #undef BLOCK
+#undef NIBBLES
 };
 
 const GgmlInfo *ggml_by_code(uint32_t code)

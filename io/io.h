@@ -136,6 +136,9 @@ typedef struct GgmlInfo {
     int group;           /* 0: blocks that are only known by name */
     bool has_min;
     void (*unpack)(const uint8_t *block, GgmlBlock *ret); /* NULL: they are not taken apart */
+    /* As unpack, but for the codes, two of which become a byte, the even one its low nibble; NULL:
+     * take them from unpack. */
+    void (*nibbles)(const uint8_t *block, GgmlBlock *ret, uint8_t *codes);
 } GgmlInfo;
 const GgmlInfo *ggml_by_code(uint32_t code);
 const GgmlInfo *ggml_by_name(const char *name); /* a view's dtype */

@@ -3,8 +3,24 @@
 #include "quant/quant.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define LINE 64 /* of a cache: rows that are written a part at a time begin with whole ones */
+
+/* Pages of 4 KiB that are written once take as long to be had as to be filled. */
+static void ask_large_pages(void *memory, uint64_t bytes)
+{
+#if defined(MADV_HUGEPAGE)
+    uint64_t page = UINT64_C(2) << 20;
+    uint64_t begin = ((uint64_t)(uintptr_t)memory + page - 1) / page * page;
+    uint64_t end = ((uint64_t)(uintptr_t)memory + bytes) / page * page;
+    if (begin < end) /* a wish: nothing depends on whether it is granted */
+        (void)madvise((void *)(uintptr_t)begin, (size_t)(end - begin), MADV_HUGEPAGE);
+#else
+    (void)memory;
+    (void)bytes;
+#endif
+}
 
 static bool make(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols, bool zeroed)
 {
@@ -33,6 +49,7 @@ static bool make(QTensor *q, const Scheme *scheme, int64_t rows, int64_t cols, b
     q->memory = zeroed ? calloc(1, total + LINE) : malloc(total + LINE);
     if (!q->memory)
         return false;
+    ask_large_pages(q->memory, total + LINE);
     char *base = (char *)q->memory + (LINE - (uintptr_t)q->memory % LINE) % LINE;
     q->codes = (uint8_t *)base;
     q->scale = (float *)(void *)(base + codes_end);

@@ -486,7 +486,7 @@ def check_blocks(tmp, name):
 
 with tempfile.TemporaryDirectory() as tmp:
     with open(os.path.join(here, "..", "..", "io", "ggml.def"), encoding="utf-8") as f:
-        known = set(re.findall(r"^BLOCK\((\w+)", f.read(), re.M))
+        known = set(re.findall(r"^(?:BLOCK|NIBBLES)\((\w+)", f.read(), re.M))
     report("gguf: every type of blocks is tried", [] if known == set(BLOCKS) else [f"{known ^ set(BLOCKS)}"])
     for name in BLOCKS:
         check_blocks(tmp, name)
