@@ -311,6 +311,26 @@ static bool offset_values(const StoredModule *m, const QTensor *q, float *ret, I
     return ok;
 }
 
+bool stored_input_factors(const StoredModule *m, float *ret, IoError *err)
+{
+    const TensorView *view = m->part[PART_INPUT_FACTORS];
+
+    format_to_f32(view->fmt, view->data, ret, (uint64_t)m->cols);
+    return floats_finite(ret, (uint64_t)m->cols) ||
+           stored_fail(err, view, "holds a value that is not a finite number");
+}
+
+/* x (f w)T = (x f) wT, f a factor for each column. */
+static bool values_scale(const StoredModule *m, float *factor, float *ret, IoError *err)
+{
+    if (!stored_input_factors(m, factor, err))
+        return false;
+    for (int64_t r = 0; r < m->rows; r++)
+        for (int64_t k = 0; k < m->cols; k++)
+            ret[r * m->cols + k] *= factor[k];
+    return true;
+}
+
 bool stored_values(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
@@ -333,6 +353,8 @@ bool stored_values(const StoredModule *m, float *ret, IoError *err)
         for (int64_t k = 0; k < m->cols; k++)
             at[m->order[k]] = row[k];
     }
+    if (ok && m->part[PART_INPUT_FACTORS])
+        ok = values_scale(m, row, ret, err);
     qtensor_free(&q);
     free(row);
     return ok;

@@ -82,6 +82,7 @@ typedef enum StoredPart {
     PART_TABLE2,
     PART_INPUT_SCALE,
     PART_INPUT_ZERO,
+    PART_INPUT_FACTORS, /* of the input's columns, which multiply it first: input_factors_settle */
     NUM_PARTS
 } StoredPart;
 
@@ -155,6 +156,9 @@ const StoredModule *checkpoint_by_hand(Checkpoint *c, const StoredHand *hand, in
 bool stored_fill(const StoredModule *m, QTensor *q, IoError *err);
 /* The same, q made here. */
 bool stored_read(const StoredModule *m, QTensor *q, IoError *err);
+/* The factors [cols] of the module's input, where it has PART_INPUT_FACTORS. The values of its
+ * weight hold them. */
+bool stored_input_factors(const StoredModule *m, float *ret, IoError *err);
 /* The numbers m of w = q s + m, one for each entry of the scheme's grid. */
 bool stored_offsets(const StoredModule *m, float *ret, IoError *err);
 /* The weight's values [rows, cols] in f32 and in its own order of columns. */
@@ -254,6 +258,8 @@ static inline uint32_t stream_code(const uint32_t *word, int64_t stride, uint64_
  * what makes it signed. */
 void stream_row(const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num);
 void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code);
+/* PART_INPUT_FACTORS, where the module has it, is a float for each column. */
+bool input_factors_settle(Checkpoint *c, StoredModule *m, IoError *err);
 /* Settles m->order and the size of a group from PART_ORDER; g: the size that is expected. */
 bool order_settle(Checkpoint *c, StoredModule *m, int64_t groups, IoError *err);
 

@@ -4,8 +4,9 @@
  *   NVFP4  X.weight U8 [N, K/2], even k low, X.weight_scale F8_E4M3 [N, K/16],
  *          X.weight_scale_2 F32 [], which multiplies, X.input_scale F32 []
  *   MXFP8  X.weight F8_E4M3, X.weight_scale U8 [N, K/32]
- *   INT4   X.weight U8 [N/2, K]: rows 2r (low) and 2r + 1, two's complement, X.weight_scale [N,
- * K/g] X.pre_quant_scale [K] multiplies the input first.
+ *   INT4   X.weight U8 [N/2, K]: rows 2r (low) and 2r + 1, two's complement, X.weight_scale
+ *          [N, K/g]
+ * of any, X.pre_quant_scale [K] multiplies the input first.
  *
  * Layout: github.com/NVIDIA/Model-Optimizer (torch/export, torch/quantization/qtensor). */
 #include "checkpoint/checkpoint.h"
@@ -130,16 +131,13 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
     if (!stored_part(c, m, PART_SCALE, ".weight_scale"))
         return stored_fail(err, codes, "is stored as %s, but the module has no weight_scale",
                            codes->dtype);
-    if (stored_part(c, m, PART_EXTRA, ".pre_quant_scale"))
-        m->refused =
-            "its input is scaled first (pre_quant_scale); export it with the scales folded "
-            "into the layer before";
+    stored_part(c, m, PART_INPUT_FACTORS, ".pre_quant_scale");
     if (codes->rank != 2 || !codes->elements)
         return stored_fail(err, codes, "is %s, not a matrix", dims_text(c->arena, codes));
     bool ok = codes->fmt == FMT_E4M3 ? settle_fp8(m, err)
               : m->part[PART_OUTER]  ? settle_nvfp4(m, err)
                                      : settle_int4(m, err);
-    return ok && settle_act(c, m, err);
+    return ok && settle_act(c, m, err) && input_factors_settle(c, m, err);
 }
 
 static bool modules(Checkpoint *c, IoError *err)

@@ -379,6 +379,22 @@ bool table_read(const StoredModule *m, QTensor *q, IoError *err)
            stored_fail(err, view, "holds a value that is not a finite number");
 }
 
+/* Factors of the input --------------------------------------------------------------------------
+ */
+
+bool input_factors_settle(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *view = m->part[PART_INPUT_FACTORS];
+
+    if (!view)
+        return true;
+    if (!view_is_float(view) || view->elements != (uint64_t)m->cols)
+        return stored_fail(err, view, "is %s of %s, not a float for each of %lld columns",
+                           dims_text(c->arena, view), view->dtype, (long long)m->cols);
+    stored_note(c, m, "its input is multiplied by \"%s\" first", view->name);
+    return true;
+}
+
 /* Order of columns ------------------------------------------------------------------------------
  */
 

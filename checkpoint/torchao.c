@@ -296,9 +296,7 @@ static bool settle(Walk *w, StoredModule *m)
     case NVFP4: ok = settle_micro(w, m, 16); break;
     case MX: ok = settle_micro(w, m, 32); break;
     }
-    if (ok && m->part[PART_EXTRA])
-        m->refused = "its activation is multiplied by act_pre_scale first, which is not read";
-    return ok && settle_act(w, m);
+    return ok && settle_act(w, m) && input_factors_settle(w->c, m, w->err);
 }
 
 /* "a.b.weight" of a class that we know. */
@@ -313,7 +311,7 @@ static bool add_module(Walk *w, const char *name, int kind)
         {PART_SCALE, "._weight_scale"},
         {PART_ZERO, "._weight_zero_point"},
         {PART_OUTER, "._weight_per_tensor_scale"},
-        {PART_EXTRA, "._weight_act_pre_scale"},
+        {PART_INPUT_FACTORS, "._weight_act_pre_scale"},
         {PART_INPUT_SCALE, "._weight_act_quant_scale"},
         {PART_INPUT_ZERO, "._weight_act_quant_zero_point"},
     };

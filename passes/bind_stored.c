@@ -50,6 +50,14 @@ static const char *read_offsets(const ConstReader *reader, QTensor *q, float *ds
     return NULL;
 }
 
+static const char *read_input_factors(const ConstReader *reader, QTensor *q, float *dst)
+{
+    Stored *s = (Stored *)(uintptr_t)reader->stored;
+
+    (void)q;
+    return stored_input_factors(s->module, dst, &s->err) ? NULL : s->err.text;
+}
+
 static const ConstReader *reader_create(Arena *arena, const StoredModule *module,
                                         const char *(*read)(const ConstReader *, QTensor *,
                                                             float *))
@@ -189,6 +197,23 @@ static Value *product(Module *m, Op *at, const Op *matmul, Value *a, Value *b, c
     return rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, matmul->span);
 }
 
+/* x f, in the format of x: what the layer's codes are for. */
+static void input_multiply(Module *m, Op *matmul, const StoredModule *stored)
+{
+    Value *x = op_in(matmul, 0);
+    const Dim cols = dim_const(stored->cols);
+    Const constant = {.kind = CONST_WEIGHT,
+                      .name = arena_printf(m->arena, "%s input factors", stored->name)};
+
+    constant.reader = reader_create(m->arena, stored, read_input_factors);
+    Value *factors = build_const(m, matmul->block, matmul, type_plain(m, FMT_F32, 1, &cols),
+                                 &constant, matmul->span);
+    Value *product = rewrite_binary(m, matmul, OP_MUL, x, factors, matmul->span);
+    if (product->type != x->type)
+        product = rewrite_unary(m, matmul, OP_CAST, x->type, product, matmul->span);
+    op_set_in(matmul, 0, product);
+}
+
 static void offsets_add(Module *m, Op *matmul, const StoredModule *stored)
 {
     Op *at = matmul->next;
@@ -236,6 +261,8 @@ static void layers_bind(Module *m, const PassContext *ctx, Value *value, Value *
             continue;
         user->attr.quant = spec;
         op_set_in(user, 1, weight);
+        if (spec->stored && stored->part[PART_INPUT_FACTORS])
+            input_multiply(m, user, stored);
         if (stored->offset)
             offsets_add(m, user, stored);
     }
@@ -287,7 +314,7 @@ void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *
     Value *weight = is_wide(ctx, stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
     layers_bind(m, ctx, op_out(op), weight, stored);
-    if (stored->offset)
+    if (stored->offset || stored->part[PART_INPUT_FACTORS])
         weight = values_const(m, op, stored);
     if (type->fmt != FMT_F32)
         weight = rewrite_unary(m, op, OP_CAST, type, weight, op->span);

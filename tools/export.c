@@ -312,6 +312,8 @@ static Export *stored_export(Exports *x, const StoredModule *m)
 
     if (m->offset)
         why = "its zero points are no integers, which no format written here holds";
+    if (m->part[PART_INPUT_FACTORS])
+        why = "its input is multiplied by factors first, which no format written here holds";
     if (m->scheme.table)
         why = "its codebook is its own, which no format written here holds";
     if (m->experts)

@@ -30,8 +30,8 @@ def report(name, problems):
     print("not ok" if problems else "ok", num, "-", name)
 
 
-def save(path, tensors):
-    head, data = {}, b""
+def save(path, tensors, about=None):
+    head, data = {"__metadata__": about} if about else {}, b""
     for name, t in tensors.items():
         dtype, t = t if isinstance(t, tuple) else (NAMES[str(t.dtype)], t)
         head[name] = {"dtype": dtype, "shape": t.shape, "data_offsets": [len(data), len(data) + t.nbytes]}
@@ -73,9 +73,9 @@ model m (x: f32[B, 96]) -> (y: f32[B, 24]) {{
 """
 
 
-def run(tmp, param, tensors, command="run", text=TEXT, more=()):
+def run(tmp, param, tensors, command="run", text=TEXT, more=(), about=None):
     path = os.path.join(tmp, "m.sinter")
-    save(os.path.join(tmp, "w.safetensors"), tensors)
+    save(os.path.join(tmp, "w.safetensors"), tensors, about)
     with open(path, "w", encoding="utf-8") as f:
         f.write(text.format(param))
     np.save(os.path.join(tmp, "x.npy"), np.eye(K, dtype=np.float32))
@@ -254,6 +254,49 @@ with tempfile.TemporaryDirectory() as folder:
         param, tensors, want = GOOD[title]
         _, said = run(folder, param, tensors, "compile", more=["--check-eval", "-o", os.path.join(folder, "m.out")])
         report(f"{title}: the evaluator agrees with itself", [] if "error" not in said else [said])
+
+# Checkpoints whose input is multiplied first: x f (q s)^T, and elsewhere (f q s)
+def with_factors(tmp, name):
+    """A module with factors: its tensors, metadata, weight without them and factors."""
+    factors = np.exp2(r.integers(-2, 3, K)).astype(np.float32)
+    if name == "modelopt":
+        q = r.integers(-8, 8, (N, K)).astype(np.int8)
+        codes = (q[::2].astype(np.int64) & 15 | (q[1::2].astype(np.int64) & 15) << 4).astype(np.uint8)
+        tensors = {"fc.weight": codes, "fc.weight_scale": group, "fc.pre_quant_scale": factors}
+        config = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}}
+        with open(os.path.join(tmp, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(config, f)
+        return tensors, None, q * wide(group), factors
+    about = {"_type": "Int4Tensor", "_data": {"block_size": [1, 32], "shape": [N, K]},
+             "_tensor_data_names": ["qdata", "scale", "zero_point", "act_pre_scale"]}
+    tensors = {"fc._weight_qdata": halves(i4), "fc._weight_scale": group.T.copy(), "fc._weight_zero_point": float_add.T.copy(),
+               "fc._weight_act_pre_scale": factors.astype(np.float16)}
+    return tensors, {"tensor_names": '["fc.weight"]', "fc.weight": json.dumps(about)}, i4 * wide(group) + wide(float_add), factors
+
+
+BOTH = TEXT.replace("[1, 96]", "[7]").replace("y = linear(x, w)", "y = linear(x, w)\n    z = w + w").replace(
+    "-> (y: f32[B, 24])", "-> (y: f32[B, 24], z: f32[24, 96])")
+for name in "modelopt", "torchao":
+    with tempfile.TemporaryDirectory() as folder:
+        tensors, about, weight, factors = with_factors(folder, name)
+        x = r.standard_normal((7, K)).astype(np.float32)
+        run(folder, 'f32[24, 96] from "fc.weight"', tensors, "check", text=BOTH, about=about)
+        np.save(os.path.join(folder, "x.npy"), x)
+        done = subprocess.run([sinter, "run", os.path.join(folder, "m.sinter"), *(f"--input=x={folder}/x.npy --output=y={folder}/y.npy "
+                               f"--output=z={folder}/z.npy").split()], capture_output=True, text=True, timeout=60, check=False)
+        want = (x * factors).astype(np.float64) @ weight.astype(np.float64).T, 2 * weight * factors
+        have = [np.load(f"{folder}/{out}.npy") for out in "yz"] if done.returncode == 0 else []
+        report(f"{name}: the input's factors", [] if len(have) == 2 and all(np.allclose(h, w, rtol=1e-4, atol=1e-4) for h, w in zip(have, want))
+               else [done.stdout, done.stderr, [np.abs(h - w).max() for h, w in zip(have, want)]])
+        save(os.path.join(folder, "original.safetensors"), {"fc.weight": (weight * factors).astype(np.float32)})
+        done = subprocess.run([sinter, "import", os.path.join(folder, "w.safetensors"), "--against", os.path.join(folder, "original.safetensors")],
+                              capture_output=True, text=True, timeout=60, check=False)
+        report(f"{name}: import compares the weight with its input's factors",
+               [] if "cosine 1.000000" in done.stdout and "is multiplied by" in done.stdout else [done.stdout, done.stderr])
+        for what, bad in ("too few", factors[:-1].copy()), ("NaN", factors * np.float32(np.nan)), ("integers", factors.view(np.int32)):
+            key = [k for k in tensors if "pre_" in k][0]
+            have, said = run(folder, 'f32[24, 96] from "fc.weight"', {**tensors, key: bad}, about=about)
+            report(f"{name}: refused: factors: {what}", [] if have is None and re.search("error.E0|not a finite", said) else [said])
 
 print(f"1..{num}")
 sys.exit(1 if failed else 0)
