@@ -43,7 +43,8 @@ static bool number_operand(Walk *w, Expr *expr, Val *val)
 {
     if (val->kind != VAL_NUMBER)
         return val->kind == VAL_TENSOR;
-    if (!(fabs(val->number) <= FLT_MAX)) {
+    if (!(fabs(val->number) <
+          0x1.ffffffp127)) { /* half a step above the largest rounds to infinity */
         if (first_report(expr))
             diag_error(w->diag, expr->span, E_NUMBER, "%g does not fit into f32", val->number);
         return false;

@@ -82,13 +82,18 @@ bool attr_is(const OnnxNode *node, const char *name, const char *text, bool othe
     return attr->text.size == strlen(text) && !memcmp(attr->text.data, text, strlen(text));
 }
 
+bool known_integers(const Value *v)
+{
+    return v->known && !is_float(v->known->type) && v->known->type != ONNX_STRING;
+}
+
 bool ints_of(Import *im, const OnnxNode *node, const char *name, const Value *v, int *ret_num,
              int64_t *ret)
 {
     const OnnxAttr *attr = attr_find(node, name);
     uint64_t num = v && v->known ? v->known->elements : attr ? (uint64_t)attr->ints.num : 0;
 
-    if (v && (!v->known || is_float(v->known->type) || v->known->type == ONNX_STRING))
+    if (v && !known_integers(v))
         return refuse(im, "its operand '%.60s' is not a list of known integers", v->name);
     if (num > LIMIT_RANK)
         return refuse(im, "'%.60s' has %llu numbers, more than dimensions are read", name,
@@ -277,14 +282,23 @@ static bool constant_add(Import *im, const OnnxTensor *t)
     return true;
 }
 
+static bool output_add(Import *im, const char *name)
+{
+    if (map_has(&im->out_words, name))
+        return refuse(im, "two outputs are called '%.100s'", name);
+    map_put(&im->out_words, name, (void *)(uintptr_t)word_new(im, name));
+    return true;
+}
+
 static bool input_add(Import *im, const OnnxPort *port, int index)
 {
-    Value *v = value_new(im, port->name);
     const OnnxTypeInfo *type = onnx_type(port->type);
 
+    if (value_find(im, port->name) || !*port->name || port->rank < 0)
+        return refuse(im, "input %d '%.100s' has no name of its own or no shape", index,
+                      port->name);
+    Value *v = value_new(im, port->name);
     v->bad = true;
-    if (value_find(im, port->name) != v || !*port->name || port->rank < 0)
-        return refuse(im, "input %d '%.100s' has no name or no shape", index, port->name);
     bool plain = port->type == ONNX_F32 || port->type == ONNX_F16 || port->type == ONNX_BF16;
     if (!plain && !type->most)
         return refuse(im, "input '%.100s' is of %s, which the language has not", port->name,
@@ -360,12 +374,14 @@ static bool node_read(Import *im, const OnnxNode *node)
     }
     Value *gelu = map_get(&im->gelus, node->out.elem[0]);
     bool ok = true;
+    int errors = im->diag->num_errors;
     if (gelu) {
         like(out[0], gelu);
         say_value(im, out[0], "gelu(%s)", gelu->text);
     } else if (!map_has(&im->done, node->out.elem[0])) {
         ok = info->fn(im, node, in, out);
     }
+    ok = ok && im->diag->num_errors == errors; /* a number that cannot be said */
     for (int i = 0; i < node->out.num; i++)
         out[i]->bad = !ok;
     return ok;
@@ -416,8 +432,7 @@ bool onnx_import(Arena *arena, Diag *diag, const OnnxModel *m, OnnxText *ret)
     for (int i = 0; i < m->initializers.num; i++)
         ok = constant_add(&im, m->initializers.elem[i]) && ok;
     for (int i = 0; i < m->outputs.num; i++)
-        map_put(&im.out_words, m->outputs.elem[i]->name,
-                (void *)(uintptr_t)word_new(&im, m->outputs.elem[i]->name));
+        ok = output_add(&im, m->outputs.elem[i]->name) && ok;
     for (int i = 0; i < m->inputs.num; i++)
         ok = input_add(&im, m->inputs.elem[i], i) && ok;
     count_uses(&im);

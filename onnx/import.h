@@ -95,6 +95,7 @@ const OnnxAttr *attr_find(const OnnxNode *node, const char *name);
 int64_t attr_int(const OnnxNode *node, const char *name, int64_t otherwise);
 float attr_real(const OnnxNode *node, const char *name, float otherwise);
 bool attr_is(const OnnxNode *node, const char *name, const char *text, bool otherwise);
+bool known_integers(const Value *v);
 /* The list of integers: an attribute, or a known operand. false after a refusal. */
 bool ints_of(Import *im, const OnnxNode *node, const char *name, const Value *v, int *ret_num,
              int64_t *ret);
@@ -110,11 +111,14 @@ const char *word_new(Import *im, const char *hint); /* a name of the text's own 
 const char *say(Import *im, const char *hint, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* .. of the value, rounded to its type where that is f16 or bf16 */
 void say_value(Import *im, Value *v, const char *fmt, ...) PRINTF_LIKE(3, 4);
-const char *number_text(Import *im, double value); /* in parentheses when negative */
+/* In parentheses when negative; a refusal when it is infinite or NaN. */
+const char *number_text(Import *im, double value);
 const char *size_text(Import *im, Size size);
 const char *sizes_text(Import *im, const Size *dim, int rank); /* "[B, 16]" */
 /* The value as an operand: its name, a number, a param of a constant. NULL after a refusal. */
 const char *operand(Import *im, Value *v);
+/* .. of floats, or of sums of integers: codes lack their zero point. */
+const char *float_operand(Import *im, Value *v);
 /* A known tensor [K, N] or [N, K] as a weight of linear, [N, K]. */
 const char *weight_param(Import *im, const Value *v, bool is_turned);
 /* Floats that the model does not hold. */

@@ -39,7 +39,7 @@ static const char *lower(Import *im, const char *op)
 
 bool node_unary(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]);
+    const char *x = float_operand(im, in[0]);
 
     if (!x)
         return false;
@@ -117,8 +117,9 @@ bool node_binary(Import *im, const OnnxNode *node, Value **in, Value **out)
         return false;
     if (known_pair(in[0], in[1]))
         return refuse(im, "both operands are constants: fold them first");
-    if (in[0]->is_codes || in[1]->is_codes || !is_float(in[0]->type))
-        return refuse(im, "its operands are of %s", onnx_type(in[0]->type)->name);
+    if (in[0]->is_codes || in[1]->is_codes || !is_float(in[0]->type) || !is_float(in[1]->type))
+        return refuse(im, "its operands are of %s and %s", onnx_type(in[0]->type)->name,
+                      onnx_type(in[1]->type)->name);
     if (!same_rank(im, in[0], in[1], out[0]))
         return false;
     const char *silu = sign == '*' ? silu_of(im, node, in) : NULL;
@@ -156,19 +157,17 @@ bool node_variadic(Import *im, const OnnxNode *node, Value **in, Value **out)
 
 bool node_clip(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]);
+    const char *x = float_operand(im, in[0]);
     double bound[2];
 
     if (!x)
         return false;
-    if (in[0]->is_codes)
-        return refuse(im, "its operand is of %s", onnx_type(in[0]->type)->name);
     like(out[0], in[0]);
     for (int i = 1; i <= 2; i++) {
         Value *v = i < node->in.num ? in[i] : NULL;
         if (v && !known_number(v, &bound[i - 1]))
             return refuse(im, "its bound '%.60s' is no known number", v->name);
-        if (v)
+        if (v && bound[i - 1] != (i == 1 ? -INFINITY : INFINITY))
             x = say(im, node->out.elem[0], i == 1 ? "max(%s, %s)" : "min(%s, %s)", x,
                     number_text(im, bound[i - 1]));
     }
@@ -178,7 +177,7 @@ bool node_clip(Import *im, const OnnxNode *node, Value **in, Value **out)
 
 bool node_leaky(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]);
+    const char *x = float_operand(im, in[0]);
     const char *alpha = number_text(im, (double)attr_real(node, "alpha", 0.01f));
 
     if (!x)
@@ -190,7 +189,7 @@ bool node_leaky(Import *im, const OnnxNode *node, Value **in, Value **out)
 
 bool node_prelu(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]), *slope = operand(im, in[1]);
+    const char *x = float_operand(im, in[0]), *slope = operand(im, in[1]);
 
     (void)node;
     if (!x || !slope || !broadcast(im, in[0], in[1], out[0]))
@@ -204,7 +203,7 @@ bool node_prelu(Import *im, const OnnxNode *node, Value **in, Value **out)
 /* max(0, min(1, alpha x + beta)), times x. */
 bool node_hard(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]);
+    const char *x = float_operand(im, in[0]);
     bool swish = !strcmp(node->op, "HardSwish");
     float alpha = swish ? 1.0f / 6.0f : attr_real(node, "alpha", 0.2f);
     float beta = swish ? 0.5f : attr_real(node, "beta", 0.5f);
@@ -221,7 +220,7 @@ bool node_hard(Import *im, const OnnxNode *node, Value **in, Value **out)
 
 bool node_gelu(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]);
+    const char *x = float_operand(im, in[0]);
     bool tanh = attr_is(node, "approximate", "tanh", false);
 
     if (!x)
@@ -321,13 +320,24 @@ bool node_erf(Import *im, const OnnxNode *node, Value **in, Value **out)
 
 /* Rows ----------------------------------------------------------------------------------------- */
 
+static const char *rows_operand(Import *im, Value *v)
+{
+    const char *text = float_operand(im, v);
+
+    if (text && v->rank < 1) {
+        refuse(im, "its operand is a single number");
+        return NULL;
+    }
+    return text;
+}
+
 bool node_softmax(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]);
+    const char *x = rows_operand(im, in[0]);
     int64_t axis = attr_int(node, "axis", im->opset < 13 ? 1 : -1);
 
-    if (!x || in[0]->rank < 1)
-        return x && refuse(im, "its operand is a single number");
+    if (!x)
+        return false;
     if (axis_of(im, axis, in[0]->rank) != in[0]->rank - 1)
         return refuse(im, "along axis %lld of %d, but only the last is read", (long long)axis,
                       in[0]->rank);
@@ -346,13 +356,22 @@ static bool norm_operand(Import *im, Value *v, const Value *x)
                   size_text(im, x->dim[x->rank - 1]));
 }
 
+static const char *epsilon_text(Import *im, const OnnxNode *node)
+{
+    float eps = attr_real(node, "epsilon", 1e-5f);
+
+    if (eps < 0)
+        refuse(im, "an epsilon of %g", (double)eps);
+    return number_text(im, (double)eps);
+}
+
 bool node_layernorm(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]), *bias = NULL;
-    Value *b = node->in.num > 2 ? in[2] : NULL;
+    const char *x = rows_operand(im, in[0]), *bias = NULL;
+    Value *b = in[2];
 
-    if (!x || in[0]->rank < 1)
-        return x && refuse(im, "its operand is a single number");
+    if (!x)
+        return false;
     if (axis_of(im, attr_int(node, "axis", -1), in[0]->rank) != in[0]->rank - 1)
         return refuse(im, "over more than the last axis");
     if (!norm_operand(im, in[1], in[0]) || (b && !norm_operand(im, b, in[0])))
@@ -366,21 +385,19 @@ bool node_layernorm(Import *im, const OnnxNode *node, Value **in, Value **out)
     if (!weight || !bias)
         return false;
     like(out[0], in[0]);
-    say_value(im, out[0], "layernorm(%s, %s, %s, eps=%s)", x, weight, bias,
-              number_text(im, (double)attr_real(node, "epsilon", 1e-5f)));
+    say_value(im, out[0], "layernorm(%s, %s, %s, eps=%s)", x, weight, bias, epsilon_text(im, node));
     return true;
 }
 
 bool node_rmsnorm(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    const char *x = operand(im, in[0]), *weight;
+    const char *x = rows_operand(im, in[0]), *weight;
 
-    if (!x || in[0]->rank < 1 || !norm_operand(im, in[1], in[0]) || !(weight = operand(im, in[1])))
+    if (!x || !norm_operand(im, in[1], in[0]) || !(weight = operand(im, in[1])))
         return false;
     if (axis_of(im, attr_int(node, "axis", -1), in[0]->rank) != in[0]->rank - 1)
         return refuse(im, "over more than the last axis");
     like(out[0], in[0]);
-    say_value(im, out[0], "rmsnorm(%s, %s, eps=%s)", x, weight,
-              number_text(im, (double)attr_real(node, "epsilon", 1e-5f)));
+    say_value(im, out[0], "rmsnorm(%s, %s, eps=%s)", x, weight, epsilon_text(im, node));
     return true;
 }

@@ -128,6 +128,17 @@ const char *operand(Import *im, Value *v)
     return tensor_param(im, t, v->is_turned);
 }
 
+const char *float_operand(Import *im, Value *v)
+{
+    const char *text = operand(im, v);
+
+    if (text && (v->is_codes || (!is_float(v->type) && v->type != ONNX_I32))) {
+        refuse(im, "its operand is of %s", onnx_type(v->type)->name);
+        return NULL;
+    }
+    return text;
+}
+
 const char *weight_param(Import *im, const Value *v, bool is_turned)
 {
     return tensor_param(im, v->known, is_turned);

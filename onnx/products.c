@@ -35,7 +35,20 @@ static bool fits(Import *im, const Value *a, const Value *b, bool is_turned, Val
                       is_turned ? "K, N" : "N, K");
     like(ret, a);
     ret->dim[a->rank - 1] = b->dim[is_turned];
-    return true;
+    return b->dim[is_turned].n || refuse(im, "its weight '%.60s' is empty", b->name);
+}
+
+static bool bias_fits(Import *im, const Value *bias, const Value *ret)
+{
+    bool fits = bias->rank <= ret->rank && bias->rank <= 2;
+
+    for (int i = 1; fits && i <= bias->rank; i++) {
+        Size dim = bias->dim[bias->rank - i];
+        fits = size_equal(dim, size_of(1)) || size_equal(dim, ret->dim[ret->rank - i]);
+    }
+    return fits ||
+           refuse(im, "a bias of %s for results of %s", sizes_text(im, bias->dim, bias->rank),
+                  sizes_text(im, ret->dim, ret->rank));
 }
 
 /* Integers ------------------------------------------------------------------------------------- */
@@ -227,8 +240,8 @@ bool product(Import *im, Value *a, Value *b, bool is_turned, Value *bias, Value 
 
     if (!fits(im, a, b, is_turned, ret))
         return false;
-    if (bias && (bias->rank > ret->rank || bias->rank > 2))
-        return refuse(im, "a bias of %d dimensions", bias->rank);
+    if (bias && !bias_fits(im, bias, ret))
+        return false;
     is_turned = is_turned != b->is_turned;
     im->num_layers += b->known || b->coded;
     if (b->coded) {
@@ -298,7 +311,7 @@ bool node_gemm(Import *im, const OnnxNode *node, Value **in, Value **out)
     if (is_plain)
         return true;
     const char *add = c ? operand(im, c) : "";
-    if (!add)
+    if (!add || (c && !bias_fits(im, c, out[0])))
         return false;
     out[0]->acc = NULL;
     if (c)
@@ -368,6 +381,8 @@ bool node_qgemm(Import *im, const OnnxNode *node, Value **in, Value **out)
 
     if (attr_real(node, "alpha", 1) != 1 || attr_int(node, "transA", 0))
         return refuse(im, "alpha %g or a transposed A", (double)attr_real(node, "alpha", 1));
+    if (has_y && !in[8])
+        return refuse(im, "its results have a scale and no zero point");
     if (!dequantize(im, in[0], in[1], in[2], 1, 0, &a) ||
         !dequantize(im, in[3], in[4], in[5], is_turned, 0, &b))
         return false;
@@ -390,5 +405,5 @@ bool node_qgemm(Import *im, const OnnxNode *node, Value **in, Value **out)
     }
     if (!product(im, &a, &b, is_turned, bias ? &c : NULL, has_y ? &y : out[0]))
         return false;
-    return !has_y || quantize(im, &y, in[7], in[8], in[8] ? in[8]->type : ONNX_U8, out[0]);
+    return !has_y || quantize(im, &y, in[7], in[8], in[8]->type, out[0]);
 }

@@ -285,7 +285,8 @@ bool dynamic_product(Import *im, Value *codes, const Value *zero, Value *b, Valu
 
     if (codes->part != DYNAMIC_CODES || !zero || zero->part != DYNAMIC_ZERO || zero->dynamic != x)
         return refuse(im, "its codes and its zero point are not of one DynamicQuantizeLinear");
-    if (!b->coded || x->rank < 1 || b->rank != 2 || !size_equal(x->dim[x->rank - 1], b->dim[0]))
+    if (!b->coded || x->rank < 1 || b->rank != 2 || !b->dim[1].n ||
+        !size_equal(x->dim[x->rank - 1], b->dim[0]))
         return refuse(im, "%s by %s, or no constant weight", sizes_text(im, x->dim, x->rank),
                       sizes_text(im, b->dim, b->rank));
     const char *scheme = map_get(&im->schemes, line);
@@ -314,9 +315,11 @@ static bool scale_scaled(Import *im, const Value *scale, const Value *by, Value 
 {
     const OnnxTensor *t = by->known;
 
-    if (!t || !is_float(t->type) || t->rank > 1)
-        return refuse(im, "the dynamic scale is multiplied by '%.60s', no constant", by->name);
-    float *factor = ARENA_NEW_ARRAY(im->arena, float, (size_t)t->elements + 1);
+    if (!t || !is_float(t->type) || t->rank > 1 || !t->elements)
+        return refuse(im,
+                      "the dynamic scale is multiplied by '%.60s', no constant of one dimension",
+                      by->name);
+    float *factor = ARENA_NEW_ARRAY(im->arena, float, (size_t)t->elements);
     for (uint64_t i = 0; i < t->elements; i++)
         factor[i] = scale->factor * (float)onnx_real(t, i);
     if (scale->factors)

@@ -61,17 +61,20 @@ static bool list_make(Import *im, Value *v, int num, const Size *list, int rank)
     return true;
 }
 
+/* Bounds of Shape and Slice: counted from the end when negative, then kept inside. */
+static int64_t bound(int64_t at, int64_t size)
+{
+    at = at < 0 ? at + size : at;
+    return at < 0 ? 0 : at > size ? size : at;
+}
+
 bool node_shape(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    int64_t start = attr_int(node, "start", 0), end = attr_int(node, "end", in[0]->rank);
-    int64_t rank = in[0]->rank;
+    int rank = in[0]->rank;
+    int64_t start = bound(attr_int(node, "start", 0), rank);
+    int64_t end = bound(attr_int(node, "end", rank), rank);
 
-    start = start < 0 ? start + rank : start;
-    end = end < 0 ? end + rank : end > rank ? rank : end;
-    if (start < 0 || end < start || in[0]->num_list >= 0)
-        return refuse(im, "dimensions %lld to %lld of %lld", (long long)start, (long long)end,
-                      (long long)rank);
-    return list_make(im, out[0], (int)(end - start), in[0]->dim + start, 1);
+    return list_make(im, out[0], end > start ? (int)(end - start) : 0, in[0]->dim + start, 1);
 }
 
 bool node_gather(Import *im, const OnnxNode *node, Value **in, Value **out)
@@ -82,8 +85,10 @@ bool node_gather(Import *im, const OnnxNode *node, Value **in, Value **out)
 
     if (in[0]->num_list < 0)
         return refuse(im, "it picks from a tensor; only lists of sizes are read");
-    if (attr_int(node, "axis", 0) != 0 || in[1]->rank > 1)
-        return refuse(im, "it picks along another axis than 0");
+    if (axis_of(im, attr_int(node, "axis", 0), in[0]->rank) < 0)
+        return false;
+    if (in[1]->rank > 1)
+        return refuse(im, "it picks a tensor of %d dimensions", in[1]->rank);
     if (!list_of(im, in[0], &num, list) || !ints_of(im, node, "", in[1], &num_at, at))
         return false;
     for (int i = 0; i < num_at; i++) {
@@ -191,8 +196,7 @@ bool node_flatten(Import *im, const OnnxNode *node, Value **in, Value **out)
            say_reshape(im, in[0], out[0], 2, dim);
 }
 
-static bool squeeze(Import *im, const OnnxNode *node, Value *x, Value *v, int num,
-                    const int64_t *axes)
+static bool squeeze(Import *im, Value *x, Value *v, int num, const int64_t *axes)
 {
     bool drop[LIMIT_RANK] = {0};
     Size dim[LIMIT_RANK];
@@ -207,7 +211,7 @@ static bool squeeze(Import *im, const OnnxNode *node, Value *x, Value *v, int nu
         drop[axis] = true;
     }
     for (int i = 0; i < x->rank; i++)
-        if (!(drop[i] || (!num && node->in.num < 2 && size_equal(x->dim[i], size_of(1)))))
+        if (!(drop[i] || (!num && size_equal(x->dim[i], size_of(1)))))
             dim[rank++] = x->dim[i];
     return say_reshape(im, x, v, rank, dim);
 }
@@ -238,15 +242,18 @@ bool node_squeeze(Import *im, const OnnxNode *node, Value **in, Value **out)
     int64_t axes[LIMIT_RANK];
     int num;
 
-    if (!ints_of(im, node, "axes", node->in.num > 1 ? in[1] : NULL, &num, axes))
+    bool adds = node->op[0] == 'U', given = in[1] || attr_find(node, "axes");
+
+    if (!ints_of(im, node, "axes", in[1], &num, axes))
         return false;
+    if (!num && adds != given)
+        return refuse(im, "it has no axes");
     if (in[0]->num_list >= 0) { /* between a number and a list of one */
-        if (num == 1 && axes[0] == 0 && in[0]->num_list == 1)
-            return list_make(im, out[0], 1, in[0]->list, node->op[0] == 'U');
+        if (num == 1 && axes[0] == 0 && in[0]->num_list == 1 && in[0]->rank == !adds)
+            return list_make(im, out[0], 1, in[0]->list, adds);
         return refuse(im, "it changes a list of %d sizes", in[0]->num_list);
     }
-    return node->op[0] == 'S' ? squeeze(im, node, in[0], out[0], num, axes)
-                              : unsqueeze(im, in[0], out[0], num, axes);
+    return adds ? unsqueeze(im, in[0], out[0], num, axes) : squeeze(im, in[0], out[0], num, axes);
 }
 
 /* Moves ---------------------------------------------------------------------------------------- */
@@ -375,11 +382,13 @@ bool node_split(Import *im, const OnnxNode *node, Value **in, Value **out)
     if (axis < 0)
         return false;
     int64_t all = in[0]->dim[axis].n, part = (all + num - 1) / num;
-    uint64_t given = list && list->known ? list->known->elements
-                     : attr              ? (uint64_t)attr->ints.num
-                                         : 0;
+    if (list && !known_integers(list))
+        return refuse(im, "its sizes '%.60s' are no known integers", list->name);
+    uint64_t given = list ? list->known->elements : attr ? (uint64_t)attr->ints.num : 0;
     if ((list || attr) && given != (uint64_t)num)
         return refuse(im, "%llu sizes for %d parts", (unsigned long long)given, num);
+    if (!list && !attr && im->opset < 18 && !in[0]->dim[axis].sym[0] && all % num)
+        return refuse(im, "%lld elements in %d equal parts", (long long)all, num);
     for (int i = 0; i < num; i++) {
         sizes[i] = list ? onnx_integer(list->known, (uint64_t)i) : attr ? attr->ints.elem[i] : part;
         if (!list && !attr && i == num - 1)
@@ -393,13 +402,6 @@ bool node_split(Import *im, const OnnxNode *node, Value **in, Value **out)
     }
     return start == all ||
            refuse(im, "its parts are %lld of %lld elements", (long long)start, (long long)all);
-}
-
-/* Bounds of Slice: counted from the end when negative, then kept inside. */
-static int64_t bound(int64_t at, int64_t size)
-{
-    at = at < 0 ? at + size : at;
-    return at < 0 ? 0 : at > size ? size : at;
 }
 
 bool node_slice(Import *im, const OnnxNode *node, Value **in, Value **out)
@@ -416,7 +418,8 @@ bool node_slice(Import *im, const OnnxNode *node, Value **in, Value **out)
     if (num[1] != num[0] || (has_axes && num[2] != num[0]) || (has_steps && num[3] != num[0]))
         return refuse(im, "its lists have %d, %d, %d and %d numbers", num[0], num[1], num[2],
                       num[3]);
-    if (so_far.num_list >= 0 && num[0] == 1 && (!has_axes || list[2][0] == 0) && !has_steps) {
+    if (so_far.num_list >= 0 && num[0] == 1 && (!has_axes || list[2][0] == 0 || list[2][0] == -1) &&
+        (!has_steps || list[3][0] == 1)) {
         int64_t from = bound(list[0][0], so_far.num_list), to = bound(list[1][0], so_far.num_list);
         return list_make(im, out[0], to > from ? (int)(to - from) : 0, so_far.list + from, 1);
     }

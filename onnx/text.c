@@ -63,6 +63,8 @@ const char *number_text(Import *im, double value)
     Sb sb;
 
     sb_init(&sb, im->arena);
+    if (!isfinite((float)value))
+        refuse(im, "it computes with %g, which the language cannot say", value);
     sb_put(&sb, value < 0 ? "(" : "");
     if ((double)(float)value == value)
         sb_put_f32(&sb, (float)value);

@@ -250,13 +250,196 @@ def half():
         [const("w", f16(6, 8)), const("b", f16(6)), const("two", np.float16(1.3))]), {"x": x_of(3, 8).astype(np.float16)}, plain=True)
 
 
+# Forms that exporters write less often: each output takes another one.
+
+
+def seed(number):
+    global rng
+    rng = np.random.default_rng(number)
+
+
+def i64(*values):
+    return np.array(values, np.int64)
+
+
+class Forms:
+    """A model of many outputs, y0 and so on, each the end of a few nodes."""
+    def __init__(self, number, /, **constants):
+        seed(number)
+        self.nodes, self.outs, self.constants = [], [], dict(constants)
+
+    def add(self, op, ins, *outs, **attrs):
+        self.nodes.append(h.make_node(op, ins, outs, **attrs))
+        return outs[0]
+
+    def out(self, op, ins, num=1, **attrs):
+        names = [f"y{len(self.outs) + i}" for i in range(num)]
+        self.outs.extend(names)
+        self.add(op, ins, *names, **attrs)
+
+    def save(self, name, inputs, feed, opset=17, plain=False, kinds=()):
+        outs = [port(o, None, dict(kinds).get(o, T.FLOAT)) for o in self.outs]
+        constants = [v if isinstance(v, onnx.TensorProto) else const(k, v) for k, v in self.constants.items()]
+        save(name, model(self.nodes, inputs, outs, constants, opset, [h.make_opsetid("com.microsoft", 1)]), feed, plain=plain)
+
+
+SIZES = {"i0": i64(0), "i1": i64(1), "i2": i64(2), "m1": i64(-1), "far": i64(2 ** 63 - 1), "none": i64()}
+
+
+def sizes():
+    """Sizes that are computed of B, T and 6, in the ways in which exporters do."""
+    f = Forms(13, **SIZES, two=i64(2)[0], back=i64(-2, 0), constant=weight(2, 3, 6, 1), fixed=i64(2, 3, 3, 2))
+
+    def to(*parts):
+        f.out("Reshape", ["x", f.add("Concat", list(parts), f"to{len(f.outs)}", axis=0)])
+    f.add("Shape", ["x"], "s")
+    for name, *span in (("b", "i0", "i1"), ("t", "i1", "i2", "i0"), ("bt", "i0", "m1", "i0", "i1"),
+                        ("six", "m1", "far", "m1", "i1"), ("nil", "i2", "i0")):
+        f.add("Slice", ["s", *span], name)
+    for parts in (("t", "b", "m1"), ("bt", "m1", "i2"), ("nil", "m1"), ("b", "m1", "i1"), ("m1", "t"), ("m1", "six")):
+        to(*parts)
+    for i, span in enumerate(({"start": 1}, {"start": -2, "end": 9}, {"end": 1}, {"end": -1}, {"start": -9, "end": 2}, {"start": 2, "end": 1},
+                              {"end": -9}, {"start": 7})):
+        to("m1", f.add("Shape", ["x"], f"part{i}", **span))
+    f.add("Unsqueeze", [f.add("Gather", ["s", "two"], "g0", axis=-1), "i0"], "g1")
+    f.add("Unsqueeze", [f.add("Squeeze", ["b", "i0"], "g2"), "i0"], "g3")
+    f.add("Cast", [f.add("Cast", [f.add("Cast", [f.add("Gather", ["s", "back"], "g4")], "g5", to=T.INT32)], "g6", to=T.FLOAT)], "g7", to=T.INT64)
+    to("g7", "m1")
+    to("g3", "m1", "g1")
+    f.add("Constant", [], "one", value_int=1)
+    f.add("Constant", [], "ends", value_ints=[0, -1])
+    f.add("Constant", [], "numbers", value_floats=weight(6))
+    f.add("Constant", [], "number", value_float=0.75)
+    f.add("Constant", [], "column", value=const("", weight(1, 6)))
+    f.add("Constant", [], "named", value=const("in.model", weight(6)))
+    to("ends", f.add("Unsqueeze", [f.add("Gather", ["s", "one"], "g8"), "i0"], "g9"))
+    f.out("Add", [f.add("Mul", ["x", "numbers"], "m0"), "number"])
+    f.out("Sub", [f.add("Div", ["x", "column"], "m1_"), "named"])
+    f.out("Reshape", ["z", f.add("Shape", ["constant"], "of")])
+    f.out("Reshape", ["z", "fixed"], allowzero=1)
+    f.save("sizes", [port("x", ["B", "T", 6]), port("z", [4, 9])], {"x": x_of(2, 3, 6), "z": x_of(4, 9)})
+
+
+def moves():
+    """Moves of all kinds; as before set 13, too, with attributes; and as from set 18 on."""
+    dims = [(0, 2, -1, 3), (-1, 3), (0, 0, 6), (-1,), (0, 0, -1, 2), (0, -1, 6, 1)]
+    f = Forms(14, **SIZES, ends=i64(0, -1), low=i64(0, 0), high=i64(9, -1), steps=i64(1, 1), last=i64(-1), under=i64(-99),
+              **{f"to{i}": i64(*d) for i, d in enumerate(dims)})
+    for i in range(len(dims)):
+        f.out("Reshape", ["x", f"to{i}"])
+    for axis in (0, 1, 2, 3, -1):
+        f.out("Flatten", ["x"], axis=axis)
+    f.out("Flatten", [f.add("Transpose", ["x"], "turned", perm=[1, 0, 2])], axis=2)
+    f.out("Transpose", ["x"])
+    f.add("Unsqueeze", ["x", "ends"], "wide")
+    f.out("Squeeze", ["wide"])
+    f.out("Squeeze", ["wide", "i0"])
+    f.out("Unsqueeze", ["x", "none"])
+    f.out("Slice", ["x", "i1", "far", "i2"])
+    f.out("Slice", ["z", "low", "high", "", "steps"])
+    f.out("Slice", ["z", "low", "high"])
+    f.out("Slice", ["x", "under", "m1", "last", "i1"])
+    f.out("Slice", ["x", "none", "none"])
+    f.out("Split", ["x"], 2, axis=-1)
+    f.out("Concat", ["x", "x", f.outs[-1]], axis=2)
+    f.out("Concat", ["z"], axis=0)
+    f.save("moves", [port("x", ["B", "T", 6]), port("z", [4, 9])], {"x": x_of(2, 3, 6), "z": x_of(4, 9)})
+    f = Forms(15)
+    f.out("Squeeze", [f.add("Unsqueeze", ["x"], "wide", axes=[0, -1])], axes=[0])
+    f.out("Squeeze", ["wide"])
+    f.out("Split", ["x"], 2, axis=1, split=[2, 7])
+    f.out("Softmax", ["x"])
+    f.save("moves-11", [port("x", [4, 9])], {"x": x_of(4, 9)}, 11)
+    f = Forms(16)
+    f.out("Split", ["x"], 5, axis=1, num_outputs=5)
+    f.save("moves-18", [port("x", ["B", 9])], {"x": x_of(4, 9)}, 18)
+
+
+def products():
+    """Gemm in all of its forms, and what norms and bounds may be."""
+    f = Forms(17, w=weight(6, 5), w2=weight(5, 6), row=weight(1, 5), five=weight(5), one=weight(1), number=np.float32(0.3), all=weight(4, 5),
+              column=weight(4, 1), square=weight(4), low=np.float32(-np.inf), high=np.float32(np.inf),
+              least=np.float32(-3.4028235e38), most=np.float32(3.4028235e38), norm=weight(6) + 1)
+    for c, attrs in (("five", {}), ("row", {}), ("one", {}), ("number", {}), ("all", {}), ("column", {}), ("", {}), ("", {"alpha": 0.5}),
+                     ("five", {"alpha": 0.5}), ("all", {"beta": 2.0}), ("number", {"alpha": -1.5, "beta": 0.25}), ("column", {"alpha": 0.0})):
+        f.out("Gemm", ["x", "w", c] if c else ["x", "w"], **attrs)
+    f.out("Gemm", ["t", "w2"], transA=1, transB=1)
+    f.out("Gemm", ["x", "w", f.add("Relu", [f.outs[0]], "more")], beta=0.5)
+    f.out("Gemm", ["x", "w", "more"])
+    f.out("Gemm", ["x", "x", "square"], transB=1)
+    f.out("MatMul", ["x", f.add("Transpose", ["w2"], "turned")])
+    f.out("MatMul", ["x", f.add("Transpose", ["x"], "tx")])
+    f.out("Clip", ["x", "low", "high"])
+    f.out("Clip", ["x", "least", "most"])
+    f.out("Clip", ["x", "", "number"])
+    f.out("PRelu", ["x", "one"])
+    f.out("Max", ["x"])
+    f.out("Sum", ["norm", "x", "one"])
+    f.out("LayerNormalization", ["x", "norm"], axis=1, epsilon=0.5)
+    f.save("products", [port("x", [4, 6]), port("t", [6, "B"])], {"x": x_of(4, 6), "t": x_of(6, 3)})
+
+
+def codes():
+    """Quantised values that are moved, joined, multiplied with each other, and read with another zero point."""
+    whole = lambda low, high, *shape: rng.integers(low, high, shape)
+    seed(18)
+    f = Forms(18, s=np.float32(0.05), z=np.uint8(120), s2=np.float32(0.02), z2=np.uint8(7), w=whole(-128, 128, 6, 5).astype(np.int8),
+              w3=whole(-128, 128, 3, 5).astype(np.int8), ws=np.float32(0.01), wv=np.abs(weight(5, scale=0.01)) + np.float32(0.001),
+              wz=np.int8(4), wzv=whole(-9, 9, 5).astype(np.int8), to=i64(0, 2, 3), b32=whole(-999, 999, 5).astype(np.int32),
+              b1=whole(-99, 99, 1).astype(np.int32), b8=whole(-99, 99, 5).astype(np.int8), bs=np.float32(np.float32(0.05) * np.float32(0.01)),
+              big=whole(16777200, 16777216, 5).astype(np.int32), bf=weight(5), bone=weight(1), i0=i64(0), i1=i64(1),
+              wt=whole(-128, 128, 5, 6).astype(np.int8), zz=np.zeros(5, np.int8), zy=np.uint8(128), c32=whole(-99, 99, 1, 5).astype(np.int32),
+              six=weight(6, 5), sixq=np.int8(3))
+    f.add("QuantizeLinear", ["x", "s", "z"], "q")
+    f.add("DequantizeLinear", ["q", "s", "z"], "d")
+    f.add("DequantizeLinear", ["w", "ws", "wz"], "wd")
+    f.add("DequantizeLinear", ["w3", "ws"], "w3d")
+    f.add("DequantizeLinear", ["w", "wv", "wzv"], "wvd", axis=1)
+    f.out("MatMul", [f.add("Reshape", ["d", "to"], "d3"), "w3d"])
+    f.out("MatMul", [f.add("DequantizeLinear", [f.add("Reshape", ["q", "to"], "q3"), "s", "z"], "dq3"), "w3d"])
+    f.out("MatMul", [f.add("DequantizeLinear", [f.add("Reshape", ["u", "to"], "u3"), "s", "z"], "du3"), "w3d"])
+    f.out("DequantizeLinear", [f.add("Transpose", ["u"], "ut"), "s", "z"])
+    f.out("DequantizeLinear", [f.add("Concat", ["q", "q"], "qq", axis=1), "s", "z"])
+    f.out("DequantizeLinear", [f.add("Slice", ["q", "i0", "i1", "i1"], "qs"), "s", "z"])
+    f.out("DequantizeLinear", ["q", "s2", "z2"])
+    f.out("DequantizeLinear", [f.add("QuantizeLinear", ["x", "s"], "q0"), "s"])
+    f.out("DequantizeLinear", [f.add("QuantizeLinear", ["x", "s", ""], "q1"), "s", ""])
+    f.out("MatMul", ["d", f.add("Transpose", ["d"], "dt")])
+    f.out("Gemm", ["d", "d"], transB=1)
+    f.out("Gemm", ["d", "dt", "bone"])
+    f.out("MatMul", ["x", "dt"])
+    f.out("MatMul", ["d", f.add("Transpose", ["x"], "xt")])
+    f.out("MatMul", ["d", "wvd"])
+    f.out("MatMul", ["x", "wvd"])
+    f.out("MatMul", ["d", f.add("Identity", ["wd"], "wi")])
+    for b, scale in (("b32", "bs"), ("b32", "s"), ("b1", "bs"), ("b8", "bs"), ("big", "bs")):
+        f.out("Gemm", ["d", "wd", f.add("DequantizeLinear", [b, scale], f"bias{len(f.outs)}")])
+    for b in ("bf", "bone"):
+        f.out("Gemm", ["d", "wd", b])
+        f.out("Gemm", ["x", "wd", b])
+    f.out("MatMul", ["x", f.add("DequantizeLinear", [f.add("QuantizeLinear", ["six", "ws", "sixq"], "sq"), "ws", "sixq"], "sd")])
+    f.out("Cast", [f.add("MatMulInteger", ["u", "w", "z", "wzv"], "sums")], to=T.FLOAT)
+    f.out("Mul", [f.add("Cast", [f.add("Relu", [f.add("MatMulInteger", ["u", "w"], "sums2")], "rs")], "cs", to=T.FLOAT), "s"])
+    gemm = lambda ins, **attrs: f.out("QGemm", ins, domain="com.microsoft", **attrs)
+    kinds = [(f"y{len(f.outs) + i}", T.UINT8) for i in (0, 1, 2)]
+    gemm(["u", "s", "z", "w", "ws", "wz", "b32", "s2", "zy"])
+    gemm(["u", "s", "z", "w", "ws", "wz", "", "s2", "zy"])
+    gemm(["u", "s", "z", "wt", "wv", "zz", "c32", "s2", "zy"], transB=1)
+    gemm(["u", "s", "z", "w", "ws", "wz", "b32"])
+    gemm(["u", "s", "z", "w", "ws", "wz"])
+    f.save("codes", [port("x", [4, 6]), port("u", ["B", 6], T.UINT8)],
+           {"x": x_of(4, 6), "u": rng.integers(0, 256, (3, 6)).astype(np.uint8)}, kinds=kinds, plain=True)
+
+
+STEPS = [floats, lambda: save("block", block(), {"x": x_of(6, 16)}), quantised_models, dynamic, stored, half,
+         sizes, moves, products, codes]
+
+
 def main():
-    floats()
-    save("block", block(), {"x": x_of(6, 16)})
-    quantised_models()
-    dynamic()
-    stored()
-    half()
+    """All models; those that functions named in the arguments make: these seed their numbers themselves."""
+    for step in STEPS:
+        if not sys.argv[1:] or step.__name__ in sys.argv[1:]:
+            step()
 
 
 if __name__ == "__main__":
