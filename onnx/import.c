@@ -84,7 +84,7 @@ bool attr_is(const OnnxNode *node, const char *name, const char *text, bool othe
 
 bool known_integers(const Value *v)
 {
-    return v->known && !is_float(v->known->type) && v->known->type != ONNX_STRING;
+    return v->known && (v->known->type == ONNX_I64 || v->known->type == ONNX_I32);
 }
 
 bool ints_of(Import *im, const OnnxNode *node, const char *name, const Value *v, int *ret_num,
@@ -188,7 +188,7 @@ bool is_one(const Value *v)
 
 bool known_number(const Value *v, double *ret)
 {
-    if (!v || !is_one(v) || v->known->type == ONNX_STRING)
+    if (!v || !is_one(v) || !(is_float(v->type) || onnx_type(v->type)->most || known_integers(v)))
         return false;
     *ret = onnx_real(v->known, 0);
     return true;

@@ -39,8 +39,8 @@ static bool read_ints(OnnxModel *m, Wire *w, const WireField *f, OnnxAttr *attr)
     Wire in = wire_inside(w, f, "list of integers");
     while (in.at < in.end && wire_varint(&in, &value))
         ARRAY_PUSH(m->arena, &attr->ints, (int64_t)value);
-    w->failed = w->failed || in.failed;
-    return !w->failed;
+    w->failed = in.failed;
+    return !in.failed;
 }
 
 static OnnxAttr *read_attr(OnnxModel *m, Wire *w)
@@ -148,7 +148,7 @@ static bool read_type(OnnxModel *m, Wire *w, OnnxPort *port, int depth)
             read_dim(m, &in, port);
         else if (!in.failed)
             read_type(m, &in, port, depth + 1);
-        w->failed = w->failed || in.failed;
+        w->failed = in.failed;
     }
     return !w->failed;
 }
@@ -168,7 +168,7 @@ static OnnxPort *read_port(OnnxModel *m, Wire *w)
         Wire in = wire_inside(w, &f, "type");
         if (!in.failed)
             read_type(m, &in, port, 0);
-        w->failed = w->failed || in.failed;
+        w->failed = in.failed;
     }
     return w->failed ? NULL : port;
 }
@@ -195,9 +195,9 @@ static bool read_graph_field(OnnxModel *m, Wire *w, const WireField *f)
         ARRAY_PUSH(m->arena, &m->initializers, tensor);
     else if (!in.failed && f->number == 11 && (port = read_port(m, &in)))
         ARRAY_PUSH(m->arena, &m->inputs, port);
-    else if (!in.failed && f->number == 12 && (port = read_port(m, &in)))
+    else if (!in.failed && (port = read_port(m, &in)))
         ARRAY_PUSH(m->arena, &m->outputs, port);
-    w->failed = w->failed || in.failed;
+    w->failed = in.failed;
     return !w->failed;
 }
 

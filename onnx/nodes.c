@@ -96,7 +96,7 @@ static const char *silu_of(Import *im, const OnnxNode *node, Value **in)
 {
     for (int i = 0; i < 2; i++) {
         const OnnxNode *maker = maker_of(im, node->in.elem[i]);
-        if (maker && !strcmp(maker->op, "Sigmoid") && !maker->domain[0] && maker->in.num == 1 &&
+        if (maker && !strcmp(maker->op, "Sigmoid") && maker->in.num == 1 &&
             !strcmp(maker->in.elem[0], node->in.elem[!i]))
             return operand(im, in[!i]);
     }
@@ -117,7 +117,7 @@ bool node_binary(Import *im, const OnnxNode *node, Value **in, Value **out)
         return false;
     if (known_pair(in[0], in[1]))
         return refuse(im, "both operands are constants: fold them first");
-    if (in[0]->is_codes || in[1]->is_codes || !is_float(in[0]->type) || !is_float(in[1]->type))
+    if (!is_float(in[0]->type) || !is_float(in[1]->type))
         return refuse(im, "its operands are of %s and %s", onnx_type(in[0]->type)->name,
                       onnx_type(in[1]->type)->name);
     if (!same_rank(im, in[0], in[1], out[0]))
@@ -141,7 +141,7 @@ bool node_variadic(Import *im, const OnnxNode *node, Value **in, Value **out)
         const char *next = operand(im, in[i]);
         if (!next || !broadcast(im, &so_far, in[i], out[0]))
             return false;
-        if (known_pair(&so_far, in[i]) || so_far.is_codes || !is_float(in[i]->type))
+        if (known_pair(&so_far, in[i]) || !is_float(so_far.type) || !is_float(in[i]->type))
             return refuse(im, "its operands are constants, or not floats");
         if (!same_rank(im, &so_far, in[i], out[0]))
             return false;
@@ -152,7 +152,9 @@ bool node_variadic(Import *im, const OnnxNode *node, Value **in, Value **out)
         so_far = *out[0];
         text = out[0]->text;
     }
-    return text && (node->in.num > 1 || node_alias(im, node, in, out));
+    if (node->in.num == 1)
+        node_alias(im, node, in, out);
+    return text != NULL;
 }
 
 bool node_clip(Import *im, const OnnxNode *node, Value **in, Value **out)
@@ -237,12 +239,13 @@ static bool near(double a, double b)
     return fabs(a - b) <= 1e-3 * b; /* exporters write sqrt(2) with few digits, or in f16 */
 }
 
-/* The operand of `node` other than `name`, where that is a number close to `want`. */
+/* The operand of `node`, which has two, other than `name`, where that is a number close to `want`.
+ */
 static bool other_is(const Import *im, const OnnxNode *node, const char *name, double want)
 {
     double number;
 
-    for (int i = 0; node && i < node->in.num && node->in.num == 2; i++)
+    for (int i = 0; i < 2; i++)
         if (strcmp(node->in.elem[i], name))
             return known_number(value_find(im, node->in.elem[i]), &number) && near(number, want);
     return false;

@@ -123,9 +123,9 @@ int64_t onnx_opset(const OnnxModel *m, const char *domain); /* 0: not imported *
 
 /* tensor.c: TensorProto. External data are mapped; `m` keeps the mapping. */
 OnnxTensor *onnx_tensor_read(OnnxModel *m, Wire *w);
-/* Elements, as they are. Integers: of every integer type, of bool too. */
+/* Elements, as they are: of integers up to 64 bits. */
 int64_t onnx_integer(const OnnxTensor *t, uint64_t i);
-double onnx_real(const OnnxTensor *t, uint64_t i); /* of every type that has a value */
+double onnx_real(const OnnxTensor *t, uint64_t i); /* of those, of f32, f64, f16 and bf16 */
 
 /* import.c ------------------------------------------------------------------------------------- */
 

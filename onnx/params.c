@@ -54,9 +54,9 @@ static const char *free_name(Import *im, const char *name)
         bool fits = (uint8_t)name[i] >= 0x20 && name[i] != 0x7f && !strchr("\"\\{}", name[i]);
         sb_putc(&sb, fits ? name[i] : '_');
     }
-    const char *stem = sb.len ? sb.text : "constant", *ret = stem;
+    const char *ret = sb.text;
     for (int i = 2; map_has(&im->item_names, ret); i++)
-        ret = arena_printf(im->arena, "%s_%d", stem, i);
+        ret = arena_printf(im->arena, "%s_%d", sb.text, i);
     map_put(&im->item_names, ret, im);
     return ret;
 }
@@ -123,7 +123,7 @@ const char *operand(Import *im, Value *v)
         refuse(im, "'%.60s' %s", v->name, t->elements ? "holds strings" : "is empty");
         return NULL;
     }
-    if (t->elements == 1 && isfinite(onnx_real(t, 0)))
+    if (t->elements == 1 && is_float(t->type) && isfinite(onnx_real(t, 0)))
         return number_text(im, onnx_real(t, 0));
     return tensor_param(im, t, v->is_turned);
 }
@@ -132,7 +132,7 @@ const char *float_operand(Import *im, Value *v)
 {
     const char *text = operand(im, v);
 
-    if (text && (v->is_codes || (!is_float(v->type) && v->type != ONNX_I32))) {
+    if (text && v->is_codes) {
         refuse(im, "its operand is of %s", onnx_type(v->type)->name);
         return NULL;
     }

@@ -63,8 +63,6 @@ static bool coded_fits(Import *im, const Coded *c)
     const OnnxTensor *t = c->codes;
     uint64_t want = 1, scales = c->scale->elements, zeros = c->zero ? c->zero->elements : 1;
 
-    if (c->axis >= t->rank)
-        return refuse(im, "scales along axis %d of %d", c->axis, t->rank);
     if (c->axis >= 0) {
         want = (uint64_t)t->dim[c->axis];
         if (c->block && want)
@@ -147,7 +145,7 @@ bool dequantize(Import *im, Value *x, const Value *scale, const Value *zero, int
 
 bool node_dequantize(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    return dequantize(im, in[0], in[1], node->in.num > 2 ? in[2] : NULL, attr_int(node, "axis", 1),
+    return dequantize(im, in[0], in[1], in[2], attr_int(node, "axis", 1),
                       attr_int(node, "block_size", 0), out[0]);
 }
 
@@ -237,7 +235,7 @@ bool quantize(Import *im, Value *x, const Value *scale, const Value *zero, OnnxT
 
 bool node_quantize(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    Value *zero = node->in.num > 2 ? in[2] : NULL, *x = in[0];
+    Value *zero = in[2], *x = in[0];
     int64_t stated = attr_int(node, "output_dtype", 0), block = attr_int(node, "block_size", 0);
     OnnxType type = zero ? zero->type : stated ? (OnnxType)stated : ONNX_U8;
 

@@ -79,8 +79,8 @@ bool node_shape(Import *im, const OnnxNode *node, Value **in, Value **out)
 
 bool node_gather(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
-    Size list[LIMIT_RANK], picked[LIMIT_RANK];
-    int num, num_at;
+    Size picked[LIMIT_RANK];
+    int num_at;
     int64_t at[LIMIT_RANK];
 
     if (in[0]->num_list < 0)
@@ -89,13 +89,13 @@ bool node_gather(Import *im, const OnnxNode *node, Value **in, Value **out)
         return false;
     if (in[1]->rank > 1)
         return refuse(im, "it picks a tensor of %d dimensions", in[1]->rank);
-    if (!list_of(im, in[0], &num, list) || !ints_of(im, node, "", in[1], &num_at, at))
+    if (!ints_of(im, node, "", in[1], &num_at, at))
         return false;
     for (int i = 0; i < num_at; i++) {
-        int k = axis_of(im, at[i], num);
+        int k = axis_of(im, at[i], in[0]->num_list);
         if (k < 0)
             return false;
-        picked[i] = list[k];
+        picked[i] = in[0]->list[k];
     }
     return list_make(im, out[0], num_at, picked, in[1]->rank);
 }
@@ -144,7 +144,7 @@ static bool rest_of(Import *im, const Value *x, Size used, Size *ret)
                 all.sym[k] = used.sym[i] = 0;
                 break;
             }
-    if (used.sym[0] || used.sym[1] || used.n < 1 || all.n % used.n)
+    if (used.sym[0] || used.sym[1] || all.n % used.n)
         return refuse(im, "what -1 stands for cannot be found: %s in parts of %lld",
                       sizes_text(im, x->dim, x->rank), (long long)used.n);
     if (!all.sym[0]) {
@@ -349,7 +349,7 @@ bool node_concat(Import *im, const OnnxNode *node, Value **in, Value **out)
     return true;
 }
 
-/* x[start .. stop) along an axis of known size. */
+/* x[start .. stop) along an axis of known size, which bounds were held to. */
 static bool say_slice(Import *im, Value *x, Value *v, int axis, int64_t start, int64_t stop)
 {
     if (!operand(im, x))
@@ -359,7 +359,7 @@ static bool say_slice(Import *im, Value *x, Value *v, int axis, int64_t start, i
     if (x->dim[axis].sym[0])
         return refuse(im, "axis %d of %s has no fixed size to cut", axis,
                       sizes_text(im, x->dim, x->rank));
-    if (start < 0 || stop <= start || stop > x->dim[axis].n)
+    if (stop <= start)
         return refuse(im, "%lld .. %lld of axis %d, which has %lld", (long long)start,
                       (long long)stop, axis, (long long)x->dim[axis].n);
     const char *name = v->name;
@@ -377,7 +377,7 @@ bool node_split(Import *im, const OnnxNode *node, Value **in, Value **out)
     int axis = axis_of(im, attr_int(node, "axis", 0), in[0]->rank), num = node->out.num;
     int64_t sizes[64], start = 0;
     const OnnxAttr *attr = attr_find(node, "split");
-    Value *list = node->in.num > 1 ? in[1] : NULL;
+    Value *list = in[1];
 
     if (axis < 0)
         return false;
@@ -411,10 +411,9 @@ bool node_slice(Import *im, const OnnxNode *node, Value **in, Value **out)
     Value so_far = *in[0];
 
     for (int i = 0; i < 4; i++)
-        if (i + 1 < node->in.num && in[i + 1] &&
-            !ints_of(im, node, "", in[i + 1], &num[i], list[i]))
+        if (in[i + 1] && !ints_of(im, node, "", in[i + 1], &num[i], list[i]))
             return false;
-    bool has_axes = node->in.num > 3 && in[3], has_steps = node->in.num > 4 && in[4];
+    bool has_axes = in[3], has_steps = in[4];
     if (num[1] != num[0] || (has_axes && num[2] != num[0]) || (has_steps && num[3] != num[0]))
         return refuse(im, "its lists have %d, %d, %d and %d numbers", num[0], num[1], num[2],
                       num[3]);
@@ -432,7 +431,9 @@ bool node_slice(Import *im, const OnnxNode *node, Value **in, Value **out)
             return false;
         so_far = *out[0];
     }
-    return num[0] || node_alias(im, node, in, out);
+    if (!num[0])
+        node_alias(im, node, in, out);
+    return true;
 }
 
 bool node_cast(Import *im, const OnnxNode *node, Value **in, Value **out)

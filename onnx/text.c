@@ -27,7 +27,7 @@ static const char *as_word(Import *im, const char *hint)
 
     sb_init(&sb, im->arena);
     for (const char *c = len > 40 ? hint + len - 40 : hint; *c; c++) {
-        bool fits = isalnum((unsigned char)*c) && (uint8_t)*c < 0x80;
+        bool fits = (uint8_t)*c < 0x80 && isalnum((unsigned char)*c);
         if (fits)
             sb_putc(&sb, *c);
         else if (sb.len && sb.text[sb.len - 1] != '_')
@@ -160,7 +160,7 @@ static bool output_say(Import *im, const OnnxPort *port, Sb *head, Map *needed)
 {
     Value *v = value_find(im, port->name);
 
-    if (!v || v->bad)
+    if (!v)
         return refuse(im, "output '%.100s': no node makes it", port->name);
     const char *text = operand(im, v);
     if (!text || !v->text)
