@@ -1,5 +1,6 @@
 /* The readers against what the formats' own packages dequantise (make.py): every weight of every
- * checkpoint here, bit for bit in the format in which its package gives it. */
+ * checkpoint here, or of the folders that the arguments name, bit for bit in the format in which
+ * its package gives it. */
 #include "checkpoint/checkpoint.h"
 
 #include <setjmp.h>
@@ -23,16 +24,16 @@ typedef struct Opened {
 static void open_folder(const char *name, Opened *o)
 {
     char path[1024];
-    const char *one = path;
+    const char *one = path, *root = *name == '/' ? "" : FOLDER "/";
     IoError err = {0};
 
     o->arena = arena_create();
-    snprintf(path, sizeof path, "%s/%s", FOLDER, name);
+    snprintf(path, sizeof path, "%s%s", root, name);
     o->weights = weights_open(1, &one, &err);
     o->c = o->weights ? checkpoint_open(o->arena, o->weights, 1, &one, &err) : NULL;
     if (!o->c)
         fail_msg("%s: %s", name, err.text);
-    snprintf(path, sizeof path, "%s/%s/expected.safetensors", FOLDER, name);
+    snprintf(path, sizeof path, "%s%s/expected.safetensors", root, name);
     o->expected = weights_open(1, &one, &err);
     if (!o->expected)
         fail_msg("%s: %s", name, err.text);
@@ -107,12 +108,17 @@ static const char *const folders[] = {
     "modelopt-nvfp4",
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    struct CMUnitTest test[COUNT_OF(folders)];
+    size_t num = argc > 1 ? (size_t)argc - 1 : COUNT_OF(folders);
+    struct CMUnitTest *test = calloc(num, sizeof *test);
 
-    for (size_t i = 0; i < COUNT_OF(folders); i++)
-        test[i] = (struct CMUnitTest){folders[i], folder_matches, NULL, NULL,
-                                      (void *)(uintptr_t)folders[i]};
-    return _cmocka_run_group_tests("readers", test, COUNT_OF(folders), NULL, NULL);
+    assert_non_null(test);
+    for (size_t i = 0; i < num; i++) {
+        const char *name = argc > 1 ? argv[i + 1] : folders[i];
+        test[i] = (struct CMUnitTest){name, folder_matches, NULL, NULL, (void *)(uintptr_t)name};
+    }
+    int ret = _cmocka_run_group_tests("readers", test, num, NULL, NULL);
+    free(test);
+    return ret;
 }
