@@ -72,7 +72,7 @@ static bool settle_group(const Checkpoint *c, StoredModule *m, int64_t groups, I
 
     if (!config_int(&c->config, "group_size", &size) &&
         !config_int(&c->config, "q_group_size", &size))
-        size = groups && m->cols % groups == 0 && !m->number[GEMV] ? m->cols / groups : 0;
+        size = m->cols % groups == 0 && !m->number[GEMV] ? m->cols / groups : 0;
     if (size == -1)
         size = m->cols;
     int64_t want = size > 0 ? (m->cols + size - 1) / size : 0;

@@ -38,7 +38,7 @@ static double full_blocks(const QTensor *q, int bits)
     for (int64_t r = 0; r < q->rows; r += rows)
         for (int64_t c = 0; c < q->cols; c += cols, all++)
             full += block_is_full(q, bits, r, c, rows, cols);
-    return all ? (double)full / (double)all : 1;
+    return (double)full / (double)all;
 }
 
 static void scale_range(const QTensor *q, StoredFacts *f)

@@ -65,7 +65,7 @@ static bool settle_group(Checkpoint *c, StoredModule *m, int64_t groups, IoError
     int64_t size = 0;
 
     if (!config_int(&c->config, "group_size", &size))
-        size = groups == 1 ? -1 : groups && m->cols % groups == 0 ? m->cols / groups : 0;
+        size = m->cols % groups == 0 ? m->cols / groups : 0;
     if (size == -1)
         size = m->cols;
     if (size < 1 || (m->cols + size - 1) / size != groups)
@@ -97,7 +97,7 @@ static bool symmetric_plus(Checkpoint *c, StoredModule *m, int64_t groups, IoErr
     if (first != middle && first != middle - 1)
         return stored_fail(err, m->part[PART_ZERO],
                            "%s says sym, but a zero point is stored as %u, neither %u nor %u",
-                           c->config.file ? c->config.file : "nothing", first, middle - 1, middle);
+                           c->config.file, first, middle - 1, middle);
     for (int64_t n = 0; n < m->rows; n++)
         if (stored_zero(m, 0, n) != first || stored_zero(m, groups - 1, n) != first)
             return stored_fail(err, m->part[PART_ZERO],
@@ -193,7 +193,7 @@ static uint32_t signed_offset(const StoredModule *m)
 static void open_rows(uint32_t (*turned)[TURN_WORDS], int64_t rows, int bits, uint32_t less,
                       uint8_t *dst, uint64_t pitch, int64_t num)
 {
-    uint64_t bytes = (uint64_t)(bits <= 4 ? (num + 1) / 2 : num);
+    uint64_t bytes = (uint64_t)(num + 1) / 2; /* codes of 8 bits are whole bytes of words */
 
     for (int64_t r = 0; r < rows; r++) {
         if (r + 2 < rows)

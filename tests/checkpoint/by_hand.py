@@ -111,6 +111,8 @@ GOOD = {  # the param, its tensors, what they stand for
                     {"a.q": halves(u4), "a.s": group, "a.z": zero4}, (u4.astype(np.float32) - wide(zero4)) * wide(group)),
     "zero points of 32 bits": (f"i4[24, 96] asym group 32 {FROM} zero \"a.z\"",
                                {"a.q": i4, "a.s": group, "a.z": zero4.astype(np.int32) - 8}, (i4 - wide(zero4) + 8) * wide(group)),
+    "zero points of 8 bits": (f"i4[24, 96] asym group 32 {FROM} zero \"a.z\"", {"a.q": i4, "a.s": group, "a.z": zero4.astype(np.int8) - 8},
+                             (i4 - wide(zero4) + 8) * wide(group)),
     "scales of 16 bits": (f"i4[24, 96] sym group 32 scale f16 {FROM}", {"a.q": i4, "a.s": group.astype(np.float16)},
                           i4 * wide(group.astype(np.float16))),
     "groups that leave a rest": (f"i4[24, 96] sym group 40 {FROM}", {"a.q": i4, "a.s": short}, i4 * np.repeat(short, 40, 1)[:, :K]),
@@ -149,6 +151,8 @@ for bits in 2, 4, 8:
         values = np.take_along_axis(of_group, q.reshape(N, 3, 32).astype(np.int64), 2).reshape(N, K)
         GOOD[f"codebooks of {1 << bits}, one a {whose}"] = (f'u{bits}[24, 96] codebook group 32 {FROM} table "a.t"',
                                                           {"a.q": words(q, bits), "a.s": group, "a.t": table.copy()}, values * wide(group))
+GOOD["a codebook of the whole"] = (f'u8[24, 96] codebook per tensor {FROM} table "a.t"', {"a.q": u8, "a.s": np.float32(0.5), "a.t": TABLE},
+                                   TABLE[u8] * np.float32(0.5))
 GOOD["a codebook by blocks"] = (f'u8[24, 96] codebook block 8x32 {FROM} table "a.t"', {"a.q": u8, "a.s": block, "a.t": TABLE},
                                 TABLE[u8] * wide(block))
 STATE = np.frombuffer(json.dumps({"quant_type": "nf4", "blocksize": 32, "dtype": "float32", "shape": [N, K]}).encode(), np.uint8)
@@ -180,6 +184,7 @@ WRONG = {
     "a quantiser": (f"i4[24, 96] group 32 by gptq {FROM}", A, "E0401.*nothing chooses them"),
     "a static range": (f"i4[24, 96] group 32 static {FROM}", A, "E0401.*for activations"),
     "a vector": (f"i4[96] group 32 {FROM}", A, r"E0311.*is \[out, in\]"),
+    "a tensor that nothing is like": ('i4[24, 96] group 32 from codes "a.q" scale "model.layers.0.weight"', A, 'E0550.*no tensor "model.layers.0.weight"$|E0550.*weight"\n'),
     "a tensor that is not there": ('i4[24, 96] group 32 from codes "a.q" scale "a.t"', A, 'E0550.*no tensor "a.t"; did you mean "a.'),
     "codes of another size": (f"i4[24, 95] group 32 {FROM}", A, None),
     "codes of another type": (f"u4[24, 96] asym group 32 {FROM} zero \"a.z\"", A, "E0517.*in which u4 codes"),
@@ -204,6 +209,7 @@ WRONG = {
     "a table that is not said": (f'u8[24, 96] asym group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group, "a.t": TABLE}, "E0401.*write 'codebook'"),
     "a codebook without a table": (f"u8[24, 96] codebook group 32 {FROM}", {"a.q": u8, "a.s": group}, "E0401.*names no table"),
     "a table that is not there": (f'u8[24, 96] codebook group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group}, "E0550"),
+    "a table of floats": (f'e2m1[24, 96] codebook group 32 {FROM} table "a.t"', {**A, "a.q": halves(u4), "a.t": TABLE[:16]}, "E0411.*u1 to u8"),
     "a table of signed codes": (f'i4[24, 96] codebook group 32 {FROM} table "a.t"', {**A, "a.t": TABLE[:16]}, "E0411.*places in its table: u1 to u8"),
     "a table beside zero points": (f'u4[24, 96] codebook group 32 {FROM} zero "a.z" table "a.t"', {**A, "a.q": u4, "a.t": TABLE[:16]},
                                    "E0517.*has one of them"),

@@ -86,6 +86,21 @@ def bnb(n, k, size):
     return config("bitsandbytes"), t, decode.bnb4(t, NAME, state)
 
 
+def bnb_nested(**nested):
+    """Modules of six blocks, whose second scales are for so many blocks: other numbers of second scales."""
+    tensors, want = {}, {}
+    for name, size in nested.items():
+        about, t, _ = bnb(6, 64, 64)
+        state = {"quant_type": "nf4", "blocksize": 64, "dtype": "float32", "shape": [6, 64], "nested_blocksize": size, "nested_offset": 0.25}
+        t[NAME + ".weight.absmax"] = rng.integers(0, 256, 6).astype(np.uint8)
+        t[NAME + ".weight.nested_quant_map"] = scales(256, kind=np.float32)
+        t[NAME + ".weight.nested_absmax"] = scales(-(-6 // size), kind=np.float32)
+        t[NAME + ".weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        want["a." + name + ".weight"] = decode.bnb4(t, NAME, state)
+        tensors.update({key.replace(NAME, "a." + name): value for key, value in t.items()})
+    return about, tensors, want
+
+
 def torchao(kind, tensors, want, **said):
     about = {"_type": kind, "_data": said}
     return {"__metadata__": {NAME + ".weight": json.dumps(about)}}, {f"{NAME}._weight_{k}": v for k, v in tensors.items()}, want
@@ -134,6 +149,7 @@ CASES = {
     "compressed-tensors: ten a word in order of columns": packed(24, 96, 3, 32, spaced=True, order=turned(96, 32)),
     "bitsandbytes: rows of an odd length": bnb(5, 33, 64),
     "bitsandbytes: an odd number of codes": bnb(3, 7, 64),
+    "bitsandbytes: siblings of several second scales": bnb_nested(q_proj=8, k_proj=4, gate_proj=4, up_proj=8),
     "torchao: int4 of one row": ao_int4(1, 96, 32),
     "torchao: one scale": ao_whole(24, 96),
     "mxfp4: experts by the other names": blocks_of_experts(2, 24, 64),
@@ -151,8 +167,9 @@ def main():
             if "quantization_config" in about:
                 with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
                     json.dump(about, f)
-            name = "a.down_proj_weight" if "mxfp4" in what else NAME + ".weight"
-            save(os.path.join(folder, "expected.safetensors"), {name: want.astype(np.float32)})
+            if not isinstance(want, dict):
+                want = {"a.down_proj_weight" if "mxfp4" in what else NAME + ".weight": want}
+            save(os.path.join(folder, "expected.safetensors"), {name: values.astype(np.float32) for name, values in want.items()})
         return subprocess.run([sys.argv[1], *folders], check=False).returncode or len(folders) < 20
 
 
