@@ -331,6 +331,21 @@ static bool values_scale(const StoredModule *m, float *factor, float *ret, IoErr
     return true;
 }
 
+/* Rows of m->row_step to where they belong. */
+static bool values_spread(const StoredModule *m, float *ret, IoError *err)
+{
+    size_t bytes = (size_t)m->cols * sizeof *ret;
+    float *read = calloc((size_t)m->rows, bytes);
+
+    if (!read)
+        return io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
+    memcpy(read, ret, (size_t)m->rows * bytes);
+    for (int64_t p = 0, height = m->rows / m->row_step; p < m->rows; p++)
+        memcpy(ret + (p % height * m->row_step + p / height) * m->cols, read + p * m->cols, bytes);
+    free(read);
+    return true;
+}
+
 bool stored_values(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
@@ -353,6 +368,8 @@ bool stored_values(const StoredModule *m, float *ret, IoError *err)
         for (int64_t k = 0; k < m->cols; k++)
             at[m->order[k]] = row[k];
     }
+    if (ok && m->row_step)
+        ok = values_spread(m, ret, err);
     if (ok && m->part[PART_INPUT_FACTORS])
         ok = values_scale(m, row, ret, err);
     qtensor_free(&q);

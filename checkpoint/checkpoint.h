@@ -119,6 +119,9 @@ struct StoredModule {
     /* NULL, or [cols]: the columns of what `read` gives, in the order of their groups, are these
      * columns of the weight. */
     const int32_t *order;
+    /* 0, or every how many rows those lie that share scales: row r h + i of what `read` gives, of
+     * blocks of h rows, is row i row_step + r of the weight. */
+    int64_t row_step;
     int64_t number[4];          /* the reader's own */
     float real[2];              /* likewise */
     ARRAY(const char *) notes;  /* what was checked, what was found, in sentences */

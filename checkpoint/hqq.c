@@ -6,8 +6,9 @@
  *   X.scale, X.zero  floats; w = (q - zero) scale, zero is no integer
  *   X.nbits X.group_size X.axis I32 [], X.shape I64 [2], X.packing U8: the letters of "4bit_u8"
  *
- * axis 1: the weight is reshaped to [N K / group, group], a row a group. axis 0 groups down the
- * columns of [group, N K / group], which no scheme here holds.
+ * axis 1: the weight is reshaped to [N K / group, group], a row a group. axis 0: to
+ * [group, N K / group], a column a group; where the group divides N, it is every N/group-th weight
+ * of a column, so that with those rows side by side groups are blocks of one column.
  *
  * Layout: github.com/mobiusml/hqq (core/quantize.py, core/bitpack.py). */
 #include "checkpoint/checkpoint.h"
@@ -66,30 +67,37 @@ static int64_t per_element(int64_t bits)
 static bool settle_codes(StoredModule *m, int64_t bits, int64_t group, IoError *err)
 {
     const TensorView *codes = m->part[PART_CODES];
-    int64_t rows = m->rows * m->cols / group, per = per_element(bits);
-    int64_t packed[2] = {(rows + per - 1) / per, group};
+    int64_t groups = m->rows * m->cols / group, per = per_element(bits);
+    int64_t rows = m->row_step ? group : groups, cols = m->row_step ? groups : group;
+    int64_t packed[2] = {(rows + per - 1) / per, cols};
 
     if (bits != 3 && rows % per)
-        return stored_fail(err, codes, "%lld groups do not fill %lld parts", (long long)rows,
+        return stored_fail(err, codes, "%lld rows of codes do not fill %lld parts", (long long)rows,
                            (long long)per);
     m->number[STEP] = packed[0];
     m->bits = (int)bits;
     return view_is(err, codes, bits == 3 ? "I32" : "U8", 2, packed);
 }
 
-static bool settle_group(Checkpoint *c, StoredModule *m, int64_t *ret, IoError *err)
+static bool settle_group(Checkpoint *c, StoredModule *m, int64_t axis, int64_t *ret, IoError *err)
 {
+    if (axis != 0 && axis != 1)
+        return module_fail(err, m, "axis is %lld", (long long)axis);
     const TensorView *group =
         weights_find(c->weights, arena_printf(c->arena, "%s.group_size", m->name));
 
-    *ret = m->cols; /* a channel each, where it is not said */
+    int64_t along = axis ? m->cols : m->rows;
+    *ret = along; /* a channel each, where it is not said */
     if (group && !number_of(c, m, ".group_size", ret, err))
         return false;
-    if (*ret >= 1 && m->cols % *ret == 0)
-        return true;
-    if (*ret >= 1)
-        m->refused = "its groups run across the ends of rows";
-    return *ret >= 1 || module_fail(err, m, "group_size is %lld", (long long)*ret);
+    if (*ret < 1)
+        return module_fail(err, m, "group_size is %lld", (long long)*ret);
+    if (along % *ret)
+        m->refused = axis ? "its groups run across the ends of rows"
+                          : "its groups run across the ends of columns";
+    else if (!axis)
+        m->row_step = m->rows / *ret;
+    return true;
 }
 
 static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
@@ -98,15 +106,13 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
     int64_t bits = 0, axis = 0, group = 0;
 
     if (!settle_shape(c, m, err) || !number_of(c, m, ".nbits", &bits, err) ||
-        !number_of(c, m, ".axis", &axis, err) || !settle_group(c, m, &group, err))
+        !number_of(c, m, ".axis", &axis, err) || !settle_group(c, m, axis, &group, err))
         return false;
-    if (axis != 1)
-        m->refused = "axis 0 groups down the columns; quantise it again with axis=1";
     if (m->refused)
         return true;
     if (bits != 1 && bits != 2 && bits != 3 && bits != 4 && bits != 8)
         return module_fail(err, m, "nbits is %lld", (long long)bits);
-    uint64_t cells = (uint64_t)(m->rows * (m->cols / group));
+    uint64_t cells = (uint64_t)(m->rows * m->cols / group);
     if (!view_is_float(scale) || !view_is_float(zero) || scale->elements != cells ||
         zero->elements != cells)
         return stored_fail(err, scale->elements == cells ? zero : scale,
@@ -117,6 +123,12 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
                          .scale_fmt = scale->fmt,
                          .zero = ZERO_INT,
                          .block = {1, group == m->cols ? 0 : group}};
+    if (m->row_step) {
+        m->scheme.block[0] = group;
+        m->scheme.block[1] = 1;
+        stored_note(c, m, "its groups are %lld weights of a column, %lld rows apart",
+                    (long long)group, (long long)m->row_step);
+    }
     m->offset = OFFSET_ZERO;
     stored_note(c, m, "zero points are %s, not integers", zero->dtype);
     return settle_codes(m, bits, group, err);
@@ -165,10 +177,13 @@ static uint32_t code_of(const StoredModule *m, int64_t row, int64_t col)
 static bool read(const StoredModule *m, QTensor *q, IoError *err)
 {
     int64_t group = m->part[PART_CODES]->dim[1], groups = m->cols / group;
+    int64_t height = m->scheme.block[0];
 
     for (int64_t n = 0; n < m->rows; n++)
         for (int64_t k = 0; k < m->cols; k++)
-            qtensor_put(q, n, k, code_of(m, n * groups + k / group, k % group));
+            qtensor_put(q, n, k,
+                        m->row_step ? code_of(m, n % height, n / height * m->cols + k)
+                                    : code_of(m, n * groups + k / group, k % group));
     return scales_read(m->part[PART_SCALE], false, q, err);
 }
 
@@ -183,7 +198,7 @@ static bool offsets(const StoredModule *m, float *ret, IoError *err)
 
 const CheckpointReader reader_hqq = {
     .name = "hqq",
-    .describe = "HQQ of 1, 2, 3, 4 and 8 bits along rows",
+    .describe = "HQQ of 1, 2, 3, 4 and 8 bits",
     .methods = methods,
     .detect = detect,
     .modules = modules,

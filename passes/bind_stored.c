@@ -82,7 +82,7 @@ static bool is_wide(const PassContext *ctx, const StoredModule *stored)
 {
     const TargetLimits *limits = ctx->options.limits ? ctx->options.limits : &limits_cpu;
 
-    return stored->order || (stored->scheme.table && !limits->codebooks);
+    return stored->order || stored->row_step || (stored->scheme.table && !limits->codebooks);
 }
 
 static bool is_size(Dim dim, int64_t size)
@@ -237,7 +237,7 @@ static void offsets_add(Module *m, Op *matmul, const StoredModule *stored)
 static bool offset_fits(Module *m, const Op *matmul, const StoredModule *stored,
                         const QuantSpec *spec)
 {
-    if (!stored->offset || !spec->act)
+    if (!stored->offset || !spec->stored || !spec->act)
         return true;
     diag_error(m->diag, rule_span(matmul, spec->act_span), E_SCHEME_FIT,
                "%s: its weight has zero points that are no integers, so its activation stays plain",
@@ -261,7 +261,9 @@ static void layers_bind(Module *m, const PassContext *ctx, Value *value, Value *
             continue;
         user->attr.quant = spec;
         op_set_in(user, 1, weight);
-        if (spec->stored && stored->part[PART_INPUT_FACTORS])
+        if (!spec->stored) /* its values hold all */
+            continue;
+        if (stored->part[PART_INPUT_FACTORS])
             input_multiply(m, user, stored);
         if (stored->offset)
             offsets_add(m, user, stored);
@@ -274,7 +276,9 @@ static void warn_wide(Module *m, const PassContext *ctx, const Op *op, const Sto
         diag_warning(m->diag, op->span, E_STORED_WIDE,
                      "\"%s\" %s: its values are exact, but kept as f32", stored->name,
                      stored->order ? "is grouped by activation order"
-                                   : "has a codebook of its own, which no kernel for GPUs reads");
+                     : stored->row_step
+                         ? "is grouped down its columns"
+                         : "has a codebook of its own, which no kernel for GPUs reads");
 }
 
 /* The weight's values, exactly: f32. */
@@ -314,7 +318,7 @@ void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *
     Value *weight = is_wide(ctx, stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
     layers_bind(m, ctx, op_out(op), weight, stored);
-    if (stored->offset || stored->part[PART_INPUT_FACTORS])
+    if (!is_wide(ctx, stored) && (stored->offset || stored->part[PART_INPUT_FACTORS]))
         weight = values_const(m, op, stored);
     if (type->fmt != FMT_F32)
         weight = rewrite_unary(m, op, OP_CAST, type, weight, op->span);

@@ -145,7 +145,8 @@ def hqq(t, name):
     per = 10 if bits == 3 else 8 // bits
     parts = [codes.astype(np.int64) >> bits * (per - 1 - i) & 2**bits - 1 for i in range(per)]
     shape, group = t[name + ".shape"], int(t[name + ".group_size"])
-    q = np.concatenate(parts)[:shape[0] * shape[1] // group].astype(np.float32)
+    rows = shape[0] * shape[1] // group if int(t[name + ".axis"]) else group
+    q = np.concatenate(parts)[:rows].astype(np.float32)
     return ((q - t[name + ".zero"]) * t[name + ".scale"]).astype(np.float64).reshape(shape)
 
 

@@ -281,11 +281,17 @@ HQQ = {
     "an absurd shape": (fill(".shape", b"\xff" * 7 + b"\x7f"), "E0517", "says ["),
     "absurd bits": (fill(".nbits", b"\5"), "E0517", "nbits is"),
     "no group": (fill(".group_size", b"\0"), "E0517", "group_size is 0"),
-    "down the columns": (fill(".axis", b"\0"), "E0516", "axis 0"),
+    "down the columns": (fill(".axis", b"\0"), "E0517", "need [16, 96]"),
+    "an absurd axis": (fill(".axis", b"\2"), "E0517", "axis is"),
     "short codes": (short(".W_q"), "E0517", "need"),
     "short scales": (short(".scale"), "E0517", "groups"),
     "scales are NaN": (fill(".scale", NAN32), "E0517", "not a finite number"),
     "zero points are NaN": (fill(".zero", NAN32), "E0517", "not a finite number"),
+}
+COLUMNS = {
+    "groups that leave a rest": (fill(".group_size", b"\x40"), "E0516", "run across the ends of columns"),
+    "along the rows": (fill(".axis", b"\1\0\0\0"), "E0516", "run across the ends of rows"),
+    "scales are NaN": (fill(".scale", NAN32), "E0517", "not a finite number"),
 }
 NVFP4 = {
     "no scales": (drop(".weight_scale"), "E0517", "no weight_scale"),
@@ -488,7 +494,7 @@ def check_wrong(folder, name, change, code, words):
 
 
 for folder, cases in (("gptq-4-sym", GPTQ), ("awq-gemm", AWQ), ("ct-w4a16", CT), ("fp8-block", FP8),
-                      ("bnb-nf4", BNB), ("bnb-int8", INT8), ("hqq-4", HQQ), ("modelopt-nvfp4", NVFP4),
+                      ("bnb-nf4", BNB), ("bnb-int8", INT8), ("hqq-4", HQQ), ("hqq-4-columns", COLUMNS), ("modelopt-nvfp4", NVFP4),
                       ("gpt-oss", MXFP4), ("ct-nvfp4", CT_NVFP4), ("ct-fp8", CT_PLAIN), ("ct-nvfp4-act", CT_ACT), ("ao-int8", AO), ("ao-intx", AO_INTX), ("ao-micro", AO_MICRO)):
     for name, (change, code, words) in cases.items():
         check_wrong(folder, name, change, code, words)

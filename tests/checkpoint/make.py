@@ -405,18 +405,19 @@ def make_bnb():
 def make_hqq():
     bare("hqq", "hqq.core")
     from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
-    for bits, group, shapes in ((4, 32, [(32, 96)]), (2, 32, [(16, 64)]), (3, 32, [(16, 96)]), (8, 64, [(8, 64)]), (1, 32, [(16, 64)])):
+    for bits, group, shapes, axis in ((4, 32, [(32, 96)], 1), (2, 32, [(16, 64)], 1), (3, 32, [(16, 96)], 1), (8, 64, [(8, 64)], 1),
+                                      (1, 32, [(16, 64)], 1), (4, 32, [(96, 40)], 0), (3, 16, [(32, 24)], 0)):
         tensors, expected, decoded = {}, {}, {}
         for i, (n, k) in enumerate(shapes):
             name = f"model.layers.{i}.proj"
-            q = HQQLinear(linear(n, k), BaseQuantizeConfig(nbits=bits, group_size=group, axis=1),
+            q = HQQLinear(linear(n, k), BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis),
                           compute_dtype=torch.float32, device="cpu")
             q.encoded_state_dict = True
             state = {x: t for x, t in q.state_dict().items() if t is not None}
             tensors |= {f"{name}.{x}": t.data for x, t in state.items()}
             expected[name] = q.dequantize().float()
             decoded[name] = decode.hqq(arrays(tensors), name)
-        write(f"hqq-{bits}", {"quantization_config": {"quant_method": "hqq"}}, tensors, expected, decoded)
+        write(f"hqq-{bits}" + ("" if axis else "-columns"), {"quantization_config": {"quant_method": "hqq"}}, tensors, expected, decoded)
 
 
 # ModelOpt -----------------------------------------------------------------------------------------

@@ -103,9 +103,9 @@ static const char *const folders[] = {
     "gptq-3",         "gptq-4-asym",   "gptq-4-mislabelled",
     "gptq-4-order",   "gptq-4-sym",    "gptq-4-v2",
     "gptq-8",         "gptq-8-asym",   "hqq-1",
-    "hqq-2",          "hqq-3",         "hqq-4",
-    "hqq-8",          "modelopt-fp8",  "modelopt-int4",
-    "modelopt-nvfp4",
+    "hqq-2",          "hqq-3",         "hqq-3-columns",
+    "hqq-4",          "hqq-4-columns", "hqq-8",
+    "modelopt-fp8",   "modelopt-int4", "modelopt-nvfp4",
 };
 
 int main(int argc, char **argv)
