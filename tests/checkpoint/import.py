@@ -456,7 +456,7 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("ao-int8", "a range with a zero point", act(ASYM), None, "asym"),
     ("ao-int8", "an activation of 8-bit floats", act({"_type": "QuantizeTensorToFloat8Kwargs", "_data": {}}), None, "e4m3"),
     ("ao-int8", "an activation of another class", act({"_type": "QuantizeTensorToInt2Kwargs", "_data": {}}), None, "QuantizeTensorToInt2Kwargs is for weights only"),
-    ("ao-int8", "an activation that is multiplied first", put(PROJ + "_weight_act_pre_scale", "F32", [96], ONE), None, "multiplied by act_pre_scale first"),
+    ("ao-int8", "an activation that is multiplied first", put(PROJ + "_weight_act_pre_scale", "F32", [96], ONE), None, "_weight_act_pre_scale\" first"),
     ("ao-int8", "a tensor of another name", lambda c, t: c["__metadata__"].update({"a.bias": c["__metadata__"][PROJ + "weight"]}), "E0516", "only tensors named 'weight'"),
     ("ao-micro", "a second scale of two", put(PROJ + "_weight_per_tensor_scale", "F32", [2], ONE), "E0517", "not one F32"),
     ("gptq-4-sym", "torchao's method and none of its tensors", both(config("quant_method", "torchao"), lambda c, t: t.clear() or put("a.weight", "F32", [2, 2], ONE)(c, t)), "E0517", "no tensor is stored so"),
