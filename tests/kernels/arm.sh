@@ -10,17 +10,25 @@ done
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 num=0
-# all but the kernels for other instruction sets
-sources=$(find kernels/cpu -maxdepth 1 -name '*.c' ! -name 'kernels_*')
-check_sources=$(find tests/kernels -maxdepth 1 -name 'check*.c' ! -name '*cuda*' ! -name '*panels*')
+flags='-O1 -std=gnu11 -ffp-contract=off -fno-math-errno -fno-trapping-math -D_GNU_SOURCE'
+flags="$flags -I$PWD"
+# all but the kernels for other instruction sets, and those that each machine has its own of
+sources=$(find kernels/cpu tests/kernels quant -maxdepth 1 -name '*.c' ! -name 'kernels_*' \
+    ! -name 'check_cuda*' ! -name 'check_panels*')
+
+# objects <file>...: those of the base machine, as many at a time as there are processors
+objects()
+{
+    # shellcheck disable=SC2086 # words are meant to split
+    printf "$PWD/%s\\n" "$@" |
+        (cd "$tmp" && xargs -P "$(nproc)" -n 4 "$cc" $flags -march=armv8-a -c) >"$tmp/log" 2>&1
+}
 
 check() { # <what is built for> <checks>
     num=$((num + 1))
     # shellcheck disable=SC2086 # words are meant to split
-    if "$cc" -static -O1 -std=gnu11 "-march=$1" -ffp-contract=off -fno-math-errno \
-        -fno-trapping-math -D_GNU_SOURCE -I. -o "$tmp/check" $sources \
-        kernels/cpu/kernels_portable.c base/[acdpstu]*.c $check_sources quant/*.c \
-        -lm -lpthread >"$tmp/log" 2>&1 &&
+    if "$cc" $flags "-march=$1" -static -o "$tmp/check" kernels/cpu/kernels_portable.c \
+        "$tmp"/*.o -lm -lpthread >"$tmp/log" 2>&1 &&
         qemu-aarch64 -cpu max "$tmp/check" "--only=$2" >"$tmp/log" 2>&1; then
         echo "ok $num - $1"
     else
@@ -29,6 +37,12 @@ check() { # <what is built for> <checks>
     fi
 }
 
+# shellcheck disable=SC2086 # words are meant to split
+objects $sources base/[acdpstu]*.c || {
+    echo 'Bail out! the objects cannot be built'
+    cat "$tmp/log"
+    exit 1
+}
 check armv8-a ''
 check armv8.2-a+dotprod 'gemm i8'
 check armv8.2-a+dotprod+i8mm 'gemm i8'
