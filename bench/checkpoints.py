@@ -51,6 +51,44 @@ def awq(i):
             f"{stem}.scales": ("F16", [groups, N], groups * N * 2, halves)}
 
 
+def awq_fast(i):
+    stem = f"model.layers.{i}.mlp.up_proj"
+    groups = K // GROUP
+    return {f"{stem}.qweight": ("I16", [N // 4, K], N * K // 2, os.urandom),
+            f"{stem}.qzeros": ("F16", [groups, N], groups * N * 2, halves),
+            f"{stem}.scales": ("F16", [groups, N], groups * N * 2, halves)}
+
+
+def floats(size):
+    return struct.pack("<f", 0.01) * (size // 4)
+
+
+def bitsandbytes(i):
+    stem, blocks = f"model.layers.{i}.mlp.up_proj.weight", N * K // 64
+    state = json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [N, K]}).encode()
+    return {stem: ("U8", [N * K // 2, 1], N * K // 2, os.urandom), f"{stem}.absmax": ("F32", [blocks], blocks * 4, floats),
+            f"{stem}.quant_map": ("F32", [16], 64, lambda size: struct.pack("<16f", *range(16))),
+            f"{stem}.quant_state.bitsandbytes__nf4": ("U8", [len(state)], len(state), lambda size: state)}
+
+
+def hqq(bits):
+    def make(i):
+        stem, rows, per = f"model.layers.{i}.mlp.up_proj", N * K // 64, 10 if bits == 3 else 8 // bits
+        step, width = -(-rows // per), 4 if bits == 3 else 1
+        numbers = {"nbits": bits, "group_size": 64, "axis": 1}
+        return {f"{stem}.W_q": ("I32" if bits == 3 else "U8", [step, 64], step * 64 * width, os.urandom),
+                f"{stem}.scale": ("F16", [rows, 1], rows * 2, halves), f"{stem}.zero": ("F16", [rows, 1], rows * 2, halves),
+                f"{stem}.shape": ("I64", [2], 16, lambda size: struct.pack("<qq", N, K))} | {
+            f"{stem}.{key}": ("I32", [], 4, lambda size, value=value: struct.pack("<i", value)) for key, value in numbers.items()}
+    return make
+
+
+def modelopt(i):
+    stem, groups = f"model.layers.{i}.mlp.up_proj", K // GROUP
+    return {f"{stem}.weight": ("U8", [N // 2, K], N * K // 2, os.urandom),
+            f"{stem}.weight_scale": ("F16", [N, groups], N * groups * 2, halves)}
+
+
 def compressed(bits):
     def make(i):
         stem = f"model.layers.{i}.mlp.up_proj"
@@ -77,6 +115,10 @@ CONFIG = {"gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc
           "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True},
           "gptq-3": {"quant_method": "gptq", "bits": 3, "group_size": GROUP, "desc_act": False, "sym": False},
           "compressed-4": pack_config(4), "compressed-3": pack_config(3), "compressed-6": pack_config(6),
+          "awq-fast": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemv_fast", "zero_point": True},
+          "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+          "modelopt": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"},
+          **{f"hqq-{bits}": {"quant_method": "hqq"} for bits in (8, 4, 3, 2, 1)},
           "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 # name: number, elements and bytes of a block, where its scales of f16 lie
 GGML = {"Q4_0": (2, 32, 18, [0]), "Q4_1": (3, 32, 20, [0, 2]), "Q5_0": (6, 32, 22, [0]), "Q5_1": (7, 32, 24, [0, 2]),
@@ -123,7 +165,9 @@ def main():
         sparse(out / "sparse")
         return
     for name, make in (("gptq", gptq), ("gptq-asym", gptq), ("gptq-3", lambda i: gptq(i, bits=3)), ("awq", awq), ("fp8", fp8),
-                       ("compressed-4", compressed(4)), ("compressed-3", compressed(3)), ("compressed-6", compressed(6))):
+                       ("compressed-4", compressed(4)), ("compressed-3", compressed(3)), ("compressed-6", compressed(6)),
+                       ("awq-fast", awq_fast), ("bitsandbytes", bitsandbytes), ("modelopt", modelopt),
+                       *((f"hqq-{bits}", hqq(bits)) for bits in (8, 4, 3, 2, 1))):
         tensors = {}
         for i in range(MODULES):
             tensors.update(make(i))

@@ -170,6 +170,7 @@ static bool modules(Checkpoint *c, IoError *err)
 
 /* Four words side by side, in what every processor of ours has as one register. */
 typedef uint32_t Four __attribute__((vector_size(16)));
+typedef uint8_t Bytes __attribute__((vector_size(16)));
 
 NUM_FN void swap_parts(Four *a, Four *b, int shift, uint32_t mask)
 {
@@ -313,35 +314,58 @@ static bool read_gemv(const StoredModule *m, QTensor *q, IoError *err)
     return scales_finite(scale, q, err);
 }
 
+/* Eight words of four codes each: nibble i of word t becomes nibble 8 i + t. */
+NUM_FN void fast_row_body(const uint16_t *word, uint8_t *dst, int64_t cols)
+{
+    for (int64_t k = 0; k < cols; k += 32, dst += 16) {
+        Four pair, out = {0};
+        memcpy(&pair, word + k / 64 * 64 + k / 32 % 2 * 8, sizeof pair);
+        for (int i = 0; i < 4; i++) {
+            Four two = pair >> 4 * i & 0x000F000F;
+            out |= ((two | two >> 12) & 0xFF) << 8 * i;
+        }
+        Bytes byte = (Bytes)out;
+        byte = __builtin_shufflevector(byte, byte, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11,
+                                       15);
+        memcpy(dst, &byte, cols - k < 32 ? (size_t)(cols - k + 1) / 2 : sizeof byte);
+    }
+}
+static void fast_row(const uint16_t *word, uint8_t *dst, int64_t cols);
+LOOP_VERSIONS(fast_row, (const uint16_t *word, uint8_t *dst, int64_t cols), (word, dst, cols))
+
+/* Of [groups, rows], a few rows at a time, to [rows, groups]. */
+static void fast_floats(const TensorView *view, int64_t rows, int64_t groups, float *ret)
+{
+    float part[64];
+
+    for (int64_t n = 0; n < rows; n += 64) {
+        int64_t num = rows - n < 64 ? rows - n : 64;
+        for (int64_t g = 0; g < groups; g++) {
+            format_to_f32(FMT_F16, (const uint16_t *)view->data + g * rows + n, part,
+                          (uint64_t)num);
+            for (int64_t i = 0; i < num; i++)
+                ret[(n + i) * groups + g] = part[i];
+        }
+    }
+}
+
 /* k = 64 a + 32 b + 8 i + 2 j + l of row 4 p + r: nibble i of word 64 a + 16 r + 8 b + 2 j + l of
  * packed row p. Scales and offsets are [G, N], with rows to spare. */
 static bool read_fast(const StoredModule *m, QTensor *q, IoError *err)
 {
     const TensorView *codes = m->part[PART_CODES], *scale = m->part[PART_SCALE];
 
-    memset(q->codes, 0, q->codes_bytes);
-    for (int64_t n = 0; n < m->rows; n++) {
-        const uint16_t *word = (const uint16_t *)codes->data + n / 4 * codes->dim[1];
-        for (int64_t k = 0; k < m->cols; k++) {
-            int64_t at = 64 * (k / 64) + 16 * (n % 4) + 8 * (k / 32 % 2) + k % 8;
-            qtensor_put(q, n, k, (uint32_t)(word[at] >> (4 * (k / 8 % 4))) & 15);
-        }
-        for (int64_t g = 0; g < q->col_blocks; g++)
-            format_to_f32(FMT_F16, (const uint16_t *)scale->data + g * m->rows + n,
-                          &q->scale[n * q->col_blocks + g], 1);
-    }
+    for (int64_t n = 0; n < m->rows; n++)
+        fast_row((const uint16_t *)codes->data + n / 4 * codes->dim[1] + 16 * (n % 4),
+                 q->codes + (uint64_t)n * q->row_bytes, m->cols);
+    fast_floats(scale, m->rows, q->col_blocks, q->scale);
     return scales_finite(scale, q, err);
 }
 
 static bool offsets(const StoredModule *m, float *ret, IoError *err)
 {
-    int64_t groups = scheme_col_blocks(&m->scheme, m->cols);
-
     (void)err;
-    for (int64_t n = 0; n < m->rows; n++)
-        for (int64_t g = 0; g < groups; g++)
-            format_to_f32(FMT_F16, (const uint16_t *)m->part[PART_ZERO]->data + g * m->rows + n,
-                          &ret[n * groups + g], 1);
+    fast_floats(m->part[PART_ZERO], m->rows, scheme_col_blocks(&m->scheme, m->cols), ret);
     return true;
 }
 

@@ -221,7 +221,11 @@ static bool read_4bit(const StoredModule *m, QTensor *q, IoError *err)
         for (int64_t i = 0; i < m->rows * m->cols; i++)
             qtensor_put(q, i / m->cols, i % m->cols, codes[i / 2] >> (i % 2 ? 0 : 4) & 15u);
     }
-    for (int64_t i = 0; i < q->row_blocks * q->col_blocks; i++)
+    bool same = m->scheme.block[1] == m->number[SIZE] && !m->part[PART_OUTER];
+    if (same)
+        memcpy(q->scale, m->part[PART_SCALE]->data,
+               (size_t)(q->row_blocks * q->col_blocks) * sizeof *q->scale);
+    for (int64_t i = 0; !same && i < q->row_blocks * q->col_blocks; i++)
         q->scale[i] = scale_at(m, i * m->scheme.block[1] / m->number[SIZE]);
     return scales_finite(m->part[PART_SCALE], q, err);
 }

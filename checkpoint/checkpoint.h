@@ -260,6 +260,10 @@ static inline uint32_t stream_code(const uint32_t *word, int64_t stride, uint64_
 /* A row of `num` codes from a stream, of 1, 2, 3, 5, 6 or 7 bits; each loses `less`, which is 0 or
  * what makes it signed. */
 void stream_row(const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num);
+/* `num` codes to nibbles, the even ones low: each of the bits of `mask` in a byte, or of three bits
+ * in a word, from bit `shift` on. */
+void nibbles_of_bytes(const uint8_t *byte, int shift, uint32_t mask, uint8_t *dst, int64_t num);
+void nibbles_of_words(const uint32_t *word, int shift, uint8_t *dst, int64_t num);
 void qtensor_put(QTensor *q, int64_t row, int64_t col, uint32_t code);
 /* PART_INPUT_FACTORS, where the module has it, is a float for each column. */
 bool input_factors_settle(Checkpoint *c, StoredModule *m, IoError *err);

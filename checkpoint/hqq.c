@@ -161,29 +161,50 @@ static bool modules(Checkpoint *c, IoError *err)
 
 /* Reading -------------------------------------------------------------------------------------- */
 
-static uint32_t code_of(const StoredModule *m, int64_t row, int64_t col)
+/* `num` codes of part `part` of the elements from `at` on. */
+static void put_codes(const StoredModule *m, int64_t at, int64_t part, uint8_t *dst, int64_t num)
 {
-    int64_t step = m->number[STEP], per = per_element(m->bits), part = row / step;
-    int64_t at = row % step * m->part[PART_CODES]->dim[1] + col;
-    uint32_t mask = (1u << m->bits) - 1;
+    const uint8_t *byte = m->part[PART_CODES]->data;
 
-    if (m->bits == 3)
-        return ((const uint32_t *)m->part[PART_CODES]->data)[at] >> (27 - 3 * part) & mask;
-    return (uint32_t)((const uint8_t *)m->part[PART_CODES]->data)[at] >>
-               (m->bits * (per - 1 - part)) &
-           mask;
+    if (m->bits == 8)
+        memcpy(dst, byte + at, (size_t)num);
+    else if (m->bits == 3)
+        nibbles_of_words((const uint32_t *)(const void *)byte + at, (int)(27 - 3 * part), dst, num);
+    else
+        nibbles_of_bytes(byte + at, (int)(m->bits * (per_element(m->bits) - 1 - part)),
+                         (1u << m->bits) - 1, dst, num);
 }
 
-static bool read(const StoredModule *m, QTensor *q, IoError *err)
+/* A row of codes: a group of a row of the weight, or one weight of each group. */
+static void put_row(const StoredModule *m, QTensor *q, int64_t row, int64_t at, int64_t part)
 {
-    int64_t group = m->part[PART_CODES]->dim[1], groups = m->cols / group;
+    int64_t width = m->part[PART_CODES]->dim[1], groups = m->cols / width;
     int64_t height = m->scheme.block[0];
 
-    for (int64_t n = 0; n < m->rows; n++)
-        for (int64_t k = 0; k < m->cols; k++)
-            qtensor_put(q, n, k,
-                        m->row_step ? code_of(m, n % height, n / height * m->cols + k)
-                                    : code_of(m, n * groups + k / group, k % group));
+    for (int64_t r = 0; r < m->row_step; r++)
+        put_codes(m, at + r * m->cols, part, q->codes + (uint64_t)(r * height + row) * q->row_bytes,
+                  m->cols);
+    if (!m->row_step && width % 2 == 0)
+        put_codes(m, at, part,
+                  q->codes + (uint64_t)(row / groups) * q->row_bytes +
+                      format_row_bytes(m->scheme.fmt, (uint64_t)(row % groups * width)),
+                  width);
+    for (int64_t i = 0; !m->row_step && width % 2 && i < width; i++) { /* within bytes */
+        uint8_t code;
+        put_codes(m, at + i, part, &code, 1);
+        qtensor_put(q, row / groups, row % groups * width + i, code);
+    }
+}
+
+/* Elements in their order, so that each is fetched once. */
+static bool read(const StoredModule *m, QTensor *q, IoError *err)
+{
+    int64_t width = m->part[PART_CODES]->dim[1], step = m->number[STEP];
+    int64_t rows = m->row_step ? m->scheme.block[0] : m->rows * m->cols / width;
+
+    for (int64_t i = 0; i < step; i++)
+        for (int64_t part = 0, row = i; row < rows; part++, row += step)
+            put_row(m, q, row, i * width, part);
     return scales_read(m->part[PART_SCALE], false, q, err);
 }
 

@@ -153,8 +153,8 @@ static bool read(const StoredModule *m, QTensor *q, IoError *err)
 
     if (m->scheme.fmt == FMT_I4) {
         for (int64_t n = 0; n < m->rows; n++)
-            for (int64_t k = 0; k < m->cols; k++)
-                qtensor_put(q, n, k, codes[n / 2 * m->cols + k] >> (n % 2 * 4) & 15u);
+            nibbles_of_bytes(codes + n / 2 * m->cols, (int)(n % 2 * 4), 15,
+                             q->codes + (uint64_t)n * q->row_bytes, m->cols);
     } else {
         memcpy(q->codes, codes, q->codes_bytes);
     }

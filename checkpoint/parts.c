@@ -346,6 +346,53 @@ LOOP_VERSIONS(stream_row,
               (const uint32_t *word, int bits, uint32_t less, uint8_t *dst, int64_t num),
               (word, bits, less, dst, num))
 
+/* Pairs of codes are what a vector's elements hold, low bits first: what lies above is masked away,
+ * and what is beside it when elements become bytes. */
+typedef uint16_t Twos __attribute__((vector_size(64)));
+typedef uint8_t TwosBytes __attribute__((vector_size(32)));
+typedef uint64_t Eights __attribute__((vector_size(64)));
+typedef uint8_t EightsBytes __attribute__((vector_size(8)));
+
+NUM_FN void nibbles_of_bytes_body(const uint8_t *byte, int shift, uint32_t mask, uint8_t *dst,
+                                  int64_t num)
+{
+    int64_t k = 0;
+
+    for (; k + 64 <= num; k += 64) {
+        Twos two;
+        memcpy(&two, byte + k, sizeof two);
+        two = two >> shift & (uint16_t)(mask * 0x0101);
+        TwosBytes out = __builtin_convertvector(two | two >> 4, TwosBytes);
+        memcpy(dst + k / 2, &out, sizeof out);
+    }
+    for (; k < num; k += 2) {
+        uint32_t high = k + 1 < num ? byte[k + 1] >> shift & mask : 0;
+        dst[k / 2] = (uint8_t)((byte[k] >> shift & mask) | high << 4);
+    }
+}
+LOOP_VERSIONS(nibbles_of_bytes,
+              (const uint8_t *byte, int shift, uint32_t mask, uint8_t *dst, int64_t num),
+              (byte, shift, mask, dst, num))
+
+NUM_FN void nibbles_of_words_body(const uint32_t *word, int shift, uint8_t *dst, int64_t num)
+{
+    int64_t k = 0;
+
+    for (; k + 16 <= num; k += 16) {
+        Eights two;
+        memcpy(&two, word + k, sizeof two);
+        two = two >> shift & UINT64_C(0x0000000700000007);
+        EightsBytes out = __builtin_convertvector(two | two >> 28, EightsBytes);
+        memcpy(dst + k / 2, &out, sizeof out);
+    }
+    for (; k < num; k += 2) {
+        uint32_t high = k + 1 < num ? word[k + 1] >> shift & 7 : 0;
+        dst[k / 2] = (uint8_t)((word[k] >> shift & 7) | high << 4);
+    }
+}
+LOOP_VERSIONS(nibbles_of_words, (const uint32_t *word, int shift, uint8_t *dst, int64_t num),
+              (word, shift, dst, num))
+
 /* Codebooks ------------------------------------------------------------------------------------ */
 
 bool table_settle(Checkpoint *c, StoredModule *m, IoError *err)

@@ -374,14 +374,22 @@ static bool read_narrow(const StoredModule *m, QTensor *q, IoError *err)
     const int8_t *code = m->part[PART_CODES]->data;
     int least = -(1 << (m->bits - 1)), most = -least - 1;
 
-    for (int64_t n = 0; n < m->rows; n++) {
-        for (int64_t k = 0; k < m->cols; k++, code++) {
-            if (*code < least || *code > most)
+    for (int64_t n = 0; n < m->rows; n++, code += m->cols) {
+        int low = 0, high = 0;
+        for (int64_t k = 0; k < m->cols; k++) {
+            low = code[k] < low ? code[k] : low;
+            high = code[k] > high ? code[k] : high;
+        }
+        for (int64_t k = 0; (low < least || high > most) && k < m->cols; k++)
+            if (code[k] < least || code[k] > most)
                 return stored_fail(err, m->part[PART_CODES],
                                    "row %lld, column %lld is %d, no code of %d bits", (long long)n,
-                                   (long long)k, *code, m->bits);
-            qtensor_put(q, n, k, (uint32_t)*code);
-        }
+                                   (long long)k, code[k], m->bits);
+        uint8_t *row = q->codes + (uint64_t)n * q->row_bytes;
+        if (format_held_bits(m->scheme.fmt) == 4)
+            nibbles_of_bytes((const uint8_t *)code, 0, 15, row, m->cols);
+        else
+            memcpy(row, code, (size_t)m->cols);
     }
     return true;
 }

@@ -304,6 +304,27 @@ for name in "modelopt", "torchao":
             have, said = run(folder, 'f32[24, 96] from "fc.weight"', {**tensors, key: bad}, about=about)
             report(f"{name}: refused: factors: {what}", [] if have is None and re.search("error.E0|not a finite", said) else [said])
 
+# HQQ's groups may end within bytes of ours.
+for bits, width, n, k in (4, 15, 16, 45), (3, 9, 20, 27), (8, 5, 8, 15), (2, 33, 16, 33), (1, 70, 16, 140):
+    rows, per = n * k // width, 10 if bits == 3 else 8 // bits
+    q, step = r.integers(0, 1 << bits, (rows, width)), -(-rows // per)
+    padded = np.concatenate([q, np.zeros((step * per - rows, width), np.int64)]).reshape(per, step, width)
+    packed = sum(part << bits * (per - 1 - i) for i, part in enumerate(padded))
+    scale, zero = r.random((rows, 1)).astype(np.float32) + 0.5, (r.random((rows, 1)) * 4).astype(np.float32)
+    tensors = {"fc.W_q": packed.astype(np.int32 if bits == 3 else np.uint8), "fc.scale": scale, "fc.zero": zero,
+               "fc.shape": ("I64", np.array([n, k])), **{f"fc.{x}": np.array(v, np.int32) for x, v in
+                                                         (("nbits", bits), ("group_size", width), ("axis", 1))}}
+    with tempfile.TemporaryDirectory() as folder:
+        text = TEXT.replace("96", str(k)).replace("B, 24", f"B, {n}")
+        save(os.path.join(folder, "w.safetensors"), tensors)
+        np.save(os.path.join(folder, "x.npy"), np.eye(k, dtype=np.float32))
+        with open(os.path.join(folder, "m.sinter"), "w", encoding="utf-8") as f:
+            f.write(text.format(f'f32[{n}, {k}] from "fc.weight"'))
+        done = subprocess.run([sinter, "run", f"{folder}/m.sinter", f"--input=x={folder}/x.npy", f"--output=y={folder}/y.npy"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        same = done.returncode == 0 and np.allclose(np.load(f"{folder}/y.npy").T, ((q - zero) * scale).reshape(n, k), rtol=1e-5, atol=1e-5)
+        report(f"hqq: {bits} bits in groups of {width}", [] if same else [done.stderr])
+
 # Groups that run down the columns: values, exactly.
 here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hqq-4-columns")
 with open(os.path.join(here, "expected.safetensors"), "rb") as f:
