@@ -1,6 +1,6 @@
 /* Decoding of float-class weights and the end of blocks in C over numerics.h, for the instruction
  * sets that have no code of their own for them. */
-#include "kernels/cpu/table_impl.h"
+#include "kernels/cpu/kernels.h"
 #include <string.h>
 
 static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float *dst)
@@ -17,6 +17,21 @@ static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float 
             dst[i] = num_decode(FMT, in[i]);       \
         break;                                     \
     }
+
+/* Codes of nibbles and bytes by their tables. */
+static void block_look_up(FormatId fmt, const uint8_t *src, int cols, int64_t units,
+                          const CodeTables *tables, float *dst)
+{
+    bool nibbles = format_is_nibble(fmt);
+    const uint32_t *word = (const void *)src;
+    for (int64_t k = 0; k < (nibbles ? 8 * units : units); k++)
+        for (int c = 0; c < cols; c++) {
+            uint32_t code =
+                nibbles ? (word[k / 8 * cols + c] >> (4 * (k % 8))) & 15 : src[k * cols + c];
+            dst[k * cols + c] =
+                (tables->all ? tables->all : tables->first + tables->offset[c])[code];
+        }
+}
 
 static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
                              const int32_t *zero, const CodeTables *tables, float *dst)

@@ -117,10 +117,12 @@ static bool block_tables(const GemmPlan *p, const PanelJob *j, const PackBlock *
 {
     const PackLayout *l = &p->l;
     int64_t last = p->g->spec.n - 1; /* columns that fill up the panel have any */
+    int64_t first = l->table ? layout_table(l, j->first, b->k_begin) : 0;
     ret->all = l->table == TABLE_NONE || l->table == TABLE_TENSOR ? p->value : NULL;
+    ret->first = p->tables + first * l->table_codes;
     for (int c = 0; !ret->all && c < j->cols; c++) {
         int64_t n = j->first + c < last ? j->first + c : last;
-        ret->column[c] = p->tables + layout_table(l, n, b->k_begin) * l->table_codes;
+        ret->offset[c] = (int32_t)((layout_table(l, n, b->k_begin) - first) * l->table_codes);
     }
     return l->table || format_is_nibble(l->fmt);
 }

@@ -45,8 +45,9 @@ typedef struct BlockWords {
 /* Values of the codes of a float-class weight that are looked up: of nibbles, and of a codebook.
  * One table serves all columns of a panel, or else each has its own. */
 typedef struct CodeTables {
-    const float *all;                /* NULL: */
-    const float *column[PANEL_COLS]; /* .. */
+    const float *all;           /* NULL: */
+    const float *first;         /* of column 0; .. */
+    int32_t offset[PANEL_COLS]; /* .. and how many floats behind it the others' lie */
 } CodeTables;
 
 /* A panel of a float-class weight against few rows, decoded in registers. */

@@ -1,6 +1,5 @@
 /* AVX-512 with VNNI: blocks of 6 rows by 64 columns in 24 accumulators. */
 #include "kernels/cpu/avx512_impl.h"
-#include "kernels/cpu/table_impl.h"
 #include "kernels/cpu/tile_impl.h"
 
 #define BLOCK_ROWS 6
@@ -234,6 +233,35 @@ INLINE void decode_nibbles(const float *value, const uint8_t *src, int cols, int
         }
 }
 
+/* Codes of a codebook: what one register does not hold, or each column has for itself. */
+INLINE void decode_gathered(bool nibbles, const CodeTables *tables, const uint8_t *src, int cols,
+                            int64_t units, float *dst)
+{
+    const float *first = tables->all ? tables->all : tables->first;
+    const __m512i low = _mm512_set1_epi32(15);
+    for (int col = 0; col < cols; col += 16) {
+        __m512i at =
+            tables->all ? _mm512_setzero_si512() : _mm512_loadu_si512(tables->offset + col);
+        for (int64_t u = 0; u < units; u++) {
+            __m512i code;
+            if (!nibbles) {
+                code = _mm512_cvtepu8_epi32(
+                    _mm_loadu_si128((const __m128i *)(const void *)(src + u * cols + col)));
+                _mm512_storeu_ps(dst + u * cols + col,
+                                 _mm512_i32gather_ps(_mm512_add_epi32(code, at), first, 4));
+                continue;
+            }
+            code = _mm512_loadu_si512(src + (u * cols + col) * 4);
+            for_each(i, 8) {
+                __m512i index = _mm512_add_epi32(_mm512_and_si512(code, low), at);
+                code = _mm512_srli_epi32(code, 4);
+                _mm512_storeu_ps(dst + (u * 8 + i) * cols + col,
+                                 _mm512_i32gather_ps(index, first, 4));
+            }
+        }
+    }
+}
+
 static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
                        const int32_t *zero, const CodeTables *tables, float *dst)
 {
@@ -242,7 +270,10 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
         return;
     }
     if (tables) { /* of a codebook, which has no zero points */
-        block_look_up(fmt, src, cols, units, tables, dst);
+        if (format_is_nibble(fmt))
+            decode_gathered(true, tables, src, cols, units, dst);
+        else
+            decode_gathered(false, tables, src, cols, units, dst);
         return;
     }
     switch (fmt) {

@@ -127,6 +127,9 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
     }
     layout_words(l, s);
     layout_table_sizes(l, s);
+    if (l->table == TABLE_BLOCK && /* of the columns of a panel */
+        ceil_div(s->k, l->grid_cols) > INT32_MAX / PANEL_COLS / l->table_codes)
+        return "the tables of a codebook lie too far apart";
     l->blocks = ceil_div(s->k, l->block);
     l->block_units = ceil_div(l->block, l->unit);
     l->last_units = ceil_div(s->k - (l->blocks - 1) * l->block, l->unit);
