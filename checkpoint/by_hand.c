@@ -176,6 +176,24 @@ const StoredModule *checkpoint_by_hand(Checkpoint *c, const StoredHand *hand, in
 
 /* Reading -------------------------------------------------------------------------------------- */
 
+/* False, and why, where a byte is no code. */
+static bool bytes_fit(const StoredModule *m, int64_t row, const uint8_t *byte, int least, int most,
+                      IoError *err)
+{
+    const TensorView *view = m->part[PART_CODES];
+    const FormatInfo *info = &format_info[m->scheme.fmt];
+    int64_t k = 0;
+    int code = 0;
+
+    for (; k < m->cols; k++) {
+        code = view->fmt == FMT_I8 ? (int8_t)byte[k] : byte[k];
+        if (code < least || code > most || (!code && info->id == FMT_BINARY))
+            break;
+    }
+    return k == m->cols || stored_fail(err, view, "row %lld, column %lld is %d, no code of %s",
+                                       (long long)row, (long long)k, code, info->name);
+}
+
 static bool read_bytes(const StoredModule *m, QTensor *q, IoError *err)
 {
     const TensorView *view = m->part[PART_CODES];
@@ -185,14 +203,14 @@ static bool read_bytes(const StoredModule *m, QTensor *q, IoError *err)
     int most = is_int ? format_code_max(info->id) : (1 << info->bits) - 1;
     int least = is_int ? format_code_min(info->id) : 0;
 
-    for (int64_t n = 0; n < m->rows; n++) {
-        for (int64_t k = 0; k < m->cols; k++, byte++) {
-            int code = view->fmt == FMT_I8 ? (int8_t)*byte : *byte;
-            if (code < least || code > most || (!code && info->id == FMT_BINARY))
-                return stored_fail(err, view, "row %lld, column %lld is %d, no code of %s",
-                                   (long long)n, (long long)k, code, info->name);
-            qtensor_put(q, n, k, (uint32_t)code);
-        }
+    for (int64_t n = 0; n < m->rows; n++, byte += m->cols) {
+        uint8_t *row = q->codes + (uint64_t)n * q->row_bytes;
+        if (info->bits < 8 && !bytes_fit(m, n, byte, least, most, err))
+            return false;
+        if (format_held_bits(info->id) == 4)
+            nibbles_of_bytes(byte, 0, 15, row, m->cols);
+        else
+            memcpy(row, byte, (size_t)m->cols);
     }
     return true;
 }
@@ -218,6 +236,12 @@ static bool read_codes(const StoredModule *m, QTensor *q, IoError *err)
         return read_bytes(m, q, err);
     if (m->number[HOW] == HALVES) {
         memcpy(q->codes, view->data, (size_t)q->codes_bytes);
+        return true;
+    }
+    if (format_code_min(m->scheme.fmt) == 0 && bits != 4 && bits != 8) {
+        for (int64_t n = 0; n < m->rows; n++)
+            stream_row((const uint32_t *)view->data + n * words, bits, 0,
+                       q->codes + (uint64_t)n * q->row_bytes, m->cols);
         return true;
     }
     for (int64_t n = 0; n < m->rows; n++)
