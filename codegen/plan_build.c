@@ -211,18 +211,35 @@ static bool is_empty(const Type *type)
     return false;
 }
 
-/* No kernel runs over no elements; constants have been computed. */
-static bool check_none_empty(Builder *b, const Block *block)
+/* Why no kernel computes a result of the op; NULL: one may. */
+static const char *op_problem(Builder *b, const Op *op)
+{
+    bool is_part = op->kind == OP_SCALES || op->kind == OP_ZEROS || op->kind == OP_CODE_SUM;
+    for (int i = 0; i < op->num_out; i++) {
+        if (op->kind == OP_ARG || build_is_constant(b, &op->out[i]))
+            continue;
+        if (is_empty(op->out[i].type))
+            return arena_printf(b->arena, "%s makes %s, which holds nothing",
+                                op_info[op->kind].name, type_text(b->arena, op->out[i].type));
+        if (is_part && op->attr.axis == 1)
+            return arena_printf(b->arena,
+                                "%s along axis 1 is of weights, and this value is computed",
+                                op_info[op->kind].name);
+    }
+    return NULL;
+}
+
+/* What only a printed module can ask for. */
+static bool check_ops(Builder *b, const Block *block)
 {
     for_each_op(op, block) {
-        if (op->body && !check_none_empty(b, op->body))
+        const char *problem = op_problem(b, op);
+        if (problem) {
+            diag_error(b->m->diag, op->span, E_DIM, "%s", problem);
             return false;
-        for (int i = 0; i < op->num_out && op->kind != OP_ARG; i++)
-            if (is_empty(op->out[i].type) && !build_is_constant(b, &op->out[i])) {
-                diag_error(b->m->diag, op->span, E_DIM, "%s makes %s, which holds nothing",
-                           op_info[op->kind].name, type_text(b->arena, op->out[i].type));
-                return false;
-            }
+        }
+        if (op->body && !check_ops(b, op->body))
+            return false;
     }
     return true;
 }
@@ -236,7 +253,7 @@ bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret)
     ptrmap_init(&b.packed_of, arena);
     ptrmap_init(&b.constness, arena);
     plan->target = "";
-    if (!check_syms_known(m) || !check_none_empty(&b, &m->body) || !add_buckets(&b, plan))
+    if (!check_syms_known(m) || !check_ops(&b, &m->body) || !add_buckets(&b, plan))
         return false;
     add_ports(&b, plan, OP_INPUT);
     add_ports(&b, plan, OP_OUTPUT);

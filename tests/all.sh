@@ -95,7 +95,7 @@ fuzz()
     # are in memory where there is a folder for that
     memory=/dev/shm
     [ -w "$memory" ] || memory=/tmp
-    set -- env -i PATH="$PATH" TMPDIR="$memory" "$@"
+    set -- env -i PATH="$PATH" TMPDIR="$memory" UBSAN_OPTIONS=halt_on_error=1 "$@"
     if setarch -R true 2>/dev/null; then
         set -- setarch -R "$@"
     fi

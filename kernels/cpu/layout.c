@@ -94,7 +94,7 @@ static void layout_words(PackLayout *l, const CpuPackSpec *s)
 static void layout_table_sizes(PackLayout *l, const CpuPackSpec *s)
 {
     l->table = s->table;
-    l->table_codes = 1 << num_code_bits((int)s->fmt);
+    l->table_codes = s->table ? 1 << num_code_bits((int)s->fmt) : 0;
     l->grid_rows = block_or_all(s->block_rows, s->n);
     l->grid_cols = block_or_all(s->block_cols, s->k);
     l->tables = codebook_tables(s->table, s->n,
