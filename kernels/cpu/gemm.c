@@ -119,7 +119,7 @@ static bool block_tables(const GemmPlan *p, const PanelJob *j, const PackBlock *
     int64_t last = p->g->spec.n - 1; /* columns that fill up the panel have any */
     int64_t first = l->table ? layout_table(l, j->first, b->k_begin) : 0;
     ret->all = l->table == TABLE_NONE || l->table == TABLE_TENSOR ? p->value : NULL;
-    ret->first = p->tables + first * l->table_codes;
+    ret->first = l->table ? p->tables + first * l->table_codes : NULL;
     for (int c = 0; !ret->all && c < j->cols; c++) {
         int64_t n = j->first + c < last ? j->first + c : last;
         ret->offset[c] = (int32_t)((layout_table(l, n, b->k_begin) - first) * l->table_codes);
