@@ -65,7 +65,7 @@ int stored_bits(const StoredModule *m)
 int stored_codes(const StoredModule *m)
 {
     FormatId fmt = m->scheme.fmt;
-    bool all = m->bits || format_info[fmt].family != FAMILY_INT || fmt == FMT_BINARY;
+    bool all = m->bits || format_info[fmt].family != FAMILY_INT;
 
     return all ? 1 << stored_bits(m) : format_code_max(fmt) - format_code_min(fmt) + 1;
 }

@@ -243,7 +243,7 @@ static void read_codes(const StoredModule *m, QTensor *q)
     for (int64_t first = 0; first < m->rows; first += 32) { /* so many rows stay in the cache */
         int64_t end = first + 32 < m->rows ? first + 32 : m->rows;
         for (int64_t k = 0; k < m->cols; k++) {
-            uint64_t at = (uint64_t)(m->order ? m->order[k] : k) * (uint64_t)bits;
+            uint64_t at = (uint64_t)m->order[k] * (uint64_t)bits;
             for (int64_t n = first; n < end; n++)
                 qtensor_put(q, n, k, stream_code(word + n, m->rows, at, bits) - offset);
         }

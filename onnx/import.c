@@ -248,11 +248,13 @@ bool node_constant(Import *im, const OnnxNode *node, Value **in, Value **out)
     } else if (attr && !strcmp(attr->name, "value_floats")) {
         num = attr->floats.num;
         t = tensor_new(im, out[0]->name, ONNX_F32, 1, &num);
-        memcpy((void *)(uintptr_t)t->data, attr->floats.elem, (size_t)num * 4);
+        if (num)
+            memcpy((void *)(uintptr_t)t->data, attr->floats.elem, (size_t)num * 4);
     } else if (attr && !strcmp(attr->name, "value_ints")) {
         num = attr->ints.num;
         t = tensor_new(im, out[0]->name, ONNX_I64, 1, &num);
-        memcpy((void *)(uintptr_t)t->data, attr->ints.elem, (size_t)num * 8);
+        if (num)
+            memcpy((void *)(uintptr_t)t->data, attr->ints.elem, (size_t)num * 8);
     }
     if (!t)
         return refuse(im, "its value is not a tensor of numbers");

@@ -33,8 +33,8 @@ def report(name, problems):
 def save(path, tensors, about=None):
     head, data = {"__metadata__": about} if about else {}, b""
     for name, t in tensors.items():
-        dtype, t = t if isinstance(t, tuple) else (NAMES[str(t.dtype)], t)
-        head[name] = {"dtype": dtype, "shape": t.shape, "data_offsets": [len(data), len(data) + t.nbytes]}
+        dtype, t, *shape = t if isinstance(t, tuple) else (NAMES[str(t.dtype)], t)
+        head[name] = {"dtype": dtype, "shape": shape or t.shape, "data_offsets": [len(data), len(data) + t.nbytes]}
         data += t.tobytes()
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
@@ -209,6 +209,9 @@ WRONG = {
     "a table that is not said": (f'u8[24, 96] asym group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group, "a.t": TABLE}, "E0401.*write 'codebook'"),
     "a codebook without a table": (f"u8[24, 96] codebook group 32 {FROM}", {"a.q": u8, "a.s": group}, "E0401.*names no table"),
     "a table that is not there": (f'u8[24, 96] codebook group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group}, "E0550"),
+    "floats of 4 bits of another size": (f"e2m1[24, 96] group 32 {FROM}", {**A, "a.q": ("F4", halves(u4), 48, 48)}, "E0517.*e2m1 codes of"),
+    "a table of four dimensions": (f'u8[24, 96] codebook group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group, "a.t": TABLE.reshape(1, 1, 1, 256)}, "E0517"),
+    "a table of one number": (f'u8[24, 96] codebook group 32 {FROM} table "a.t"', {"a.q": u8, "a.s": group, "a.t": np.float32(1)}, "E0517"),
     "a table of floats": (f'e2m1[24, 96] codebook group 32 {FROM} table "a.t"', {**A, "a.q": halves(u4), "a.t": TABLE[:16]}, "E0411.*u1 to u8"),
     "a table of signed codes": (f'i4[24, 96] codebook group 32 {FROM} table "a.t"', {**A, "a.t": TABLE[:16]}, "E0411.*places in its table: u1 to u8"),
     "a table beside zero points": (f'u4[24, 96] codebook group 32 {FROM} zero "a.z" table "a.t"', {**A, "a.q": u4, "a.t": TABLE[:16]},

@@ -387,6 +387,11 @@ def named_as(old, new):
     return change
 
 
+def drop_all(t, suffix):
+    for name in [n for n in t if n.endswith(suffix)]:
+        t.pop(name)
+
+
 def copied(old, new):
     return lambda c, t: t.update({name.replace(old, new): copy.deepcopy(t[name]) for name in list(t) if old in name})
 
@@ -411,9 +416,16 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("gptq-4-sym", "bits beyond any number", config("bits", -(1 << 40)), None, "gptq v1"),
     ("awq-gemm", "no group size, and groups that do not divide", both(config("group_size", None), both(
         put_like(".scales", "F16", [7, 64], b"\0\x3c"), put_like(".qzeros", "I32", [7, 8], b"\x77"))), "E0517", None),
+    ("gptq-4-sym", "a zero point between the first and the last group", lambda c, t: t[tensor(t, ".qzeros")].__setitem__(
+        2, t[tensor(t, ".qzeros")][2][:33] + b"\x11" + t[tensor(t, ".qzeros")][2][34:]), "E0517", "has the zero point"),
+    ("gptq-4-sym", "no bits", both(config("bits", None), lambda c, t: drop_all(t, ".g_idx")), "E0517", "nothing says how many bits"),
+    ("gptq-4-sym", "five bits", both(config("bits", 5), lambda c, t: drop_all(t, ".g_idx")), "E0516", "codes of 5 bits are not read"),
     ("awq-gemv", "no group size", config("group_size", None), "E0517", "groups of 0"),
     ("ct-w4a16", "a long name", named_as("model.layers.0.", "model." + "a" * 1100 + "."), None, "codes"),
     ("ct-w4a16", "no format", config("format", None), None, "compressed-tensors"),
+    ("ct-w4a16", "a format of the group", config(GROUP + "format", "pack-quantized"), None, "pack-quantized"),
+    ("ct-w4a16", "a group of a long name", lambda c, t: c["quantization_config"].update(
+        {"config_groups": {"g" * 1100: c["quantization_config"]["config_groups"]["group_0"]}}), "E0517", "0 bits"),
     ("ct-w4a16", "a shape without columns", put_like(".weight_shape", "I64", [2], words_of(64, 0)), "E0517", "weight_shape says"),
     ("ct-w4a16", "targets that are no list", config(GROUP + "targets", {"a": "Linear"}), "E0517", "no target"),
     ("ct-w4a16", "an expression that matches from the middle", config(GROUP + "targets", ["re:proj"]), "E0517", "no target"),
@@ -428,12 +440,15 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("fp8-block", "blocks of one row", both(config("weight_block_size", [1, 256]), both(
         put_like("0.proj.weight", "F8_E4M3", [64, 256], b"\x38"), both(
             put_like("0.proj.weight_scale_inv", "F32", [64, 1], ONE), put_like("1.proj.weight_scale_inv", "F32", [64, 1], ONE)))), None, "block"),
+    ("fp8-block", "rows that blocks do not fill", both(put_like("1.proj.weight", "F8_E4M3", [129, 128], b"\x38"),
+                                                      put_like("1.proj.weight_scale_inv", "F32", [2, 1], ONE)), None, "block"),
     ("fp8-tensor", "plain floats beside them, and no configuration", both(no_config, put("a.weight", "F8_E4M3", [2, 2], b"\x38")), None, "fp8"),
     ("bnb-nf4", "a state of a megabyte", put_like("nf4", "U8", [70000], b" "), "E0517", "not the text of a state"),
     ("bnb-nf4", "a state of other numbers", dtype("nf4", "I8"), "E0517", "not the text of a state"),
     ("bnb-nf4", "an absurd shape", state("shape", [1 << 30, 1 << 30]), "E0517", "codes need"),
     ("bnb-nf4", "an offset in words", state("nested_offset", "x"), None, "bitsandbytes nf4"),
     ("bnb-nf4-nested", "no blocks of blocks", state("nested_blocksize", 0), "E0517", "lacks nested_absmax"),
+    ("bnb-int8", "a layout that is no number", put_like(".weight_format", "U8", [2], b"\1"), None, "bitsandbytes int8"),
     ("bnb-int8", "rows as they are", fill(".weight_format", b"\0"), None, "bitsandbytes int8"),
     ("hqq-4", "a shape without columns", put_like(".shape", "I64", [2], words_of(64, 0)), "E0517", "says [64, 0]"),
     ("hqq-4", "an absurd shape of two sizes", put_like(".shape", "I64", [2], words_of(1 << 30, 1 << 30)), "E0517", "says [1073741824"),
@@ -446,8 +461,11 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("modelopt-fp8", "a scale for each row and token", both(put_like(".weight_scale", "F32", None, ONE), both(
         config("quant_algo", "FP8_PER_CHANNEL_PER_TOKEN"), drop(".input_scale"))), None, "per channel"),
     ("modelopt-fp8", "another algorithm", both(config("quant_algo", "FP8_X"), drop(".input_scale")), None, "fp8"),
-    ("modelopt-fp8", "scales of e8m0", put_like(".weight_scale", "U8", "groups", b"\x7f"), None, "mxfp8"),
+    ("modelopt-fp8", "scales of e8m0", both(put_like(".weight_scale", "U8", "groups", b"\x7f"), drop(".input_scale")), None, "mxfp8"),
+    ("modelopt-fp8", "no algorithm", both(config("quant_algo", None), drop(".input_scale")), None, "fp8"),
     ("ao-int8", "a static scale", act(KWARGS, "F32", [1], ONE), None, "per tensor static, scale 1"),
+    ("ao-int8", "blocks that rows do not fill", both(about("_data/block_size", [48, 96]), both(
+        put(PROJ + "_weight_scale", "F32", [2, 1], ONE), put(PROJ + "_weight_zero_point", "I8", [2, 1], b"\0"))), None, "i8 sym block 48"),
     ("ao-int8", "a static scale of two", act(KWARGS, "F32", [2], ONE), "E0517", "not one scale"),
     ("ao-int8", "a static scale of integers", act(KWARGS, "I32", [1], ONE), "E0517", "not one scale"),
     ("ao-int8", "a static scale of NaN", act(KWARGS, "F32", [1], NAN32), "E0517", "is nan, not a scale"),
@@ -651,6 +669,12 @@ with tempfile.TemporaryDirectory() as tmp:
         gguf(path, ("a.weight", [64, 1], 40, bytes(36)), ("a.scale", [len(raw) // 4], 0, raw))
         code, out, err = run(path)
         report("gguf: a second scale" + name, [] if code == want and re.search(words, out + err, re.S) else [f"exit code {code}", out, err])
+    for what, words, *more in (("a head's rows", "ggml rotates heads", ("blk.0.attn_k.weight", [32, 1], 8, bytes(34))), ("a name of its own", "table  \\[1, 32\\]", ("table", [32, 1], 8, bytes(34))),
+                               ("an activation's scale", "the activation stays as it is", ("a.weight", [64, 1], 40, bytes(36)), ("a.input_scale", [1], 0, ONE)),
+                               ("a second scale of f16", "refused: its second", ("a.weight", [64, 1], 40, bytes(36)), ("a.scale", [1], 1, b"\0\x3c"))):
+        gguf(path, *more)
+        code, out, err = run(path)
+        report("gguf: " + what, [] if code == 0 and re.search(words, out) else [out, err])
     gguf(path, ("a.weight", [256, 1], 21, bytes(110)))
     text = os.path.join(tmp, "t.sinter")
     with open(text, "w", encoding="utf-8") as f:
@@ -671,6 +695,15 @@ with tempfile.TemporaryDirectory() as tmp:
     write_folder(tmp, "{" * 100000, tensors)
     code, out, err = run(tmp)
     report("a configuration of brackets", [] if code == 1 and "E0517" in err else [err])
+    write_folder(tmp, setting, tensors)
+    done = subprocess.run([os.path.abspath(sinter), "import", "model.safetensors"], cwd=tmp, capture_output=True, text=True, timeout=60, check=False)
+    report("a file by its name alone", [] if done.returncode == 0 and "said by config.json" in done.stdout else [done.stdout, done.stderr])
+    os.rename(os.path.join(tmp, "config.json"), os.path.join(tmp, "quantize_config.json"))
+    with open(os.path.join(tmp, "quantize_config.json"), "w", encoding="utf-8") as f:
+        json.dump(setting["quantization_config"], f)
+    code, out, err = run(tmp)
+    report("a configuration of GPTQ's own", [] if code == 0 and "said by quantize_config.json" in out else [out, err])
+    os.remove(os.path.join(tmp, "quantize_config.json"))
     write_folder(tmp, {"hidden_size": 4}, tensors)
     code, out, err = run(tmp)
     report("names alone say it", [] if code == 0 and "said by the tensors' names" in out else [out, err])

@@ -76,6 +76,13 @@ def packed(n, k, bits, group, spaced=False, order=None, **said):
     return config("compressed-tensors", config_groups={"group_0": {"targets": ["Linear"], "weights": weights}}, **said), t, want
 
 
+def ct_mxfp4(n, k):
+    weights = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "group", "group_size": 32}
+    t = {NAME + ".weight_packed": rng.integers(0, 256, (n, k // 2)).astype(np.uint8), NAME + ".weight_scale": rng.integers(100, 140, (n, k // 32)).astype(np.uint8)}
+    want = decode.mxfp4(t[NAME + ".weight_packed"], t[NAME + ".weight_scale"])
+    return config("compressed-tensors", config_groups={"group_0": {"targets": ["Linear"], "weights": weights}}), t, want
+
+
 def bnb(n, k, size):
     state = {"quant_type": "nf4", "blocksize": size, "dtype": "float32", "shape": [n, k]}
     table = np.float32([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -138,6 +145,7 @@ CASES = {
     "gptq: words past a tile, and a rest": gptq(40, 552, 4, 24, bits=4, group_size=24),
     "gptq: a short last group by order": gptq(32, 96, 4, 64, turned(96, 64), bits=4, group_size=64),
     "gptq: 3 bits in order of columns": gptq(64, 96, 3, 32, turned(96, 32), bits=3, group_size=32),
+    "gptq: streams of 2 bits past a tile": gptq(48, 3104, 2, 32, bits=2, group_size=32),
     "gptq: other bits for some modules": gptq(32, 96, 8, 32, bits=4, group_size=32, dynamic={}),
     "gptq: the group as the scales tell": gptq(32, 96, 4, 32, bits=4),
     "gptq: one group of all": gptq(32, 96, 4, 96, bits=4),
@@ -147,6 +155,7 @@ CASES = {
     "compressed-tensors: 4 bits in order of columns": packed(24, 96, 4, 32, order=turned(96, 32)),
     "compressed-tensors: 3 bits in order of columns": packed(24, 96, 3, 32, order=turned(96, 32)),
     "compressed-tensors: ten a word in order of columns": packed(24, 96, 3, 32, spaced=True, order=turned(96, 32)),
+    "compressed-tensors: floats of 4 bits in one group": ct_mxfp4(24, 32),
     "bitsandbytes: rows of an odd length": bnb(5, 33, 64),
     "bitsandbytes: an odd number of codes": bnb(3, 7, 64),
     "bitsandbytes: siblings of several second scales": bnb_nested(q_proj=8, k_proj=4, gate_proj=4, up_proj=8),
@@ -168,7 +177,7 @@ def main():
                 with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
                     json.dump(about, f)
             if not isinstance(want, dict):
-                want = {"a.down_proj_weight" if "mxfp4" in what else NAME + ".weight": want}
+                want = {"a.down_proj_weight" if "mxfp4:" in what else NAME + ".weight": want}
             save(os.path.join(folder, "expected.safetensors"), {name: values.astype(np.float32) for name, values in want.items()})
         return subprocess.run([sys.argv[1], *folders], check=False).returncode or len(folders) < 20
 

@@ -361,7 +361,9 @@ REFUSED += [
         before=[node("Cast", ["k"], ["a"], "n", None, attr("to", 1))]),
     # constants
     *[refused(f"a constant {what}", "Add", ["k"], "not a tensor of numbers", before=[node("Constant", [], ["k"], "n", None, *attrs)]) for what, attrs in (
-        ("of nothing", ()), ("of a string", (attr("value_string", b"a"),)), ("of two values", (attr("value_int", 1), attr("value_float", 1.0))))],
+        ("of nothing", ()), ("of a sparse tensor", (field(1, "sparse_value") + field(20, 11),)), ("of a string", (attr("value_string", b"a"),)), ("of two values", (attr("value_int", 1), attr("value_float", 1.0))))],
+    *[refused(f"a constant of no {what}", "Add", ["k"], "'k' is empty", before=[node("Constant", [], ["k"], "n", None, field(1, "value_" + what) + field(20, kind))])
+      for what, kind in (("floats", 6), ("ints", 7))],
     # products
     refused("a weight of no columns", "MatMul", ["k"], "'k' is empty", tensors=[tensor("k", [4, 0])]),
     refused("a product by a vector", "MatMul", ["k"], "where the language has products", tensors=[tensor("k", [4])]),
