@@ -2,9 +2,8 @@
 """compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile [--update]
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
-without a spill; the portable PTX of the models and of every second scheme, nine in ten of which
-are the same sources, is assembled for generations of GPUs; the same text gives the same bytes;
-sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
+without a spill, and its portable PTX is assembled for generations of GPUs; the same text gives
+the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
 user writes reaches a source. TAP; schemes and models are skipped where there is no NVRTC.
 """
 import concurrent.futures
@@ -164,19 +163,9 @@ def differences(folder):
 modules = {}  # portable PTX by kernel, of all models
 
 
-def check_portable(folder, words):
-    """The PTX of each kernel of a model is kept to be assembled."""
-    text, problems = sinter("show", "--emit=ptx", *words, "--target=portable", cwd=folder)
-    parts = re.split(rb"^/\* (k_[0-9a-f]{16}) compute_80 \*/$", text, flags=re.M)[1:]
-    if not parts:
-        problems.append("there is no PTX")
-    modules.update(zip(parts[::2], parts[1::2]))
-    return problems
-
-
-def check_model(what, folder, words, portable=True, anew=False):
+def check_model(what, folder, words, anew):
     """One model: compiles, the same again from the cache or (anew) without it."""
-    target = "--target=sm_90a,portable" if portable else "--target=sm_90a"
+    target = "--target=sm_90a,portable"
     spill = "--fail-on-spill"
     problems = sinter("compile", *words, target, spill, "-o", "a.out", cwd=folder)[1]
     if not problems:
@@ -188,8 +177,12 @@ def check_model(what, folder, words, portable=True, anew=False):
     problems += more + plain(source)
     if b"__global__" not in source:
         problems.append("there is no kernel")
-    if portable and not problems:
-        problems = check_portable(folder, words)
+    if not problems:
+        text, problems = sinter("show", "--emit=ptx", *words, "--target=portable", cwd=folder)
+        parts = re.split(rb"^/\* (k_[0-9a-f]{16}) compute_80 \*/$", text, flags=re.M)[1:]
+        if not parts:
+            problems.append("there is no PTX")
+        modules.update(zip(parts[::2], parts[1::2]))
     report(what, problems)
 
 
@@ -337,8 +330,7 @@ def run_schemes(folder):
         if only and str(at) not in only.split(","):
             continue
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], portable=at % 2 == 0,
-                    anew=at == 0)
+        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 16 == 0)
     check_turing(folder)
     check_holds(folder)
     check_wgmma(folder)
@@ -383,7 +375,7 @@ def run_models(folder):
     write_models(folder)
     check_sass(folder)
     for path in sorted(folder.glob("*.sinter")):
-        check_model(path.stem, folder, [path.name])
+        check_model(path.stem, folder, [path.name], anew=False)
     (folder / "random").mkdir()
     for seed in RANDOM_SEEDS:
         done = call([RANDOM, str(seed), "1", folder / "random"])
@@ -391,7 +383,7 @@ def run_models(folder):
         if done.returncode or not texts:
             report(f"random model {seed}", [done.stdout.decode()[-2000:]])
             continue
-        check_model(f"random model {seed}", texts[0].parent, [texts[0].name])
+        check_model(f"random model {seed}", texts[0].parent, [texts[0].name], anew=False)
 
 
 def check_words(folder):
