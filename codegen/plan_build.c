@@ -234,10 +234,8 @@ static bool check_ops(Builder *b, const Block *block)
 {
     for_each_op(op, block) {
         const char *problem = op_problem(b, op);
-        if (problem) {
-            diag_error(b->m->diag, op->span, E_DIM, "%s", problem);
-            return false;
-        }
+        if (problem)
+            return build_fail(b, op->span, "%s", problem);
         if (op->body && !check_ops(b, op->body))
             return false;
     }

@@ -73,7 +73,7 @@ static bool axis_strides(Builder *b, int tensor, Dim *ret, Span span)
         else if (i == type->rank - 2)
             ret[i] = info->pitch;
         else if (!dim_mul(ret[i + 1], type->dim[i + 1], &ret[i])) {
-            diag_error(b->m->diag, span, E_DIM, "the strides of %s are not a product of two dims",
+            diag_error(b->m->diag, span, E_LIMIT, "the strides of %s are not a product of two dims",
                        type_text(b->arena, type));
             b->failed = true;
             return false;

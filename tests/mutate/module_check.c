@@ -113,9 +113,9 @@ static bool is_lowered(const Module *m)
 }
 
 /* What is moved at one level only may have strides of a form that no plan holds. */
-static bool is_of_dims(const Build *b)
+static bool is_limit(const Build *b)
 {
-    return b->diag.first && b->diag.first->id == E_DIM;
+    return b->diag.first && b->diag.first->id == E_LIMIT;
 }
 
 static const char *first_error(Arena *arena, const char *what, const Build *b)
@@ -262,7 +262,7 @@ static const char *compare_levels(Arena *arena, Build *b, const char *folder, Mo
         return why;
     for (int i = 0; i < 2; i++)
         b[i].planned = codegen_plan(b[i].m, b[i].arena, &b[i].target) && !b[i].diag.num_errors;
-    if (b[0].planned != b[1].planned && same_plans && !is_of_dims(&b[b[0].planned]))
+    if (b[0].planned != b[1].planned && same_plans && !is_limit(&b[b[0].planned]))
         return first_error(arena, "only one level has a plan", &b[b[0].planned]);
     if (!b[0].planned || !b[1].planned)
         return NULL;
