@@ -150,6 +150,36 @@ static void keep_family(CudaCandidates *c, CudaFamily family)
     c->num_valid = num ? num : c->num_valid;
 }
 
+/* Does the candidate's text have this word? */
+static bool has_word(Arena *arena, const CudaKernel *k, const char *word, size_t len)
+{
+    Sb sb;
+    sb_init(&sb, arena);
+    cuda_candidate_put(&sb, k);
+    for (const char *at = sb.text; *at; at += strspn(at, " ")) {
+        size_t own = strcspn(at, " ");
+        if (own == len && !memcmp(at, word, len))
+            return true;
+        at += own;
+    }
+    return false;
+}
+
+/* Leaves only candidates whose text has the word, where any valid one has. */
+static void keep_word(CudaCandidates *c, const char *word, size_t len)
+{
+    int num = 0;
+    bool *has = ARENA_NEW_ARRAY(c->arena, bool, (size_t)c->list.num + 1);
+    for (int i = 0; i < c->list.num; i++) {
+        has[i] = !c->list.elem[i].reason && has_word(c->arena, &c->list.elem[i].kernel, word, len);
+        num += has[i];
+    }
+    for (int i = 0; i < c->list.num && num; i++)
+        if (!c->list.elem[i].reason && !has[i])
+            c->list.elem[i].reason = "another candidate is asked for";
+    c->num_valid = num ? num : c->num_valid;
+}
+
 /* Family and order of sums of a candidate: "gemm_mma in 2 parts of K, by 128"; NULL: a row's place
  * decides, too. */
 static const char *order_of(Arena *arena, const CudaKernel *k)
@@ -189,6 +219,11 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
     enumerate(c);
     if (options->family)
         keep_family(c, *options->family);
+    for (const char *at = options->wish; at && *at; at += strspn(at, " ")) {
+        size_t len = strcspn(at, " ");
+        keep_word(c, at, len);
+        at += len;
+    }
     look_up(c, options->timings);
     if (k->order)
         keep_order(c, k->order);

@@ -83,6 +83,8 @@ typedef struct CudaPlanOptions {
     bool invariant;           /* every product: one order of sums for all buckets */
     const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
                                  for tests */
+    const char *wish; /* .. and of those the ones whose text has these words, "c2 r1": each word
+                         counts where any valid one has it. NULL: any */
     /* NULL, or called with the candidates of every product and bucket; they and the layouts that
      * they name live as long as the plan */
     void (*visit)(void *user, const struct CudaCandidates *c);

@@ -22,6 +22,7 @@ typedef struct BuildOptions {
     const char *path, *dir;   /* of data, and of the file while it is made */
     int level;                /* of optimisation */
     const CudaFamily *family; /* that products take where they can; NULL: the fastest */
+    const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     bool code;
 } BuildOptions;
 

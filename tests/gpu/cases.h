@@ -18,6 +18,7 @@ uint64_t cases_pick(uint64_t each, const char *only, uint64_t most, uint64_t *re
 typedef struct Case {
     const char *text_path;    /* dir/model.sinter */
     const CudaFamily *family; /* that products should take, if they can; NULL: the fastest */
+    const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     const char *what;         /* "product i4 x bf16, aligned, gated" */
 } Case;
 

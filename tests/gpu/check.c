@@ -359,6 +359,7 @@ static bool make(const Check *c, Built *b, int level)
                                 .dir = c->job->dir,
                                 .level = level,
                                 .family = c->job->family,
+                                .wish = c->job->wish,
                                 .code = code};
     bool ok = built_make(b, &build);
     if (!c->options->compiled) {

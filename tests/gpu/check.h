@@ -26,7 +26,8 @@ typedef struct CheckJob {
     const char *path, *dir, *what;
     uint64_t number;          /* seed of sizes and inputs */
     int more;                 /* sizes of each bucket beside its own */
-    const CudaFamily *family; /* of products, where it can; NULL: the fastest */
+    const CudaFamily *family; /* that products take where they can; NULL: the fastest */
+    const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     bool unfused;             /* compile it without fusion too */
 } CheckJob;
 

@@ -13,6 +13,7 @@
  * --all           cases: all of the matrix
  * --seconds=S     start no model after S seconds; the summary says how many there were
  * --sizes=N       cases: sizes of each bucket beside its own (68)
+ * --wish=WORDS    products take candidates whose text has these words, where there are any
  * --count         no GPU and no NVRTC: only count what would run
  * --dry           the CPU stands for the GPU
  * --spoil         with --dry: every comparison is done again with a byte that differs, which it
@@ -56,6 +57,7 @@ typedef struct Options {
     bool keep, all, here;
     int part, parts, jobs, compilers, sizes;
     double seconds;
+    const char *wish;
 } Options;
 static Options options = {.parts = 1, .jobs = 1, .sizes = 68};
 
@@ -102,7 +104,7 @@ static bool make_model(Arena *arena, Mode mode, uint64_t number, const char *dir
     bool large = number % LARGE_EVERY == 0;
     if (!(large ? generate : generate_small)(arena, number, dir, &g))
         return false;
-    *ret = (Case){g.text_path, NULL, large ? "large random model" : "random model"};
+    *ret = (Case){.text_path = g.text_path, .what = large ? "large random model" : "random model"};
     return true;
 }
 
@@ -128,6 +130,7 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                               .number = number,
                               .more = mode == MODE_CASES ? options.sizes : 1,
                               .family = c.family,
+                              .wish = options.wish ? options.wish : c.wish,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
         ok = run_job(&job, compile, totals);
     } else {
@@ -338,6 +341,8 @@ static bool parse_option(const char *word)
     for (size_t i = 0; i < COUNT_OF(flag); i++)
         if (!strcmp(word, flag[i].name))
             return *flag[i].flag = true;
+    if (!strncmp(word, "--wish=", 7))
+        return *(o->wish = word + 7);
     if (!strncmp(word, "--seconds=", 10))
         return (o->seconds = strtod(word + 10, NULL)) > 0;
     if (sscanf(word, "--jobs=%d", &o->jobs) == 1)
