@@ -122,6 +122,27 @@ static const char *address_text(Emit *e, int operand)
                         pitch_text(e, operand));
 }
 
+/* Rows of tensors begin at multiples of 16 bytes where they are as long: all memory is the plan's
+ * (cuda_session.c), also what callers' tensors are copied to and from. */
+static bool is_aligned(const CudaKernel *k, int operand)
+{
+    const PlanLayout *layout = operand_layout(k, operand);
+    bool even = layout->rows == 1 || (!k->varies && layout->pitch % 16 == 0);
+    return !is_local(k, operand) && even && layout->at % 16 == 0;
+}
+
+/* What kernels are told of an operand's memory, as the last argument of a template after `before`;
+ * "" for nothing. */
+static const char *access_text(Emit *e, int operand, bool is_free, const char *before)
+{
+    bool aligned = is_aligned(e->k, operand);
+    if (!is_free && !aligned)
+        return *before ? arena_printf(e->sb->arena, "<%s>", before) : "";
+    return arena_printf(e->sb->arena, "<%s%s%s%s%s>", before, *before ? ", " : "",
+                        is_free ? "ACCESS_FREE" : "", is_free && aligned ? " | " : "",
+                        aligned ? "ACCESS_ALIGNED" : "");
+}
+
 /* QuantOf<..> of a quantised operand. */
 static const char *quant_text(Emit *e, int operand)
 {
@@ -208,7 +229,8 @@ static void emit_load(Emit *e, const TileStep *s, int step)
     bool is_int = t->fmt == FMT_I32, is_free = family->loads_freely && family->loads_freely(e->k);
     if (o->col_step && !is_int && !t->quantised) {
         define_packed(e, s, step, t->fmt);
-        sb_line(e->sb, "row_load%s(row, %s, v%d);", is_free ? "_free" : "", at, step);
+        sb_line(e->sb, "row_load%s(row, %s, v%d);", access_text(e, s->tensor, is_free, ""), at,
+                step);
         return;
     }
     define(e, s, step, is_int ? REG_I32 : REG_F32, o->col_step != 0);
@@ -217,7 +239,8 @@ static void emit_load(Emit *e, const TileStep *s, int step)
                 operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(e->k, s->tensor),
                 step);
     else if (is_int && o->col_step)
-        sb_line(e->sb, "row_load_i32%s(row, %s, v%d);", is_free ? "<S, true>" : "", at, step);
+        sb_line(e->sb, "row_load_i32%s(row, %s, v%d);", access_text(e, s->tensor, is_free, ""), at,
+                step);
     else if (is_int)
         sb_line(e->sb, "v%d = %s((const int32_t *)(%s));", step, is_free ? "load_free" : "*", at);
     else
@@ -363,9 +386,11 @@ static void emit_store(Emit *e, const TileStep *s, int step)
     }
     const char *from = vector(e, s->src[0], step, 0);
     if (t->fmt == FMT_I32)
-        sb_line(e->sb, "%srow_store_i32(row, %s, %s);", if_last(e), at, from);
+        sb_line(e->sb, "%srow_store_i32%s(row, %s, %s);", if_last(e),
+                access_text(e, s->tensor, false, ""), at, from);
     else
-        sb_line(e->sb, "%srow_store<%s>(row, %s, %s);", if_last(e), format_word[t->fmt], at, from);
+        sb_line(e->sb, "%srow_store%s(row, %s, %s);", if_last(e),
+                access_text(e, s->tensor, false, format_word[t->fmt]), at, from);
 }
 
 static void emit_token_sweep(Emit *e, const TileStep *s, int step, const char *q, const char *from)

@@ -233,20 +233,24 @@ template <int FMT, class S> struct Loaded {
     }
 };
 
-/* dst <- columns of the row at `base`; 0 beyond the end. FREE: nobody writes them meanwhile. */
-template <bool FREE, int FMT, class S>
-__device__ __forceinline__ void row_load_as(const Row<S> &row, const void *base,
-                                            Loaded<FMT, S> &dst)
+/* What is known of memory, in sum: nobody writes it meanwhile; rows begin at multiples of 16 bytes,
+ * so that runs begin at multiples of their bytes or of 16. */
+enum Access { ACCESS_ANY = 0, ACCESS_FREE = 1, ACCESS_ALIGNED = 2 };
+
+/* dst <- columns of the row at `base`; 0 beyond the end. */
+template <int ACCESS = ACCESS_ANY, int FMT, class S>
+__device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Loaded<FMT, S> &dst)
 {
     typedef Loaded<FMT, S> L;
     const typename L::Element *p = (const typename L::Element *)base + row.col(0);
     if (S::kEdge != EDGE_NONE)
         dst.clear();
-    if (row.in_runs() && run_aligned<L::kBytes>(p)) {
+    if (row.in_runs() && (ACCESS & ACCESS_ALIGNED || run_aligned<L::kBytes>(p))) {
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++)
             if (row.has_run(r))
-                load_words<L::kBytes, FREE>(dst.word + r * L::kRunWords, p + r * (S::kT * S::kV));
+                load_words<L::kBytes, ACCESS & ACCESS_FREE>(dst.word + r * L::kRunWords,
+                                                            p + r * (S::kT * S::kV));
         return;
     }
     dst.clear();
@@ -262,25 +266,13 @@ __device__ __forceinline__ void row_load_as(const Row<S> &row, const void *base,
         }
 }
 
-template <int FMT, class S>
-__device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Loaded<FMT, S> &dst)
-{
-    row_load_as<false>(row, base, dst);
-}
-template <int FMT, class S>
-__device__ __forceinline__ void row_load_free(const Row<S> &row, const void *base,
-                                              Loaded<FMT, S> &dst)
-{
-    row_load_as<true>(row, base, dst);
-}
-
 /* The row at `base` <- src, rounded to the format. */
-template <int FMT, class S>
+template <int FMT, int ACCESS = ACCESS_ANY, class S>
 __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const Loaded<FMT, S> &src)
 {
     typedef Loaded<FMT, S> L;
     typename L::Element *p = (typename L::Element *)base + row.col(0);
-    if (row.in_runs() && run_aligned<L::kBytes>(p)) {
+    if (row.in_runs() && (ACCESS & ACCESS_ALIGNED || run_aligned<L::kBytes>(p))) {
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++)
             if (row.has_run(r))
@@ -298,25 +290,25 @@ __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const L
                 p[at] = num_float(run[i]);
         }
 }
-template <int FMT, class S, class X>
+template <int FMT, int ACCESS = ACCESS_ANY, class S, class X>
 __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const X &src)
 {
     Loaded<FMT, S> packed;
     packed.set(src);
-    row_store(row, base, packed);
+    row_store<FMT, ACCESS>(row, base, packed);
 }
 
-template <class S, bool FREE = false>
+template <int ACCESS = ACCESS_ANY, class S>
 __device__ __forceinline__ void row_load_i32(const Row<S> &row, const void *base,
                                              int32_t (&dst)[S::kE])
 {
     Loaded<FMT_F32, S> bits;
-    row_load_as<FREE>(row, base, bits);
+    row_load<ACCESS>(row, base, bits);
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
         dst[e] = (int32_t)bits.word[e];
 }
-template <class S>
+template <int ACCESS = ACCESS_ANY, class S>
 __device__ __forceinline__ void row_store_i32(const Row<S> &row, void *base,
                                               const int32_t (&src)[S::kE])
 {
@@ -324,7 +316,7 @@ __device__ __forceinline__ void row_store_i32(const Row<S> &row, void *base,
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
         bits.word[e] = (uint32_t)src[e];
-    row_store(row, base, bits);
+    row_store<FMT_F32, ACCESS>(row, base, bits);
 }
 
 /* Accumulators of an epilogue, staged in shared memory from the tile's first column on, COLS of

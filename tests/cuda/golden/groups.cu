@@ -1,4 +1,4 @@
-/* k_042a6070f294a35e */
+/* k_09ee57dcc097d2e3 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -49,7 +49,7 @@ struct Epilogue {
     {
         float v0[S::kE];
         row_acc(row, acc.part(0), v0);
-        row_store<FMT_BF16>(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        row_store<FMT_BF16, ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 128LL, v0);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
@@ -64,7 +64,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_042a6070f294a35e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_09ee57dcc097d2e3(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -1,4 +1,4 @@
-/* k_991661520acf8820 */
+/* k_71fa8a1375004ee0 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -25,10 +25,10 @@ struct Program {
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_F32, S> v0;
-        row_load(row, (char *)p.op[1].data + (m) * 32LL, v0);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[1].data + (m) * 32LL, v0);
         float v1[S::kE];
         row_softmax(row, v1, v0);
-        row_store<FMT_F32>(row, (char *)p.op[0].data + (m) * 32LL, v1);
+        row_store<FMT_F32, ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 32LL, v1);
     }
     template <class S> static __device__ __forceinline__ void row(
         const Params &p, const Row<S> &row, int64_t m, Found &)
@@ -40,7 +40,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_991661520acf8820(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_71fa8a1375004ee0(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

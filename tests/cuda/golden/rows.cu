@@ -1,4 +1,4 @@
-/* k_e1d93a401ab366b6 */
+/* k_ea9625347410848a */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -50,9 +50,9 @@ struct Prologue {
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
-        row_load(row, (char *)p.op[0].data + (m) * 2048LL, v0);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 2048LL, v0);
         Loaded<FMT_BF16, S> v1;
-        row_load(row, (char *)p.op[1].data + (0) * 2048LL, v1);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[1].data + (0) * 2048LL, v1);
         float v2[S::kE];
         row_rmsnorm(row, v2, v0, v1, num_float(0x3727c5acu), row.end);
         int32_t sum3 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, p.op[2], m, 1024LL, v2);
@@ -78,10 +78,10 @@ struct Epilogue {
         float v3[S::kE];
         SINTER_EACH(e) { float a = v1[e], b = v2; (void)b; v3[e] = a * b; }
         Loaded<FMT_F32, S> v4;
-        row_load(row, (char *)p.op[4].data + (0) * 16384LL, v4);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[4].data + (0) * 16384LL, v4);
         float v5[S::kE];
         SINTER_EACH(e) { float a = v3[e], b = v4[e]; (void)b; v5[e] = a * b; }
-        row_store<FMT_BF16>(row, (char *)p.op[5].data + (m) * 8192LL, v5);
+        row_store<FMT_BF16, ACCESS_ALIGNED>(row, (char *)p.op[5].data + (m) * 8192LL, v5);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
@@ -96,7 +96,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_e1d93a401ab366b6(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_ea9625347410848a(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_b4574e03d318706b */
+/* k_3967fc1958a79519 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -25,7 +25,7 @@ struct Program {
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
-        row_load(row, (char *)p.op[1].data + (m) * 8192LL, v0);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[1].data + (m) * 8192LL, v0);
         int32_t sum1 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, p.op[2], m, 4096LL, v0);
     }
     template <class S> static __device__ __forceinline__ void row(
@@ -38,12 +38,12 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(256) k_b4574e03d318706b(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_3967fc1958a79519(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_596c0cae1ab16405 */
+/* k_2d5513c8fb016afb */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -101,10 +101,10 @@ struct Epilogue {
         float v3[S::kE];
         SINTER_EACH(e) { float a = v1[e], b = v2; (void)b; v3[e] = a * b; }
         Loaded<FMT_F32, S> v4;
-        row_load(row, (char *)p.op[3].data + (0) * 512LL, v4);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[3].data + (0) * 512LL, v4);
         float v5[S::kE];
         SINTER_EACH(e) { float a = v3[e], b = v4[e]; (void)b; v5[e] = a * b; }
-        row_store<FMT_BF16>(row, (char *)p.op[4].data + (m) * 256LL, v5);
+        row_store<FMT_BF16, ACCESS_ALIGNED>(row, (char *)p.op[4].data + (m) * 256LL, v5);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
@@ -119,7 +119,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_596c0cae1ab16405(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_2d5513c8fb016afb(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

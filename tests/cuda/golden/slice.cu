@@ -1,4 +1,4 @@
-/* k_6704e97c116df73b */
+/* k_d928679024ef794b */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -26,7 +26,7 @@ struct Program {
     {
         Loaded<FMT_F16, S> v0;
         row_load(row, (char *)p.op[1].data + (m) * 50LL, v0);
-        row_store<FMT_F16>(row, (char *)p.op[0].data + (m) * 32LL, v0);
+        row_store<FMT_F16, ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 32LL, v0);
     }
     template <class S> static __device__ __forceinline__ void row(
         const Params &p, const Row<S> &row, int64_t m, Found &)
@@ -38,12 +38,12 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_6704e97c116df73b(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_a14acfb71b26f1a6 */
+/* k_ad598d7ccb9288b7 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -94,7 +94,7 @@ struct Epilogue {
     {
         float v0[S::kE];
         row_acc(row, acc.part(0), v0);
-        row_store<FMT_F16>(row, (char *)p.op[0].data + (m) * 32LL, v0);
+        row_store<FMT_F16, ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 32LL, v0);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
@@ -109,7 +109,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_a14acfb71b26f1a6(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_ad598d7ccb9288b7(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_15a71ca7c0ebefb4 */
+/* k_f9f302f58947c59c */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -48,9 +48,9 @@ struct Prologue {
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
-        row_load(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 128LL, v0);
         Loaded<FMT_BF16, S> v1;
-        row_load(row, (char *)p.op[1].data + (0) * 128LL, v1);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[1].data + (0) * 128LL, v1);
         float v2[S::kE];
         row_rmsnorm(row, v2, v0, v1, num_float(0x3727c5acu), row.end);
         int32_t sum3 = row_quantise_token<QuantOf<FMT_I8, FMT_F32, false, false, 1, 0, 1>>(row, a, m, 160LL, v2);
@@ -78,7 +78,7 @@ struct Epilogue {
         const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc)
     {
         Loaded<FMT_BF16, S> v0;
-        row_load(row, (char *)p.op[0].data + (m) * 128LL, v0);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 128LL, v0);
         int32_t v1[S::kE];
         row_acc(row, acc.part(0), v1);
         float v2[S::kE];
@@ -88,14 +88,14 @@ struct Epilogue {
         float v4[S::kE];
         SINTER_EACH(e) { float a = v2[e], b = v3; (void)b; v4[e] = a * b; }
         Loaded<FMT_F32, S> v5;
-        row_load(row, (char *)p.op[4].data + (0) * 256LL, v5);
+        row_load<ACCESS_ALIGNED>(row, (char *)p.op[4].data + (0) * 256LL, v5);
         float v6[S::kE];
         SINTER_EACH(e) { float a = v4[e], b = v5[e]; (void)b; v6[e] = a * b; }
         float v7[S::kE];
         SINTER_EACH(e) { float a = v6[e], b = v6[e]; (void)b; v7[e] = num_silu(a); }
         float v8[S::kE];
         SINTER_EACH(e) { float a = v0[e], b = v7[e]; (void)b; v8[e] = a + b; }
-        row_store<FMT_BF16>(row, (char *)p.op[5].data + (m) * 128LL, v8);
+        row_store<FMT_BF16, ACCESS_ALIGNED>(row, (char *)p.op[5].data + (m) * 128LL, v8);
     }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
@@ -110,7 +110,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_15a71ca7c0ebefb4(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_f9f302f58947c59c(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
