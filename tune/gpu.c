@@ -44,6 +44,7 @@ struct TuneSession {
     DrvAddress *root; /* [plan->num_tensors]; 0: unused */
     int num_sets;
     DrvAddress set[MAX_SETS];      /* the weight */
+    uint64_t weight_bytes;         /* of each */
     CudaLaunch launched[MAX_SETS]; /* the kernel at hand, bound to each */
     void *params;                  /* of these */
     DrvAddress workspace;
@@ -209,10 +210,17 @@ static bool make_root(TuneSession *s, const CudaKernel *k, int root, char *text)
              fill_part(s, base, outer, bytes, PATTERN_SMALL_F32, text)));
 }
 
+/* As the candidate's layout has it, which the plan may not take in the end. */
+static uint64_t weight_bytes(const CudaKernel *k)
+{
+    int32_t root = k->layout[k->launch->w].root;
+    return k->plan->tensor[k->launch->w].packed ? k->packed.bytes : root_bytes(k, root);
+}
+
 static bool make_weight(TuneSession *s, const CudaKernel *k, DrvAddress *ret, char *text)
 {
     const PlanTensor *w = &k->plan->tensor[k->launch->w];
-    uint64_t bytes = root_bytes(k, k->layout[k->launch->w].root);
+    uint64_t bytes = weight_bytes(k);
     uint64_t scales = (uint64_t)k->packed.scale_at, zeros = (uint64_t)k->packed.zero_at;
     if (!check(s, s->d->cuMemAlloc(ret, bytes), "allocating", text) ||
         !fill(s, *ret, bytes, pattern_of(w->packed ? k->spec.fmt : w->fmt), text))
@@ -241,7 +249,8 @@ static void forget_product(TuneSession *s)
 /* Tensors of the launch, and so many weights that each has left the L2 when its turn comes. */
 static bool make_product(TuneSession *s, const CudaKernel *k, int64_t rows, char *text)
 {
-    if (s->launch == k->launch && s->plan == k->plan && s->rows == rows)
+    if (s->launch == k->launch && s->plan == k->plan && s->rows == rows &&
+        s->weight_bytes == weight_bytes(k))
         return true;
     forget_product(s);
     s->plan = k->plan;
@@ -257,7 +266,8 @@ static bool make_product(TuneSession *s, const CudaKernel *k, int64_t rows, char
              !make_root(s, k, k->layout[t].params_root, text)))
             return false;
     }
-    uint64_t bytes = root_bytes(k, k->layout[k->launch->w].root);
+    uint64_t bytes = weight_bytes(k);
+    s->weight_bytes = bytes;
     uint64_t sets = bytes ? 3 * s->l2 / bytes + 2 : 1;
     for (; s->num_sets < MAX_SETS && (uint64_t)s->num_sets < sets; s->num_sets++)
         if (!make_weight(s, k, &s->set[s->num_sets], text))

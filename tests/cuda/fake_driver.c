@@ -607,9 +607,12 @@ static bool read_params(const char *name, void *const *params, FakeParams *ret)
            sizeof ret->count);
     memcpy(ret->size, (const char *)params[0] + (size_t)num * sizeof ret->operand[0],
            sizeof ret->size);
-    for (int i = 0; i < (int)num; i++)
-        if (!block_find(ret->operand[i].data, 1))
+    for (int i = 0; i < (int)num; i++) {
+        const Block *b = block_find(ret->operand[i].data, 1);
+        if (!b)
             return false;
+        ret->bytes[i] = (uint64_t)(b->data + b->size - (uint8_t *)ret->operand[i].data);
+    }
     return strncmp(name, "mapped", 6) != 0 || read_map(params[0], ret);
 }
 

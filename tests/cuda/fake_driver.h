@@ -34,6 +34,7 @@ typedef struct FakeParams { /* operands, then sizes behind the last, the count f
         int32_t *zero;
         float *outer;
     } operand[8];
+    uint64_t bytes[8]; /* allocated from an operand's data on */
     int num_operands;
     int64_t count, size[FAKE_SIZES];
 } FakeParams;

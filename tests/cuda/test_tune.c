@@ -1,4 +1,5 @@
-/* test_tune <fakecuda.so> <model> <model of computed products>: processes that measure kernels
+/* test_tune <fakecuda.so> <model> <.. of computed products> <.. of a weight with two layouts>:
+ * processes that measure kernels
  * which crash, hang and fail, against a driver of our own. */
 #include "driver/stub.h"
 #include "driver/work.h"
@@ -21,7 +22,7 @@
 const unsigned char sinter_stub[] = "stub";
 const size_t sinter_stub_size = 4;
 
-static const char *model_path, *attend_path;
+static const char *model_path, *attend_path, *layouts_path;
 static FakeReset *reset;
 static FakeSetKernel *set_kernel;
 static FakeAdvance *advance;
@@ -51,6 +52,17 @@ static void keep_computed(void *user, const CudaCandidates *c)
         keep(user, c);
 }
 
+/* The first candidates for records and panels of a weight, whichever the plan takes. */
+static CudaCandidates by_layout[2];
+static uint64_t packed_bytes[2];
+static void keep_layouts(void *user, const CudaCandidates *c)
+{
+    int layout = c->like.packed.layout == CUDA_PANELS;
+    by_layout[layout] = *c;
+    packed_bytes[layout] = c->like.packed.bytes;
+    keep(user, c);
+}
+
 static int setup_of(void **state, const char *path,
                     void (*visit)(void *user, const CudaCandidates *c))
 {
@@ -76,6 +88,11 @@ static int setup_computed(void **state)
     return setup_of(state, attend_path, keep_computed);
 }
 
+static int setup_layouts(void **state)
+{
+    return setup_of(state, layouts_path, keep_layouts);
+}
+
 static int teardown(void **state)
 {
     Fixture *f = *state;
@@ -91,6 +108,10 @@ static void run_kernel(const char *name, const FakeParams *params)
     static const int64_t sizes[FAKE_SIZES] = {4, 64, 4, 256, 256};
     if (!strncmp(name, "sizes", 5) && memcmp(params->size, sizes, sizeof sizes) != 0)
         raise(SIGKILL);
+    for (int i = 0; i < 2; i++) /* the weight is the last operand */
+        if (!strncmp(name, i ? "panels" : "records", i ? 6 : 7) &&
+            params->bytes[params->num_operands - 1] < packed_bytes[i])
+            raise(SIGKILL);
     if (!strncmp(name, "crash", 5))
         raise(SIGKILL);
     while (!strncmp(name, "hang", 4))
@@ -189,6 +210,25 @@ static void test_sizes(void **state)
     assert_true(run.item[0].us > 0);
 }
 
+/* Candidates that read the weight in another layout than the plan takes get it as large as that. */
+static void test_layouts(void **state)
+{
+    static const char *const word[] = {"records", "panels"};
+    Fixture *f = *state;
+    const char *why = NULL;
+    TuneItem item[2];
+    assert_true(packed_bytes[0] > packed_bytes[1] && packed_bytes[1] > 0);
+    for (int i = 1; i >= 0; i--) {
+        f->candidates = &by_layout[i];
+        make_run(f, 1, word + i);
+        item[i] = f->item[0];
+    }
+    f->item[0] = item[1], f->item[1] = item[0];
+    TuneRun run = {.arena = f->w.arena, .limit_s = 0.4, .start_s = 20, .num = 2, .item = f->item};
+    assert_true(tune_measure(&run, &why));
+    assert_true(run.item[0].us > 0 && run.item[1].us > 0);
+}
+
 /* After an error of the driver the process is given up: what follows starts anew. */
 static void test_errors_of_the_driver(void **state)
 {
@@ -283,16 +323,18 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_measures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_survives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sizes, setup_computed, teardown),
+        cmocka_unit_test_setup_teardown(test_layouts, setup_layouts, teardown),
         cmocka_unit_test_setup_teardown(test_errors_of_the_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_driver, setup, teardown),
     };
-    if (argc != 4 || !load_fake(argv[1])) {
-        fprintf(stderr, "usage: test_tune FAKE_DRIVER MODEL COMPUTED\n");
+    if (argc != 5 || !load_fake(argv[1])) {
+        fprintf(stderr, "usage: test_tune FAKE_DRIVER MODEL COMPUTED LAYOUTS\n");
         return 2;
     }
     model_path = argv[2];
     attend_path = argv[3];
+    layouts_path = argv[4];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
