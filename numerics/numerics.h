@@ -89,65 +89,68 @@ NUM_FN int num_rne(float x)
     return (int)(num_bits(x + NUM_RNE_MAGIC) - num_bits(NUM_RNE_MAGIC));
 }
 
-/* a / b for b from 1 to 2^40 that is 1 or 2 where |a| < 2^-96. On a GPU the steps of a division of
- * any two numbers, without the branch that each has for those whose steps lose bits: a reciprocal
- * rounded well, and twice the remainder (P. Markstein, "Computation of elementary functions on
- * the IBM RISC System/6000 processor", 1990). */
-NUM_FN float num_div_plain(float a, float b)
+/* 1 / b for b from 1 to 2^40, rounded. On a GPU the steps of `rcp.rn` without its branch for those
+ * b whose reciprocal is not normal: an approximation, and what it leaves over once (P. Markstein,
+ * "Computation of elementary functions on the IBM RISC System/6000 processor", 1990). */
+NUM_FN float num_reciprocal(float b)
 {
 #ifdef __CUDACC_RTC__
     float r;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(b));
-    r = num_fma(num_fma(-b, r, 1.0f), r, r);
-    if ((num_bits(b) & 0x7fffffu) == 0x7fffffu) /* of such a b alone the steps lose the last bit */
-        r = num_float(0x7e800001u - (num_bits(b) & NUM_INF_BITS));
-    float q = a * r;
-    q = num_fma(num_fma(-b, q, a), r, q);
-    q = num_fma(num_fma(-b, q, a), r, q);
-    unsigned least = num_bits(0x1p-96f);
-    bool whole = (unsigned)num_abs_bits(a) - least < NUM_INF_BITS - least;
-    return whole ? q : a * r; /* 0, an infinity, NaN; or exactly a or a / 2 */
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+    return num_fma(num_fma(-b, r, 1.0f), r, r);
 #else
-    return a / b;
+    return 1.0f / b;
 #endif
 }
 
 /* Functions ----------------------------------------------------------------------------------- */
 
-/* e^(x + lo) as (1 + t) * *s1 * *s2, for x <= 89 and |lo| far below 1: returns t, small. */
-NUM_FN float num_exp_split(float x, float lo, float *s1, float *s2)
+/* e^x = 2^i e^r, |r| < 0.35, for -170 <= x <= 89: returns r. */
+NUM_FN float num_exp_reduce(float x, int *i)
 {
-    float c = x < -170.0f ? -170.0f : x;
-    float t = num_fma(c, 0x1.715476p+0f, NUM_RNE_MAGIC);
+    float t = num_fma(x, 0x1.715476p+0f, NUM_RNE_MAGIC);
     float n = t - NUM_RNE_MAGIC;
-    int i = (int)(num_bits(t) - num_bits(NUM_RNE_MAGIC));
-    float r = num_fma(n, -0x1.62e430p-1f, c);
-    r = num_fma(n, 0x1.05c610p-29f, r) + lo;
+    *i = (int)(num_bits(t) - num_bits(NUM_RNE_MAGIC));
+    float r = num_fma(n, -0x1.62e430p-1f, x);
+    return num_fma(n, 0x1.05c610p-29f, r);
+}
+
+/* e^r - 1 for |r| < 0.35. */
+NUM_FN float num_exp_rest(float r)
+{
     float p = 0x1.6a23ccp-10f;
     p = num_fma(p, r, 0x1.123a20p-7f);
     p = num_fma(p, r, 0x1.5558f2p-5f);
     p = num_fma(p, r, 0x1.555492p-3f);
     p = num_fma(p, r, 0x1.fffffcp-2f);
-    int half = i >> 1;
-    *s1 = num_float((unsigned)(half + 127) << 23);
-    *s2 = num_float((unsigned)(i - half + 127) << 23);
     return num_fma(r * r, p, r);
 }
 
-/* The same as m * *s: m is normal and *s a power of two, so that the caller multiplies further
- * factors into m before a denormal result rounds, once. */
-NUM_FN float num_exp_parts(float x, float lo, float *s)
+/* 2^i, normal. */
+NUM_FN float num_power(int i)
 {
-    float s1;
-    float t = num_exp_split(x, lo, &s1, s);
-    return (1.0f + t) * s1;
+    return num_float((unsigned)(i + 127) << 23);
 }
 
 NUM_FN float num_exp(float x)
 {
-    float s;
-    float m = num_exp_parts(x > 89.0f ? 89.0f : x, 0.0f, &s);
-    return m * s;
+    int i;
+    float c = x < -170.0f ? -170.0f : x;
+    float m = 1.0f + num_exp_rest(num_exp_reduce(c > 89.0f ? 89.0f : c, &i));
+    return m * num_power(i >> 1) * num_power(i - (i >> 1)); /* a denormal one rounds once */
+}
+
+/* What follows takes e^x, -115 <= x <= 60, times 2^40: a normal number, into which further factors
+ * are multiplied before a denormal result rounds, once. */
+#define NUM_UP   40
+#define NUM_DOWN 0x1p-40f
+
+/* e^x * 2^40. */
+NUM_FN float num_exp_up(float x)
+{
+    int i;
+    float t = num_exp_rest(num_exp_reduce(x, &i));
+    return (1.0f + t) * num_power(i + NUM_UP);
 }
 
 NUM_FN float num_relu(float x)
@@ -187,37 +190,35 @@ NUM_FN float num_tanh(float x)
     p = num_fma(p, z, 0x1.110726p-3f);
     p = num_fma(p, z, -0x1.555532p-2f);
     float near = num_fma(a * z, p, a);
-    float s;
-    float m = num_exp_parts(a > 10.0f ? 20.0f : a + a, 0.0f, &s);
-    float far = 1.0f - num_div_plain(2.0f, m * s + 1.0f);
+    float m = num_exp_up(a > 10.0f ? 20.0f : a + a);
+    float far = 1.0f - 2.0f * num_reciprocal(num_fma(m, NUM_DOWN, 1.0f));
     float t = a < 0.625f ? near : far;
     return num_float(num_bits(t) | (num_bits(x) & NUM_SIGN_BIT));
 }
 
-/* x / (1 + e^v) for x >= 0 and x * e^v / (1 + e^v) else, where e^v = m * s and a = |x|, bounded. */
-NUM_FN float num_gate(float x, float a, float m, float s)
+/* x / (1 + e^v) for x >= 0 and x * e^v / (1 + e^v) else, where e^v = m / 2^40 <= 1 and a = |x|,
+ * bounded. */
+NUM_FN float num_gate(float x, float a, float m)
 {
     float num = x < 0.0f ? -(a * m) : x;
-    float scale = x < 0.0f ? s : 1.0f;
-    return num_div_plain(num, 1.0f + m * s) * scale;
+    float scale = x < 0.0f ? NUM_DOWN : 1.0f;
+    return num * num_reciprocal(num_fma(m, NUM_DOWN, 1.0f)) * scale;
 }
 
 NUM_FN float num_sigmoid(float x)
 {
-    float s;
-    float m = num_exp_parts(-num_abs(x), 0.0f, &s);
+    float a = num_abs(x);
+    float m = num_exp_up(a > 115.0f ? -115.0f : -a);
     float num = x < 0.0f ? m : 1.0f;
-    float scale = x < 0.0f ? s : 1.0f;
-    return num_div_plain(num, 1.0f + m * s) * scale;
+    float scale = x < 0.0f ? NUM_DOWN : 1.0f;
+    return num * num_reciprocal(num_fma(m, NUM_DOWN, 1.0f)) * scale;
 }
 
 NUM_FN float num_silu(float x)
 {
     float a = num_abs(x);
-    a = a > 160.0f ? 160.0f : a;
-    float s;
-    float m = num_exp_parts(-a, 0.0f, &s);
-    return num_gate(x, a, m, s);
+    a = a > 115.0f ? 115.0f : a;
+    return num_gate(x, a, num_exp_up(-a));
 }
 
 /* x * P(X <= x) of the normal distribution. The tail Q(a) = P(X > a) = e^(-a^2/2) * g / (a + 2.5)
@@ -228,7 +229,7 @@ NUM_FN float num_gelu(float x)
     float a = num_abs(x);
     a = a > 15.0f ? 15.0f : a;
     float d = a + 2.5f;
-    float w = num_div_plain(1.0f, d);
+    float w = num_reciprocal(d);
     float w_err = num_fma(d - 2.5f - a, w, num_fma(-w, d, 1.0f)); /* true w = w (1 + w_err) */
     float u = (a - 2.5f) * w;
     float g = -0x1.6b7f0cp-16f;
@@ -244,9 +245,10 @@ NUM_FN float num_gelu(float x)
     g = num_fma(g, u, 0x1.69cee6p-1f);
     float sq = a * a;
     float sq_lo = num_fma(a, a, -sq);
-    float s1, s;
-    float t = num_exp_split(-0.5f * sq, num_fma(-0.5f, sq_lo, w_err), &s1, &s);
-    float q = num_fma(g, t, g) * w * s1;
+    int i;
+    float r = num_exp_reduce(-0.5f * sq, &i);
+    float t = num_exp_rest(r + num_fma(-0.5f, sq_lo, w_err));
+    float q = num_fma(g, t, g) * w * num_power(i + NUM_UP);
     float p = -0x1.012f16p-17f;
     p = num_fma(p, sq, 0x1.dc1b48p-14f);
     p = num_fma(p, sq, -0x1.36fecep-10f);
@@ -254,8 +256,8 @@ NUM_FN float num_gelu(float x)
     p = num_fma(p, sq, -0x1.105832p-4f);
     p = num_fma(p, sq, 0x1.988454p-2f);
     float near = x * num_fma(x, p, 0.5f);
-    float below = -(a * q) * s;
-    float above = x * (1.0f - q * s);
+    float below = -(a * q) * NUM_DOWN;
+    float above = x * num_fma(-q, NUM_DOWN, 1.0f);
     float far = x < 0.0f ? below : above;
     return a < 1.0f ? near : far;
 }
@@ -264,7 +266,7 @@ NUM_FN float num_gelu(float x)
 NUM_FN float num_gelu_tanh(float x)
 {
     float a = num_abs(x);
-    a = a > 12.0f ? 12.0f : a;
+    a = a > 11.0f ? 11.0f : a;
     float sq = a * a;
     float sq_lo = num_fma(a, a, -sq);
     float p = 0x1.2444f2p-4f * sq;
@@ -276,9 +278,9 @@ NUM_FN float num_gelu_tanh(float x)
     w_lo = w_lo + (p_lo - 0x1.857936p-25f);
     float v = a * w;
     float v_lo = num_fma(a, w_lo, num_fma(a, w, -v));
-    float s;
-    float m = num_exp_parts(-v, -v_lo, &s);
-    return num_gate(x, a, m, s);
+    int i;
+    float t = num_exp_rest(num_exp_reduce(-v, &i) - v_lo);
+    return num_gate(x, a, (1.0f + t) * num_power(i + NUM_UP));
 }
 
 /* Conversions --------------------------------------------------------------------------------- */
