@@ -127,6 +127,30 @@ void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
               8.0 * (double)packed.bytes / ((double)spec.n * (double)spec.k));
 }
 
+/* An earlier tensor holds the same weight in another layout. */
+static bool is_copy(const Plan *p, int tensor)
+{
+    const PlanTensor *t = &p->tensor[tensor];
+    for (int i = 0; i < tensor && t->packed; i++) {
+        PlanTensor own = p->tensor[i];
+        bool apart = own.packed && own.pack_spec.layout != t->pack_spec.layout;
+        own.pack_spec.layout = t->pack_spec.layout;
+        if (apart && !strcmp(own.name, t->name) && pack_spec_equal(&own.pack_spec, &t->pack_spec))
+            return true;
+    }
+    return false;
+}
+
+void plan_put_weight_bytes(Sb *sb, const Plan *plan)
+{
+    uint64_t copies = 0;
+    for (int i = 0; i < plan->num_tensors; i++)
+        copies += is_copy(plan, i) ? plan->tensor[i].bytes : 0;
+    sb_printf(sb, "%llu bytes of weights", (unsigned long long)plan_weight_bytes(plan));
+    if (copies)
+        sb_printf(sb, " (%llu of copies in other layouts)", (unsigned long long)copies);
+}
+
 static void print_step(Sb *sb, const TileStep *s)
 {
     sb_put(sb, "    ");

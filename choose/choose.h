@@ -36,6 +36,7 @@ typedef struct ChooseOptions {
     const CodeClass *gpu; /* time the plan of these GPUs, which is not run here; NULL: the CPU's */
     const ChooseDevice *device; /* a GPU of this class, where it is; NULL: none is asked */
     const Timings *timings;     /* gpu: measured times; NULL: the cost model alone */
+    int copies;                 /* gpu: CudaPlanOptions.copies */
     void (*progress)(void *user, double done, const char *what); /* may be NULL */
     void *user;
 } ChooseOptions;

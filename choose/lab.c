@@ -91,8 +91,10 @@ bool probe_plan(Probe *t)
 bool probe_plan_gpu(Probe *t)
 {
     const ChooseOptions *o = t->lab->options;
-    const CudaPlanOptions options = {
-        .gpu = o->gpu, .timings = o->timings, .invariant = o->passes.invariant};
+    const CudaPlanOptions options = {.gpu = o->gpu,
+                                     .timings = o->timings,
+                                     .invariant = o->passes.invariant,
+                                     .copies = o->copies};
     return cuda_plan(t->module, t->arena, &t->target, &options, &t->cuda) && !t->diag.num_errors;
 }
 

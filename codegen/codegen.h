@@ -29,7 +29,6 @@ typedef struct CodegenTarget {
  * bucket. Each target makes its plan from it: packed weights have no bytes yet, constants no place.
  */
 bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret);
-bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b);
 /* cpu_plan.c: the list as it is, with weights packed for the CPU. */
 bool codegen_cpu(Module *m, Arena *arena, const CodegenTarget *list, CodegenTarget *ret);
 bool codegen_plan(Module *m, Arena *arena, CodegenTarget *ret); /* both */

@@ -113,9 +113,10 @@ static void put_stored(Sb *sb, const Module *m)
 void codegen_explain(Sb *sb, const Module *m, const PassContext *ctx, const CodegenTarget *target)
 {
     const Plan *plan = target->plan;
-    sb_printf(sb, "%d kernel%s for %s, %llu bytes of weights\n", plan->num_launches,
-              plan->num_launches == 1 ? "" : "s", plan->target,
-              (unsigned long long)plan_weight_bytes(plan));
+    sb_printf(sb, "%d kernel%s for %s, ", plan->num_launches, plan->num_launches == 1 ? "" : "s",
+              plan->target);
+    plan_put_weight_bytes(sb, plan);
+    sb_putc(sb, '\n');
     for (int b = 0; b < plan->num_buckets; b++) {
         sb_put(sb, "bucket");
         for (int i = 0; i < plan->num_syms; i++)

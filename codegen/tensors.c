@@ -313,16 +313,6 @@ int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type)
     return ret;
 }
 
-bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b)
-{
-    return a->fmt == b->fmt && a->act_fmt == b->act_fmt && a->n == b->n && a->k == b->k &&
-           a->parts == b->parts && a->mainloop == b->mainloop && a->has_zero == b->has_zero &&
-           a->act_zero == b->act_zero && a->block_rows == b->block_rows &&
-           a->block_cols == b->block_cols && a->act_block_cols == b->act_block_cols &&
-           a->scale_fmt == b->scale_fmt && a->outer == b->outer && a->table == b->table &&
-           a->layout == b->layout;
-}
-
 int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span)
 {
     int known = ptrmap_get(&b->packed_of, value);

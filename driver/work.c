@@ -97,6 +97,11 @@ bool work_threads(Work *w, int *ret)
     return true;
 }
 
+int work_copies(const Work *w)
+{
+    return cli_get(w->cli, OPTION_COPIES, "1")[0] - '0';
+}
+
 /* The variant's own rules behind those of all files. */
 static void add_rules(Work *w, FrontendOptions *ret)
 {
@@ -486,6 +491,7 @@ static bool plan_gpu(Work *w, WorkGpu *gpu)
     options.gpu = gpu->gpu;
     options.timings = &timings;
     options.invariant = w->passes.options.invariant;
+    options.copies = work_copies(w);
     if (!cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda))
         return false;
     cuda_check_fused(w->module, &gpu->cuda);

@@ -151,6 +151,7 @@ static bool settle(Work *w, const FrontendOptions *options)
     if (gpu && !find_timings(w, gpu, choose.device, &timings))
         return false;
     choose.timings = gpu ? &timings : NULL;
+    choose.copies = work_copies(w);
     if (!work_threads(w, &choose.threads))
         return false;
     w->choice = choose_run(w->arena, &w->diag, w->module, &choose);

@@ -33,11 +33,11 @@ static void put_target(Sb *sb, const Work *w, const Plan *plan, const CudaTarget
     int kernels = cuda ? cuda->num_sources : plan->num_launches, last = plan->num_buckets - 1;
     FusionShare c = cuda ? cuda_fusion_share(cuda, w->arena, last)
                          : codegen_fusion_share(&w->cpu, w->arena, last);
-    sb_printf(sb,
-              "%s for %s: %d kernel%s, %d of %d operations (%d %%) fused, %llu bytes of weights, ",
-              w->module->name, plan->target, kernels, kernels == 1 ? "" : "s", c.fused_ops, c.ops,
-              c.ops ? 100 * c.fused_ops / c.ops : 0, (unsigned long long)plan_weight_bytes(plan));
-    sb_put(sb, "predicted");
+    sb_printf(sb, "%s for %s: %d kernel%s, %d of %d operations (%d %%) fused, ", w->module->name,
+              plan->target, kernels, kernels == 1 ? "" : "s", c.fused_ops, c.ops,
+              c.ops ? 100 * c.fused_ops / c.ops : 0);
+    plan_put_weight_bytes(sb, plan);
+    sb_put(sb, ", predicted");
     put_bucket(sb, w, plan, cuda, 0);
     if (plan->num_buckets > 1) {
         sb_put(sb, " to");

@@ -538,6 +538,9 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
     CudaKernel k;
     double us;
     const char *why;
+    *ret_runs = !d->role[launch].under || d->role[launch].under[bucket];
+    if (!*ret_runs)
+        return ret;
     if (chain && !local_problem(d, chain, bucket))
         ret = SCHEDULE_FUSED;
     else if (chain && best_shared(d, chain, bucket, NULL, &c, &k, &us, &why) >= 0)

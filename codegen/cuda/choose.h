@@ -77,8 +77,9 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
  * NULL: there is none. */
 const char *cuda_choose_order(const CudaDraft *d, int launch);
 
-/* layout.c: sets the layout of each weight that has a choice of one, for all its launches. */
-void cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
+/* layout.c: sets the layout of each weight that has a choice of one, for all its launches. Returns
+ * the layout of each under each bucket, [tensors][buckets]: others are those of further copies. */
+const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
  * s3". Names the candidate in tables of timings. */
 void cuda_candidate_put(Sb *sb, const CudaKernel *k);

@@ -130,8 +130,10 @@ static void put_share(Sb *sb, const CudaTarget *t)
 void cuda_explain(Sb *sb, const Module *m, const PassContext *ctx, const CudaTarget *t)
 {
     const Plan *plan = t->target.plan;
-    sb_printf(sb, "%d launches for %s by %d kernels, %llu bytes of weights\n", plan->num_launches,
-              plan->target, t->num_sources, (unsigned long long)plan_weight_bytes(plan));
+    sb_printf(sb, "%d launches for %s by %d kernels, ", plan->num_launches, plan->target,
+              t->num_sources);
+    plan_put_weight_bytes(sb, plan);
+    sb_putc(sb, '\n');
     for (int i = 0, at = 0; i < plan->num_launches; i++) {
         const Op *const *op = t->target.launch_kernels.elem;
         put_launch(sb, t, m->diag, i);

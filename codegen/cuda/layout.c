@@ -1,8 +1,13 @@
 /* codegen/cuda/layout: how each weight lies in the file, where there is a choice: the layout with
- * which all of its launches under all buckets take the least time together. */
+ * which all of its launches under all buckets take the least time together. Where a file may hold
+ * further copies, a bucket takes the one with which it is faster by more than a little. */
 #include "codegen/cuda/family.h"
 
-typedef struct LayoutTime { /* of all launches of a weight */
+#include <string.h>
+
+#define COPY_GAIN 0.05 /* of a bucket's time that another copy has to save */
+
+typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
     double us, predicted;
     bool measured, runs;
 } LayoutTime;
@@ -34,18 +39,27 @@ static void add_launch(const CudaDraft *d, int launch, int bucket, LayoutTime *r
         ret->measured = ret->measured && choice.source != TIMING_MODEL;
 }
 
-static LayoutTime time_of(const CudaDraft *all, int weight, bool visit)
+/* ret: [buckets]. Returns what they come to. */
+static LayoutTime time_of(const CudaDraft *all, int weight, bool visit, LayoutTime *ret)
 {
     CudaPlanOptions options = *all->options;
     CudaDraft d = *all;
+    LayoutTime sum = {.measured = true, .runs = true};
     d.options = &options;
     if (!visit)
         options.visit = NULL;
-    LayoutTime ret = {.measured = true, .runs = true};
-    for (int i = 0; i < d.plan->num_launches; i++)
-        for (int bucket = 0; bucket < d.plan->num_buckets && is_about(&d, i, weight); bucket++)
-            add_launch(&d, i, bucket, &ret);
-    return ret;
+    for (int bucket = 0; bucket < d.plan->num_buckets; bucket++) {
+        LayoutTime *time = &ret[bucket];
+        *time = (LayoutTime){.measured = true, .runs = true};
+        for (int i = 0; i < d.plan->num_launches; i++)
+            if (is_about(&d, i, weight))
+                add_launch(&d, i, bucket, time);
+        sum.us += time->us;
+        sum.predicted += time->predicted;
+        sum.measured = sum.measured && time->measured;
+        sum.runs = sum.runs && time->runs;
+    }
+    return sum;
 }
 
 /* A measured time and a prediction do not compare. */
@@ -54,6 +68,14 @@ static bool is_faster(const LayoutTime *a, const LayoutTime *b)
     if (!a->runs || !b->runs)
         return a->runs;
     return a->measured && b->measured ? a->us < b->us : a->predicted < b->predicted;
+}
+
+/* The share of b's time that a does without. */
+static double gain(const LayoutTime *a, const LayoutTime *b)
+{
+    if (!a->runs || !b->runs)
+        return a->runs ? 1 : 0;
+    return a->measured && b->measured ? 1 - a->us / b->us : 1 - a->predicted / b->predicted;
 }
 
 /* A family of the class multiplies the weight as it lies. */
@@ -69,8 +91,9 @@ static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout 
     return false;
 }
 
-/* A family that is asked for decides, where it runs; else time does. */
-static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible)
+/* A family that is asked for decides, where it runs; else time does. time: [layouts][buckets]. */
+static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible,
+                         LayoutTime *time)
 {
     LayoutTime least = {.runs = false};
     int best = CUDA_RECORDS;
@@ -78,31 +101,91 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
         if (!(possible >> i & 1))
             continue;
         weight->pack_spec.layout = (uint8_t)i;
-        LayoutTime time = time_of(d, index, false);
+        LayoutTime sum = time_of(d, index, false, time + i * d->plan->num_buckets);
         bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
-        if (d->options->family ? asked && time.runs : is_faster(&time, &least)) {
+        if (d->options->family ? asked && sum.runs : is_faster(&sum, &least)) {
             best = i;
-            least = time;
+            least = sum;
         }
     }
     return (CudaLayout)best;
 }
 
-void cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
+/* How many layouts of a weight the plan may have. Sums in one order for all sizes are those of one
+ * family. */
+static int copies_of(const CudaDraft *d, int weight)
 {
+    int ret = d->options->family || !d->options->copies ? 1 : d->options->copies;
+    for (int i = 0; i < d->plan->num_launches; i++)
+        if (is_about(d, i, weight) && d->role[i].invariant)
+            ret = 1;
+    return ret;
+}
+
+/* The buckets that are faster with a copy of this layout than with those that are there take it;
+ * returns by how much, summed. `take` false: returns it alone. ret: [buckets]. */
+static double take_copy(const CudaDraft *d, const LayoutTime *time, int layout, bool take,
+                        uint8_t *ret)
+{
+    int buckets = d->plan->num_buckets;
+    double sum = 0;
+    for (int b = 0; b < buckets; b++) {
+        double saved = gain(&time[layout * buckets + b], &time[ret[b] * buckets + b]);
+        if (saved < COPY_GAIN)
+            continue;
+        sum += saved;
+        if (take)
+            ret[b] = (uint8_t)layout;
+    }
+    return sum;
+}
+
+/* Further copies, those that save most first. */
+static void choose_copies(const CudaDraft *d, const LayoutTime *time, unsigned possible, int copies,
+                          uint8_t *ret)
+{
+    unsigned left = possible & ~(1u << ret[0]);
+    for (; copies > 1 && left; copies--) {
+        int best = -1;
+        double most = 0;
+        for (int l = 0; l < NUM_CUDA_PACKED; l++) {
+            double saved = left >> l & 1 ? take_copy(d, time, l, false, ret) : 0;
+            best = saved > most ? l : best;
+            most = saved > most ? saved : most;
+        }
+        if (best < 0)
+            return;
+        take_copy(d, time, best, true, ret);
+        left &= ~(1u << best);
+    }
+}
+
+const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
+{
+    int buckets = d->plan->num_buckets;
+    size_t num = (size_t)(d->plan->num_tensors * buckets);
+    uint8_t *ret = ARENA_NEW_ARRAY(d->arena, uint8_t, num);
+    LayoutTime *time = ARENA_NEW_ARRAY(d->arena, LayoutTime, (size_t)(NUM_CUDA_PACKED * buckets));
     for (int i = 0; i < d->plan->num_tensors; i++) {
         unsigned possible = 0;
+        memset(ret + i * buckets, tensor[i].pack_spec.layout, (size_t)buckets);
         for (int l = 0; tensor[i].packed && l < NUM_CUDA_PACKED; l++)
             possible |= (unsigned)is_read(d->options->gpu, &tensor[i].pack_spec, (CudaLayout)l)
                         << l;
         if (!(possible & (possible - 1)))
             continue; /* no choice */
-        CudaLayout best = choose(d, &tensor[i], i, possible);
+        CudaLayout best = choose(d, &tensor[i], i, possible, time);
+        uint8_t *own = ret + i * buckets;
+        memset(own, best, (size_t)buckets);
+        choose_copies(d, time, possible, copies_of(d, i), own);
+        if (!memchr(own, best, (size_t)buckets))
+            best = (CudaLayout)own[0]; /* no bucket has use for it */
         for (int l = 0; d->options->visit && l < NUM_CUDA_PACKED; l++) {
             tensor[i].pack_spec.layout = (uint8_t)l; /* the best one's are visited later */
             if (l != (int)best && possible >> l & 1)
-                time_of(d, i, true);
+                time_of(d, i, true, time);
         }
         tensor[i].pack_spec.layout = (uint8_t)best;
     }
+    return ret;
 }

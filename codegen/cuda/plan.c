@@ -7,29 +7,13 @@
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
+ * - a weight that lies in several layouts has its launches once for each;
  * - every launch gets a kernel and a grid for each bucket. */
+#include "codegen/cuda/plan.h"
 #include "codegen/build.h"
-#include "codegen/cuda/choose.h"
 #include "codegen/cuda/why.h"
 
 #include <string.h>
-
-typedef struct CudaBuilder {
-    Module *m;
-    Arena *arena;
-    const Plan *list;
-    const CudaPlanOptions *options;
-    CudaTarget *out;
-    ARRAY(PlanTensor) tensors;
-    ARRAY(PlanLaunch) launches;
-    ARRAY(CudaRole) roles; /* of the launches */
-    ARRAY(const Op *) launch_ops;
-    uint64_t *arena_bytes;
-    Map kernels; /* name -> index + 1 */
-    ARRAY(CudaSource) sources;
-    ARRAY(DeviceLaunch) device;
-    bool failed;
-} CudaBuilder;
 
 static bool fail(CudaBuilder *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
@@ -55,13 +39,6 @@ static CudaRole role_of(int num_ops)
     CudaRole ret = no_role;
     ret.num_ops = num_ops;
     return ret;
-}
-
-static void launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op *op)
-{
-    ARRAY_PUSH(b->arena, &b->launches, launch);
-    ARRAY_PUSH(b->arena, &b->roles, role);
-    ARRAY_PUSH(b->arena, &b->launch_ops, op);
 }
 
 static bool step_has_operand(const TileStep *s)
@@ -171,7 +148,7 @@ static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, Cud
     PlanLaunch clear = cuda_row_launch(like, "clear ranges", 1, operand, (PlanProgram){step, 2});
     CudaRole role = no_role;
     role.apart = apart;
-    launch_put(b, clear, role, op);
+    cuda_launch_put(b, clear, role, op);
 }
 
 /* A row kernel; with blocks that span rows, three of them, of which the last does what the list
@@ -180,7 +157,7 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
 {
     const PlanTensor *t = spanning(b, &l, &l.program);
     if (!t) {
-        launch_put(b, l, role, op);
+        cuda_launch_put(b, l, role, op);
         return;
     }
     int workspace = add_workspace(b, t);
@@ -194,11 +171,11 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
     l.operand = operands_with(b, &l, workspace, false);
     gather.span_operand = role.span_operand = l.num_operands++;
     gather.span = SPAN_GATHER;
-    launch_put(b, l, gather, op);
+    cuda_launch_put(b, l, gather, op);
     role.span = SPAN_GIVEN;
     if (role.apart.at.file && !role.apart.text)
         role.apart = gather.apart;
-    launch_put(b, l, role, op);
+    cuda_launch_put(b, l, role, op);
 }
 
 /* Products ------------------------------------------------------------------------------------ */
@@ -282,7 +259,7 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
     PlanLaunch launch = cuda_row_launch(l, "align rows", 2, operand, (PlanProgram){step, 2});
     CudaRole role = no_role;
     role.apart = apart;
-    launch_put(b, launch, role, op);
+    cuda_launch_put(b, launch, role, op);
     return operand[0].tensor;
 }
 
@@ -317,7 +294,7 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
         *chain = (CudaChain){b->launches.num, b->launches.num + 1, b->launches.num + 2};
         role.chain = row.chain = chain;
         role.num_ops = before.num_ops + part->num_ops;
-        launch_put(b, *l, role, op);
+        cuda_launch_put(b, *l, role, op);
     }
     role.num_ops = part->num_ops;
     if (l->prologue.num_steps)
@@ -325,7 +302,7 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
     if (copies)
         product.a = put_copy(b, l, bytes, cuda_copy_why(b->arena, b->list, l, op), op);
     product.prologue = (PlanProgram){0};
-    launch_put(b, product, role, op);
+    cuda_launch_put(b, product, role, op);
 }
 
 /* The epilogue needs more columns at once than any tile has. */
@@ -392,7 +369,7 @@ static void put_launches(CudaBuilder *b, const CodegenTarget *list)
         switch (l->family) {
         case LAUNCH_GEMM: put_gemm(b, l, op); break;
         case LAUNCH_TILE: put_tile(b, *l, role_of(kernel_num_ops(op)), op); break;
-        default: launch_put(b, *l, role_of(kernel_num_ops(op)), op); break;
+        default: cuda_launch_put(b, *l, role_of(kernel_num_ops(op)), op); break;
         }
     }
 }
@@ -520,15 +497,26 @@ static bool choose_orders(CudaBuilder *b, const CudaDraft *d)
     return true;
 }
 
+/* Launches, for each of the layouts that their weights have, with orders of sums. */
+static bool choose_all(CudaBuilder *b, Plan *plan, CudaDraft *ret)
+{
+    *ret = (CudaDraft){b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan)};
+    if (!ret->layout)
+        return false;
+    if (cuda_put_copies(b, plan, cuda_choose_layouts(ret, b->tensors.elem))) {
+        ret->role = b->roles.elem;
+        ret->layout = bind_buckets(b, plan);
+    }
+    return ret->layout && choose_orders(b, ret);
+}
+
 static void put_kernels(CudaBuilder *b, Plan *plan)
 {
+    CudaDraft d;
+    if (!choose_all(b, plan, &d))
+        return;
     int num = plan->num_launches * plan->num_buckets;
     Chosen *chosen = ARENA_NEW_ARRAY(b->arena, Chosen, (size_t)num);
-    CudaDraft d = {b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan)};
-    if (d.layout)
-        cuda_choose_layouts(&d, b->tensors.elem);
-    if (!d.layout || !choose_orders(b, &d))
-        return;
     for (int i = 0; i < num && !b->failed; i++)
         choose(b, &d, i / plan->num_buckets, i % plan->num_buckets, &chosen[i]);
     if (b->failed)
@@ -556,13 +544,13 @@ static void put_kernels(CudaBuilder *b, Plan *plan)
 
 /* Weights -------------------------------------------------------------------------------------- */
 
-static bool pack_weights(CudaBuilder *b, Plan *plan, const CodegenTarget *list)
+static bool pack_weights(CudaBuilder *b, Plan *plan)
 {
     CodegenTarget *target = &b->out->target;
     Placement placement;
     IoError err;
-    for (int i = 0; i < list->consts.num; i++) {
-        PlanTensor *t = &b->tensors.elem[list->consts.elem[i].tensor];
+    for (int i = 0; i < target->consts.num; i++) {
+        PlanTensor *t = &b->tensors.elem[target->consts.elem[i].tensor];
         if (t->packed)
             t->bytes = plan_packed_bytes(plan, &t->pack_spec);
     }
@@ -599,5 +587,5 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
     plan->launch = b.launches.elem;
     plan->arena_bytes = b.arena_bytes;
     put_kernels(&b, plan);
-    return !b.failed && pack_weights(&b, plan, list);
+    return !b.failed && pack_weights(&b, plan);
 }

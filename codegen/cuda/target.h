@@ -31,6 +31,7 @@ typedef struct CudaRole {   /* of a launch of a draft */
     int num_ops;            /* of the model that it runs */
     bool invariant;         /* a product whose sums have one order under all buckets, .. */
     const char *order;      /* .. which is this one */
+    const bool *under;      /* [buckets] its copy of the weight serves; NULL: it serves all */
     CudaSpan span;
     int span_operand; /* -1: none */
 } CudaRole;
@@ -81,6 +82,7 @@ typedef struct CudaPlanOptions {
     const CodeClass *gpu;     /* whose plan it is */
     const Timings *timings;   /* NULL: the cost model alone */
     bool invariant;           /* every product: one order of sums for all buckets */
+    int copies;               /* of one weight in different layouts, at most; 0: 1 */
     const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
                                  for tests */
     const char *wish; /* .. and of those the ones whose text has these words, "c2 r1": each word

@@ -1,0 +1,30 @@
+/* codegen/cuda/plan: what the files share that turn the launch list into the plan of a class. */
+#ifndef SINTER_CODEGEN_CUDA_PLAN_H
+#define SINTER_CODEGEN_CUDA_PLAN_H
+
+#include "codegen/cuda/choose.h"
+
+typedef struct CudaBuilder {
+    Module *m;
+    Arena *arena;
+    const Plan *list;
+    const CudaPlanOptions *options;
+    CudaTarget *out;
+    ARRAY(PlanTensor) tensors;
+    ARRAY(PlanLaunch) launches;
+    ARRAY(CudaRole) roles; /* of the launches */
+    ARRAY(const Op *) launch_ops;
+    uint64_t *arena_bytes;
+    Map kernels; /* name -> index + 1 */
+    ARRAY(CudaSource) sources;
+    ARRAY(DeviceLaunch) device;
+    bool failed;
+} CudaBuilder;
+
+void cuda_launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op *op);
+
+/* copies.c: launches of weights that lie in several layouts once for each, with a tensor and a
+ * constant for each. under: as cuda_choose_layouts returns it. False: there are none. */
+bool cuda_put_copies(CudaBuilder *b, Plan *plan, const uint8_t *under);
+
+#endif
