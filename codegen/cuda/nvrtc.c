@@ -170,8 +170,10 @@ static void fetch(const Nvrtc *n, void *program, Job *job)
     if ((is_cubin ? n->cubin_size : n->ptx_size)(program, &job->size) != 0)
         return;
     job->image = malloc(job->size ? job->size : 1);
-    if (job->image)
-        (is_cubin ? n->cubin : n->ptx)(program, job->image);
+    if (!job->image || (is_cubin ? n->cubin : n->ptx)(program, job->image) == 0)
+        return;
+    free(job->image);
+    job->image = NULL;
 }
 
 /* Beside the architecture. The first ones are for PTX too. */

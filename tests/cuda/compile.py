@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile [--update]
+"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile [--update] | images FAKE_NVRTC
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
 without a spill, and its portable PTX is assembled for generations of GPUs; the same text gives
 the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
-user writes reaches a source. TAP; schemes and models are skipped where there is no NVRTC.
+user writes reaches a source. images: whatever threads and caches do, a file is the same, with an NVRTC of our own.
+TAP; schemes and models are skipped where there is no NVRTC.
 """
 import concurrent.futures
 import glob
@@ -585,6 +586,49 @@ quant {{ default : {s}s }}
             at = source.lower().index(b"zq")
             problems.append(f"a name of the text: {source[max(0, at - 40):at + 40]!r}")
         report(f"hostile names, case {case}", problems + plain(source))
+
+
+# functions of NVRTC that may fail when a kernel is compiled
+FAILING = ("nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nvrtcGetCUBIN", "nvrtcGetPTXSize",
+           "nvrtcGetPTX")
+
+
+def run_images(folder):
+    os.environ["SINTER_NVRTC"] = str(pathlib.Path(sys.argv[6]).resolve())
+    write_models(folder)
+    words = ["compile", "attend.sinter", "--target=sm_90a,portable,sm_86", "--slower=off"]
+    for name in FAILING:
+        os.environ["SINTER_FAKE_NVRTC"] = name
+        done = call([SINTER, *words, "--no-cache", "-o", f"{name}.out"], cwd=folder)
+        problems = [] if done.returncode == 1 and b"E0701" in done.stderr else [done.returncode, done.stderr[:500]]
+        if (folder / f"{name}.out").exists():
+            problems.append("there is a file")
+        report(f"{name} fails", problems)
+    os.environ["SINTER_FAKE_NVRTC"] = ""
+    seen = {}
+    for at in range(14):
+        cache = folder / f"cache{at}"
+        cache.mkdir(mode=0o700)
+        os.environ["SINTER_CACHE_DIR"] = str(cache)
+        for more in ([], [], ["--no-cache"]):
+            problems = sinter(*words, *more, f"--threads={1 + at % 7}", "-o", "x.out", cwd=folder)[1]
+            assert not problems, problems
+            seen.setdefault(hashlib.sha256((folder / "x.out").read_bytes()).digest(), []).append((at, more))
+    report("42 compiles by one to seven threads, with an empty cache, a full one and without", seen if len(seen) > 1
+           else [])
+    os.environ["SINTER_FAKE_NVRTC"] = "noise"
+    for name in ("a.out", "b.out"):
+        assert not sinter(*words, "--no-cache", "-o", name, cwd=folder)[1]
+    problems = "\n".join(differences(folder))
+    found = re.match(r"compiled again, the file differs; see (.*)\nsection \(b'code'", problems)
+    names = re.findall(r"^kernel (k_\w+) for (\w+) differs$", problems, re.M)
+    source = sinter("show", "--emit=cu", "attend.sinter", "--target=sm_90a", cwd=folder)[0].decode()
+    rows = {text.split()[0] for text in source.split("/* ")[1:] if "tile_rows<" in text}
+    kept = found and sorted(path.name for path in pathlib.Path(found[1]).iterdir())
+    ok = kept == ["a.out", "b.out"] and {name for name, arch in names if arch == "sm_90a"} == rows != set()
+    report("a file that differs is kept, with the section and kernel said", [] if ok else [problems, rows])
+    if kept:
+        shutil.rmtree(found[1])
 
 
 def main():
