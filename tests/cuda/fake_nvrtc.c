@@ -96,7 +96,7 @@ int nvrtcGetProgramLogSize(Program *program, size_t *size)
 int nvrtcGetProgramLog(Program *program, char *log)
 {
     (void)program;
-    strcpy(log, "as told");
+    memcpy(log, "as told", sizeof "as told");
     return FINE;
 }
 
