@@ -46,7 +46,7 @@ uint64_t plan_weight_bytes(const Plan *plan)
 
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
-    return (CudaPackSpec){.fmt = (FormatId)num_holder((int)spec->fmt),
+    return (CudaPackSpec){.fmt = spec->table ? spec->fmt : (FormatId)num_holder((int)spec->fmt),
                           .act_fmt = spec->act_fmt,
                           .scale_fmt = spec->scale_fmt,
                           .outer = spec->outer,
@@ -59,6 +59,7 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
                           .block_rows = spec->block_rows,
                           .block_cols = spec->block_cols,
                           .act_block = spec->act_block_cols,
+                          .table = spec->table,
                           .layout = (CudaLayout)spec->layout};
 }
 
@@ -68,7 +69,7 @@ uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)
     CudaPacked packed;
     if (!plan_is_cuda(plan))
         return cpu_pack_bytes(spec);
-    return !spec->table && cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
+    return cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
 }
 
 bool plan_writes(TileOp op)

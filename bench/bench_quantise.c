@@ -74,7 +74,8 @@ static void measure_packing(const Scheme *scheme, const QTensor *q, double gb)
                 cpu_pack(&cpu, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, NULL,
                          dst);
             else
-                cuda_pack(&cuda, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, dst);
+                cuda_pack(&cuda, q->codes, (int64_t)q->row_bytes,
+                          &(CudaParams){q->scale, q->zero, q->table, q->outer}, dst);
             double took = clock_now(CLOCK_PROCESS_CPUTIME_ID) - start;
             best[target] = took < best[target] ? took : best[target];
         }

@@ -86,10 +86,11 @@ static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t byt
     CudaPackSpec cuda = plan_cuda_spec(spec);
     memset(packed, 0, (size_t)bytes);
     if (t->q.codes)
-        cuda_pack(&cuda, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
-                  packed);
+        cuda_pack(&cuda, t->q.codes, (int64_t)t->q.row_bytes,
+                  &(CudaParams){t->q.scale, t->q.zero, t->q.table, t->q.outer}, packed);
     else
-        cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, packed);
+        cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8,
+                  &(CudaParams){.outer = 1.0f}, packed);
 }
 
 static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)

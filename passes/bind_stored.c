@@ -78,11 +78,9 @@ static const ConstReader *reader_create(Arena *arena, const StoredModule *module
  */
 
 /* Do no kernels read its codes as they lie? Its values are then kept as f32. */
-static bool is_wide(const PassContext *ctx, const StoredModule *stored)
+static bool is_wide(const StoredModule *stored)
 {
-    const TargetLimits *limits = ctx->options.limits ? ctx->options.limits : &limits_cpu;
-
-    return stored->order || stored->row_step || (stored->scheme.table && !limits->codebooks);
+    return stored->order || stored->row_step;
 }
 
 static bool is_size(Dim dim, int64_t size)
@@ -141,8 +139,7 @@ static void act_take(Module *m, QuantSpec *spec, const StoredAct *act)
 }
 
 /* What the layer does with the codes; NULL: a rule wants others. */
-static QuantSpec *spec_settle(Module *m, const PassContext *ctx, const Op *matmul,
-                              const StoredModule *stored)
+static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *stored)
 {
     QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
     const Scheme *scheme = &stored->scheme;
@@ -150,7 +147,7 @@ static QuantSpec *spec_settle(Module *m, const PassContext *ctx, const Op *matmu
     if (matmul->attr.quant)
         *spec = *matmul->attr.quant;
     if (spec->weight && !spec->keep &&
-        (is_wide(ctx, stored) || stored->offset || !scheme_equal(spec->weight, scheme))) {
+        (is_wide(stored) || stored->offset || !scheme_equal(spec->weight, scheme))) {
         Sb sb;
         sb_init(&sb, m->arena);
         scheme_print(&sb, scheme, false);
@@ -161,8 +158,8 @@ static QuantSpec *spec_settle(Module *m, const PassContext *ctx, const Op *matmu
     }
     if (changes_weight(m, matmul, spec))
         return NULL;
-    spec->weight = is_wide(ctx, stored) ? NULL : scheme_intern(m, scheme);
-    spec->stored = !is_wide(ctx, stored);
+    spec->weight = is_wide(stored) ? NULL : scheme_intern(m, scheme);
+    spec->stored = !is_wide(stored);
     spec->by = NULL;
     if (!spec->keep)
         act_take(m, spec, &stored->act);
@@ -256,7 +253,7 @@ static void layers_bind(Module *m, const PassContext *ctx, Value *value, Value *
             layers_bind(m, ctx, op_out(user), weight, stored);
         if (user->kind != OP_MATMUL || use != &user->in[1])
             continue;
-        QuantSpec *spec = spec_settle(m, ctx, user, stored);
+        QuantSpec *spec = spec_settle(m, user, stored);
         if (!spec || !offset_fits(m, user, stored, spec))
             continue;
         user->attr.quant = spec;
@@ -270,15 +267,13 @@ static void layers_bind(Module *m, const PassContext *ctx, Value *value, Value *
     }
 }
 
-static void warn_wide(Module *m, const PassContext *ctx, const Op *op, const StoredModule *stored)
+static void warn_wide(Module *m, const Op *op, const StoredModule *stored)
 {
-    if (is_wide(ctx, stored))
+    if (is_wide(stored))
         diag_warning(m->diag, op->span, E_STORED_WIDE,
                      "\"%s\" %s: its values are exact, but kept as f32", stored->name,
                      stored->order ? "is grouped by activation order"
-                     : stored->row_step
-                         ? "is grouped down its columns"
-                         : "has a codebook of its own, which no kernel for GPUs reads");
+                                   : "is grouped down its columns");
 }
 
 /* The weight's values, exactly: f32. */
@@ -314,11 +309,11 @@ void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *
         op->constant->reader = reader_create(m->arena, stored, read_module);
         return;
     }
-    warn_wide(m, ctx, op, stored);
-    Value *weight = is_wide(ctx, stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
+    warn_wide(m, op, stored);
+    Value *weight = is_wide(stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
     layers_bind(m, ctx, op_out(op), weight, stored);
-    if (!is_wide(ctx, stored) && (stored->offset || stored->part[PART_INPUT_FACTORS]))
+    if (!is_wide(stored) && (stored->offset || stored->part[PART_INPUT_FACTORS]))
         weight = values_const(m, op, stored);
     if (type->fmt != FMT_F32)
         weight = rewrite_unary(m, op, OP_CAST, type, weight, op->span);

@@ -116,9 +116,9 @@ static bool varies(const Scheme *scheme, int64_t k)
     return scheme && scheme_varies_along_cols(scheme, k);
 }
 
-const TargetLimits limits_cpu = {CPU_TILE_COLS, cpu_pack_problem, true};
-const TargetLimits limits_all = {CPU_TILE_COLS, cpu_pack_problem, false};
-const TargetLimits limits_gpus = {CPU_TILE_COLS, NULL, false};
+const TargetLimits limits_cpu = {CPU_TILE_COLS, cpu_pack_problem};
+const TargetLimits limits_all = {CPU_TILE_COLS, cpu_pack_problem};
+const TargetLimits limits_gpus = {CPU_TILE_COLS, NULL};
 
 static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, const QuantSpec *spec,
                         int64_t n, int64_t k)

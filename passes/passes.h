@@ -12,7 +12,6 @@ typedef struct TargetLimits {
     /* Why no kernel multiplies by a weight of this spec; NULL: some does. The function NULL: all
      * can. */
     const char *(*weight_problem)(const CpuPackSpec *spec);
-    bool codebooks; /* kernels look codes up in tables that a weight brings along */
 } TargetLimits;
 extern const TargetLimits limits_cpu;  /* the CPU alone */
 extern const TargetLimits limits_all;  /* the CPU and GPUs */

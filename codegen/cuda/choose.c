@@ -50,7 +50,7 @@ static bool look_at_weight(CudaKernel *k)
     }
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     k->spec = plan_cuda_spec(&w->pack_spec);
-    if (w->pack_spec.table || !cuda_pack_plan(&k->spec, &k->packed))
+    if (!cuda_pack_plan(&k->spec, &k->packed))
         return false;
     if (a->quantised)
         cuda_pack_fold(&k->spec, a->scheme.scale_fmt, &k->packed);
@@ -86,6 +86,7 @@ static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *fami
 {
     if (!(family->layouts >> k->packed.layout & 1))
         return k->packed.layout == CUDA_PANELS ? "the weight lies as panels"
+               : k->packed.layout == CUDA_BITS ? "the weight has a codebook of its own"
                                                : "the weight is computed";
     if (k->input == INPUT_LOCAL)
         return family->makes_rows ? NULL : "its input is made inside";
@@ -382,6 +383,7 @@ static const char *lies_as(const CudaKernel *k)
 {
     return k->packed.layout == CUDA_PANELS    ? "lies as panels"
            : k->packed.layout == CUDA_RECORDS ? "lies as records"
+           : k->packed.layout == CUDA_BITS    ? "has a codebook of its own"
                                               : "is computed";
 }
 

@@ -70,6 +70,7 @@ void cuda_put_bool(Sb *sb, const char *name, bool value);
 void cuda_put_product(Sb *sb, const CudaKernel *k);
 void cuda_put_schemes(Sb *sb, const CudaKernel *k);
 void cuda_put_records(Sb *sb, const CudaKernel *k);
+void cuda_put_scale_format(Sb *sb, const CudaKernel *k); /* of the weight, in the main loop */
 /* A prologue that all threads of a block run on row after row: the type S of a row, and the words
  * of static shared memory that it needs. */
 void cuda_put_row_type(Sb *sb, const CudaKernel *k);

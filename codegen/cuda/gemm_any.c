@@ -1,5 +1,5 @@
-/* codegen/cuda/gemm_any: products of two computed tensors, on CUDA cores
- * (kernels/cuda/gemm_any.cuh). */
+/* codegen/cuda/gemm_any: products of two computed tensors, and of weights with a codebook of their
+ * own, on CUDA cores (kernels/cuda/gemm_any.cuh). */
 #include "codegen/cuda/family.h"
 
 #include <inttypes.h>
@@ -38,18 +38,41 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     sb_printf(sb, "%dx%d", tile(k).rows, tile(k).cols);
 }
 
+static void put_codebook(Sb *sb, const CudaKernel *k)
+{
+    const CudaPackSpec *spec = &k->spec;
+    int64_t block = spec->block_cols < spec->k ? spec->block_cols : 0;
+    cuda_put_schemes(sb, k);
+    cuda_put_scale_format(sb, k);
+    cuda_put_bool(sb, "kWScales", k->packed.scales);
+    cuda_put_int(sb, "kWBlockRows", spec->block_rows);
+    cuda_put_int(sb, "kWBlockK", block);
+    cuda_put_int(sb, "kGridCols", block ? cuda_ceil_div(spec->k, block) : 1);
+    cuda_put_int(sb, "kPartRows", spec->n / spec->parts);
+    sb_line(sb, "static constexpr int64_t kScaleAt = %" PRId64 ", kTableAt = %" PRId64 ";",
+            k->packed.scale_at, k->packed.table_at);
+    cuda_put_bool(sb, "kTableRows", spec->table == TABLE_ROW);
+    cuda_put_bool(sb, "kTableGrid", spec->table == TABLE_BLOCK);
+}
+
 static void put_config(Sb *sb, const CudaKernel *k)
 {
+    bool codebook = k->packed.layout == CUDA_BITS;
     cuda_put_product(sb, k);
     cuda_put_bool(sb, "kVaries", k->varies);
     cuda_put_int(sb, "kBN", k->any.bn);
     cuda_put_int(sb, "kCols", k->any.bn / k->spec.parts);
-    sb_line(sb, "static constexpr int64_t kWPitch = %" PRId64 ";", k->layout[k->launch->w].pitch);
+    sb_line(sb, "static constexpr int64_t kWPitch = %" PRId64 ";",
+            codebook ? k->packed.pitch : k->layout[k->launch->w].pitch);
+    cuda_put_bool(sb, "kCodebook", codebook);
+    if (codebook)
+        put_codebook(sb, k);
 }
 
 static void describe(Sb *sb, const CudaKernel *k)
 {
-    sb_printf(sb, " %dx%d on CUDA cores", tile(k).rows, tile(k).cols);
+    sb_printf(sb, " %dx%d on CUDA cores%s", tile(k).rows, tile(k).cols,
+              k->packed.layout == CUDA_BITS ? ", codes looked up one by one: slow" : "");
 }
 
 /* Two blocks fit on a processor. */
@@ -70,7 +93,7 @@ const CudaFamilyRow cuda_gemm_any = {
     .seed = 3,
     .slowness = 3,
     .min_blocks = 2,
-    .layouts = 1 << CUDA_ROWS,
+    .layouts = 1 << CUDA_ROWS | 1 << CUDA_BITS,
     .candidates = candidates,
     .tile = tile,
     .put_numbers = put_numbers,

@@ -78,10 +78,14 @@ static double gain(const LayoutTime *a, const LayoutTime *b)
     return a->measured && b->measured ? 1 - a->us / b->us : 1 - a->predicted / b->predicted;
 }
 
-/* A family of the class multiplies the weight as it lies. */
+/* The layout holds the weight, and a family of the class multiplies it as it lies. */
 static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout layout)
 {
     CudaPackSpec spec = plan_cuda_spec(weight);
+    CudaPacked packed;
+    spec.layout = layout;
+    if (!cuda_pack_plan(&spec, &packed))
+        return false;
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
         const CudaFamilyRow *family = cuda_family[i];
         if ((family->layouts >> layout & 1) && cuda_family_serves((CudaFamily)i, gpu) &&

@@ -576,8 +576,11 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
     map_init(&b.kernels, arena);
     b.arena_bytes = ARENA_NEW_ARRAY(arena, uint64_t, (size_t)plan->num_buckets);
     memcpy(b.arena_bytes, plan->arena_bytes, (size_t)plan->num_buckets * sizeof(uint64_t));
-    for (int i = 0; i < plan->num_tensors; i++)
+    for (int i = 0; i < plan->num_tensors; i++) {
         ARRAY_PUSH(arena, &b.tensors, plan->tensor[i]);
+        if (plan->tensor[i].packed && plan->tensor[i].pack_spec.table)
+            b.tensors.elem[i].pack_spec.layout = CUDA_BITS;
+    }
     put_launches(&b, list);
     if (b.failed)
         return false;

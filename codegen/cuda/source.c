@@ -23,6 +23,12 @@ void cuda_put_bool(Sb *sb, const char *name, bool value)
 
 /* Constants ------------------------------------------------------------------------------------ */
 
+void cuda_put_scale_format(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "static constexpr int kScaleFmt = %s;",
+            format_word[k->packed.scales ? k->spec.scale_fmt : FMT_F32]);
+}
+
 void cuda_put_records(Sb *sb, const CudaKernel *k)
 {
     const CudaPackSpec *spec = &k->spec;
@@ -33,8 +39,7 @@ void cuda_put_records(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kZeroAt", packed->zero_at);
     cuda_put_int(sb, "kSubs", packed->subs);
     cuda_put_int(sb, "kWBlockK", blocks ? spec->block_cols : 0);
-    sb_line(sb, "static constexpr int kScaleFmt = %s;",
-            format_word[packed->scales ? spec->scale_fmt : FMT_F32]);
+    cuda_put_scale_format(sb, k);
     sb_line(sb, "static constexpr int64_t kOuterAt = %" PRId64 ";", packed->outer_at);
     cuda_put_bool(sb, "kWScales", packed->scales);
     cuda_put_bool(sb, "kWZero", packed->zeros);

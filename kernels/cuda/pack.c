@@ -80,6 +80,18 @@ static int64_t weight_block(const CudaPackSpec *spec) /* that has scales of its 
     return spec->block_cols < spec->k ? spec->block_cols : 0;
 }
 
+static int64_t grid_cols(const CudaPackSpec *spec)
+{
+    int64_t block = weight_block(spec);
+    return block ? (spec->k + block - 1) / block : 1;
+}
+
+static int64_t grid_entries(const CudaPackSpec *spec)
+{
+    int64_t rows = spec->block_rows ? round_up(spec->n, spec->block_rows) / spec->block_rows : 1;
+    return rows * grid_cols(spec);
+}
+
 /* Blocks that meet a tile of K, at most. */
 static int num_subs(int64_t block)
 {
@@ -123,6 +135,33 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
         ret->bytes = (uint64_t)ret->outer_at + 256;
     }
     return true;
+}
+
+/* Codes of a codebook are no integers whatever the activation is: their values are f32. */
+static bool plan_bits(const CudaPackSpec *spec, CudaPacked *ret)
+{
+    int bits = facts[spec->fmt].bits;
+    if (!is_int(spec->fmt) || bits > 8)
+        return false;
+    ret->home = CUDA_HOME_F32;
+    ret->scales = spec->mainloop && spec->scale_fmt != FMT_NONE;
+    ret->scale_fmt = spec->scale_fmt;
+    ret->scale_bytes = ret->scales ? facts[spec->scale_fmt].bits / 8 : 0;
+    if (spec->mainloop)
+        ret->block_k = smaller_block(spec->block_cols, spec->act_block, spec->k);
+    ret->rows = part_rows(spec) * spec->parts;
+    ret->pitch = round_up(spec->k * bits, 32) / 8;
+    if (__builtin_mul_overflow(ret->rows, ret->pitch, &ret->table_at) || ret->table_at >= INT64_C(1)
+                                                                                              << 43)
+        return false;
+    ret->table_at = round_up(ret->table_at, 256);
+    if (ret->scales) {
+        ret->scale_at = ret->table_at;
+        ret->table_at += round_up(grid_entries(spec) * ret->scale_bytes, 256);
+    }
+    uint64_t tables = (uint64_t)codebook_tables(spec->table, spec->n, grid_entries(spec));
+    ret->bytes = (uint64_t)ret->table_at + (tables << bits) * sizeof(float);
+    return ret->bytes < UINT64_C(1) << 44;
 }
 
 void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed)
@@ -193,12 +232,6 @@ static inline void put_codes(uint8_t *at, CudaHome home, int bits, const uint8_t
     }
 }
 
-static int64_t grid_cols(const CudaPackSpec *spec)
-{
-    int64_t block = weight_block(spec);
-    return block ? (spec->k + block - 1) / block : 1;
-}
-
 /* Entry of the weight's grids for a row and the block that column k lies in. */
 static int64_t grid_at(const CudaPackSpec *spec, int64_t row, int64_t k)
 {
@@ -249,8 +282,10 @@ static inline void pack_codes_row(const CudaPackSpec *spec, const CudaPacked *pa
 
 /* The scales and zero points of a row in all records of its group. */
 static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, int64_t in_group,
-                            int64_t row, const float *scale, const int32_t *zero, uint8_t *group)
+                            int64_t row, const CudaParams *params, uint8_t *group)
 {
+    const float *scale = params->scale;
+    const int32_t *zero = params->zero;
     int64_t block = weight_block(spec), last = grid_cols(spec) - 1;
     for (int64_t k = 0; k < spec->k; k += CUDA_TILE_K, group += packed->record)
         for (int sub = 0; sub < packed->subs; sub++) {
@@ -270,8 +305,7 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
 }
 
 static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
-                         int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
-                         void *dst)
+                         int64_t src_pitch, const CudaParams *params, void *dst)
 {
     int bits = facts[spec->fmt].bits;
     int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed->record;
@@ -280,7 +314,7 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
         if (row < 0)
             continue;
         const uint8_t *codes = (const uint8_t *)src + row * src_pitch;
-        uint32_t pad = padding_code(spec, packed, zero, row);
+        uint32_t pad = padding_code(spec, packed, params->zero, row);
         uint8_t *group = (uint8_t *)dst + r / CUDA_GROUP_ROWS * group_bytes;
         switch (bits) { /* a loop each, compiled for these bits */
         case 4: pack_codes_row(spec, packed, 4, r, codes, pad, group); break;
@@ -288,15 +322,51 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
         case 16: pack_codes_row(spec, packed, 16, r, codes, pad, group); break;
         default: pack_codes_row(spec, packed, 32, r, codes, pad, group); break;
         }
-        pack_params_row(spec, packed, r % CUDA_GROUP_ROWS, row, scale, zero, group);
+        pack_params_row(spec, packed, r % CUDA_GROUP_ROWS, row, params, group);
     }
     if (packed->outer_at)
-        memcpy((uint8_t *)dst + packed->outer_at, &outer, sizeof outer);
+        memcpy((uint8_t *)dst + packed->outer_at, &params->outer, sizeof params->outer);
+}
+
+/* Stores a code of `bits` bits, the at'th of a row of zeros. */
+static void put_bits(uint8_t *row, int bits, int64_t at, uint32_t code)
+{
+    int64_t bit = at * bits;
+    uint32_t word = (code & ((1u << bits) - 1)) << bit % 8;
+    row[bit / 8] |= (uint8_t)word;
+    if (bit % 8 + bits > 8)
+        row[bit / 8 + 1] |= (uint8_t)(word >> 8);
+}
+
+static void pack_bits(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
+                      int64_t src_pitch, const CudaParams *params, void *dst)
+{
+    int bits = facts[spec->fmt].bits, held = facts[num_holder((int)spec->fmt)].bits;
+    int64_t entries = grid_entries(spec);
+    for (int64_t r = 0; r < packed->rows; r++) {
+        int64_t row = source_row(spec, r);
+        if (row < 0)
+            continue;
+        const uint8_t *codes = (const uint8_t *)src + row * src_pitch;
+        for (int64_t k = 0; k < spec->k; k++)
+            put_bits((uint8_t *)dst + r * packed->pitch, bits, k, code_at(codes, held, k));
+    }
+    for (int64_t i = 0; packed->scales && i < entries; i++) {
+        uint32_t code = packed->scale_bytes == 4
+                            ? num_bits(params->scale[i])
+                            : num_encode((int)spec->scale_fmt, params->scale[i]);
+        for (int b = 0; b < packed->scale_bytes; b++)
+            ((uint8_t *)dst)[packed->scale_at + i * packed->scale_bytes + b] =
+                (uint8_t)(code >> (8 * b));
+    }
+    memcpy((uint8_t *)dst + packed->table_at, params->table,
+           packed->bytes - (uint64_t)packed->table_at);
 }
 
 const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED] = {
     [CUDA_RECORDS] = {"records", " of 64 x 128", plan_records, pack_records},
     [CUDA_PANELS] = {"panels", "", cuda_panels_plan, cuda_panels_pack},
+    [CUDA_BITS] = {"rows of bits", "", plan_bits, pack_bits},
 };
 
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
@@ -305,13 +375,14 @@ bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
     memset(ret, 0, sizeof *ret);
     ret->layout = spec->layout;
     return spec->n >= 1 && spec->k >= 1 && spec->parts >= 1 && spec->n <= most && spec->k <= most &&
-           spec->layout < NUM_CUDA_PACKED && cuda_layout[spec->layout].plan(spec, ret);
+           spec->layout < NUM_CUDA_PACKED && !spec->table == (spec->layout != CUDA_BITS) &&
+           cuda_layout[spec->layout].plan(spec, ret);
 }
 
-void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
-               const int32_t *zero, float outer, void *dst)
+void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,
+               const CudaParams *params, void *dst)
 {
     CudaPacked packed;
     if (cuda_pack_plan(spec, &packed))
-        cuda_layout[spec->layout].pack(spec, &packed, src, src_pitch, scale, zero, outer, dst);
+        cuda_layout[spec->layout].pack(spec, &packed, src, src_pitch, params, dst);
 }

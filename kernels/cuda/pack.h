@@ -22,10 +22,17 @@
  * of 32 rows alternate. Behind the codes, where they belong to the main loop: scales (f32), [blocks
  * of K][packed rows] or, where 128 rows share theirs, [blocks of K][parts][rows of a part / 128].
  *
+ * BITS, for codes that are places in a codebook: rows of codes, each of as many bits as
+ * its format has, the first in the lowest ones, a row padded to words of 32 bits; with parts = 2
+ * runs of 8 rows alternate. Behind them, each aligned to 256 bytes, the grid of scales as the
+ * scheme has it, in the scheme's own format, where they belong to the main loop; and the tables,
+ * f32, as many as numerics/codebook.h says.
+ *
  * ROWS: what another kernel computed, row after row; nothing is packed. */
 #ifndef SINTER_CUDA_PACK_H
 #define SINTER_CUDA_PACK_H
 
+#include "numerics/codebook.h"
 #include "numerics/numerics.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +43,7 @@
 typedef enum CudaLayout { /* files have these numbers */
                           CUDA_RECORDS,
                           CUDA_PANELS,
+                          CUDA_BITS,
                           NUM_CUDA_PACKED,
                           CUDA_ROWS = NUM_CUDA_PACKED
 } CudaLayout;
@@ -52,6 +60,7 @@ typedef struct CudaPackSpec {
     bool outer;                     /* a second scale, of the whole weight */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block;              /* along K, of the activation's; 0 = all */
+    TableKind table;                /* codes are places in a codebook; fmt is then their own */
     CudaLayout layout;              /* that was chosen */
 } CudaPackSpec;
 
@@ -71,8 +80,16 @@ typedef struct CudaPacked { /* what a spec comes to */
     int64_t scale_at, zero_at; /* in a record */
     int64_t record;            /* bytes */
     int64_t outer_at;          /* bytes; 0: there is none */
+    int64_t pitch, table_at;   /* of BITS: bytes of a row; where the tables are */
     uint64_t bytes;
 } CudaPacked;
+
+typedef struct CudaParams { /* the weight's grids and tables, NULL where it has none */
+    const float *scale;
+    const int32_t *zero;
+    const float *table;
+    float outer;
+} CudaParams;
 
 /* A layout: what a spec comes to, of a `ret` that is zero but for the layout, and how it is filled;
  * false: sizes overflow, or the layout does not hold such formats. */
@@ -80,24 +97,22 @@ typedef struct CudaLayoutRow {
     const char *name, *pieces; /* "records", " of 64 x 128" */
     bool (*plan)(const CudaPackSpec *spec, CudaPacked *ret);
     void (*pack)(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
-                 int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
-                 void *dst);
+                 int64_t src_pitch, const CudaParams *params, void *dst);
 } CudaLayoutRow;
 extern const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED];
 /* pack_panels.c */
 bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret);
 void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
-                      int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
-                      void *dst);
+                      int64_t src_pitch, const CudaParams *params, void *dst);
 
-/* RECORDS hold every pair of formats. */
+/* RECORDS hold every pair of formats, and no codebook; BITS hold codebooks. */
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret);
 /* Takes the activation's scales into its codes where the products stay exact: scales of
  * `scale_fmt` in blocks that the main loop would have to end inside a step. */
 void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed);
-/* src: plain elements or canonical codes (4-bit low nibble first), src_pitch bytes a row; scale,
- * zero: the weight's grids, NULL where it has none. dst: ret->bytes, zeroed. */
-void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
-               const int32_t *zero, float outer, void *dst);
+/* src: plain elements or canonical codes (4-bit low nibble first), src_pitch bytes a row. dst:
+ * ret->bytes, zeroed. */
+void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,
+               const CudaParams *params, void *dst);
 
 #endif

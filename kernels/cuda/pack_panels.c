@@ -110,11 +110,9 @@ static void pack_scales(const CudaPackSpec *spec, const float *scale, float oute
 }
 
 void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
-                      int64_t src_pitch, const float *scale, const int32_t *zero, float outer,
-                      void *dst)
+                      int64_t src_pitch, const CudaParams *params, void *dst)
 {
-    (void)zero;
     pack_codes(spec, packed, src, src_pitch, dst);
     if (packed->scale_at)
-        pack_scales(spec, scale, outer, (uint8_t *)dst + packed->scale_at);
+        pack_scales(spec, params->scale, params->outer, (uint8_t *)dst + packed->scale_at);
 }

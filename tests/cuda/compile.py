@@ -102,14 +102,19 @@ def ptxas(library):
     return next((path for path in near if path and os.access(path, os.X_OK)), None)
 
 
-def write_safetensors(path, shapes):
+def write_safetensors(path, shapes, codes=(), codes_shape=()):
+    """Tensors of f32, and of bytes below codes[name]."""
     header, at, data = {}, 0, b""
     rng = random.Random(1)
+    for name in codes:
+        data += bytes(rng.randrange(codes[name]) for _ in range(codes_shape[0] * codes_shape[1]))
+        header[name] = {"dtype": "U8", "shape": codes_shape, "data_offsets": [at, len(data)]}
+        at = len(data)
     for name, shape in shapes.items():
         count = 1
         for size in shape:
             count *= size
-        data += struct.pack(f"<{count}f", *(rng.uniform(-1, 1) for _ in range(count)))
+        data += struct.pack(f"<{count}f", *(rng.randrange(-63, 64, 2) / 64 for _ in range(count)))
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, len(data)]}
         at = len(data)
     text = json.dumps(header).encode()
@@ -324,6 +329,43 @@ def check_wgmma(folder):
         report(f"{family}: {scheme}", problems)
 
 
+# weights with a codebook of the file's own: bits, grain, tables (one, one a row, one an entry), activation
+CODEBOOKS = """
+3; group 64; ; act bf16
+4; per channel; 96, ; act f32
+8; group 48; 96, 6, ; act f16
+1; block 8x64; ; act i8 asym per token group 64 dynamic
+5; group 64 scale f16; ; act e4m3 per token dynamic
+6; per tensor; ; act u8 asym per tensor dynamic
+""".strip().splitlines()
+CODEBOOK = """version 1
+weights "book.safetensors"
+dim T in [1, 64]
+scheme a {{ {act} }}
+model m (x: {x}[T, 256]) -> (y: bf16[T, 96]) {{
+    param g: u{bits}[96, 256] codebook {grain} from codes "q" scale "s" table "t"
+    param u: u{bits}[96, 256] codebook {grain} from codes "r" scale "s" table "t"
+    y = cast(silu(linear(x, g) @ a) * (linear(x, u) @ a), bf16)
+}}
+"""
+
+
+def check_codebooks(folder):
+    for line in CODEBOOKS:
+        bits, grain, tables, act = (word.strip() for word in line.split(";"))
+        rows, cols = {"group": (1, 0), "block": (8, 0), "per": (1 if "channel" in grain else 96, 256)}[grain.split()[0]]
+        cols = cols or int(re.search(r"(\d+)(?: |$)", grain.replace("x", " "))[1] if rows == 1 else 64)
+        plain_act = re.fullmatch("act (f32|f16|bf16)", act)
+        shapes = {"s": [-(-96 // rows), -(-256 // cols)], "t": json.loads(f"[{tables}{1 << int(bits)}]")}
+        write_safetensors(folder / "book.safetensors", shapes, {name: 1 << int(bits) for name in "qr"}, [96, 256])
+        (folder / "book.sinter").write_text(CODEBOOK.format(bits=bits, grain=grain, act=act,
+                                                            x=plain_act[1] if plain_act else "bf16"))
+        check_model(f"a codebook: {line}", folder, ["book.sinter"], anew=False)
+        listing = sinter("explain", "book.sinter", "--target=sm_90a", cwd=folder)[0]
+        said = re.search(rb"weight: rows of bits, u%s.*: ([\d.]+) bits" % bits.encode(), listing)
+        report(f"its codes keep {bits} bits", [] if said and b"gemm_any" in listing else [listing.decode()])
+
+
 def run_schemes(folder):
     write_layer(folder, 256, "1, 64")
     only = os.environ.get("SCHEMES")
@@ -332,6 +374,7 @@ def run_schemes(folder):
             continue
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
         check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 16 == 0)
+    check_codebooks(folder)
     check_turing(folder)
     check_holds(folder)
     check_wgmma(folder)

@@ -15,7 +15,7 @@ typedef struct Matrix {
     int bits;
     int64_t pitch, grid_cols, grid_rows;
     uint8_t *codes, *dst;
-    float *scale, outer;
+    float *scale, *table, outer;
     int32_t *zero;
 } Matrix;
 
@@ -171,10 +171,49 @@ static void check_params(const Matrix *m)
         fail(m, "another outer scale", p->outer_at);
 }
 
+/* A bit of a row of codes, lowest bits first. */
+static uint32_t bit_at(const Matrix *m, int64_t r, int64_t bit)
+{
+    return m->dst[r * m->packed.pitch + bit / 8] >> bit % 8 & 1;
+}
+
+/* Every bit of every row of codes, then the grid of scales and the tables, whole. */
+static void check_bits(const Matrix *m)
+{
+    int bits = format_info[m->spec.fmt].bits;
+    for (int64_t r = 0; r < m->packed.rows; r++)
+        for (int64_t bit = 0; bit < m->packed.pitch * 8; bit++) {
+            int64_t row = logical_row(m, r), k = bit / bits;
+            bool none = row < 0 || k >= m->spec.k;
+            if (bit_at(m, r, bit) != (none ? 0 : source_code(m, row, k) >> bit % bits & 1))
+                fail(m, "another bit", bit);
+        }
+    int bytes = m->packed.scales ? format_info[m->spec.scale_fmt].bits / 8 : 0;
+    for (int64_t i = 0; i < m->grid_rows * m->grid_cols * (bytes > 0); i++) {
+        uint32_t code = stored_bits(m->dst + m->packed.scale_at + i * bytes, bytes);
+        if ((bytes == 4 ? num_float(code) : num_decode((int)m->spec.scale_fmt, code)) !=
+            m->scale[i])
+            fail(m, "another scale", i);
+    }
+    uint64_t values = m->packed.bytes - (uint64_t)m->packed.table_at;
+    if (memcmp(m->dst + m->packed.table_at, m->table, values) != 0)
+        fail(m, "other tables", m->packed.table_at);
+}
+
+/* As many as numerics/codebook.h says: one, one a row, one an entry of the grid. */
+static uint64_t table_values(const Matrix *m)
+{
+    int64_t tables = m->spec.table == TABLE_BLOCK    ? m->grid_rows * m->grid_cols
+                     : m->spec.table == TABLE_ROW    ? m->spec.n
+                     : m->spec.table == TABLE_TENSOR ? 1
+                                                     : 0;
+    return (uint64_t)tables << format_info[m->spec.fmt].bits;
+}
+
 static void matrix_fill(Matrix *m)
 {
     const CudaPackSpec *s = &m->spec;
-    m->bits = format_info[s->fmt].bits;
+    m->bits = format_info[num_holder((int)s->fmt)].bits;
     m->pitch = (s->k * m->bits + 7) / 8;
     m->grid_rows = s->block_rows ? (s->n + s->block_rows - 1) / s->block_rows : 1;
     m->grid_cols = s->block_cols ? (s->k + s->block_cols - 1) / s->block_cols : 1;
@@ -189,6 +228,9 @@ static void matrix_fill(Matrix *m)
         m->scale[i] = (float)(1 << range(0, 7)) * 0x1p-3f * (s->scale_fmt == FMT_E8M0 ? 1 : 1.25f);
         m->zero[i] = (int32_t)range(0, m->bits == 4 ? 15 : 127);
     }
+    m->table = malloc(table_values(m) * sizeof *m->table);
+    for (uint64_t i = 0; i < table_values(m); i++)
+        m->table[i] = (float)draw(1000);
     m->dst = malloc(m->packed.bytes);
     memset(m->dst, 0, m->packed.bytes);
 }
@@ -214,23 +256,44 @@ static CudaPackSpec random_spec(void)
     return s;
 }
 
+static CudaPackSpec random_codebook(void)
+{
+    static const FormatId formats[] = {FMT_U1, FMT_U2, FMT_U3, FMT_U4,
+                                       FMT_U5, FMT_U6, FMT_U7, FMT_U8};
+    static const FormatId scales[] = {FMT_F32, FMT_F16, FMT_BF16};
+    CudaPackSpec s = random_spec();
+    s.fmt = PICK(formats);
+    s.scale_fmt = PICK(scales);
+    s.table = (TableKind)range(TABLE_TENSOR, TABLE_BLOCK);
+    s.layout = CUDA_BITS;
+    s.has_zero = s.outer = false;
+    return s;
+}
+
 int main(int argc, char **argv)
 {
     int num = argc > 1 ? atoi(argv[1]) : 1000, params = 0;
     for (int i = 0; i < num; i++) {
-        Matrix m = {.spec = random_spec()};
+        Matrix m = {.spec = i % 4 ? random_spec() : random_codebook()};
         if (!cuda_pack_plan(&m.spec, &m.packed)) {
             fail(&m, "no plan", 0);
             continue;
         }
         matrix_fill(&m);
-        cuda_pack(&m.spec, m.codes, m.pitch, m.scale, m.zero, m.outer, m.dst);
+        CudaParams params_of = {
+            .scale = m.scale, .zero = m.zero, .table = m.table, .outer = m.outer};
+        cuda_pack(&m.spec, m.codes, m.pitch, &params_of, m.dst);
         params += m.packed.scales && m.packed.zeros;
-        check_codes(&m);
-        check_params(&m);
+        if (m.spec.table) {
+            check_bits(&m);
+        } else {
+            check_codes(&m);
+            check_params(&m);
+        }
         free(m.codes);
         free(m.dst);
         free(m.scale);
+        free(m.table);
         free(m.zero);
     }
     printf("# %d matrices, %d of them with scales and zero points\n", num, params);
