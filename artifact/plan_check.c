@@ -44,9 +44,20 @@ uint64_t plan_weight_bytes(const Plan *plan)
     return sum;
 }
 
+/* Bits of a code in records that hold fewer than a nibble; 0: a nibble or more. What pads K is no
+ * binary code. */
+static int thin_bits(const CpuPackSpec *spec)
+{
+    int bits = num_code_bits((int)spec->fmt);
+    bool is_padded = spec->fmt == FMT_BINARY && spec->k % CUDA_TILE_K;
+    return bits < 4 && !spec->table && !is_padded ? bits : 0;
+}
+
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
     return (CudaPackSpec){.fmt = spec->table ? spec->fmt : (FormatId)num_holder((int)spec->fmt),
+                          .bits = thin_bits(spec),
+                          .binary = spec->fmt == FMT_BINARY,
                           .act_fmt = spec->act_fmt,
                           .scale_fmt = spec->scale_fmt,
                           .outer = spec->outer,

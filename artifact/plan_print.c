@@ -115,9 +115,9 @@ void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
         return;
     const CudaLayoutRow *row = &cuda_layout[packed.layout];
     sb_printf(sb, "%s%s, ", row->name, row->pieces);
-    if (spec.fmt != weight->fmt)
-        sb_printf(sb, "%s held as ", format_info[weight->fmt].name);
-    sb_put(sb, format_info[spec.fmt].name);
+    sb_put(sb, format_info[weight->fmt].name);
+    if (packed.bits != format_info[weight->fmt].bits)
+        sb_printf(sb, " held as %s", format_info[spec.fmt].name);
     if (packed.scales)
         sb_printf(sb, ", scales %s%s", format_info[packed.scale_fmt].name,
                   packed.outer_at ? " and one f32" : "");

@@ -15,8 +15,8 @@
 
 static int64_t stage_bytes(const CudaKernel *k)
 {
-    int64_t bits = (int64_t)k->mma.bm * cuda_act_bits(k->spec.act_fmt) +
-                   (int64_t)k->mma.bn * format_info[k->spec.fmt].bits;
+    int64_t bits =
+        (int64_t)k->mma.bm * cuda_act_bits(k->spec.act_fmt) + (int64_t)k->mma.bn * k->packed.bits;
     return bits * k->mma.bk / 8 +
            cuda_ceil_div(k->mma.bn, 64) * (k->packed.record - k->packed.scale_at);
 }
@@ -122,7 +122,7 @@ static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
         return "its columns are not those of whole records";
     int threads = 32 * k->mma.warps_m * k->mma.warps_n,
         row_bytes = k->mma.bk * cuda_act_bits(k->spec.act_fmt) / 8;
-    if (threads < k->mma.bk * format_info[k->spec.fmt].bits / 16 || threads < row_bytes / 4)
+    if (threads < k->mma.bk * k->packed.bits / 16 || threads < row_bytes / 4)
         return "its threads are fewer than the pieces that they copy";
     return geometry(k).smem > cuda_room(c, k) ? "it exceeds the shared memory of a block" : NULL;
 }
@@ -335,9 +335,9 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     int64_t busiest = (g->grid + k->gpu->processors - 1) / k->gpu->processors,
             resident = blocks_resident(k, g);
     int64_t together = resident < 1 ? 1 : resident < busiest ? resident : busiest;
-    double column = (k->mma.bn * (double)format_info[k->spec.fmt].bits +
-                     k->mma.bm * (double)cuda_act_bits(k->spec.act_fmt)) /
-                    8; /* bytes of a tile's operands for each of K */
+    double column =
+        (k->mma.bn * (double)k->packed.bits + k->mma.bm * (double)cuda_act_bits(k->spec.act_fmt)) /
+        8; /* bytes of a tile's operands for each of K */
     double in_flight = (double)together * k->mma.stages * 128 * column;
     double used = g->grid < k->gpu->processors ? (double)g->grid / k->gpu->processors : 1;
     double l2 = (double)busiest * share * column * k->gpu->processors / TILES_L2 /

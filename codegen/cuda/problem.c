@@ -26,6 +26,8 @@ static void put_weight(Sb *sb, const CudaKernel *k)
     if (s->mainloop)
         sb_printf(sb, "/%" PRId64 "x%" PRId64, s->block_rows, s->block_cols);
     sb_put(sb, s->has_zero ? "z" : "");
+    if (s->bits)
+        sb_printf(sb, " in %d bits", s->bits);
     if (s->layout)
         sb_printf(sb, " %s", cuda_layout[s->layout].name);
 }

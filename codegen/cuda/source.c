@@ -34,6 +34,8 @@ void cuda_put_records(Sb *sb, const CudaKernel *k)
     const CudaPackSpec *spec = &k->spec;
     const CudaPacked *packed = &k->packed;
     bool blocks = spec->block_cols && spec->block_cols < spec->k;
+    cuda_put_int(sb, "kWBits", packed->bits);
+    cuda_put_bool(sb, "kWBinary", spec->binary && spec->bits);
     cuda_put_int(sb, "kRecord", packed->record);
     cuda_put_int(sb, "kScaleAt", packed->scale_at);
     cuda_put_int(sb, "kZeroAt", packed->zero_at);

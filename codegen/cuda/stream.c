@@ -32,7 +32,7 @@ static int64_t ring_bytes(const CudaKernel *k)
     int64_t block = k->spec.mainloop ? k->packed.block_k : 0;
     int64_t sub = block == 0 || block % 128 == 0 ? 1 : 128 % block == 0 ? 128 / block : 4;
     int64_t columns = num_columns(k), slices = ordered ? s->split_k * sub : s->split_k;
-    int64_t stage = s->n_blocks * 128 * (int64_t)format_info[k->spec.fmt].bits + param_bytes(k);
+    int64_t stage = s->n_blocks * 128 * (int64_t)k->packed.bits + param_bytes(k);
     int64_t sums = s->rows * (columns + 4);
     int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
     int64_t words = s->buffers * staged + (ordered ? sums : 0);
@@ -249,6 +249,8 @@ static double rate_of(const CudaKernel *k)
     double rate = bits == 16 ? 3.2 : bits == 8 ? 8.0 : 7.8;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
         rate = 1.5;
+    if (k->spec.bits)
+        rate *= 0.8; /* a guess: they are opened to nibbles first */
     if (k->stream.rows > 8)
         rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.7;
     return rate;
@@ -262,7 +264,7 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
     int64_t columns = 8 * (int64_t)k->stream.n_blocks * k->stream.n_warps, warps = g->block / 32;
     int64_t units = (k->packed.rows + columns - 1) / columns;
     double rounds = (double)((units + g->grid - 1) / g->grid);
-    double bits = format_info[k->spec.fmt].bits, codes = (double)columns * (double)k->spec.k;
+    double bits = k->packed.bits, codes = (double)columns * (double)k->spec.k;
     double row_bytes = (double)k->spec.k * format_info[k->spec.act_fmt].bits / 8;
     double loads = codes * bits / 8 / CUDA_BANDWIDTH +
                    (k->input == INPUT_LOCAL ? 0

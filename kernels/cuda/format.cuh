@@ -29,6 +29,26 @@ template <int FMT> struct Bits;
 template <int FMT> struct Codes8 { /* eight codes of a lane, in 32-bit words */
     static constexpr int kWords = Bits<FMT>::kBits / 4;
 };
+/* A lane's codes of four steps, of 1 to 3 bits (pack.h), as nibbles; signed ones are extended, and
+ * binary ones are -1 where their bit is set, else 1. */
+template <int BITS, bool SIGNED, bool BINARY>
+__device__ __forceinline__ void open_nibbles(const uint32_t *word, uint32_t (&out)[4])
+{
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        uint32_t v = 0;
+        if constexpr (BITS & 2)
+            v = word[step / 2] >> (step % 2 * 2) & 0x33333333u;
+        if constexpr (BITS & 1)
+            v |= (word[BITS - 1] >> step & 0x11111111u) << (BITS - 1);
+        if constexpr (BINARY)
+            v = v * 14 + 0x11111111u;
+        else if constexpr (SIGNED) /* what fills the nibble above the highest bit; none carries */
+            v += (v >> (BITS - 1) & 0x11111111u) * (16 - (1 << BITS));
+        out[step] = v;
+    }
+}
+
 /* Activations keep at least a byte a code. */
 template <int FMT> struct ActBits {
     static constexpr int kBits = Bits<FMT>::kBits < 8 ? 8 : Bits<FMT>::kBits;

@@ -10,7 +10,9 @@ template <class Cfg> struct GemmLoader {
     typedef GemmShape<Cfg> S;
     typedef Record<Cfg> R;
     static constexpr int kChunksA = S::kRowBytes / 16, kStrideA = S::kThreads / kChunksA;
-    static constexpr int kChunksW = S::kRun / 16, kStrideW = S::kThreads / kChunksW;
+    static constexpr int kChunksW = S::kRun / 16;
+    /* of 3 bits, as of 4: whole blocks a power of two apart; some threads copy none */
+    static constexpr int kStrideW = S::kThreads / (Cfg::kWBits == 3 ? S::kRun / 12 : kChunksW);
     static constexpr int kTimesA = (Cfg::kBM + kStrideA - 1) / kStrideA;
     static constexpr int kTimesW = (Cfg::kBN / 8 + kStrideW - 1) / kStrideW;
     static_assert(kStrideA % 4 == 0 && kStrideW > 0, "threads copy whole rows");
@@ -83,8 +85,9 @@ template <class Cfg> struct GemmLoader {
     template <int I> __device__ __forceinline__ void copy_w(uint32_t to) const
     {
         if constexpr (I < kTimesW) {
-            if (Cfg::kBN / 8 % kStrideW == 0 ||
-                I * kStrideW + (int)threadIdx.x / kChunksW < Cfg::kBN / 8) {
+            const int block = (int)threadIdx.x / kChunksW;
+            if ((kChunksW * kStrideW == S::kThreads || block < kStrideW) &&
+                (Cfg::kBN / 8 % kStrideW == 0 || I * kStrideW + block < Cfg::kBN / 8)) {
                 int bytes = Cfg::kN % Cfg::kBN == 0 || I * kStrideW < blocks ? 16 : 0;
                 if constexpr (Cfg::kBN % 64 == 0)
                     copy_async16_at<I * kStrideW * S::kRun, block_at(I * kStrideW)>(to, w, bytes);

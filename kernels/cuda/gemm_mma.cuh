@@ -135,6 +135,11 @@ template <class Cfg> struct GemmTile {
     static __device__ __forceinline__ void read_w(uint32_t (&to)[S::kUnitWords], const char *stage,
                                                   int unit, int block, int lane)
     {
+        if constexpr (S::kThin) {
+            const uint32_t *from = (const uint32_t *)(stage + S::kABytes + block * S::kRun) + lane;
+            Record<Cfg>::open(to, [&](int i) { return from[32 * i]; });
+            return;
+        }
         int at = S::kMatrices ? L::swizzle_w(lane % 8 * 4 + lane / 8) : lane;
         const char *p =
             stage + S::kABytes + block * S::kRun + unit * (S::kUnitWords * 128) + at * 16;

@@ -5,17 +5,28 @@
 
 #include "kernels/cuda/format.cuh"
 
-/* The records of a packed weight (pack.h). Cfg: kW kK kRecord (bytes of one) kScaleAt kZeroAt (in
- * it) kScaleFmt kWScales kWZero kSubs kWBlockK (of K that shares a scale; 0: all) kOuterAt (0:
- * there is none). */
+/* The records of a packed weight (pack.h). Cfg: kW kWBits (of a code) kWBinary kK kRecord (bytes of
+ * one) kScaleAt kZeroAt (in it) kScaleFmt kWScales kWZero kSubs kWBlockK (of K that shares a scale;
+ * 0: all) kOuterAt (0: there is none). */
 template <class Cfg> struct Record {
     static constexpr int kTilesK = (Cfg::kK + 127) / 128;
-    static constexpr int kRun = 128 * Bits<Cfg::kW>::kBits; /* bytes of 8 rows */
+    static constexpr int kRun = 128 * Cfg::kWBits; /* bytes of 8 rows */
+    static constexpr bool kThin = Cfg::kWBits < 4;
     static constexpr int64_t kGroup = (int64_t)kTilesK * Cfg::kRecord;
     static constexpr int kParams = Cfg::kRecord - Cfg::kScaleAt; /* bytes of scales, zero points */
     static constexpr int kScaleBytes = Bits<Cfg::kScaleFmt>::kBits / 8;
     static constexpr int kNibbles = Bits<Cfg::kW>::kBits == 4;
     static_assert(kParams % 16 == 0, "parameters are copied by 16 bytes");
+
+    /* kThin: a lane's codes of 8 rows and a tile as nibbles. word(i): word i of all lanes. */
+    template <class Word> static __device__ __forceinline__ void open(uint32_t (&out)[4], Word word)
+    {
+        uint32_t in[Cfg::kWBits];
+#pragma unroll
+        for (int i = 0; i < Cfg::kWBits; i++)
+            in[i] = word(i);
+        open_nibbles<Cfg::kWBits, Bits<Cfg::kW>::kSigned, Cfg::kWBinary>(in, out);
+    }
 
     /* Which of a tile's blocks column k of K lies in. */
     static __device__ __forceinline__ int sub_of(int k)
@@ -113,6 +124,7 @@ template <class Cfg> struct GemmMma {
 template <class Cfg> struct GemmShape {
     static constexpr bool kInt = Cfg::kHome == HOME_I8;
     static constexpr int kABits = ActBits<Cfg::kA>::kBits, kWBits = Bits<Cfg::kW>::kBits;
+    static constexpr bool kThin = Record<Cfg>::kThin;
     static constexpr int kThreads = 32 * Cfg::kWarpsM * Cfg::kWarpsN;
     static constexpr int kSteps = Cfg::kBK / 32;
     static constexpr int kUnitSteps = kWBits > 16 ? 1 : 16 / kWBits; /* in a lane's 16 bytes of w */
@@ -128,7 +140,7 @@ template <class Cfg> struct GemmShape {
     /* Both operands are at home already: ldmatrix puts them where the products want them. */
     static constexpr bool kMatrices = kABits == 16 && Cfg::kA == Cfg::kW;
     static constexpr int kPanelBytes = kRowBytes < 128 ? kRowBytes : 128;
-    static constexpr int kRun = Cfg::kBK * kWBits;       /* bytes of a stage, 8 rows of w */
+    static constexpr int kRun = Cfg::kBK * Cfg::kWBits;  /* bytes of a stage, 8 rows of w */
     static constexpr int kGroups = (Cfg::kBN + 63) / 64; /* whose parameters a stage holds */
     static constexpr int kParams = kGroups * Record<Cfg>::kParams;
     static constexpr int kParamsAt = Cfg::kBM * kRowBytes + Cfg::kBN / 8 * kRun;

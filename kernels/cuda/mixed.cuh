@@ -156,14 +156,19 @@ template <class Cfg> struct MixedLeft {
     __device__ __forceinline__ void read(const char *record, int row, int lane)
     {
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+        for (int h = 0; h < 2; h++) {
+            const char *block = record + (row / 8 + h) * R::kRun;
+            if constexpr (R::kThin) {
+                R::open(raw[h], [&](int i) { return ((const uint32_t *)block)[32 * i + lane]; });
+                continue;
+            }
 #pragma unroll
             for (int i = 0; i < S::kRawWords; i += 4) {
-                const char *from = record + (row / 8 + h) * R::kRun + i * 128 + lane * 16;
-                const Bytes16 v = *(const Bytes16 *)from;
+                const Bytes16 v = *(const Bytes16 *)(block + i * 128 + lane * 16);
                 raw[h][i] = v.x, raw[h][i + 1] = v.y;
                 raw[h][i + 2] = v.z, raw[h][i + 3] = v.w;
             }
+        }
     }
 
     /* Zero points of its two rows, those of column k of K. */

@@ -103,12 +103,11 @@ static int num_subs(int64_t block)
 
 static void plan_record(const CudaPackSpec *spec, CudaPacked *ret)
 {
-    int bits = facts[spec->fmt].bits;
     ret->subs = num_subs(weight_block(spec));
-    ret->scale_at = CUDA_GROUP_ROWS * CUDA_TILE_K / 8 * bits;
+    ret->scale_at = CUDA_GROUP_ROWS * CUDA_TILE_K / 8 * ret->bits;
     ret->scale_bytes = ret->scales ? facts[spec->scale_fmt].bits / 8 : 0;
     ret->zero_at = ret->scale_at + CUDA_GROUP_ROWS * ret->subs * ret->scale_bytes;
-    ret->zero_bits = ret->zeros ? bits : 0;
+    ret->zero_bits = ret->zeros ? facts[spec->fmt].bits : 0;
     ret->record = ret->zero_at + CUDA_GROUP_ROWS / 8 * ret->subs * ret->zero_bits;
 }
 
@@ -140,7 +139,7 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
 /* Codes of a codebook are no integers whatever the activation is: their values are f32. */
 static bool plan_bits(const CudaPackSpec *spec, CudaPacked *ret)
 {
-    int bits = facts[spec->fmt].bits;
+    int bits = ret->bits;
     if (!is_int(spec->fmt) || bits > 8)
         return false;
     ret->home = CUDA_HOME_F32;
@@ -280,6 +279,43 @@ static inline void pack_codes_row(const CudaPackSpec *spec, const CudaPacked *pa
     }
 }
 
+/* Adds the nibbles of a step to the words of a lane, of which each takes some bits. */
+static inline void put_thin(uint32_t *word, int bits, int step, uint32_t nibbles)
+{
+    if (bits & 2)
+        word[step / 2] |= (nibbles & 0x33333333u) << (step % 2 * 2);
+    if (bits & 1)
+        word[bits - 1] |= (nibbles >> (bits - 1) & 0x11111111u) << step;
+}
+
+/* The eight codes of a step from k on, in the order of nibbles. */
+static inline uint32_t thin_nibbles(const CudaPackSpec *spec, const CudaPacked *packed,
+                                    const uint8_t *codes, int64_t k, uint32_t pad)
+{
+    uint32_t word = 0;
+    for (int64_t i = 0; i < 8; i++)
+        word |= (k + i < spec->k ? code_at(codes, 4, k + i) : pad) << (4 * i);
+    return order_nibbles(packed->home, word);
+}
+
+/* .. of codes of fewer bits than a nibble: of binary ones bit 1, which -1 has and 1 has not. */
+static inline void pack_thin_row(const CudaPackSpec *spec, const CudaPacked *packed, int bits,
+                                 int64_t row, const uint8_t *codes, uint32_t pad, uint8_t *group)
+{
+    uint8_t *block = group + row % CUDA_GROUP_ROWS / 8 * CUDA_TILE_K * bits;
+    for (int64_t k = 0; k < spec->k; k += CUDA_TILE_K, block += packed->record)
+        for (int64_t t = 0; t < 4; t++) {
+            uint32_t word[3] = {0};
+            for (int step = 0; step < 4; step++) {
+                uint32_t nibbles = thin_nibbles(spec, packed, codes, k + 32 * step + 8 * t, pad);
+                put_thin(word, bits, step, spec->binary ? nibbles >> 1 : nibbles);
+            }
+            for (int i = 0; i < 4 * bits; i++)
+                block[i / 4 * 128 + (row % 8 * 4 + t) * 4 + i % 4] =
+                    (uint8_t)(word[i / 4] >> (i % 4 * 8));
+        }
+}
+
 /* The scales and zero points of a row in all records of its group. */
 static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, int64_t in_group,
                             int64_t row, const CudaParams *params, uint8_t *group)
@@ -307,7 +343,6 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
 static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
                          int64_t src_pitch, const CudaParams *params, void *dst)
 {
-    int bits = facts[spec->fmt].bits;
     int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed->record;
     for (int64_t r = 0; r < packed->rows; r++) {
         int64_t row = source_row(spec, r);
@@ -316,7 +351,10 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
         const uint8_t *codes = (const uint8_t *)src + row * src_pitch;
         uint32_t pad = padding_code(spec, packed, params->zero, row);
         uint8_t *group = (uint8_t *)dst + r / CUDA_GROUP_ROWS * group_bytes;
-        switch (bits) { /* a loop each, compiled for these bits */
+        switch (packed->bits) { /* a loop each, compiled for these bits */
+        case 1: pack_thin_row(spec, packed, 1, r, codes, pad, group); break;
+        case 2: pack_thin_row(spec, packed, 2, r, codes, pad, group); break;
+        case 3: pack_thin_row(spec, packed, 3, r, codes, pad, group); break;
         case 4: pack_codes_row(spec, packed, 4, r, codes, pad, group); break;
         case 8: pack_codes_row(spec, packed, 8, r, codes, pad, group); break;
         case 16: pack_codes_row(spec, packed, 16, r, codes, pad, group); break;
@@ -341,7 +379,7 @@ static void put_bits(uint8_t *row, int bits, int64_t at, uint32_t code)
 static void pack_bits(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
                       int64_t src_pitch, const CudaParams *params, void *dst)
 {
-    int bits = facts[spec->fmt].bits, held = facts[num_holder((int)spec->fmt)].bits;
+    int bits = packed->bits, held = facts[num_holder((int)spec->fmt)].bits;
     int64_t entries = grid_entries(spec);
     for (int64_t r = 0; r < packed->rows; r++) {
         int64_t row = source_row(spec, r);
@@ -374,6 +412,7 @@ bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
     const int64_t most = INT32_MAX - 1024; /* padded ones fit too */
     memset(ret, 0, sizeof *ret);
     ret->layout = spec->layout;
+    ret->bits = spec->bits ? spec->bits : facts[spec->fmt].bits;
     return spec->n >= 1 && spec->k >= 1 && spec->parts >= 1 && spec->n <= most && spec->k <= most &&
            spec->layout < NUM_CUDA_PACKED && !spec->table == (spec->layout != CUDA_BITS) &&
            cuda_layout[spec->layout].plan(spec, ret);

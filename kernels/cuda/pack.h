@@ -7,7 +7,10 @@
  *   codes  8 blocks of 8 rows, each units of 32 lanes x 16 bytes, or two words of such lanes for
  *          formats of 32 bits: the codes of consecutive steps of 32 along K; in a step, lane
  *          4 * g + t holds the eight codes of row g at columns 8t .. 8t + 7. Nibbles of a lane's 32
- *          bits lie in the order that decoding wants (format.cuh)
+ *          bits lie in the order that decoding wants (format.cuh). Codes of 1 to 3 bits: a block is
+ *          as many words for each lane, one after the other for all lanes. Bits s of the nibbles of
+ *          the word for 1 bit are those of step s; bits 2s and 2s + 1 of the two words for 2 bits,
+ *          the second for the last two steps; 3 bits are these two, and the word of the third ones
  *   scale  [subs][64] in the scheme's own format, of the blocks of K that meet the tile
  *   zero   [subs][64] zero points, as wide as the codes (of nibbles, the even row is the low one)
  *
@@ -51,9 +54,11 @@ typedef enum CudaHome { CUDA_HOME_I8, CUDA_HOME_F16, CUDA_HOME_BF16, CUDA_HOME_F
 
 typedef struct CudaPackSpec {
     FormatId fmt, act_fmt;
+    int bits; /* of a code as it lies, fewer than fmt's, which it is decoded to; 0: as many */
     FormatId scale_fmt; /* FMT_NONE: the weight has no scales */
     int64_t n, k;       /* n counts all parts */
     int parts;
+    bool binary;                    /* codes of one bit are -1 and 1 */
     bool mainloop;                  /* scales are applied per block of K */
     bool has_zero;                  /* the weight is asymmetric */
     bool act_zero;                  /* the activation is asymmetric */
@@ -68,6 +73,7 @@ typedef struct CudaPacked { /* what a spec comes to */
     CudaLayout layout;
     FormatId scale_fmt; /* of scales as they are stored */
     CudaHome home;
+    int bits;        /* of a code */
     int64_t rows;    /* packed rows: parts padded to blocks of 8 */
     int64_t block_k; /* of the main loop; 0 = all of K */
     bool exact;      /* products of integers: their sums have one value */

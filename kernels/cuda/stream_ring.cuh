@@ -14,9 +14,9 @@ template <class Cfg> struct StreamShape {
     static constexpr int kHalves = Cfg::kRows > 8 ? 2 : 1; /* of the 16 rows of one mma */
     static constexpr int kTilesK = (Cfg::kK + 127) / 128;
     static constexpr int kRounds = (kTilesK + Cfg::kSplitK - 1) / Cfg::kSplitK;
-    static constexpr int kRun = 128 * Bits<Cfg::kW>::kBits;
-    static constexpr int kUnits = kRun / 512;
-    static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps; /* of 8 columns, of a unit */
+    static constexpr int kRun = Record<Cfg>::kRun;
+    static constexpr int kUnits = 128 * Bits<Cfg::kW>::kBits / 512; /* of 4 words, decoded */
+    static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps;    /* of 8 columns, of a unit */
     static constexpr int kBN = 8 * kBlocks;
     static constexpr int kUnitsN = (Cfg::kN + kBN - 1) / kBN;
     static constexpr int kCols = kBN / Cfg::kParts;
@@ -112,8 +112,9 @@ template <class Cfg> struct StreamRing {
             const uint32_t slot = ring + f.slot;
             const char *codes = f.record + f.row / 8 * S::kRun + lane * 16;
 #pragma unroll
-            for (int i = 0; i < Cfg::kNBlocks * S::kUnits; i++)
-                copy_stream16(slot + i * 512 + lane * 16, codes + i * 512);
+            for (int i = 0; i < (S::kWBytes + 511) / 512; i++)
+                if (S::kWBytes % 512 == 0 || i * 512 + lane * 16 < S::kWBytes)
+                    copy_stream16(slot + i * 512 + lane * 16, codes + i * 512);
             constexpr int kEach = S::kParamRun / 16, kAll = Cfg::kSubs * kEach;
 #pragma unroll
             for (int i = 0; i < (kAll + 31) / 32; i++) {
@@ -143,13 +144,19 @@ template <class Cfg> struct StreamRing {
     static __device__ __forceinline__ void read_weights(Weights &q, uint32_t slot, int lane)
     {
 #pragma unroll
-        for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+        for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
+            const uint32_t block = slot + nb * S::kRun;
+            if constexpr (R::kThin) {
+                R::open(q.raw[nb], [&](int i) { return load_shared4(block + i * 128 + lane * 4); });
+                continue;
+            }
 #pragma unroll
             for (int u = 0; u < S::kUnits; u++) {
-                Bytes16 v = load_shared16(slot + (nb * S::kUnits + u) * 512 + lane * 16);
+                Bytes16 v = load_shared16(block + u * 512 + lane * 16);
                 q.raw[nb][4 * u] = v.x, q.raw[nb][4 * u + 1] = v.y;
                 q.raw[nb][4 * u + 2] = v.z, q.raw[nb][4 * u + 3] = v.w;
             }
+        }
     }
 
     /* Bits of a scale, or of zero points, of the lane's column of a block. */

@@ -59,6 +59,10 @@ weight mxfp4; act bf16
 weight mxfp4; act mxfp8
 weight nvfp4; act nvfp4
 weight nvfp4; act f16
+weight u2 asym group 64; act bf16
+weight i3 sym group 128; act i8 sym per token dynamic
+weight u1 asym group 32; act i8 asym per token dynamic
+weight binary per channel; act f32
 act i8 sym per token dynamic
 """.strip().splitlines()
 RANDOM_SEEDS = (24,)
@@ -308,6 +312,9 @@ weight nf4 group 64; act bf16
 weight i4 sym group 128; act i8 sym per token dynamic
 weight i4 sym group 128; act e4m3 per token dynamic
 weight mxfp4; act e4m3 per token dynamic
+weight u3 asym group 64; act bf16
+weight i2 sym group 128; act i8 sym per token dynamic
+weight ternary group 128; act e4m3 per token dynamic
 """.strip().splitlines()
 
 

@@ -127,6 +127,37 @@ static void check_codes(const Matrix *m)
                 }
 }
 
+/* Bit b of code j of a step, from the words that a lane has of a block: of the nibble that decoding
+ * wants the code in, bit b, in the word and place that pack.h says. */
+static uint32_t thin_bit(const Matrix *m, const uint8_t *block, int lane, int step, int j, int b)
+{
+    bool odd_one = m->spec.bits % 2 && b == m->spec.bits - 1;
+    int word = odd_one ? m->spec.bits - 1 : step / 2;
+    int place = odd_one ? step : step % 2 * 2 + b;
+    int nibble = m->packed.home == CUDA_HOME_I8 ? j % 4 * 2 + j / 4 : j / 2 + j % 2 * 4;
+    int bit = nibble * 4 + place;
+    return block[word * 128 + lane * 4 + bit / 8] >> bit % 8 & 1;
+}
+
+/* Codes of fewer bits than a nibble; binary ones have a bit where they are negative. */
+static void check_thin(const Matrix *m)
+{
+    int64_t tiles = (m->spec.k + 127) / 128;
+    for (int64_t r = 0; r < m->packed.rows; r++)
+        for (int64_t k = 0; k < tiles * 128 && logical_row(m, r) >= 0; k++) {
+            const uint8_t *block = m->dst + (r / 64 * tiles + k / 128) * m->packed.record +
+                                   r % 64 / 8 * 128 * m->spec.bits;
+            uint32_t want = expected_code(m, r, k), got = 0;
+            for (int b = 0; b < m->spec.bits; b++)
+                got |= thin_bit(m, block, (int)(r % 8 * 4 + k % 32 / 8), (int)(k % 128 / 32),
+                                (int)(k % 8), b)
+                       << b;
+            want = m->spec.binary ? want >> 1 : want;
+            if (got != (want & ((1u << m->spec.bits) - 1)))
+                fail(m, "another thin code", block - m->dst);
+        }
+}
+
 static uint32_t stored_bits(const uint8_t *at, int bytes)
 {
     uint32_t bits = 0;
@@ -253,6 +284,9 @@ static CudaPackSpec random_spec(void)
     s.act_zero = is_int(s.act_fmt) && range(0, 1);
     s.block_rows = range(0, 3);
     s.block_cols = s.mainloop ? PICK(blocks) : 0;
+    s.bits = s.fmt == FMT_I4 || s.fmt == FMT_U4 ? (int)range(0, 3) : 0;
+    s.binary = s.fmt == FMT_I4 && s.bits == 1;
+    s.k = s.binary ? (s.k + 127) / 128 * 128 : s.k; /* nothing pads it */
     return s;
 }
 
@@ -266,7 +300,8 @@ static CudaPackSpec random_codebook(void)
     s.scale_fmt = PICK(scales);
     s.table = (TableKind)range(TABLE_TENSOR, TABLE_BLOCK);
     s.layout = CUDA_BITS;
-    s.has_zero = s.outer = false;
+    s.has_zero = s.outer = s.binary = false;
+    s.bits = 0;
     return s;
 }
 
@@ -287,7 +322,7 @@ int main(int argc, char **argv)
         if (m.spec.table) {
             check_bits(&m);
         } else {
-            check_codes(&m);
+            m.spec.bits ? check_thin(&m) : check_codes(&m);
             check_params(&m);
         }
         free(m.codes);

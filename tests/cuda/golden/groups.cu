@@ -1,4 +1,4 @@
-/* k_09ee57dcc097d2e3 */
+/* k_73425241be4b8582 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -17,6 +17,8 @@ struct Cfg {
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = false;
     static constexpr bool kAZero = false;
+    static constexpr int kWBits = 4;
+    static constexpr bool kWBinary = false;
     static constexpr int kRecord = 5248;
     static constexpr int kScaleAt = 4096;
     static constexpr int kZeroAt = 5120;
@@ -64,7 +66,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_09ee57dcc097d2e3(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_73425241be4b8582(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

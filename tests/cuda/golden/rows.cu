@@ -1,4 +1,4 @@
-/* k_ea9625347410848a */
+/* k_3394238edb4c0406 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -17,6 +17,8 @@ struct Cfg {
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = true;
     static constexpr bool kAZero = false;
+    static constexpr int kWBits = 8;
+    static constexpr bool kWBinary = false;
     static constexpr int kRecord = 8192;
     static constexpr int kScaleAt = 8192;
     static constexpr int kZeroAt = 8192;
@@ -96,7 +98,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_ea9625347410848a(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_3394238edb4c0406(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k_3967fc1958a79519(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_2d5513c8fb016afb */
+/* k_c3ff36715d364188 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -62,6 +62,8 @@ struct Cfg {
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = true;
     static constexpr bool kAZero = false;
+    static constexpr int kWBits = 8;
+    static constexpr bool kWBinary = false;
     static constexpr int kRecord = 8192;
     static constexpr int kScaleAt = 8192;
     static constexpr int kZeroAt = 8192;
@@ -119,7 +121,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_2d5513c8fb016afb(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_c3ff36715d364188(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_ad598d7ccb9288b7 */
+/* k_ea632c3cd363c3eb */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -62,6 +62,8 @@ struct Cfg {
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = false;
     static constexpr bool kAZero = false;
+    static constexpr int kWBits = 16;
+    static constexpr bool kWBinary = false;
     static constexpr int kRecord = 16384;
     static constexpr int kScaleAt = 16384;
     static constexpr int kZeroAt = 16384;
@@ -109,7 +111,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_ad598d7ccb9288b7(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_ea632c3cd363c3eb(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

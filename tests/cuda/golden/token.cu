@@ -1,4 +1,4 @@
-/* k_f9f302f58947c59c */
+/* k_ce775db1da976ecd */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -17,6 +17,8 @@ struct Cfg {
     static constexpr int kABlockK = 0;
     static constexpr bool kAScale = true;
     static constexpr bool kAZero = false;
+    static constexpr int kWBits = 8;
+    static constexpr bool kWBinary = false;
     static constexpr int kRecord = 8192;
     static constexpr int kScaleAt = 8192;
     static constexpr int kZeroAt = 8192;
@@ -110,7 +112,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_f9f302f58947c59c(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_ce775db1da976ecd(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
