@@ -152,13 +152,34 @@ static double dequantised(const PlanTensor *t, const PlanLayout *l, const Params
     return (code - zero) * (double)num_scale_effective(p->scale[r * grid + c], p->outer);
 }
 
+/* Scales that differ by more than the share `most` of themselves and of their root mean square: of
+ * float sums, whose errors are bounded over a tensor (docs/numerics.md). What is small beside the
+ * rest, as the tail of an activation is, may be off by more of itself. */
+static uint64_t scales_apart(const Params *a, const Params *b, double most, double *ret_worst)
+{
+    double power = 0;
+    uint64_t apart = 0;
+    for (uint64_t i = 0; i < a->blocks; i++)
+        power += isfinite(a->scale[i]) ? (double)a->scale[i] * (double)a->scale[i] : 0;
+    double usual = sqrt(power / (double)(a->blocks ? a->blocks : 1));
+    *ret_worst = 0;
+    for (uint64_t i = 0; i < a->blocks; i++) {
+        double x = (double)a->scale[i], y = (double)b->scale[i];
+        bool same = x == y || (isnan(x) && isnan(y));
+        double share = same ? 0 : fabs(x - y) / (fabs(x) + usual);
+        apart += !(share <= most); /* one that is not finite, too */
+        *ret_worst = share > *ret_worst ? share : *ret_worst;
+    }
+    return apart;
+}
+
 /* Codes of float sums that were quantised at once: a code flips where the sum is next to a tie, and
  * with a scale those of its block may. */
 static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_t *want,
                        const uint8_t *got)
 {
     Params a = params_of(t, l, want), b = t->is_static ? a : params_of(t, l, got);
-    uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0, scales = 0;
+    uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0;
     double of_scales = n->bound > SCALES_BOUND * SCALES_BOUND ? sqrt(n->bound) : SCALES_BOUND;
     Sums s = {0};
     if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
@@ -169,9 +190,8 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
                  dequantised(t, l, &b, got, i / l->cols, i % l->cols), (uint64_t)i);
     for (uint64_t i = 0; i < num; i++)
         differ += want[i] != got[i];
-    for (uint64_t i = 0; i < a.blocks && !t->is_static; i++)
-        scales +=
-            fabs((double)a.scale[i] - (double)b.scale[i]) > of_scales * fabs((double)a.scale[i]);
+    double worst = 0;
+    uint64_t scales = t->is_static ? 0 : scales_apart(&a, &b, of_scales, &worst);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
         return false;
     /* a scale of 8 bits may round the other way too, and takes its block with it */
@@ -180,8 +200,9 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     if ((double)differ <= most && (double)scales <= 2 + 0.02 * (double)a.blocks)
         return true;
     snprintf(n->why, sizeof n->why,
-             "%" PRIu64 " of %" PRIu64 " codes and %" PRIu64 " of %" PRIu64 " scales differ",
-             differ, num, scales, a.blocks);
+             "%" PRIu64 " of %" PRIu64 " codes and %" PRIu64 " of %" PRIu64
+             " scales differ, a scale by %.3g, at most %.3g",
+             differ, num, scales, a.blocks, worst, of_scales);
     return false;
 }
 

@@ -77,12 +77,67 @@ static void test_next_to_overflow(void **state)
     assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+enum { TOKENS = 60, PAIR = 2 };
+
+/* Two values a token, the scale from the larger. */
+typedef struct Tokens {
+    int8_t code[TOKENS * PAIR];
+    float scale[TOKENS];
+} Tokens;
+
+/* Every third token is small, as in the tail of gelu. */
+static void make_tokens(Tokens *t)
+{
+    for (int i = 0; i < TOKENS; i++) {
+        t->scale[i] = i % 3 ? 0.01f * (float)(1 + i % 7) : 1e-6f;
+        t->code[PAIR * i] = 127;
+        t->code[PAIR * i + 1] = (int8_t)(i - 30);
+    }
+}
+
+static bool near_tokens(const Tokens *want, const Tokens *got)
+{
+    Near n = {.bound = near_bound(FMT_F32)};
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_I8,
+                          .quantised = true,
+                          .scheme = {FMT_I8, FMT_F32, .block = {1, PAIR}}};
+    const PlanLayout l = {
+        .rows = TOKENS, .cols = PAIR, .pitch = PAIR, .scale_at = offsetof(Tokens, scale)};
+    return near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got);
+}
+
+/* Errors of float sums are bounded beside the whole tensor: those of small tokens may be a larger
+ * share of themselves, those of the others may not. */
+static void test_scales(void **state)
+{
+    (void)state;
+    Tokens want, got;
+    make_tokens(&want);
+    make_tokens(&got);
+    for (int i = 0; i < TOKENS; i += 3)
+        got.scale[i] *= 1.01f;
+    assert_true(near_tokens(&want, &got));
+    for (int i = 0; i < TOKENS; i += 3)
+        got.scale[i] = 2e-6f + 1e-5f;
+    assert_false(near_tokens(&want, &got));
+    make_tokens(&got);
+    for (int i = 1; i < TOKENS; i += 3)
+        got.scale[i] *= 1.0002f;
+    assert_false(near_tokens(&want, &got));
+    make_tokens(&got);
+    for (int i = 0; i < TOKENS; i++)
+        got.scale[i] = i % 10 ? got.scale[i] : NAN;
+    assert_false(near_tokens(&want, &got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cast_before_store),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_next_to_overflow),
+        cmocka_unit_test(test_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
