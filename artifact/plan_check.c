@@ -44,18 +44,32 @@ uint64_t plan_weight_bytes(const Plan *plan)
     return sum;
 }
 
+/* Codes that records hold as those of nf4, by another table; no value of it pads K. */
+static bool is_looked_up(const CpuPackSpec *spec)
+{
+    return spec->table == TABLE_TENSOR && spec->layout == CUDA_RECORDS &&
+           num_code_bits((int)spec->fmt) <= 4 && spec->k % CUDA_TILE_K == 0;
+}
+
 /* Bits of a code in records that hold fewer than a nibble; 0: a nibble or more. What pads K is no
  * binary code. */
 static int thin_bits(const CpuPackSpec *spec)
 {
     int bits = num_code_bits((int)spec->fmt);
     bool is_padded = spec->fmt == FMT_BINARY && spec->k % CUDA_TILE_K;
-    return bits < 4 && !spec->table && !is_padded ? bits : 0;
+    return bits < 4 && (!spec->table || is_looked_up(spec)) && !is_padded ? bits : 0;
+}
+
+static FormatId held_format(const CpuPackSpec *spec)
+{
+    return is_looked_up(spec) ? FMT_NF4
+           : spec->table      ? spec->fmt
+                              : (FormatId)num_holder((int)spec->fmt);
 }
 
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
-    return (CudaPackSpec){.fmt = spec->table ? spec->fmt : (FormatId)num_holder((int)spec->fmt),
+    return (CudaPackSpec){.fmt = held_format(spec),
                           .bits = thin_bits(spec),
                           .binary = spec->fmt == FMT_BINARY,
                           .act_fmt = spec->act_fmt,

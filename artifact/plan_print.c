@@ -118,6 +118,8 @@ void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
     sb_put(sb, format_info[weight->fmt].name);
     if (packed.bits != format_info[weight->fmt].bits)
         sb_printf(sb, " held as %s", format_info[spec.fmt].name);
+    if (spec.table && packed.layout == CUDA_RECORDS)
+        sb_put(sb, ", a table of bf16 in pieces");
     if (packed.scales)
         sb_printf(sb, ", scales %s%s", format_info[packed.scale_fmt].name,
                   packed.outer_at ? " and one f32" : "");

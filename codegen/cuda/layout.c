@@ -81,9 +81,10 @@ static double gain(const LayoutTime *a, const LayoutTime *b)
 /* The layout holds the weight, and a family of the class multiplies it as it lies. */
 static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout layout)
 {
-    CudaPackSpec spec = plan_cuda_spec(weight);
+    CpuPackSpec as = *weight;
+    as.layout = (uint8_t)layout;
+    CudaPackSpec spec = plan_cuda_spec(&as);
     CudaPacked packed;
-    spec.layout = layout;
     if (!cuda_pack_plan(&spec, &packed))
         return false;
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {

@@ -78,7 +78,7 @@ static bool takes(const CudaPackSpec *spec)
     CudaPacked packed;
     records.layout = CUDA_RECORDS;
     int bits = format_info[spec->fmt].bits;
-    if (family_of(spec->fmt) == FAMILY_FLOAT || spec->fmt == FMT_E8M0 ||
+    if (spec->table || family_of(spec->fmt) == FAMILY_FLOAT || spec->fmt == FMT_E8M0 ||
         !cuda_pack_plan(&records, &packed) || (bits != 4 && bits != 8))
         return false;
     if (!multiplies(spec, &packed))

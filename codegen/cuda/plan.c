@@ -578,7 +578,7 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
     memcpy(b.arena_bytes, plan->arena_bytes, (size_t)plan->num_buckets * sizeof(uint64_t));
     for (int i = 0; i < plan->num_tensors; i++) {
         ARRAY_PUSH(arena, &b.tensors, plan->tensor[i]);
-        if (plan->tensor[i].packed && plan->tensor[i].pack_spec.table)
+        if (plan->tensor[i].packed && !plan_packed_bytes(plan, &plan->tensor[i].pack_spec))
             b.tensors.elem[i].pack_spec.layout = CUDA_BITS;
     }
     put_launches(&b, list);

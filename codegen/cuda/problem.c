@@ -26,6 +26,7 @@ static void put_weight(Sb *sb, const CudaKernel *k)
     if (s->mainloop)
         sb_printf(sb, "/%" PRId64 "x%" PRId64, s->block_rows, s->block_cols);
     sb_put(sb, s->has_zero ? "z" : "");
+    sb_put(sb, s->table ? " by table" : "");
     if (s->bits)
         sb_printf(sb, " in %d bits", s->bits);
     if (s->layout)

@@ -316,40 +316,68 @@ template <int FMT, int HOME, int PIECE, int PLANE> constexpr uint32_t codebook_w
     return bytes;
 }
 
-template <int FMT, int HOME> struct DecodeCodebook {
-    /* One byte of each of four codes; low: their low three bits, high: where each lies among the
-     * codes below 8 (bytes 0..3) and above (4..7). */
-    template <int PIECE, int PLANE>
-    static __device__ __forceinline__ uint32_t plane(uint32_t low, uint32_t high)
+/* The bytes of 16 values: of the format's own table, or of one that the weight brings along, whose
+ * planes lie as pack.c wrote them. */
+template <int FMT, int HOME> struct FixedTable {
+    template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
     {
         constexpr uint32_t kWord[4] = {
             codebook_word<FMT, HOME, PIECE, PLANE>(0), codebook_word<FMT, HOME, PIECE, PLANE>(1),
             codebook_word<FMT, HOME, PIECE, PLANE>(2), codebook_word<FMT, HOME, PIECE, PLANE>(3)};
-        return __byte_perm(__byte_perm(kWord[0], kWord[1], low),
-                           __byte_perm(kWord[2], kWord[3], low), high);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[i] = kWord[i];
+    }
+};
+struct GivenTable {
+    const char *planes; /* 16 bytes each */
+    template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
+    {
+        Bytes16 v = load_again16(planes + (2 * PIECE + PLANE) * 16);
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    }
+};
+template <int FMT, int HOME, bool GIVEN> struct TableOf {
+    typedef FixedTable<FMT, HOME> Type;
+};
+template <int FMT, int HOME> struct TableOf<FMT, HOME, true> {
+    typedef GivenTable Type;
+};
+
+template <int FMT, int HOME> struct DecodeCodebook {
+    /* One byte of each of four codes; low: their low three bits, high: where each lies among the
+     * codes below 8 (bytes 0..3) and above (4..7). */
+    static __device__ __forceinline__ uint32_t plane(const uint32_t (&word)[4], uint32_t low,
+                                                     uint32_t high)
+    {
+        return __byte_perm(__byte_perm(word[0], word[1], low), __byte_perm(word[2], word[3], low),
+                           high);
     }
     /* Four codes, in the low 16 bits, as two words of neighbours. */
-    template <int PIECE>
-    static __device__ __forceinline__ void four(uint32_t codes, uint32_t (&out)[2])
+    static __device__ __forceinline__ void four(const uint32_t (&low_byte)[4],
+                                                const uint32_t (&high_byte)[4], uint32_t codes,
+                                                uint32_t (&out)[2])
     {
         uint32_t low = codes & 0x7777u, high = 0x3210u | (codes & 0x8888u) >> 1;
-        uint32_t p0 = plane<PIECE, 0>(low, high), p1 = plane<PIECE, 1>(low, high);
+        uint32_t p0 = plane(low_byte, low, high), p1 = plane(high_byte, low, high);
         out[0] = __byte_perm(p0, p1, 0x5140);
         out[1] = __byte_perm(p0, p1, 0x7362);
     }
-    template <int PIECE>
-    static __device__ __forceinline__ void all(uint32_t raw, uint32_t (&out)[4])
+    template <int PIECE, class Table>
+    static __device__ __forceinline__ void all(uint32_t raw, uint32_t (&out)[4], const Table &table)
     {
-        uint32_t even[2], odd[2];
-        four<PIECE>(raw, even);
-        four<PIECE>(raw >> 16, odd);
+        uint32_t low_byte[4], high_byte[4], even[2], odd[2];
+        table.template words<PIECE, 0>(low_byte);
+        table.template words<PIECE, 1>(high_byte);
+        four(low_byte, high_byte, raw, even);
+        four(low_byte, high_byte, raw >> 16, odd);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             out[i] = __byte_perm(even[i / 2], odd[i / 2], i % 2 ? 0x7632 : 0x5410);
     }
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
-        all<0>(raw[0], out);
+        all<0>(raw[0], out, FixedTable<FMT, HOME>{});
     }
 };
 template <> struct Decode<FMT_NF4, HOME_F16> : DecodeCodebook<FMT_NF4, HOME_F16> {
@@ -466,14 +494,15 @@ __device__ __forceinline__ void decode_wide(const uint32_t *raw, uint32_t (&out)
         }
 }
 
-/* Eight codes of a weight, or a piece of each. */
-template <int FMT, int HOME, bool ZERO, int PIECE>
-__device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, uint32_t (&out)[4])
+/* Eight codes of a weight, or a piece of each. table: where codes are places in one. */
+template <int FMT, int HOME, bool ZERO, int PIECE, class Table>
+__device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, const Table &table,
+                                              uint32_t (&out)[4])
 {
     if constexpr (FMT == FMT_F32 || Pieces<FMT, HOME>::kNum == 2 && FMT == FMT_F16)
         decode_wide<FMT, HOME, PIECE>(raw, out);
-    else if constexpr (PIECE > 0)
-        DecodeCodebook<FMT, HOME>::template all<PIECE>(raw[0], out);
+    else if constexpr (IsCodebook<FMT>::kYes)
+        DecodeCodebook<FMT, HOME>::template all<PIECE>(raw[0], out, table);
     else if constexpr (ZERO && HOME == HOME_I8)
         DecodeIntZero<FMT>::eight(raw, zero, out);
     else

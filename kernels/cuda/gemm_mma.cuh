@@ -88,6 +88,7 @@ template <class Cfg> struct GemmTile {
         int32_t part[S::kChunks ? S::kMFrags : 1][S::kChunks ? S::kNFrags : 1][4];
         float fold[Cfg::kWFold ? S::kNFrags : 1]; /* of the step's codes */
         float outer;
+        typename Record<Cfg>::Table table;
         float sa[Cfg::kMainloop ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
     };
 
@@ -229,7 +230,7 @@ template <class Cfg> struct GemmTile {
     {
         decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(
             s.w[nf] + step % S::kUnitSteps * kWWords,
-            Cfg::kWZero ? s.zero[Cfg::kWZero ? nf : 0] : 0, to);
+            Cfg::kWZero ? s.zero[Cfg::kWZero ? nf : 0] : 0, s.table, to);
         if constexpr (Cfg::kWFold)
             fold_scale<Cfg::kHome>(to, s.fold[Cfg::kWFold ? nf : 0]);
     }
@@ -359,6 +360,7 @@ template <class Cfg> struct GemmTile {
                                                       int64_t m0, int64_t m, int lane)
     {
         s.outer = R::outer(w);
+        s.table = R::table(w);
         if constexpr (Cfg::kAFold)
 #pragma unroll
             for (int mf = 0; mf < S::kMFrags; mf++)

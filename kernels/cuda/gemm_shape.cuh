@@ -7,7 +7,8 @@
 
 /* The records of a packed weight (pack.h). Cfg: kW kWBits (of a code) kWBinary kK kRecord (bytes of
  * one) kScaleAt kZeroAt (in it) kScaleFmt kWScales kWZero kSubs kWBlockK (of K that shares a scale;
- * 0: all) kOuterAt (0: there is none). */
+ * 0: all) kOuterAt, kTableAt (0: there is none; else codes of kW, a codebook, are places in the
+ * weight's own table). */
 template <class Cfg> struct Record {
     static constexpr int kTilesK = (Cfg::kK + 127) / 128;
     static constexpr int kRun = 128 * Cfg::kWBits; /* bytes of 8 rows */
@@ -25,7 +26,15 @@ template <class Cfg> struct Record {
 #pragma unroll
         for (int i = 0; i < Cfg::kWBits; i++)
             in[i] = word(i);
-        open_nibbles<Cfg::kWBits, Bits<Cfg::kW>::kSigned, Cfg::kWBinary>(in, out);
+        open_nibbles<Cfg::kWBits, Bits<Cfg::kW>::kSigned && !Cfg::kTableAt, Cfg::kWBinary>(in, out);
+    }
+    typedef typename TableOf<Cfg::kW, Cfg::kHome, (Cfg::kTableAt > 0)>::Type Table;
+    static __device__ __forceinline__ Table table(const char *w)
+    {
+        if constexpr (Cfg::kTableAt > 0)
+            return Table{w + Cfg::kTableAt};
+        else
+            return Table{};
     }
 
     /* Which of a tile's blocks column k of K lies in. */

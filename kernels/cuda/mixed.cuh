@@ -196,7 +196,8 @@ template <class Cfg> struct MixedLeft {
                     codes[0] = pass_fours(raw[h][step * kWords], lane);
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
-                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(codes, zero[h], out);
+                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(codes, zero[h],
+                                                                       typename R::Table{}, out);
             }
             if constexpr (Cfg::kWFold)
                 fold(out, record, row + h * 8, k);

@@ -37,6 +37,8 @@ static bool fits_bytes(const CudaPackSpec *spec)
 static CudaHome home_of(const CudaPackSpec *spec)
 {
     FormatId act = spec->act_fmt, w = spec->fmt;
+    if (spec->table)
+        return CUDA_HOME_BF16; /* which has the range of any table */
     if (fits_bytes(spec))
         return CUDA_HOME_I8;
     if (!is_wide(act))
@@ -132,6 +134,10 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
     if (ret->scales && spec->outer) {
         ret->outer_at = round_up((int64_t)ret->bytes, 256);
         ret->bytes = (uint64_t)ret->outer_at + 256;
+    }
+    if (spec->table) {
+        ret->table_at = round_up((int64_t)ret->bytes, 256);
+        ret->bytes = (uint64_t)ret->table_at + 256;
     }
     return true;
 }
@@ -340,6 +346,23 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
         }
 }
 
+/* A table in pieces of bf16 whose sum a value is, each to the nearest; of each piece the low bytes
+ * of all 16 values, then the high ones. */
+static void put_table(const float *table, int codes, uint8_t *at)
+{
+    for (int code = 0; code < codes; code++) {
+        float left = table[code];
+        for (int piece = 0; piece < CUDA_TABLE_PIECES; piece++) {
+            uint32_t bits = num_to_bf16(left);
+            if ((bits & 0x7F80) == 0x7F80)
+                bits = num_bits(left) >> 16; /* finite, towards zero */
+            left -= num_float(bits << 16);
+            at[piece * 32 + code] = (uint8_t)bits;
+            at[piece * 32 + 16 + code] = (uint8_t)(bits >> 8);
+        }
+    }
+}
+
 static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
                          int64_t src_pitch, const CudaParams *params, void *dst)
 {
@@ -362,6 +385,8 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
         }
         pack_params_row(spec, packed, r % CUDA_GROUP_ROWS, row, params, group);
     }
+    if (packed->table_at)
+        put_table(params->table, 1 << packed->bits, (uint8_t *)dst + packed->table_at);
     if (packed->outer_at)
         memcpy((uint8_t *)dst + packed->outer_at, &params->outer, sizeof params->outer);
 }
@@ -407,6 +432,15 @@ const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED] = {
     [CUDA_BITS] = {"rows of bits", "", plan_bits, pack_bits},
 };
 
+/* Only BITS hold any tables, and only them; records one, for codes as those of nf4. */
+static bool holds_table(const CudaPackSpec *spec)
+{
+    if (!spec->table || spec->layout == CUDA_BITS)
+        return !spec->table == (spec->layout != CUDA_BITS);
+    return spec->layout == CUDA_RECORDS && spec->table == TABLE_TENSOR && spec->fmt == FMT_NF4 &&
+           spec->k % CUDA_TILE_K == 0;
+}
+
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
 {
     const int64_t most = INT32_MAX - 1024; /* padded ones fit too */
@@ -414,7 +448,7 @@ bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
     ret->layout = spec->layout;
     ret->bits = spec->bits ? spec->bits : facts[spec->fmt].bits;
     return spec->n >= 1 && spec->k >= 1 && spec->parts >= 1 && spec->n <= most && spec->k <= most &&
-           spec->layout < NUM_CUDA_PACKED && !spec->table == (spec->layout != CUDA_BITS) &&
+           spec->layout < NUM_CUDA_PACKED && holds_table(spec) &&
            cuda_layout[spec->layout].plan(spec, ret);
 }
 

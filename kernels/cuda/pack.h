@@ -14,10 +14,11 @@
  *   scale  [subs][64] in the scheme's own format, of the blocks of K that meet the tile
  *   zero   [subs][64] zero points, as wide as the codes (of nibbles, the even row is the low one)
  *
- * and behind all records, aligned to 256 bytes, the outer scale, f32. Only scales that belong to
- * the main loop and zero points that are subtracted when decoding are there. K is padded with codes
- * of the value 0, n to whole groups. With parts = 2, [n, k] stacks
- * gate over up; blocks of 8 rows alternate between them.
+ * and behind all records, aligned to 256 bytes, the outer scale, f32, or the table of a codebook of
+ * up to 16 values: three times, for each piece in bf16, 16 low bytes and 16 high ones. Only scales
+ * that belong to the main loop and zero points that are subtracted when decoding are there. K is
+ * padded with codes of the value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up;
+ * blocks of 8 rows alternate between them.
  *
  * PANELS, for wgmma (pack_panels.c), for weights of 8 and 16 bits: for each 128 bytes of K (padded
  * with zero codes) all rows; 8 rows by 128 bytes are 1024 bytes, in which 16-byte chunk c of row r
@@ -25,7 +26,7 @@
  * of 32 rows alternate. Behind the codes, where they belong to the main loop: scales (f32), [blocks
  * of K][packed rows] or, where 128 rows share theirs, [blocks of K][parts][rows of a part / 128].
  *
- * BITS, for codes that are places in a codebook: rows of codes, each of as many bits as
+ * BITS, for any codes that are places in a codebook: rows of codes, each of as many bits as
  * its format has, the first in the lowest ones, a row padded to words of 32 bits; with parts = 2
  * runs of 8 rows alternate. Behind them, each aligned to 256 bytes, the grid of scales as the
  * scheme has it, in the scheme's own format, where they belong to the main loop; and the tables,
@@ -40,8 +41,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CUDA_GROUP_ROWS 64
-#define CUDA_TILE_K     128
+#define CUDA_GROUP_ROWS   64
+#define CUDA_TILE_K       128
+#define CUDA_TABLE_PIECES 3 /* of a value of a codebook in records */
 
 typedef enum CudaLayout { /* files have these numbers */
                           CUDA_RECORDS,
@@ -65,8 +67,8 @@ typedef struct CudaPackSpec {
     bool outer;                     /* a second scale, of the whole weight */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block;              /* along K, of the activation's; 0 = all */
-    TableKind table;                /* codes are places in a codebook; fmt is then their own */
-    CudaLayout layout;              /* that was chosen */
+    TableKind table;   /* codes are places in a codebook; fmt is NF4 in RECORDS, else their own */
+    CudaLayout layout; /* that was chosen */
 } CudaPackSpec;
 
 typedef struct CudaPacked { /* what a spec comes to */
@@ -111,7 +113,8 @@ bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret);
 void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
                       int64_t src_pitch, const CudaParams *params, void *dst);
 
-/* RECORDS hold every pair of formats, and no codebook; BITS hold codebooks. */
+/* RECORDS hold every pair of formats, and of codebooks one for all of a weight whose K is
+ * whole tiles; BITS hold codebooks. */
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret);
 /* Takes the activation's scales into its codes where the products stay exact: scales of
  * `scale_fmt` in blocks that the main loop would have to end inside a step. */

@@ -150,6 +150,16 @@ __device__ __forceinline__ void let_consumer_start()
 #endif
 }
 
+/* What no kernel writes, each time anew: kept in registers, a table would leave too few of them. */
+__device__ __forceinline__ Bytes16 load_again16(const void *p)
+{
+    Bytes16 v;
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
 /* Sums that blocks pass to each other: through L2, which all see. */
 __device__ __forceinline__ Bytes16 load_l2(const void *p)
 {

@@ -49,6 +49,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         float scale[S::kScales ? Cfg::kNBlocks : 1];
         int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
         int a_zero[S::kHalves];
+        typename R::Table table;
     };
     /* The lane's eight elements of each step of a tile, of its one or two rows. */
     struct Rows {
@@ -330,7 +331,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int b = 0; b < 2; b++) {
             const int nb = 2 * pair + b;
             decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(
-                q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0, to[b]);
+                q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0, s.table,
+                to[b]);
             if constexpr (Cfg::kWFold)
                 fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k, lane));
         }
@@ -516,6 +518,7 @@ __device__ __forceinline__ void stream(const Params &p)
     int buffer = 0, turn = 0;
     for (int unit = blockIdx.x; unit < S::kUnitsN; unit += gridDim.x, turn++) {
         typename G::State s = {};
+        s.table = Record<Cfg>::table(w);
         const int row = G::block_of_unit(unit, group) % 8 * 8;
 #pragma unroll 1
         for (int r = 0; r < S::kRounds; r++) {

@@ -342,6 +342,8 @@ CODEBOOKS = """
 4; per channel; 96, ; act f32
 8; group 48; 96, 6, ; act f16
 1; block 8x64; ; act i8 asym per token group 64 dynamic
+4; group 64; ; act i8 asym per token dynamic
+2; per channel; ; act f16
 5; group 64 scale f16; ; act e4m3 per token dynamic
 6; per tensor; ; act u8 asym per tensor dynamic
 """.strip().splitlines()
@@ -369,8 +371,10 @@ def check_codebooks(folder):
                                                             x=plain_act[1] if plain_act else "bf16"))
         check_model(f"a codebook: {line}", folder, ["book.sinter"], anew=False)
         listing = sinter("explain", "book.sinter", "--target=sm_90a", cwd=folder)[0]
-        said = re.search(rb"weight: rows of bits, u%s.*: ([\d.]+) bits" % bits.encode(), listing)
-        report(f"its codes keep {bits} bits", [] if said and b"gemm_any" in listing else [listing.decode()])
+        looked_up = int(bits) <= 4 and not tables  # as nf4
+        said = re.search(rb"weight: (rows of bits|records of 64 x 128), u%s\b.*: ([\d.]+) bits" % bits.encode(), listing)
+        report(f"its codes keep {bits} bits", [] if said and (said[1] != b"rows of bits") == looked_up
+               and (b": gemm_any" in listing) != looked_up else [listing.decode()])
 
 
 def run_schemes(folder):

@@ -5,6 +5,7 @@
 #include "kernels/cuda/pack.h"
 #include "quant/quant.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +232,20 @@ static void check_bits(const Matrix *m)
         fail(m, "other tables", m->packed.table_at);
 }
 
+/* The table in records: sums of pieces of bf16 that come within 2^-24 of the values. */
+static void check_table(const Matrix *m)
+{
+    const uint8_t *at = m->dst + m->packed.table_at;
+    for (int code = 0; code < 1 << m->packed.bits; code++) {
+        double sum = 0;
+        for (int piece = 0; piece < CUDA_TABLE_PIECES; piece++)
+            sum += (double)num_float((uint32_t)at[piece * 32 + code] << 16 |
+                                     (uint32_t)at[piece * 32 + 16 + code] << 24);
+        if (fabs(sum - (double)m->table[code]) > fabs((double)m->table[code]) * 0x1p-24)
+            fail(m, "another value", code);
+    }
+}
+
 /* As many as numerics/codebook.h says: one, one a row, one an entry of the grid. */
 static uint64_t table_values(const Matrix *m)
 {
@@ -238,7 +253,7 @@ static uint64_t table_values(const Matrix *m)
                      : m->spec.table == TABLE_ROW    ? m->spec.n
                      : m->spec.table == TABLE_TENSOR ? 1
                                                      : 0;
-    return (uint64_t)tables << format_info[m->spec.fmt].bits;
+    return (uint64_t)tables << m->packed.bits;
 }
 
 static void matrix_fill(Matrix *m)
@@ -261,7 +276,7 @@ static void matrix_fill(Matrix *m)
     }
     m->table = malloc(table_values(m) * sizeof *m->table);
     for (uint64_t i = 0; i < table_values(m); i++)
-        m->table[i] = (float)draw(1000);
+        m->table[i] = (float)draw(1000000) * (i % 3 ? -0x1.23456p-10f : 0x1p100f);
     m->dst = malloc(m->packed.bytes);
     memset(m->dst, 0, m->packed.bytes);
 }
@@ -305,11 +320,25 @@ static CudaPackSpec random_codebook(void)
     return s;
 }
 
+/* .. one for all, in records. */
+static CudaPackSpec random_looked_up(void)
+{
+    CudaPackSpec s = random_codebook();
+    s.bits = (int)range(0, 3);
+    s.fmt = FMT_NF4;
+    s.table = TABLE_TENSOR;
+    s.layout = CUDA_RECORDS;
+    s.k = (s.k + 127) / 128 * 128;
+    return s;
+}
+
 int main(int argc, char **argv)
 {
     int num = argc > 1 ? atoi(argv[1]) : 1000, params = 0;
     for (int i = 0; i < num; i++) {
-        Matrix m = {.spec = i % 4 ? random_spec() : random_codebook()};
+        Matrix m = {.spec = i % 12 == 0   ? random_codebook()
+                            : i % 12 == 6 ? random_looked_up()
+                                          : random_spec()};
         if (!cuda_pack_plan(&m.spec, &m.packed)) {
             fail(&m, "no plan", 0);
             continue;
@@ -319,11 +348,13 @@ int main(int argc, char **argv)
             .scale = m.scale, .zero = m.zero, .table = m.table, .outer = m.outer};
         cuda_pack(&m.spec, m.codes, m.pitch, &params_of, m.dst);
         params += m.packed.scales && m.packed.zeros;
-        if (m.spec.table) {
+        if (m.spec.layout == CUDA_BITS) {
             check_bits(&m);
         } else {
             m.spec.bits ? check_thin(&m) : check_codes(&m);
             check_params(&m);
+            if (m.spec.table)
+                check_table(&m);
         }
         free(m.codes);
         free(m.dst);

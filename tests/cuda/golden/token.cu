@@ -1,4 +1,4 @@
-/* k_ce775db1da976ecd */
+/* k_c277912d9e2a762f */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -25,7 +25,7 @@ struct Cfg {
     static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
     static constexpr int kScaleFmt = FMT_F32;
-    static constexpr int64_t kOuterAt = 0;
+    static constexpr int64_t kOuterAt = 0, kTableAt = 0;
     static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
     static constexpr bool kWFold = false;
@@ -112,7 +112,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_ce775db1da976ecd(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_c277912d9e2a762f(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
