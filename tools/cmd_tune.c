@@ -18,6 +18,7 @@
 #define LIMIT_S         5.0 /* of one candidate */
 #define START_S         60.0
 #define ALIKE           0.1 /* by which a candidate of a tile that has one already seems slower */
+#define FEW_OF_FAMILY   3
 
 typedef struct Group { /* a product under a bucket */
     const CudaCandidates *candidates;
@@ -68,7 +69,8 @@ static bool is_wanted(const Tune *t, const CudaKernel *k)
 }
 
 /* The next to measure: the fastest by the cost model, but rather one of another tile than the next
- * of a tile that was taken. NULL: no other is worth it. */
+ * of a tile that was taken, and rather of a family of which FEW_OF_FAMILY have not been taken: what
+ * the model says is least exact between families. NULL: no other is worth it. */
 static const CudaCandidate *pick(const CudaCandidates *c, const bool *taken, double *least)
 {
     const CudaCandidate *best = NULL;
@@ -76,18 +78,21 @@ static const CudaCandidate *pick(const CudaCandidates *c, const bool *taken, dou
     for (int i = 0; i < c->list.num; i++) {
         const CudaCandidate *at = &c->list.elem[i];
         double alike = 1;
-        if (at->reason || taken[i])
+        int of_family = 0;
+        if (at->reason || taken[i] || (*least > 0 && at->predicted > WORTH_A_TRY * *least))
             continue;
-        for (int k = 0; k < c->list.num; k++)
-            alike += taken[k] && cuda_same_tile(&at->kernel, &c->list.elem[k].kernel) ? ALIKE : 0;
+        for (int k = 0; k < c->list.num; k++) {
+            const CudaKernel *other = &c->list.elem[k].kernel;
+            alike += taken[k] && cuda_same_tile(&at->kernel, other) ? ALIKE : 0;
+            of_family += taken[k] && other->family == at->kernel.family;
+        }
+        alike *= of_family < FEW_OF_FAMILY ? 1 / WORTH_A_TRY : 1;
         if (!best || at->predicted * alike < best_us) {
             best = at;
             best_us = at->predicted * alike;
         }
     }
-    if (!best || (*least > 0 && best->predicted > WORTH_A_TRY * *least))
-        return NULL;
-    if (*least <= 0)
+    if (best && *least <= 0)
         *least = best->predicted;
     return best;
 }
