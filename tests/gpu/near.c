@@ -11,7 +11,7 @@
 #define EDGE         0.99 /* of the largest number of a format: a sum next to it may overflow */
 #define CODES_BOUND  1e-3 /* normalised mean square error of dequantised codes */
 #define SCALES_BOUND 1e-5 /* of dynamic scales, and no less than that of the values */
-#define CODES_SHARE  0.02 /* of the codes may differ: values next to a tie */
+#define CODES_SHARE  0.02 /* of the codes, of the scales may differ: values next to a tie */
 
 double near_bound(FormatId fmt)
 {
@@ -141,19 +141,30 @@ static Params params_of(const PlanTensor *t, const PlanLayout *l, const uint8_t 
     return p;
 }
 
+static int64_t block_of(const PlanTensor *t, const PlanLayout *l, int64_t row, int64_t col)
+{
+    int64_t r = t->scheme.block[0] ? row / t->scheme.block[0] : 0;
+    int64_t c = t->scheme.block[1] ? col / t->scheme.block[1] : 0;
+    return r * scheme_col_blocks(&t->scheme, l->cols) + c;
+}
+
 static double dequantised(const PlanTensor *t, const PlanLayout *l, const Params *p,
                           const uint8_t *codes, int64_t row, int64_t col)
 {
-    int64_t grid = scheme_col_blocks(&t->scheme, l->cols);
-    int64_t r = t->scheme.block[0] ? row / t->scheme.block[0] : 0;
-    int64_t c = t->scheme.block[1] ? col / t->scheme.block[1] : 0;
+    int64_t block = block_of(t, l, row, col);
     double code = format_decode(t->fmt, codes[row * l->cols + col]);
-    double zero = p->zero ? p->zero[r * grid + c] : 0;
-    return (code - zero) * (double)num_scale_effective(p->scale[r * grid + c], p->outer);
+    double zero = p->zero ? p->zero[block] : 0;
+    return (code - zero) * (double)num_scale_effective(p->scale[block], p->outer);
 }
 
-/* Scales that differ by more than the share `most` of themselves and of their root mean square: of
- * float sums, whose errors are bounded over a tensor (docs/numerics.md). What is small beside the
+/* A scale is another one by more than the share `most` of itself: codes of its block may differ. */
+static bool is_moved(double x, double y, double most)
+{
+    return x != y && !(isnan(x) && isnan(y)) && !(fabs(x - y) <= most * fabs(x));
+}
+
+/* Scales of float sums, whose errors are bounded over a tensor (docs/numerics.md), that differ by
+ * more than the share `most` of themselves and of their root mean square: what is small beside the
  * rest, as the tail of an activation is, may be off by more of itself. */
 static uint64_t scales_apart(const Params *a, const Params *b, double most, double *ret_worst)
 {
@@ -165,8 +176,7 @@ static uint64_t scales_apart(const Params *a, const Params *b, double most, doub
     *ret_worst = 0;
     for (uint64_t i = 0; i < a->blocks; i++) {
         double x = (double)a->scale[i], y = (double)b->scale[i];
-        bool same = x == y || (isnan(x) && isnan(y));
-        double share = same ? 0 : fabs(x - y) / (fabs(x) + usual);
+        double share = is_moved(x, y, 0) ? fabs(x - y) / (fabs(x) + usual) : 0;
         apart += !(share <= most); /* one that is not finite, too */
         *ret_worst = share > *ret_worst ? share : *ret_worst;
     }
@@ -179,30 +189,33 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
                        const uint8_t *got)
 {
     Params a = params_of(t, l, want), b = t->is_static ? a : params_of(t, l, got);
-    uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0;
+    uint64_t num = (uint64_t)(l->rows * l->cols), differ = 0, apart = 0;
     double of_scales = n->bound > SCALES_BOUND * SCALES_BOUND ? sqrt(n->bound) : SCALES_BOUND;
-    Sums s = {0};
-    if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
-        for (uint64_t i = 0; i < num; i++)
-            sums_add(&s, format_decode(t->fmt, want[i]), format_decode(t->fmt, got[i]), i);
-    for (int64_t i = 0; i < (int64_t)num && !t->is_static; i++)
-        sums_add(&s, dequantised(t, l, &a, want, i / l->cols, i % l->cols),
-                 dequantised(t, l, &b, got, i / l->cols, i % l->cols), (uint64_t)i);
-    for (uint64_t i = 0; i < num; i++)
-        differ += want[i] != got[i];
     double worst = 0;
-    uint64_t scales = t->is_static ? 0 : scales_apart(&a, &b, of_scales, &worst);
+    Sums s = {0};
+    for (int64_t i = 0; i < (int64_t)num; i++) {
+        int64_t row = i / l->cols, col = i % l->cols, block = block_of(t, l, row, col);
+        if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
+            sums_add(&s, format_decode(t->fmt, want[i]), format_decode(t->fmt, got[i]),
+                     (uint64_t)i);
+        else
+            sums_add(&s, dequantised(t, l, &a, want, row, col),
+                     dequantised(t, l, &b, got, row, col), (uint64_t)i);
+        differ +=
+            want[i] != got[i] &&
+            (t->is_static || !is_moved((double)a.scale[block], (double)b.scale[block], of_scales));
+    }
+    if (!t->is_static)
+        apart = scales_apart(&a, &b, of_scales, &worst);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
         return false;
-    /* a scale of 8 bits may round the other way too, and takes its block with it */
-    double most = CODES_SHARE * (double)num + 2;
-    most += (double)scales * (double)num / (double)(a.blocks ? a.blocks : 1);
-    if ((double)differ <= most && (double)scales <= 2 + 0.02 * (double)a.blocks)
+    if ((double)differ <= CODES_SHARE * (double)num + 2 &&
+        (double)apart <= CODES_SHARE * (double)a.blocks + 2)
         return true;
     snprintf(n->why, sizeof n->why,
-             "%" PRIu64 " of %" PRIu64 " codes and %" PRIu64 " of %" PRIu64
+             "%" PRIu64 " of %" PRIu64 " codes under the same scales and %" PRIu64 " of %" PRIu64
              " scales differ, a scale by %.3g, at most %.3g",
-             differ, num, scales, a.blocks, worst, of_scales);
+             differ, num, apart, a.blocks, worst, of_scales);
     return false;
 }
 

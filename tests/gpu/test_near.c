@@ -118,6 +118,13 @@ static void test_scales(void **state)
     for (int i = 0; i < TOKENS; i += 3)
         got.scale[i] *= 1.01f;
     assert_true(near_tokens(&want, &got));
+    for (int i = 0; i < TOKENS; i += 3) /* and then their codes, too */
+        got.code[PAIR * i + 1]++;
+    assert_true(near_tokens(&want, &got));
+    for (int i = 1; i < TOKENS; i += 3)
+        got.code[PAIR * i + 1]++;
+    assert_false(near_tokens(&want, &got));
+    make_tokens(&got);
     for (int i = 0; i < TOKENS; i += 3)
         got.scale[i] = 2e-6f + 1e-5f;
     assert_false(near_tokens(&want, &got));
