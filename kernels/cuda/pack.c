@@ -171,7 +171,8 @@ static bool plan_bits(const CudaPackSpec *spec, CudaPacked *ret)
 
 void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed)
 {
-    if (!spec->mainloop || packed->exact || spec->act_zero || spec->act_block >= spec->k ||
+    if (packed->layout == CUDA_BITS || !spec->mainloop || packed->exact || spec->act_zero ||
+        spec->act_block >= spec->k ||
         !folds(spec->act_fmt, scale_fmt, spec->act_block, packed->home))
         return;
     packed->act_folded = true;

@@ -345,6 +345,7 @@ CODEBOOKS = """
 4; group 64; ; act i8 asym per token dynamic
 2; per channel; ; act f16
 5; group 64 scale f16; ; act e4m3 per token dynamic
+5; group 32; ; act nvfp4
 6; per tensor; ; act u8 asym per tensor dynamic
 """.strip().splitlines()
 CODEBOOK = """version 1
@@ -375,6 +376,11 @@ def check_codebooks(folder):
         said = re.search(rb"weight: (rows of bits|records of 64 x 128), u%s\b.*: ([\d.]+) bits" % bits.encode(), listing)
         report(f"its codes keep {bits} bits", [] if said and (said[1] != b"rows of bits") == looked_up
                and (b": gemm_any" in listing) != looked_up else [listing.decode()])
+        if act == "act nvfp4":
+            source = sinter("show", "--emit=cu", "book.sinter", "--target=sm_90a", cwd=folder)[0]
+            kernels = [text for text in source.split(b"/* k_") if b"gemm_any<Cfg" in text]
+            wrong = [text.decode() for text in kernels if b" kBlockK = 16;" not in text]
+            report("its sums are scaled where a scale of either operand ends", wrong if kernels else ["no kernel"])
 
 
 def run_schemes(folder):
