@@ -67,25 +67,32 @@ static FormatId held_format(const CpuPackSpec *spec)
                               : (FormatId)num_holder((int)spec->fmt);
 }
 
+/* Codes that are numbers have tables in rows of bits, too: of their values, less the zero point. */
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
-    return (CudaPackSpec){.fmt = held_format(spec),
-                          .bits = thin_bits(spec),
-                          .binary = spec->fmt == FMT_BINARY,
-                          .act_fmt = spec->act_fmt,
-                          .scale_fmt = spec->scale_fmt,
-                          .outer = spec->outer,
-                          .n = spec->n,
-                          .k = spec->k,
-                          .parts = spec->parts,
-                          .mainloop = spec->mainloop,
-                          .has_zero = spec->has_zero,
-                          .act_zero = spec->act_zero,
-                          .block_rows = spec->block_rows,
-                          .block_cols = spec->block_cols,
-                          .act_block = spec->act_block_cols,
-                          .table = spec->table,
-                          .layout = (CudaLayout)spec->layout};
+    CudaPackSpec ret = {.fmt = held_format(spec),
+                        .bits = thin_bits(spec),
+                        .binary = spec->fmt == FMT_BINARY,
+                        .act_fmt = spec->act_fmt,
+                        .scale_fmt = spec->scale_fmt,
+                        .outer = spec->outer,
+                        .n = spec->n,
+                        .k = spec->k,
+                        .parts = spec->parts,
+                        .mainloop = spec->mainloop,
+                        .has_zero = spec->has_zero,
+                        .act_zero = spec->act_zero,
+                        .block_rows = spec->block_rows,
+                        .block_cols = spec->block_cols,
+                        .act_block = spec->act_block_cols,
+                        .table = spec->table,
+                        .layout = (CudaLayout)spec->layout};
+    if (spec->layout != CUDA_BITS || spec->table)
+        return ret;
+    ret.table = spec->has_zero ? TABLE_BLOCK : TABLE_TENSOR;
+    ret.has_zero = ret.binary = false;
+    ret.bits = 0;
+    return ret;
 }
 
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)

@@ -81,16 +81,35 @@ static bool group_evaluate(Writer *w, int first)
 
 /* Writing -------------------------------------------------------------------------------------- */
 
+/* The values of codes that are numbers, less the zero point, in the tables that rows of bits have.
+ */
+static float *tables_of(const CudaPackSpec *spec, const Tensor *t)
+{
+    int64_t entries = spec->table == TABLE_BLOCK ? t->q.row_blocks * t->q.col_blocks : 1;
+    int codes = 1 << format_info[spec->fmt].bits;
+    float *ret = calloc((size_t)entries, (size_t)codes * sizeof *ret);
+    if (!ret)
+        memory_exhausted();
+    for (int64_t i = 0; i < entries; i++)
+        for (int c = 0; c < codes; c++)
+            ret[i * codes + c] = num_decode((int)spec->fmt, (unsigned)c) -
+                                 (spec->table == TABLE_BLOCK ? (float)t->q.zero[i] : 0);
+    return ret;
+}
+
 static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t bytes, void *packed)
 {
     CudaPackSpec cuda = plan_cuda_spec(spec);
+    CudaParams params = {t->q.scale, t->q.zero, t->q.table, t->q.outer};
     memset(packed, 0, (size_t)bytes);
+    float *own = cuda.table && !spec->table ? tables_of(&cuda, t) : NULL;
+    params.table = own ? own : params.table;
     if (t->q.codes)
-        cuda_pack(&cuda, t->q.codes, (int64_t)t->q.row_bytes,
-                  &(CudaParams){t->q.scale, t->q.zero, t->q.table, t->q.outer}, packed);
+        cuda_pack(&cuda, t->q.codes, (int64_t)t->q.row_bytes, &params, packed);
     else
         cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8,
                   &(CudaParams){.outer = 1.0f}, packed);
+    free(own);
 }
 
 static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)

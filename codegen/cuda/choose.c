@@ -86,7 +86,7 @@ static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *fami
 {
     if (!(family->layouts >> k->packed.layout & 1))
         return k->packed.layout == CUDA_PANELS ? "the weight lies as panels"
-               : k->packed.layout == CUDA_BITS ? "the weight has a codebook of its own"
+               : k->packed.layout == CUDA_BITS ? "the weight lies as rows of bits"
                                                : "the weight is computed";
     if (k->input == INPUT_LOCAL)
         return family->makes_rows ? NULL : "its input is made inside";
@@ -383,7 +383,7 @@ static const char *lies_as(const CudaKernel *k)
 {
     return k->packed.layout == CUDA_PANELS    ? "lies as panels"
            : k->packed.layout == CUDA_RECORDS ? "lies as records"
-           : k->packed.layout == CUDA_BITS    ? "has a codebook of its own"
+           : k->packed.layout == CUDA_BITS    ? "lies as rows of bits"
                                               : "is computed";
 }
 

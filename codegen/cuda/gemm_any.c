@@ -1,5 +1,5 @@
-/* codegen/cuda/gemm_any: products of two computed tensors, and of weights with a codebook of their
- * own, on CUDA cores (kernels/cuda/gemm_any.cuh). */
+/* codegen/cuda/gemm_any: products of two computed tensors, of weights with a codebook of their own,
+ * and of those that no tile has room for, on CUDA cores (kernels/cuda/gemm_any.cuh). */
 #include "codegen/cuda/family.h"
 
 #include <inttypes.h>

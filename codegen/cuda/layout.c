@@ -78,14 +78,30 @@ static double gain(const LayoutTime *a, const LayoutTime *b)
     return a->measured && b->measured ? 1 - a->us / b->us : 1 - a->predicted / b->predicted;
 }
 
+/* Rows of bits give the CPU's results: f32 holds the sums of integers exactly, and scales are those
+ * of blocks of K. */
+static bool is_held_in_bits(const CpuPackSpec *weight)
+{
+    FormatId act = weight->act_fmt;
+    bool exact =
+        format_info[act].family == FAMILY_INT && format_info[weight->fmt].family == FAMILY_INT;
+    int64_t block = weight->act_block_cols && weight->act_block_cols < weight->block_cols
+                        ? weight->act_block_cols
+                        : weight->block_cols;
+    double most = 2.0 * (num_qmax((int)act) + 1) * 2.0 * (num_qmax((int)weight->fmt) + 1);
+    return !weight->outer &&
+           (!exact || (weight->mainloop && block && most * (double)block < 1 << 24));
+}
+
 /* The layout holds the weight, and a family of the class multiplies it as it lies. */
 static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout layout)
 {
-    CpuPackSpec as = *weight;
-    as.layout = (uint8_t)layout;
-    CudaPackSpec spec = plan_cuda_spec(&as);
+    CpuPackSpec laid = *weight;
     CudaPacked packed;
-    if (!cuda_pack_plan(&spec, &packed))
+    laid.layout = (uint8_t)layout;
+    CudaPackSpec spec = plan_cuda_spec(&laid);
+    if (!cuda_pack_plan(&spec, &packed) ||
+        (layout == CUDA_BITS && !weight->table && !is_held_in_bits(weight)))
         return false;
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
         const CudaFamilyRow *family = cuda_family[i];
@@ -96,6 +112,12 @@ static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout 
     return false;
 }
 
+/* Codes that are numbers lie in rows of bits, which are slow, only where no other layout runs. */
+static bool is_last(const CpuPackSpec *weight, int layout)
+{
+    return layout == CUDA_BITS && !weight->table;
+}
+
 /* A family that is asked for decides, where it runs; else time does. time: [layouts][buckets]. */
 static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible,
                          LayoutTime *time)
@@ -103,11 +125,11 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
     LayoutTime least = {.runs = false};
     int best = CUDA_RECORDS;
     for (int i = 0; i < NUM_CUDA_PACKED; i++) {
-        if (!(possible >> i & 1))
+        bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
+        if (!(possible >> i & 1) || (is_last(&weight->pack_spec, i) && least.runs && !asked))
             continue;
         weight->pack_spec.layout = (uint8_t)i;
         LayoutTime sum = time_of(d, index, false, time + i * d->plan->num_buckets);
-        bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
         if (d->options->family ? asked && sum.runs : is_faster(&sum, &least)) {
             best = i;
             least = sum;
@@ -180,6 +202,8 @@ const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
         if (!(possible & (possible - 1)))
             continue; /* no choice */
         CudaLayout best = choose(d, &tensor[i], i, possible, time);
+        if (is_last(&tensor[i].pack_spec, CUDA_BITS) && best != CUDA_BITS)
+            possible &= ~(1u << CUDA_BITS);
         uint8_t *own = ret + i * buckets;
         memset(own, best, (size_t)buckets);
         choose_copies(d, time, possible, copies_of(d, i), own);

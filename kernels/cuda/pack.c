@@ -142,11 +142,11 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
     return true;
 }
 
-/* Codes of a codebook are no integers whatever the activation is: their values are f32. */
+/* Codes are places in tables, no integers whatever the activation is: their values are f32. */
 static bool plan_bits(const CudaPackSpec *spec, CudaPacked *ret)
 {
     int bits = ret->bits;
-    if (!is_int(spec->fmt) || bits > 8)
+    if (bits > 8)
         return false;
     ret->home = CUDA_HOME_F32;
     ret->scales = spec->mainloop && spec->scale_fmt != FMT_NONE;

@@ -239,6 +239,15 @@ def check_turing(folder):
         report(f"sm_75: {scheme}", problems)
 
 
+def check_fine(folder, scheme):
+    (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+    words = ["m.sinter", "--rules", "s.rules", "--target=turing"]
+    source, problems = sinter("show", "--emit=cu", *words, cwd=folder)
+    if source.count(b"gemm_any<Cfg, Epilogue>") < 2:
+        problems.append("products of one row and of 64 are not by gemm_any")
+    report(f"turing: {scheme}", problems + sinter("compile", *words, "--fail-on-spill", "-o", "t.out", cwd=folder)[1])
+
+
 def sections(listing, kind):
     """Names and sizes of the sections of one kind, as inspect lists them."""
     found = re.findall(rb"^  %s +(\S*) +([0-9]+) bytes at" % kind.encode(), listing, re.M)
@@ -392,6 +401,8 @@ def run_schemes(folder):
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
         check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 16 == 0)
     check_codebooks(folder)
+    for scheme in FINE:
+        check_fine(folder, scheme)
     check_turing(folder)
     check_holds(folder)
     check_wgmma(folder)
@@ -599,16 +610,13 @@ quant { default : s }
 
 
 def check_no_tile(folder):
-    """Where no tile fits, the error says for which layer, GPU and size, and why."""
+    """Where no tile fits, CUDA cores multiply, and explain says that they are slow."""
     (folder / "small.sinter").write_text(SMALL_GROUPS)
-    for target, wanted in {"turing": r"small.sinter:6:9: error\[E0701\]: w: no tile can run this product on "
-                                     r"turing at T = 64\n(.*\n)*.*gemm_mma .*32x128.*: it exceeds the shared "
-                                     r"memory of a block\n(.*\n)*.*help: scales of larger groups",
-                           "portable": ""}.items():
-        done = call([SINTER, "explain", "--no-weights", f"--target={target}", folder / "small.sinter"])
-        said = done.stderr.decode()
-        ok = re.search(wanted, said) and "not not" not in said and (done.returncode == 1) == bool(wanted)
-        report(f"{target}: groups of 8 columns", [] if ok else [done.returncode, said])
+    for target, wanted in {"turing": r"weight: rows of bits, e2m1, .*\n    T = 1: gemm_any .*: slow: ",
+                           "portable": r"weight: records of 64 x 128, e2m1, .*\n    T = 1: stream "}.items():
+        listing, problems = sinter("explain", "--no-weights", f"--target={target}", folder / "small.sinter")
+        found = re.search(wanted, listing.decode())
+        report(f"{target}: groups of 8 columns", problems + ([] if found else [listing]))
 
 
 def run_hostile(folder):
@@ -676,6 +684,8 @@ def run_images(folder):
             seen.setdefault(hashlib.sha256((folder / "x.out").read_bytes()).digest(), []).append((at, more))
     report("42 compiles by one to seven threads, with an empty cache, a full one and without", seen if len(seen) > 1
            else [])
+    for scheme in FINE:
+        report(f"rows of bits where no tile has room: {scheme}", check_bits(folder, scheme))
     os.environ["SINTER_FAKE_NVRTC"] = "noise"
     for name in ("a.out", "b.out"):
         assert not sinter(*words, "--no-cache", "-o", name, cwd=folder)[1]
@@ -689,6 +699,49 @@ def run_images(folder):
     report("a file that differs is kept, with the section and kernel said", [] if ok else [problems, rows])
     if kept:
         shutil.rmtree(found[1])
+
+
+# what no tile of tensor cores has room for on the smallest GPUs: scales for each of few columns
+FINE = ("weight u4 asym group 8; act f32", "weight i4 sym group 8; act f32", "weight e2m1 group 8; act f32")
+
+
+def check_bits(folder, scheme):
+    """Rows of bits (pack.h), decoded here: each value is nearer to what was quantised than half a step."""
+    rows, cols, group = 48, 64, 8
+    write_safetensors(folder / "w.safetensors", {"w": [rows, cols]})
+    data = (folder / "w.safetensors").read_bytes()
+    want = struct.unpack(f"<{rows * cols}f", data[-4 * rows * cols:])
+    (folder / "b.sinter").write_text(f"""version 1
+weights "w.safetensors"
+dim T in [33]
+scheme s {{ {scheme} }}
+quant {{ default : s }}
+model m (x: f32[T, {cols}]) -> (y: f32[T, {rows}]) {{
+    param w: f32[{rows}, {cols}]
+    y = relu(linear(x, w))
+}}
+""")
+    problems = sinter("compile", "b.sinter", "--target=turing", "--slower=off", "-o", "b.out", cwd=folder)[1]
+    if problems:
+        return problems
+    listing, file = sinter("inspect", "b.out", cwd=folder)[0].decode(), (folder / "b.out").read_bytes()
+    found = re.search(r"  w  at (\d+), (\d+) bytes, packed as rows of bits, .* scales f32", listing)
+    if not found:
+        return [listing]
+    at = sum(int(re.search(words, listing, re.M)[1]) for words in (
+        r"after a program of (\d+)", r"^  weights +\d+ bytes at (\d+)")) + int(found[1])
+    codes, at = file[at:at + rows * cols // 2], at + rows * cols // 2
+    entries = rows * cols // group
+    scales, at = struct.unpack_from(f"<{entries}f", file, at), at + 4 * entries
+    num = entries if "asym" in scheme else 1
+    tables = struct.unpack_from(f"<{16 * num}f", file, at)
+    step = 2.0 if "e2m1" in scheme else 1.0  # the widest between two codes
+    for i in range(rows * cols):
+        entry, code = i // group, codes[i // 2] >> (i % 2 * 4) & 15
+        got = tables[(entry if num > 1 else 0) * 16 + code] * scales[entry]
+        if abs(got - want[i]) > 0.501 * step * scales[entry]:
+            return [f"element {i} is {got}, quantised from {want[i]}, with a scale of {scales[entry]}"]
+    return []
 
 
 def main():
