@@ -141,7 +141,6 @@ bool args_read(Checkpoint *c, const char *group, const char *part, QuantArgs *re
     ret->dynamic = config_bool(config, key_of(c->arena, group, part, "dynamic"), false);
     ret->type = config_text(config, key_of(c->arena, group, part, "type"));
     ret->strategy = config_text(config, key_of(c->arena, group, part, "strategy"));
-    ret->scale_dtype = config_text(config, key_of(c->arena, group, part, "scale_dtype"));
     ret->local = config_text(config, key_of(c->arena, group, part, "dynamic")) != NULL;
     if (!ret->type)
         ret->type = "int";

@@ -8,7 +8,7 @@
 typedef struct QuantArgs {
     int64_t bits, group, block[2];
     bool symmetric, dynamic, local;
-    const char *type, *strategy, *scale_dtype;
+    const char *type, *strategy;
 } QuantArgs;
 
 /* compressed.c: multiplying by the reciprocal gives what dividing gives, for every scale that e4m3

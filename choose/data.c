@@ -99,7 +99,7 @@ static bool file_read_inputs(Reader *r, const TensorFile *file, const Probe *t, 
             return false;
         same_rows = same_rows && port.rank && port.dim[0] < 0 && view[i]->dim[0] == view[0]->dim[0];
     }
-    r->rows = r->take = ret->all_rows = num && view[0]->rank ? view[0]->dim[0] : 1;
+    r->rows = r->take = num && view[0]->rank ? view[0]->dim[0] : 1;
     if (same_rows && most > 0 && most < r->rows)
         r->take = most;
     r->spread = t->target.plan->rows_independent;

@@ -54,7 +54,6 @@ typedef struct Tensors { /* f32; in the arena of whoever asked */
 typedef struct DataSet {
     const char *path;
     int64_t rows; /* of the leading dimension, after sampling */
-    int64_t all_rows;
     Tensors in;
 } DataSet;
 

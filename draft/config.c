@@ -7,7 +7,7 @@
 
 enum { MAX_CONFIG = 1 << 20, MAX_TEXT = 200 };
 
-typedef enum Kind { TEXT, WHOLE, REAL, FLAG } Kind;
+typedef enum Kind { TEXT, WHOLE, REAL } Kind;
 static const struct Key {
     const char *name;
     Kind kind;
@@ -23,7 +23,6 @@ static const struct Key {
     {"num_attention_heads", WHOLE, offsetof(DraftConfig, heads)},
     {"num_key_value_heads", WHOLE, offsetof(DraftConfig, keys)},
     {"head_dim", WHOLE, offsetof(DraftConfig, size)},
-    {"vocab_size", WHOLE, offsetof(DraftConfig, vocab)},
     {"num_experts", WHOLE, offsetof(DraftConfig, experts)},
     {"num_local_experts", WHOLE, offsetof(DraftConfig, experts)},
     {"sliding_window", WHOLE, offsetof(DraftConfig, window)},
@@ -36,7 +35,6 @@ static const struct Key {
     {"query_pre_attn_scalar", REAL, offsetof(DraftConfig, scalar)},
     {"attn_logit_softcapping", REAL, offsetof(DraftConfig, soft_scores)},
     {"final_logit_softcapping", REAL, offsetof(DraftConfig, soft_logits)},
-    {"tie_word_embeddings", FLAG, offsetof(DraftConfig, tied)},
 };
 
 typedef struct Reader {
@@ -69,9 +67,7 @@ static void read_value(Reader *r, const struct Key *key)
     }
     const char *raw = raw_value(r);
     double value = strtod(raw, NULL); /* of null, 0: as if the key were not there */
-    if (key->kind == FLAG)
-        *(bool *)at = strcmp(raw, "true") == 0;
-    else if (key->kind == REAL)
+    if (key->kind == REAL)
         *(double *)(void *)at = value;
     else if (value >= 0 && value <= LIMIT_DIM)
         *(int64_t *)(void *)at = (int64_t)value;

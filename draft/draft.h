@@ -12,9 +12,8 @@
 typedef struct DraftConfig {
     const char *type, *act, *quantised,
         *rope; /* rope: how positions are scaled, as it stands there */
-    int64_t hidden, inner, layers, heads, keys, size, vocab, experts, window, pattern;
+    int64_t hidden, inner, layers, heads, keys, size, experts, window, pattern;
     double eps, theta, local_theta, partial, scalar, soft_scores, soft_logits;
-    bool tied, is_causal_off;
     ARRAY(const char *) layer_types;
 } DraftConfig;
 /* config.c: false after an error. A folder without the file has an empty DraftConfig. */

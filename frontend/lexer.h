@@ -20,7 +20,6 @@ typedef struct Lexer {
     uint32_t skew;      /* bytes of the text before the scanned buffer (a byte order mark) */
     bool keep_comments;
     int last; /* kind of the last token handed out, 0 at the start */
-    Span last_span;
     int held; /* token kept back while an end of statement is handed out before it */
     Span held_span;
     ARRAY(Bracket) open;

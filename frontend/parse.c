@@ -118,7 +118,6 @@ static int lexer_next(Lexer *lexer, void *scanner, DSL_STYPE *value, Span *span)
         else if (token == ')' || token == ']' || token == '}')
             close_bracket(lexer, token);
         lexer->last = token;
-        lexer->last_span = *span;
         return token;
     }
 }

@@ -32,7 +32,6 @@ typedef struct SchemeInfo {
     QuantSpec spec;
     Scheme weight, act;
     bool weight_else, act_else; /* one scale a row where the group does not divide K */
-    Span static_span;           /* of the word `static`: needs calibration data */
 } SchemeInfo;
 
 typedef enum SlotKind { SLOT_INPUT, SLOT_PARAM, SLOT_VALUE, SLOT_RESULT, SLOT_INDEX } SlotKind;

@@ -255,7 +255,6 @@ static void line_range(LineState *l, SchemeInfo *info)
         complain(l, word->span, "a static range is one for the whole tensor: write 'per tensor'");
     const Calibrator *calibrator = calibrator_find(word->name.text ? word->name.text : "minmax");
     info->spec.act_static = true;
-    info->static_span = word->span;
     if (word->has_zero || (word->value && !word->name.text)) {
         line_given(l, info, word);
         return;

@@ -17,7 +17,6 @@ typedef struct CudaBuilder {
     uint64_t *arena_bytes;
     Map kernels; /* name -> index + 1 */
     ARRAY(CudaSource) sources;
-    ARRAY(DeviceLaunch) device;
     bool failed;
 } CudaBuilder;
 
