@@ -187,6 +187,10 @@ typedef struct Source {
 } Source;
 #define SOURCE_MARK_BYTES 512
 
+double clock_us(void); /* monotonic */
+/* Of two doubles, for qsort. */
+int doubles_order(const void *a, const void *b);
+
 /* The registry of errors (errors.def): E_UNKNOWN_NAME and its stable code "E0201". */
 typedef enum ErrorId {
 #define ERROR_ROW(ID, code, title, explanation) ID,

@@ -11,15 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 bool child_send(int to, const void *data, size_t size)
 {
@@ -112,10 +104,10 @@ Heard child_deaf(void)
 Heard child_hear(const Child *c, double limit_s, void *ret, size_t size)
 {
     size_t got = 0;
-    double until = now_s() + limit_s;
+    double until = 1e-6 * clock_us() + limit_s;
     while (got < size) {
         struct pollfd p = {.fd = c->socket, .events = POLLIN};
-        double left = until - now_s();
+        double left = until - 1e-6 * clock_us();
         int ready = left > 0 ? poll(&p, 1, (int)(left * 1e3) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;

@@ -1,6 +1,5 @@
 /* The order of the steps; see choose.h. */
 #include "choose/internal.h"
-#include <time.h>
 
 const char *const time_source_name[] = {[TIME_NONE] = "none",
                                         [TIME_GIVEN] = "given",
@@ -13,13 +12,6 @@ void chooser_progress(Chooser *ch, double done, const char *what)
     const ChooseOptions *o = ch->lab.options;
     if (o->progress)
         o->progress(o->user, (ch->num_stage + done) / ch->stages, what);
-}
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static bool reference_open(Chooser *ch)
@@ -43,19 +35,19 @@ static bool steps_run(Chooser *ch)
     const int *order = ch->lab.options->device ? on_device : here;
     ch->stages = STEPS;
     for (int i = 0; i < STEPS; i++) {
-        double start = seconds_now();
+        double start = clock_us();
         ch->num_stage = i;
         if (!step[order[i]](ch))
             return false;
-        ch->c->seconds[order[i]] = seconds_now() - start;
+        ch->c->seconds[order[i]] = 1e-6 * (clock_us() - start);
     }
-    double start = seconds_now();
+    double start = clock_us();
     front_find(ch);
     if (ch->lab.options->device && !ch->lab.options->no_measure && !ch->lab.options->times) {
         probe_close(&ch->reference);
         gpu_times_check(ch);
     }
-    ch->c->seconds[STEPS - 1] += seconds_now() - start;
+    ch->c->seconds[STEPS - 1] += 1e-6 * (clock_us() - start);
     chooser_progress(ch, ch->stages - ch->num_stage, "");
     return true;
 }

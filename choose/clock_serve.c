@@ -201,12 +201,6 @@ static bool replay(Bench *b, double *ret_us)
     return ok;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of replays. Once before them: an idle GPU's clocks are low. */
 static bool time_graph(Bench *b, double *ret)
 {
@@ -224,7 +218,7 @@ static bool time_graph(Bench *b, double *ret)
     for (int i = 0; i < num; i++)
         if (!replay(b, &us[i]))
             return false;
-    qsort(us, (size_t)num, sizeof *us, by_value);
+    qsort(us, (size_t)num, sizeof *us, doubles_order);
     *ret = us[num / 2];
     return true;
 }
@@ -250,7 +244,7 @@ static double *time_launches(Bench *b, int *ret_num)
     }
     sinter_session_trace(b->session, 0);
     for (int i = 0; i < *ret_num && ok; i++) {
-        qsort(us + (size_t)i * TRACES, TRACES, sizeof *us, by_value);
+        qsort(us + (size_t)i * TRACES, TRACES, sizeof *us, doubles_order);
         ret[i] = us[i * TRACES + TRACES / 2];
     }
     free(us);

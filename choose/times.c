@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LEAST_RUNS = 3, MOST_RUNS = 60 };
 #define MOST_US 200000.0  /* of all calm runs of one bucket */
@@ -135,19 +134,6 @@ static bool inputs_make(Times *t, int bucket, Arena *arena, Tensors *in)
     return true;
 }
 
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double us_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
 /* How long threads of this process had work but no core, in microseconds; 0 where the system does
  * not tell. */
 static double us_held_up(void)
@@ -176,12 +162,12 @@ static bool bucket_measure(Times *t, int bucket)
     int num = t->target->plan->num_launches, nb = t->c->num_buckets, runs = 0, calm = 0;
     Arena *arena = arena_new(), *out_arena = arena_new();
     Tensors in, out;
-    double *us = t->us + bucket, spent = 0, start = us_now();
+    double *us = t->us + bucket, spent = 0, start = clock_us();
     bool ok = inputs_make(t, bucket, arena, &in) && probe_run(&t->t, &in, out_arena, &out);
     sinter_session_trace(t->t.session, 1);
     while (ok && calm < MOST_RUNS &&
            (runs < LEAST_RUNS ||
-            ((calm < LEAST_RUNS || spent < MOST_US) && us_now() - start < WAIT_US))) {
+            ((calm < LEAST_RUNS || spent < MOST_US) && clock_us() - start < WAIT_US))) {
         double all = 0, held = us_held_up();
         arena_reset(out_arena);
         ok = probe_run(&t->t, &in, out_arena, &out) && sinter_num_launch_times(t->t.session) == num;
@@ -356,7 +342,7 @@ static double level_of(const Choice *c, double *us, int num)
     double sum = 0;
     for (int i = 0; i < num; i++)
         sum += us[i];
-    qsort(us, (size_t)num, sizeof *us, compare_double);
+    qsort(us, (size_t)num, sizeof *us, doubles_order);
     return c->device ? sum / num : us[num / 2];
 }
 

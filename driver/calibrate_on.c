@@ -151,14 +151,6 @@ static void *begin(void *user, Module *m, int num, const Value *const *value)
 
 /* Running -------------------------------------------------------------------------------------- */
 
-static uint64_t elements(const SinterTensor *t)
-{
-    uint64_t num = 1;
-    for (int i = 0; i < t->rank; i++)
-        num *= (uint64_t)t->dim[i];
-    return num;
-}
-
 /* As the port is declared; NULL: it is not among the inputs. */
 static const Tensor *find_input(int num, const char *const *name, const Tensor *in,
                                 const char *port)
@@ -179,7 +171,7 @@ static bool bind_inputs(Runs *r, Arena *arena, int num, const char *const *name,
             return false;
         to[i] = (SinterTensor){.name = port.name, .dtype = port.dtype, .rank = from->rank};
         memcpy(to[i].dim, from->dim, (size_t)from->rank * sizeof *from->dim);
-        uint64_t all = elements(&to[i]);
+        uint64_t all = trial_elements(&to[i]);
         float *x = arena_alloc(arena, all * sizeof *x + 64);
         to[i].data = arena_alloc(arena, all * sizeof *x + 64);
         format_to_f32(from->fmt, from->data, x, all);
@@ -195,7 +187,7 @@ static void give(const Runs *r, const SinterTensor *out, EvalObserver observe, v
         return;
     Tensor t = {.fmt = port_format(out->dtype), .rank = out->rank, .data = out->data};
     memcpy(t.dim, out->dim, (size_t)out->rank * sizeof *out->dim);
-    t.bytes = elements(out) * (uint64_t)(format_info[t.fmt].bits / 8);
+    t.bytes = trial_elements(out) * (uint64_t)(format_info[t.fmt].bits / 8);
     observe(observer, r->value[at], &t);
 }
 
@@ -212,7 +204,7 @@ static bool run(void *runs, int num, const char *const *name, const Tensor *in,
     bool ok = bind_inputs(r, arena, num, name, in, x) &&
               !sinter_output_shapes(r->session, x, num_in, y, num_out, &r->err);
     for (int i = 0; i < num_out && ok; i++)
-        y[i].data = arena_alloc(arena, elements(&y[i]) * 4 + 64);
+        y[i].data = arena_alloc(arena, trial_elements(&y[i]) * 4 + 64);
     ok = ok && !sinter_run(r->session, x, num_in, y, num_out, &r->err);
     for (int i = 0; i < num_out && ok; i++)
         give(r, &y[i], observe, observer);

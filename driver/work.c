@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 bool work_init(Work *w, Cli *cli)
@@ -548,14 +547,12 @@ static bool compile_gpu(Work *w, WorkGpu *gpu)
                                   .threads = threads,
                                   .fail_on_spill = cli_has(w->cli, OPTION_FAIL_ON_SPILL),
                                   .no_cache = cli_has(w->cli, OPTION_NO_CACHE)};
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = clock_us();
     bool ok = cuda_compile(&w->diag, w->arena, &gpu->cuda, &options);
-    clock_gettime(CLOCK_MONOTONIC, &end);
     if (ok && cli_has(w->cli, OPTION_TIME_PASSES))
         fprintf(stderr, "%s: %d kernels, %d of %d images from the cache: %.3f s\n", gpu->gpu->name,
                 gpu->cuda.num_sources, gpu->cuda.num_cached, gpu->cuda.code.num_images,
-                (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+                1e-6 * (clock_us() - start));
     return ok;
 }
 

@@ -1,5 +1,6 @@
 /* See cache.h. An entry's file is "<32 hex digits>.entry": EntryHead, then the bytes. */
 #include "io/cache.h"
+#include "io/io.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -67,15 +68,6 @@ static void hash_entry(const EntryHead *head, const void *data, uint64_t ret[2])
 
 /* The folder ----------------------------------------------------------------------------------- */
 
-static char *join(const char *a, const char *b)
-{
-    size_t size = strlen(a) + strlen(b) + 2;
-    char *path = malloc(size);
-    if (path)
-        snprintf(path, size, "%s/%s", a, b);
-    return path;
-}
-
 /* Absolute path of the folder, malloc'ed. A program with raised rights gets none from the
  * environment, so that nothing is left in another user's home. */
 static char *choose_folder(const char *given, char *ret_why, size_t why_size)
@@ -89,9 +81,9 @@ static char *choose_folder(const char *given, char *ret_why, size_t why_size)
         return NULL;
     }
     if (xdg && *xdg == '/')
-        return join(xdg, "sinter");
+        return path_join(xdg, "sinter");
     if (home && *home == '/')
-        return join(home, ".cache/sinter");
+        return path_join(home, ".cache/sinter");
     snprintf(ret_why, why_size, "none of SINTER_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
     return NULL;
 }

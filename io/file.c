@@ -183,6 +183,15 @@ char *file_read(const char *path, uint64_t max, uint64_t *ret_size, IoError *err
     return text;
 }
 
+char *path_join(const char *folder, const char *name)
+{
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path)
+        snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
 char *path_beside(const char *base, const char *rel)
 {
     const char *slash = strrchr(base, '/');

@@ -57,6 +57,7 @@ int file_unnamed(char ret_path[FILE_UNNAMED]);
 const char *temporary_folder(void); /* where it lies: TMPDIR or /tmp */
 /* dir of `base` joined with `rel` unless rel is absolute; malloc'ed */
 char *path_beside(const char *base, const char *rel);
+char *path_join(const char *folder, const char *name); /* likewise */
 
 /* tensorfile.c, npy.c, safetensors.c, gguf.c -------------------------------------------------- */
 

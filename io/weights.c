@@ -164,15 +164,6 @@ static bool add_file_at(WeightSet *w, const char *path, IoError *err)
 
 /* Folders ------------------------------------------------------------------------------------- */
 
-static char *path_in(const char *folder, const char *name)
-{
-    size_t len = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(len);
-    if (path)
-        snprintf(path, len, "%s/%s", folder, name);
-    return path;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t len = strlen(text), end_len = strlen(end);
@@ -189,7 +180,7 @@ static char *only_file(const char *folder, const char *ending)
         if (!ends_with(entry->d_name, ending))
             continue;
         free(found);
-        found = path_in(folder, entry->d_name);
+        found = path_join(folder, entry->d_name);
         num++;
     }
     if (dir)
@@ -207,7 +198,7 @@ static char *folder_file(const char *folder)
     static const char *const endings[] = {".safetensors.index.json", ".gguf", ".safetensors"};
     struct stat st;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char *path = path_in(folder, names[i]);
+        char *path = path_join(folder, names[i]);
         if (path && stat(path, &st) == 0)
             return path;
         free(path);

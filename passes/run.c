@@ -4,7 +4,6 @@
  * reports an error. */
 #include "passes/internal.h"
 #include <string.h>
-#include <time.h>
 
 #define PASS(id, name, level, describe) {name, describe, level, pass_##id},
 const Pass passes[] = {
@@ -48,14 +47,6 @@ void pass_context_init(PassContext *ctx, Arena *arena, const PassOptions *option
     ctx->options = *options;
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void trace_module(const Module *m, const PassContext *ctx, const Pass *pass)
 {
     const PassOptions *options = &ctx->options;
@@ -90,10 +81,10 @@ static bool pass_run(Module *m, PassContext *ctx, const Pass *pass)
     EvalCheck check = ctx->options.check_eval ? pass_check(pass->name) : CHECK_NONE;
     int errors = m->diag->num_errors;
     EvalRecord *before = record(m, ctx, pass, check, "before");
-    double start = seconds_now();
+    double start = clock_us();
 
     bool changed = pass->run(m, ctx);
-    double took = seconds_now() - start;
+    double took = 1e-6 * (clock_us() - start);
     if (ctx->options.time_passes && ctx->options.trace)
         fprintf(ctx->options.trace, "# %-16s %9.3f ms\n", pass->name, took * 1e3);
     if (m->diag->num_errors == errors) {

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WARM_US 3e4
 #define RUNS_US 2e5 /* of one bucket, traced and untraced each */
@@ -24,22 +23,9 @@ typedef struct Timer {
     double total[MOST_RUNS];
 } Timer;
 
-static double clock_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *x, int num)
 {
-    qsort(x, (size_t)num, sizeof *x, by_size);
+    qsort(x, (size_t)num, sizeof *x, doubles_order);
     return num % 2 ? x[num / 2] : (x[num / 2 - 1] + x[num / 2]) / 2;
 }
 
@@ -52,10 +38,10 @@ static double whole_ns(double us)
 static bool run_once(Timer *t, double *ret_us)
 {
     SinterError err;
-    double begin = clock_now();
+    double begin = clock_us();
     SinterStatus status =
         sinter_run(t->program.session, t->in.tensor, t->in.num, t->out.tensor, t->out.num, &err);
-    *ret_us = clock_now() - begin;
+    *ret_us = clock_us() - begin;
     if (status)
         diag_error(&t->w->diag, (Span){0}, E_EXPECT, "%s", err.text);
     return status == SINTER_OK;
@@ -64,9 +50,9 @@ static bool run_once(Timer *t, double *ret_us)
 /* Runs until the first of time and number is used up; trace: keeps the times of each launch. */
 static int run_many(Timer *t, bool trace, double most_us)
 {
-    double us, begin = clock_now();
+    double us, begin = clock_us();
     int num = 0;
-    while (num < MOST_RUNS && (num < LEAST_RUNS || clock_now() - begin < most_us)) {
+    while (num < MOST_RUNS && (num < LEAST_RUNS || clock_us() - begin < most_us)) {
         if (!run_once(t, &us))
             return -1;
         t->total[num] = us;

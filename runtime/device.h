@@ -86,7 +86,6 @@ struct SinterModel {
     Artifact artifact;
     char name[64];
     const uint8_t *weights; /* of all plans */
-    uint64_t weights_bytes;
     int num_targets;
     ModelTarget target[MOST_TARGETS];
 };
@@ -121,7 +120,6 @@ SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, 
     PRINTF_LIKE(3, 4);
 SinterDtype dtype_of_format(FormatId fmt);
 FormatId format_of_dtype(SinterDtype dtype); /* FMT_NONE when there is none such */
-double clock_us(void);                       /* monotonic */
 /* False: no memory for it; the run goes on without. */
 bool trace_add(Trace *trace, const PlanLaunch *l, double begin_us, double bytes, double flops);
 

@@ -143,7 +143,6 @@ static SinterStatus open_model(const char *path, bool copy, SinterModel **ret, S
     }
     const char *shown = path ? path : "this program";
     const Section *weights = artifact_find(&model->artifact, SECTION_WEIGHTS, NULL);
-    model->weights_bytes = weights ? weights->size : 0;
     model->weights = weights ? artifact_data(&model->artifact, weights) : NULL;
     for (int i = 0; i < model->artifact.num_sections; i++)
         if (model->artifact.section[i].kind == SECTION_PLAN &&

@@ -92,12 +92,6 @@ typedef struct Times {
     int num;
 } Times;
 
-static int compare_times(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, Times *times)
 {
     SinterError err;
@@ -127,7 +121,7 @@ static int time_runs(const Program *p, const BoundSet *in, const BoundSet *out, 
             least = clock_us() - began > SLOWEST_US ? LEAST_SLOWEST_RUNS : LEAST_SLOW_RUNS;
     }
     show_progress(began, NULL, 1);
-    qsort(times->us, (size_t)times->num, sizeof *times->us, compare_times);
+    qsort(times->us, (size_t)times->num, sizeof *times->us, doubles_order);
     return PROGRAM_OK;
 }
 

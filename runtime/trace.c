@@ -2,14 +2,6 @@
 #include "runtime/device.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-double clock_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
 
 bool trace_add(Trace *trace, const PlanLaunch *l, double begin_us, double bytes, double flops)
 {

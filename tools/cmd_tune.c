@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MOST_CANDIDATES 32  /* of a product under a bucket, unless the user says otherwise */
@@ -31,7 +30,7 @@ typedef struct Tune {
     const char *arch, *path;
     TimingTable table;
     const char *only; /* "T=16", or NULL */
-    double until_s;   /* on the clock of now_s; 0: no end */
+    double until_us;  /* on the clock of clock_us; 0: no end */
     Map seen;         /* products and rows */
     ARRAY(Group) groups;
     ARRAY(TuneItem) items;
@@ -41,13 +40,6 @@ typedef struct Tune {
     int num_done, num_failed;
     bool write_failed, out_of_time;
 } Tune;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool fail(Tune *t, ErrorId id, const char *why)
 {
@@ -246,7 +238,7 @@ static bool note_item(void *user, const TuneItem *item)
     if ((next == end || next->rows != item->rows || strcmp(next->problem, item->problem) != 0) &&
         !write_table(t))
         return false;
-    t->out_of_time = t->until_s > 0 && now_s() > t->until_s && next < end;
+    t->out_of_time = t->until_us > 0 && clock_us() > t->until_us && next < end;
     return !t->out_of_time;
 }
 
@@ -388,7 +380,7 @@ static bool look_at_gpu(Tune *t)
 
 static bool tune(Tune *t, const char *text)
 {
-    double begin = now_s();
+    double begin = clock_us();
     t->w.cuda_options = (CudaPlanOptions){.visit = collect, .user = t};
     if (!look_at_gpu(t) || !work_lower(&t->w, text) || !work_passes(&t->w, NULL) ||
         !work_plan_for(&t->w, t->arch))
@@ -399,7 +391,7 @@ static bool tune(Tune *t, const char *text)
                             : "this model has no product that a GPU would run");
     if (t->items.num && (!start_compiler(t) || !measure(t)))
         return false;
-    report(t, now_s() - begin);
+    report(t, 1e-6 * (clock_us() - begin));
     return true;
 }
 
@@ -475,7 +467,7 @@ int cmd_tune(Cli *cli)
         return serve(cli, &order, t.ordinal);
     if (!work_init(&t.w, cli))
         return EXIT_INPUT;
-    t.until_s = most > 0 ? now_s() + most : 0;
+    t.until_us = most > 0 ? clock_us() + 1e6 * most : 0;
     map_init(&t.seen, t.w.arena);
     bool ok = tune(&t, cli->operand.elem[0]);
     return work_end(&t.w, ok ? EXIT_OK : t.arch ? EXIT_INPUT : EXIT_DEVICE);

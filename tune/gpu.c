@@ -380,12 +380,6 @@ static bool warm_up(TuneSession *s, DrvGraphExec graph, char *text)
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of replays of a graph of `launches`, of one launch. */
 static double median(const TuneSession *s, DrvGraphExec graph, int launches, double best,
                      char *text)
@@ -401,7 +395,7 @@ static double median(const TuneSession *s, DrvGraphExec graph, int launches, dou
     for (int i = 0; i < num; i++)
         if (!replay(s, graph, &us[i], text))
             return -1;
-    qsort(us, (size_t)num, sizeof *us, by_value);
+    qsort(us, (size_t)num, sizeof *us, doubles_order);
     return us[num / 2] / launches;
 }
 
