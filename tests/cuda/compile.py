@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile [--update] | images FAKE_NVRTC
+"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile|pairs [--update] | images FAKE_NVRTC
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
 without a spill, and its portable PTX is assembled for generations of GPUs; the same text gives
 the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
 user writes reaches a source. images: whatever threads and caches do, a file is the same, with an NVRTC of our own.
+pairs: PAIRS times a compile with an empty cache and one without, for a person to run on a busy machine.
 TAP; schemes and models are skipped where there is no NVRTC.
 """
 import concurrent.futures
@@ -656,6 +657,32 @@ quant {{ default : {s}s }}
         report(f"hostile names, case {case}", problems + plain(source))
 
 
+def run_pairs(folder):
+    """One product under all schemes in turn."""
+    write_safetensors(folder / "w.safetensors", {"a": [192, 128]})
+    write_safetensors(folder / "c.safetensors", {"x": [96, 128]})
+    (folder / "m.sinter").write_text("""version 1
+weights "w.safetensors"
+calibrate "c.safetensors"
+dim T in [48]
+model m (x: bf16[T, 128]) -> (y: bf16[T, 192]) {
+    param a: f32[192, 128]
+    y = linear(x, a)
+}
+""")
+    differ = []
+    for at in range(int(os.environ.get("PAIRS", "32"))):
+        os.environ["SINTER_CACHE_DIR"] = tempfile.mkdtemp(dir=folder)
+        (folder / "s.rules").write_text(f"scheme s {{ {SCHEMES[at % len(SCHEMES)]} }}\nquant {{ default : s }}\n")
+        for name, more in (("a.out", []), ("b.out", ["--no-cache"])):
+            problems = sinter("compile", "m.sinter", "--rules=s.rules", "--target=sm_90a,portable", "--slower=off",
+                              f"--threads={1 + at % 3 * 2}", *more, "-o", name, cwd=folder)[1]
+            assert not problems, problems
+        if (folder / "a.out").read_bytes() != (folder / "b.out").read_bytes():
+            differ += differences(folder)
+    report("compiled again, no file differs", differ)
+
+
 # functions of NVRTC that may fail when a kernel is compiled
 FAILING = ("nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nvrtcGetCUBIN", "nvrtcGetPTXSize",
            "nvrtcGetPTX")
@@ -746,7 +773,7 @@ model m (x: f32[T, {cols}]) -> (y: f32[T, {rows}]) {{
 
 def main():
     group = sys.argv[5]
-    compiles = group in ("schemes", "models")
+    compiles = group in ("schemes", "models", "pairs")
     library = nvrtc() if compiles else None
     if compiles and not library:
         print("1..0 # SKIP there is no NVRTC")
@@ -756,6 +783,7 @@ def main():
         os.environ["SINTER_CACHE_DIR"] = os.environ.get("SINTER_TEST_KERNELS", path + "/cache")
         folder = pathlib.Path(path)
         globals()["run_" + group](folder)
+        compiles = compiles and group != "pairs"
         tool = ptxas(library) if compiles else None
         if tool:
             assemble(tool, folder)
