@@ -67,7 +67,7 @@ static bool decodes_zero(const CudaPackSpec *spec)
 static bool folds(FormatId fmt, FormatId scale_fmt, int64_t block, CudaHome home)
 {
     return facts[fmt].bits == 4 && facts[fmt].family != FAMILY_CODEBOOK && scale_fmt == FMT_E4M3 &&
-           home != CUDA_HOME_I8 && block % 32 && block % 8 == 0;
+           (home == CUDA_HOME_F16 || home == CUDA_HOME_BF16) && block % 32 && block % 8 == 0;
 }
 
 /* The smaller of two blocks of K; 0 = all. */

@@ -13,12 +13,38 @@ typedef struct Format {
     int named, plain; /* -1: not one */
 } Format;
 static const Format formats[] = {
-    {"i8", 0, 2, -1, -1},   {"u8", 2, 1, -1, -1},   {"i4", 3, 2, -1, -1},   {"u4", 5, 1, -1, -1},
-    {"e4m3", 6, 1, -1, -1}, {"e5m2", 7, 1, -1, -1}, {"e2m1", 8, 1, -1, -1}, {"nf4", 9, 1, -1, -1},
-    {"fp4", 10, 1, -1, -1}, {"mxfp8", 0, 0, 0, -1}, {"mxfp4", 0, 0, 1, -1}, {"nvfp4", 0, 0, 2, -1},
-    {"f32", 0, 0, -1, 0},   {"f16", 0, 0, -1, 1},   {"bf16", 0, 0, -1, 2},
+    {"i8", 0, 2, -1, -1},
+    {"u8", 2, 1, -1, -1},
+    {"i4", 3, 2, -1, -1},
+    {"u4", 5, 1, -1, -1},
+    {"e4m3", 6, 1, -1, -1},
+    {"e5m2", 7, 1, -1, -1},
+    {"e2m1", 8, 1, -1, -1},
+    {"nf4", 9, 1, -1, -1},
+    {"fp4", 10, 1, -1, -1},
+    {"mxfp8", 0, 0, 0, -1},
+    {"mxfp4", 0, 0, 1, -1},
+    {"nvfp4", 0, 0, 2, -1},
+    {"f32", 0, 0, -1, 0},
+    {"f16", 0, 0, -1, 1},
+    {"bf16", 0, 0, -1, 2},
+    /* of weights only, in cases behind those of the others */
+    {"i2", 11, 1, -1, -1},
+    {"i3", 12, 1, -1, -1},
+    {"u3", 13, 1, -1, -1},
+    {"binary", 17, 1, -1, -1},
+    {"u1 codebook", 0, 0, -1, -1},
+    {"u3 codebook", 0, 0, -1, -1},
+    {"u4 codebook", 0, 0, -1, -1},
+    {"u6 codebook", 0, 0, -1, -1},
 };
-enum { NUM_CASE_FORMATS = COUNT_OF(formats), FIRST_NAMED = 9, FIRST_PLAIN = 12 };
+enum {
+    NUM_CASE_FORMATS = COUNT_OF(formats),
+    FIRST_NAMED = 9,
+    FIRST_PLAIN = 12,
+    FIRST_THIN = 15,
+    FIRST_BOOK = 19
+};
 
 /* Products of few rows and of many, of K and groups that fill steps of 32; those that wgmma takes;
  * others; the rest. */
@@ -45,12 +71,12 @@ enum {
     TIMES_ODD = 3,
     TIMES_ROWS = 30,
     TIMES_MOVE = 12,
-    MAX_CASES = 8192
+    MAX_CASES = 16384
 };
 
 static bool is_codebook(int format)
 {
-    return formats[format].element >= 9;
+    return formats[format].element >= 9 || format >= FIRST_BOOK;
 }
 
 static int times_of(Kind kind, int a)
@@ -70,17 +96,19 @@ static int times_of(Kind kind, int a)
 static bool is_mixed(int w, int a)
 {
     enum { I4 = 2, U4, E4M3, E5M2, E2M1, MXFP4 = 10 };
-    bool floats = a == E4M3 || a == E5M2, nibbles = w == I4 || w == U4;
-    return w < FIRST_PLAIN && (a > FIRST_PLAIN || (nibbles && a < I4) ||
-                               (floats && (nibbles || w == E2M1 || w == MXFP4)));
+    bool floats = a == E4M3 || a == E5M2, is_thin = w >= FIRST_THIN && w < FIRST_BOOK;
+    bool nibbles = w == I4 || w == U4 || is_thin;
+    return (w < FIRST_PLAIN || is_thin) && (a > FIRST_PLAIN || (nibbles && a < I4) ||
+                                            (floats && (nibbles || w == E2M1 || w == MXFP4)));
 }
 
 /* .. or as it is stored. */
 static bool is_even(int w, int a)
 {
     enum { BYTES, FLOATS, OTHERS };
-    static const int class_of[NUM_CASE_FORMATS] = {BYTES,  BYTES,  OTHERS, OTHERS, FLOATS,
-                                                   FLOATS, OTHERS, OTHERS, OTHERS, FLOATS,
+    static const int class_of[NUM_CASE_FORMATS] = {BYTES,  BYTES,  OTHERS, OTHERS, FLOATS, FLOATS,
+                                                   OTHERS, OTHERS, OTHERS, FLOATS, OTHERS, OTHERS,
+                                                   OTHERS, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS,
                                                    OTHERS, OTHERS, OTHERS, OTHERS, OTHERS};
     bool are_halves = w == a && w > FIRST_PLAIN;
     return are_halves || (class_of[w] != OTHERS && class_of[w] == class_of[a]);
@@ -92,12 +120,13 @@ typedef struct Place { /* of a case in the matrix */
     uint64_t time, round;
 } Place;
 
-/* The visits of one slice of the matrix: those between two shares of each pair's times. */
-static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
+/* The visits of one slice of the matrix: those between two shares of each pair's times. Weights are
+ * those of formats from `first` up to `end`. */
+static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices, int first, int end)
 {
     for (int kind = 0; kind < NUM_KINDS; kind++)
-        for (int w = 0; w < NUM_CASE_FORMATS; w++)
-            for (int a = 0; a < NUM_CASE_FORMATS; a++) {
+        for (int w = first; w < end; w++)
+            for (int a = 0; a < FIRST_THIN; a++) {
                 bool product = kind <= KIND_ODD;
                 if (product ? kind == KIND_WIDE && !is_even(w, a) && !is_mixed(w, a)
                             : w || a < FIRST_PLAIN)
@@ -105,6 +134,7 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
                 int times = product             ? times_of((Kind)kind, a)
                             : kind == KIND_ROWS ? TIMES_ROWS
                                                 : TIMES_MOVE;
+                times = w < FIRST_THIN ? times : (times + 1) / 2;
                 for (int t = 0; t < times && num < MAX_CASES; t++)
                     if (t * slices / times == slice)
                         place[num++] = (Place){(Kind)kind, w, a, (uint64_t)t, 0};
@@ -112,7 +142,8 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices)
     return num;
 }
 
-/* All of the matrix, slice by slice: what comes first samples all of it. */
+/* All of the matrix, slice by slice: what comes first samples all of it, but for the weights that
+ * it has been given last, so that the others keep their numbers. */
 static const Place *places(uint64_t *ret_num)
 {
     enum { SLICES = 15 };
@@ -120,7 +151,9 @@ static const Place *places(uint64_t *ret_num)
     static uint64_t num;
     bool is_made = num > 0;
     for (int slice = 0; slice < SLICES && !is_made; slice++)
-        num = add_slice(place, num, slice, SLICES);
+        num = add_slice(place, num, slice, SLICES, 0, FIRST_THIN);
+    for (int slice = 0; slice < SLICES && !is_made; slice++)
+        num = add_slice(place, num, slice, SLICES, FIRST_THIN, NUM_CASE_FORMATS);
     *ret_num = num;
     return place;
 }
@@ -174,7 +207,7 @@ enum { /* what follows the product */
 static int weight_index(int format, uint64_t pick)
 {
     const Format *f = &formats[format];
-    if (f->plain >= 0)
+    if (f->plain >= 0 || format >= FIRST_BOOK)
         return NUM_WEIGHTS - 1;
     if (f->named >= 0)
         return NUM_ELEMENTS * NUM_GRAINS + f->named;
@@ -239,12 +272,36 @@ typedef struct Product {
     int sibling;    /* columns of y1; 0: there is none */
 } Product;
 
+/* A weight of a codebook: one table, one a row or one an entry of the grid. */
+static const char *codebook(Product *p, int rows, int cols)
+{
+    static const char *const grain[] = {"per tensor", "per channel", "group 32", "block 8x32"};
+    Gen *g = p->g;
+    const char *name = arena_printf(g->arena, "p%d", g->num_names++);
+    int bits = formats[p->place.w].name[1] - '0', which = draw(g, 4), tables = draw(g, 3);
+    int64_t grid[2] = {which == 0   ? 1
+                       : which == 3 ? (rows + 7) / 8
+                                    : rows,
+                       which < 2 ? 1 : (cols + 31) / 32};
+    sb_printf(&g->params,
+              "    param %s: u%d[%d, %d] codebook %s from codes \"%s.q\" scale \"%s.s\" table "
+              "\"%s.t\"\n",
+              name, bits, rows, cols, grain[which], name, name, name);
+    param_codes(g, arena_printf(g->arena, "%s.q", name), rows, cols, 1 << bits);
+    param_scales(g, arena_printf(g->arena, "%s.s", name), grid[0], grid[1]);
+    param_tables(g, arena_printf(g->arena, "%s.t", name), tables + 1, tables < 2 ? rows : grid[0],
+                 grid[1], 1 << bits);
+    return name;
+}
+
 /* A weight of `rows` rows of K; plain ones have their format's type, quantised ones any. */
 static const char *weight(Product *p, int rows, int cols)
 {
     Gen *g = p->g;
     const char *fmt = g->fmt;
     int plain = formats[p->place.w].plain;
+    if (p->place.w >= FIRST_BOOK)
+        return codebook(p, rows, cols);
     g->fmt = plain >= 0 ? plain_name[plain] : plain_name[draw(g, 3)];
     const char *name = arena_printf(g->arena, "p%d", g->num_names++);
     const char *tensor = arena_printf(g->arena, "t.%s", name);

@@ -120,6 +120,28 @@ void param_data(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols
     snprintf(p->tensor, sizeof p->tensor, "%s", tensor);
 }
 
+void param_codes(Gen *g, const char *tensor, int64_t rows, int64_t cols, int codes)
+{
+    param_data(g, tensor, 2, rows, cols);
+    g->param[g->num_params - 1].stored = FMT_U8;
+    g->param[g->num_params - 1].codes = codes;
+}
+
+void param_scales(Gen *g, const char *tensor, int64_t rows, int64_t cols)
+{
+    param_data(g, tensor, 2, rows, cols);
+    g->param[g->num_params - 1].stored = FMT_F32;
+}
+
+void param_tables(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols, int64_t each)
+{
+    param_data(g, tensor, rank, rows, cols);
+    GenParam *p = &g->param[g->num_params - 1];
+    p->stored = FMT_F32;
+    p->is_table = true;
+    p->dim[rank - 1] = each;
+}
+
 /* Declares a param of the model and gives it data; its name in a buffer of the arena. */
 const char *param_add(Gen *g, int64_t rows, int64_t cols)
 {
@@ -266,15 +288,22 @@ bool write_weights(Gen *g, const char *path)
     SafetensorsItem *item = ARENA_NEW_ARRAY(g->arena, SafetensorsItem, (size_t)g->num_params);
     for (int i = 0; i < g->num_params; i++) {
         const GenParam *p = &g->param[i];
-        int64_t cols = p->rank == 2 ? p->dim[1] : 1, num = p->dim[0] * cols;
+        int64_t cols = p->rank > 1 ? p->dim[1] : 1;
+        int64_t num = p->dim[0] * cols * (p->rank == 3 ? p->dim[2] : 1);
         float *data = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
         void *stored = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
-        if (p->rank == 2)
+        if (p->is_table)
+            for (int64_t k = 0; k < num; k++)
+                data[k] = (float)random_normal(&g->state);
+        else if (p->rank == 2)
             fill(g, data, p->dim[0], cols);
         else
             for (int64_t k = 0; k < num; k++)
                 data[k] = (float)(1 + 0.2 * random_normal(&g->state));
-        format_from_f32(p->stored, data, stored, (uint64_t)num);
+        for (int64_t k = 0; p->codes && k < num; k++)
+            ((uint8_t *)stored)[k] = (uint8_t)draw(g, p->codes);
+        if (!p->codes)
+            format_from_f32(p->stored, data, stored, (uint64_t)num);
         item[i] = (SafetensorsItem){p->tensor, p->stored, p->rank, p->dim, stored, NULL};
     }
     IoError err;

@@ -36,7 +36,9 @@ typedef struct GenParam {
     char tensor[64];
     FormatId stored;
     int rank;
-    int64_t dim[2];
+    int64_t dim[3];
+    int codes;     /* bytes below this; 0: floats */
+    bool is_table; /* of a codebook: values of any sign */
 } GenParam;
 
 typedef struct Gen {
@@ -68,6 +70,11 @@ int value_pick(Gen *g, int min_cols);
 const char *use(Gen *g, int value);
 const char *format_name(Gen *g);
 void param_data(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols);
+/* Parts of a stored weight: codes, a byte each; scales; tables, [each], [rows, each] or [rows,
+ * cols, each]. */
+void param_codes(Gen *g, const char *tensor, int64_t rows, int64_t cols, int codes);
+void param_scales(Gen *g, const char *tensor, int64_t rows, int64_t cols);
+void param_tables(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols, int64_t each);
 /* Declares a param of the model and gives it data; its name in a buffer of the arena. rows 0: a
  * vector. */
 const char *param_add(Gen *g, int64_t rows, int64_t cols);
