@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RUN 4096 /* packed elements that are taken apart at a time */
+
 enum { STEP }; /* number[]: rows of the packed codes */
 
 static const char *const methods[] = {"hqq", NULL};
@@ -184,16 +186,25 @@ static void put_row(const StoredModule *m, QTensor *q, int64_t row, int64_t at, 
     for (int64_t r = 0; r < m->row_step; r++)
         put_codes(m, at + r * m->cols, part, q->codes + (uint64_t)(r * height + row) * q->row_bytes,
                   m->cols);
-    if (!m->row_step && width % 2 == 0)
-        put_codes(m, at, part,
-                  q->codes + (uint64_t)(row / groups) * q->row_bytes +
-                      format_row_bytes(m->scheme.fmt, (uint64_t)(row % groups * width)),
-                  width);
-    for (int64_t i = 0; !m->row_step && width % 2 && i < width; i++) { /* within bytes */
+    for (int64_t i = 0; !m->row_step && i < width; i++) { /* within bytes */
         uint8_t code;
         put_codes(m, at + i, part, &code, 1);
         qtensor_put(q, row / groups, row % groups * width + i, code);
     }
+}
+
+/* Groups that end on whole bytes, of rows that do: the codes of a part are one run. What is fetched
+ * stays near until all parts have taken theirs. */
+static void read_runs(const StoredModule *m, QTensor *q)
+{
+    int64_t num = m->number[STEP] * m->part[PART_CODES]->dim[1], all = m->rows * m->cols;
+
+    for (int64_t at = 0; at < num; at += RUN)
+        for (int64_t part = 0, first = at; first < all; part++, first += num) {
+            int64_t left = num - at < all - first ? num - at : all - first;
+            put_codes(m, at, part, q->codes + format_row_bytes(m->scheme.fmt, (uint64_t)first),
+                      left < RUN ? left : RUN);
+        }
 }
 
 /* Elements in their order, so that each is fetched once. */
@@ -202,7 +213,11 @@ static bool read(const StoredModule *m, QTensor *q, IoError *err)
     int64_t width = m->part[PART_CODES]->dim[1], step = m->number[STEP];
     int64_t rows = m->row_step ? m->scheme.block[0] : m->rows * m->cols / width;
 
-    for (int64_t i = 0; i < step; i++)
+    bool is_whole = !m->row_step && width % 2 == 0;
+
+    if (is_whole)
+        read_runs(m, q);
+    for (int64_t i = 0; i < step && !is_whole; i++)
         for (int64_t part = 0, row = i; row < rows; part++, row += step)
             put_row(m, q, row, i * width, part);
     return scales_read(m->part[PART_SCALE], false, q, err);
