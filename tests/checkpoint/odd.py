@@ -59,6 +59,15 @@ def gptq(n, k, width, group, order=None, **said):
     return config("gptq", **said), t, decode.gptq(t, NAME, width, 1)
 
 
+def hqq(n, k, bits, group):
+    """What is left of the last words of 3 bits is anything."""
+    rows, per = n * k // group, 10 if bits == 3 else 8 // bits
+    codes = words(-(-rows // per), group) if bits == 3 else rng.integers(0, 256, (rows // per, group)).astype(np.uint8)
+    t = {NAME + ".W_q": codes, NAME + ".scale": scales(rows, 1), NAME + ".zero": scales(rows, 1), NAME + ".shape": np.array([n, k], np.int64)}
+    t |= {NAME + word: np.array(value, np.int32) for word, value in ((".nbits", bits), (".group_size", group), (".axis", 1))}
+    return config("hqq"), t, decode.hqq(t, NAME)
+
+
 def packed(n, k, bits, group, spaced=False, order=None, **said):
     """compressed-tensors: what is left of a row's last word is anything."""
     weights = {"num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": group}
@@ -159,6 +168,9 @@ CASES = {
     "bitsandbytes: rows of an odd length": bnb(5, 33, 64),
     "bitsandbytes: an odd number of codes": bnb(3, 7, 64),
     "bitsandbytes: siblings of several second scales": bnb_nested(q_proj=8, k_proj=4, gate_proj=4, up_proj=8),
+    "hqq: 1 bit, more than a run": hqq(104, 832, 1, 64),
+    "hqq: 3 bits, more than a run and a rest": hqq(100, 832, 3, 32),
+    "hqq: 4 bits, groups of an odd length": hqq(6, 99, 4, 33),
     "torchao: int4 of one row": ao_int4(1, 96, 32),
     "torchao: one scale": ao_whole(24, 96),
     "mxfp4: experts by the other names": blocks_of_experts(2, 24, 64),
