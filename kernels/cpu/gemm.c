@@ -106,9 +106,14 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
         const int8_t *w = nibbles ? j->decoded : (const int8_t *)codes;
         if (nibbles)
             p->kern->decode_i4(codes, j->cols, num, j->decoded);
-        (p->kern->matrix ? p->kern->matrix->dot_i32 : p->kern->dot_i32)(
-            j->rows, a + u * p->l.unit, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc, ldc,
-            u > 0, u + num == b->units ? finish : NULL);
+        const BlockFinish *end = u + num == b->units ? finish : NULL;
+        const uint8_t *x = a + u * p->l.unit;
+        if (p->kern->matrix)
+            p->kern->matrix->dot_i32(j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc,
+                                     ldc, u > 0, end, nibbles ? NULL : codes + num * j->cols * 4);
+        else
+            p->kern->dot_i32(j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc, ldc,
+                             u > 0, end);
     }
 }
 

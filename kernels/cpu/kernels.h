@@ -120,8 +120,10 @@ typedef struct MatrixProduct {
     int64_t lda, a_step; /* bytes from row to row, and from part to part */
     int a_parts, w_parts, cols;
     int64_t steps;
-    bool streams; /* weights come from memory, not from a cache */
-    void *c;      /* f32 or i32 */
+    bool streams;         /* weights come from memory, not from a cache */
+    const uint8_t *ahead; /* what is read next, to be fetched meanwhile from memory; .. */
+    int64_t ahead_lines;  /* .. so many cache lines, 0: none */
+    void *c;              /* f32 or i32 */
     int64_t ldc;
     bool accumulate;
 } MatrixProduct;
@@ -131,10 +133,10 @@ typedef struct MatrixProduct {
 typedef struct CpuMatrix {
     void (*begin)(void);
     void (*end)(void);
-    /* as CpuKernels.dot_i32 */
+    /* as CpuKernels.dot_i32; unless NULL, as many bytes as w has lie ahead */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                    const BlockFinish *finish);
+                    const BlockFinish *finish, const uint8_t *ahead);
     void (*dot_bf16)(const MatrixProduct *p, int64_t rows, const BlockFinish *finish);
     void (*decode)(const MatrixDecode *d);
     /* false: dot_bf16 must do it; the bits are the same */

@@ -64,6 +64,8 @@ typedef struct Span {
     int64_t lda, w_step; /* bytes from row to row */
     int64_t steps;
     int w_parts;
+    const uint8_t *ahead; /* to fetch meanwhile, so many cache lines a step */
+    int64_t ahead_lines;
 } Span;
 
 #define MULTIPLY(is_float, sums, a, w)  \
@@ -77,7 +79,7 @@ typedef struct Span {
 /* Up to 32 rows by 32 (pairs 2) or 16 columns (1). */
 INLINE void span_wide(bool is_float, int pairs, const Span *s)
 {
-    const uint8_t *a0 = s->a, *a1 = s->a + TILE_ROWS * s->lda, *w = s->w;
+    const uint8_t *a0 = s->a, *a1 = s->a + TILE_ROWS * s->lda, *w = s->w, *ahead = s->ahead;
     for (int64_t i = 0; i < s->steps; i++) {
         _tile_loadd(4, a0, s->lda);
         _tile_loadd(5, a1, s->lda);
@@ -92,6 +94,8 @@ INLINE void span_wide(bool is_float, int pairs, const Span *s)
             }
             w += STEP_UNITS * s->w_step;
         }
+        for (int64_t j = 0; j < s->ahead_lines; j++, ahead += TILE_BYTES)
+            _mm_prefetch((const char *)ahead, _MM_HINT_T1);
         a0 += TILE_BYTES;
         a1 += TILE_BYTES;
     }
@@ -156,8 +160,17 @@ INLINE void sums_move(bool loads, int vecs, bool is_wide, int32_t *c, int64_t ld
         _tile_stored(3, below + 16, step);
 }
 
+/* Where the spans of a product that come `pass`th of `passes` find their part of what is ahead. */
+INLINE void span_ahead(const MatrixProduct *p, int64_t pass, int64_t passes, Span *s)
+{
+    if (!p->ahead_lines)
+        return;
+    s->ahead_lines = (p->ahead_lines + passes * p->steps - 1) / (passes * p->steps);
+    s->ahead = p->ahead + pass * p->steps * s->ahead_lines * TILE_BYTES;
+}
+
 INLINE void product_spans(bool is_float, bool is_wide, int vecs, const MatrixProduct *p,
-                          int64_t row, int col)
+                          int64_t row, int col, const Span *ahead)
 {
     int32_t *c = (int32_t *)p->c + row * p->ldc + col;
     if (p->accumulate)
@@ -170,7 +183,9 @@ INLINE void product_spans(bool is_float, bool is_wide, int vecs, const MatrixPro
                            .lda = p->lda,
                            .w_step = TILE_WORD * (int64_t)p->cols,
                            .steps = p->steps,
-                           .w_parts = p->w_parts};
+                           .w_parts = p->w_parts,
+                           .ahead = ahead->ahead,
+                           .ahead_lines = i == 0 ? ahead->ahead_lines : 0};
         if (is_wide)
             span_wide(is_float, vecs, &span);
         else
@@ -183,19 +198,25 @@ INLINE void product_spans(bool is_float, bool is_wide, int vecs, const MatrixPro
 INLINE int product_rows(bool is_float, const MatrixProduct *p, int64_t row, int64_t rows)
 {
     int col = 0, num = rows - row < 2 * TILE_ROWS ? (int)(rows - row) : 2 * TILE_ROWS;
+    Span ahead = {0};
     if (num > TILE_ROWS) {
+        int64_t wide = (p->cols + 31) / 32, pass = row / (2 * TILE_ROWS) * wide;
+        int64_t passes = (rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS) * wide;
         shape_set(TILE_ROWS, num - TILE_ROWS);
-        for (; col + 32 <= p->cols; col += 32)
-            product_spans(is_float, true, 2, p, row, col);
-        if (col < p->cols)
-            product_spans(is_float, true, 1, p, row, col);
+        for (; col < p->cols; col += 32) {
+            span_ahead(p, pass++, passes, &ahead);
+            if (col + 32 <= p->cols)
+                product_spans(is_float, true, 2, p, row, col, &ahead);
+            else
+                product_spans(is_float, true, 1, p, row, col, &ahead);
+        }
         return num;
     }
     shape_set(num, 0);
     if (p->cols == PANEL_COLS)
-        product_spans(is_float, false, 4, p, row, 0);
+        product_spans(is_float, false, 4, p, row, 0, &ahead);
     for (; p->cols < PANEL_COLS && col < p->cols; col += 16)
-        product_spans(is_float, false, 1, p, row, col);
+        product_spans(is_float, false, 1, p, row, col, &ahead);
     return num;
 }
 
@@ -237,7 +258,7 @@ static void finish_i32(const BlockFinish *f, int64_t row, int rows, int cols, in
 /* What is left of K after whole tiles, and few rows, are AVX-512's: sums are exact in any order. */
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                    const BlockFinish *finish)
+                    const BlockFinish *finish, const uint8_t *ahead)
 {
     int64_t steps = units / STEP_UNITS, done = steps * STEP_UNITS;
     if (rows < FEW_ROWS || !steps) {
@@ -252,6 +273,8 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
                        .cols = cols,
                        .steps = steps,
                        .streams = rows <= TILE_ROWS,
+                       .ahead = ahead,
+                       .ahead_lines = ahead ? units * cols * TILE_WORD / TILE_BYTES : 0,
                        .c = c,
                        .ldc = ldc,
                        .accumulate = accumulate};
