@@ -1,5 +1,6 @@
 /* Element loops, one body each, compiled for the base machine, AVX2 and AVX-512. */
 #include "quant/loops.h"
+#include "numerics/each.h"
 #include "quant/versions.h"
 #include <stdatomic.h>
 
@@ -55,11 +56,9 @@ NUM_FN void loop_encode_body(const EncodeArgs *args, const float *restrict x, in
     float inv = args->inv;
     int zero = args->zero, qmin = args->qmin, qmax = args->qmax;
     switch (args->fmt == FMT_BINARY ? args->fmt : num_holder(args->fmt)) {
-        ENCODE_CASE(E4M3)
-        ENCODE_CASE(E5M2)
-        ENCODE_CASE(E2M1)
-        ENCODE_CASE(NF4)
-        ENCODE_CASE(FP4)
+#define FORMAT(ID, name, bits, family, ...) EACH_CODED(ENCODE_CASE, ID, family)
+#include "numerics/formats.def"
+#undef FORMAT
     case FMT_I4:
         for (int64_t i = 0; i < num; i++)
             dst[i] = (uint8_t)(num_to_int(x[i] * inv, zero, qmin, qmax) & 15);
@@ -101,14 +100,16 @@ LOOP_VERSIONS(loop_pack4, (const uint8_t *src, int64_t num, uint8_t *dst), (src,
         break;                                                \
     }
 
+#define TO_BYTE(ID) TO_CASE(ID, uint8_t)
+
 NUM_FN void loop_to_f32_body(int fmt, const void *restrict src, float *restrict dst, int64_t num)
 {
     switch (fmt) {
         TO_CASE(F16, uint16_t)
         TO_CASE(BF16, uint16_t)
-        TO_CASE(E4M3, uint8_t)
-        TO_CASE(E5M2, uint8_t)
-        TO_CASE(E8M0, uint8_t)
+#define FORMAT(ID, name, bits, family, ...) EACH_BYTE(TO_BYTE, ID, bits, family)
+#include "numerics/formats.def"
+#undef FORMAT
         TO_CASE(I8, uint8_t)
         TO_CASE(U8, uint8_t)
     case FMT_F32: {
@@ -152,14 +153,16 @@ NUM_FN int32_t to_i32(float x)
         break;                                          \
     }
 
+#define FROM_BYTE(ID) FROM_CASE(ID, uint8_t)
+
 NUM_FN void loop_from_f32_body(int fmt, const float *restrict src, void *restrict dst, int64_t num)
 {
     switch (fmt) {
         FROM_CASE(F16, uint16_t)
         FROM_CASE(BF16, uint16_t)
-        FROM_CASE(E4M3, uint8_t)
-        FROM_CASE(E5M2, uint8_t)
-        FROM_CASE(E8M0, uint8_t)
+#define FORMAT(ID, name, bits, family, ...) EACH_BYTE(FROM_BYTE, ID, bits, family)
+#include "numerics/formats.def"
+#undef FORMAT
     case FMT_I8: {
         int8_t *to = dst;
         for (int64_t i = 0; i < num; i++)

@@ -1,6 +1,7 @@
 /* Decoding of float-class weights and the end of blocks in C over numerics.h, for the instruction
  * sets that have no code of their own for them. */
 #include "kernels/cpu/kernels.h"
+#include "numerics/each.h"
 #include <string.h>
 
 static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float *dst)
@@ -17,6 +18,8 @@ static void block_subtract_zero(const int32_t *zero, int cols, int64_t k, float 
             dst[i] = num_decode(FMT, in[i]);       \
         break;                                     \
     }
+
+#define DECODE_BYTE(ID) DECODE_CASE(FMT_##ID, uint8_t)
 
 /* Codes of nibbles and bytes by their tables. */
 static void block_look_up(FormatId fmt, const uint8_t *src, int cols, int64_t units,
@@ -46,8 +49,9 @@ static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t
     switch (fmt) {
         DECODE_CASE(FMT_F16, uint16_t)
         DECODE_CASE(FMT_BF16, uint16_t)
-        DECODE_CASE(FMT_E4M3, uint8_t)
-        DECODE_CASE(FMT_E5M2, uint8_t)
+#define FORMAT(ID, name, bits, family, ...) EACH_BYTE(DECODE_BYTE, ID, bits, family)
+#include "numerics/formats.def"
+#undef FORMAT
         DECODE_CASE(FMT_I8, uint8_t)
         DECODE_CASE(FMT_U8, uint8_t)
     default: memcpy(dst, src, (size_t)units * (size_t)cols * 4); break;

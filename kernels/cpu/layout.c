@@ -1,5 +1,6 @@
 /* Sizes and places inside a packed weight; see layout.h. */
 #include "kernels/cpu/layout.h"
+#include "numerics/each.h"
 
 #define MAX_DIM     ((int64_t)1 << 31)
 #define MAX_BYTES   ((uint64_t)1 << 62)
@@ -17,8 +18,13 @@ static int64_t block_or_all(int64_t block, int64_t all)
 
 static bool is_weight_format(FormatId fmt)
 {
-    return fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16 || fmt == FMT_E4M3 ||
-           fmt == FMT_E5M2 || format_is_integer(fmt) || format_is_nibble(fmt);
+    bool is_byte = false;
+#define IS_BYTE(ID)                         is_byte = is_byte || fmt == FMT_##ID;
+#define FORMAT(ID, name, bits, family, ...) EACH_BYTE(IS_BYTE, ID, bits, family)
+#include "numerics/formats.def"
+#undef FORMAT
+    return fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16 || (is_byte && fmt != FMT_E8M0) ||
+           format_is_integer(fmt) || format_is_nibble(fmt);
 }
 
 static int format_bytes(FormatId fmt)

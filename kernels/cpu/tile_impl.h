@@ -1,6 +1,7 @@
 /* Row steps in C over numerics.h, compiled once an instruction set: the loops vectorise and, as
  * every float operation is written out, give the same bits everywhere. */
 #include "kernels/cpu/kernels.h"
+#include "numerics/each.h"
 #include "numerics/rows.h"
 #include <string.h>
 
@@ -122,44 +123,40 @@ static void row_i32_to_f32(const int32_t *src, float *dst, int64_t num)
         dst[i] = (float)src[i];
 }
 
-#define DEQUANTISE_CASE(FMT)                                            \
-    case FMT:                                                           \
-        for (int64_t i = 0; i < num; i++)                               \
-            dst[i] = (num_decode(FMT, codes[i]) - (float)zero) * scale; \
+#define DEQUANTISE_CASE(ID)                                                  \
+    case FMT_##ID:                                                           \
+        for (int64_t i = 0; i < num; i++)                                    \
+            dst[i] = (num_decode(FMT_##ID, codes[i]) - (float)zero) * scale; \
         break;
 
 static void row_dequantise(FormatId fmt, const uint8_t *codes, float scale, int32_t zero,
                            float *dst, int64_t num)
 {
     switch (fmt) {
-        DEQUANTISE_CASE(FMT_I8)
-        DEQUANTISE_CASE(FMT_U8)
-        DEQUANTISE_CASE(FMT_I4)
-        DEQUANTISE_CASE(FMT_U4)
-        DEQUANTISE_CASE(FMT_E4M3)
-        DEQUANTISE_CASE(FMT_E5M2)
-        DEQUANTISE_CASE(FMT_E2M1)
-        DEQUANTISE_CASE(FMT_NF4)
-        DEQUANTISE_CASE(FMT_FP4)
+        DEQUANTISE_CASE(I8)
+        DEQUANTISE_CASE(U8)
+        DEQUANTISE_CASE(I4)
+        DEQUANTISE_CASE(U4)
+#define FORMAT(ID, name, bits, family, ...) EACH_CODED(DEQUANTISE_CASE, ID, family)
+#include "numerics/formats.def"
+#undef FORMAT
     default: break;
     }
 }
 
-#define QUANTISE_CASE(FMT)                                         \
-    case FMT:                                                      \
-        for (int64_t i = 0; i < num; i++)                          \
-            codes[i] = (uint8_t)num_encode(FMT, src[i] * inverse); \
+#define QUANTISE_CASE(ID)                                               \
+    case FMT_##ID:                                                      \
+        for (int64_t i = 0; i < num; i++)                               \
+            codes[i] = (uint8_t)num_encode(FMT_##ID, src[i] * inverse); \
         break;
 
 static void row_quantise(FormatId fmt, bool has_zero, float inverse, int32_t zero, const float *src,
                          uint8_t *codes, int64_t num)
 {
     switch (fmt) {
-        QUANTISE_CASE(FMT_E4M3)
-        QUANTISE_CASE(FMT_E5M2)
-        QUANTISE_CASE(FMT_E2M1)
-        QUANTISE_CASE(FMT_NF4)
-        QUANTISE_CASE(FMT_FP4)
+#define FORMAT(ID, name, bits, family, ...) EACH_CODED(QUANTISE_CASE, ID, family)
+#include "numerics/formats.def"
+#undef FORMAT
     default: {
         int qmin = num_code_min((int)fmt, has_zero), qmax = num_code_max((int)fmt);
         int mask = format_is_nibble(fmt) ? 15 : 255;
