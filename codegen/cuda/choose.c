@@ -81,13 +81,18 @@ static bool multiplies(const CudaKernel *k, CudaFamily family)
            (!row->takes || row->takes(&k->spec));
 }
 
+static const char *lies_as(Arena *arena, const CudaKernel *k)
+{
+    return k->packed.layout == CUDA_ROWS
+               ? "is computed"
+               : arena_printf(arena, "lies as %s", cuda_layout[k->packed.layout].name);
+}
+
 /* Why such a family has no candidates; NULL: it has. */
-static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *family)
+static const char *family_problem(Arena *arena, const CudaKernel *k, const CudaFamilyRow *family)
 {
     if (!(family->layouts >> k->packed.layout & 1))
-        return k->packed.layout == CUDA_PANELS ? "the weight lies as panels"
-               : k->packed.layout == CUDA_BITS ? "the weight lies as rows of bits"
-                                               : "the weight is computed";
+        return arena_printf(arena, "the weight %s", lies_as(arena, k));
     if (k->input == INPUT_LOCAL)
         return family->makes_rows ? NULL : "its input is made inside";
     if (family->aligned && !reads_aligned(k))
@@ -98,7 +103,8 @@ static const char *family_problem(const CudaKernel *k, const CudaFamilyRow *fami
 static void enumerate(CudaCandidates *c)
 {
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
-        if (multiplies(&c->like, (CudaFamily)i) && !family_problem(&c->like, cuda_family[i]))
+        if (multiplies(&c->like, (CudaFamily)i) &&
+            !family_problem(c->arena, &c->like, cuda_family[i]))
             cuda_family[i]->candidates(c);
 }
 
@@ -274,7 +280,7 @@ static void say_absent(const CudaKernel *k)
 {
     const char *said = NULL;
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
-        const char *problem = family_problem(k, cuda_family[i]);
+        const char *problem = family_problem(k->rejected->arena, k, cuda_family[i]);
         if (!(cuda_family[i]->layouts >> CUDA_RECORDS & 1) || !multiplies(k, (CudaFamily)i) ||
             !problem)
             continue;
@@ -379,14 +385,6 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
                         .rejected = rejected};
 }
 
-static const char *lies_as(const CudaKernel *k)
-{
-    return k->packed.layout == CUDA_PANELS    ? "lies as panels"
-           : k->packed.layout == CUDA_RECORDS ? "lies as records"
-           : k->packed.layout == CUDA_BITS    ? "lies as rows of bits"
-                                              : "is computed";
-}
-
 /* Why a block has no room for the rows that the prologue makes, or no way to make them; NULL: it
  * has both. */
 static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
@@ -413,7 +411,7 @@ static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int
         return NULL;
     return arena_printf(d->arena,
                         "no kernel whose blocks make their rows themselves reads a weight that %s",
-                        lies_as(&k));
+                        lies_as(d->arena, &k));
 }
 
 /* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
@@ -453,7 +451,7 @@ static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
                            (long long)c->rows)
             : arena_printf(c->arena,
                            "no kernel whose blocks make rows together reads a weight that %s",
-                           lies_as(&c->like));
+                           lies_as(c->arena, &c->like));
     return -1;
 }
 
