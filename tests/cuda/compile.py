@@ -339,7 +339,11 @@ def check_wgmma(folder):
         if f": {family} ".encode() not in listing:
             problems.append(f"no product by the family {family}")
         problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
-        shown = set(re.findall(rb"packed as (.*)", sinter("inspect", "h.out", cwd=folder)[0]))
+        held = sinter("inspect", "h.out", cwd=folder)[0]
+        shown = set(re.findall(rb"packed as (.*)", held))
+        weights = sum(map(int, re.findall(rb"(\d+) bytes, packed", held)))
+        if (folder / "h.out").stat().st_size > 1.02 * weights + 4e6:
+            problems.append(f"{(folder / 'h.out').stat().st_size} bytes for {weights} of weights")
         if shown != set(re.findall(rb"weight: (.*)", listing)) or not any(
                 line.startswith(layout) for line in shown):
             problems.append(f"inspect says {shown}")
@@ -565,6 +569,7 @@ def check_fused(folder):
 def run_golden(folder):
     check_shared_memory(folder)
     check_no_tile(folder)
+    check_bits_of(folder)
     check_apart(folder)
     check_words(folder)
     for path in sorted((HERE / "golden").glob("*.sinter")):
@@ -596,6 +601,23 @@ def check_shared_memory(folder):
         if bool(exceeds) != (limit == 64):
             problems.append("what fits is not known")
         report(f"{target}: blocks get at most {limit} KB", problems)
+
+
+# bits that an element of a weight takes at most, scales and zero points in the scheme's own formats
+MOST_BITS = {"weight i4 asym group 128 scale f16; act bf16": 4.2, "weight mxfp4; act bf16": 4.26,
+             "weight nvfp4; act bf16": 4.51, "weight i8 sym per channel; act i8 sym per token dynamic": 8.0}
+
+
+def check_bits_of(folder):
+    for scheme, most in MOST_BITS.items():
+        (folder / "bits.sinter").write_text(SMALL_GROUPS.replace("weight e2m1 group 8; act f32", scheme)
+                                            .replace("64]", "4096]").replace("32]", "4096]").replace("[32", "[4096"))
+        for target in ("sm_90a", "portable", "turing"):
+            listing, problems = sinter("explain", "--no-weights", "--slower=off", f"--target={target}",
+                                       folder / "bits.sinter")
+            bits = [float(word) for word in re.findall(rb"weight: .*: ([\d.]+) bits an element", listing)]
+            report(f"{target}: {scheme}: at most {most} bits an element",
+                   problems or ([] if bits and max(bits) <= most else [bits]))
 
 
 # groups whose scales leave no room in the 64 KB of turing's blocks, beside activations of 32 bits
