@@ -264,7 +264,7 @@ static int32_t put_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
 }
 
 /* The product adds up floats, in an order that all sizes are to share. Integers have one result in
- * any order. */
+ * any order; what a codebook has for them is floats. */
 static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *kernel)
 {
     const PlanTensor *a = &b->list->tensor[l->a], *w = &b->list->tensor[l->w];
@@ -272,7 +272,7 @@ static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *ke
     for (const Op *op = kernel->body->first; op; op = op->next)
         asked = asked || (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->invariant);
     return asked && !(a->quantised && format_info[a->fmt].family == FAMILY_INT &&
-                      format_info[w->fmt].family == FAMILY_INT);
+                      format_info[w->fmt].family == FAMILY_INT && !w->scheme.table);
 }
 
 /* Launches of which schedules choose, where the prologue may run inside. `part`: the product's. */

@@ -395,6 +395,9 @@ def check_codebooks(folder):
             kernels = [text for text in source.split(b"/* k_") if b"gemm_any<Cfg" in text]
             wrong = [text.decode() for text in kernels if b" kBlockK = 16;" not in text]
             report("its sums are scaled where a scale of either operand ends", wrong if kernels else ["no kernel"])
+        if "tensor" not in act and act != "act nvfp4":  # whose ranges rows share
+            listing = sinter("explain", "book.sinter", "--target=sm_90a", "--invariant", cwd=folder)[0]
+            report("its sums are floats, in an order", [] if b"invariant: sums as" in listing else [listing.decode()])
 
 
 def run_schemes(folder):

@@ -413,7 +413,8 @@ static bool is_integer(FormatId fmt)
 
 static bool product_is_exact(const Rig *r, const PlanLaunch *l)
 {
-    return is_integer(r->gpu.tensor[l->a].fmt) && is_integer(r->gpu.tensor[l->w].fmt);
+    const PlanTensor *a = &r->gpu.tensor[l->a], *w = &r->gpu.tensor[l->w];
+    return is_integer(a->fmt) && is_integer(w->fmt) && !w->scheme.table;
 }
 
 /* Of the families that run prologues, streams make a in shared memory. */
