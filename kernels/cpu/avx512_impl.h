@@ -74,6 +74,47 @@ INLINE __m512 decode_scale(const PackLayout *l, const void *scale, int col, __m5
     }
 }
 
+/* How records of a panel follow each other, and how far ahead they are fetched: whole records, so
+ * that also their words are. */
+typedef struct RecordSteps {
+    int64_t record, codes, ahead; /* bytes; record 0: there is one */
+} RecordSteps;
+
+INLINE RecordSteps record_steps(const PackLayout *l, const uint8_t *panel, int cols)
+{
+    RecordSteps s = {.ahead = PREFETCH};
+    if (l->blocks < 2)
+        return s;
+    s.record = layout_block(l, panel, cols, 1).codes - panel;
+    s.codes = (int64_t)layout_codes_bytes(l, cols, l->block_units);
+    if (s.record <= PREFETCH)
+        s.ahead = (PREFETCH / s.record + 1) * s.record;
+    return s;
+}
+
+/* The words behind the codes. */
+INLINE void record_fetch(const RecordSteps *s, const PackBlock *b)
+{
+    for (int64_t at = s->codes; at < s->record; at += 64)
+        _mm_prefetch((const char *)b->codes + at + s->ahead, _MM_HINT_T0);
+}
+
+/* The block after b, which is number i; the last may be shorter. */
+INLINE void record_next(const RecordSteps *s, const PackLayout *l, const uint8_t *panel, int cols,
+                        int64_t i, PackBlock *b)
+{
+    if (i + 2 >= l->blocks) {
+        if (i + 1 < l->blocks)
+            *b = layout_block(l, panel, cols, i + 1);
+        return;
+    }
+    b->codes += s->record;
+    b->sum = (const uint8_t *)b->sum + s->record;
+    b->scale = b->scale ? (const uint8_t *)b->scale + s->record : NULL;
+    b->zero = b->zero ? b->zero + s->record : NULL;
+    b->k_begin += l->block;
+}
+
 /* One vector of a float block's end. */
 INLINE __m512 finish_f32(__m512 acc, __m512 zero, bool has_zero, float sum, __m512 scale,
                          __m512 out)

@@ -92,11 +92,6 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
                       const uint8_t *a, int32_t *acc, int64_t ldc, const BlockFinish *finish)
 {
     bool nibbles = p->l.unit == 8;
-    bool whole = !range.begin && range.end == b->units;
-    if (nibbles && whole && j->rows <= DIRECT_ROWS && p->kern->dot_i4) {
-        p->kern->dot_i4(j->rows, a, p->a.lda, b->codes, j->cols, b->units, acc, ldc, finish);
-        return;
-    }
     int64_t chunk = p->kern->matrix ? CHUNK_BYTES / PANEL_COLS : CHUNK_K;
     int64_t step = nibbles ? chunk / 8 : range.end - range.begin;
     a -= range.begin * p->l.unit;
@@ -192,6 +187,27 @@ void panel_direct(const GemmPlan *p, const PanelJob *j)
     p->kern->direct(&d);
 }
 
+/* All of a panel of nibbles for few rows of integers. False: there are more, or opened codes fill
+ * up units with others than 0, which the kernel would count. */
+static bool panel_nibbles(const GemmPlan *p, const PanelJob *j)
+{
+    int64_t at = j->slot * p->l.blocks;
+    DirectNibbles d = {.layout = &p->l, .panel = j->panel, .cols = j->cols, .rows = j->rows};
+    bool padded = p->open_bytes && p->l.k_padded != p->l.k;
+    if (!p->l.is_int || p->l.unit != 8 || padded || p->g->m > DIRECT_ROWS || !p->kern->direct_i4)
+        return false;
+    d.a = p->a.codes + prepared_at(&p->a, j->slot, 0);
+    d.lda = p->a.lda;
+    d.ra = p->a.ra + at;
+    d.rb = p->a.rb + at;
+    d.scale = p->a.scale ? p->a.scale + at : NULL;
+    d.outer = p->outer;
+    d.out = j->out;
+    d.ld = ACC_COLS;
+    p->kern->direct_i4(&d);
+    return true;
+}
+
 /* One block, or a range of its units, against a panel. */
 static void panel_block(const GemmPlan *p, const PanelJob *j, int64_t index, UnitRange range)
 {
@@ -236,7 +252,7 @@ static void panel_product(const GemmPlan *p, const PanelJob *j, int64_t range)
 {
     if (plan_is_direct(p))
         panel_direct(p, j);
-    else if (p->a.parts && panel_few(p, j))
+    else if (panel_nibbles(p, j) || (p->a.parts && panel_few(p, j)))
         return;
     else if (p->folds)
         panel_folded(p, j, range);

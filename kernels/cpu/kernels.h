@@ -65,6 +65,20 @@ typedef struct DirectPanel {
     int64_t ld;
 } DirectPanel;
 
+/* A panel of nibbles of the integer class against few rows. */
+typedef struct DirectNibbles {
+    const PackLayout *layout;
+    const uint8_t *panel;
+    int cols, rows;
+    const uint8_t *a;
+    int64_t lda;
+    const int32_t *ra, *rb; /* [rows][blocks], as BlockFinish */
+    const float *scale;     /* [rows][blocks] of the activation; may be NULL */
+    float outer;
+    void *out; /* f32 where scales apply inside, else i32 */
+    int64_t ld;
+} DirectNibbles;
+
 /* Biased exponents of the values that are not 0, of denormals 0 and of infinities and NaNs
  * EXPONENT_SPECIAL. */
 typedef struct ExponentRange {
@@ -153,9 +167,6 @@ typedef struct CpuKernels {
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                     const BlockFinish *finish);
-    /* a whole block of nibbles for at most DIRECT_ROWS rows; may be NULL */
-    void (*dot_i4)(int rows, const uint8_t *a, int64_t lda, const uint8_t *w, int cols,
-                   int64_t units, int32_t *c, int64_t ldc, const BlockFinish *finish);
     /* dot_i32 for w as [k][cols] */
     void (*dot_f32)(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);
@@ -170,6 +181,8 @@ typedef struct CpuKernels {
                          BlockWords *words);
     /* all blocks of a panel, the bits of decode_f32 and dot_f32; may be NULL */
     void (*direct)(const DirectPanel *d);
+    /* the same for the integer class; may be NULL */
+    void (*direct_i4)(const DirectNibbles *d);
 
     /* Rows of tiles */
     void (*load)(FormatId fmt, const void *src, float *dst, int64_t num);

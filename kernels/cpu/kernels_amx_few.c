@@ -47,10 +47,11 @@ INLINE void few_pair(int vecs, const uint16_t *a, const __m512 *even, const __m5
 
 /* Eight of K in nibbles, times scales where there are any. */
 INLINE void few_nibbles(int rows, int vecs, bool scaled, const MatrixFew *f, const uint16_t *a,
-                        const uint8_t *w, __m512 table, const __m512 *scale, FewSums *s)
+                        const uint8_t *w, __m512 table, const __m512 *scale, int64_t ahead,
+                        FewSums *s)
 {
     for_each(v, vecs)
-        _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
+        _mm_prefetch((const char *)w + 64 * v + ahead, _MM_HINT_T0);
     for_each(i, 4) {
         __m512 even[4], odd[4];
         for_each(v, vecs) {
@@ -140,7 +141,7 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFe
 /* The codes of one block, whose first begins a step, or with scales goes on with the one before. */
 INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, const MatrixFew *f,
                       const PackBlock *b, int col, const uint16_t *a, __m512 table,
-                      const __m512 *scale, FewSums *s)
+                      const __m512 *scale, int64_t ahead, FewSums *s)
 {
     const uint8_t *w = b->codes + col * (bytes ? bytes : 4);
     int64_t step = (int64_t)(bytes ? bytes : 4) * f->cols, k = folds ? b->k_begin : 0;
@@ -153,7 +154,7 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, c
         return;
     }
     for (int64_t u = 0; u < b->units; u++) {
-        few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, s);
+        few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, ahead, s);
         bool ends = u + 1 == b->units && (!folds || b->k_begin + b->k_count == f->layout->k);
         if ((k + 8 * (u + 1)) % MATRIX_K == 0 || ends)
             few_step(rows, vecs, s);
@@ -166,20 +167,6 @@ INLINE __m512 few_scale(bool folds, const PackLayout *l, const void *scale, int 
     if (folds)
         return decode_16(FMT_E4M3, (const uint8_t *)scale + col);
     return scale ? decode_scale(l, scale, col, outer) : _mm512_set1_ps(1.0f);
-}
-
-/* The block after b, which is number i; `record` bytes apart but for the last. */
-INLINE void few_next(const MatrixFew *f, int64_t i, int64_t record, PackBlock *b)
-{
-    if (i + 2 >= f->layout->blocks) {
-        if (i + 1 < f->layout->blocks)
-            *b = layout_block(f->layout, f->panel, f->cols, i + 1);
-        return;
-    }
-    b->codes += record;
-    b->scale = b->scale ? (const uint8_t *)b->scale + record : NULL;
-    b->zero = b->zero ? b->zero + record : NULL;
-    b->k_begin += f->layout->block;
 }
 
 /* Columns [col, col + 16 * vecs) of a panel, all blocks. bytes 0: nibbles. */
@@ -198,11 +185,13 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
     few_clear(rows, vecs, &s, true);
     s.seen = NO_HALVES;
     PackBlock b = layout_block(l, f->panel, f->cols, 0);
-    int64_t record = layout_block(l, f->panel, f->cols, 1).codes - b.codes;
-    for (int64_t i = 0; i < l->blocks; few_next(f, i++, record, &b)) {
+    const RecordSteps steps = record_steps(l, f->panel, f->cols);
+    for (int64_t i = 0; i < l->blocks; record_next(&steps, l, f->panel, f->cols, i++, &b)) {
         for_each(v, vecs)
             scale[v] = few_scale(folds, l, b.scale, col + 16 * v, outer);
-        few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, &s);
+        few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, steps.ahead, &s);
+        if (vecs == 4)
+            record_fetch(&steps, &b);
         a += b.units * l->unit;
         for (int r = 0; fmt == FMT_E4M3 && vecs == 4 && r < rows; r++)
             few_e4m3_sums(s.all[r]);
