@@ -65,6 +65,8 @@ static const Tile shapes[] = {
     {64, 256, 1, 4},  {64, 128, 1, 4},  {64, 64, 1, 2},   {32, 256, 1, 4},  {32, 128, 1, 4},
     {32, 64, 1, 2},   {64, 128, 2, 4},  {32, 256, 1, 8},
 };
+/* .. where none of these has room and threads: f32 by f32 in the 64 KB of turing. */
+static const Tile least = {32, 64, 1, 4};
 
 /* K of a stage: rows of 128 bytes where that is a whole number of units of w. */
 static int stage_k(const CudaKernel *k)
@@ -74,9 +76,9 @@ static int stage_k(const CudaKernel *k)
 /* .. at least: a unit of w, and rows of 64 bytes. */
 static int least_stage_k(const CudaKernel *k)
 {
-    int w = format_info[k->spec.fmt].bits, a = cuda_act_bits(k->spec.act_fmt);
+    int w = format_info[k->spec.fmt].bits;
     int unit = w >= 16 ? 32 : 512 / w;
-    return a >= 16 || unit > 64 ? unit : 64;
+    return unit > 64 ? unit : 64;
 }
 
 static int num_sums(const CudaKernel *k) /* of a thread */
@@ -147,10 +149,9 @@ static void put_splits(CudaCandidates *c, CudaKernel *k)
     }
 }
 
-static void put_tiles(CudaCandidates *c, int bk)
+static void put_tiles(CudaCandidates *c, int bk, const Tile *t, size_t num)
 {
-    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
-        const Tile *t = &shapes[i];
+    for (const Tile *end = t + num; t < end; t++) {
         CudaKernel k = c->like;
         k.family = CUDA_GEMM_MMA;
         k.mma.bm = t->bm, k.mma.bn = t->bn;
@@ -175,7 +176,10 @@ static void candidates(CudaCandidates *c)
     int before = c->num_valid;
     for (int bk = stage_k(&c->like); bk >= least_stage_k(&c->like); bk /= 2)
         if (c->num_valid == before)
-            put_tiles(c, bk);
+            put_tiles(c, bk, shapes, COUNT_OF(shapes));
+    for (int bk = stage_k(&c->like); bk >= least_stage_k(&c->like); bk /= 2)
+        if (c->num_valid == before)
+            put_tiles(c, bk, &least, 1);
 }
 
 static void put_numbers(Sb *sb, const CudaKernel *k)

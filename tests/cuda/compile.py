@@ -240,6 +240,19 @@ def check_turing(folder):
         report(f"sm_75: {scheme}", problems)
 
 
+def check_f32(folder):
+    """The widest operands on the smallest GPU."""
+    write_safetensors(folder / "f.safetensors", {"w": [48, 64]})
+    (folder / "f.sinter").write_text(CODEBOOK.split("scheme")[0].replace("book", "f") + """
+model m (x: f32[T, 64]) -> (y: f32[T, 48]) {
+    param w: f32[48, 64]
+    y = relu(linear(x, w))
+}
+""")
+    report("turing: f32 by f32", sinter("compile", "f.sinter", "--target=sm_75", "--fail-on-spill", "-o", "f.out",
+                                        cwd=folder)[1])
+
+
 def check_fine(folder, scheme):
     (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
     words = ["m.sinter", "--rules", "s.rules", "--target=turing"]
@@ -412,6 +425,7 @@ def run_schemes(folder):
     for scheme in FINE:
         check_fine(folder, scheme)
     check_turing(folder)
+    check_f32(folder)
     check_holds(folder)
     check_wgmma(folder)
 
@@ -613,7 +627,7 @@ MOST_BITS = {"weight i4 asym group 128 scale f16; act bf16": 4.2, "weight mxfp4;
 
 def check_bits_of(folder):
     for scheme, most in MOST_BITS.items():
-        (folder / "bits.sinter").write_text(SMALL_GROUPS.replace("weight e2m1 group 8; act f32", scheme)
+        (folder / "bits.sinter").write_text(SMALL_GROUPS.replace("weight e2m1 group 2; act f32", scheme)
                                             .replace("64]", "4096]").replace("32]", "4096]").replace("[32", "[4096"))
         for target in ("sm_90a", "portable", "turing"):
             listing, problems = sinter("explain", "--no-weights", "--slower=off", f"--target={target}",
@@ -626,7 +640,7 @@ def check_bits_of(folder):
 # groups whose scales leave no room in the 64 KB of turing's blocks, beside activations of 32 bits
 SMALL_GROUPS = """version 1
 dim T in [1, 64]
-scheme s { weight e2m1 group 8; act f32 }
+scheme s { weight e2m1 group 2; act f32 }
 model m (x: f32[T, 64]) -> (y: f32[T, 32]) {
     param w: f32[32, 64]
     y = linear(x, w)
@@ -642,7 +656,7 @@ def check_no_tile(folder):
                            "portable": r"weight: records of 64 x 128, e2m1, .*\n    T = 1: stream "}.items():
         listing, problems = sinter("explain", "--no-weights", f"--target={target}", folder / "small.sinter")
         found = re.search(wanted, listing.decode())
-        report(f"{target}: groups of 8 columns", problems + ([] if found else [listing]))
+        report(f"{target}: groups of 2 columns", problems + ([] if found else [listing]))
 
 
 def run_hostile(folder):
@@ -754,12 +768,12 @@ def run_images(folder):
 
 
 # what no tile of tensor cores has room for on the smallest GPUs: scales for each of few columns
-FINE = ("weight u4 asym group 8; act f32", "weight i4 sym group 8; act f32", "weight e2m1 group 8; act f32")
+FINE = ("weight u4 asym group 2; act f32", "weight i4 sym group 2; act f32", "weight e2m1 group 2; act f32")
 
 
 def check_bits(folder, scheme):
     """Rows of bits (pack.h), decoded here: each value is nearer to what was quantised than half a step."""
-    rows, cols, group = 48, 64, 8
+    rows, cols, group = 48, 64, 2
     write_safetensors(folder / "w.safetensors", {"w": [rows, cols]})
     data = (folder / "w.safetensors").read_bytes()
     want = struct.unpack(f"<{rows * cols}f", data[-4 * rows * cols:])
