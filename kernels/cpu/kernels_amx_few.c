@@ -190,7 +190,7 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
         for_each(v, vecs)
             scale[v] = few_scale(folds, l, b.scale, col + 16 * v, outer);
         few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, steps.ahead, &s);
-        if (vecs == 4)
+        if (!bytes && vecs == 4)
             record_fetch(&steps, &b);
         a += b.units * l->unit;
         for (int r = 0; fmt == FMT_E4M3 && vecs == 4 && r < rows; r++)
