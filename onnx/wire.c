@@ -64,7 +64,7 @@ static bool take_fixed(Wire *w, uint64_t size, uint64_t *ret)
 
 bool wire_next(Wire *w, WireField *ret)
 {
-    uint64_t key;
+    uint64_t key = 0;
 
     if (w->failed || w->at >= w->end || !wire_varint(w, &key))
         return false;
