@@ -441,6 +441,7 @@ def write_models(folder):
                                                       "down": [64, 1024], "other": [64, 1024]})
     write_safetensors(folder / "long.safetensors", {"g": [20000], "b": [20000], "n": [33001],
                                                     "w": [2, 20000]})
+    write_safetensors(folder / "layouts.safetensors", {"w": [1024, 1024]})
     for path in sorted((HERE / "models").glob("*.sinter")):
         shutil.copy(path, folder)
 

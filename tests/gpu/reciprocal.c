@@ -1,6 +1,6 @@
 /* Every reciprocal that activations may ask for (num_reciprocal, of 1 to 2^40) on a GPU beside this
  * processor's division: its steps hold for hardware whose own reciprocal is as good as the steps of
- * `rcp.rn` ask for. Exits with 77 without a GPU. */
+ * `rcp.rn` ask for. Skips without a GPU. TAP. */
 #include "base/base.h"
 #include "codegen/cuda/target.h"
 #include "numerics/numerics.h"
@@ -98,8 +98,10 @@ int main(void)
     SinterStatus status;
     SinterError why;
     const Driver *d = driver_get(&status, &why);
-    if (!d)
-        return 77;
+    if (!d) {
+        printf("1..0 # SKIP %s\n", why.text);
+        return 0;
+    }
     Arena *arena = arena_create();
     Diag diag;
     diag_init(&diag, arena);
