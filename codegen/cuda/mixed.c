@@ -379,6 +379,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
 }
 
 const CudaFamilyRow cuda_mixed = {
+    .instruction = "wgmma",
     .serves = "sm_90a",
     .launch = LAUNCH_GEMM,
     .seed = 6,

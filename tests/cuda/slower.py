@@ -14,6 +14,7 @@ TEXT = """version 1
 dim T in [{sizes}]
 scheme fp8 {{ weight e4m3 block 128x128; act e4m3 per token group 128 dynamic }}
 scheme four {{ weight nvfp4; act nvfp4 }}
+scheme decoded {{ weight i4 sym group 128; act bf16 }}
 block ffn[i] (x: bf16[T, 4096]) -> bf16[T, 4096] {{
     param norm: bf16[4096]
     param gate: bf16[14336, 4096]
@@ -90,6 +91,9 @@ def check_predicted(m):
     missing = [part for part in parts if not re.search(part, err)]
     report("the reason names instruction, bytes, roofline and launches, and what would not be slower",
            missing and f"{missing}\n{err}")
+    code, _, err = m.explain("--target=sm_90a", "--timing=none", scheme="decoded", sizes="1024")
+    report("and what multiplies decoded weights",
+           "" if code == 0 and re.search(r"its product takes [\d.]+ us, mixed by wgmma of bf16, reads", err) else err)
     code, out, err = m.explain("--target=sm_90a", "--timing=none", sizes="1")
     report("what is faster is not said", "" if code == 0 and not warnings(err) and out else err)
     code, _, err = m.explain("--target=cpu", sizes="1024")
