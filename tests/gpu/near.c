@@ -11,6 +11,8 @@
 #define EDGE         0.99 /* of the largest number of a format: a sum next to it may overflow */
 #define CODES_BOUND  1e-3 /* normalised mean square error of dequantised codes */
 #define SCALES_BOUND 1e-5 /* of dynamic scales, and no less than that of the values */
+#define SCALE_TIMES  100  /* by how much more a scale may be off beside itself alone */
+#define SCALE_FLOOR  6e-8 /* .. unless by one rounding (2^-24) of what is usual in its tensor */
 #define CODES_SHARE  0.02 /* of the codes, of the scales may differ: values next to a tie */
 
 double near_bound(FormatId fmt)
@@ -163,9 +165,19 @@ static bool is_moved(double x, double y, double most)
     return x != y && !(isnan(x) && isnan(y)) && !(fabs(x - y) <= most * fabs(x));
 }
 
-/* Scales of float sums, whose errors are bounded over a tensor (docs/numerics.md), that differ by
- * more than the share `most` of themselves and of their root mean square: what is small beside the
- * rest, as the tail of an activation is, may be off by more of itself. */
+/* The error of the scale x as a share of what `most` is a bound of; usual: the root mean square of
+ * its tensor's scales. Errors of float sums are bounded over a tensor (docs/numerics.md): what is
+ * small beside the rest, as the tail of an activation is, may be off by more of itself, but
+ * SCALE_TIMES at most, unless it is what one rounding left of sums that cancel. */
+static double scale_share(double x, double y, double usual)
+{
+    double error = fabs(x - y), of_all = error / (fabs(x) + usual);
+    if (!is_moved(x, y, 0))
+        return 0;
+    return error <= SCALE_FLOOR * usual ? of_all : fmax(of_all, error / fabs(x) / SCALE_TIMES);
+}
+
+/* Scales that differ by more than `most`. */
 static uint64_t scales_apart(const Params *a, const Params *b, double most, double *ret_worst)
 {
     double power = 0;
@@ -175,8 +187,7 @@ static uint64_t scales_apart(const Params *a, const Params *b, double most, doub
     double usual = sqrt(power / (double)(a->blocks ? a->blocks : 1));
     *ret_worst = 0;
     for (uint64_t i = 0; i < a->blocks; i++) {
-        double x = (double)a->scale[i], y = (double)b->scale[i];
-        double share = is_moved(x, y, 0) ? fabs(x - y) / (fabs(x) + usual) : 0;
+        double share = scale_share((double)a->scale[i], (double)b->scale[i], usual);
         apart += !(share <= most); /* one that is not finite, too */
         *ret_worst = share > *ret_worst ? share : *ret_worst;
     }
