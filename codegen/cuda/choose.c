@@ -194,6 +194,8 @@ static const char *order_of(Arena *arena, const CudaKernel *k)
     Sb sb;
     sb_init(&sb, arena);
     sb_put(&sb, cuda_family_name[k->family]);
+    if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
+        sb_printf(&sb, " of codes in %d", cuda_codebook_pieces(k));
     if (cuda_family[k->family]->put_order && !cuda_family[k->family]->put_order(&sb, k))
         return NULL;
     return sb.text;

@@ -87,6 +87,57 @@ bool cuda_gives_f32(const CudaKernel *k)
     return false;
 }
 
+/* Of how many sums the errors add up in what the program stores; more than any bound allows where
+ * it stores another format than bf16 (or the home's), or a step makes more of an error. */
+static int factors_of(const CudaKernel *k, const PlanProgram *program)
+{
+    enum { MANY = 99 };
+    int reg[TILE_MAX_REGS] = {0}, most = 0;
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        int a = reg[s->src[0]], b = reg[s->src[1]];
+        FormatId to = s->op == TILE_STORE ? operand_tensor(k, s->tensor)->fmt : FMT_NONE;
+        switch ((TileOp)s->op) {
+        case TILE_ACC: reg[s->dst] = 1; break;
+        case TILE_LOAD:
+        case TILE_CONST: reg[s->dst] = 0; break;
+        case TILE_ADD:
+        case TILE_SUB:
+        case TILE_MIN:
+        case TILE_MAX: reg[s->dst] = a > b ? a : b; break;
+        case TILE_MUL: reg[s->dst] = a + b; break;
+        case TILE_RELU:
+        case TILE_GELU:
+        case TILE_GELU_TANH:
+        case TILE_SILU:
+        case TILE_SIGMOID:
+        case TILE_TANH:
+        case TILE_ROUND: reg[s->dst] = a; break;
+        case TILE_STORE:
+            if (a && to != FMT_BF16 && (to != FMT_F16 || k->packed.home != CUDA_HOME_F16))
+                return MANY;
+            most = a > most ? a : most;
+            break;
+        default: return MANY;
+        }
+    }
+    return most;
+}
+
+int cuda_codebook_pieces(const CudaKernel *k)
+{
+    const CudaPackSpec *spec = &k->spec;
+    int most = 0;
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        int factors = factors_of(k, &k->launch->segment[i].epilogue);
+        most = factors > most ? factors : most;
+    }
+    bool scaled = spec->mainloop && !spec->table; /* there is a scale that takes the unit in */
+    if (scaled && (spec->fmt == FMT_FP4 || (spec->fmt == FMT_NF4 && most <= 2)))
+        return 1;
+    return cuda_amplifies(k) ? 3 : 2;
+}
+
 bool cuda_program_sums_codes(const PlanProgram *program)
 {
     for (int i = 0; i < program->num_steps; i++)

@@ -288,7 +288,7 @@ static double decode_ps(const CudaKernel *k)
     FormatFamily family = format_info[k->spec.fmt].family;
     int bits = format_info[k->spec.fmt].bits;
     if (family == FAMILY_CODEBOOK)
-        return 74;
+        return cuda_codebook_pieces(k) > 1 ? 74 : 38;
     if (bits == 16 || k->packed.home == CUDA_HOME_I8)
         return 1.2;
     if (bits == 8)

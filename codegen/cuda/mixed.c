@@ -357,7 +357,8 @@ static double unit_us(const CudaKernel *k)
                         ? (double)UNIT / k->packed.block_k
                         : 1;
     double slab = unit_cost[k->mixed.teams].slab + unit_cost[k->mixed.teams].row * k->mixed.bm;
-    slab *= family_of(k->spec.fmt) == FAMILY_CODEBOOK ? PIECES_TIMES : 1;
+    slab *=
+        family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs;
     double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
                    columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;

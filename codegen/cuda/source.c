@@ -74,7 +74,7 @@ void cuda_put_schemes(Sb *sb, const CudaKernel *k)
     int64_t block = a->quantised && a->scheme.block[1] < k->spec.k ? a->scheme.block[1] : 0;
     bool zero = a->quantised && a->scheme.zero != ZERO_NONE && k->packed.home != CUDA_HOME_I8;
     cuda_put_bool(sb, "kMainloop", k->spec.mainloop);
-    cuda_put_int(sb, "kCodebookPieces", cuda_amplifies(k) ? 3 : 2);
+    cuda_put_int(sb, "kCodebookPieces", cuda_codebook_pieces(k));
     cuda_put_int(sb, "kBlockK", k->packed.block_k);
     cuda_put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
     cuda_put_int(sb, "kABlockK", block);

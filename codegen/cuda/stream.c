@@ -74,7 +74,7 @@ static int num_registers(const CudaKernel *k)
     int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
     int codes = 4 * units + k->packed.zeros;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
-        codes += 12; /* looked up in registers, twice */
+        codes += cuda_codebook_pieces(k) > 1 ? 12 : 6; /* looked up in registers, twice */
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
     return 36 + rows + (scales ? 24 * halves : 0) + k->stream.n_blocks * (codes + sums);
@@ -248,7 +248,7 @@ static double rate_of(const CudaKernel *k)
     int bits = format_info[k->spec.fmt].bits;
     double rate = bits == 16 ? 3.2 : bits == 8 ? 8.0 : 7.8;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
-        rate = 1.5;
+        rate = cuda_codebook_pieces(k) > 1 ? 1.5 : 4.0; /* one piece: a guess */
     if (k->spec.bits)
         rate *= 0.8; /* a guess: they are opened to nibbles first */
     if (k->stream.rows > 8)

@@ -255,9 +255,10 @@ template <> struct Decode<FMT_E2M1, HOME_BF16> {
 };
 
 /* Codebooks: a table lookup a code, rounded to the home; the rest, which 16 bits leave out, is
- * multiplied as a second operand, so that sums are as good as f32's. Tables are computed while this
- * is compiled and looked up by byte permutations: a dependent load a code, unrolled, would be slow
- * to run and took NVRTC ten seconds and more. */
+ * multiplied as a second operand, so that sums are as good as f32's. Where results are coarser, or
+ * all values times a factor fit the home, a table of scaled values is all. Tables are computed
+ * while this is compiled and looked up by byte permutations: a dependent load a code, unrolled,
+ * would be slow to run and took NVRTC ten seconds and more. */
 template <int FMT> struct IsCodebook {
     static constexpr bool kYes = FMT == FMT_NF4 || FMT == FMT_FP4;
 };
@@ -282,11 +283,30 @@ constexpr HomeNumber round_to_home(double x, int home)
     return HomeNumber{((uint32_t)(e + bias - 1) << man) + (uint32_t)n, n * unit / (1 << man)};
 }
 
+/* The values of a codebook times a factor, below 1 so that no sum overflows. Those of fp4 are
+ * multiples of a third or of 1/192: the home holds them exactly. Those of nf4 are rounded, by a
+ * factor and in directions that leave small errors and next to no mean error, which activations
+ * with a mean would add up over K: tests/cuda/one_piece.py measures both. */
+enum { SCALED = -1 }; /* in place of a piece */
+template <int FMT, int HOME> struct CodebookFactor {
+    static constexpr double kFactor = FMT == FMT_FP4     ? 0.75
+                                      : HOME == HOME_F16 ? 0.72930812
+                                                         : 0.64328;
+};
+constexpr double nf4_scaled_bf16[16] = {-0.64453125,   -0.447265625, -0.337890625, -0.25390625,
+                                        -0.1826171875, -0.119140625, -0.05859375,  0.0,
+                                        0.05126953125, 0.103515625,  0.158203125,  0.2177734375,
+                                        0.283203125,   0.361328125,  0.46484375,   0.64453125};
+
 /* Code c in the home's bits; PIECE 1: what that leaves out, 2: what both do. */
 template <int FMT, int HOME, int PIECE> constexpr uint32_t codebook_bits(int c)
 {
     double x = FMT == FMT_NF4 ? num_nf4_value[c] : num_fp4_value[c % 8];
     bool negative = FMT == FMT_NF4 ? x < 0.0 : c >= 8;
+    if (PIECE == SCALED && FMT == FMT_NF4 && HOME == HOME_BF16)
+        x = nf4_scaled_bf16[c];
+    else if (PIECE == SCALED)
+        x *= CodebookFactor<FMT, HOME>::kFactor;
     double left = x < 0.0 ? -x : x;
     HomeNumber home = round_to_home(left, HOME);
     for (int i = 0; i < PIECE; i++) {
@@ -306,6 +326,10 @@ static_assert(codebook_bits<FMT_NF4, HOME_BF16, 1>(9) == 0xB954, "nf4, the rest 
 static_assert(codebook_bits<FMT_FP4, HOME_F16, 0>(9) == 0x9D55, "fp4 in f16");
 static_assert(codebook_bits<FMT_FP4, HOME_F16, 1>(9) == 0x8015, "fp4, the rest in f16");
 static_assert(codebook_bits<FMT_FP4, HOME_BF16, 1>(1) == 0xB72B, "fp4, the rest in bf16");
+static_assert(codebook_bits<FMT_NF4, HOME_BF16, SCALED>(6) == 0xBD70, "nf4, scaled, in bf16");
+static_assert(codebook_bits<FMT_NF4, HOME_F16, SCALED>(15) == 0x39D6, "nf4, scaled, in f16");
+static_assert(codebook_bits<FMT_FP4, HOME_F16, SCALED>(9) == 0x9C00, "fp4, scaled: -1/256");
+static_assert(codebook_bits<FMT_FP4, HOME_BF16, SCALED>(2) == 0x3F00, "fp4, scaled: 1/2");
 
 /* Byte PLANE of codes 4 * word .. 4 * word + 3. */
 template <int FMT, int HOME, int PIECE, int PLANE> constexpr uint32_t codebook_word(int word)
@@ -319,6 +343,7 @@ template <int FMT, int HOME, int PIECE, int PLANE> constexpr uint32_t codebook_w
 /* The bytes of 16 values: of the format's own table, or of one that the weight brings along, whose
  * planes lie as pack.c wrote them. */
 template <int FMT, int HOME> struct FixedTable {
+    static constexpr float kUnit = 1.0f; /* of its values */
     template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
     {
         constexpr uint32_t kWord[4] = {
@@ -329,7 +354,15 @@ template <int FMT, int HOME> struct FixedTable {
             to[i] = kWord[i];
     }
 };
+template <int FMT, int HOME> struct ScaledTable {
+    static constexpr float kUnit = (float)(1.0 / CodebookFactor<FMT, HOME>::kFactor);
+    template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
+    {
+        FixedTable<FMT, HOME>{}.template words<SCALED, PLANE>(to);
+    }
+};
 struct GivenTable {
+    static constexpr float kUnit = 1.0f;
     const char *planes; /* 16 bytes each */
     template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
     {
@@ -337,10 +370,13 @@ struct GivenTable {
         to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
     }
 };
-template <int FMT, int HOME, bool GIVEN> struct TableOf {
+template <int FMT, int HOME, bool GIVEN, bool SINGLE> struct TableOf {
     typedef FixedTable<FMT, HOME> Type;
 };
-template <int FMT, int HOME> struct TableOf<FMT, HOME, true> {
+template <int FMT, int HOME> struct TableOf<FMT, HOME, false, true> {
+    typedef ScaledTable<FMT, HOME> Type;
+};
+template <int FMT, int HOME, bool SINGLE> struct TableOf<FMT, HOME, true, SINGLE> {
     typedef GivenTable Type;
 };
 
@@ -453,11 +489,12 @@ template <> struct DecodeByteNibble<FMT_E2M1> {
 /* Pieces ---------------------------------------------------------------------------------------
  *
  * What one 16-bit float does not hold is multiplied in pieces whose sum it is: two for codebooks,
- * where a config asks for it three; two for f16 in bf16, three for f32. A piece but the last has
- * the leading bits of what is left, rounded towards zero so that it never overflows; of two numbers
- * in pieces, those pairs are multiplied that f32 would not lose beside the first. Where nothing is
- * left, a further piece is 2^-30 of the one before: it vanishes beside it, and infinity times zero,
- * which is no number, comes up only where it does in f32. All pieces of an infinity are one. */
+ * where a config asks for it three, or one of a scaled table; two for f16 in bf16, three for f32. A
+ * piece but the last has the leading bits of what is left, rounded towards zero so that it never
+ * overflows; of two numbers in pieces, those pairs are multiplied that f32 would not lose beside
+ * the first. Where nothing is left, a further piece is 2^-30 of the one before: it vanishes beside
+ * it, and infinity times zero, which is no number, comes up only where it does in f32. All pieces
+ * of an infinity are one. */
 template <int FMT, int HOME, int CODEBOOK = 2> struct Pieces {
     static constexpr int kNum = FMT == FMT_F32                        ? 3
                                 : FMT == FMT_F16 && HOME == HOME_BF16 ? 2

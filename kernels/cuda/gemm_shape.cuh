@@ -8,7 +8,7 @@
 /* The records of a packed weight (pack.h). Cfg: kW kWBits (of a code) kWBinary kK kRecord (bytes of
  * one) kScaleAt kZeroAt (in it) kScaleFmt kWScales kWZero kSubs kWBlockK (of K that shares a scale;
  * 0: all) kOuterAt, kTableAt (0: there is none; else codes of kW, a codebook, are places in the
- * weight's own table). */
+ * weight's own table) kCodebookPieces (1: values of a codebook are scaled by Table::kUnit). */
 template <class Cfg> struct Record {
     static constexpr int kTilesK = (Cfg::kK + 127) / 128;
     static constexpr int kRun = 128 * Cfg::kWBits; /* bytes of 8 rows */
@@ -28,7 +28,8 @@ template <class Cfg> struct Record {
             in[i] = word(i);
         open_nibbles<Cfg::kWBits, Bits<Cfg::kW>::kSigned && !Cfg::kTableAt, Cfg::kWBinary>(in, out);
     }
-    typedef typename TableOf<Cfg::kW, Cfg::kHome, (Cfg::kTableAt > 0)>::Type Table;
+    static constexpr bool kScaled = IsCodebook<Cfg::kW>::kYes && Cfg::kCodebookPieces == 1;
+    typedef typename TableOf<Cfg::kW, Cfg::kHome, (Cfg::kTableAt > 0), kScaled>::Type Table;
     static __device__ __forceinline__ Table table(const char *w)
     {
         if constexpr (Cfg::kTableAt > 0)
@@ -71,14 +72,16 @@ template <class Cfg> struct Record {
             return Bits<Cfg::kW>::kSigned ? (int)(int8_t)p[at] : (int)p[at];
         }
     }
+    /* The outer scale, of a scaled table in its unit. */
     static __device__ __forceinline__ float outer(const char *w)
     {
-        return Cfg::kOuterAt ? *(const float *)(w + Cfg::kOuterAt) : 1.0f;
+        const float outer = Cfg::kOuterAt ? *(const float *)(w + Cfg::kOuterAt) : 1.0f;
+        return kScaled ? outer * Table::kUnit : outer;
     }
     /* A scale with the outer one, as the contract multiplies them. */
     static __device__ __forceinline__ float effective(float scale, float outer)
     {
-        return Cfg::kOuterAt ? num_scale_effective(scale, outer) : scale;
+        return Cfg::kOuterAt || kScaled ? num_scale_effective(scale, outer) : scale;
     }
 };
 
