@@ -123,11 +123,19 @@ static int held_sums(const CudaKernel *k)
     return num_sums(k) + (promotes(k) ? k->mixed.bm / 2 : 0);
 }
 
-/* With three warpgroups, integers and e4m3 of one scale a unit need fewer registers to be made. */
+/* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
+ * need fewer registers beside the sums than the others. */
 static int most_sums(const CudaKernel *k)
 {
-    bool is_plain = has_bytes(k) && (!k->packed.block_k || k->packed.block_k >= UNIT);
-    return k->mixed.teams == 2 ? MOST_SUMS : is_plain ? SHARE_SUMS : FEW_SUMS;
+    bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
+    return k->mixed.teams == 2 ? MOST_SUMS : has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS;
+}
+
+/* .. where sums are gathered. */
+static int most_shared_sums(const CudaKernel *k)
+{
+    bool is_finer = !has_bytes(k) && k->packed.block_k && k->packed.block_k < UNIT / 2;
+    return k->mixed.teams == 2 || is_finer ? SHARE_SUMS : SHARE_FEW;
 }
 
 static int64_t units(const CudaKernel *k)
@@ -202,9 +210,9 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     int64_t even = tiles * (processors / tiles);
     k->mixed.shares = 0;
     cuda_candidate_valid(c, k);
-    if (num_sums(k) + 32 > SHARE_SUMS ||
-        held_sums(k) > (k->mixed.teams == 2 ? SHARE_SUMS : SHARE_FEW) || tiles > CUDA_SPLIT_TILES ||
-        units(k) < 2 * LEAST_UNITS || (k->packed.exact && k->spec.mainloop))
+    if (num_sums(k) + 32 > SHARE_SUMS || held_sums(k) > most_shared_sums(k) ||
+        tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS ||
+        (k->packed.exact && k->spec.mainloop))
         return;
     for (int i = 0; i < 2; i++) {
         k->mixed.shares = (int)(i ? even : processors);
