@@ -65,8 +65,8 @@ static const Tile shapes[] = {
     {64, 256, 1, 4},  {64, 128, 1, 4},  {64, 64, 1, 2},   {32, 256, 1, 4},  {32, 128, 1, 4},
     {32, 64, 1, 2},   {64, 128, 2, 4},  {32, 256, 1, 8},
 };
-/* .. where none of these has room and threads: f32 by f32 in the 64 KB of turing. */
-static const Tile least = {32, 64, 1, 4};
+/* .. where none of these has room and threads: f32 by f32 in the 64 KB of turing, by codebooks. */
+static const Tile least[] = {{32, 64, 1, 4}, {32, 128, 1, 8}, {64, 64, 2, 4}};
 
 /* K of a stage: rows of 128 bytes where that is a whole number of units of w. */
 static int stage_k(const CudaKernel *k)
@@ -118,7 +118,10 @@ static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
         return "its sums and scaled sums exceed the registers";
     bool many = fine_blocks(k) || in_pieces(k) || k->packed.act_folded || cuda_is_chunked(k) ||
                 (k->spec.mainloop && looked_up(k));
-    if (many && num_sums(k) > 32)
+    /* Looked up, codes stay in registers for all pieces of an f32 beside them. */
+    bool most = k->spec.mainloop && k->spec.act_fmt == FMT_F32 &&
+                format_info[k->spec.fmt].family == FAMILY_CODEBOOK;
+    if (many && num_sums(k) > (most ? 16 : 32))
         return "its sums and what it multiplies in parts exceed the registers";
     if (k->mma.bn % CUDA_GROUP_ROWS && k->packed.record > k->packed.scale_at)
         return "its columns are not those of whole records";
@@ -179,7 +182,7 @@ static void candidates(CudaCandidates *c)
             put_tiles(c, bk, shapes, COUNT_OF(shapes));
     for (int bk = stage_k(&c->like); bk >= least_stage_k(&c->like); bk /= 2)
         if (c->num_valid == before)
-            put_tiles(c, bk, &least, 1);
+            put_tiles(c, bk, least, COUNT_OF(least));
 }
 
 static void put_numbers(Sb *sb, const CudaKernel *k)

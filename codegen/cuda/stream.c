@@ -74,7 +74,9 @@ static int num_registers(const CudaKernel *k)
     int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
     int codes = 4 * units + k->packed.zeros;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
-        codes += cuda_codebook_pieces(k) > 1 ? 12 : 6; /* looked up in registers, twice */
+        codes += cuda_codebook_pieces(k) == 1 ? 6
+                 : k->spec.act_fmt == FMT_F32 ? 20
+                                              : 12; /* looked up in registers, twice */
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
     return 36 + rows + (scales ? 24 * halves : 0) + k->stream.n_blocks * (codes + sums);
