@@ -52,10 +52,11 @@ static void parse_block(Parser *p, Scheme *scheme)
 static void parse_grid(Parser *p, Scheme *scheme)
 {
     if (parse_accept(p, "group")) {
+        Span span = p->token.span;
         scheme->block[0] = 1;
         scheme->block[1] = parse_i64(p, "a group size");
         if (scheme->block[1] < 1 || scheme->block[1] > LIMIT_DIM)
-            parse_fail(p, p->token.span, E_IR_SYNTAX, "a group has 1 to %d columns", LIMIT_DIM);
+            parse_fail(p, span, E_IR_SYNTAX, "a group has 1 to %d columns", LIMIT_DIM);
     } else if (parse_accept(p, "block")) {
         parse_block(p, scheme);
     } else {
@@ -127,13 +128,11 @@ static Dim parse_dim(Parser *p)
     bool fits = true;
     if (p->token.kind == TOKEN_NUMBER) {
         dim = dim_const(parse_i64(p, "a size"));
-        if (!token_is(p, "*")) {
-            if (dim.add < 0 || dim.add > LIMIT_DIM)
-                parse_fail(p, span, E_IR_SYNTAX, "a dimension of %lld; it is 0 to %d",
-                           (long long)dim.add, LIMIT_DIM);
+        if (dim.add < 0 || (dim.add > LIMIT_DIM && !token_is(p, "*")))
+            parse_fail(p, span, E_IR_SYNTAX, "a dimension of %lld; it is 0 to %d",
+                       (long long)dim.add, LIMIT_DIM);
+        if (!parse_accept(p, "*"))
             return dim;
-        }
-        parse_advance(p);
     }
     fits = dim_mul(dim, parse_sym(p), &dim);
     if (fits && parse_accept(p, "*"))
@@ -141,9 +140,10 @@ static Dim parse_dim(Parser *p)
     bool minus = token_is(p, "-");
     if (fits && (minus || token_is(p, "+"))) {
         parse_advance(p);
+        Span sign = p->token.span;
         int64_t more = parse_i64(p, "a number");
         if (more < 0)
-            parse_unexpected(p, "a number without a sign");
+            parse_fail(p, sign, E_IR_SYNTAX, "expected a number without a sign here");
         fits = dim_add(dim, dim_const(minus ? -more : more), &dim);
     }
     if (!fits)
@@ -207,9 +207,10 @@ static void get_INTS(Parser *p, Attr *attr, int (*ret)[LIMIT_RANK])
             parse_expect(p, ",");
         if (attr->num_perm == LIMIT_RANK)
             parse_fail(p, p->token.span, E_LIMIT, "more than %d axes", LIMIT_RANK);
+        Span span = p->token.span;
         int64_t axis = parse_i64(p, "an axis");
         if (axis < 0 || axis >= LIMIT_RANK)
-            parse_fail(p, p->token.span, E_LIMIT, "an axis is 0 to %d", LIMIT_RANK - 1);
+            parse_fail(p, span, E_LIMIT, "an axis is 0 to %d", LIMIT_RANK - 1);
         (*ret)[attr->num_perm++] = (int)axis;
     }
     parse_advance(p);

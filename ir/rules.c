@@ -517,6 +517,16 @@ static int64_t centred_magnitude(const Type *type)
     return code_magnitude(type) * (wider ? 2 : 1);
 }
 
+/* A sum of all of K, whose size is not known or too large for 32 bits. */
+static const Type *sum_too_long(Module *m, const Op *op, int64_t most)
+{
+    const Type *a = in_type(op, 0), *b = in_type(op, 1);
+    return clash(m, op, E_ACCUMULATOR,
+                 "K = %s, but an exact 32-bit sum of %s times %s holds at most %lld",
+                 dim_text(m, type_last(a)), format_info[a->fmt].name, format_info[b->fmt].name,
+                 (long long)most);
+}
+
 static const Type *matmul_epilogue(Module *m, const Op *op, int rank, const Dim *dim)
 {
     const Type *a = in_type(op, 0), *b = in_type(op, 1);
@@ -530,10 +540,7 @@ static const Type *matmul_epilogue(Module *m, const Op *op, int rank, const Dim 
     Dim k = type_last(a);
     int64_t most = INT32_MAX / (code_magnitude(a) * code_magnitude(b));
     if (!dim_is_const(k) || k.add > most)
-        return clash(m, op, E_ACCUMULATOR,
-                     "K = %s, but an exact 32-bit sum of %s times %s holds at most %lld",
-                     dim_text(m, k), format_info[a->fmt].name, format_info[b->fmt].name,
-                     (long long)most);
+        return sum_too_long(m, op, most);
     return type_plain(m, FMT_I32, rank, dim);
 }
 
@@ -552,7 +559,9 @@ static const Type *matmul_mainloop(Module *m, const Op *op, int rank, const Dim 
         if (dim_is_const(k) && (block == 0 || k.add < block))
             block = k.add;
         int64_t most = INT32_MAX / (centred_magnitude(a) * centred_magnitude(b));
-        if (block == 0 || block > most)
+        if (block == 0)
+            return sum_too_long(m, op, most);
+        if (block > most)
             return clash(m, op, E_ACCUMULATOR,
                          "blocks of %lld columns, but an exact 32-bit sum of %s times %s with zero "
                          "points holds at most %lld",
