@@ -20,20 +20,31 @@ const char *const timing_source_name[NUM_TIMING_SOURCES] = {
 
 /* Tables --------------------------------------------------------------------------------------- */
 
-void timing_table_init(TimingTable *t, Arena *arena, const char *gpu)
+static void init(TimingTable *t, Arena *arena)
 {
-    *t = (TimingTable){.arena = arena, .gpu = arena_strdup(arena, gpu)};
+    *t = (TimingTable){.arena = arena, .key = ARENA_NEW(arena, Sb)};
     map_init(&t->index, arena);
+    sb_init(t->key, arena);
 }
 
-static const char *row_key(Arena *arena, const char *problem, int64_t rows, const char *candidate)
+void timing_table_init(TimingTable *t, Arena *arena, const char *gpu)
 {
-    return arena_printf(arena, "%" PRId64 " %s\n%s", rows, candidate, problem);
+    init(t, arena);
+    t->gpu = arena_strdup(arena, gpu);
+}
+
+/* Valid until the next one: a compilation looks for many. */
+static const char *row_key(const TimingTable *t, const char *problem, int64_t rows,
+                           const char *candidate)
+{
+    t->key->len = 0;
+    sb_printf(t->key, "%" PRId64 " %s\n%s", rows, candidate, problem);
+    return t->key->text;
 }
 
 static int find_row(const TimingTable *t, const char *problem, int64_t rows, const char *candidate)
 {
-    return (int)(uintptr_t)map_get(&t->index, row_key(t->arena, problem, rows, candidate)) - 1;
+    return (int)(uintptr_t)map_get(&t->index, row_key(t, problem, rows, candidate)) - 1;
 }
 
 const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
@@ -57,7 +68,7 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
         return;
     }
     ARRAY_PUSH(t->arena, &t->row, copy);
-    map_put(&t->index, row_key(t->arena, row->problem, row->rows, row->candidate),
+    map_put(&t->index, row_key(t, row->problem, row->rows, row->candidate),
             (void *)(uintptr_t)t->row.num);
 }
 
@@ -299,8 +310,7 @@ bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const 
 {
     char line[LIMIT_TIMING_LINE + 1];
     Reader r = {.table = ret, .name = name, .err = err};
-    *ret = (TimingTable){.arena = arena};
-    map_init(&ret->index, arena);
+    init(ret, arena);
     for (size_t at = 0; at < len;) {
         const char *end = memchr(text + at, '\n', len - at);
         size_t num = end ? (size_t)(end - text) - at : len - at;

@@ -49,6 +49,7 @@ typedef struct TimingTable {
     ARRAY(TimingCode) code;
     ARRAY(TimingRow) row;
     Map index; /* problem, rows and candidate -> index of the row + 1 */
+    Sb *key;   /* of the row that is looked for */
 } TimingTable;
 
 void timing_table_init(TimingTable *t, Arena *arena, const char *gpu);

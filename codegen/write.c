@@ -50,8 +50,10 @@ static void group_add(Writer *w, const Value *value)
 
 static void group_free(Writer *w)
 {
-    for (int i = 0; i < w->num; i++)
+    for (int i = 0; i < w->num; i++) {
+        weights_forget(w->m->weights, tensor_elements(&w->tensor[i]));
         tensor_free(&w->tensor[i]);
+    }
     w->num = 0;
 }
 

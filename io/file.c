@@ -120,6 +120,12 @@ bool file_copy(const char *path, MappedFile *ret, IoError *err)
     return ok;
 }
 
+void file_forget(const MappedFile *file)
+{
+    if (file->fd >= 0)
+        (void)madvise((void *)(uintptr_t)file->data, (size_t)file->size, MADV_DONTNEED);
+}
+
 void file_unmap(MappedFile *file)
 {
     guard_remove(file->data);

@@ -24,6 +24,9 @@ typedef struct MappedFile {
 } MappedFile;
 bool file_map(const char *path, MappedFile *ret, IoError *err);
 void file_unmap(MappedFile *file);
+/* What was read of a mapped file is no longer part of this process's memory until it is read again.
+ */
+void file_forget(const MappedFile *file);
 /* The same bytes in memory of our own, which no writer of the file changes; fd is -1. */
 bool file_copy(const char *path, MappedFile *ret, IoError *err);
 /* guard.c: from now on, reading what a mapped file has lost ends the process with an error that
@@ -171,6 +174,8 @@ bool safetensors_bytes(const char *path, const SafetensorsItem *item, uint64_t *
 typedef struct WeightSet WeightSet;
 WeightSet *weights_open(int num, const char *const *path, IoError *err);
 void weights_close(WeightSet *w); /* accepts NULL */
+/* So many elements were read: now and then file_forget for all files. Accepts NULL. */
+void weights_forget(WeightSet *w, uint64_t elements);
 const TensorView *weights_find(const WeightSet *w, const char *name);
 int weights_num(const WeightSet *w);
 /* Every pair of the safetensors files' __metadata__, in order, until one is refused; fn fills err.

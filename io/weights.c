@@ -7,9 +7,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define FORGET_AFTER (8u << 20) /* elements, so that many small tensors cost no calls */
+
 struct WeightSet {
     TensorFile **file;
     int num, cap;
+    uint64_t read; /* elements since the files were last forgotten */
     NameTable names;
 };
 
@@ -238,6 +241,15 @@ WeightSet *weights_open(int num, const char *const *path, IoError *err)
         return w;
     weights_close(w);
     return NULL;
+}
+
+void weights_forget(WeightSet *w, uint64_t elements)
+{
+    if (!w || (w->read += elements) < FORGET_AFTER)
+        return;
+    for (int i = 0; i < w->num; i++)
+        file_forget(&w->file[i]->map);
+    w->read = 0;
 }
 
 void weights_close(WeightSet *w)

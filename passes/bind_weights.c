@@ -282,6 +282,7 @@ static void weight_bind(Module *m, const PassContext *ctx, Op *op)
     }
     if (!view_fits(m, ctx, op, view))
         return;
+    weights_forget(m->weights, view->elements);
     op->constant->stored_fmt = view->fmt == op->out[0].type->fmt ? FMT_NONE : view->fmt;
     op->constant->data = view->data;
     op->constant->bytes = view->bytes;

@@ -15,7 +15,7 @@ if [ "$1" = readers ]; then
     set -- base test_files test_readers test_json test_gguf 'inputs of fuzz targets' test_plan test_rules \
         test_container 'checkpoint readers' 'odd checkpoints' 'checkpoint import' 'checkpoint mutants' 'weights by hand' \
         'weights mixed' 'checkpoint export' test_runtime test_program test_memory test_cuda test_api \
-        'mutants of plans' calib timings timing onnx 'onnx mutants' cli-bad cli-files
+        'memory of the compiler' 'mutants of plans' calib timings timing onnx 'onnx mutants' cli-bad cli-files
 fi
 llvm=$(dirname "$(readlink -f "$(command -v clang)")")
 

@@ -20,6 +20,12 @@ static void shape(CudaKernel *k, const char **ret_problem)
         cuda_family[k->family]->shape(k, ret_problem);
 }
 
+/* What choices need while they are made; who visits candidates may keep them. */
+static Arena *scratch_of(const CudaDraft *d)
+{
+    return d->options->visit ? d->arena : d->scratch;
+}
+
 /* Products ------------------------------------------------------------------------------------ */
 
 /* A weight that another kernel computes lies in plain rows. */
@@ -358,7 +364,7 @@ static void choose_gemm(const CudaDraft *d, CudaKernel *k, CudaChoice *ret,
         *ret_problem = "the packed weight is too large";
         return;
     }
-    cuda_candidates(&c, d->arena, k, d->options);
+    cuda_candidates(&c, scratch_of(d), k, d->options);
     int best = cuda_candidates_best(&c);
     if (best < 0) {
         say_others(&c, best);
@@ -396,24 +402,24 @@ static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int
     const PlanLayout *a = &k.layout[k.launch->a];
     k.input = INPUT_LOCAL;
     if (a->rows > FEW_ROWS)
-        return arena_printf(d->arena,
+        return arena_printf(scratch_of(d),
                             "each block of the product would make all %lld rows again, which it "
                             "does for %d at most",
                             (long long)a->rows, FEW_ROWS);
     if (a->cols > LOCAL_A_COLS || a->rows * a->pitch > LOCAL_A_BYTES)
-        return arena_printf(d->arena,
+        return arena_printf(scratch_of(d),
                             "%lld row%s of %lld columns leave%s a block of the product too little "
                             "shared memory",
                             (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->cols,
                             a->rows == 1 ? "s" : "");
     if (!k.plan->tensor[k.launch->w].packed || !look_at_weight(&k) || a->pitch % 16)
         return "the product's operands do not lie as tensor cores read them";
-    cuda_candidates(&c, d->arena, &k, d->options);
+    cuda_candidates(&c, scratch_of(d), &k, d->options);
     if (c.num_valid)
         return NULL;
-    return arena_printf(d->arena,
+    return arena_printf(scratch_of(d),
                         "no kernel whose blocks make their rows themselves reads a weight that %s",
-                        lies_as(d->arena, &k));
+                        lies_as(scratch_of(d), &k));
 }
 
 /* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
@@ -471,7 +477,7 @@ static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, S
     *ret_why = problem ? problem : "the packed weight is too large";
     if (problem || !look_at_weight(&product))
         return -1;
-    cuda_candidates(c, d->arena, &product, d->options);
+    cuda_candidates(c, scratch_of(d), &product, d->options);
     return best_with_prologue(c, &row, fused, cuda_smem(product.gpu), ret, ret_us, ret_why);
 }
 
@@ -514,12 +520,13 @@ const char *cuda_choose_order(const CudaDraft *d, int launch)
 {
     Orders orders = {0};
     const Order *best = NULL;
+    arena_reset(d->scratch);
     for (int b = 0; b < d->plan->num_buckets; b++) {
         CudaCandidates c;
         CudaKernel k = kernel_of(d, launch, b, NULL);
         if (!look_at_weight(&k))
             return NULL;
-        cuda_candidates(&c, d->arena, &k, d->options);
+        cuda_candidates(&c, scratch_of(d), &k, d->options);
         orders_add(&c, b, &orders);
     }
     for (int i = 0; i < orders.num; i++) {
@@ -527,7 +534,7 @@ const char *cuda_choose_order(const CudaDraft *d, int launch)
         if (order->buckets == d->plan->num_buckets && (!best || order->ratio < best->ratio))
             best = order;
     }
-    return best ? best->text : NULL;
+    return best ? arena_strdup(d->arena, best->text) : NULL;
 }
 
 /* Schedules' choice ---------------------------------------------------------------------------- */
@@ -540,6 +547,7 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
     CudaKernel k;
     double us;
     const char *why;
+    arena_reset(d->scratch);
     *ret_runs = !d->role[launch].under || d->role[launch].under[bucket];
     if (!*ret_runs)
         return ret;
@@ -558,6 +566,7 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
     CudaCandidates c;
     CudaKernel k;
     double us;
+    arena_reset(d->scratch);
     const char *together = "", *local = local_problem(d, chain, bucket);
     best_shared(d, chain, bucket, NULL, &c, &k, &us, &together);
     ret.text = arena_printf(d->arena, "%s%s%s; %s", ret.text ? ret.text : "", ret.text ? "; " : "",
@@ -584,6 +593,7 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
     Sb rejected;
     double us;
     const char *why;
+    arena_reset(d->scratch);
     sb_init(&rejected, d->arena);
     *k = kernel_of(d, launch, bucket, &rejected);
     if (schedule == SCHEDULE_SHARED) {

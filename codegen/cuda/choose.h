@@ -63,6 +63,7 @@ typedef struct CudaDraft {
     const Plan *plan;
     const CudaRole *role;     /* [launches] */
     const PlanLayout *layout; /* [buckets][tensors] */
+    Arena *scratch;           /* holds candidates until the next choice */
 } CudaDraft;
 
 /* choose.c: the schedule of a launch's chain under a bucket, and whether the launch is part of it;

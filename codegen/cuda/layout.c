@@ -46,8 +46,10 @@ static LayoutTime time_of(const CudaDraft *all, int weight, bool visit, LayoutTi
     CudaDraft d = *all;
     LayoutTime sum = {.measured = true, .runs = true};
     d.options = &options;
-    if (!visit)
+    if (!visit) {
         options.visit = NULL;
+        d.arena = d.scratch; /* what is chosen is forgotten, but for its time */
+    }
     for (int bucket = 0; bucket < d.plan->num_buckets; bucket++) {
         LayoutTime *time = &ret[bucket];
         *time = (LayoutTime){.measured = true, .runs = true};

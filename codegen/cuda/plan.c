@@ -211,7 +211,8 @@ static bool needs_copy(CudaBuilder *b, const PlanLaunch *l, uint64_t *ret_bytes)
     const PlanTensor *a = &b->list->tensor[l->a], *w = &b->list->tensor[l->w];
     if (!w->packed || a->quantised)
         return false;
-    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->list->num_tensors);
+    arena_reset(b->scratch);
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->scratch, PlanLayout, (size_t)b->list->num_tensors);
     bool aligned = true;
     for (int i = 0; i < b->list->num_buckets; i++) {
         if (!plan_bind(b->list, i, plan_bucket(b->list, i), layout, &err))
@@ -309,7 +310,8 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
 static bool is_apart(CudaBuilder *b, const PlanLaunch *l)
 {
     IoError err;
-    PlanLayout *layout = ARENA_NEW_ARRAY(b->arena, PlanLayout, (size_t)b->list->num_tensors);
+    arena_reset(b->scratch);
+    PlanLayout *layout = ARENA_NEW_ARRAY(b->scratch, PlanLayout, (size_t)b->list->num_tensors);
     CudaKernel k = {
         .plan = b->list, .launch = l, .layout = layout, .size = plan_bucket(b->list, 0)};
     if (!plan_bind(b->list, 0, k.size, layout, &err))
@@ -379,10 +381,13 @@ static void put_launches(CudaBuilder *b, const CodegenTarget *list)
 static int kernel_index(CudaBuilder *b, const CudaKernel *k)
 {
     CudaSource source = {.family = k->family};
-    source.text = cuda_emit_source(b->arena, k, &source.name);
+    arena_reset(b->scratch); /* launches share most kernels */
+    source.text = cuda_emit_source(b->scratch, k, &source.name);
     uintptr_t known = (uintptr_t)map_get(&b->kernels, source.name);
     if (known)
         return (int)known - 1;
+    source.text = arena_strdup(b->arena, source.text);
+    source.name = arena_strdup(b->arena, source.name);
     ARRAY_PUSH(b->arena, &b->sources, source);
     map_put(&b->kernels, source.name, (void *)(uintptr_t)b->sources.num);
     return b->sources.num - 1;
@@ -500,7 +505,8 @@ static bool choose_orders(CudaBuilder *b, const CudaDraft *d)
 /* Launches, for each of the layouts that their weights have, with orders of sums. */
 static bool choose_all(CudaBuilder *b, Plan *plan, CudaDraft *ret)
 {
-    *ret = (CudaDraft){b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan)};
+    *ret =
+        (CudaDraft){b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan), b->scratch};
     if (!ret->layout)
         return false;
     if (cuda_put_copies(b, plan, cuda_choose_layouts(ret, b->tensors.elem))) {
@@ -567,7 +573,12 @@ static bool pack_weights(CudaBuilder *b, Plan *plan)
 bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPlanOptions *options,
                CudaTarget *ret)
 {
-    CudaBuilder b = {.m = m, .arena = arena, .list = list->plan, .options = options, .out = ret};
+    CudaBuilder b = {.m = m,
+                     .arena = arena,
+                     .scratch = arena_new(),
+                     .list = list->plan,
+                     .options = options,
+                     .out = ret};
     Plan *plan = ARENA_NEW(arena, Plan);
     *ret = (CudaTarget){.gpu = options->gpu, .target = *list};
     ret->target.plan = plan;
@@ -582,13 +593,13 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
             b.tensors.elem[i].pack_spec.layout = CUDA_BITS;
     }
     put_launches(&b, list);
-    if (b.failed)
-        return false;
     plan->num_tensors = b.tensors.num;
     plan->tensor = b.tensors.elem;
     plan->num_launches = b.launches.num;
     plan->launch = b.launches.elem;
     plan->arena_bytes = b.arena_bytes;
-    put_kernels(&b, plan);
+    if (!b.failed)
+        put_kernels(&b, plan);
+    arena_destroy(b.scratch);
     return !b.failed && pack_weights(&b, plan);
 }

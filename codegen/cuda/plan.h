@@ -6,7 +6,7 @@
 
 typedef struct CudaBuilder {
     Module *m;
-    Arena *arena;
+    Arena *arena, *scratch;
     const Plan *list;
     const CudaPlanOptions *options;
     CudaTarget *out;
