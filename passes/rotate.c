@@ -59,8 +59,9 @@ static bool is_single(const Value *value)
     return true;
 }
 
-/* NULL when rotating constants rotates each row of the value, else why not. */
-static const char *refusal(const Value *value, int depth)
+/* NULL when rotating constants rotates each row of the value, which has `cols` columns, else why
+ * not. */
+static const char *refusal(const Value *value, int64_t cols, int depth)
 {
     const Op *op = value->def;
     const Value *a = op->num_in > 0 ? op_in(op, 0) : NULL;
@@ -68,29 +69,30 @@ static const char *refusal(const Value *value, int depth)
 
     if (depth > 8)
         return "too many operations stand between it and the layer that makes it";
-    if (depth && value->uses && value->uses->next)
+    if (type_cols(value->type) != cols)
+        return "a number is added to all its channels";
+    if (depth && value->uses->next)
         return "one of the values it is made of is read elsewhere too";
     switch (op->kind) {
     case OP_MATMUL:
         if (weight_is_stored(op))
             return "the weight of the layer that makes it is stored quantised";
         return value_is_constant(b) ? NULL : "it is a product of two activations";
-    case OP_CAST: return refusal(a, depth + 1);
+    case OP_CAST: return refusal(a, cols, depth + 1);
     case OP_MUL:
     case OP_DIV:
         if (value_is_constant(b) && is_single(b))
-            return refusal(a, depth + 1);
+            return refusal(a, cols, depth + 1);
         return "a product that differs from channel to channel stands between it and the layer "
                "that makes it";
     case OP_ADD:
     case OP_SUB:
         if (value_is_constant(b))
-            return type_cols(b->type) == type_cols(value->type)
-                       ? refusal(a, depth + 1)
-                       : "a number is added to all its channels";
-        if (refusal(a, depth + 1))
-            return refusal(a, depth + 1);
-        return refusal(b, depth + 1);
+            return type_cols(b->type) == cols ? refusal(a, cols, depth + 1)
+                                              : "a number is added to all its channels";
+        if (refusal(a, cols, depth + 1))
+            return refusal(a, cols, depth + 1);
+        return refusal(b, cols, depth + 1);
     case OP_INPUT: return "it is an input of the model";
     case OP_RMSNORM:
     case OP_LAYERNORM: return "the norm that makes it scales each channel by itself";
@@ -185,7 +187,7 @@ static const char *turn_refusal(Module *m, const Value *value)
         return arena_printf(m->arena, "no Hadamard matrix of order %lld is known here",
                             (long long)cols);
     const char *why = readers_refusal(value);
-    return why ? why : refusal(value, 0);
+    return why ? why : refusal(value, cols, 0);
 }
 
 bool pass_rotate(Module *m, PassContext *ctx)

@@ -57,8 +57,9 @@ static bool only_use(const Value *value)
     return num == 1;
 }
 
-/* NULL when each column of the value can be scaled by scaling constants, else why not. */
-static const char *refusal(const Value *value, int depth)
+/* NULL when each of `cols` columns of the value can be scaled by scaling constants, else why not.
+ */
+static const char *refusal(const Value *value, int64_t cols, int depth)
 {
     const Op *op = value->def;
     Value *a = op->num_in > 0 ? op_in(op, 0) : NULL, *b = op->num_in > 1 ? op_in(op, 1) : NULL;
@@ -67,6 +68,8 @@ static const char *refusal(const Value *value, int depth)
         return "too many operations stand between it and the layer that makes it";
     if (value_is_constant(value))
         return NULL;
+    if (type_cols(value->type) != cols)
+        return "one of the values it is made of has one number for all its channels";
     if (depth && !only_use(value))
         return "one of the values it is made of is read elsewhere too";
     switch (op->kind) {
@@ -78,13 +81,13 @@ static const char *refusal(const Value *value, int depth)
         return value_is_constant(b) ? NULL : "it is a product of two activations";
     case OP_CAST:
     case OP_RELU:
-    case OP_DIV: return refusal(a, depth + 1);
-    case OP_MUL: return refusal(b, depth + 1) ? refusal(a, depth + 1) : NULL;
+    case OP_DIV: return refusal(a, cols, depth + 1);
+    case OP_MUL: return refusal(b, cols, depth + 1) ? refusal(a, cols, depth + 1) : NULL;
     case OP_ADD:
     case OP_SUB:
-        a = refusal(a, depth + 1) ? NULL : a;
-        return a && !refusal(b, depth + 1) ? NULL
-                                           : "a sum is absorbed only where all its parts are";
+        return refusal(a, cols, depth + 1) || refusal(b, cols, depth + 1)
+                   ? "a sum is absorbed only where all its parts are"
+                   : NULL;
     case OP_INPUT: return "it is an input of the model";
     default: return "the operation that makes it mixes or bends its channels";
     }
@@ -150,7 +153,7 @@ static void absorb(Module *m, Op *user, int slot, const float *by, int64_t num)
         return;
     case OP_RMSNORM: operand_scale(m, op, 1, by, num, false); return;
     case OP_MATMUL: weight_scale(m, op, by, num); return;
-    case OP_MUL: absorb(m, op, refusal(op_in(op, 1), 1) ? 0 : 1, by, num); return;
+    case OP_MUL: absorb(m, op, refusal(op_in(op, 1), num, 1) ? 0 : 1, by, num); return;
     case OP_ADD:
     case OP_SUB:
         absorb(m, op, 0, by, num);
@@ -225,7 +228,8 @@ static void group_add(Groups *g, Arena *scratch, Op *matmul)
         group->quantiser = wanted_factors(matmul);
         group->why = readers_refusal(value, matmul);
         if (!group->why)
-            group->why = group->cols < 0 ? "its columns are not constant" : refusal(value, 0);
+            group->why =
+                group->cols < 0 ? "its columns are not constant" : refusal(value, group->cols, 0);
         *list = group;
         ARRAY_PUSH(scratch, &g->all, group);
     }
