@@ -105,10 +105,10 @@ bool panel_few(const GemmPlan *p, const PanelJob *j)
 {
     int64_t at = j->slot * p->l.blocks;
     MatrixFew f = {.layout = &p->l, .panel = j->panel, .cols = j->cols, .rows = j->rows};
-    if (p->a.parts != 1 || p->g->m > DIRECT_ROWS)
+    if (!p->a.wide)
         return false;
     f.folds = p->folds;
-    f.a = p->a.halves + prepared_at(&p->a, j->slot, 0);
+    f.a = p->a.wide + prepared_at(&p->a, j->slot, 0);
     f.lda = p->a.lda;
     f.sum = p->a.sum ? p->a.sum + at : NULL;
     f.scale = p->a.scale ? p->a.scale + at : NULL;

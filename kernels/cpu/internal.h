@@ -90,6 +90,7 @@ typedef struct Prepared {
     uint8_t *codes;
     const float *values;
     uint16_t *halves;        /* matrix units: parts of bf16 instead of values, or NULL */
+    float *wide;             /* [rows][lda] of halves, for very few rows of one part, or NULL */
     int parts;               /* 0: no matrix units */
     int64_t part_step;       /* elements from part to part */
     ExponentRange *exponent; /* [rows], of matrix units' */

@@ -103,13 +103,13 @@ typedef struct MatrixDecode {
     ExponentRange *exponent; /* widened by the values of formats of 16 bits */
 } MatrixDecode;
 
-/* A panel against very few rows, as DirectPanel; activations are bf16. */
+/* A panel against very few rows, as DirectPanel; activations are values of bf16. */
 typedef struct MatrixFew {
     const PackLayout *layout;
     const uint8_t *panel;
     int cols, rows;
     bool folds; /* scales are factors of the weights: all of K has one sum */
-    const uint16_t *a;
+    const float *a;
     int64_t lda;
     const float *sum, *scale;
     float outer;

@@ -118,8 +118,8 @@ INLINE void span_narrow(bool is_float, int vecs, const Span *s, bool streams)
                 _tile_loadd(7, w + 3 * TILE_BYTES, s->w_step);
                 MULTIPLY(is_float, 3, 4, 7);
             }
-            for (int j = 0; streams && j < 16 * vecs; j++)
-                _mm_prefetch((const char *)w + 64 * j + PREFETCH, _MM_HINT_T0);
+            for (int j = 0; streams && vecs == 4 && j < STEP_UNITS; j++)
+                fetch_ahead(w + j * s->w_step, 4);
             w += STEP_UNITS * s->w_step;
         }
         a += TILE_BYTES;
@@ -316,18 +316,23 @@ INLINE uint16_t *pair_at(const MatrixDecode *d, int64_t k, int part)
     return d->dst + row * d->cols;
 }
 
+INLINE void decode_fetch(const MatrixDecode *d, const void *src, int lines)
+{
+    if (d->cols == PANEL_COLS)
+        fetch_ahead(src, lines);
+}
+
 /* bf16 itself: words of two rows change places. */
 static void decode_bf16(const MatrixDecode *d)
 {
     HalfExponents seen = NO_HALVES;
     const uint16_t *src = (const void *)d->src;
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    for (int64_t k = 0; k < d->units; k += 2, src += 2 * d->cols)
+    for (int64_t k = 0; k < d->units; k += 2, src += 2 * d->cols) {
+        decode_fetch(d, src, 4);
         for (int col = 0; col < d->cols; col += 32) {
             __mmask32 cols = d->cols - col < 32 ? 0xffff : 0xffffffff;
             __m512i even = _mm512_maskz_loadu_epi16(cols, src + col);
-            _mm_prefetch((const char *)(src + col) + PREFETCH, _MM_HINT_T0);
-            _mm_prefetch((const char *)(src + col + d->cols) + PREFETCH, _MM_HINT_T0);
             __m512i odd = _mm512_maskz_loadu_epi16(k + 1 < d->units ? cols : 0,
                                                    src + d->cols * (k + 1 < d->units) + col);
             halves_see(&seen, even);
@@ -339,6 +344,7 @@ static void decode_bf16(const MatrixDecode *d)
             if (cols == 0xffffffff)
                 _mm512_storeu_si512(dst + 32, _mm512_unpackhi_epi16(even, odd));
         }
+    }
     halves_range(&seen, d->exponent);
 }
 
@@ -347,10 +353,10 @@ INLINE void decode_wide_pairs(FormatId fmt, int bytes, const MatrixDecode *d)
     const uint8_t *src = d->src;
     int64_t step = (int64_t)d->cols * bytes;
     FloatExponents seen = NO_FLOATS;
-    for (int64_t k = 0; k < d->units; k += 2, src += 2 * step)
+    for (int64_t k = 0; k < d->units; k += 2, src += 2 * step) {
+        decode_fetch(d, src, 2 * bytes);
         for (int col = 0; col < d->cols; col += 16) {
             __m512 even = decode_16(fmt, src + col * bytes), odd = _mm512_setzero_ps();
-            _mm_prefetch((const char *)src + 2 * col * bytes + PREFETCH, _MM_HINT_T0);
             if (k + 1 < d->units)
                 odd = decode_16(fmt, src + step + col * bytes);
             if (bytes == 2) {
@@ -374,6 +380,7 @@ INLINE void decode_wide_pairs(FormatId fmt, int bytes, const MatrixDecode *d)
                 _mm512_storeu_si512(pair_at(d, k, 1) + 2 * col,
                                     pair_exact(rest_of(even), rest_of(odd)));
         }
+    }
     if (bytes == 2)
         floats_range(&seen, d->exponent);
 }
@@ -389,11 +396,10 @@ static void decode_nibble_pairs(const MatrixDecode *d)
 {
     const PairTable *t = pair_table(d->fmt);
     const __m512i table = _mm512_loadu_si512(t->value), rest = _mm512_loadu_si512(t->rest);
-    for (int64_t u = 0; u < d->units; u++)
+    for (int64_t u = 0; u < d->units; u++) {
+        decode_fetch(d, d->src + u * d->cols * 4, 4);
         for (int col = 0; col < d->cols; col += 16) {
-            const uint8_t *src = d->src + (u * d->cols + col) * 4;
-            __m512i words = _mm512_loadu_si512(src);
-            _mm_prefetch((const char *)src + PREFETCH, _MM_HINT_T0);
+            __m512i words = _mm512_loadu_si512(d->src + (u * d->cols + col) * 4);
             for_each(i, 4) {
                 __m512i index = _mm512_multishift_epi64_epi8(pair_places(i), words);
                 int64_t k = u * 8 + 2 * i;
@@ -404,6 +410,7 @@ static void decode_nibble_pairs(const MatrixDecode *d)
                                         _mm512_permutexvar_epi16(index, rest));
             }
         }
+    }
 }
 
 /* With zero points or scales, which still leave values that bf16 holds. */

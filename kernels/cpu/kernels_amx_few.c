@@ -30,15 +30,11 @@ INLINE void few_step(int rows, int vecs, FewSums *s)
     few_clear(rows, vecs, s, false);
 }
 
-/* Two values of K: one row's at `a`, of bf16. */
-INLINE void few_pair(int vecs, const uint16_t *a, const __m512 *even, const __m512 *odd,
+/* Two values of K of one row. */
+INLINE void few_pair(int vecs, const float *a, const __m512 *even, const __m512 *odd,
                      __m512 *sum_even, __m512 *sum_odd)
 {
-    int32_t pair;
-    memcpy(&pair, a, sizeof pair);
-    __m512i both = _mm512_set1_epi32(pair);
-    __m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
-    __m512 y = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
+    __m512 x = _mm512_set1_ps(a[0]), y = _mm512_set1_ps(a[1]);
     for_each(v, vecs) {
         sum_even[v] = _mm512_fmadd_ps(x, even[v], sum_even[v]);
         sum_odd[v] = _mm512_fmadd_ps(y, odd[v], sum_odd[v]);
@@ -46,12 +42,9 @@ INLINE void few_pair(int vecs, const uint16_t *a, const __m512 *even, const __m5
 }
 
 /* Eight of K in nibbles, times scales where there are any. */
-INLINE void few_nibbles(int rows, int vecs, bool scaled, const MatrixFew *f, const uint16_t *a,
-                        const uint8_t *w, __m512 table, const __m512 *scale, int64_t ahead,
-                        FewSums *s)
+INLINE void few_nibbles(int rows, int vecs, bool scaled, const MatrixFew *f, const float *a,
+                        const uint8_t *w, __m512 table, const __m512 *scale, FewSums *s)
 {
-    for_each(v, vecs)
-        _mm_prefetch((const char *)w + 64 * v + ahead, _MM_HINT_T0);
     for_each(i, 4) {
         __m512 even[4], odd[4];
         for_each(v, vecs) {
@@ -110,13 +103,11 @@ INLINE void few_e4m3_sums(__m512 *sum)
 
 /* Two of K in bytes or words; the second may not be there. */
 INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
-                     const uint16_t *a, const uint8_t *w, bool has_odd, FewSums *s)
+                     const float *a, const uint8_t *w, bool has_odd, FewSums *s)
 {
     int64_t step = (int64_t)bytes * f->cols;
     __m512 even[4], odd[4] = {0};
     if (fmt == FMT_E4M3 && vecs == 4) {
-        _mm_prefetch((const char *)w + PREFETCH, _MM_HINT_T0);
-        _mm_prefetch((const char *)w + step + PREFETCH, _MM_HINT_T0);
         few_e4m3(w, even, &s->seen);
         if (has_odd)
             few_e4m3(w + step, odd, &s->seen);
@@ -127,10 +118,6 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFe
     for (int v = 0; fmt == FMT_BF16 && v < vecs; v += 2)
         few_see(vecs - v, w + 32 * v, has_odd ? w + step + 32 * v : NULL, &s->seen);
     for_each(v, vecs) {
-        if (v * bytes % 4 == 0) {
-            _mm_prefetch((const char *)w + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
-            _mm_prefetch((const char *)w + step + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
-        }
         even[v] = decode_16(fmt, w + 16 * v * bytes);
         odd[v] = has_odd ? decode_16(fmt, w + step + 16 * v * bytes) : _mm512_setzero_ps();
     }
@@ -140,13 +127,15 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFe
 
 /* The codes of one block, whose first begins a step, or with scales goes on with the one before. */
 INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, const MatrixFew *f,
-                      const PackBlock *b, int col, const uint16_t *a, __m512 table,
-                      const __m512 *scale, int64_t ahead, FewSums *s)
+                      const PackBlock *b, int col, const float *a, __m512 table,
+                      const __m512 *scale, bool fetches, FewSums *s)
 {
     const uint8_t *w = b->codes + col * (bytes ? bytes : 4);
     int64_t step = (int64_t)(bytes ? bytes : 4) * f->cols, k = folds ? b->k_begin : 0;
     if (bytes) {
         for (int64_t u = 0; u < b->units; u += 2) {
+            if (fetches)
+                fetch_ahead(w + u * step, 2 * bytes);
             few_wide(rows, vecs, fmt, bytes, f, a + u, w + u * step, u + 1 < b->units, s);
             if ((u + 2) % MATRIX_K == 0 || u + 2 >= b->units)
                 few_step(rows, vecs, s);
@@ -154,7 +143,9 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, c
         return;
     }
     for (int64_t u = 0; u < b->units; u++) {
-        few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, ahead, s);
+        if (fetches)
+            fetch_ahead(w + u * step, 4);
+        few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, s);
         bool ends = u + 1 == b->units && (!folds || b->k_begin + b->k_count == f->layout->k);
         if ((k + 8 * (u + 1)) % MATRIX_K == 0 || ends)
             few_step(rows, vecs, s);
@@ -176,7 +167,7 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
     const PackLayout *l = f->layout;
     const __m512 table = bytes ? _mm512_setzero_ps() : code_table(l->fmt);
     const __m512 outer = _mm512_set1_ps(folds ? 1.0f : f->outer);
-    const uint16_t *a = f->a;
+    const float *a = f->a;
     __m512 out[FEW_DIRECT][4], scale[4];
     FewSums s;
     for_each(r, rows)
@@ -186,12 +177,13 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
     s.seen = NO_HALVES;
     PackBlock b = layout_block(l, f->panel, f->cols, 0);
     const RecordSteps steps = record_steps(l, f->panel, f->cols);
+    const bool fetches = f->cols == PANEL_COLS && col == 0; /* for all columns */
     for (int64_t i = 0; i < l->blocks; record_next(&steps, l, f->panel, f->cols, i++, &b)) {
         for_each(v, vecs)
             scale[v] = few_scale(folds, l, b.scale, col + 16 * v, outer);
-        few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, steps.ahead, &s);
-        if (!bytes && vecs == 4)
-            record_fetch(&steps, &b);
+        few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, fetches, &s);
+        if (fetches)
+            record_fetch(&steps, &b, bytes ? 2 * bytes : 4);
         a += b.units * l->unit;
         for (int r = 0; fmt == FMT_E4M3 && vecs == 4 && r < rows; r++)
             few_e4m3_sums(s.all[r]);

@@ -62,11 +62,10 @@ INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, con
                 accumulate ? _mm512_loadu_si512(c + r * ldc + 16 * v) : _mm512_setzero_si512();
     for (int64_t u = 0; u < units; u++, w += w_step, a += 4) {
         __m512i b[4];
-        for_each(v, vecs) {
+        if (rows <= DIRECT_ROWS && vecs == 4)
+            fetch_ahead(w, 4);
+        for_each(v, vecs)
             b[v] = _mm512_loadu_si512(w + 64 * v);
-            if (rows <= DIRECT_ROWS)
-                _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
-        }
         for_each(r, rows) {
             __m512i x = broadcast_4(a + r * lda);
             for_each(v, vecs)
@@ -142,12 +141,13 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
 /* Units of a block of nibbles for few rows. Weights are the unsigned operand and activations, less
  * 128, the signed one: without zero points of activations nobody needs the sums of weights. */
 INLINE void nibbles_units(int rows, int vecs, const DirectNibbles *d, const uint8_t *a,
-                          const uint8_t *w, int64_t units, int64_t ahead,
-                          __m512i acc[DIRECT_ROWS][4])
+                          const uint8_t *w, int64_t units, __m512i acc[DIRECT_ROWS][4])
 {
     const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(-128);
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i x0[DIRECT_ROWS], x1[DIRECT_ROWS];
+        if (vecs == 4)
+            fetch_ahead(w, 4);
         for_each(r, rows) {
             x0[r] = _mm512_xor_si512(broadcast_4(a + r * d->lda), flip);
             x1[r] = _mm512_xor_si512(broadcast_4(a + r * d->lda + 4), flip);
@@ -156,7 +156,6 @@ INLINE void nibbles_units(int rows, int vecs, const DirectNibbles *d, const uint
             __m512i b = _mm512_loadu_si512(w + 64 * v);
             __m512i b0 = _mm512_and_si512(b, low);
             __m512i b1 = _mm512_and_si512(_mm512_srli_epi16(b, 4), low);
-            _mm_prefetch((const char *)w + 64 * v + ahead, _MM_HINT_T0);
             for_each(r, rows) {
                 acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], b0, x0[r]);
                 acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], b1, x1[r]);
@@ -204,9 +203,9 @@ INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
         for_each(r, rows)
             for_each(v, vecs)
                 acc[r][v] = _mm512_setzero_si512();
-        nibbles_units(rows, vecs, d, a, b.codes + 4 * col, b.units, steps.ahead, acc);
+        nibbles_units(rows, vecs, d, a, b.codes + 4 * col, b.units, acc);
         if (vecs == 4)
-            record_fetch(&steps, &b);
+            record_fetch(&steps, &b, 4);
         a += b.units * l->unit;
         for_each(v, vecs) {
             __m512 sb = _mm512_set1_ps(1.0f);
@@ -355,10 +354,10 @@ INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *
 {
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i word[4];
-        for_each(v, vecs) {
+        if (vecs == 4)
+            fetch_ahead(w, 4);
+        for_each(v, vecs)
             word[v] = _mm512_loadu_si512(w + 64 * v);
-            _mm_prefetch((const char *)w + 64 * v + PREFETCH, _MM_HINT_T0);
-        }
         for_each(i, 8)
             for_each(v, vecs) {
                 /* only the low four bits of an index count: another byte of the word is a load away
@@ -381,9 +380,9 @@ INLINE void direct_wide(int rows, int vecs, FormatId fmt, int bytes, const Direc
 {
     for (int64_t u = 0; u < units; u++, w += bytes * d->cols) {
         __m512 b[4];
+        if (vecs == 4)
+            fetch_ahead(w, bytes);
         for_each(v, vecs) {
-            if (v * bytes % 4 == 0)
-                _mm_prefetch((const char *)w + 16 * v * bytes + PREFETCH, _MM_HINT_T0);
             b[v] = decode_16(fmt, w + 16 * v * bytes);
             if (has_zero)
                 b[v] = _mm512_sub_ps(b[v], zero[v]);
@@ -408,8 +407,9 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
     for_each(r, rows)
         for_each(v, vecs)
             out[r][v] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < l->blocks; i++) {
-        PackBlock b = layout_block(l, d->panel, d->cols, i);
+    PackBlock b = layout_block(l, d->panel, d->cols, 0);
+    const RecordSteps steps = record_steps(l, d->panel, d->cols);
+    for (int64_t i = 0; i < l->blocks; record_next(&steps, l, d->panel, d->cols, i++, &b)) {
         const uint8_t *w = b.codes + col * (bytes ? bytes : 4);
         __m512 acc[DIRECT_ROWS][4], zero[4];
         for_each(v, vecs) {
@@ -425,6 +425,8 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
             direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, true, acc);
         else
             direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, acc);
+        if (vecs == 4)
+            record_fetch(&steps, &b, bytes ? bytes : 4);
         a += b.units * l->unit;
         for_each(v, vecs) {
             __m512 sb =

@@ -47,6 +47,13 @@ static uint64_t exponent_bytes(const Prepared *p, int64_t rows)
     return p->parts ? align_64((uint64_t)rows * sizeof *p->exponent) : 0;
 }
 
+/* Very few rows are multiplied outside of matrix units, by their values. */
+static uint64_t wide_bytes(const Prepared *p, const CpuGemm *g, int64_t rows)
+{
+    bool few = p->parts == 1 && g->m <= DIRECT_ROWS;
+    return few ? align_64((uint64_t)rows * (uint64_t)p->lda * sizeof *p->wide) : 0;
+}
+
 static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
 {
     if (p->is_direct)
@@ -58,8 +65,8 @@ static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
     uint64_t grid = align_64(4 * (uint64_t)rows * (uint64_t)l->blocks);
-    return value_bytes(p, l) + exponent_bytes(p, rows) + (scales_inside(g) ? grid : 0) +
-           (l->is_int ? 2 * grid : 0) + (l->late_zero ? grid : 0);
+    return value_bytes(p, l) + exponent_bytes(p, rows) + wide_bytes(p, g, rows) +
+           (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0) + (l->late_zero ? grid : 0);
 }
 
 void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory)
@@ -72,6 +79,8 @@ void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t r
     if (p->parts) {
         p->exponent = (ExponentRange *)(void *)at;
         at += exponent_bytes(p, rows);
+        p->wide = wide_bytes(p, g, rows) ? (float *)(void *)at : NULL;
+        at += wide_bytes(p, g, rows);
     }
     if (scales_inside(g)) {
         p->scale = (float *)(void *)at;
@@ -221,6 +230,8 @@ static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackL
         if (p->sum)
             p->sum[slot * l->blocks + b] = (float)sum;
     }
+    for (int64_t k = slot * p->lda; p->wide && k < (slot + 1) * p->lda; k++)
+        p->wide[k] = num_from_bf16(p->halves[k]);
 }
 
 void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, const Prepared *p,
