@@ -9,7 +9,7 @@ typedef struct Near {
     bool is_odd;   /* inputs hold numbers so large that f32 sums may overflow in some order */
     double bound;  /* of plain tensors: near_bound of the coarsest format that they passed */
     double worst;  /* largest normalised mean square error, as a share of its bound */
-    char why[256]; /* what differs */
+    char why[640]; /* what differs */
 } Near;
 
 /* Normalised mean square errors of float sums whose order is free: docs/numerics.md. */

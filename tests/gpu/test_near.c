@@ -175,6 +175,32 @@ static void test_small_scales(void **state)
     assert_false(near_tokens(&want, &got));
 }
 
+/* Minus zero is a code of its own and no other number; what is none, either. In the last row of odd
+ * inputs, static codes may be those of infinities on one side and of no numbers on the other. */
+static void test_codes_of_floats(void **state)
+{
+    (void)state;
+    enum { PLUS = 0x00, MINUS = 0x80, NO = 0x7f, ALSO_NO = 0xff };
+    uint8_t want[4 * 60], got[4 * 60];
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_E4M3,
+                          .quantised = true,
+                          .is_static = true,
+                          .scheme = {FMT_E4M3, FMT_F32, .block = {0, 0}}};
+    const PlanLayout l = {.rows = 4, .cols = 60, .pitch = 60};
+    Near n = {.bound = near_bound(FMT_F32)};
+    for (int i = 0; i < 4 * 60; i++)
+        want[i] = got[i] = (uint8_t)(0x30 + i % 16);
+    for (int i = 0; i < 60; i++)
+        want[i] = i % 2 ? PLUS : NO, got[i] = i % 2 ? MINUS : ALSO_NO;
+    assert_true(near_tensor(&n, &t, &l, want, got));
+    for (int i = 180; i < 240; i++)
+        got[i] = 0x7e;
+    assert_false(near_tensor(&n, &t, &l, want, got));
+    n.is_odd = true;
+    assert_true(near_tensor(&n, &t, &l, want, got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_next_to_overflow),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_small_scales),
+        cmocka_unit_test(test_codes_of_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
