@@ -72,7 +72,8 @@ typedef struct PlanTensor {
     uint64_t offset, bytes;       /* STORAGE_CONST: in the weights section */
     const uint64_t *arena_offset; /* STORAGE_ARENA: [num_buckets] */
     int64_t view_col;             /* STORAGE_VIEW: first column of the viewed rows */
-    bool packed;                  /* STORAGE_CONST: bytes are cpu_pack's for pack_spec */
+    bool packed; /* `bytes` bytes as pack_spec says: a constant, or what LAUNCH_DECODE made in the
+                    arena */
     CpuPackSpec pack_spec;
     int32_t params; /* is_static: constant tensor that holds the scales (f32) then zero points
                        (i32) of the quantisation, else -1 */
@@ -103,9 +104,10 @@ typedef enum LaunchFamily {
     LAUNCH_GEMM,
     LAUNCH_TILE,
     LAUNCH_MOVE,
+    LAUNCH_DECODE,
     NUM_LAUNCH_FAMILIES
 } LaunchFamily;
-extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES]; /* "gemm", "tile", "move" */
+extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES]; /* "gemm", .. */
 
 /* One kernel launch; sizes follow from tensors' dims at run time. */
 typedef struct PlanLaunch {
@@ -124,7 +126,8 @@ typedef struct PlanLaunch {
     /* LAUNCH_TILE: operand 0 gives rows and cols */
     bool whole_rows;
     PlanProgram program;
-    /* LAUNCH_MOVE: src tensor -> dst tensor, a box of dst */
+    /* LAUNCH_MOVE: src tensor -> dst tensor, a box of dst. LAUNCH_DECODE (GPUs only): packed weight
+     * src (const) -> the same weight packed in another format and layout (arena) */
     int32_t src, dst;
     int move_rank;
     PlanDim move_dim[LIMIT_RANK];
@@ -214,6 +217,8 @@ bool plan_check(const Plan *plan, uint64_t weights_bytes, IoError *err);
 bool plan_fail(IoError *err, const char *fmt, ...) PRINTF_LIKE(2, 3); /* E_PLAN; returns false */
 int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec);
 bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
+/* The constant that a product's weight is, or that a launch decodes it from. */
+int32_t plan_stored_weight(const Plan *plan, int32_t weight);
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);
 /* plan_alias.c: no two tensors of one launch overlap but in place, and everything read was written

@@ -25,7 +25,9 @@ static void put_u64(Bytes *b, uint64_t v, int size)
 
 int plan_launch_parameters(const PlanLaunch *l)
 {
-    return l->family == LAUNCH_MOVE ? 2 : l->num_operands + 2 * (l->family == LAUNCH_GEMM);
+    return l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE
+               ? 2
+               : l->num_operands + 2 * (l->family == LAUNCH_GEMM);
 }
 
 static bool dim_varies(PlanDim d)
@@ -55,6 +57,8 @@ bool plan_launch_varies(const Plan *plan, const PlanLaunch *l)
 {
     if (l->family == LAUNCH_MOVE)
         return move_varies(l);
+    if (l->family == LAUNCH_DECODE)
+        return false;
     bool varies = false;
     for (int i = 0; i < l->num_operands; i++)
         varies = varies || columns_vary(plan, l->operand[i].tensor) ||

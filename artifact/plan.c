@@ -10,7 +10,7 @@
 #define PLAN_MAGIC   0x4e4c5053u /* "SPLN" */
 #define PLAN_VERSION 1u
 
-const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move"};
+const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move", "decode"};
 
 /* A walk over a plan: out != NULL writes, otherwise reads [pos, end). Walkers assign the fields
  * that they code, so elements of arrays are copied before they are walked; arrays of the plan
@@ -318,6 +318,9 @@ static void code_launch(Coder *c, PlanLaunch *l)
     } else if (l->family == LAUNCH_TILE) {
         code_bool(c, &l->whole_rows);
         code_program(c, &l->program);
+    } else if (l->family == LAUNCH_DECODE) {
+        code_i32(c, &l->src);
+        code_i32(c, &l->dst);
     } else {
         code_move(c, l);
     }

@@ -222,7 +222,7 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
         program_effects(&e, l, &l->program);
         return follow(f, l, &e);
     }
-    if (l->family == LAUNCH_MOVE) {
+    if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE) {
         effect_add(&e, l->src, false, true);
         effect_add(&e, l->dst, true, true);
         return follow(f, l, &e);

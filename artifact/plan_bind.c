@@ -85,6 +85,8 @@ static bool bind_storage(const Binder *b, int i)
     PlanLayout *at = &b->layout[i];
     uint64_t end;
     at->root = at->params_root = i;
+    if (t->packed && t->storage != STORAGE_CONST) /* what is decoded takes what it is packed to */
+        at->bytes = t->bytes;
     if (t->storage == STORAGE_CONST && !t->packed && at->bytes > t->bytes)
         return plan_fail(b->err, "constant \"%s\" needs %llu bytes, has %llu", t->name,
                          (unsigned long long)at->bytes, (unsigned long long)t->bytes);
@@ -326,6 +328,8 @@ bool plan_bind(const Plan *plan, int bucket, const int64_t *size, PlanLayout *la
         } else if (l->family == LAUNCH_TILE) {
             const PlanLayout *shape = &layout[l->operand[0].tensor];
             ok = bind_program(&b, l, &l->program, shape->rows, shape->cols);
+        } else if (l->family == LAUNCH_DECODE) {
+            ok = true; /* both are as large as they are packed to */
         } else {
             ok = bind_box(&b, l, l->src, l->move_src_stride, l->move_src_offset) &&
                  bind_box(&b, l, l->dst, l->move_dst_stride, l->move_dst_offset);

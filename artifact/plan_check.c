@@ -44,6 +44,14 @@ uint64_t plan_weight_bytes(const Plan *plan)
     return sum;
 }
 
+int32_t plan_stored_weight(const Plan *plan, int32_t weight)
+{
+    for (int i = 0; i < plan->num_launches && plan->tensor[weight].storage == STORAGE_ARENA; i++)
+        if (plan->launch[i].family == LAUNCH_DECODE && plan->launch[i].dst == weight)
+            return plan->launch[i].src;
+    return weight;
+}
+
 /* Codes that records hold as those of nf4, by another table; no value of it pads K. */
 static bool is_looked_up(const CpuPackSpec *spec)
 {
@@ -189,18 +197,8 @@ static bool check_format(const Plan *p, const PlanTensor *t, IoError *err)
     return true;
 }
 
-static bool check_const(const Plan *p, const PlanTensor *t, uint64_t weights_bytes, IoError *err)
+static bool check_packed(const Plan *p, const PlanTensor *t, IoError *err)
 {
-    uint64_t end;
-    if ((t->offset & RAW_ALIGN_MASK) || !checked_add(t->offset, t->bytes, &end) ||
-        end > weights_bytes)
-        return plan_fail(err, "constant \"%s\" lies outside the %llu bytes of weights", t->name,
-                         (unsigned long long)weights_bytes);
-    for (int i = 0; i < t->rank; i++)
-        if (!dim_is_fixed(t->dim[i]))
-            return plan_fail(err, "constant \"%s\" varies with the batch", t->name);
-    if (!t->packed)
-        return true;
     const CpuPackSpec *s = &t->pack_spec;
     if (s->n < 1 || s->n > LIMIT_DIM || s->k < 1 || s->k > LIMIT_DIM || s->parts < 1 ||
         s->n % s->parts || s->block_rows < 0 || s->block_cols < 0 || s->act_block_cols < 0 ||
@@ -214,6 +212,19 @@ static bool check_const(const Plan *p, const PlanTensor *t, uint64_t weights_byt
     return need == t->bytes ||
            plan_fail(err, "weight \"%s\" packs into %llu bytes, not %llu", t->name,
                      (unsigned long long)need, (unsigned long long)t->bytes);
+}
+
+static bool check_const(const Plan *p, const PlanTensor *t, uint64_t weights_bytes, IoError *err)
+{
+    uint64_t end;
+    if ((t->offset & RAW_ALIGN_MASK) || !checked_add(t->offset, t->bytes, &end) ||
+        end > weights_bytes)
+        return plan_fail(err, "constant \"%s\" lies outside the %llu bytes of weights", t->name,
+                         (unsigned long long)weights_bytes);
+    for (int i = 0; i < t->rank; i++)
+        if (!dim_is_fixed(t->dim[i]))
+            return plan_fail(err, "constant \"%s\" varies with the batch", t->name);
+    return !t->packed || check_packed(p, t, err);
 }
 
 static bool check_port(const Plan *p, int i, IoError *err)
@@ -255,7 +266,8 @@ static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *
 {
     const PlanTensor *t = &p->tensor[i];
     if (!dims_ok(p, t->dim, t->rank) || t->fmt == FMT_NONE ||
-        (t->packed && t->storage != STORAGE_CONST))
+        (t->packed && t->storage != STORAGE_CONST &&
+         (t->storage != STORAGE_ARENA || !plan_is_cuda(p))))
         return plan_fail(err, "tensor %d \"%s\" has a bad type", i, t->name);
     bool raw = t->packed && !t->quantised; /* packed weights keep any plain format */
     if (!raw && !check_format(p, t, err))
@@ -266,7 +278,7 @@ static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *
         for (int b = 0; b < p->num_buckets; b++)
             if (t->arena_offset[b] & RAW_ALIGN_MASK)
                 return plan_fail(err, "tensor \"%s\" is not aligned", t->name);
-        return true;
+        return !t->packed || check_packed(p, t, err);
     case STORAGE_INPUT:
     case STORAGE_OUTPUT: return check_port(p, i, err);
     case STORAGE_VIEW: return check_view(p, t, err);
@@ -530,6 +542,19 @@ static bool check_move(const Plan *p, const PlanLaunch *l, IoError *err)
     return true;
 }
 
+/* Both are the same weight, as far as sizes say. */
+static bool check_decode(const Plan *p, const PlanLaunch *l, IoError *err)
+{
+    if (!tensor_index_ok(p, l->src) || !tensor_index_ok(p, l->dst))
+        return plan_fail(err, "\"%s\": no such tensor", l->layer);
+    const PlanTensor *s = &p->tensor[l->src], *d = &p->tensor[l->dst];
+    const CpuPackSpec *from = &s->pack_spec, *to = &d->pack_spec;
+    return (plan_is_cuda(p) && l->num_operands == 0 && s->packed && d->packed &&
+            s->storage == STORAGE_CONST && d->storage == STORAGE_ARENA && from->n == to->n &&
+            from->k == to->k && from->parts == to->parts) ||
+           plan_fail(err, "\"%s\": \"%s\" cannot be decoded to \"%s\"", l->layer, s->name, d->name);
+}
+
 static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
 {
     if (!check_operands(p, l, err))
@@ -538,6 +563,8 @@ static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
         return check_gemm(p, l, err);
     if (l->family == LAUNCH_MOVE)
         return check_move(p, l, err);
+    if (l->family == LAUNCH_DECODE)
+        return check_decode(p, l, err);
     if (l->num_operands < 1)
         return plan_fail(err, "\"%s\" has no operands", l->layer);
     const Checker c = {

@@ -133,7 +133,7 @@ void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
 static bool is_copy(const Plan *p, int tensor)
 {
     const PlanTensor *t = &p->tensor[tensor];
-    for (int i = 0; i < tensor && t->packed; i++) {
+    for (int i = 0; i < tensor && t->packed && t->storage == STORAGE_CONST; i++) {
         PlanTensor own = p->tensor[i];
         bool apart = own.packed && own.pack_spec.layout != t->pack_spec.layout;
         own.pack_spec.layout = t->pack_spec.layout;
@@ -225,7 +225,9 @@ static void print_launch(Sb *sb, const Plan *p, int i)
         sb_printf(sb, " at %s", shown(sb, l->place));
     sb_printf(sb, " (%s)\n", shown(sb, l->absorbed));
     print_operands(sb, p, l);
-    if (l->family == LAUNCH_MOVE) {
+    if (l->family == LAUNCH_DECODE) {
+        sb_printf(sb, "  t%d -> t%d\n", l->src, l->dst);
+    } else if (l->family == LAUNCH_MOVE) {
         print_box(sb, p, l);
     } else if (l->family == LAUNCH_TILE) {
         sb_put(sb, l->whole_rows ? "  whole rows\n" : "  tiles\n");

@@ -37,6 +37,7 @@ typedef struct ChooseOptions {
     const ChooseDevice *device; /* a GPU of this class, where it is; NULL: none is asked */
     const Timings *timings;     /* gpu: measured times; NULL: the cost model alone */
     int copies;                 /* gpu: CudaPlanOptions.copies */
+    CudaDecode decode;          /* gpu: CudaPlanOptions.decode */
     void (*progress)(void *user, double done, const char *what); /* may be NULL */
     void *user;
 } ChooseOptions;

@@ -94,7 +94,8 @@ bool probe_plan_gpu(Probe *t)
     const CudaPlanOptions options = {.gpu = o->gpu,
                                      .timings = o->timings,
                                      .invariant = o->passes.invariant,
-                                     .copies = o->copies};
+                                     .copies = o->copies,
+                                     .decode = o->decode};
     return cuda_plan(t->module, t->arena, &t->target, &options, &t->cuda) && !t->diag.num_errors;
 }
 

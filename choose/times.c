@@ -101,11 +101,14 @@ static void bytes_share(Times *t)
     double all = 0;
     for (int i = 0; i < plan->num_launches; i++) {
         const PlanLaunch *l = &plan->launch[i];
-        if (!is_product(t, i) || l->w < 0 || seen[l->w] || !plan->tensor[l->w].packed)
+        if (!is_product(t, i) || l->w < 0 || !plan->tensor[l->w].packed)
             continue;
-        seen[l->w] = true;
-        launch_share(t, i, -1, 0, (double)plan->tensor[l->w].bytes);
-        all += (double)plan->tensor[l->w].bytes;
+        int32_t w = plan_stored_weight(plan, l->w);
+        if (seen[w])
+            continue;
+        seen[w] = true;
+        launch_share(t, i, -1, 0, (double)plan->tensor[w].bytes);
+        all += (double)plan->tensor[w].bytes;
     }
     if (t->column == t->c->float_column)
         t->c->fixed_bytes = (double)plan_weight_bytes(plan) - all;

@@ -19,6 +19,8 @@ double launch_bytes(const Plan *plan, const PlanLaunch *l, const PlanLayout *lay
         bytes += (double)layout[l->a].bytes;
     if (l->family == LAUNCH_GEMM && !plan->tensor[l->w].packed)
         bytes += (double)layout[l->w].bytes;
+    if (l->family == LAUNCH_DECODE)
+        bytes += (double)plan->tensor[l->src].bytes + (double)plan->tensor[l->dst].bytes;
     if (l->family == LAUNCH_MOVE)
         bytes += (double)layout[l->src].bytes + (double)layout[l->dst].bytes;
     return bytes;

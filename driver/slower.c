@@ -66,7 +66,7 @@ static const char *format_of(Arena *arena, const Plan *plan, const PlanLaunch *l
     Sb sb;
     sb_init(&sb, arena);
     sb_put(&sb, "weight ");
-    plan_format_print(&sb, &plan->tensor[l->w], false);
+    plan_format_print(&sb, &plan->tensor[plan_stored_weight(plan, l->w)], false);
     sb_put(&sb, ", activation ");
     plan_format_print(&sb, &plan->tensor[l->a], true);
     return sb.text;
@@ -90,12 +90,13 @@ static TimedLayer *layer_at(Timed *t, const char *path, const Map *sizes, int la
         return NULL;
     const PlanLaunch *l = &t->plan->launch[launch];
     size_t buckets = (size_t)t->plan->num_buckets;
+    int32_t stored = plan_stored_weight(t->plan, l->w);
     TimedLayer layer = {.path = path,
                         .n = size->n,
                         .k = size->k,
                         .span = span_of(t->cuda->target.launch_kernels.elem[launch]),
                         .format = format_of(t->arena, t->plan, l),
-                        .bits = format_info[t->plan->tensor[l->w].fmt].bits +
+                        .bits = format_info[t->plan->tensor[stored].fmt].bits +
                                 format_info[t->plan->tensor[l->a].fmt].bits,
                         .time = ARENA_NEW_ARRAY(t->arena, LayerTime, buckets)};
     memset(layer.time, 0, buckets * sizeof *layer.time);

@@ -101,6 +101,15 @@ int work_copies(const Work *w)
     return cli_get(w->cli, OPTION_COPIES, "1")[0] - '0';
 }
 
+CudaDecode work_decode(const Work *w)
+{
+    switch (cli_get(w->cli, OPTION_DECODE, "auto")[1]) {
+    case 'e': return CUDA_DECODE_NEVER;
+    case 'l': return CUDA_DECODE_ALWAYS;
+    default: return CUDA_DECODE_BY_TIME;
+    }
+}
+
 /* The variant's own rules behind those of all files. */
 static void add_rules(Work *w, FrontendOptions *ret)
 {
@@ -491,6 +500,7 @@ static bool plan_gpu(Work *w, WorkGpu *gpu)
     options.timings = &timings;
     options.invariant = w->passes.options.invariant;
     options.copies = work_copies(w);
+    options.decode = work_decode(w);
     if (!cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda))
         return false;
     cuda_check_fused(w->module, &gpu->cuda);

@@ -98,8 +98,9 @@ void work_io_error(Work *w, const IoError *err);
 uint32_t work_source(Work *w, const char *path);
 /* A text that we made, in canonical form; NULL after the errors of one that does not check. */
 const char *work_canonical(Work *w, const char *name, const char *text);
-bool work_threads(Work *w, int *ret); /* --threads, 0: all */
-int work_copies(const Work *w);       /* --copies */
+bool work_threads(Work *w, int *ret);  /* --threads, 0: all */
+int work_copies(const Work *w);        /* --copies */
+CudaDecode work_decode(const Work *w); /* --decode-weights */
 /* The number of "cuda" or "cuda:1"; false: another name. */
 bool work_gpu(const char *name, int *ret);
 /* Where sessions run: what --device names. NULL: as programs do without it, on a GPU where the file

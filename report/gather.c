@@ -114,7 +114,8 @@ static void add_kernel(Report *r, const Module *m, const CodegenTarget *target, 
                            .node = (int)target->launch_kernels.elem[index]->mark,
                            .us = new_times(r)};
     if (l->family == LAUNCH_GEMM) {
-        const PlanTensor *a = &plan->tensor[l->a], *w = &plan->tensor[l->w];
+        const PlanTensor *a = &plan->tensor[l->a];
+        const PlanTensor *w = &plan->tensor[plan_stored_weight(plan, l->w)];
         kernel.act = format_text(r->arena, a, true);
         kernel.weight = format_text(r->arena, w, false);
         kernel.n = w->packed ? w->pack_spec.n : 0;

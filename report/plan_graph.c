@@ -74,9 +74,10 @@ static void walk_program(const Drawing *d, const PlanLaunch *l, PlanProgram prog
 
 static void walk_launch(const Drawing *d, const PlanLaunch *l, bool writes)
 {
-    if (l->family == LAUNCH_MOVE && writes)
+    bool moves = l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE;
+    if (moves && writes)
         add_write(d, l->dst);
-    else if (l->family == LAUNCH_MOVE)
+    else if (moves)
         add_read(d, l->src);
     if (l->family == LAUNCH_TILE)
         walk_program(d, l, l->program, writes);

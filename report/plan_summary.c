@@ -78,7 +78,7 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
               l->layer && l->layer[0] ? shown(sb, l->layer) : "-");
     if (l->family == LAUNCH_GEMM)
         sb_printf(sb, "  t%d x t%d", l->a, l->w);
-    else if (l->family == LAUNCH_MOVE)
+    else if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)
         sb_printf(sb, "  t%d -> t%d", l->src, l->dst);
     for (int i = 0; i < l->num_operands; i++)
         sb_printf(sb, "%st%d", i ? " " : "  with ", l->operand[i].tensor);

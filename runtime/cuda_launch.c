@@ -35,7 +35,7 @@ static CudaOperand bind_tensor(const CudaPlace *p, int32_t index)
 /* The tensor behind a place of the parameters. */
 static int32_t parameter_tensor(const PlanLaunch *l, int at)
 {
-    if (l->family == LAUNCH_MOVE)
+    if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)
         return at ? l->dst : l->src;
     return at < l->num_operands ? l->operand[at].tensor : at == l->num_operands ? l->a : l->w;
 }
@@ -43,6 +43,8 @@ static int32_t parameter_tensor(const PlanLaunch *l, int at)
 static int64_t launch_count(const CudaPlace *p, const PlanLaunch *l)
 {
     int64_t count = 1;
+    if (l->family == LAUNCH_DECODE)
+        return count;
     if (l->family != LAUNCH_MOVE)
         return p->layout[l->family == LAUNCH_GEMM ? l->a : l->operand[0].tensor].rows;
     for (int i = 0; i < l->move_rank; i++)
@@ -68,8 +70,9 @@ static DrvResult encode_map(const CudaPlace *p, const PlanLaunch *l, const Devic
     const unsigned box[] = {(unsigned)(m->box_bytes / element), (unsigned)m->box_rows, 1};
     const unsigned step[] = {1, 1, 1};
     int64_t planes = m->planes ? m->planes : 1, end = (int64_t)(t->packed ? t->bytes : at->bytes);
-    if (rows < 1 || bytes < 1 || rows > LIMIT_DIM || pitch > end || m->plane_pitch > end ||
-        planes > LIMIT_DIM || (planes - 1) * m->plane_pitch + (rows - 1) * pitch + bytes > end)
+    if (rows < 1 || bytes < 1 || rows > LIMIT_DIM || (rows > 1 && pitch > end) ||
+        m->plane_pitch > end || planes > LIMIT_DIM ||
+        (planes - 1) * m->plane_pitch + (rows - 1) * pitch + bytes > end)
         return DRV_ERROR_INVALID_VALUE;
     return p->driver->cuTensorMapEncodeTiled(
         ret, type[element], m->planes ? 3 : 2, (void *)(uintptr_t)bind_tensor(p, tensor).data, dim,
@@ -338,6 +341,8 @@ static void launch_work(const Plan *p, const PlanLaunch *l, const PlanLayout *la
     } else if (l->family == LAUNCH_TILE) {
         const PlanLayout *shape = &layout[l->operand[0].tensor];
         *ret_flops = (double)shape->rows * (double)shape->cols * l->program.num_steps;
+    } else if (l->family == LAUNCH_DECODE) {
+        *ret_bytes = (double)p->tensor[l->src].bytes + (double)p->tensor[l->dst].bytes;
     } else {
         *ret_bytes = 2.0 * format_info[p->tensor[l->src].fmt].bits / 8;
         for (int i = 0; i < l->move_rank; i++)

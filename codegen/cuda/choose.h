@@ -79,8 +79,15 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
 const char *cuda_choose_order(const CudaDraft *d, int launch);
 
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. Returns
- * the layout of each under each bucket, [tensors][buckets]: others are those of further copies. */
+ * the layout of each under each bucket, [tensors][buckets]: others are those of further copies. One
+ * may be CUDA_DECODED: a launch of its own decodes the weight, and the product reads its panels. */
 const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
+#define CUDA_DECODED NUM_CUDA_PACKED
+/* decode.c: the tensor that such a launch makes of a weight, without a place in the arena; false:
+ * the weight has none, or its layers are to be one launch, or to have one order of sums. */
+bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret);
+/* cost.c: microseconds of the launch. */
+double cuda_decode_us(const PlanTensor *from, const PlanTensor *to);
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4
  * s3". Names the candidate in tables of timings. */
 void cuda_candidate_put(Sb *sb, const CudaKernel *k);

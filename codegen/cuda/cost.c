@@ -36,6 +36,19 @@ double cuda_pass_us(double bytes)
     return 1 + bytes / (bytes < 32e6 ? CUDA_L2_RATE / 2 : CUDA_BANDWIDTH * 0.85);
 }
 
+double cuda_stores_us(double bytes)
+{
+    return 1 + bytes / (bytes < 32e6 ? CUDA_L2_RATE / 2 : CUDA_BANDWIDTH);
+}
+
+double cuda_decode_us(const PlanTensor *from, const PlanTensor *to)
+{
+    CudaPacked packed = {0};
+    CudaPackSpec spec = plan_cuda_spec(&from->pack_spec);
+    cuda_pack_plan(&spec, &packed);
+    return LAUNCH_US + cuda_stores_us((double)packed.bytes + (double)to->bytes);
+}
+
 double cuda_cost(const CudaKernel *k)
 {
     const CudaFamilyRow *family = cuda_family[k->family];

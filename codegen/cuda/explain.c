@@ -71,7 +71,8 @@ static void put_launch(Sb *sb, const CudaTarget *t, const Diag *diag, int launch
         sb_printf(sb, "  (%s)", l->place);
     sb_printf(sb, "\n    %s\n", l->absorbed);
     if (l->family == LAUNCH_GEMM && plan->tensor[l->w].packed) {
-        sb_put(sb, "    weight: ");
+        bool decoded = plan->tensor[l->w].storage == STORAGE_ARENA;
+        sb_put(sb, decoded ? "    weight, decoded: " : "    weight: ");
         plan_put_layout(sb, &plan->tensor[l->w].pack_spec);
         sb_putc(sb, '\n');
     }

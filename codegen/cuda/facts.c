@@ -88,7 +88,8 @@ bool cuda_gives_f32(const CudaKernel *k)
 }
 
 /* Of how many sums the errors add up in what the program stores; more than any bound allows where
- * it stores another format than bf16 (or the home's), or a step makes more of an error. */
+ * it stores another format than bf16 (or the home's), or a step makes more of an error, as tanh and
+ * sigmoid do, which leave little of large sums and all of the error of small ones. */
 static int factors_of(const CudaKernel *k, const PlanProgram *program)
 {
     enum { MANY = 99 };
@@ -110,8 +111,6 @@ static int factors_of(const CudaKernel *k, const PlanProgram *program)
         case TILE_GELU:
         case TILE_GELU_TANH:
         case TILE_SILU:
-        case TILE_SIGMOID:
-        case TILE_TANH:
         case TILE_ROUND: reg[s->dst] = a; break;
         case TILE_STORE:
             if (a && to != FMT_BF16 && (to != FMT_F16 || k->packed.home != CUDA_HOME_F16))
@@ -124,16 +123,19 @@ static int factors_of(const CudaKernel *k, const PlanProgram *program)
     return most;
 }
 
+bool cuda_results_are_coarse(const CudaKernel *k)
+{
+    for (int i = 0; i < k->launch->num_segments; i++)
+        if (factors_of(k, &k->launch->segment[i].epilogue) > 2)
+            return false;
+    return true;
+}
+
 int cuda_codebook_pieces(const CudaKernel *k)
 {
     const CudaPackSpec *spec = &k->spec;
-    int most = 0;
-    for (int i = 0; i < k->launch->num_segments; i++) {
-        int factors = factors_of(k, &k->launch->segment[i].epilogue);
-        most = factors > most ? factors : most;
-    }
     bool scaled = spec->mainloop && !spec->table; /* there is a scale that takes the unit in */
-    if (scaled && (spec->fmt == FMT_FP4 || (spec->fmt == FMT_NF4 && most <= 2)))
+    if (scaled && (spec->fmt == FMT_FP4 || (spec->fmt == FMT_NF4 && cuda_results_are_coarse(k))))
         return 1;
     return cuda_amplifies(k) ? 3 : 2;
 }

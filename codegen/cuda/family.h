@@ -66,6 +66,8 @@ void cuda_put_list(Sb *sb, const char *fmt, int num);
 bool cuda_put_shares(Sb *sb, const CudaKernel *k, int64_t shares, int64_t tiles, int64_t units);
 void cuda_put_int(Sb *sb, const char *name, int64_t value);
 void cuda_put_bool(Sb *sb, const char *name, bool value);
+void cuda_put_format(Sb *sb, const char *name, FormatId fmt);
+void cuda_put_home(Sb *sb, const CudaKernel *k); /* of the weight: kHome */
 /* What all products share: operands, shapes; then schemes; then the records of the weight. */
 void cuda_put_product(Sb *sb, const CudaKernel *k);
 void cuda_put_schemes(Sb *sb, const CudaKernel *k);
@@ -94,7 +96,8 @@ int64_t cuda_epilogue_group(const CudaKernel *k);
 double cuda_tensor_bytes(const CudaKernel *k, int tensor);
 double cuda_operand_bytes(const CudaKernel *k);
 double cuda_weight_bytes(const CudaKernel *k);
-double cuda_pass_us(double bytes); /* of a kernel that does nothing else */
+double cuda_pass_us(double bytes);   /* of a kernel that does nothing else */
+double cuda_stores_us(double bytes); /* .. and stores most of them */
 
 /* Bits of a code of an activation as it is stored: a byte at least. */
 int cuda_act_bits(FormatId fmt);

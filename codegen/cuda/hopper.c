@@ -325,6 +325,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_schemes(sb, k);
     cuda_put_int(sb, "kWBlockK", blocks ? k->spec.block_cols : 0);
     sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ";", k->packed.scale_at);
+    cuda_put_bool(sb, "kWDecoded", k->plan->tensor[k->launch->w].storage == STORAGE_ARENA);
     cuda_put_int(sb, "kBM", k->hopper.bm);
     cuda_put_int(sb, "kBN", k->hopper.bn);
     cuda_put_int(sb, "kStages", k->hopper.stages);

@@ -114,6 +114,9 @@ bool cuda_program_sums(const PlanProgram *program);
 bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program);
 /* A softmax in an epilogue, which makes an error of its logits one of its results' digits. */
 bool cuda_amplifies(const CudaKernel *k);
+/* All results are of 16 bits (bf16, or f16 of sums in f16), and no step of the epilogue makes more
+ * of an error than the product of two sums does: room for weights that are rounded to as many. */
+bool cuda_results_are_coarse(const CudaKernel *k);
 /* 16-bit floats that a code of a codebook is multiplied as (format.cuh: Pieces): one of a table in
  * another unit where that is exact (fp4) or all results are so coarse (docs/numerics.md). */
 int cuda_codebook_pieces(const CudaKernel *k);

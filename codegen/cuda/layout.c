@@ -1,6 +1,7 @@
 /* codegen/cuda/layout: how each weight lies in the file, where there is a choice: the layout with
  * which all of its launches under all buckets take the least time together. Where a file may hold
- * further copies, a bucket takes the one with which it is faster by more than a little. */
+ * further copies, a bucket takes the one with which it is faster by more than a little; likewise
+ * where a launch of its own decodes the weight. */
 #include "codegen/cuda/family.h"
 
 #include <string.h>
@@ -189,34 +190,90 @@ static void choose_copies(const CudaDraft *d, const LayoutTime *time, unsigned p
     }
 }
 
+/* Times of the launches of a weight with the one that decodes it before them. */
+static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
+                         const PlanTensor *decoded, LayoutTime *ret)
+{
+    PlanTensor own = *weight;
+    double us = cuda_decode_us(&own, decoded);
+    *weight = *decoded;
+    time_of(d, index, d->options->visit != NULL, ret);
+    *weight = own;
+    for (int b = 0; b < d->plan->num_buckets; b++) {
+        ret[b].us += us;
+        ret[b].predicted += us;
+    }
+}
+
+/* The buckets that are faster with their weight decoded before. known: `time` has what launches
+ * take that read it as it lies. */
+static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bool known,
+                           LayoutTime *time, uint8_t *ret)
+{
+    PlanTensor decoded;
+    int buckets = d->plan->num_buckets;
+    CudaDecode how = d->options->decode;
+    LayoutTime *after = time + CUDA_DECODED * buckets, *own = time + CUDA_RECORDS * buckets;
+    bool always = how == CUDA_DECODE_ALWAYS;
+    if (how == CUDA_DECODE_NEVER || (d->options->family && !always) ||
+        weight->pack_spec.layout != CUDA_RECORDS || !cuda_decoded(d, index, &decoded))
+        return;
+    time_decoded(d, weight, index, &decoded, after);
+    if (d->options->visit) /* which gets all candidates, those of the other choice later */
+        return;
+    if (!known)
+        time_of(d, index, false, own);
+    for (int b = 0; b < buckets; b++)
+        if (ret[b] == CUDA_RECORDS &&
+            (always ? after[b].runs : gain(&after[b], &own[b]) >= COPY_GAIN))
+            ret[b] = CUDA_DECODED;
+}
+
+/* Layouts that hold the weight and that a family reads: bits 1 << CudaLayout. */
+static unsigned possible_layouts(const CudaDraft *d, const PlanTensor *weight)
+{
+    unsigned ret = 0;
+    for (int l = 0; weight->packed && l < NUM_CUDA_PACKED; l++)
+        ret |= (unsigned)is_read(d->options->gpu, &weight->pack_spec, (CudaLayout)l) << l;
+    return ret;
+}
+
+/* Sets the layout of a weight of which several are possible. own: [buckets]. */
+static void choose_among(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible,
+                         LayoutTime *time, uint8_t *own)
+{
+    int buckets = d->plan->num_buckets;
+    CudaLayout best = choose(d, weight, index, possible, time);
+    if (is_last(&weight->pack_spec, CUDA_BITS) && best != CUDA_BITS)
+        possible &= ~(1u << CUDA_BITS);
+    memset(own, best, (size_t)buckets);
+    choose_copies(d, time, possible, copies_of(d, index), own);
+    if (!memchr(own, best, (size_t)buckets))
+        best = (CudaLayout)own[0]; /* no bucket has use for it */
+    for (int l = 0; d->options->visit && l < NUM_CUDA_PACKED; l++) {
+        weight->pack_spec.layout = (uint8_t)l; /* the best one's are visited later */
+        if (l != (int)best && possible >> l & 1)
+            time_of(d, index, true, time + CUDA_DECODED * buckets);
+    }
+    weight->pack_spec.layout = (uint8_t)best;
+}
+
 const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
 {
     int buckets = d->plan->num_buckets;
     size_t num = (size_t)(d->plan->num_tensors * buckets);
+    size_t num_times = (size_t)((CUDA_DECODED + 1) * buckets);
     uint8_t *ret = ARENA_NEW_ARRAY(d->arena, uint8_t, num);
-    LayoutTime *time = ARENA_NEW_ARRAY(d->arena, LayoutTime, (size_t)(NUM_CUDA_PACKED * buckets));
+    LayoutTime *time = ARENA_NEW_ARRAY(d->arena, LayoutTime, num_times);
     for (int i = 0; i < d->plan->num_tensors; i++) {
-        unsigned possible = 0;
-        memset(ret + i * buckets, tensor[i].pack_spec.layout, (size_t)buckets);
-        for (int l = 0; tensor[i].packed && l < NUM_CUDA_PACKED; l++)
-            possible |= (unsigned)is_read(d->options->gpu, &tensor[i].pack_spec, (CudaLayout)l)
-                        << l;
-        if (!(possible & (possible - 1)))
-            continue; /* no choice */
-        CudaLayout best = choose(d, &tensor[i], i, possible, time);
-        if (is_last(&tensor[i].pack_spec, CUDA_BITS) && best != CUDA_BITS)
-            possible &= ~(1u << CUDA_BITS);
+        unsigned possible = possible_layouts(d, &tensor[i]);
         uint8_t *own = ret + i * buckets;
-        memset(own, best, (size_t)buckets);
-        choose_copies(d, time, possible, copies_of(d, i), own);
-        if (!memchr(own, best, (size_t)buckets))
-            best = (CudaLayout)own[0]; /* no bucket has use for it */
-        for (int l = 0; d->options->visit && l < NUM_CUDA_PACKED; l++) {
-            tensor[i].pack_spec.layout = (uint8_t)l; /* the best one's are visited later */
-            if (l != (int)best && possible >> l & 1)
-                time_of(d, i, true, time);
-        }
-        tensor[i].pack_spec.layout = (uint8_t)best;
+        bool known = possible & (possible - 1); /* how long it takes */
+        memset(own, tensor[i].pack_spec.layout, (size_t)buckets);
+        if (known)
+            choose_among(d, &tensor[i], i, possible, time, own);
+        if (tensor[i].packed)
+            choose_decoded(d, &tensor[i], i, known, time, own);
     }
     return ret;
 }

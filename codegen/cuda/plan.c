@@ -7,7 +7,8 @@
  * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
  * store;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
- * - a weight that lies in several layouts has its launches once for each;
+ * - a weight that lies in several layouts has its launches once for each, and so has one that a
+ * launch of its own decodes for products of many rows;
  * - every launch gets a kernel and a grid for each bucket. */
 #include "codegen/cuda/plan.h"
 #include "codegen/build.h"
@@ -92,8 +93,7 @@ static const PlanTensor *spanning(const CudaBuilder *b, const PlanLaunch *l, con
     return NULL;
 }
 
-/* Bytes of memory behind the arena of each bucket. */
-static const uint64_t *grow_arena(CudaBuilder *b, const uint64_t *bytes)
+const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes)
 {
     int buckets = b->list->num_buckets;
     uint64_t *offset = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
@@ -116,7 +116,7 @@ static int add_space(CudaBuilder *b, const char *name, int64_t words)
                         .dim = {{.add = words, .sym = {-1, -1}}},
                         .storage = STORAGE_ARENA,
                         .index = -1,
-                        .arena_offset = grow_arena(b, bytes),
+                        .arena_offset = cuda_grow_arena(b, bytes),
                         .params = -1};
     ARRAY_PUSH(b->arena, &b->tensors, space);
     return b->tensors.num - 1;
@@ -235,7 +235,7 @@ static int32_t add_copy(CudaBuilder *b, const PlanLaunch *l, const uint64_t *byt
     copy.storage = STORAGE_ARENA;
     copy.index = -1;
     copy.view_col = 0;
-    copy.arena_offset = grow_arena(b, bytes);
+    copy.arena_offset = cuda_grow_arena(b, bytes);
     ARRAY_PUSH(b->arena, &b->tensors, copy);
     if (dim->add == cols)
         return b->tensors.num - 1;
@@ -276,6 +276,14 @@ static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *ke
                       format_info[w->fmt].family == FAMILY_INT && !w->scheme.table);
 }
 
+static bool is_to_be_fused(const Op *kernel)
+{
+    bool asked = false;
+    for (const Op *op = kernel->body->first; op; op = op->next)
+        asked = asked || (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->fused);
+    return asked;
+}
+
 /* Launches of which schedules choose, where the prologue may run inside. `part`: the product's. */
 static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *part, const Op *op)
 {
@@ -288,6 +296,7 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
     product.absorbed = part->words;
     row.num_ops = before.num_ops;
     role.invariant = is_invariant(b, l, op);
+    role.fused = is_to_be_fused(op);
     row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
                        : cuda_prologue_why(b->arena, b->list, l, op, &before);
     if (l->prologue.num_steps && !copies && !spanning(b, l, &l->prologue)) {
@@ -336,7 +345,7 @@ static bool add_plain(CudaBuilder *b, int like)
             return fail(b, "the size of '%s' overflows", plain.name);
         bytes[i] = (uint64_t)l.rows * (uint64_t)l.pitch;
     }
-    plain.arena_offset = grow_arena(b, bytes);
+    plain.arena_offset = cuda_grow_arena(b, bytes);
     ARRAY_PUSH(b->arena, &b->tensors, plain);
     return true;
 }
@@ -509,7 +518,7 @@ static bool choose_all(CudaBuilder *b, Plan *plan, CudaDraft *ret)
         (CudaDraft){b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan), b->scratch};
     if (!ret->layout)
         return false;
-    if (cuda_put_copies(b, plan, cuda_choose_layouts(ret, b->tensors.elem))) {
+    if (cuda_put_copies(b, plan, ret, cuda_choose_layouts(ret, b->tensors.elem))) {
         ret->role = b->roles.elem;
         ret->layout = bind_buckets(b, plan);
     }

@@ -22,8 +22,12 @@ typedef struct CudaBuilder {
 
 void cuda_launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op *op);
 
+/* plan.c: bytes of memory behind the arena of each bucket: where they begin. */
+const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes);
+
 /* copies.c: launches of weights that lie in several layouts once for each, with a tensor and a
- * constant for each. under: as cuda_choose_layouts returns it. False: there are none. */
-bool cuda_put_copies(CudaBuilder *b, Plan *plan, const uint8_t *under);
+ * constant for each; where a weight is decoded by a launch, with that and its tensor. under: as
+ * cuda_choose_layouts returns it. False: there are none. */
+bool cuda_put_copies(CudaBuilder *b, Plan *plan, const CudaDraft *d, const uint8_t *under);
 
 #endif

@@ -16,6 +16,16 @@ void cuda_put_int(Sb *sb, const char *name, int64_t value)
     sb_line(sb, "static constexpr int %s = %" PRId64 ";", name, value);
 }
 
+void cuda_put_format(Sb *sb, const char *name, FormatId fmt)
+{
+    sb_line(sb, "static constexpr int %s = %s;", name, format_word[fmt]);
+}
+
+void cuda_put_home(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "static constexpr int kHome = %s;", home_word[k->packed.home]);
+}
+
 void cuda_put_bool(Sb *sb, const char *name, bool value)
 {
     sb_line(sb, "static constexpr bool %s = %s;", name, value ? "true" : "false");

@@ -29,6 +29,7 @@ typedef struct CudaRole {   /* of a launch of a draft */
     const CudaChain *chain; /* that it is part of; NULL: it runs whatever is chosen */
     CudaApartWhy apart;     /* text NULL in a chain: the schedule says why */
     int num_ops;            /* of the model that it runs */
+    bool fused;             /* a rule says that its layer is one launch */
     bool invariant;         /* a product whose sums have one order under all buckets, .. */
     const char *order;      /* .. which is this one */
     const bool *under;      /* [buckets] its copy of the weight serves; NULL: it serves all */
@@ -78,11 +79,19 @@ typedef struct CudaTarget {
 
 struct CudaCandidates;
 
+/* Whether launches of their own decode weights for products of many rows. */
+typedef enum CudaDecode {
+    CUDA_DECODE_BY_TIME,
+    CUDA_DECODE_NEVER,
+    CUDA_DECODE_ALWAYS /* where there is such a launch, for tests */
+} CudaDecode;
+
 typedef struct CudaPlanOptions {
     const CodeClass *gpu;     /* whose plan it is */
     const Timings *timings;   /* NULL: the cost model alone */
     bool invariant;           /* every product: one order of sums for all buckets */
     int copies;               /* of one weight in different layouts, at most; 0: 1 */
+    CudaDecode decode;        /* of weights, by launches of their own */
     const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
                                  for tests */
     const char *wish; /* .. and of those the ones whose text has these words, "c2 r1": each word

@@ -133,6 +133,20 @@ CudaApartWhy cuda_copy_why(Arena *arena, const Plan *list, const PlanLaunch *l, 
         .at = op->span};
 }
 
+CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel)
+{
+    const Op *op = kernel->body ? kernel->body->first : NULL;
+    while (op && op->kind != OP_MATMUL)
+        op = op->next;
+    return (CudaApartWhy){
+        .text = arena_printf(arena,
+                             "for so many rows it is faster to decode the weight once, to %.0f MB "
+                             "in %s, than in every tile",
+                             (double)to->bytes / 1e6, format_info[to->fmt].name),
+        .remedy = "--decode-weights=never would do without",
+        .at = op ? op->span : kernel->span};
+}
+
 /* Why a dynamic quantisation of the product's results is a launch of its own. */
 CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
                             const CudaApart *apart, Span at)

@@ -25,7 +25,8 @@
  * the order of blocks that share a tile evenly (hopper_tiles.cuh: kShare).
  *
  * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kCluster kParts kSwap kShare kPartsOfK
- * kPromote kMainloop kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWUniform (128 rows share a
+ * kPromote kMainloop kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded (an
+ * earlier launch made w) kWUniform (128 rows share a
  * scale of w:
  * the grid is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
  * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes. Product::add(d, left, right, keep): one
@@ -193,7 +194,8 @@ template <class Cfg, class Product> struct HopperSums {
 };
 
 /* One thread: fills the ring, in the order in which it is read. Weights do not depend on earlier
- * kernels: those of the first stages are on their way before it waits for the producer of a. */
+ * kernels, unless one decoded them (kWDecoded): those of the first stages are on their way before
+ * it waits for the producer of a. */
 template <class Cfg, class S, class Params>
 __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint32_t full,
                                             uint32_t empty)
@@ -217,6 +219,8 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
     };
     HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
     int filled = 0, started = 0, m0, n0;
+    if constexpr (Cfg::kWDecoded)
+        wait_for_producer();
     while (started < Cfg::kStages && early.next()) {
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++)

@@ -3,35 +3,14 @@
 lie in the file: which bytes these are, which launches run, and where a second copy is not worth it. TAP.
 """
 import json
-import os
-import pathlib
 import re
 import struct
-import subprocess
 import sys
-import tempfile
 
-SINTER, FAKE_DRIVER = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+from plans import expect, main, report, run
+
 SIZE = 256
 RECORDS, PANELS = f"w=i8 a=i8/0x0 n={SIZE} k={SIZE}", f"w=i8 panels a=i8/0x0 n={SIZE} k={SIZE}"
-number, failures = 0, 0
-
-
-def report(what, *problems):
-    global number, failures
-    problems = [problem for problem in problems if problem]
-    number += 1
-    failures += bool(problems)
-    for problem in problems:
-        for line in str(problem).splitlines()[:30]:
-            print(f"# {line}")
-    print(f"{'not ' if problems else ''}ok {number} - {what}", flush=True)
-
-
-def expect(what, got, want):
-    report(what, got != want and f"got  {got!r}\nwant {want!r}")
-
-
 def text(size, weights="", twice=False, many=64, fmt="f32"):
     body = "linear(relu(linear(x, a)), b)" if twice else "linear(x, a)"
     return f"""version 1
@@ -60,15 +39,6 @@ product {PANELS} reads=2 out=f32
 64 {panels[1]} hopper 128x64 s8 g0
 """)
     return f"--timing={path}"
-
-
-def run(folder, *words, program=SINTER):
-    done = subprocess.run([str(program), *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=60,
-                          check=False, env={**os.environ, "SINTER_LIBCUDA": str(FAKE_DRIVER),
-                                            "SINTER_CACHE_DIR": str(folder / "cache")})
-    if done.returncode:
-        report(f"{' '.join(map(str, words))} succeeds", done.stdout + done.stderr or done.returncode)
-    return done.stdout
 
 
 def explained(folder, *words):
@@ -160,12 +130,4 @@ def check_files(folder):
                                             if event["ph"] == "X"], family)
 
 
-def main():
-    for check in (check_choice, check_orders, check_predicted, check_files):
-        with tempfile.TemporaryDirectory() as path:
-            check(pathlib.Path(path))
-    print(f"1..{number}")
-    return 1 if failures else 0
-
-
-sys.exit(main())
+sys.exit(main(check_choice, check_orders, check_predicted, check_files))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""one_piece.py SINTER SOURCE_ROOT: values of nf4 and fp4 as single 16-bit floats of another unit (format.cuh).
+"""one_piece.py SINTER SOURCE_ROOT: values of nf4 and fp4 as single 16-bit floats of another unit (format.cuh), and
+codes that were multiplied by their scales and rounded (decode.cuh).
 
 Codes come from weights of several distributions, quantised here; the tables are read from the device's text. What
 is measured is what a product of K = 8192 makes of a table's errors, as mean square error over mean square: activations
@@ -11,6 +12,7 @@ import pathlib
 import random
 import re
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,8 @@ NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.
        0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
 FP4 = [0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4]
 K = 8192
+MASK = 0xFFFFFFFF
+CHANCE = 5 * 0x2000  # of 0x10000, a step of bf16
 
 
 def report(what, problem):
@@ -87,6 +91,55 @@ for name, of, factor, most in (("bf16", table, bf16, 4e-6),
     report(f"nf4 in {name}: {error:.2g}", "" if error <= most else f"more than {most:.2g}")
 error = worst([rounded(x, 8) for x in NF4])
 report(f"values that are only rounded would miss the bound: {error:.2g}", "" if error > 1e-5 else "they do not")
+
+
+
+def bits_of(x):
+    return struct.unpack("<I", struct.pack("<f", x))[0]
+
+
+def random_bits(place):
+    x = place * 0x9E3779B1 & MASK
+    x = (x ^ x >> 15) * 0x2C1B3C6D & MASK
+    x = (x ^ x >> 12) * 0x297A2D39 & MASK
+    return x ^ x >> 15
+
+
+def chance(x, place):
+    """An f32 as bf16, as the device rounds what lies in this place of a weight."""
+    random_word = random_bits(place // 8) * (place % 8 // 2 * 2 + 1) * 0x10DCD & MASK
+    share = random_word >> 16 if place % 2 else random_word & 0xFFFF
+    share = (share * CHANCE >> 16) + 0x8000 - CHANCE // 2
+    return struct.unpack("<f", struct.pack("<I", bits_of(x) + share & 0xFFFF0000))[0]
+
+
+def decoded(table, group, by_chance):
+    """Codes times scales, rounded to bf16 (decode.cuh): the error of a product with activations that have no mean,
+    and with ones that are all the same."""
+    rng = random.Random(group)
+    between = [(a + b) / 2 for a, b in zip(table, table[1:])]
+    square = sums = power = 0.0
+    width, place = K // 2, 0
+    for _ in range(32):
+        row = 0.0
+        for _ in range(0, width, group):
+            w = [rng.gauss(0, 1) for _ in range(group)]
+            scale = max(map(abs, w)) / max(map(abs, table))
+            for x in w:
+                value = table[bisect.bisect_left(between, x / scale)] * scale
+                off = (chance(value, place) if by_chance else rounded(value, 8)) - value
+                row, square, power, place = row + off, square + off * off, power + value * value, place + 1
+        sums += row * row
+    return square / power, sums / power
+
+
+for name, values, group in (("nf4", NF4, 32), ("nf4", NF4, 64), ("i4", [float(code) for code in range(-8, 8)], 32),
+                            ("i4", [float(code) for code in range(-8, 8)], 256), ("i2", [-2.0, -1.0, 0.0, 1.0], 256)):
+    each, same = decoded(values, group, name == "nf4")
+    report(f"{name} in groups of {group}, decoded to bf16: {each:.2g}, {same:.2g} with equal activations",
+           "" if each <= 4e-6 and same <= 4.5e-6 else "more than 4e-6, 4.5e-6")
+_, same = decoded(NF4, 128, False)
+report(f"nf4 to the nearest in groups of 128 would miss the bound: {same:.2g}", "" if same > 1e-5 else "it does not")
 
 MODEL = """version 1
 weights "none"

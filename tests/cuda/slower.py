@@ -87,7 +87,7 @@ def check_predicted(m):
     report("its time is the longer one", slow or not found and err)
     parts = [r"by mma\.sync of f16", r"reads 33\.0 MB of weight", r"of the roofline by its tensor cores",
              r"launches before it take", r"unquantised: hopper by wgmma of bf16, 117\.4 MB",
-             r"help: int8 per token \(weight i8 sym per channel; .*\) would not be slower, with [\d.]+ us"]
+             r"help: w4a8 \(weight i4 sym group 128; .*\) would not be slower, with [\d.]+ us"]
     missing = [part for part in parts if not re.search(part, err)]
     report("the reason names instruction, bytes, roofline and launches, and what would not be slower",
            missing and f"{missing}\n{err}")

@@ -61,8 +61,11 @@ bool built_make(Built *b, const BuildOptions *options)
 {
     const PassOptions how = {.opt_level = options->level, .base_dir = options->dir};
     const char *arch = arch_wanted();
-    const CudaPlanOptions plan = {
-        .gpu = cuda_class_of(arch), .family = options->family, .wish = options->wish};
+    const CudaPlanOptions plan = {.gpu = cuda_class_of(arch),
+                                  .family = options->family,
+                                  .wish = options->wish,
+                                  .decode =
+                                      options->decode ? CUDA_DECODE_ALWAYS : CUDA_DECODE_BY_TIME};
     PassContext context;
     WriteOptions write = {.stub = "", .report = "none\n"};
     const WriteTarget target[] = {{.target = &b->cpu}, {&b->cuda.target, &b->cuda.code}};

@@ -23,6 +23,7 @@ typedef struct BuildOptions {
     int level;                /* of optimisation */
     const CudaFamily *family; /* that products take where they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
+    bool decode;              /* launches decode weights wherever they can */
     bool code;
 } BuildOptions;
 

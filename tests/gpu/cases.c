@@ -552,12 +552,15 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
                                        : make_product(g, &at);
     /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
-     * a third of the others through wgmma, those of equal width as they are stored, in each way */
+     * a third of the others through wgmma, in each way: those of equal width as they are stored,
+     * others decoded in registers, every second of these, and those that are not, by a launch */
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
     static const char *const ways[] = {NULL, "r2", "c2", "r1", "r2 c2", "r1 c2"};
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
-    ret->family = streams ? &stream : !wgmma ? NULL : is_mixed(at.w, at.a) ? &mixed : &hopper;
+    bool mixes = is_mixed(at.w, at.a);
+    ret->decode = wgmma && !streams && !is_even(at.w, at.a) && (!mixes || at.time / 3 % 2);
+    ret->family = streams ? &stream : !wgmma ? NULL : mixes && !ret->decode ? &mixed : &hopper;
     ret->wish = streams ? NULL : ways[at.time / 3 % COUNT_OF(ways)];
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);

@@ -20,6 +20,7 @@ typedef struct Case {
     const char *text_path;    /* dir/model.sinter */
     const CudaFamily *family; /* that products should take, if they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
+    bool decode;              /* launches decode weights wherever they can */
     const char *what;         /* "product i4 x bf16, aligned, gated" */
 } Case;
 

@@ -360,6 +360,7 @@ static bool make(const Check *c, Built *b, int level)
                                 .level = level,
                                 .family = c->job->family,
                                 .wish = c->job->wish,
+                                .decode = c->job->decode,
                                 .code = code};
     bool ok = built_make(b, &build);
     if (!c->options->compiled) {

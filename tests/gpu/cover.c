@@ -104,6 +104,8 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             count(&c->schemes[family][scheme_kind(x)][scheme_kind(w)], is_first);
             for (int k = 0; k < l->num_segments; k++)
                 mark_steps(&l->segment[k].epilogue, has);
+        } else if (l->family == LAUNCH_DECODE) {
+            count(&c->formats[family][p->tensor[l->dst].fmt][p->tensor[l->src].fmt], is_first);
         } else if (l->family == LAUNCH_MOVE) {
             count(&c->formats[family][p->tensor[l->dst].fmt][0], is_first);
         } else {

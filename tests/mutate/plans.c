@@ -273,7 +273,7 @@ static void mutate_launch(const Plan *p, PlanLaunch *l, Choices *c)
         l->whole_rows = !l->whole_rows;
     if (l->family == LAUNCH_GEMM)
         mutate_gemm(p, l, c);
-    else if (l->family == LAUNCH_MOVE)
+    else if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)
         mutate_move(p, l, c);
     else
         mutate_program(l, &l->program, c);

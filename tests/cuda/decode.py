@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""decode.py SINTER FAKE_DRIVER: products of many rows read a weight that a launch of their own decoded, where that is
+faster and may be: which launches run, to which format, what says so, and the memory that it takes. TAP.
+"""
+import json
+import re
+import struct
+import sys
+
+from plans import expect, main, report, run
+
+SCHEMES = {  # what a weight is decoded to
+    "weight i4 sym group 128; act bf16": "bf16",
+    "weight i4 asym group 32 scale f16; act bf16": "bf16",
+    "weight nf4 group 64; act bf16": "bf16",
+    "weight mxfp4; act bf16": "bf16",
+    "weight i3 sym group 128; act bf16": "bf16",
+    "weight i8 sym group 128; act bf16": "bf16",
+    "weight e4m3 per channel; act bf16": "bf16",
+    "weight i4 sym per channel; act f16": "f16",
+    "weight i4 sym group 128; act i8 sym per token dynamic": "i8",
+    "weight i4 asym per channel; act i8 asym per token dynamic": "i8",
+    "weight i4 sym group 128; act e4m3 per token dynamic": "e4m3",
+    "weight u4 asym group 64; act e4m3 per token group 128 dynamic": "e4m3",
+    # wgmma multiplies these as they are, ..
+    "weight i8 sym per channel; act i8 sym per token dynamic": None,
+    "weight e4m3 per channel; act e4m3 per token dynamic": None,
+    # .. or has no such blocks of K, or too few bits
+    "weight nvfp4; act e4m3 per token dynamic": None,
+    "weight nf4 group 64; act i8 sym per token dynamic": None,
+    "weight i4 sym group 128; act f16": None,
+    # one rounding of codes that all rows share would not vanish in sums
+    "weight nf4 per channel; act bf16": None,
+    "weight nf4 group 128; act bf16": None,
+    "weight i4 sym group 512; act bf16": None,
+}
+
+
+def text(scheme, sizes="1, 4096", out="bf16", rule="", weights="", size=4096, body="linear(x, a)"):
+    return f"""version 1
+{weights}
+dim T in [{sizes}]
+scheme s {{ {scheme} }}
+quant {{ default : s{rule} }}
+model m (x: bf16[T, {size}]) -> (y: {out}[T, {size}]) {{
+    param a: bf16[{size}, {size}]
+    y = {body}
+}}
+"""
+
+
+def explained(folder, *words):
+    """{sizes: [family]} of all launches, and all that is said."""
+    out = run(folder, "explain", "--no-weights", "--slower=off", "--timing=none", "--target=sm_90a", *words, "m.sinter")
+    sizes = {}
+    for line in re.findall(r"^    (T = .*?: \w+) ", out, re.M):
+        for size in line.split(": ")[0].split("; "):
+            sizes.setdefault(size, []).append(line.split(": ")[1])
+    return sizes, out
+
+
+def check_formats(folder):
+    for scheme, fmt in SCHEMES.items():
+        (folder / "m.sinter").write_text(text(scheme))
+        found, out = explained(folder, "--decode-weights=always")
+        got = set(re.findall(r"decode to (\w+)", out))
+        expect(f"{scheme}: decoded to {fmt}", got, {fmt} if fmt else set())
+        report("what reads that is wgmma's", bool(fmt) and found["T = 4096"][-1] != "hopper" and out)
+
+
+def check_choice(folder):
+    (folder / "m.sinter").write_text(text("weight mxfp4; act bf16"))
+    found, out = explained(folder)
+    expect("few rows read a weight as it lies, many one that is decoded", found,
+           {"T = 1": ["stream"], "T = 4096": ["decode", "hopper"]})
+    report("with a reason, a remedy and its memory",
+           not re.search(r"apart at .*: for so many rows it is faster to decode the weight once, to 34 MB in bf16, than in "
+                         r"every tile \(--decode-weights=never would do without\)", out) and out)
+    report("and how it lies", "    weight, decoded: panels, bf16: 16.00 bits an element" not in out and out)
+    families = {family for size in explained(folder, "--decode-weights=never")[0].values() for family in size}
+    expect("never is never", families & {"decode", "hopper"}, set())
+
+
+def check_refused(folder):
+    """What a layer asks for, or the digits of its results, leave no room for it."""
+    for what, words, change in (("one launch", [], {"rule": " fused"}), ("one order of sums", [], {"rule": " invariant"}),
+                                ("one order of sums of all", ["--invariant"], {}), ("results in f32", [], {"out": "f32"}),
+                                ("a softmax", [], {"body": "softmax(linear(x, a))"}),
+                                ("tanh", [], {"body": "tanh(linear(x, a))"})):
+        (folder / "m.sinter").write_text(text("weight i4 sym group 128; act bf16", **change))
+        found, out = explained(folder, "--decode-weights=always", *words)
+        report(f"{what}: none is decoded", "decode" in found.get("T = 4096", ["nothing"]) and out)
+
+
+def check_layers(folder):
+    """Weights are decoded one after the other into the same memory."""
+    (folder / "m.sinter").write_text(text("weight mxfp4; act bf16", body="linear(relu(linear(x, a)), a)"))
+    _, out = explained(folder, "--decode-weights=always")
+    plan = run(folder, "show", "--emit=plan", "--no-weights", "--target=sm_90a", "--decode-weights=always", "m.sinter")
+    places = re.findall(r"arena at (\d+), (\d+) packed for bf16 .* as panels", plan)
+    report("two weights", len(re.findall(r"^ +\d+  decode", out, re.M)) != 2 and out)
+    report("in one place", (not places or len(set(places)) != 1) and plan)
+
+
+def check_run(folder):
+    """Rows whose pitch is longer than one of them, and a file of it, by a driver that checks what maps say."""
+    size, body = 101, b"\0" * (2 * 101 * 101)
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [size, size], "data_offsets": [0, len(body)]}}).encode()
+    (folder / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + body)
+    (folder / "m.sinter").write_text(text("weight i8 sym per channel; act bf16", "1, 64", size=size,
+                                          weights='weights "w.safetensors"'))
+    (folder / "cache").mkdir(mode=0o700)
+    if "NVRTC          not found" in run(folder, "doctor"):
+        report("files # SKIP there is no NVRTC")
+        return
+    run(folder, "compile", "m.sinter", "-o", "m", "--target=sm_90a", "--decode-weights=always", "--slower=off")
+    for rows in (1, 2, 64):
+        head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {size}), }}".encode()
+        head += b" " * (-(len(head) + 11) % 64) + b"\n"
+        (folder / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(4 * rows * size))
+        run(folder, "--device", "cuda:0", "--input", "x=x.npy", "--trace", "t.json", "--output", "y=y.npy",
+            program=folder / "m")
+        events = json.loads((folder / "t.json").read_text())["traceEvents"]
+        names = [event["name"] for event in events if event["ph"] == "X"]
+        report(f"{rows} rows", "decode weight" not in " ".join(names) and names)
+
+
+sys.exit(main(check_formats, check_choice, check_refused, check_layers, check_run))
