@@ -176,7 +176,7 @@ static const char *compare_close(const Output *a, const Output *b, double bound,
         double v[2];
         format_to_f64(a->fmt, (const uint8_t *)a->data + i * width, &v[0], 1);
         format_to_f64(b->fmt, (const uint8_t *)b->data + i * width, &v[1], 1);
-        if (isnan(v[0]) != isnan(v[1]))
+        if (isnan(v[0]) != isnan(v[1]) || (isinf(v[0]) && v[0] != v[1]))
             return arena_printf(scratch, "element %llu of output \"%s\" was %g and is %g",
                                 (unsigned long long)i, a->name, v[0], v[1]);
         if (!isfinite(v[0]))

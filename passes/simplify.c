@@ -12,13 +12,12 @@
  */
 #include "passes/internal.h"
 
-/* Does every value of format a also exist in format b? */
+/* Does every value of format a also exist in format b, which a cast gave? */
 static bool format_widens(FormatId a, FormatId b)
 {
     const FormatInfo *x = &format_info[a], *y = &format_info[b];
 
-    return x->family == FAMILY_FLOAT && y->family == FAMILY_FLOAT && a != FMT_I32 && b != FMT_I32 &&
-           x->exp_bits <= y->exp_bits && x->man_bits <= y->man_bits && x->exp_bits > 0;
+    return x->family == FAMILY_FLOAT && x->exp_bits <= y->exp_bits && x->man_bits <= y->man_bits;
 }
 
 static Value *simplify_cast(Module *m, Op *op)

@@ -2,6 +2,7 @@
 """coverage.py EXPORT UNCOVERED [--check]: sums of llvm-cov's export, by room and by file that strangers' bytes reach.
 
 A branch is one side of a condition at a place of a source, whichever programs and copies of inline functions hold it.
+MC/DC counts conditions of decisions that have several: those that were seen to decide by themselves.
 Those of the readers that no test took are written to UNCOVERED. With --check each of them must stand in
 coverage.expected, which says why; otherwise the exit code is 1. Rows there that nothing needs are told.
 """
@@ -20,8 +21,10 @@ READERS = re.compile(r"^(io/(npy|safetensors|gguf|ggml|json|names|weights|file|t
 
 
 def read(path):
-    """By file: how many lines ran, of how many; and sides of conditions to how often they were taken."""
+    """By file: how many lines ran, of how many; sides of conditions to how often they were taken; and decisions to
+    which of their conditions decided by themselves."""
     lines = {}
+    decisions = collections.defaultdict(dict)
     branches = collections.defaultdict(lambda: collections.defaultdict(int))
     with open(path, encoding="utf-8") as file:
         export = json.load(file)["data"][0]
@@ -31,16 +34,21 @@ def read(path):
         for line, column, _, _, true, false, *_ in entry["branches"]:
             branches[name][line, column, "true"] += true
             branches[name][line, column, "false"] += false
-    return lines, branches
+        for *place, conditions in entry.get("mcdc_records", []):
+            known = decisions[name].get(tuple(place[:4]), [False] * len(conditions))
+            decisions[name][tuple(place[:4])] = [a or b for a, b in zip(known, conditions)]
+    return lines, branches, decisions
 
 
-def row(what, names, lines, branches):
-    """what: lines and branches that ran, of all."""
+def row(what, names, lines, branches, decisions):
+    """what: lines, branches and conditions that ran, of all; no conditions without a compiler that counts them."""
     def part(ran, num):
         return f"{ran:6} of {num:6} {100 * ran / num if num else 100:6.1f} %"
     counts = [count for name in names for count in branches[name].values()]
+    alone = [ran for name in names for conditions in decisions[name].values() for ran in conditions]
     print(f"{what:34} lines {part(sum(lines[name][0] for name in names), sum(lines[name][1] for name in names))}"
-          f"   branches {part(sum(1 for count in counts if count), len(counts))}")
+          f"   branches {part(sum(1 for count in counts if count), len(counts))}"
+          + (f"   MC/DC {part(sum(alone), len(alone))}" if any(decisions.values()) else ""))
 
 
 def uncovered(names, branches):
@@ -80,16 +88,16 @@ def check(found):
 
 
 def main():
-    lines, branches = read(sys.argv[1])
+    lines, branches, decisions = read(sys.argv[1])
     names = sorted(name for name in lines if not name.startswith(".."))
     for room in sorted({name.split("/")[0] for name in names if "/" in name}):
-        row(room, [name for name in names if name.startswith(room + "/")], lines, branches)
+        row(room, [name for name in names if name.startswith(room + "/")], lines, branches, decisions)
     print()
     readers = [name for name in names if READERS.match(name)]
     for name in readers:
-        row(name, [name], lines, branches)
-    row("all of these", readers, lines, branches)
-    row("everything", names, lines, branches)
+        row(name, [name], lines, branches, decisions)
+    row("all of these", readers, lines, branches, decisions)
+    row("everything", names, lines, branches, decisions)
     found = uncovered(readers, branches)
     with open(sys.argv[2], "w", encoding="utf-8") as out:
         for (name, branch), at in sorted(found.items(), key=lambda entry: (entry[0][0], entry[1])):

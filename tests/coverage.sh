@@ -1,8 +1,9 @@
 #!/bin/sh
 # coverage.sh [BUILD [readers | TEST...]]: which lines and branches of the sources the quick and fault tests run, or
 # the named ones, by clang's own counters. Prints one row a room, one a file that reads what strangers may write,
-# and writes BUILD/uncovered.txt: branches of those files that none takes. Takes some ten minutes. `readers` runs
-# the tests of these files, a minute on an idle machine, and fails where a branch that none takes is not in
+# and writes BUILD/uncovered.txt: branches of those files that none takes. Takes some ten minutes. Where clang 18 or
+# a later one is installed beside Debian's clang 14, it counts MC/DC, too. `readers` runs the tests of these files,
+# a minute on an idle machine, and fails where a branch that none takes is not in
 # coverage.expected.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -17,12 +18,19 @@ if [ "$1" = readers ]; then
         'weights mixed' 'checkpoint export' test_runtime test_program test_memory test_cuda test_api \
         'memory of the compiler' 'mutants of plans' calib timings timing onnx 'onnx mutants' cli-bad cli-files
 fi
-llvm=$(dirname "$(readlink -f "$(command -v clang)")")
+compiler=clang
+flags='-fprofile-instr-generate -fcoverage-mapping'
+for version in 18 19; do
+    if command -v "clang-$version" >/dev/null && command -v "llvm-cov-$version" >/dev/null; then
+        compiler=clang-$version
+        flags='-fprofile-instr-generate -fcoverage-mapping -fcoverage-mcdc'
+    fi
+done
+llvm=$(dirname "$(readlink -f "$(command -v "$compiler")")")
 
 if [ ! -f "$out/build.ninja" ]; then
-    CC=clang meson setup "$out" -Doptimization=1 -Dbench=disabled \
-        -Dc_args='-fprofile-instr-generate -fcoverage-mapping' \
-        -Dc_link_args=-fprofile-instr-generate >/dev/null || exit 1
+    CC=$compiler meson setup "$out" -Doptimization=1 -Dbench=disabled \
+        -Dc_args="$flags" -Dc_link_args=-fprofile-instr-generate >/dev/null || exit 1
 fi
 ninja -C "$out" >"$out/ninja.log" || exit 1
 rm -rf "$out/profiles"
@@ -41,5 +49,5 @@ programs=$(find "$out" -type f -perm -u+x ! -name '*.so*' ! -path '*/meson-*' ! 
 # shellcheck disable=SC2086 # words are meant to split
 "$llvm/llvm-cov" export -format=text -skip-expansions -skip-functions \
     -instr-profile="$out/all.profdata" $programs \
-    -ignore-filename-regex='/(tests|bench)/' >"$out/all.json" 2>"$out/cov.log" || exit 1
+    -ignore-filename-regex="/(tests|bench)/|^$out/" >"$out/all.json" 2>"$out/cov.log" || exit 1
 exec python3 tests/coverage.py "$out/all.json" "$out/uncovered.txt" $check

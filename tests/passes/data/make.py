@@ -79,3 +79,15 @@ safetensors("codes.safetensors", {
     "nibbles.scale": ("F32", f32([2])[0]),
     "alone.weight": ("F8_E4M3", codes),
 })
+# for calibrate: rows that hold NaN or infinity and columns of zeros; no usable row; more rows than a search looks at;
+# and shapes and dtypes that do not fit
+np.save("holes.npy", f32([1, 2, 0, -3], [np.nan, 1, 0, 1], [2, np.inf, 0, 1], [-1, 4, 0, 2]))
+np.save("nan.npy", f32([np.nan, 1, 1, 1], [1, 1, np.inf, 1]))
+np.save("many.npy", np.resize(f32([-1, 3, 0, .5], [1, 2, 2, -.5], [0, 1, 1, 0]), (200, 4)))
+np.save("integers.npy", np.ones((2, 4), np.int32))
+np.save("cube.npy", np.ones((2, 2, 4), np.float32))
+np.save("no-rows.npy", np.ones((0, 4), np.float32))
+np.save("five.npy", np.ones((5, 4), np.float32))
+np.save("row.npy", f32([1, 2, 3, 4])[0])
+safetensors("shapes.safetensors", {"a": ("F32", np.ones((6, 3), np.float32)), "b": ("F32", np.ones((3, 3), np.float32)),
+                                   "i": ("I64", np.ones((3, 3), np.int64)), "c": ("F16", np.ones((3,), np.float16))})
