@@ -728,9 +728,35 @@ FAILING = ("nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nv
            "nvrtcGetPTX")
 
 
+# libraries that are no NVRTC, and what is said of them
+NO_NVRTC = {"/no/such/libnvrtc.so": b"is not found", "libm.so.6": b"lacks a function"}
+
+
+def check_library(folder):
+    """What cannot be loaded is said, by compile and by doctor; and what ptxas says it spilled, also from the cache."""
+    for name, said in NO_NVRTC.items():
+        os.environ["SINTER_NVRTC"] = name
+        done = call([SINTER, "compile", "attend.sinter", "--target=sm_90a", "--no-cache", "-o", "n.out"], cwd=folder)
+        doctor = call([SINTER, "doctor"], cwd=folder)
+        ok = done.returncode == 1 and b"E0701" not in done.stderr and said in done.stderr and said in doctor.stdout
+        report(f"{name} is no NVRTC", [] if ok else [done.returncode, done.stderr[:500], doctor.stdout])
+
+
+def check_spills(folder):
+    os.environ["SINTER_FAKE_NVRTC"] = "spill"
+    os.environ["SINTER_CACHE_DIR"] = tempfile.mkdtemp(dir=folder)
+    for when in ("compiled", "kept"):
+        out = sinter("show", "--emit=kernels", "attend.sinter", "--no-weights", "--target=sm_90a", cwd=folder)[0].decode()
+        lines = re.findall(r"^k_.*", out, re.M)
+        report(f"spills of {when} kernels are told", [] if lines and all(", 24 spilled," in line for line in lines)
+               else [out[:500]])
+
+
 def run_images(folder):
-    os.environ["SINTER_NVRTC"] = str(pathlib.Path(sys.argv[6]).resolve())
     write_models(folder)
+    check_library(folder)
+    os.environ["SINTER_NVRTC"] = str(pathlib.Path(sys.argv[6]).resolve())
+    check_spills(folder)
     words = ["compile", "attend.sinter", "--target=sm_90a,portable,sm_86", "--slower=off"]
     for name in FAILING:
         os.environ["SINTER_FAKE_NVRTC"] = name
