@@ -307,7 +307,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 3
+#define ARTIFACT_VERSION 4
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

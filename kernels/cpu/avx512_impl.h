@@ -1,4 +1,4 @@
-/* Decoding of 16 codes with AVX-512, for kernels_avx512.c and kernels_amx.c. */
+/* Decoding of 16 codes and fetching with AVX-512, for kernels_avx512*.c and kernels_amx*.c. */
 #ifndef SINTER_CPU_AVX512_IMPL_H
 #define SINTER_CPU_AVX512_IMPL_H
 
@@ -56,6 +56,13 @@ INLINE __m512 decode_e8m0(__m128i codes)
     x = _mm512_mask_mov_epi32(x, none, _mm512_set1_epi32(0x00400000));
     x = _mm512_mask_mov_epi32(x, nan, _mm512_set1_epi32(NUM_NAN_BITS));
     return _mm512_castsi512_ps(x);
+}
+
+INLINE __m512i broadcast_4(const uint8_t *p)
+{
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm512_set1_epi32(word);
 }
 
 /* 16 elements of a format of 8, 16 or 32 bits. */
@@ -139,5 +146,8 @@ INLINE __m512 finish_f32(__m512 acc, __m512 zero, bool has_zero, float sum, __m5
         acc = _mm512_fnmadd_ps(zero, _mm512_set1_ps(sum), acc);
     return _mm512_fmadd_ps(acc, scale, out);
 }
+
+/* CpuKernels.direct_i4 */
+void avx512_direct_i4(const DirectNibbles *d);
 
 #endif

@@ -88,6 +88,20 @@ static const float *prepared_values(const GemmPlan *p, int64_t slot, int64_t k)
     return base + prepared_at(&p->a, slot, k);
 }
 
+/* Adds up the nibbles of a block that stores no sums of them: `num` units from u on, decoded. What
+ * fills up the last unit does not count. */
+static void block_sums(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t u,
+                       int64_t num)
+{
+    enum { MOST = CHUNK_BYTES / PANEL_COLS, UNIT = 8 };
+    uint8_t ones[MOST + UNIT];
+    int64_t left = b->k_count - u * UNIT, some = left < num * UNIT ? left : num * UNIT;
+    memset(ones, 1, (size_t)some);
+    memset(ones + some, 0, (size_t)(num * UNIT - some));
+    p->kern->dot_i32(1, ones, 0, j->decoded, j->cols, 2 * num, j->words->sum, PANEL_COLS, u > 0,
+                     NULL);
+}
+
 static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, UnitRange range,
                       const uint8_t *a, int32_t *acc, int64_t ldc, const BlockFinish *finish)
 {
@@ -101,6 +115,8 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
         const int8_t *w = nibbles ? j->decoded : (const int8_t *)codes;
         if (nibbles)
             p->kern->decode_i4(codes, j->cols, num, j->decoded);
+        if (!p->l.sum_bytes)
+            block_sums(p, j, b, u, num);
         const BlockFinish *end = u + num == b->units ? finish : NULL;
         const uint8_t *x = a + u * p->l.unit;
         if (p->kern->matrix)

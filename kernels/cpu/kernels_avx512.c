@@ -4,13 +4,6 @@
 
 #define BLOCK_ROWS 6
 
-INLINE __m512i broadcast_4(const uint8_t *p)
-{
-    int32_t word;
-    memcpy(&word, p, 4);
-    return _mm512_set1_epi32(word);
-}
-
 /* Rows from `row` of a block's end, for one vector of columns. */
 INLINE void finish_i32(const BlockFinish *f, int64_t row, int rows, int col, __m512i *acc,
                        int acc_step, int32_t *c, int64_t ldc)
@@ -136,109 +129,6 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
             BLOCK_CASES(dot_i32_block, 1, x, lda, w + 4 * col, 4 * cols, units, out + col, ldc,
                         accumulate, finish, r, col)
     }
-}
-
-/* Units of a block of nibbles for few rows. Weights are the unsigned operand and activations, less
- * 128, the signed one: without zero points of activations nobody needs the sums of weights. */
-INLINE void nibbles_units(int rows, int vecs, const DirectNibbles *d, const uint8_t *a,
-                          const uint8_t *w, int64_t units, __m512i acc[DIRECT_ROWS][4])
-{
-    const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(-128);
-    for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
-        __m512i x0[DIRECT_ROWS], x1[DIRECT_ROWS];
-        if (vecs == 4)
-            fetch_ahead(w, 4);
-        for_each(r, rows) {
-            x0[r] = _mm512_xor_si512(broadcast_4(a + r * d->lda), flip);
-            x1[r] = _mm512_xor_si512(broadcast_4(a + r * d->lda + 4), flip);
-        }
-        for_each(v, vecs) {
-            __m512i b = _mm512_loadu_si512(w + 64 * v);
-            __m512i b0 = _mm512_and_si512(b, low);
-            __m512i b1 = _mm512_and_si512(_mm512_srli_epi16(b, 4), low);
-            for_each(r, rows) {
-                acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], b0, x0[r]);
-                acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], b1, x1[r]);
-            }
-        }
-    }
-}
-
-/* What is subtracted from a sum of row r and 16 columns of block b, number i. */
-INLINE __m512i nibbles_less(const DirectNibbles *d, const PackBlock *b, int64_t i, int r, int col)
-{
-    const PackLayout *l = d->layout;
-    int64_t at = r * l->blocks + i;
-    uint32_t rb = (uint32_t)d->rb[at], ra = (uint32_t)d->ra[at] - 128;
-    __m512i less = _mm512_set1_epi32((int32_t)(rb * (uint32_t)-l->weight_offset));
-    if (b->zero) {
-        const __m128i *zero = (const void *)(b->zero + col);
-        less = _mm512_mullo_epi32(_mm512_set1_epi32((int32_t)rb),
-                                  _mm512_cvtepi8_epi32(_mm_loadu_si128(zero)));
-    }
-    if (ra) {
-        const uint8_t *p = (const uint8_t *)b->sum + col * l->sum_bytes;
-        __m512i sum = l->sum_bytes == 2 ? _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)p))
-                                        : _mm512_loadu_si512(p);
-        sum = _mm512_mullo_epi32(_mm512_set1_epi32((int32_t)ra), sum);
-        less = _mm512_add_epi32(less, sum);
-    }
-    return less;
-}
-
-/* Columns [col, col + 16 * vecs) of a panel, all blocks. */
-INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
-{
-    const PackLayout *l = d->layout;
-    const __m512 outer = _mm512_set1_ps(d->outer);
-    const uint8_t *a = d->a;
-    __m512 out[DIRECT_ROWS][4];
-    PackBlock b = layout_block(l, d->panel, d->cols, 0);
-    const RecordSteps steps = record_steps(l, d->panel, d->cols);
-    for_each(r, rows)
-        for_each(v, vecs)
-            out[r][v] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < l->blocks; record_next(&steps, l, d->panel, d->cols, i++, &b)) {
-        __m512i acc[DIRECT_ROWS][4];
-        for_each(r, rows)
-            for_each(v, vecs)
-                acc[r][v] = _mm512_setzero_si512();
-        nibbles_units(rows, vecs, d, a, b.codes + 4 * col, b.units, acc);
-        if (vecs == 4)
-            record_fetch(&steps, &b, 4);
-        a += b.units * l->unit;
-        for_each(v, vecs) {
-            __m512 sb = _mm512_set1_ps(1.0f);
-            if (b.scale)
-                sb = decode_scale(l, b.scale, col + 16 * v, outer);
-            for_each(r, rows) {
-                __m512i x = _mm512_sub_epi32(acc[r][v], nibbles_less(d, &b, i, r, col + 16 * v));
-                __m512 sa = _mm512_set1_ps(d->scale ? d->scale[r * l->blocks + i] : 1.0f);
-                out[r][v] = l->mainloop ? _mm512_fmadd_ps(_mm512_cvtepi32_ps(x),
-                                                          _mm512_mul_ps(sa, sb), out[r][v])
-                                        : _mm512_castsi512_ps(x);
-            }
-        }
-    }
-    for_each(r, rows)
-        for_each(v, vecs)
-            _mm512_storeu_ps((float *)d->out + r * d->ld + col + 16 * v, out[r][v]);
-}
-
-static void direct_i4(const DirectNibbles *d)
-{
-    int vecs = d->cols == PANEL_COLS ? 4 : 1;
-    for (int col = 0; col < d->cols; col += 16 * vecs)
-        switch (d->rows * 8 + vecs) {
-        case 8 + 4: nibbles_columns(1, 4, d, col); break;
-        case 16 + 4: nibbles_columns(2, 4, d, col); break;
-        case 24 + 4: nibbles_columns(3, 4, d, col); break;
-        case 32 + 4: nibbles_columns(4, 4, d, col); break;
-        case 8 + 1: nibbles_columns(1, 1, d, col); break;
-        case 16 + 1: nibbles_columns(2, 1, d, col); break;
-        case 24 + 1: nibbles_columns(3, 1, d, col); break;
-        default: nibbles_columns(4, 1, d, col); break;
-        }
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
@@ -492,8 +382,8 @@ static void direct(const DirectPanel *d)
     }
 }
 
-#define AVX512_KERNELS                                                                      \
-    .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct = direct, .direct_i4 = direct_i4, \
+#define AVX512_KERNELS                                                                             \
+    .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct = direct, .direct_i4 = avx512_direct_i4, \
     CPU_KERNELS_SHARED
 
 const CpuKernels cpu_kernels_avx512 = {.dot_i32 = dot_i32, AVX512_KERNELS};

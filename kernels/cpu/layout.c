@@ -77,13 +77,14 @@ static void layout_codes(PackLayout *l)
     }
 }
 
-/* Sums of blocks this long fit 16 bits. */
+/* Sums of blocks this long fit 16 bits; of nibbles they would be a tenth of a weight, and are
+ * counted where they are needed. */
 #define SHORT_SUM_K 256
 
 static void layout_words(PackLayout *l, const CpuPackSpec *s)
 {
     if (l->is_int)
-        l->sum_bytes = l->block <= SHORT_SUM_K ? 2 : 4;
+        l->sum_bytes = l->block > SHORT_SUM_K ? 4 : l->unit == 8 ? 0 : 2;
     if (!l->has_scale)
         return;
     switch (s->scale_fmt) {

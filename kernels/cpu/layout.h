@@ -6,7 +6,8 @@
  * reads memory in order. A record holds
  *
  *   codes  [units][cols][unit_bytes]   `unit` consecutive k of one column side by side
- *   sum    [cols] i32, i16             integer class: sum of the stored codes
+ *   sum    [cols] i32, i16             integer class: sum of the stored codes; not of nibbles in
+ *                                      blocks of up to 256
  *   scale  [cols] the scheme's format  mainloop and quantised
  *   zero   [cols] i8                   zero points of the stored codes
  *

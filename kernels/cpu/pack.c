@@ -253,7 +253,7 @@ static void pack_record(const PackLayout *l, const PackSource *src, int64_t n, i
         if (l->narrow)
             sum = narrow_pack(l, row, b, c, cols);
         else if (l->is_int)
-            sum = sum_codes(l, r.row + c * r.pitch, 4 * r.units) +
+            sum = (l->sum_bytes ? sum_codes(l, r.row + c * r.pitch, 4 * r.units) : 0) +
                   pack_int(l, row, b, r.units, dst, stride);
         else if (nibbles && r.units < b->units)
             pack_nibbles(l, row, b, r.units, dst, stride);
