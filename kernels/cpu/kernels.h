@@ -1,5 +1,5 @@
-/* Inner loops, one table an instruction set: kernels_portable.c, kernels_avx2.c (with
- * kernels_avxvnni.c), kernels_avx512.c (with kernels_amx.c).
+/* Inner loops, one table an instruction set: kernels_portable.c, kernels_avx2*.c (with
+ * kernels_avxvnni.c), kernels_avx512*.c (with kernels_amx*.c).
  * Everything but the dot products is tile_impl.h compiled with other flags; dot products keep one
  * order of K for every shape, so a row's result does not depend on the rows around it. */
 #ifndef SINTER_CPU_KERNELS_H
@@ -214,6 +214,9 @@ const CpuKernels *cpu_kernels(void); /* of cpu_isa() */
 /* dot_i32 of cpu_kernels_avxvnni without the end of the block; kernels_avxvnni.c */
 void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                          int64_t units, int32_t *c, int64_t ldc, bool accumulate);
+
+/* direct_i4 of both; kernels_avx2_nibbles.c */
+void cpu_direct_i4_avx2(const DirectNibbles *d);
 
 #define NO_RANGE ((RowRange){0, INT32_MAX, INT32_MIN})
 

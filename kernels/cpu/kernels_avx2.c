@@ -139,7 +139,9 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
         }
 }
 
-#define AVX2_KERNELS .dot_f32 = dot_f32, .decode_f32 = decode_f32, CPU_KERNELS_SHARED
+#define AVX2_KERNELS                                                               \
+    .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct_i4 = cpu_direct_i4_avx2, \
+    CPU_KERNELS_SHARED
 const CpuKernels cpu_kernels_avx2 = {.dot_i32 = dot_i32, AVX2_KERNELS};
 
 #if defined(SINTER_CPU_AVXVNNI)

@@ -476,27 +476,28 @@ static void check_codebooks(Rng *rng, const CheckOptions *options)
         }
 }
 
-/* Sums at the end of what int32 holds. */
+/* The largest sums: at the end of what int32 holds, and of nibbles of what parts of sums hold. */
 static void check_extremes(Rng *rng, const CheckOptions *options)
 {
     (void)options;
-    static const FormatId pair[][2] = {
-        {FMT_U8, FMT_U8}, {FMT_I8, FMT_I8}, {FMT_U8, FMT_I8}, {FMT_I8, FMT_U8}};
-    for (int i = 0; i < 4 && !check_failed(); i++) {
-        int64_t k = i == 0 ? 33025 : i == 1 ? 131071 : 65793;
-        Case c = case_random(rng, pair[i][0], pair[i][1], 2, 17, 8);
-        operand_free(&c.a);
-        operand_free(&c.w);
-        c = case_random(rng, pair[i][0], pair[i][1], 2, 17, k);
+    static const struct {
+        FormatId a, w;
+        uint32_t code_a, code_w;
+        int64_t n, k;
+    } pair[] = {{FMT_U8, FMT_U8, 255, 255, 17, 33025}, {FMT_I8, FMT_I8, 128, 128, 17, 131071},
+                {FMT_U8, FMT_I8, 255, 128, 17, 65793}, {FMT_I8, FMT_U8, 128, 255, 17, 65793},
+                {FMT_I8, FMT_U4, 128, 15, 80, 1100},   {FMT_I8, FMT_I4, 128, 7, 80, 1100},
+                {FMT_U8, FMT_U4, 255, 15, 80, 1100},   {FMT_U8, FMT_I4, 255, 8, 80, 1100}};
+    for (size_t i = 0; i < sizeof pair / sizeof *pair && !check_failed(); i++) {
+        int64_t n = pair[i].n, k = pair[i].k;
+        Case c = case_random(rng, pair[i].a, pair[i].w, 2, n, k);
         c.spec.mainloop = c.spec.has_zero = false;
         c.spec.block_cols = c.spec.act_block_cols = c.a.block_cols = c.w.block_cols = 0;
         c.a.has_zero = c.w.has_zero = false;
         for (int64_t j = 0; j < 2 * k; j++)
-            c.a.value[j] = ref_decode(c.a.fmt, c.a.code[j] = c.a.fmt == FMT_U8 ? 255 : 128);
-        for (int64_t j = 0; j < 17 * k; j++)
-            c.w.value[j] = ref_decode(c.w.fmt, c.w.code[j] = c.w.fmt == FMT_U8 ? 255 : 128);
-        if (i >= 2)
-            c.spec.k = c.k = k;
+            c.a.value[j] = ref_decode(c.a.fmt, c.a.code[j] = pair[i].code_a);
+        for (int64_t j = 0; j < n * k; j++)
+            c.w.value[j] = ref_decode(c.w.fmt, c.w.code[j] = pair[i].code_w);
         check_case(&c);
     }
 }
