@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#define COPY_GAIN 0.05 /* of a bucket's time that another copy has to save */
+#define COPY_GAIN   0.05 /* of a bucket's time that another copy has to save */
+#define DECODE_ROWS 257  /* fewer take less time than decoding */
 
 typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
     double us, predicted;
@@ -40,23 +41,29 @@ static void add_launch(const CudaDraft *d, int launch, int bucket, LayoutTime *r
         ret->measured = ret->measured && choice.source != TIMING_MODEL;
 }
 
-/* ret: [buckets]. Returns what they come to. */
-static LayoutTime time_of(const CudaDraft *all, int weight, bool visit, LayoutTime *ret)
+static LayoutTime time_under(const CudaDraft *all, int weight, int bucket, bool visit)
 {
     CudaPlanOptions options = *all->options;
     CudaDraft d = *all;
-    LayoutTime sum = {.measured = true, .runs = true};
+    LayoutTime ret = {.measured = true, .runs = true};
     d.options = &options;
     if (!visit) {
         options.visit = NULL;
         d.arena = d.scratch; /* what is chosen is forgotten, but for its time */
     }
-    for (int bucket = 0; bucket < d.plan->num_buckets; bucket++) {
+    for (int i = 0; i < d.plan->num_launches; i++)
+        if (is_about(&d, i, weight))
+            add_launch(&d, i, bucket, &ret);
+    return ret;
+}
+
+/* ret: [buckets]. Returns what they come to. */
+static LayoutTime time_of(const CudaDraft *d, int weight, bool visit, LayoutTime *ret)
+{
+    LayoutTime sum = {.measured = true, .runs = true};
+    for (int bucket = 0; bucket < d->plan->num_buckets; bucket++) {
         LayoutTime *time = &ret[bucket];
-        *time = (LayoutTime){.measured = true, .runs = true};
-        for (int i = 0; i < d.plan->num_launches; i++)
-            if (is_about(&d, i, weight))
-                add_launch(&d, i, bucket, time);
+        *time = time_under(d, weight, bucket, visit);
         sum.us += time->us;
         sum.predicted += time->predicted;
         sum.measured = sum.measured && time->measured;
@@ -190,19 +197,37 @@ static void choose_copies(const CudaDraft *d, const LayoutTime *time, unsigned p
     }
 }
 
-/* Times of the launches of a weight with the one that decodes it before them. */
+static int64_t rows_of(const CudaDraft *d, int weight, int bucket)
+{
+    int64_t most = 0;
+    for (int i = 0; i < d->plan->num_launches; i++) {
+        const PlanLaunch *l = &d->plan->launch[i];
+        if (l->family != LAUNCH_GEMM || l->w != weight)
+            continue;
+        int64_t rows = d->layout[bucket * d->plan->num_tensors + l->a].rows;
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
+
+/* Times of the launches of a weight with the one that decodes it before them, of buckets of so many
+ * rows that it may be faster. */
 static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
                          const PlanTensor *decoded, LayoutTime *ret)
 {
     PlanTensor own = *weight;
     double us = cuda_decode_us(&own, decoded);
+    int64_t least = d->options->decode == CUDA_DECODE_ALWAYS ? 0 : DECODE_ROWS;
     *weight = *decoded;
-    time_of(d, index, d->options->visit != NULL, ret);
-    *weight = own;
     for (int b = 0; b < d->plan->num_buckets; b++) {
+        ret[b] = (LayoutTime){.runs = false};
+        if (rows_of(d, index, b) < least)
+            continue;
+        ret[b] = time_under(d, index, b, d->options->visit != NULL);
         ret[b].us += us;
         ret[b].predicted += us;
     }
+    *weight = own;
 }
 
 /* The buckets that are faster with their weight decoded before. known: `time` has what launches
