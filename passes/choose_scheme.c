@@ -118,7 +118,7 @@ static bool varies(const Scheme *scheme, int64_t k)
 
 const TargetLimits limits_cpu = {CPU_TILE_COLS, cpu_pack_problem};
 const TargetLimits limits_all = {CPU_TILE_COLS, cpu_pack_problem};
-const TargetLimits limits_gpus = {CPU_TILE_COLS, NULL};
+const TargetLimits limits_gpus = {CPU_TILE_COLS, cpu_pack_problem}; /* plans of all are bound so */
 
 static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, const QuantSpec *spec,
                         int64_t n, int64_t k)
@@ -138,7 +138,7 @@ static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, con
                         .table = w ? w->table : TABLE_NONE};
     if (pack.mainloop && spec->act)
         pack.act_block_cols = spec->act->block[1];
-    const char *problem = limits->weight_problem ? limits->weight_problem(&pack) : NULL;
+    const char *problem = limits->weight_problem(&pack);
 
     if ((w || spec->act) && !value_is_constant(op_in(op, 1)))
         problem = "only products with constant weights can be quantised";

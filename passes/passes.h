@@ -9,8 +9,7 @@
 /* What the targets of a compilation ask of kernels. */
 typedef struct TargetLimits {
     int64_t tile_cols; /* of an epilogue: groups that share a dynamic scale divide it */
-    /* Why no kernel multiplies by a weight of this spec; NULL: some does. The function NULL: all
-     * can. */
+    /* Why no kernel multiplies by a weight of this spec; NULL: some does. */
     const char *(*weight_problem)(const CpuPackSpec *spec);
 } TargetLimits;
 extern const TargetLimits limits_cpu;  /* the CPU alone */

@@ -587,6 +587,7 @@ def check_fused(folder):
 def run_golden(folder):
     check_shared_memory(folder)
     check_no_tile(folder)
+    check_long_groups(folder)
     check_bits_of(folder)
     check_apart(folder)
     check_words(folder)
@@ -658,6 +659,27 @@ def check_no_tile(folder):
         listing, problems = sinter("explain", "--no-weights", f"--target={target}", folder / "small.sinter")
         found = re.search(wanted, listing.decode())
         report(f"{target}: groups of 2 columns", problems + ([] if found else [listing]))
+
+
+LONG_GROUPS = """version 1
+dim T in [1, 64]
+scheme s { weight i8 sym per channel; act i8 sym per token group 65536 dynamic }
+quant { default : s }
+model m (x: bf16[T, 131072]) -> (y: bf16[T, 256]) {
+    param w: f32[256, 131072]
+    y = linear(relu(x), w)
+}
+"""
+
+
+def check_long_groups(folder):
+    """Sums that no 32 bits hold are refused at their line, by every class of GPUs."""
+    (folder / "long.sinter").write_text(LONG_GROUPS)
+    for target in ("turing", "portable", "sm_90a"):
+        done = call([SINTER, "explain", "--no-weights", f"--target={target}", "long.sinter"], cwd=folder)
+        wanted = b"long.sinter:3:12: error[E0411]: w: k exceeds the range in which an int32 accumulator is exact"
+        report(f"{target}: groups of 65536 columns", [] if done.returncode == 1 and wanted in done.stderr
+               else [done.returncode, done.stderr])
 
 
 def run_hostile(folder):
