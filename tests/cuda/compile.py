@@ -680,6 +680,12 @@ def check_long_groups(folder):
         wanted = b"long.sinter:3:12: error[E0411]: w: k exceeds the range in which an int32 accumulator is exact"
         report(f"{target}: groups of 65536 columns", [] if done.returncode == 1 and wanted in done.stderr
                else [done.returncode, done.stderr])
+    (folder / "wide.sinter").write_text(LONG_GROUPS.replace("i8 sym", "e4m3"))
+    done = call([SINTER, "explain", "--no-weights", "--target=sm_90a", "wide.sinter"], cwd=folder)
+    wanted = (b"wide.sinter:7:9: error[E0701]: w: it quantises in groups of more than 32768 columns, more than one "
+              b"block of threads holds on sm_90a at T = 1")
+    report("groups of 65536 columns of floats", [] if done.returncode == 1 and wanted in done.stderr
+           else [done.returncode, done.stderr])
 
 
 def run_hostile(folder):
