@@ -1,8 +1,13 @@
-/* What kernels_amx.c and kernels_amx_few.c share. */
+/* What kernels_amx*.c share. */
 #ifndef SINTER_CPU_AMX_H
 #define SINTER_CPU_AMX_H
 
 #include "kernels/cpu/avx512_impl.h"
+
+#define TILE_ROWS  16
+#define TILE_BYTES 64 /* of a row */
+#define TILE_WORD  4  /* bytes of K of one column side by side */
+#define STEP_UNITS 16 /* rows of a weight's tile */
 
 /* The smallest, less 1 and so without zeros, and the largest of values without their signs: of
  * bf16, or of floats. */
@@ -71,7 +76,19 @@ static inline const PairTable *pair_table(FormatId fmt)
     return &t;
 }
 
-/* CpuMatrix.few_rows */
+/* Where the two codes of byte i of each word begin, for the low bytes of 16-bit indices. */
+INLINE __m512i pair_places(int i)
+{
+    uint64_t at = 8 * (uint64_t)i;
+    return _mm512_set1_epi64((int64_t)(at | (at + 4) << 16 | (at + 32) << 32 | (at + 36) << 48));
+}
+
+/* How many rows the first and the second row of tiles have. Tiles 0..3 are sums. Two rows of tiles:
+ * 4, 5 activations, 6, 7 weights; one: 4 and 5..7, where 5 must hold a whole tile. */
+void amx_shape(int rows0, int rows1);
+
+/* CpuMatrix.few_rows; of nibbles with scales of their own */
 bool amx_few_rows(const MatrixFew *f);
+void amx_few_nibbles(const MatrixFew *f);
 
 #endif

@@ -105,10 +105,11 @@ bool panel_few(const GemmPlan *p, const PanelJob *j)
 {
     int64_t at = j->slot * p->l.blocks;
     MatrixFew f = {.layout = &p->l, .panel = j->panel, .cols = j->cols, .rows = j->rows};
-    if (!p->a.wide)
+    if (!p->a.is_few)
         return false;
     f.folds = p->folds;
-    f.a = p->a.wide + prepared_at(&p->a, j->slot, 0);
+    f.a = p->a.wide ? p->a.wide + prepared_at(&p->a, j->slot, 0) : NULL;
+    f.halves = p->a.halves + prepared_at(&p->a, j->slot, 0);
     f.lda = p->a.lda;
     f.sum = p->a.sum ? p->a.sum + at : NULL;
     f.scale = p->a.scale ? p->a.scale + at : NULL;

@@ -85,12 +85,13 @@ void span_finish(const CpuTensor *t, const TileSpan *span);
  * block of K the scale and the terms of the integer correction. */
 typedef struct Prepared {
     bool is_direct;       /* the tensor's own f32 rows serve */
+    bool is_few;          /* few rows for matrix units, of one range and one part */
     int64_t range_k, lda; /* elements of a row in a range, and from row to row */
     int64_t range_step;   /* elements from range to range */
     uint8_t *codes;
     const float *values;
     uint16_t *halves;        /* matrix units: parts of bf16 instead of values, or NULL */
-    float *wide;             /* [rows][lda] of halves, for very few rows of one part, or NULL */
+    float *wide;             /* [rows][lda] the same as floats where rows are very few, or NULL */
     int parts;               /* 0: no matrix units */
     int64_t part_step;       /* elements from part to part */
     ExponentRange *exponent; /* [rows], of matrix units' */

@@ -103,14 +103,15 @@ typedef struct MatrixDecode {
     ExponentRange *exponent; /* widened by the values of formats of 16 bits */
 } MatrixDecode;
 
-/* A panel against very few rows, as DirectPanel; activations are values of bf16. */
+/* A panel against few rows, as DirectPanel; activations are values of bf16. */
 typedef struct MatrixFew {
     const PackLayout *layout;
     const uint8_t *panel;
     int cols, rows;
-    bool folds; /* scales are factors of the weights: all of K has one sum */
-    const float *a;
-    int64_t lda;
+    bool folds;             /* scales are factors of the weights: all of K has one sum */
+    const float *a;         /* NULL: rows are more than DIRECT_ROWS */
+    const uint16_t *halves; /* the same as bf16 */
+    int64_t lda;            /* of both */
     const float *sum, *scale;
     float outer;
     float *out;
@@ -120,6 +121,7 @@ typedef struct MatrixFew {
 
 #define MATRIX_K    32 /* of bf16 in a step */
 #define MATRIX_ROWS 32 /* that matrix units like in multiples of */
+#define MATRIX_FEW  16 /* rows of nibbles' products that need not be decoded chunk by chunk */
 /* How many values of bf16 sum up to any of a format; 0: more than are worth it. */
 static inline int matrix_parts(FormatId fmt)
 {

@@ -8,11 +8,7 @@
  * do not compute right is found by the exponents of both operands (gemm_matrix.c). */
 #include "kernels/cpu/amx.h"
 
-#define TILE_ROWS  16
-#define TILE_BYTES 64 /* of a row */
-#define TILE_WORD  4  /* bytes of K of one column side by side */
-#define STEP_UNITS 16 /* rows of a weight's tile */
-#define FEW_ROWS   4  /* below, integer products stay with AVX-512 */
+#define FEW_ROWS 4 /* below, integer products stay with AVX-512 */
 
 /* How tiles are shaped now: rows of the first and of the second row of tiles. Between begin and end
  * only, for the thread may use tiles elsewhere. */
@@ -24,9 +20,7 @@ typedef struct TileConfig {
     uint8_t rows[16];
 } TileConfig;
 
-/* Tiles 0..3 are sums. Two rows of tiles: 4, 5 activations, 6, 7 weights; one: 4 and 5..7, where 5
- * must hold a whole tile. */
-static void shape_set(int rows0, int rows1)
+void amx_shape(int rows0, int rows1)
 {
     if (shape_rows[0] == rows0 && shape_rows[1] == rows1)
         return;
@@ -202,7 +196,7 @@ INLINE int product_rows(bool is_float, const MatrixProduct *p, int64_t row, int6
     if (num > TILE_ROWS) {
         int64_t wide = (p->cols + 31) / 32, pass = row / (2 * TILE_ROWS) * wide;
         int64_t passes = (rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS) * wide;
-        shape_set(TILE_ROWS, num - TILE_ROWS);
+        amx_shape(TILE_ROWS, num - TILE_ROWS);
         for (; col < p->cols; col += 32) {
             span_ahead(p, pass++, passes, &ahead);
             if (col + 32 <= p->cols)
@@ -212,7 +206,7 @@ INLINE int product_rows(bool is_float, const MatrixProduct *p, int64_t row, int6
         }
         return num;
     }
-    shape_set(num, 0);
+    amx_shape(num, 0);
     if (p->cols == PANEL_COLS)
         product_spans(is_float, false, 4, p, row, 0, &ahead);
     for (; p->cols < PANEL_COLS && col < p->cols; col += 16)
@@ -383,13 +377,6 @@ INLINE void decode_wide_pairs(FormatId fmt, int bytes, const MatrixDecode *d)
     }
     if (bytes == 2)
         floats_range(&seen, d->exponent);
-}
-
-/* Where the two codes of byte i of each word begin, for the low bytes of 16-bit indices. */
-INLINE __m512i pair_places(int i)
-{
-    uint64_t at = 8 * (uint64_t)i;
-    return _mm512_set1_epi64((int64_t)(at | (at + 4) << 16 | (at + 32) << 32 | (at + 36) << 48));
 }
 
 static void decode_nibble_pairs(const MatrixDecode *d)

@@ -234,6 +234,10 @@ bool amx_few_rows(const MatrixFew *f)
 {
     const PackLayout *l = f->layout;
     bool early_zero = l->has_zero && !l->late_zero, nibbles = format_is_nibble(l->fmt);
+    if (f->rows > FEW_DIRECT && nibbles && !f->folds && !early_zero) {
+        amx_few_nibbles(f);
+        return true;
+    }
     if (f->rows > FEW_DIRECT || early_zero || (f->folds && !nibbles) || l->fmt == FMT_F16 ||
         l->fmt == FMT_U8)
         return false;

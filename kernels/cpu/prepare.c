@@ -27,7 +27,8 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
     p.parts = matrix_parts_of(kern, g, l);
     if (l->mainloop)
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
-    if (g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
+    p.is_few = p.parts == 1 && g->m <= (l->unit == 8 ? MATRIX_FEW : DIRECT_ROWS);
+    if (p.is_few || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
     p.lda = p.is_direct ? g->a.pitch / 4 : (p.range_k + 15) / 16 * 16;
     if (p.parts) /* steps may go beyond the end of a row; rows do not lie a power of two apart */
@@ -50,8 +51,8 @@ static uint64_t exponent_bytes(const Prepared *p, int64_t rows)
 /* Very few rows are multiplied outside of matrix units, by their values. */
 static uint64_t wide_bytes(const Prepared *p, const CpuGemm *g, int64_t rows)
 {
-    bool few = p->parts == 1 && g->m <= DIRECT_ROWS;
-    return few ? align_64((uint64_t)rows * (uint64_t)p->lda * sizeof *p->wide) : 0;
+    bool very_few = p->is_few && g->m <= DIRECT_ROWS;
+    return very_few ? align_64((uint64_t)rows * (uint64_t)p->lda * sizeof *p->wide) : 0;
 }
 
 static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
