@@ -581,6 +581,48 @@ static void moves_must_stay_inside(void **state)
     REFUSED("leaves tensor", move_parts(&b, 0, 8); last_element(&b, 1 << 23, 0, 0));
 }
 
+/* A plan for GPUs whose weight a launch packs again, into the arena, for the GEMM behind it. */
+static void decode_weight(Broken *b)
+{
+    static const uint64_t at[] = {4096, 4096, 4096};
+    b->m.plan.target = "portable";
+    b->m.weights_bytes = 1 << 20;
+    for (int i = 0; i < 3; i++)
+        b->arena_bytes[i] = 1 << 20;
+    b->tensor[2].bytes = plan_packed_bytes(&b->m.plan, &b->tensor[2].pack_spec);
+    b->tensor[7] = b->tensor[2];
+    b->tensor[7].name = "decoded";
+    b->tensor[7].storage = STORAGE_ARENA;
+    b->tensor[7].arena_offset = at;
+    b->launch[2] = b->launch[1];
+    b->launch[2].w = 7;
+    b->launch[1] = (PlanLaunch){
+        .family = LAUNCH_DECODE, .layer = "fc", .absorbed = "decode weight", .src = 2, .dst = 7};
+    b->m.plan.num_tensors = 8;
+    b->m.plan.num_launches = 3;
+}
+
+static void weights_must_be_decoded_to_what_they_are(void **state)
+{
+    (void)state;
+    ACCEPTED(decode_weight(&b));
+    ACCEPTED(decode_weight(&b); b.tensor[7].pack_spec.layout = CUDA_PANELS;
+             b.tensor[7].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[7].pack_spec));
+    REFUSED("has a bad type", decode_weight(&b); b.m.plan.target = "cpu";
+            b.tensor[2].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[2].pack_spec));
+    REFUSED("packs into", decode_weight(&b); b.tensor[7].bytes++);
+    REFUSED("ends behind the arena", decode_weight(&b);
+            b.arena_bytes[1] = 4096 + b.tensor[7].bytes - 1);
+    REFUSED("no such tensor", decode_weight(&b); b.launch[1].dst = 8);
+    REFUSED("no such tensor", decode_weight(&b); b.launch[1].src = -1);
+    REFUSED("cannot be decoded", decode_weight(&b); b.launch[1].src = 7);
+    REFUSED("cannot be decoded", decode_weight(&b); b.launch[1].dst = 2);
+    REFUSED("cannot be decoded", decode_weight(&b); b.launch[1].dst = 1);
+    REFUSED("cannot be decoded", decode_weight(&b); b.tensor[7].pack_spec.k--;
+            b.tensor[7].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[7].pack_spec));
+    REFUSED("is not written yet", decode_weight(&b); b.launch[1] = b.launch[0]);
+}
+
 /* Code sums: of codes that the same program or an earlier launch stored. */
 static void sum_codes(Broken *b)
 {
@@ -850,6 +892,7 @@ int main(void)
         cmocka_unit_test(outputs_must_not_be_clobbered),
         cmocka_unit_test(parts_are_the_same_or_apart),
         cmocka_unit_test(moves_must_stay_inside),
+        cmocka_unit_test(weights_must_be_decoded_to_what_they_are),
         cmocka_unit_test(code_sums_must_be_of_codes),
         cmocka_unit_test(blocks_must_lie_inside_tiles),
         cmocka_unit_test(many_tensors_are_followed),
