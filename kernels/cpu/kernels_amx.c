@@ -216,37 +216,53 @@ INLINE int product_rows(bool is_float, const MatrixProduct *p, int64_t row, int6
 
 /* Integers ------------------------------------------------------------------------------------- */
 
-/* The end of a block for rows whose sums are in c; the arithmetic of AVX-512's. */
+/* The end of a block for rows whose sums are in c, in 16 * vecs columns from col; the arithmetic of
+ * AVX-512's. A row's columns come one after the other, as they lie in memory. */
+INLINE void finish_i32_columns(int vecs, const BlockFinish f, int64_t row, int rows, int col,
+                               int32_t *c, int64_t ldc)
+{
+    __m512i sum[4], zero[4], less[4];
+    __m512 sb[4];
+    int32_t ra = 0; /* of `less`, which rows with the same zero point share */
+    for_each(v, vecs) {
+        sum[v] = _mm512_loadu_si512(f.sum + col + 16 * v);
+        zero[v] = f.zero ? _mm512_loadu_si512(f.zero + col + 16 * v) : _mm512_setzero_si512();
+        sb[v] = f.sb ? _mm512_loadu_ps(f.sb + col + 16 * v) : _mm512_set1_ps(1.0f);
+        less[v] = _mm512_setzero_si512();
+    }
+    for (int r = 0; r < rows; r++, c += ldc) {
+        int64_t at = (row + r) * f.step;
+        uint32_t rb = (uint32_t)f.rb[at];
+        const __m512i all = _mm512_set1_epi32((int32_t)(rb * (uint32_t)f.offset));
+        const __m512 sa = _mm512_set1_ps(f.sa ? f.sa[at] : 1.0f);
+        if (f.ra[at] != ra) {
+            ra = f.ra[at];
+            for_each(v, vecs)
+                less[v] = _mm512_mullo_epi32(_mm512_set1_epi32(ra), sum[v]);
+        }
+        for_each(v, vecs) {
+            __m512i part =
+                f.zero ? _mm512_mullo_epi32(_mm512_set1_epi32((int32_t)rb), zero[v]) : all;
+            __m512i x = _mm512_sub_epi32(_mm512_loadu_si512(c + col + 16 * v),
+                                         _mm512_add_epi32(less[v], part));
+            float *out = f.out + (row + r) * f.ld + col + 16 * v;
+            if (!f.out)
+                _mm512_storeu_si512(c + col + 16 * v, x);
+            else
+                _mm512_storeu_ps(out,
+                                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(sa, sb[v]),
+                                                 _mm512_loadu_ps(out)));
+        }
+    }
+}
+
 static void finish_i32(const BlockFinish *f, int64_t row, int rows, int cols, int32_t *c,
                        int64_t ldc)
 {
-    for (int col = 0; col < cols; col += 16) {
-        __m512i sum = _mm512_loadu_si512(f->sum + col), less = _mm512_setzero_si512();
-        __m512i zero = f->zero ? _mm512_loadu_si512(f->zero + col) : _mm512_setzero_si512();
-        __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
-        int32_t ra = 0; /* of `less`, which rows with the same zero point share */
-        for (int r = 0; r < rows; r++) {
-            int64_t at = (row + r) * f->step;
-            if (f->ra[at] != ra) {
-                ra = f->ra[at];
-                less = _mm512_mullo_epi32(_mm512_set1_epi32(ra), sum);
-            }
-            int32_t rb = f->rb[at];
-            __m512i part = f->zero
-                               ? _mm512_mullo_epi32(_mm512_set1_epi32(rb), zero)
-                               : _mm512_set1_epi32((int32_t)((uint32_t)rb * (uint32_t)f->offset));
-            __m512i x = _mm512_loadu_si512(c + r * ldc + col);
-            x = _mm512_sub_epi32(x, _mm512_add_epi32(less, part));
-            if (!f->out) {
-                _mm512_storeu_si512(c + r * ldc + col, x);
-                continue;
-            }
-            float *out = f->out + (row + r) * f->ld + col;
-            __m512 scale = _mm512_mul_ps(_mm512_set1_ps(f->sa ? f->sa[at] : 1.0f), sb);
-            _mm512_storeu_ps(out,
-                             _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), scale, _mm512_loadu_ps(out)));
-        }
-    }
+    if (cols == PANEL_COLS)
+        finish_i32_columns(4, *f, row, rows, 0, c, ldc);
+    for (int col = 0; cols < PANEL_COLS && col < cols; col += 16)
+        finish_i32_columns(1, *f, row, rows, col, c, ldc);
 }
 
 /* What is left of K after whole tiles, and few rows, are AVX-512's: sums are exact in any order. */
@@ -438,23 +454,38 @@ static void decode_pairs(const MatrixDecode *d)
     }
 }
 
+INLINE void finish_f32_columns(int vecs, const BlockFinish f, int64_t row, int rows, int col,
+                               const float *c, int64_t ldc)
+{
+    __m512 zero[4], sb[4];
+    for_each(v, vecs) {
+        zero[v] = f.zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(f.zero + col + 16 * v))
+                         : _mm512_setzero_ps();
+        sb[v] = f.sb ? _mm512_loadu_ps(f.sb + col + 16 * v) : _mm512_set1_ps(1.0f);
+    }
+    for (int r = 0; r < rows; r++, c += ldc) {
+        int64_t at = (row + r) * f.step;
+        float *out = f.out + (row + r) * f.ld + col;
+        const __m512 sum = _mm512_set1_ps(f.zero ? f.rb_f32[at] : 0);
+        const __m512 sa = _mm512_set1_ps(f.sa ? f.sa[at] : 1.0f);
+        for_each(v, vecs) {
+            __m512 x = _mm512_loadu_ps(c + col + 16 * v);
+            if (f.zero)
+                x = _mm512_fnmadd_ps(zero[v], sum, x);
+            __m512 scale = f.sa ? _mm512_mul_ps(sa, sb[v]) : sb[v];
+            _mm512_storeu_ps(out + 16 * v,
+                             _mm512_fmadd_ps(x, scale, _mm512_loadu_ps(out + 16 * v)));
+        }
+    }
+}
+
 static void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int cols, const float *c,
                             int64_t ldc)
 {
-    for (int col = 0; col < cols; col += 16) {
-        __m512 zero =
-            f->zero ? _mm512_cvtepi32_ps(_mm512_loadu_si512(f->zero + col)) : _mm512_setzero_ps();
-        __m512 sb = f->sb ? _mm512_loadu_ps(f->sb + col) : _mm512_set1_ps(1.0f);
-        for (int r = 0; r < rows; r++) {
-            int64_t at = (row + r) * f->step;
-            float *out = f->out + (row + r) * f->ld + col;
-            __m512 x = _mm512_loadu_ps(c + r * ldc + col);
-            if (f->zero)
-                x = _mm512_fnmadd_ps(zero, _mm512_set1_ps(f->rb_f32[at]), x);
-            __m512 scale = f->sa ? _mm512_mul_ps(_mm512_set1_ps(f->sa[at]), sb) : sb;
-            _mm512_storeu_ps(out, _mm512_fmadd_ps(x, scale, _mm512_loadu_ps(out)));
-        }
-    }
+    if (cols == PANEL_COLS)
+        finish_f32_columns(4, *f, row, rows, 0, c, ldc);
+    for (int col = 0; cols < PANEL_COLS && col < cols; col += 16)
+        finish_f32_columns(1, *f, row, rows, col, c, ldc);
 }
 
 static void dot_bf16(const MatrixProduct *p, int64_t rows, const BlockFinish *finish)
