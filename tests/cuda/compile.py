@@ -347,7 +347,7 @@ def check_wgmma(folder):
         family, layout = ("hopper", b"panels, ") if stored else ("mixed", b"records ")
         write_layer(folder, 2048, "16, 512" if stored else "512")
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a"]
+        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=never"]
         listing, problems = sinter("explain", *words, cwd=folder)
         if f": {family} ".encode() not in listing:
             problems.append(f"no product by the family {family}")
@@ -361,6 +361,19 @@ def check_wgmma(folder):
                 line.startswith(layout) for line in shown):
             problems.append(f"inspect says {shown}")
         report(f"{family}: {scheme}", problems)
+
+
+def check_decoded(folder):
+    """By a launch, for the family hopper."""
+    for scheme in WGMMA_DECODED:
+        write_layer(folder, 2048, "512")
+        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=always"]
+        listing, problems = sinter("explain", *words, cwd=folder)
+        problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
+                     if f": {family} ".encode() not in listing]
+        problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
+        report(f"decoded: {scheme}", problems)
 
 
 # weights with a codebook of the file's own: bits, grain, tables (one, one a row, one an entry), activation
@@ -428,6 +441,7 @@ def run_schemes(folder):
     check_f32(folder)
     check_holds(folder)
     check_wgmma(folder)
+    check_decoded(folder)
 
 
 def write_models(folder):
