@@ -18,9 +18,12 @@
 
 double near_bound(FormatId fmt)
 {
-    /* The bounds of docs/numerics.md, and what rounding adds to what is compared with: in bf16 8e-4
-     * of a value, in f16 an eighth of that. */
-    return fmt == FMT_BF16 ? 1.6e-5 : fmt == FMT_F16 ? 1.2e-6 : 1e-10;
+    return fmt == FMT_BF16 ? 1e-5 : fmt == FMT_F16 ? 1e-6 : 1e-10;
+}
+
+double near_rounded(double bound)
+{
+    return bound * (bound >= near_bound(FMT_BF16) ? 1.6 : 1.2);
 }
 
 static double number(FormatId fmt, const uint8_t *data, uint64_t at)
@@ -88,7 +91,7 @@ static void sums_add(Sums *s, double want, double got, uint64_t at)
 static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
 {
     double nmse = s->error == 0 ? 0 : s->power > 0 ? s->error / s->power : INFINITY;
-    bound *= s->num < FEW ? FEW_BOUND : 1 + STRAY / sqrt((double)s->num);
+    bound *= s->num < FEW ? FEW_BOUND : n->rounds ? 1 + STRAY / sqrt((double)s->num) : 1;
     n->worst = nmse / bound > n->worst ? nmse / bound : n->worst;
     if (s->lost && !n->is_odd)
         snprintf(n->why, sizeof n->why,

@@ -35,6 +35,7 @@ struct Rig {
     void **address; /* of slots in a slab */
     uint8_t *before, *want, *got, *mark;
     double *bound; /* of tensors that are written nearly */
+    bool *rounded; /* .. by products of rounded weights */
     uint64_t bytes, room;
     Near near;
     double worst;
@@ -135,6 +136,7 @@ Rig *rig_open(const Built *b, const RigOptions *options)
     r->address = calloc(tensors, sizeof *r->address);
     r->mark = calloc(tensors, 1);
     r->bound = calloc(tensors, sizeof *r->bound);
+    r->rounded = calloc(tensors, sizeof *r->rounded);
     SinterError err;
     r->cpu_part = r->cpu;
     const DeviceOpen open = {.plan = &r->cpu_part, .weights = b->file->weights, .threads = 1};
@@ -168,8 +170,8 @@ void rig_close(Rig *r)
     if (r->shared.state)
         cuda_model_close(r->shared.state);
     device_cpu.destroy(r->cpu_state);
-    void *const memory[] = {r->session.port, r->launch, r->layout, r->padded, r->slot, r->address,
-                            r->mark,         r->bound,  r->before, r->want,   r->got};
+    void *const memory[] = {r->session.port, r->launch, r->layout,  r->padded, r->slot, r->address,
+                            r->mark,         r->bound,  r->rounded, r->before, r->want, r->got};
     for (size_t i = 0; i < COUNT_OF(memory); i++)
         free(memory[i]);
     free((void *)(uintptr_t)r->cpu.tensor);
@@ -366,6 +368,20 @@ static bool has_two(TileOp op)
     return arity[op] == 2;
 }
 
+/* The numbers that the launch multiplies are the weight's, rounded to 16 bits (docs/numerics.md).
+ */
+static bool rounds(const Rig *r, int launch, int bucket)
+{
+    const Plan *plan = r->b->cuda.target.plan;
+    const PlanTensor *w = &plan->tensor[plan->launch[launch].w];
+    const PlanTensor *stored = &plan->tensor[plan_stored_weight(plan, plan->launch[launch].w)];
+    int kernel = r->b->cuda.code.launch[launch * r->code.num_buckets + bucket].kernel;
+    bool codebook = format_info[stored->fmt].family == FAMILY_CODEBOOK || stored->pack_spec.table;
+    if (stored != w)
+        return w->fmt == FMT_BF16 && (codebook || stored->pack_spec.mainloop);
+    return stored->fmt == FMT_NF4 && strstr(r->b->cuda.source[kernel].text, "kCodebookPieces = 1;");
+}
+
 /* wgmma adds products of 8-bit floats with some 14 bits: docs/numerics.md. */
 static double sums_bound(const Rig *r, int launch, int bucket)
 {
@@ -383,7 +399,8 @@ static double sums_bound(const Rig *r, int launch, int bucket)
 /* A float sum in another order may fall on the other side of a tie wherever it is rounded, at a
  * cast inside the epilogue as at the store: the bound is that of the coarsest format on the way, or
  * that of the sums. */
-static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, double of_sums)
+static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, double of_sums,
+                        bool is_rounded)
 {
     double reg[TILE_MAX_REGS] = {0};
     for (int i = 0; i < p->num_steps; i++) {
@@ -399,7 +416,9 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             double *to = &r->bound[r->layout[tensor].root];
             double own = near_bound(r->gpu.tensor[tensor].fmt);
             bound = own > bound ? own : bound;
+            bound = is_rounded ? near_rounded(bound) : bound;
             *to = bound > *to ? bound : *to;
+            r->rounded[r->layout[tensor].root] |= is_rounded;
         } else {
             reg[s->dst] = bound;
         }
@@ -429,6 +448,7 @@ static void mark_written(Rig *r, const Group *g, int bucket)
 {
     memset(r->mark, NOT_WRITTEN, (size_t)r->gpu.num_tensors);
     memset(r->bound, 0, (size_t)r->gpu.num_tensors * sizeof *r->bound);
+    memset(r->rounded, 0, (size_t)r->gpu.num_tensors * sizeof *r->rounded);
     for (int i = g->gpu[0]; i < g->gpu[1]; i++) {
         const PlanLaunch *l = &r->gpu.launch[i];
         if (r->b->cuda.code.launch[i * r->code.num_buckets + bucket].kernel < 0)
@@ -444,7 +464,8 @@ static void mark_written(Rig *r, const Group *g, int bucket)
                          r->options.dry || !stays_local(r, i, bucket) ? -1 : r->layout[l->a].root);
         for (int k = 0; k < l->num_segments; k++) {
             mark_program(r, l, &l->segment[k].epilogue, how, -1);
-            find_bounds(r, l, &l->segment[k].epilogue, sums_bound(r, i, bucket));
+            find_bounds(r, l, &l->segment[k].epilogue, sums_bound(r, i, bucket),
+                        rounds(r, i, bucket));
         }
     }
 }
@@ -492,6 +513,7 @@ static bool compare_slot(Rig *r, const Group *g, int i)
     r->near.is_exact = r->mark[i] == WRITTEN_EXACTLY;
     r->near.worst = 0;
     r->near.bound = r->bound[i];
+    r->near.rounds = r->rounded[i];
     bool ok = near_tensor(&r->near, t, &r->layout[i], r->want + s->at, r->got + s->at);
     r->worst = r->near.worst > r->worst ? r->near.worst : r->worst;
     return ok || says(r, g, t->name, r->near.why);
