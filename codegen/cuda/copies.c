@@ -114,13 +114,14 @@ static void put_again(CudaBuilder *b, const CudaBuilder *old, const Copies *c, i
     for (int i = 0; i < buckets && under; i++)
         under[i] = c->under[weight * buckets + i] == layout;
     if (layout == CUDA_DECODED && under)
-        put_decode(b, &old->launches.elem[end - 1], old->launch_ops.elem[first],
-                   (CudaRole){.span_operand = -1,
-                              .under = under,
-                              .apart = cuda_decode_why(
-                                  b->arena, &b->tensors.elem[c->own[weight][CUDA_DECODED]],
-                                  old->launch_ops.elem[first])},
-                   weight, c->own[weight][CUDA_DECODED]);
+        put_decode(
+            b, &old->launches.elem[end - 1], old->launch_ops.elem[first],
+            (CudaRole){.span_operand = -1,
+                       .under = under,
+                       .apart = cuda_decode_why(
+                           b->arena, &b->tensors.elem[c->own[weight][CUDA_DECODED]],
+                           old->launch_ops.elem[first], b->options->decode == CUDA_DECODE_ALWAYS)},
+            weight, c->own[weight][CUDA_DECODED]);
     int at = b->launches.num - first;
     if (chain)
         *moved = (CudaChain){chain->fused + at, chain->row + at, chain->product + at};

@@ -276,14 +276,6 @@ static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *ke
                       format_info[w->fmt].family == FAMILY_INT && !w->scheme.table);
 }
 
-static bool is_to_be_fused(const Op *kernel)
-{
-    bool asked = false;
-    for (const Op *op = kernel->body->first; op; op = op->next)
-        asked = asked || (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->fused);
-    return asked;
-}
-
 /* Launches of which schedules choose, where the prologue may run inside. `part`: the product's. */
 static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *part, const Op *op)
 {
@@ -296,7 +288,7 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
     product.absorbed = part->words;
     row.num_ops = before.num_ops;
     role.invariant = is_invariant(b, l, op);
-    role.fused = is_to_be_fused(op);
+    role.fused = cuda_to_be_fused(op) != NULL;
     row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
                        : cuda_prologue_why(b->arena, b->list, l, op, &before);
     if (l->prologue.num_steps && !copies && !spanning(b, l, &l->prologue)) {

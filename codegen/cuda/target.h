@@ -83,7 +83,7 @@ struct CudaCandidates;
 typedef enum CudaDecode {
     CUDA_DECODE_BY_TIME,
     CUDA_DECODE_NEVER,
-    CUDA_DECODE_ALWAYS /* where there is such a launch, for tests */
+    CUDA_DECODE_ALWAYS /* wherever there is such a launch */
 } CudaDecode;
 
 typedef struct CudaPlanOptions {
@@ -130,6 +130,8 @@ const char *cuda_roofline_gpu(const CodeClass *gpu); /* "H200": whose rates thes
 /* unfused.c: an error for each layer whose rule says `fused` and that takes several launches under
  * some bucket. */
 void cuda_check_fused(Module *m, const CudaTarget *target);
+/* The product of a kernel whose rule says `fused`; NULL: there is none. */
+const Op *cuda_to_be_fused(const Op *kernel);
 /* The launches of the bucket, what they do and move. */
 FusionShare cuda_fusion_share(const CudaTarget *target, Arena *arena, int bucket);
 

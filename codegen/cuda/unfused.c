@@ -4,15 +4,12 @@
 
 #include <string.h>
 
-/* Does a layer of the kernel have to be one launch? *ret_matmul: it. */
-static bool asks(const Op *kernel, const Op **ret_matmul)
+const Op *cuda_to_be_fused(const Op *kernel)
 {
     for (const Op *op = kernel->body ? kernel->body->first : NULL; op; op = op->next)
-        if (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->fused) {
-            *ret_matmul = op;
-            return true;
-        }
-    return false;
+        if (op->kind == OP_MATMUL && op->attr.quant && op->attr.quant->fused)
+            return op;
+    return NULL;
 }
 
 static int launches_under(const CudaTarget *t, int first, int end, int bucket)
@@ -53,14 +50,14 @@ static void put_notes(Module *m, const CudaTarget *t, int first, int end, int bu
 /* The launches from `first` up to `end` are those of one kernel. */
 static void check_kernel(Module *m, const CudaTarget *t, int first, int end)
 {
-    const Op *matmul;
+    const Op *matmul = cuda_to_be_fused(t->target.launch_kernels.elem[first]);
     int most = 1, at = 0;
     for (int b = 0; b < t->target.plan->num_buckets; b++) {
         int num = launches_under(t, first, end, b);
         at = num > most ? b : at;
         most = num > most ? num : most;
     }
-    if (most == 1 || !asks(t->target.launch_kernels.elem[first], &matmul))
+    if (most == 1 || !matmul)
         return;
     diag_error(m->diag, matmul->span, E_NOT_FUSED,
                "%s takes %d launches on %s%s, but its rule says fused", matmul->attr.layer, most,

@@ -133,18 +133,28 @@ CudaApartWhy cuda_copy_why(Arena *arena, const Plan *list, const PlanLaunch *l, 
         .at = op->span};
 }
 
-CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel)
+/* Where its last product stands. */
+static Span product_span(const Op *kernel)
 {
-    const Op *op = kernel->body ? kernel->body->first : NULL;
-    while (op && op->kind != OP_MATMUL)
-        op = op->next;
+    Span at = kernel->span;
+    for (const Op *op = kernel->body ? kernel->body->first : NULL; op; op = op->next)
+        if (op->kind == OP_MATMUL)
+            at = op->span;
+    return at;
+}
+
+CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel, bool asked)
+{
+    const char *what = arena_printf(arena, "the weight is decoded once, to %.0f MB in %s",
+                                    (double)to->bytes / 1e6, format_info[to->fmt].name);
     return (CudaApartWhy){
-        .text = arena_printf(arena,
-                             "for so many rows it is faster to decode the weight once, to %.0f MB "
-                             "in %s, than in every tile",
-                             (double)to->bytes / 1e6, format_info[to->fmt].name),
+        .text = asked ? what
+                      : arena_printf(arena,
+                                     "%s, which is faster for so many rows than in every "
+                                     "tile",
+                                     what),
         .remedy = "--decode-weights=never would do without",
-        .at = op ? op->span : kernel->span};
+        .at = product_span(kernel)};
 }
 
 /* Why a dynamic quantisation of the product's results is a launch of its own. */
@@ -168,15 +178,12 @@ CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
 void cuda_say_no_kernel(Diag *diag, Arena *arena, const CudaDraft *d, int launch, int bucket,
                         const Op *kernel, const char *problem, const char *rejected)
 {
-    Span at = kernel->span;
     Sb size;
-    for (const Op *op = kernel->body ? kernel->body->first : NULL; op; op = op->next)
-        if (op->kind == OP_MATMUL)
-            at = op->span;
     sb_init(&size, arena);
     plan_bucket_print(&size, d->plan, bucket);
-    diag_error(diag, at, E_KERNEL, "%s: %s on %s%s%s", d->plan->launch[launch].layer, problem,
-               d->options->gpu->name, size.len ? " at " : "", size.text);
+    diag_error(diag, product_span(kernel), E_KERNEL, "%s: %s on %s%s%s",
+               d->plan->launch[launch].layer, problem, d->options->gpu->name,
+               size.len ? " at " : "", size.text);
     for (const char *line = rejected, *end; line && (end = strchr(line, '\n')); line = end + 1)
         diag_note(diag, (Span){0}, "%.*s", (int)(end - line), line);
     if (d->plan->launch[launch].family == LAUNCH_GEMM)

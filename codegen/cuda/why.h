@@ -27,8 +27,8 @@ void cuda_say_no_kernel(Diag *diag, Arena *arena, const struct CudaDraft *d, int
                         const Op *kernel, const char *problem, const char *rejected);
 /* Why a copy of the activation comes before a product. */
 CudaApartWhy cuda_copy_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op);
-/* Why a launch decodes a product's weight before it, to this tensor. */
-CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel);
+/* Why a launch decodes a product's weight before it, to this tensor. asked: not because of time. */
+CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel, bool asked);
 /* Why a dynamic quantisation of a product's results is a launch of its own. */
 CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
                             const CudaApart *apart, Span at);

@@ -74,8 +74,10 @@ def check_choice(folder):
     expect("few rows read a weight as it lies, many one that is decoded", found,
            {"T = 1": ["stream"], "T = 4096": ["decode", "hopper"]})
     report("with a reason, a remedy and its memory",
-           not re.search(r"apart at .*: for so many rows it is faster to decode the weight once, to 34 MB in bf16, than in "
-                         r"every tile \(--decode-weights=never would do without\)", out) and out)
+           not re.search(r"apart at .*: the weight is decoded once, to 34 MB in bf16, which is faster for so many rows than "
+                         r"in every tile \(--decode-weights=never would do without\)", out) and out)
+    _, out = explained(folder, "--decode-weights=always")
+    report("which is not said where it was asked for", not re.search(r"once, to 34 MB in bf16 \(--decode", out) and out)
     report("and how it lies", "    weight, decoded: panels, bf16: 16.00 bits an element" not in out and out)
     families = {family for size in explained(folder, "--decode-weights=never")[0].values() for family in size}
     expect("never is never", families & {"decode", "hopper"}, set())
