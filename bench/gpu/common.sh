@@ -83,7 +83,9 @@ compile()
     [ ! -e "$4" ] || return 0
     rules "$2" >"$4.rules"
     set -- "$1" "$2" "$3" "$4" "$(date +%s.%N)"
+    # shellcheck disable=SC2086 # further options, or none
     timeout 150 "$sinter" compile "$1" --rules "$4.rules" "-O$3" "--target=$target" -o "$4.new" \
+        ${SINTER_BENCH_COMPILE:-} \
         >"$4.log" 2>&1 || { echo "compile ${4#"$work"/} failed:"; tail -n 5 "$4.log"; return 1; }
     mv "$4.new" "$4"
     awk -v name="${4#"$work"/}" -v begin="$5" -v end="$(date +%s.%N)" \

@@ -5,17 +5,15 @@ too. Kernels do nothing there, so nothing is said about errors: tests/gpu does. 
 """
 import json
 import os
-import pathlib
 import re
 import struct
 import subprocess
 import sys
-import tempfile
 
-SINTER, FAKE_DRIVER = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+from plans import FAKE_DRIVER, SINTER, main, report
+
 LAUNCH_US = 5000.0
 CHILDREN = "SINTER_CLOCK_ORDER"  # a variable that processes which time have
-number, failures = 0, 0
 TEXT = """version 1
 weights "w.safetensors"
 dim T in [2, 8]
@@ -31,17 +29,6 @@ model m (x: f32[T, 64]) -> (y: f32[T, 64]) {
     y = linear(relu(linear(x, a)), b)
 }
 """
-
-
-def report(what, *problems):
-    global number, failures
-    problems = [problem for problem in problems if problem]
-    number += 1
-    failures += bool(problems)
-    for problem in problems:
-        for line in str(problem).splitlines()[:20]:
-            print(f"# {line}")
-    print(f"{'not ' if problems else ''}ok {number} - {what}", flush=True)
 
 
 def make(folder):
@@ -176,21 +163,16 @@ def check_calibration(folder):
     expect("no such device", sinter("calibrate", "--device=tpu"), 2, "--device takes cpu or cuda:N, not 'tpu'")
 
 
-def main():
-    with tempfile.TemporaryDirectory() as path:
-        folder = pathlib.Path(path)
-        if "NVRTC          not found" in subprocess.run([SINTER, "doctor"], capture_output=True, text=True,
-                                                        check=False).stdout:
-            print("1..0 # SKIP there is no NVRTC")
-            return 0
-        make(folder)
-        nodes = check_times(folder)
-        (folder / "t.json").write_bytes((folder / "d.json").read_bytes())
-        check_failures(folder, nodes)
-        check_words(folder)
-        check_calibration(folder)
-    print(f"1..{number}")
-    return 1 if failures else 0
+def check(folder):
+    make(folder)
+    nodes = check_times(folder)
+    (folder / "t.json").write_bytes((folder / "d.json").read_bytes())
+    check_failures(folder, nodes)
+    check_words(folder)
+    check_calibration(folder)
 
 
-sys.exit(main())
+if "NVRTC          not found" in subprocess.run([SINTER, "doctor"], capture_output=True, text=True, check=False).stdout:
+    print("1..0 # SKIP there is no NVRTC")
+    sys.exit(0)
+sys.exit(main(check))
