@@ -95,9 +95,9 @@ static void put_images(Sb *sb, const CudaTarget *cuda, Compiled *sum)
         const DeviceImage *image = &cuda->code.image[i];
         const CudaImageAbout *about = &cuda->about[i];
         const CudaSource *source = &cuda->source[image->kernel];
-        sb_printf(sb, "%s  %-8s  %-10s  %7llu bytes, %ld spilled, ", source->name,
+        sb_printf(sb, "%s  %-8s  %-10s  %7llu bytes, %ld spilled, %s", source->name,
                   cuda_family_name[source->family], image->arch, (unsigned long long)image->size,
-                  about->spilled);
+                  about->said.spilled, about->said.serialised ? "wgmma serialised, " : "");
         if (about->cached)
             sb_put(sb, "cached\n");
         else

@@ -164,6 +164,14 @@ static long spilled(const char *log)
     return most;
 }
 
+/* What a log says of a kernel. A remark names the reason, "(C7514) .. wgmma.mma_async instructions
+ * are serialized due to ..": each product is then waited for. */
+static CudaImageSaid said_of(const char *log)
+{
+    return (CudaImageSaid){.spilled = spilled(log),
+                           .serialised = strstr(log, "instructions are serialized") != NULL};
+}
+
 static void fetch(const Nvrtc *n, void *program, Job *job)
 {
     bool is_cubin = strncmp(job->arch, "sm_", 3) == 0;
@@ -208,23 +216,24 @@ static void run(const Nvrtc *n, Job *job)
     if (job->result == 0)
         fetch(n, program, job);
     n->destroy(&program);
-    job->about.spilled = job->log ? spilled(job->log) : 0;
+    if (job->log)
+        job->about.said = said_of(job->log);
 }
 
 /* The cache ------------------------------------------------------------------------------------ */
 
-/* What is kept of a job: the bytes that it spilled, then its image. */
+/* What is kept of a job: what ptxas said of it, then its image. */
 static void keep(Cache *cache, const Job *job)
 {
     char about[64];
     if (job->result != 0 || !job->image)
         return;
-    size_t size = sizeof job->about.spilled + job->size;
+    size_t size = sizeof job->about.said + job->size;
     char *data = malloc(size);
     if (!data)
         return;
-    memcpy(data, &job->about.spilled, sizeof job->about.spilled);
-    memcpy(data + sizeof job->about.spilled, job->image, job->size);
+    memcpy(data, &job->about.said, sizeof job->about.said);
+    memcpy(data + sizeof job->about.said, job->image, job->size);
     snprintf(about, sizeof about, "%s %s %s", job->arch, cuda_family_name[job->source->family],
              job->source->name);
     cache_put(cache, job->key, about, data, size);
@@ -235,10 +244,10 @@ static void get_kept(Cache *cache, Job *job)
 {
     size_t size = 0;
     char *data = cache_get(cache, job->key, &size);
-    if (data && size >= sizeof job->about.spilled) {
-        memcpy(&job->about.spilled, data, sizeof job->about.spilled);
-        job->size = size - sizeof job->about.spilled;
-        memmove(data, data + sizeof job->about.spilled, job->size);
+    if (data && size >= sizeof job->about.said) {
+        memcpy(&job->about.said, data, sizeof job->about.said);
+        job->size = size - sizeof job->about.said;
+        memmove(data, data + sizeof job->about.said, job->size);
         job->image = data;
         job->about.cached = true;
         return;
@@ -272,9 +281,9 @@ static CacheKey key_of_job(const Job *job, const char *version)
 {
     CacheKey headers = key_of_headers(job->source->text);
     CachePart part[6 + COUNT_OF(common_options)] = {
-        text_part("kernel " SINTER_VERSION), text_part(version),
-        {&headers, sizeof headers},          text_part(job->arch),
-        text_part(job->source->name),        text_part(job->source->text)};
+        text_part("image " SINTER_VERSION), text_part(version),
+        {&headers, sizeof headers},         text_part(job->arch),
+        text_part(job->source->name),       text_part(job->source->text)};
     for (size_t i = 0; i < COUNT_OF(common_options); i++)
         part[6 + i] = text_part(common_options[i]);
     return cache_key((int)COUNT_OF(part), part);
@@ -351,8 +360,10 @@ static const char *image_problem(const Job *j, bool fail_on_spill, char *text, s
 {
     if (j->result != 0 || !j->image)
         snprintf(text, size, "NVRTC cannot compile it: %s", j->log ? j->log : "it says nothing");
-    else if (j->about.spilled && fail_on_spill)
-        snprintf(text, size, "it spills %ld bytes", j->about.spilled);
+    else if (j->about.said.spilled && fail_on_spill)
+        snprintf(text, size, "it spills %ld bytes", j->about.said.spilled);
+    else if (j->about.said.serialised && fail_on_spill)
+        snprintf(text, size, "ptxas serialises its products");
     else
         return NULL;
     return text;
@@ -432,11 +443,11 @@ static void run_all(Queue *q, int threads)
         pthread_join(thread[i], NULL);
 }
 
-static void report_problem(Diag *diag, const Job *j)
+static void report_problem(Diag *diag, const Job *j, const char *problem)
 {
     if (j->result == 0 && j->image) {
-        diag_error(diag, (Span){0}, E_KERNEL, "kernel %s (%s) for %s spills %ld bytes",
-                   j->source->name, cuda_family_name[j->source->family], j->arch, j->about.spilled);
+        diag_error(diag, (Span){0}, E_KERNEL, "kernel %s (%s) for %s: %s", j->source->name,
+                   cuda_family_name[j->source->family], j->arch, problem);
         return;
     }
     diag_error(diag, (Span){0}, E_KERNEL, "NVRTC cannot compile kernel %s (%s) for %s",
@@ -460,7 +471,7 @@ static bool collect(Diag *diag, Arena *arena, CudaTarget *t, const CudaCompileOp
         if (options->problem) {
             options->problem[i] = problem ? arena_strdup(arena, problem) : NULL;
         } else if (problem) {
-            report_problem(diag, j);
+            report_problem(diag, j, problem);
             ok = false;
         }
         if (problem)

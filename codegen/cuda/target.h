@@ -58,11 +58,16 @@ typedef struct CudaChoice {
     const char *by;     /* of a product, what multiplies: "hopper by wgmma"; else NULL */
 } CudaChoice;
 
+typedef struct CudaImageSaid { /* by ptxas */
+    long spilled;              /* bytes */
+    long serialised;           /* its wgmma instructions wait for each other */
+} CudaImageSaid;
+
 /* How an image came about. */
 typedef struct CudaImageAbout {
     bool cached;    /* it was kept from another time */
     double seconds; /* of a processor, to compile it; 0 where it was cached */
-    long spilled;   /* bytes */
+    CudaImageSaid said;
 } CudaImageAbout;
 
 typedef struct CudaTarget {

@@ -2,8 +2,8 @@
 """compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile|pairs [--update] | images FAKE_NVRTC
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
-without a spill, and its portable PTX is assembled for generations of GPUs; the same text gives
-the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
+without a spill or a product that waits, and its portable PTX is assembled for generations of GPUs; the same text
+gives the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
 user writes reaches a source. images: whatever threads and caches do, a file is the same, with an NVRTC of our own.
 pairs: PAIRS times a compile with an empty cache and one without, for a person to run on a busy machine.
 TAP; schemes and models are skipped where there is no NVRTC.
@@ -784,21 +784,31 @@ def check_library(folder):
         report(f"{name} is no NVRTC", [] if ok else [done.returncode, done.stderr[:500], doctor.stdout])
 
 
-def check_spills(folder):
-    os.environ["SINTER_FAKE_NVRTC"] = "spill"
-    os.environ["SINTER_CACHE_DIR"] = tempfile.mkdtemp(dir=folder)
-    for when in ("compiled", "kept"):
-        out = sinter("show", "--emit=kernels", "attend.sinter", "--no-weights", "--target=sm_90a", cwd=folder)[0].decode()
-        lines = re.findall(r"^k_.*", out, re.M)
-        report(f"spills of {when} kernels are told", [] if lines and all(", 24 spilled," in line for line in lines)
-               else [out[:500]])
+# what an NVRTC of our own has ptxas say of each kernel: as listed, and as --fail-on-spill refuses it
+SAID = {"spill": (", 24 spilled, ", b"it spills 24 bytes"),
+        "serialised": (", 0 spilled, wgmma serialised, ", b"ptxas serialises its products")}
+
+
+def check_said(folder):
+    words = ["attend.sinter", "--no-weights", "--target=sm_90a"]
+    for said, (listed, refused) in SAID.items():
+        os.environ["SINTER_FAKE_NVRTC"] = said
+        os.environ["SINTER_CACHE_DIR"] = tempfile.mkdtemp(dir=folder)
+        for when in ("compiled", "kept"):
+            out = sinter("show", "--emit=kernels", *words, cwd=folder)[0].decode()
+            lines = re.findall(r"^k_.*", out, re.M)
+            problems = [] if lines and all(listed in line for line in lines) else [out[:500]]
+            done = call([SINTER, "show", "--emit=kernels", "--fail-on-spill", *words], cwd=folder)
+            if done.returncode != 1 or refused not in done.stderr:
+                problems += [done.returncode, done.stderr]
+            report(f"{said}: told of {when} kernels, and refused", problems)
 
 
 def run_images(folder):
     write_models(folder)
     check_library(folder)
     os.environ["SINTER_NVRTC"] = str(pathlib.Path(sys.argv[6]).resolve())
-    check_spills(folder)
+    check_said(folder)
     words = ["compile", "attend.sinter", "--target=sm_90a,portable,sm_86", "--slower=off"]
     for name in FAILING:
         os.environ["SINTER_FAKE_NVRTC"] = name

@@ -88,6 +88,11 @@ int nvrtcCompileProgram(Program *program, int num_options, const char *const *op
 
 static const char *told(void)
 {
+    if (outcome("serialised"))
+        return "ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions "
+               "are "
+               "serialized due to non wgmma instructions reading accumulator registers of  a wgmma "
+               "between start and end of the pipeline stage in the function 'k'\n";
     return outcome("spill") ? "0 bytes stack frame, 7 bytes spill stores, 7 bytes spill loads\n"
                               "8 bytes stack frame, 24 bytes spill stores, 16 bytes spill loads\n"
                               " bytes spill stores"
