@@ -99,6 +99,20 @@ template <class Cfg, class S> struct HopperWork {
     }
 };
 
+/* Four sums as what they are: read as integers, they would be copied to those in the loop over K,
+ * between a product and its wait, and ptxas then lets no two products overlap (C7514). */
+__device__ __forceinline__ void leave_l2(char *to, const float *sums)
+{
+    asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(sums[0]),
+                 "f"(sums[1]), "f"(sums[2]), "f"(sums[3])
+                 : "memory");
+}
+__device__ __forceinline__ void leave_l2(char *to, const int32_t *sums)
+{
+    asm volatile("st.global.cg.v4.s32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(sums[0]),
+                 "r"(sums[1]), "r"(sums[2]), "r"(sums[3])
+                 : "memory");
+}
 /* One statement, so that no more is loaded ahead than there are registers for. */
 __device__ __forceinline__ void add_l2(float *to, const char *from)
 {
@@ -139,10 +153,8 @@ __device__ __forceinline__ bool hopper_gather(Sum *sums, const HopperWork<Cfg, S
     char *places = (char *)workspace + Cfg::kSplitSums + thread * 16;
     char *mine = places + (int64_t)(2 * blockIdx.x + (work.from == 0)) * S::kPieceBytes;
 #pragma unroll
-    for (int i = 0; i < S::kSums / 4; i++) {
-        const uint32_t *v = (const uint32_t *)(sums + 4 * i);
-        store_l2(mine + i * S::kThreads * 16, Bytes16{v[0], v[1], v[2], v[3]});
-    }
+    for (int i = 0; i < S::kSums / 4; i++)
+        leave_l2(mine + i * S::kThreads * 16, sums + 4 * i);
     __threadfence();
     meet<1, S::kThreads>();
     if (thread == 0)

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""large.py SINTER
+
+Kernels for weights as large as those of models, whose tiles the small layers of compile.py do not ask for:
+ptxas spills no register in them, and lets their products by wgmma overlap (its remark C7514 says where it does
+not). TAP; skipped where there is no NVRTC.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SINTER = pathlib.Path(sys.argv[1]).resolve()
+MODEL = """version 1
+dim T in [{rows}]
+scheme s {{ {scheme} }}
+quant {{ default : s }}
+model m (x: {x}[T, 4096]) -> (y: {x}[T, {columns}]) {{
+    param g: f32[{columns}, 4096]
+    {product}
+}}
+"""
+PRODUCTS = {"plain": "y = linear(x, g)",
+            "gated": "param u: f32[{columns}, 4096]\n    y = silu(linear(x, g)) * linear(x, u)"}
+
+# family; scheme; rows; product; columns. Each is, or was, taken for these sizes and spilled or waited.
+CASES = """
+mixed; weight u4 asym per channel; act f16; 64, 256; gated; 4096
+mixed; weight i8 sym per channel; act bf16; 128, 1024; plain; 4096
+mixed; weight e5m2 per channel; act f16; 128, 256; gated; 14336
+mixed; weight e4m3 per channel; act bf16; 1024; gated; 4096
+""".strip().splitlines()
+
+
+def sinter(*words):
+    return subprocess.run([SINTER, *words], capture_output=True, text=True, timeout=300, check=False)
+
+
+def problems_of(folder, case):
+    """Every kernel that ptxas says something of, or none of the family."""
+    family, weight, act, rows, product, columns = (word.strip() for word in case.split(";"))
+    path = folder / "large.sinter"
+    path.write_text(MODEL.format(scheme=f"{weight}; {act}", rows=rows, columns=columns, x="bf16",
+                                 product=PRODUCTS[product].format(columns=columns)))
+    done = sinter("show", "--emit=kernels", "--no-weights", "--target=sm_90a", "--decode-weights=never", path)
+    if done.returncode:
+        return [done.stderr]
+    kernels = re.findall(r"^k_\w+ +(\w+) .*$", done.stdout, re.M)
+    bad = re.findall(r"^k_.*(?:, [1-9]\d* spilled|wgmma serialised).*$", done.stdout, re.M)
+    return bad + ([] if family in kernels else [f"no kernel of the family {family}", done.stdout])
+
+
+def main():
+    if not re.search(r"^  NVRTC +[0-9]+\.[0-9]+, ", sinter("doctor").stdout, re.M):
+        print("1..0 # SKIP there is no NVRTC")
+        return 0
+    failures = 0
+    with tempfile.TemporaryDirectory() as path:
+        os.environ["SINTER_CACHE_DIR"] = os.environ.get("SINTER_TEST_KERNELS", path + "/cache")
+        for number, case in enumerate(CASES, 1):
+            problems = problems_of(pathlib.Path(path), case)
+            failures += bool(problems)
+            for line in "\n".join(problems).splitlines()[:40]:
+                print(f"# {line}")
+            print(f"{'not ok' if problems else 'ok'} {number} - {case}", flush=True)
+    print(f"1..{len(CASES)}")
+    return 1 if failures else 0
+
+
+sys.exit(main())
