@@ -387,18 +387,34 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
 
 /* The kernel ----------------------------------------------------------------------------------- */
 
+/* Where a thread that multiplies stands: its first slab of the tile, its first row of 64. */
+template <class Cfg> struct MixedThread {
+    int warp, lane, slab0, row;
+    float outer;
+
+    __device__ __forceinline__ MixedThread(const char *w)
+    {
+        warp = threadIdx.x / 32;
+        lane = threadIdx.x % 32;
+        slab0 = threadIdx.x / 128 * Cfg::kSlabs;
+        row = warp % 4 * 16 + lane / 4; /* and row + 8 */
+        outer = Record<Cfg>::outer(w);
+    }
+};
+
 /* What a warp that multiplies does. */
 template <class Cfg, class Product> struct MixedTile {
     typedef MixedShape<Cfg> S;
     typedef MixedSums<Cfg> M;
     typedef MixedLeft<Cfg> Left;
+    typedef MixedThread<Cfg> Thread;
     typedef typename S::Acc Acc;
     typedef typename S::Sum Sum;
+    typedef uint32_t Codes[S::kPieces][S::kProducts][4]; /* of a step */
 
     /* Products of step STEP of a unit for one slab, into d. */
     template <int PIECE>
-    static __device__ __forceinline__ void multiply(Acc *d, const Left &left,
-                                                    uint32_t (&codes)[S::kPieces][S::kProducts][4],
+    static __device__ __forceinline__ void multiply(Acc *d, const Left &left, Codes &codes,
                                                     int step, const int (&zero)[2],
                                                     const char *record, int row, int k, int lane,
                                                     uint64_t right, bool keep)
@@ -416,57 +432,106 @@ template <class Cfg, class Product> struct MixedTile {
             products_commit();
         }
     }
+
+    /* The sums of one slab: those of unit k of K, whose stage is at `stage` (`more`: beside those
+     * that are there). Operands alternate: they stay until the products of the next step run. */
+    static __device__ __forceinline__ void multiply_slab(Sum *sums, Codes (&codes)[2],
+                                                         const Thread &at, uint32_t stage,
+                                                         const char *record, int k, bool more)
+    {
+        Left left;
+        Acc block[S::kPromotes ? S::kSlabSums : 1];
+        Acc *d = block;
+        if constexpr (!S::kPromotes)
+            d = (Acc *)sums;
+        int zero[2];
+        left.read(record, at.row, at.lane);
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+            const int column = k * 128 + step * 32;
+            const int last = column < Cfg::kK ? column : Cfg::kK - 1;
+            const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
+            const uint64_t right =
+                operand_at(stage + (S::kBoxes == 2 ? step / 2 * S::kBoxBytes : 0)) +
+                (S::kBoxes == 2 ? step % 2 * 4 : step * 2);
+            if (step % S::kBlockSteps == 0)
+                Left::read_zeros(zero, record, at.row, last);
+            multiply<0>(d, left, codes[step % 2], step, zero, record, at.row, column, at.lane,
+                        right, !begins || (!S::kPromotes && more));
+            products_wait<1>();
+            if constexpr (S::kPromotes)
+                if (step % S::kBlockSteps == S::kBlockSteps - 1) {
+                    products_wait<0>();
+                    M::promote(sums, block, record,
+                               stage + S::kScalesAt + step * S::kActSubs / 4 * (Cfg::kBM * 4),
+                               at.outer, at.row, Record<Cfg>::sub_of(last), at.lane);
+                }
+        }
+    }
+
+    /* .. of all its slabs; records: those of the stage. */
+    static __device__ __forceinline__ void multiply_unit(Sum (&sums)[S::kSums], const Thread &at,
+                                                         uint32_t stage, const char *records, int k,
+                                                         bool more)
+    {
+        Codes codes[2];
+#pragma unroll
+        for (int slab = 0; slab < Cfg::kSlabs; slab++)
+            multiply_slab(sums + slab * S::kSlabSums, codes, at, stage,
+                          records + (at.slab0 + slab) * Cfg::kRecord, k, more);
+        products_wait<0>(); /* or ptxas waits after every product (C7513) */
+    }
 };
 
-/* Epilogue::row(p, a, acc, m, n0, lane) as for gemm_mma, but for kRowLanes lanes of a warp: where
- * they are fewer than 32, columns of a row do not meet. */
-template <class Cfg, class Product, class Epilogue, class Params>
-__device__ __forceinline__ void mixed(const Params &p)
+/* One thread: the barriers of the ring. A lane of each warp that reads says that a stage is free.
+ */
+template <class Cfg, class Map>
+__device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint32_t empty)
 {
     typedef MixedShape<Cfg> S;
-    typedef MixedTile<Cfg, Product> T;
-    typedef MixedSums<Cfg> M;
-    typedef typename S::Acc Acc;
-    typedef typename S::Sum Sum;
-    static_assert(S::kRingBytes + Cfg::kPassRows * S::kPitch * 4 + 1024 == Cfg::kSmemBytes,
-                  "the shared memory that the launch asks for");
-    extern __shared__ __align__(1024) char smem[];
-    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];
-    const uint32_t ring = (smem_address(smem) + 1023) / 1024 * 1024;
-    const uint32_t full = smem_address(barriers), empty = full + 8 * Cfg::kStages;
-    if (threadIdx.x == 0) {
-        map_prefetch(p.map[0]);
-        for (int i = 0; i < Cfg::kStages; i++) {
-            barrier_init(full + i * 8, S::kScales ? 33 : 1);
-            barrier_init(empty + i * 8,
-                         S::kThreads / 32 * Cfg::kCluster); /* a lane of each warp that reads */
-        }
-        barrier_init_done();
+    map_prefetch(map);
+    for (int i = 0; i < Cfg::kStages; i++) {
+        barrier_init(full + i * 8, S::kScales ? 33 : 1);
+        barrier_init(empty + i * 8, S::kThreads / 32 * Cfg::kCluster);
     }
-    cluster_begin<Cfg::kCluster>();
-    if (threadIdx.x >= S::kThreads) {
-        registers_give<S::kFewRegisters>();
-        if (threadIdx.x == S::kThreads)
-            mixed_copy<Cfg>(p, ring, full, empty);
-        if (S::kScales && threadIdx.x / 32 == S::kThreads / 32 + 1)
-            mixed_copy_scales<Cfg>(p, ring, full, empty);
-        return;
-    }
-    registers_take<S::kManyRegisters>();
-    wait_for_producer();
-    const Operand a = p.op[Cfg::kOperandA];
+    barrier_init_done();
+}
+
+/* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time. */
+template <class Cfg, class Epilogue, class Params>
+__device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
+                                             const typename MixedShape<Cfg>::Sum *sums,
+                                             char *staged, const MixedThread<Cfg> &at, int tile_m,
+                                             int n0)
+{
+    typedef MixedShape<Cfg> S;
+    constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
     const int64_t m = p.dim[0];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int slab0 = threadIdx.x / 128 * Cfg::kSlabs;
-    const int row = warp % 4 * 16 + lane / 4; /* of 64; and row + 8 */
-    const float outer = Record<Cfg>::outer((const char *)p.op[Cfg::kOperandW].data);
-    char *const bytes = smem + (ring - smem_address(smem));
-    char *const staged = bytes + S::kRingBytes;
-    auto release = [&](int unit) {
-        __syncwarp(); /* all lanes have read what they read themselves */
-        cluster_arrive<Cfg::kCluster>(empty + unit % Cfg::kStages * 8, lane);
-    };
-    HopperWork<Cfg, S> work(m);
+#pragma unroll 1
+    for (int pass = 0; pass * Cfg::kPassRows < Cfg::kBM; pass++) {
+        meet<1, S::kThreads>(); /* the rows before these have been read */
+        MixedSums<Cfg>::template stage_pass<0>(pass, staged, sums, at.slab0, at.row, at.lane);
+        meet<1, S::kThreads>();
+        const int64_t first = (int64_t)tile_m + pass * Cfg::kPassRows;
+        const int rows = m - first < Cfg::kPassRows ? (int)(m - first) : Cfg::kPassRows;
+#pragma unroll 1
+        for (int i = at.warp * kAtOnce + at.lane / Epilogue::kRowLanes; i < rows;
+             i += S::kThreads / 32 * kAtOnce)
+            Epilogue::row(p, a, staged + i * S::kPitch * 4, first + i, n0 / Cfg::kParts,
+                          at.lane % Epilogue::kRowLanes);
+    }
+}
+
+/* What the warpgroups do that multiply. */
+template <class Cfg, class Product, class Epilogue, class Params>
+__device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uint32_t ring,
+                                               uint32_t full, uint32_t empty)
+{
+    typedef MixedShape<Cfg> S;
+    typedef typename S::Sum Sum;
+    const Operand a = p.op[Cfg::kOperandA];
+    const MixedThread<Cfg> at((const char *)p.op[Cfg::kOperandW].data);
+    HopperWork<Cfg, S> work(p.dim[0]);
     int read = 0; /* units so far */
 #pragma unroll 1
     while (work.next()) {
@@ -480,47 +545,12 @@ __device__ __forceinline__ void mixed(const Params &p)
         }
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, read++) {
-            const int slot = read % Cfg::kStages;
-            const uint32_t stage = ring + slot * S::kStageBytes;
-            const char *records = bytes + slot * S::kStageBytes + S::kABytes;
+            const int slot = read % Cfg::kStages, stage = slot * S::kStageBytes;
             barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
-            uint32_t codes[2][S::kPieces][S::kProducts][4];
-#pragma unroll
-            for (int slab = 0; slab < Cfg::kSlabs; slab++) {
-                const char *record = records + (slab0 + slab) * Cfg::kRecord;
-                typename T::Left left;
-                Acc block[S::kPromotes ? S::kSlabSums : 1];
-                Acc *d = block;
-                if constexpr (!S::kPromotes)
-                    d = (Acc *)sums + slab * S::kSlabSums;
-                int zero[2];
-                left.read(record, row, lane);
-#pragma unroll
-                for (int step = 0; step < 4; step++) {
-                    const int at = k * 128 + step * 32;
-                    const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
-                    const uint64_t right =
-                        operand_at(stage + (S::kBoxes == 2 ? step / 2 * S::kBoxBytes : 0)) +
-                        (S::kBoxes == 2 ? step % 2 * 4 : step * 2);
-                    if (step % S::kBlockSteps == 0)
-                        T::Left::read_zeros(zero, record, row, at < Cfg::kK ? at : Cfg::kK - 1);
-                    const bool keep = !begins || (!S::kPromotes && k > work.from);
-                    T::template multiply<0>(d, left, codes[step % 2], step, zero, record, row, at,
-                                            lane, right, keep);
-                    products_wait<1>();
-                    if constexpr (S::kPromotes)
-                        if (step % S::kBlockSteps == S::kBlockSteps - 1) {
-                            products_wait<0>();
-                            M::promote(sums + slab * S::kSlabSums, block, record,
-                                       stage + S::kScalesAt +
-                                           step * S::kActSubs / 4 * (Cfg::kBM * 4),
-                                       outer, row,
-                                       Record<Cfg>::sub_of(at < Cfg::kK ? at : Cfg::kK - 1), lane);
-                        }
-                }
-            }
-            products_wait<0>(); /* or ptxas waits after every product (C7513) */
-            release(read);
+            MixedTile<Cfg, Product>::multiply_unit(sums, at, ring + stage,
+                                                   bytes + stage + S::kABytes, k, k > work.from);
+            __syncwarp(); /* all lanes have read what they read themselves */
+            cluster_arrive<Cfg::kCluster>(empty + slot * 8, at.lane);
         }
         if (work.at >= work.end)
             let_consumer_start();
@@ -528,21 +558,37 @@ __device__ __forceinline__ void mixed(const Params &p)
             if (work.to - work.from < S::kUnits &&
                 !hopper_gather<Cfg, S>(sums, work, p.op[Cfg::kOperandSplit].data))
                 continue;
-        constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
-        const int64_t m0 = tile_m;
-#pragma unroll 1
-        for (int pass = 0; pass * Cfg::kPassRows < Cfg::kBM; pass++) {
-            meet<1, S::kThreads>(); /* the rows before these have been read */
-            M::template stage_pass<0>(pass, staged, sums, slab0, row, lane);
-            meet<1, S::kThreads>();
-            const int64_t first = m0 + pass * Cfg::kPassRows;
-#pragma unroll 1
-            for (int i = warp * kAtOnce + lane / Epilogue::kRowLanes;
-                 i < Cfg::kPassRows && first + i < m; i += S::kThreads / 32 * kAtOnce)
-                Epilogue::row(p, a, staged + i * S::kPitch * 4, first + i, n0 / Cfg::kParts,
-                              lane % Epilogue::kRowLanes);
-        }
+        mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, tile_m, n0);
     }
+}
+
+/* Epilogue::row(p, a, acc, m, n0, lane) as for gemm_mma, but for kRowLanes lanes of a warp: where
+ * they are fewer than 32, columns of a row do not meet. */
+template <class Cfg, class Product, class Epilogue, class Params>
+__device__ __forceinline__ void mixed(const Params &p)
+{
+    typedef MixedShape<Cfg> S;
+    static_assert(S::kRingBytes + Cfg::kPassRows * S::kPitch * 4 + 1024 == Cfg::kSmemBytes,
+                  "the shared memory that the launch asks for");
+    extern __shared__ __align__(1024) char smem[];
+    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];
+    const uint32_t ring = (smem_address(smem) + 1023) / 1024 * 1024;
+    const uint32_t full = smem_address(barriers), empty = full + 8 * Cfg::kStages;
+    if (threadIdx.x == 0)
+        mixed_begin<Cfg>(p.map[0], full, empty);
+    cluster_begin<Cfg::kCluster>();
+    if (threadIdx.x >= S::kThreads) {
+        registers_give<S::kFewRegisters>();
+        if (threadIdx.x == S::kThreads)
+            mixed_copy<Cfg>(p, ring, full, empty);
+        if (S::kScales && threadIdx.x / 32 == S::kThreads / 32 + 1)
+            mixed_copy_scales<Cfg>(p, ring, full, empty);
+        return;
+    }
+    registers_take<S::kManyRegisters>();
+    wait_for_producer();
+    mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full,
+                                           empty);
     cluster_end<Cfg::kCluster>();
 }
 

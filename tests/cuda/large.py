@@ -31,6 +31,7 @@ mixed; weight u4 asym per channel; act f16; 64, 256; gated; 4096
 mixed; weight i8 sym per channel; act bf16; 128, 1024; plain; 4096
 mixed; weight e5m2 per channel; act f16; 128, 256; gated; 14336
 mixed; weight e4m3 per channel; act bf16; 1024; gated; 4096
+mixed; weight u4 asym per channel; act f16; 4096; gated; 14336
 """.strip().splitlines()
 
 
