@@ -1,28 +1,36 @@
-/* GEMM for compute capability 9.0 whose weights are decoded on their way to wgmma:
+/* GEMM for compute capability 9.0 whose weights are decoded on their way to
+ * wgmma:
  *
  *   c[m, n] = sum over k of a[m, k] * w[n, k], then the fused epilogue.
  *
- * a: [M, K] row-major, 16-bit floats or bytes, read through the tensor map p.map[0] in boxes of kBM
- * rows by 128 bytes. w: packed as `records` (pack.h); it is the left operand, which wgmma takes
- * from registers: what a lane reads of a record is passed round among the four lanes of a row, so
- * that each has the columns of the fragment (PTX ISA, "wgmma.mma_async", register fragments of A:
- * those of mma.m16n8k16 and m16n8k32 for each warp), and decoded there (format.cuh).
+ * a: [M, K] row-major, 16-bit floats or bytes, read through the tensor map
+ * p.map[0] in boxes of kBM rows by 128 bytes. w: packed as `records` (pack.h);
+ * it is the left operand, which wgmma takes from registers: what a lane reads
+ * of a record is passed round among the four lanes of a row, so that each has
+ * the columns of the fragment (PTX ISA, "wgmma.mma_async", register fragments
+ * of A: those of mma.m16n8k16 and m16n8k32 for each warp), and decoded there
+ * (format.cuh).
  *
- * Blocks stay and take tile after tile (hopper_tiles.cuh): kBN rows of w by kBM rows of a. Each of
- * warpgroups 0 and 1 multiplies kSlabs slabs of 64 rows of w. Of warpgroup 2 one thread fills a
- * ring of kStages stages, each 128 of K (a unit): boxes of a, a record of each 64 rows of w; and
- * where a's scales belong to the main loop one warp copies them.
+ * Blocks stay and take tile after tile (hopper_tiles.cuh): kBN rows of w by kBM
+ * rows of a. Each of warpgroups 0 and 1 multiplies kSlabs slabs of 64 rows of
+ * w. Of warpgroup 2 one thread fills a ring of kStages stages, each 128 of K (a
+ * unit): boxes of a, a record of each 64 rows of w; and where a's scales belong
+ * to the main loop one warp copies them.
  *
- * kCluster = 2: two blocks take tiles side by side and copy half of their rows of a each, for both.
+ * kCluster = 2: two blocks take tiles side by side and copy half of their rows
+ * of a each, for both.
  *
- * kMainloop: the sums of a block of K are scaled and added to f32 sums, f = fma((float)block,
- * sa * sw, f), blocks ascending; those of floats at the end of every unit at least, of 8-bit floats
- * without kMainloop too. Else sums stay where they are.
+ * kMainloop: the sums of a block of K are scaled and added to f32 sums, f =
+ * fma((float)block, sa * sw, f), blocks ascending; those of floats at the end
+ * of every unit at least, of 8-bit floats without kMainloop too. Else sums stay
+ * where they are.
  *
- * Cfg: what Record wants (gemm_shape.cuh), and kA kHome kN (packed rows) kBM kBN kTeams kSlabs
- * kStages kBand kParts kShare kMainloop kBlockK (0: all of K) kExact kWFold kAScale kABlockRows
- * kABlockK kCols kPassRows (of a, staged at once) kOperandA kOperandW kOperandSplit kSplitSums
- * kSmemBytes kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM, d = left
+ * Cfg: what Record wants (gemm_shape.cuh), and kA kHome kN (packed rows) kBM
+ * kBN kTeams kSlabs kStages kBand kParts kShare kMainloop kBlockK (0: all of K)
+ * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
+ * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
+ * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
+ * d = left
  * * right + (keep ? d : 0); left: four registers. */
 #ifndef SINTER_CUDA_MIXED
 #define SINTER_CUDA_MIXED
@@ -62,7 +70,8 @@ template <class Cfg> struct MixedShape {
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
-    /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
+    /* Steps of 32 after which a block of K ends inside a unit; 4: only units end
+     * blocks. */
     static constexpr int kBlockSteps =
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
     static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams, "slabs of 64 rows");
@@ -71,10 +80,13 @@ template <class Cfg> struct MixedShape {
     static_assert(Cfg::kRecord % 16 == 0, "records are copied");
 };
 
-/* Decoding ------------------------------------------------------------------------------------- */
+/* Decoding
+ * -------------------------------------------------------------------------------------
+ */
 
-/* The codes of a step of 32 of K that a lane read, eight neighbours, exchanged for those of the
- * fragments: of every eighth of 16 columns two neighbours, in the order that format.cuh decodes. */
+/* The codes of a step of 32 of K that a lane read, eight neighbours, exchanged
+ * for those of the fragments: of every eighth of 16 columns two neighbours, in
+ * the order that format.cuh decodes. */
 template <int BITS>
 __device__ __forceinline__ void pass_pairs(const uint32_t *raw, int t, uint32_t *out)
 {
@@ -94,7 +106,8 @@ __device__ __forceinline__ void pass_pairs(const uint32_t *raw, int t, uint32_t 
         out[1] = __byte_perm(far, next, t % 2 ? 0x3276 : 0x7610);
     }
 }
-/* .. of integers as bytes: the fragments have four neighbours of every 16 columns. */
+/* .. of integers as bytes: the fragments have four neighbours of every 16
+ * columns. */
 __device__ __forceinline__ uint32_t pass_fours(uint32_t raw, int lane)
 {
     const int from = lane % 4 / 2, quad = lane & 28;
@@ -131,7 +144,8 @@ template <> struct DecodeE4m3<FMT_E2M1> {
         return (codes & 0x08080808u) << 4 | (codes & 0x07070707u) << 2;
     }
 };
-/* The fragments' eight codes of a row, from nibbles in the order of 16-bit floats (pack.c). */
+/* The fragments' eight codes of a row, from nibbles in the order of 16-bit
+ * floats (pack.c). */
 template <int FMT>
 __device__ __forceinline__ void pass_e4m3(uint32_t raw, int lane, uint32_t (&out)[4])
 {
@@ -206,7 +220,8 @@ template <class Cfg> struct MixedLeft {
                 to[i][h] = out[2 * i], to[i][2 + h] = out[2 * i + 1];
         }
     }
-    /* Multiplies scales in, exactly; their blocks are whole eighths of columns. */
+    /* Multiplies scales in, exactly; their blocks are whole eighths of columns.
+     */
     static __device__ __forceinline__ void fold(uint32_t (&codes)[4], const char *record, int row,
                                                 int k)
     {
@@ -221,7 +236,8 @@ template <class Cfg> struct MixedLeft {
     }
 };
 
-/* The sums of a tile ------------------------------------------------------------------------------
+/* The sums of a tile
+ * ------------------------------------------------------------------------------
  */
 
 template <class Cfg> struct MixedSums {
@@ -272,7 +288,8 @@ template <class Cfg> struct MixedSums {
         }
     }
 
-    /* Rows [PASS * kPassRows, ..) of a, row after row, the columns in their places among the parts.
+    /* Rows [PASS * kPassRows, ..) of a, row after row, the columns in their
+     * places among the parts.
      */
     template <int PASS>
     static __device__ __forceinline__ void stage(char *smem, const Sum *sums, int slab0, int row,
@@ -302,10 +319,13 @@ template <class Cfg> struct MixedSums {
     }
 };
 
-/* Copies --------------------------------------------------------------------------------------- */
+/* Copies
+ * ---------------------------------------------------------------------------------------
+ */
 
-/* One thread: fills the ring, in the order in which it is read. Weights do not depend on earlier
- * kernels: those of the first stages are on their way before it waits for the producer of a. */
+/* One thread: fills the ring, in the order in which it is read. Weights do not
+ * depend on earlier kernels: those of the first stages are on their way before
+ * it waits for the producer of a. */
 template <class Cfg, class Params>
 __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint32_t full,
                                            uint32_t empty)
@@ -353,7 +373,8 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
     }
 }
 
-/* One warp: the scales of a that belong to every stage, as copies that arrive by themselves. */
+/* One warp: the scales of a that belong to every stage, as copies that arrive
+ * by themselves. */
 template <class Cfg, class Params>
 __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring, uint32_t full,
                                                   uint32_t empty)
@@ -385,9 +406,12 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
     }
 }
 
-/* The kernel ----------------------------------------------------------------------------------- */
+/* The kernel
+ * -----------------------------------------------------------------------------------
+ */
 
-/* Where a thread that multiplies stands: its first slab of the tile, its first row of 64. */
+/* Where a thread that multiplies stands: its first slab of the tile, its first
+ * row of 64. */
 template <class Cfg> struct MixedThread {
     int warp, lane, slab0, row;
     float outer;
@@ -433,58 +457,68 @@ template <class Cfg, class Product> struct MixedTile {
         }
     }
 
-    /* The sums of one slab: those of unit k of K, whose stage is at `stage` (`more`: beside those
-     * that are there). Operands alternate: they stay until the products of the next step run. */
-    static __device__ __forceinline__ void multiply_slab(Sum *sums, Codes (&codes)[2],
-                                                         const Thread &at, uint32_t stage,
-                                                         const char *record, int k, bool more)
+    /* The rows of a of a step of 32 of a stage. */
+    static __device__ __forceinline__ uint64_t right_of(uint32_t stage, int step)
     {
-        Left left;
-        Acc block[S::kPromotes ? S::kSlabSums : 1];
-        Acc *d = block;
-        if constexpr (!S::kPromotes)
-            d = (Acc *)sums;
-        int zero[2];
-        left.read(record, at.row, at.lane);
-#pragma unroll
-        for (int step = 0; step < 4; step++) {
-            const int column = k * 128 + step * 32;
-            const int last = column < Cfg::kK ? column : Cfg::kK - 1;
-            const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
-            const uint64_t right =
-                operand_at(stage + (S::kBoxes == 2 ? step / 2 * S::kBoxBytes : 0)) +
-                (S::kBoxes == 2 ? step % 2 * 4 : step * 2);
-            if (step % S::kBlockSteps == 0)
-                Left::read_zeros(zero, record, at.row, last);
-            multiply<0>(d, left, codes[step % 2], step, zero, record, at.row, column, at.lane,
-                        right, !begins || (!S::kPromotes && more));
-            products_wait<1>();
-            if constexpr (S::kPromotes)
-                if (step % S::kBlockSteps == S::kBlockSteps - 1) {
-                    products_wait<0>();
-                    M::promote(sums, block, record,
-                               stage + S::kScalesAt + step * S::kActSubs / 4 * (Cfg::kBM * 4),
-                               at.outer, at.row, Record<Cfg>::sub_of(last), at.lane);
-                }
-        }
+        if (S::kBoxes == 2)
+            return operand_at(stage + step / 2 * S::kBoxBytes) + step % 2 * 4;
+        return operand_at(stage) + step * 2;
     }
 
-    /* .. of all its slabs; records: those of the stage. */
-    static __device__ __forceinline__ void multiply_unit(Sum (&sums)[S::kSums], const Thread &at,
-                                                         uint32_t stage, const char *records, int k,
-                                                         bool more)
+    /* The sums of a tile, of units [work.from, work.to) of K; `read` counts units. Operands
+     * alternate: they stay until the products of the next step run. (One function: ptxas spilled
+     * up to 52 bytes where a slab had its own.) */
+    static __device__ __forceinline__ void multiply_tile(Sum (&sums)[S::kSums], const Thread &at,
+                                                         const HopperWork<Cfg, S> &work, int &read,
+                                                         char *bytes, uint32_t ring, uint32_t full,
+                                                         uint32_t empty)
     {
-        Codes codes[2];
+#pragma unroll 1
+        for (int k = work.from; k < work.to; k++, read++) {
+            const int slot = read % Cfg::kStages;
+            const uint32_t stage = ring + slot * S::kStageBytes;
+            const char *records = bytes + slot * S::kStageBytes + S::kABytes;
+            barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
+            Codes codes[2];
 #pragma unroll
-        for (int slab = 0; slab < Cfg::kSlabs; slab++)
-            multiply_slab(sums + slab * S::kSlabSums, codes, at, stage,
-                          records + (at.slab0 + slab) * Cfg::kRecord, k, more);
-        products_wait<0>(); /* or ptxas waits after every product (C7513) */
+            for (int slab = 0; slab < Cfg::kSlabs; slab++) {
+                const char *record = records + (at.slab0 + slab) * Cfg::kRecord;
+                Left left;
+                Acc block[S::kPromotes ? S::kSlabSums : 1];
+                Acc *d = block;
+                if constexpr (!S::kPromotes)
+                    d = (Acc *)sums + slab * S::kSlabSums;
+                int zero[2];
+                left.read(record, at.row, at.lane);
+#pragma unroll
+                for (int step = 0; step < 4; step++) {
+                    const int column = k * 128 + step * 32;
+                    const int last = column < Cfg::kK ? column : Cfg::kK - 1;
+                    const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
+                    if (step % S::kBlockSteps == 0)
+                        Left::read_zeros(zero, record, at.row, last);
+                    const bool keep = !begins || (!S::kPromotes && k > work.from);
+                    multiply<0>(d, left, codes[step % 2], step, zero, record, at.row, column,
+                                at.lane, right_of(stage, step), keep);
+                    products_wait<1>();
+                    if constexpr (S::kPromotes)
+                        if (step % S::kBlockSteps == S::kBlockSteps - 1) {
+                            products_wait<0>();
+                            M::promote(sums + slab * S::kSlabSums, block, record,
+                                       stage + S::kScalesAt +
+                                           step * S::kActSubs / 4 * (Cfg::kBM * 4),
+                                       at.outer, at.row, Record<Cfg>::sub_of(last), at.lane);
+                        }
+                }
+            }
+            products_wait<0>(); /* or ptxas waits after every product (C7513) */
+            __syncwarp();       /* all lanes have read what they read themselves */
+            cluster_arrive<Cfg::kCluster>(empty + read % Cfg::kStages * 8, at.lane);
+        }
     }
 };
 
-/* One thread: the barriers of the ring. A lane of each warp that reads says that a stage is free.
- */
+/* One thread: the barriers of the ring. A lane of each warp that reads frees a stage. */
 template <class Cfg, class Map>
 __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint32_t empty)
 {
@@ -543,15 +577,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
             for (int i = 0; i < S::kSums; i++)
                 sums[i] = 0;
         }
-#pragma unroll 1
-        for (int k = work.from; k < work.to; k++, read++) {
-            const int slot = read % Cfg::kStages, stage = slot * S::kStageBytes;
-            barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
-            MixedTile<Cfg, Product>::multiply_unit(sums, at, ring + stage,
-                                                   bytes + stage + S::kABytes, k, k > work.from);
-            __syncwarp(); /* all lanes have read what they read themselves */
-            cluster_arrive<Cfg::kCluster>(empty + slot * 8, at.lane);
-        }
+        MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full, empty);
         if (work.at >= work.end)
             let_consumer_start();
         if constexpr (Cfg::kShare)
@@ -562,8 +588,9 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
     }
 }
 
-/* Epilogue::row(p, a, acc, m, n0, lane) as for gemm_mma, but for kRowLanes lanes of a warp: where
- * they are fewer than 32, columns of a row do not meet. */
+/* Epilogue::row(p, a, acc, m, n0, lane) as for gemm_mma, but for kRowLanes
+ * lanes of a warp: where they are fewer than 32, columns of a row do not meet.
+ */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void mixed(const Params &p)
 {
