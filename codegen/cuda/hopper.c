@@ -6,15 +6,16 @@
 #include <math.h>
 #include <string.h>
 
-#define UNIT_BYTES  128  /* of K, of a row of either operand: a unit */
-#define THREADS     384  /* a warpgroup that copies, two that multiply */
-#define MOST_STAGES 8    /* of the ring; more gain nothing */
-#define FEW_STAGES  6    /* .. with few rows */
-#define LEAST_UNITS 4    /* of a share of a tile */
-#define MOST_SHARES 8    /* of one */
-#define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
-#define PART_SUMS   192  /* .. with the totals over parts of K */
-#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
+#define UNIT_BYTES     128  /* of K, of a row of either operand: a unit */
+#define MOST_STAGES    8    /* of the ring; more gain nothing */
+#define FEW_STAGES     6    /* .. with few rows */
+#define LEAST_UNITS    4    /* of a share of a tile */
+#define MOST_SHARES    8    /* of one */
+#define SHARE_SUMS     128  /* registers of sums beside those that gathering takes */
+#define PART_SUMS      192  /* .. with the totals over parts of K */
+#define TEAM_SUMS      128  /* .. where three warpgroups multiply */
+#define LOADED_COLUMNS 128  /* whose loads may be on their way at once */
+#define ALIGN_BYTES    1024 /* of the ring: a swizzled atom of 8 rows */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -120,12 +121,17 @@ static bool loads_freely(const CudaKernel *k)
     return held_columns(k) > 0;
 }
 
+static int teams(const CudaKernel *k) /* warpgroups that multiply */
+{
+    return (k->hopper.swap ? k->hopper.bn : k->hopper.bm) / 64;
+}
+
 static int64_t staged_bytes(
     const CudaKernel *k) /* hopper.cuh: kPitch; rows of a warp, or the tile */
 {
     if (held_columns(k))
         return 0;
-    return (k->hopper.swap ? k->hopper.bm : 8 * 8) * (int64_t)(k->hopper.bn + 4) * 4;
+    return (k->hopper.swap ? k->hopper.bm : 32 * teams(k)) * (int64_t)(k->hopper.bn + 4) * 4;
 }
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
@@ -179,11 +185,11 @@ static CudaTile tile(const CudaKernel *k)
 
 static CudaGeometry geometry(const CudaKernel *k)
 {
-    int64_t piece = 256 * (int64_t)right_rows(k) / 2 * 4;
+    int64_t piece = 128 * teams(k) * (int64_t)right_rows(k) / 2 * 4;
     return (CudaGeometry){.blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k),
                           .per_processor = 1,
                           .cluster = k->hopper.cluster,
-                          .block = THREADS,
+                          .block = 128 * (teams(k) + 1),
                           .smem = k->hopper.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
                           .workspace =
                               k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
@@ -235,10 +241,11 @@ static int held_sums(const CudaKernel *k) /* of a thread */
  * whose other buckets are shared. */
 static void put_parts_of_k(CudaCandidates *c, CudaKernel *k)
 {
+    int most = teams(k) > 2 ? TEAM_SUMS : PART_SUMS;
     for (int parts = 2; c->like.invariant && parts <= MOST_SHARES; parts++) {
         k->hopper.parts_of_k = parts;
         if (units(k) % parts == 0 && units(k) / parts >= LEAST_UNITS &&
-            held_sums(k) + right_rows(k) / 2 <= PART_SUMS)
+            held_sums(k) + right_rows(k) / 2 <= most)
             cuda_candidate_valid(c, k);
     }
     k->hopper.parts_of_k = 1;
@@ -254,8 +261,8 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     cuda_candidate_valid(c, k);
     put_parts_of_k(c, k);
     int held = held_sums(k);
-    if (held > SHARE_SUMS || tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS ||
-        (is_int(k) && k->spec.mainloop))
+    if (held > SHARE_SUMS || teams(k) > 2 || tiles > CUDA_SPLIT_TILES ||
+        units(k) < 2 * LEAST_UNITS || (is_int(k) && k->spec.mainloop))
         return; /* (blocks of integers have one order) */
     bool uneven = tiles * units(k) / processors >= LEAST_UNITS;
     for (int i = 0; i < 2; i++) {
@@ -304,6 +311,9 @@ static void candidates(CudaCandidates *c)
          i++)
         if (wide_tiles[i] / c->like.spec.parts % 32 == 0)
             put_tile(c, false, 128, wide_tiles[i]);
+    /* Three warpgroups hide each other's promotions; nothing else holds them up. */
+    if (c->rows > 128 && promotion(&c->like) == 4 && 128 / c->like.spec.parts % 32 == 0)
+        put_tile(c, false, 192, 128);
 }
 
 static void put_numbers(Sb *sb, const CudaKernel *k)
@@ -381,32 +391,70 @@ static void put_parts(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
-/* The epilogue over the fragments' registers: each call gets some columns of a row. */
+/* One past a segment's last column of a part. */
+static int64_t segment_end(const CudaKernel *k, const PlanSegment *s)
+{
+    return s->n_end == PLAN_LAST_COLUMN ? k->spec.n / k->spec.parts : s->n_end;
+}
+
+/* Does each tile lie in one segment, wholly? */
+static bool whole_tiles(const CudaKernel *k)
+{
+    int64_t tile = k->hopper.bn / k->spec.parts;
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        const PlanSegment *s = &k->launch->segment[i];
+        if (s->n_begin % tile || segment_end(k, s) % tile)
+            return false;
+    }
+    return true;
+}
+
+static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int64_t run)
+{
+    const PlanSegment *s = &k->launch->segment[i];
+    int64_t begin = s->n_begin, end = segment_end(k, s);
+    sb_line(sb, "    if (n0 >= %" PRId64 " && n0 < %" PRId64 ")", begin, end);
+    sb_line(sb, "#pragma unroll");
+    sb_line(sb, "        for (int i = 0; i < 2 * kRun / kCols; i++) {");
+    sb_line(sb, "            const bool lower = i %% 2;");
+    if (!cuda_program_loads(&s->epilogue)) { /* nothing to wait for: row by row */
+        sb_line(sb, "            if (__all_sync(0xFFFFFFFFu, lower ? absent8 : absent))");
+        sb_line(sb, "                continue;");
+    }
+    sb_line(sb, "            const int c = n0 + i / 2 * kCols - %" PRId64 ";", begin);
+    sb_line(sb,
+            "            const Row<RowShape<4, 8, %" PRId64 ", %s>> row = {lane, c, %s%" PRId64
+            "%s, (int32_t *)0,",
+            columns / 4, (end - begin) % run ? "EDGE_RUNS" : "EDGE_NONE",
+            run == columns ? "c + kCols < " : "", end - begin,
+            run == columns ? arena_printf(sb->arena, " ? c + kCols : %" PRId64, end - begin) : "");
+    sb_line(sb, "                lower ? absent8 : absent};");
+    sb_line(sb,
+            "            segment%d(p, a, row, lower ? m8 : m, acc.further(i / 2 * kCols, lower));",
+            i);
+    sb_line(sb, "        }");
+}
+
+/* The epilogue over the fragments' registers: each call gets some columns of two rows. */
 static bool put_held(Sb *sb, const CudaKernel *k)
 {
-    int columns = held_columns(k);
-    const PlanLaunch *l = k->launch;
+    int columns = held_columns(k), run = whole_tiles(k) ? k->hopper.bn / k->spec.parts : columns;
     sb_line(sb, "static constexpr bool kHeld = %s;", columns ? "true" : "false");
     if (!columns)
         return false;
     cuda_put_int(sb, "kCols", columns);
+    cuda_put_int(sb, "kRun", run);
     sb_line(sb, "template <class Sums> static __device__ __forceinline__ void held(");
     sb_line(sb,
-            "    const Params &p, const Operand &a, const Sums &acc, int64_t m, int n0, int lane)");
+            "    const Params &p, const Operand &a, const Sums &acc, int64_t row, int64_t rows, "
+            "int n0,");
+    sb_line(sb, "    int lane)");
     sb_line(sb, "{");
-    for (int i = 0; i < l->num_segments; i++) {
-        int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
-        if (end == PLAN_LAST_COLUMN)
-            end = k->spec.n / k->spec.parts;
-        sb_line(sb, "    if (n0 >= %" PRId64 " && n0 < %" PRId64 ") {", begin, end);
-        sb_line(sb,
-                "        const Row<RowShape<4, 8, %d, %s>> row = {lane, n0 - %" PRId64
-                ", (n0 + %d < %" PRId64 " ? n0 + %d : %" PRId64 ") - %" PRId64 ", (int32_t *)0};",
-                columns / 4, (end - begin) % columns ? "EDGE_RUNS" : "EDGE_NONE", begin, columns,
-                end, columns, end, begin);
-        sb_line(sb, "        segment%d(p, a, row, m, acc);", i);
-        sb_line(sb, "    }");
-    }
+    sb_line(sb, "    const bool absent = row >= rows, absent8 = row + 8 >= rows;");
+    sb_line(sb,
+            "    const int64_t m = absent ? rows - 1 : row, m8 = absent8 ? rows - 1 : row + 8;");
+    for (int i = 0; i < k->launch->num_segments; i++)
+        put_segment(sb, k, i, columns, run);
     sb_line(sb, "}");
     return true;
 }
@@ -458,7 +506,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double tiles = (double)num_tiles(k), each = (double)units(k);
     double blocks = (double)g->grid;
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
-    double compute = 4.0 * right_rows(k) / CLOCK / MMA_BUSY / (k->hopper.promote ? MMA_PROMOTE : 1);
+    double promote = k->hopper.promote && teams(k) < 3 ? MMA_PROMOTE : 1;
+    double compute = 2.0 * teams(k) * right_rows(k) / CLOCK / MMA_BUSY / promote;
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
     double read = rows * UNIT_BYTES / (L2_BYTES / processors);
     double unit = compute > read ? compute : read;

@@ -91,6 +91,7 @@ typedef struct CudaKernel {
 /* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
  * part_cols: columns of one part of a staged accumulator. */
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
+bool cuda_program_loads(const PlanProgram *program);
 /* The same over a row in `sweeps` sweeps, and the function `row` that does them. */
 void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps);
 /* The statements that end a gathering of ranges (SPAN_GATHER) over (p, found, scratch). */

@@ -376,11 +376,12 @@ static void emit_store(Emit *e, const TileStep *s, int step)
     if (!o->col_step) {
         const char *value = r->is_vector ? "[0]" : "";
         if (r->kind == REG_I32)
-            sb_line(e->sb, "%sif (row.lane == 0) *(int32_t *)(%s) = v%d%s;", if_last(e), at,
+            sb_line(e->sb, "%sif (row.stores_first()) *(int32_t *)(%s) = v%d%s;", if_last(e), at,
                     r->step, value);
         else
             sb_line(e->sb,
-                    "%sif (row.lane == 0) *(Plain<%s>::Element *)(%s) = Plain<%s>::store(v%d%s);",
+                    "%sif (row.stores_first()) *(Plain<%s>::Element *)(%s) = "
+                    "Plain<%s>::store(v%d%s);",
                     if_last(e), format_word[t->fmt], at, format_word[t->fmt], r->step, value);
         return;
     }
@@ -515,6 +516,14 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
         emit_step(&e, &program->step[i], i);
     sb->indent -= 4;
     sb_line(sb, "}");
+}
+
+bool cuda_program_loads(const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps; i++)
+        if (program->step[i].op == TILE_LOAD)
+            return true;
+    return false;
 }
 
 static void emit_sweeps(Emit *e)

@@ -58,6 +58,20 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
                  "r"(parity)
                  : "memory");
 }
+/* Has the phase ended? */
+__device__ __forceinline__ bool barrier_passed(uint32_t barrier, uint32_t parity)
+{
+    uint32_t passed;
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, done;\n"
+                 "}"
+                 : "=r"(passed)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return passed;
+}
 /* THREADS of the block, whole warps, meet at barrier ID (1 to 15). */
 template <int ID, int THREADS> __device__ __forceinline__ void meet()
 {

@@ -26,10 +26,12 @@ template <int T, int V, int E, Edge EDGE = EDGE_ANY> struct RowShape {
 };
 
 /* Where a thread stands. end: one past the last valid column. scratch: shared memory of the kT
- * threads, kScratchWords words. */
+ * threads, kScratchWords words. absent: it stands behind the last row, computes what another row
+ * gives, so that no thread waits for a branch of others, and stores nothing. */
 template <class S> struct Row {
     int lane, n0, end;
     int32_t *scratch;
+    bool absent = false;
 
     __device__ __forceinline__ int col(int e) const
     {
@@ -50,6 +52,11 @@ template <class S> struct Row {
     __device__ __forceinline__ bool has_run(int r) const
     {
         return S::kEdge == EDGE_NONE || col(r * S::kV) < end;
+    }
+    /* One thread stores what all columns share. */
+    __device__ __forceinline__ bool stores_first() const
+    {
+        return lane == 0 && !absent;
     }
     __device__ __forceinline__ void sync() const
     {
@@ -124,39 +131,21 @@ template <> struct Plain<FMT_BF16> {
 /* free: of what nobody writes meanwhile, so that it may be read before what stands above it. */
 __device__ __forceinline__ Bytes16 load16(const void *p, bool free)
 {
-    Bytes16 v;
     if (!free)
         return *(const Bytes16 *)p;
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p));
-    return v;
+    const uint4 v = __ldg((const uint4 *)p);
+    return {v.x, v.y, v.z, v.w};
 }
 __device__ __forceinline__ Bytes8 load8(const void *p, bool free)
 {
-    Bytes8 v;
     if (!free)
         return *(const Bytes8 *)p;
-    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-    return v;
+    const uint2 v = __ldg((const uint2 *)p);
+    return {v.x, v.y};
 }
-__device__ __forceinline__ float load_free(const float *p)
+template <class T> __device__ __forceinline__ T load_free(const T *p)
 {
-    float v;
-    asm("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
-    return v;
-}
-__device__ __forceinline__ uint16_t load_free(const uint16_t *p)
-{
-    uint16_t v;
-    asm("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p));
-    return v;
-}
-__device__ __forceinline__ int32_t load_free(const int32_t *p)
-{
-    int32_t v;
-    asm("ld.global.nc.s32 %0, [%1];" : "=r"(v) : "l"(p));
-    return v;
+    return __ldg(p);
 }
 template <int BYTES, bool FREE = false>
 __device__ __forceinline__ void load_words(uint32_t *dst, const void *p)
@@ -275,13 +264,13 @@ __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const L
     if (row.in_runs() && (ACCESS & ACCESS_ALIGNED || run_aligned<L::kBytes>(p))) {
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++)
-            if (row.has_run(r))
+            if (!row.absent && row.has_run(r))
                 store_words<L::kBytes>(p + r * (S::kT * S::kV), src.word + r * L::kRunWords);
         return;
     }
 #pragma unroll
     for (int e = 0; e < S::kE; e++)
-        if (row.has(e)) {
+        if (!row.absent && row.has(e)) {
             const int i = e % S::kV, at = e / S::kV * (S::kT * S::kV) + i;
             const uint32_t *run = src.word + e / S::kV * L::kRunWords;
             if constexpr (L::kPairs)

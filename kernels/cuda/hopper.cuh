@@ -8,10 +8,11 @@
  * what the fragments of a thread hold of 32 columns are 8 neighbours (PTX ISA, "wgmma.mma_async",
  * fragment of D). With kParts = 2 runs of 32 rows alternate between the parts.
  *
- * Blocks stay and take tile after tile. Warpgroups 0 and 1 multiply, 64 rows of the left operand
- * each. Of warpgroup 2 one thread fills a ring of kStages stages of 128 bytes of K (a unit), and
- * one warp copies the scales that belong to them. With kSwap w is the left operand: 128 rows of w
- * by few rows of a, for which the tile is transposed in shared memory.
+ * Blocks stay and take tile after tile. Two or three warpgroups (teams) multiply, 64 rows of the
+ * left operand each: three keep the tensor cores busy where promotion holds each up as long as its
+ * instructions. Of the last warpgroup one thread fills a ring of kStages stages of 128 bytes of K
+ * (a unit), and one warp copies the scales that belong to them. With kSwap w is the left operand:
+ * 128 rows of w by few rows of a, for which the tile is transposed in shared memory.
  *
  * kCluster = 2: two blocks take tiles one below the other and copy half of their rows of w each,
  * for both.
@@ -45,6 +46,13 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kElements = 1024 / Bits<Cfg::kA>::kBits;        /* in 128 bytes */
     static constexpr int kUnits = (Cfg::kK + kElements - 1) / kElements; /* along K */
     static constexpr int kClusterM = Cfg::kCluster, kClusterN = 1;
+    static constexpr int kTeams = (Cfg::kSwap ? Cfg::kBN : Cfg::kBM) / 64;
+    static constexpr int kWarps = 4 * kTeams, kThreads = 128 * kTeams; /* that multiply */
+    /* Of a thread that copies (more where it copies scales), and of one that multiplies: what the
+     * block starts with, a multiple of 8 for each thread, is shared out. */
+    static constexpr int kStartRegisters = 512 / (kTeams + 1) / 8 * 8 * (kTeams + 1);
+    static constexpr int kFewRegisters = Cfg::kMainloop ? 40 : 24;
+    static constexpr int kManyRegisters = (kStartRegisters - kFewRegisters) / kTeams / 8 * 8;
     static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
     static constexpr int kABytes = Cfg::kBM * 128, kWBytes = Cfg::kBN * 128;
     static constexpr int kSubs = Cfg::kPromote ? 4 / Cfg::kPromote : 1; /* promotions of a unit */
@@ -63,14 +71,22 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kCols = Cfg::kBN / Cfg::kParts; /* of one part */
     static constexpr int kPitch = Cfg::kBN + 4;          /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
-    static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * 8; /* 8 of each warp, or all */
-    static constexpr int kThreads = 256;                              /* that multiply */
+    static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * kWarps; /* 8 of each, or all */
     static constexpr int kPieceBytes = kThreads * kSums * 4;
     static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK; /* along K */
+    /* Each column has a scale of w. They lie as threads read them: those of the fragments that one
+     * holds of 32 columns side by side. */
+    static constexpr bool kEachScale = !Cfg::kSwap && !Cfg::kWUniform;
+    static __device__ __forceinline__ int place_of(int column)
+    {
+        const int in = column % 32;
+        return kEachScale ? column - in + in % 8 / 2 * 8 + in / 8 * 2 + in % 2 : column;
+    }
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
                   "equal parts of K, by one block");
-    static_assert(Cfg::kSwap ? Cfg::kBN == 128 : Cfg::kBM == 128, "two warpgroups, 64 rows each");
+    static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 2 && kTeams <= 3,
+                  "warpgroups of 64 rows each");
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");
     static_assert(!Cfg::kMainloop || Cfg::kBlockK % (kElements / kSubs) == 0,
                   "scales change between promotions");
@@ -86,6 +102,11 @@ template <class Sum, int PARTS> struct HeldSums {
     __device__ __forceinline__ HeldSums part(int part) const
     {
         return {sums, from, part};
+    }
+    /* .. `columns` further on, and of the lower row. */
+    __device__ __forceinline__ HeldSums further(int columns, bool lower) const
+    {
+        return {sums + 2 * lower, from + columns, part_of};
     }
 };
 template <class Sum, int PARTS, class S>
@@ -131,23 +152,37 @@ template <class Cfg, class Product> struct HopperSums {
                 s.w[i] = scale_at(of_w, i);
     }
 
+    static __device__ __forceinline__ void read_eight(float (&w)[8], uint32_t scales, int block,
+                                                      int lane)
+    {
+        const uint32_t at = scales + (Cfg::kBM + block * 32 + lane % 4 * 8) * 4;
+        const Bytes16 low = load_shared16(at), high = load_shared16(at + 16);
+        const uint32_t word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            w[i] = num_float(word[i]);
+    }
+
     /* Adds an instruction's worth of sums, of columns half * Product::kN on, to the tile's. */
     static __device__ __forceinline__ void promote(Sum *sums, const Acc *block, int half,
                                                    const Scales &s, uint32_t scales, int lane)
     {
+        float eight_w[8];
 #pragma unroll
         for (int i = 0; i < Product::kN / 2; i++) {
             const int at = half * (Product::kN / 2) + i, eight = at / 4;
             if constexpr (!Cfg::kMainloop) {
                 sums[at] = sums[at] + (Sum)block[i];
             } else {
+                if (S::kEachScale && at % 16 == 0)
+                    read_eight(eight_w, scales, at / 16, lane);
                 float w;
                 if constexpr (Cfg::kSwap)
                     w = s.w[i / 2 % 2];
                 else if constexpr (Cfg::kWUniform)
                     w = s.w[Cfg::kParts > 1 ? eight / 4 % Cfg::kParts : eight / 8];
                 else
-                    w = scale_at(scales + Cfg::kBM * 4, eight * 8 + lane % 4 * 2 + i % 2);
+                    w = eight_w[eight % 4 * 2 + i % 2];
                 const float a = s.a[Cfg::kSwap ? eight * 2 + i % 2 : i / 2 % 2];
                 sums[at] = num_fma((float)block[i], a * w, sums[at]);
             }
@@ -193,77 +228,129 @@ template <class Cfg, class Product> struct HopperSums {
     }
 };
 
+/* The stage that a thread reads next. What is known of it is kept, so that nothing is computed
+ * between the end of one unit's products and the begin of the next one's. */
+template <class Cfg, class S> struct HopperStage {
+    uint32_t at,
+        full; /* its memory and its barrier; the one of its being empty is kEmpty further */
+    uint32_t operands; /* its memory as the low word of an operand */
+    uint32_t parity;
+    int number;
+    static constexpr uint32_t kEmpty = 8 * Cfg::kStages;
+
+    __device__ __forceinline__ HopperStage(uint32_t ring, uint32_t barriers)
+        : at(ring), full(barriers), operands((uint32_t)operand_at(ring)), parity(0), number(0)
+    {
+    }
+    __device__ __forceinline__ void advance()
+    {
+        number++, at += S::kStageBytes, full += 8, operands += S::kStageBytes / 16;
+        if (number == Cfg::kStages) {
+            number = 0, at -= S::kRingBytes, full -= kEmpty, operands -= S::kRingBytes / 16;
+            parity ^= 1;
+        }
+    }
+    /* Rows of a (left, but for kSwap) and of w; further: in units of 16 bytes. */
+    __device__ __forceinline__ uint64_t operand(bool left, int further) const
+    {
+        const bool of_a = left != (bool)Cfg::kSwap;
+        return operand_at(0) & ~0xFFFFFFFFull | (operands + (of_a ? 0 : S::kABytes / 16) + further);
+    }
+    __device__ __forceinline__ bool is_full() const
+    {
+        return barrier_passed(full, parity);
+    }
+    __device__ __forceinline__ void wait() const
+    {
+        barrier_wait(full, parity);
+    }
+    __device__ __forceinline__ void wait_empty() const
+    {
+        barrier_wait(full + kEmpty, parity ^ 1);
+    }
+    /* This thread has read the stage whose barrier is `full`. */
+    static __device__ __forceinline__ void release(uint32_t full, int lane)
+    {
+        __syncwarp(); /* all lanes have read what they read themselves */
+        cluster_arrive<Cfg::kCluster>(full + kEmpty, lane);
+    }
+};
+
 /* One thread: fills the ring, in the order in which it is read. Weights do not depend on earlier
  * kernels, unless one decoded them (kWDecoded): those of the first stages are on their way before
  * it waits for the producer of a. */
 template <class Cfg, class S, class Params>
-__device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint32_t full,
-                                            uint32_t empty)
+__device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint32_t full)
 {
+    typedef HopperStage<Cfg, S> Stage;
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
     const uint64_t policy = policy_evict_first();
-    auto load_w = [&](int slot, int k, int n0) {
+    auto load_w = [&](const Stage &stage, int k, int n0) {
         const int left = Cfg::kN - n0, rows = left < Cfg::kBN ? left : Cfg::kBN;
-        const uint32_t to = ring + slot * S::kStageBytes + S::kABytes;
+        const uint32_t to = stage.at + S::kABytes;
         const char *from = w + ((int64_t)k * Cfg::kN + n0) * 128;
-        barrier_expect(full + slot * 8, S::kABytes + rows * 128);
+        barrier_expect(stage.full, S::kABytes + rows * 128);
         if constexpr (Cfg::kCluster == 1) {
-            copy_bulk(to, from, rows * 128, full + slot * 8, policy);
+            copy_bulk(to, from, rows * 128, stage.full, policy);
         } else { /* half of them, for both blocks */
             const int first = blockIdx.x % 2 * (Cfg::kBN / 2);
             const int part = rows - first < Cfg::kBN / 2 ? rows - first : Cfg::kBN / 2;
             if (part > 0)
-                copy_bulk_both(to + first * 128, from + first * 128, part * 128, full + slot * 8,
+                copy_bulk_both(to + first * 128, from + first * 128, part * 128, stage.full,
                                policy);
         }
     };
     HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
+    Stage stage(ring, full), ahead(ring, full);
     int filled = 0, started = 0, m0, n0;
     if constexpr (Cfg::kWDecoded)
         wait_for_producer();
     while (started < Cfg::kStages && early.next()) {
         early.place(&m0, &n0);
-        for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++)
-            load_w(started, k, n0);
+        for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++) {
+            load_w(ahead, k, n0);
+            ahead.advance();
+        }
     }
     wait_for_producer();
     while (work.next()) {
         work.place(&m0, &n0);
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++) {
-            const int slot = filled % Cfg::kStages;
             if (filled >= started) {
-                barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
-                load_w(slot, k, n0);
+                stage.wait_empty();
+                load_w(stage, k, n0);
             }
-            copy_box(ring + slot * S::kStageBytes, p.map[0], k * 128, m0, full + slot * 8);
+            copy_box(stage.at, p.map[0], k * 128, m0, stage.full);
+            stage.advance();
         }
     }
 }
 
 /* One warp: the scales of every stage, in the same order, as copies that arrive by themselves. */
 template <class Cfg, class S, class Params>
-__device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full,
-                                                   uint32_t empty)
+__device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full)
 {
     constexpr int kStep = S::kElements / S::kSubs; /* of K, that a promotion adds up */
     constexpr int kABlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
+    constexpr int kABlockRows = Cfg::kABlockRows ? Cfg::kABlockRows : 1;
     constexpr int kWBlock = Cfg::kWBlockK ? Cfg::kWBlockK : Cfg::kK;
     constexpr int kACols = (Cfg::kK + kABlock - 1) / kABlock;
     constexpr int kEach = Cfg::kWUniform ? (Cfg::kN / Cfg::kParts + 127) / 128 : Cfg::kN;
     const int lane = threadIdx.x % 32;
-    const Operand a = p.op[Cfg::kOperandA];
+    const float *of_a = p.op[Cfg::kOperandA].scale;
     const float *grid = (const float *)((const char *)p.op[Cfg::kOperandW].data + Cfg::kWScaleAt);
+    const int last_row = (int)p.dim[0] - 1;
     HopperWork<Cfg, S> work(p.dim[0]);
-    int filled = 0, m0, n0;
+    HopperStage<Cfg, S> stage(ring, full);
+    int m0, n0;
     wait_for_producer();
     while (work.next()) {
         work.place(&m0, &n0);
 #pragma unroll 1
-        for (int k = work.from; k < work.to; k++, filled++) {
-            const int slot = filled % Cfg::kStages;
-            const uint32_t scales = ring + slot * S::kStageBytes + S::kABytes + S::kWBytes;
-            barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
+        for (int k = work.from; k < work.to; k++) {
+            const uint32_t scales = stage.at + S::kABytes + S::kWBytes;
+            stage.wait_empty();
 #pragma unroll
             for (int sub = 0; sub < S::kSubs; sub++) {
                 const uint32_t to = scales + sub * ((Cfg::kBM + S::kWScales) * 4);
@@ -271,10 +358,9 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
                 at = at < Cfg::kK ? at : Cfg::kK - 1;
 #pragma unroll 1
                 for (int i = lane; i < Cfg::kBM; i += 32) {
-                    const int64_t row = m0 + i < p.dim[0] ? m0 + i : p.dim[0] - 1;
-                    const int64_t block =
-                        Cfg::kABlockRows ? row / (Cfg::kABlockRows ? Cfg::kABlockRows : 1) : 0;
-                    copy_word(to + i * 4, a.scale + block * kACols + at / kABlock);
+                    const int row = m0 + i < last_row ? m0 + i : last_row;
+                    const int block = Cfg::kABlockRows ? row / kABlockRows : 0;
+                    copy_word(to + i * 4, of_a + (int64_t)block * kACols + at / kABlock);
                 }
 #pragma unroll 1
                 for (int i = lane; i < S::kWScales; i += 32) {
@@ -284,10 +370,12 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
                         column = Cfg::kParts > 1 ? n0 / Cfg::kParts / 128 : (n0 + i * 64) / 128;
                     }
                     column = column < kEach ? column : kEach - 1;
-                    copy_word(to + (Cfg::kBM + i) * 4, grid + (int64_t)of * kEach + column);
+                    copy_word(to + (Cfg::kBM + S::place_of(i)) * 4,
+                              grid + (int64_t)of * kEach + column);
                 }
             }
-            arrive_after_copies(full + slot * 8);
+            arrive_after_copies(stage.full);
+            stage.advance();
         }
     }
 }
@@ -305,20 +393,15 @@ __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if constexpr (Epilogue::kHeld) {
 #pragma unroll
-        for (int c = 0; c < S::kCols; c += Epilogue::kCols)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int64_t row = m0 + row0 + h * 8;
-                if (row < m)
-                    Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums + 2 * h, c, 0}, row,
-                                   n0 / Cfg::kParts + c, lane % 4);
-            }
+        for (int c = 0; c < S::kCols; c += Epilogue::kRun)
+            Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, c, 0}, m0 + row0, m,
+                           n0 / Cfg::kParts + c, lane % 4);
     } else if constexpr (Cfg::kSwap) {
-        meet<1, 256>(); /* the rows before these have been read */
+        meet<1, S::kThreads>(); /* the rows before these have been read */
         H::stage_transposed(staged, sums, row0, lane);
-        meet<1, 256>();
+        meet<1, S::kThreads>();
 #pragma unroll 1
-        for (int row = warp; row < Cfg::kBM && m0 + row < m; row += 8)
+        for (int row = warp; row < Cfg::kBM && m0 + row < m; row += S::kWarps)
             Epilogue::row(p, a, staged + row * S::kPitch * 4, m0 + row, n0 / Cfg::kParts, lane);
     } else {
         char *rows = staged + warp * (8 * S::kPitch * 4);
@@ -339,9 +422,74 @@ __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &
     }
 }
 
-/* Epilogue::kHeld: held(p, a, sums, m, n0, lane): four lanes hold Epilogue::kCols columns of each
- * part of row m, from column n0 of each part on, as HeldSums. Else row(p, a, acc, m, n0, lane) as
- * for gemm_mma. */
+/* A unit's products, whose sums stay where they are; the unit before it is then done. */
+template <class Cfg, class Product, class Stage, class Sum>
+__device__ __forceinline__ void hopper_add(Sum *sums, Stage &stage, uint32_t *used, int group,
+                                           bool is_first, int lane)
+{
+    const uint64_t left = stage.operand(true, group * 512), right = stage.operand(false, 0);
+    stage.wait();
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        Product::add(sums, left + 2 * i, right + 2 * i, i > 0 || !is_first);
+    products_commit();
+    if (!is_first) {
+        products_wait<1>();
+        Stage::release(*used, lane);
+    }
+    *used = stage.full;
+    stage.advance();
+}
+
+/* .. and promoted, instruction by instruction of 32 columns and more. ready: the stage is known to
+ * be full. */
+template <class Cfg, class Product, class Stage, class Sum>
+__device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, bool *ready, int group,
+                                                    int row0, int lane)
+{
+    typedef HopperShape<Cfg, Product> S;
+    typedef HopperSums<Cfg, Product> H;
+    const uint64_t left = stage.operand(true, group * 512), right = stage.operand(false, 0);
+    const uint32_t of_stage = stage.at + S::kABytes + S::kWBytes, used = stage.full;
+    if (!*ready)
+        stage.wait();
+#pragma unroll
+    for (int sub = 0; sub < S::kSubs; sub++) {
+        const uint32_t scales = of_stage + sub * ((Cfg::kBM + S::kWScales) * 4);
+        typename H::Scales of_sub;
+#pragma unroll
+        for (int half = 0; half < S::kHalves; half++) {
+            const bool is_last = sub == S::kSubs - 1 && half == S::kHalves - 1;
+            typename S::Acc block[Product::kN / 2];
+            products_begin();
+#pragma unroll
+            for (int i = 0; i < Cfg::kPromote; i++) {
+                const int k = 2 * (sub * Cfg::kPromote + i);
+                Product::add(block, left + k, right + half * (Product::kN * 8) + k, i > 0);
+            }
+            products_commit();
+            if constexpr (S::kScales)
+                if (half == 0)
+                    H::read_scales(of_sub, scales, row0, lane);
+            if (is_last) {
+                stage.advance();
+                *ready = stage.is_full();
+            }
+            products_wait<0>();
+            if (is_last && !S::kEachScale)
+                Stage::release(used, lane);
+            H::promote(sums, block, half, of_sub, scales, lane);
+            if (is_last && S::kEachScale)
+                Stage::release(used, lane);
+        }
+    }
+}
+
+/* Epilogue::kHeld: held(p, a, sums, row, m, n0, lane): four lanes hold Epilogue::kRun columns of
+ * each part of rows `row` and row + 8 of m, from column n0 of each part on, as HeldSums. No branch
+ * depends on the row: loads of all columns may then be on their way at once. Else row(p, a, acc, m,
+ * n0, lane) as for gemm_mma. */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void hopper(const Params &p)
 {
@@ -360,31 +508,31 @@ __device__ __forceinline__ void hopper(const Params &p)
         map_prefetch(p.map[0]);
         for (int i = 0; i < Cfg::kStages; i++) {
             barrier_init(full + i * 8, S::kScales ? 33 : 1);
-            barrier_init(empty + i * 8, 8 * Cfg::kCluster); /* a lane of each warp that reads */
+            barrier_init(empty + i * 8, S::kWarps * Cfg::kCluster); /* a lane of each that reads */
         }
         barrier_init_done();
     }
     cluster_begin<Cfg::kCluster>();
-    if (threadIdx.x >= 256) {
-        registers_give<40>();
-        if (threadIdx.x == 256)
-            hopper_copy<Cfg, S>(p, ring, full, empty);
-        if (S::kScales && threadIdx.x / 32 == 9)
-            hopper_copy_scales<Cfg, S>(p, ring, full, empty);
+    if (threadIdx.x >= S::kThreads) {
+        registers_give<S::kFewRegisters>();
+        if (threadIdx.x == S::kThreads)
+            hopper_copy<Cfg, S>(p, ring, full);
+        if (S::kScales && threadIdx.x / 32 == S::kWarps + 1)
+            hopper_copy_scales<Cfg, S>(p, ring, full);
         return;
     }
-    registers_take<232>();
+    registers_take<S::kManyRegisters>();
     wait_for_producer();
     const Operand a = p.op[Cfg::kOperandA];
     const int64_t m = p.dim[0];
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row0 = warp * 16 + lane / 4; /* of the 128 rows of the left operand; and row0 + 8 */
-    auto release = [&](int unit) {
-        __syncwarp(); /* all lanes have read what they read themselves */
-        cluster_arrive<Cfg::kCluster>(empty + unit % Cfg::kStages * 8, lane);
-    };
+    /* (the same in all threads of a warp, as the compiler is told) */
+    const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), group = warp / 4;
+    const int lane = threadIdx.x % 32;
+    const int row0 = warp * 16 + lane / 4; /* of the left operand; and row0 + 8 */
     HopperWork<Cfg, S> work(m);
-    int read = 0; /* units so far */
+    HopperStage<Cfg, S> stage(ring, full);
+    uint32_t used = full; /* the barrier of the stage before this one */
+    bool ready = false;
 #pragma unroll 1
     while (work.next()) {
         int tile_m, n0;
@@ -401,67 +549,26 @@ __device__ __forceinline__ void hopper(const Params &p)
                 total[i] = 0;
         }
 #pragma unroll 1
-        for (int k = work.from; k < work.to; k++, read++) {
+        for (int k = work.from; k < work.to; k++) {
             bool is_first = k == work.from; /* of a part of K */
             if constexpr (Cfg::kPartsOfK > 1) {
                 is_first = k % S::kPartUnits == 0;
                 if (is_first && k > 0) {
                     if constexpr (!Cfg::kPromote) {
                         products_wait<0>();
-                        release(read - 1);
+                        stage.release(used, lane);
                     }
                     H::fold(total, sums);
                 }
             }
-            const uint32_t stage = ring + read % Cfg::kStages * S::kStageBytes;
-            const uint64_t of_a = operand_at(stage), of_w = operand_at(stage + S::kABytes);
-            const uint64_t left = (Cfg::kSwap ? of_w : of_a) + group * 512;
-            const uint64_t right = Cfg::kSwap ? of_a : of_w;
-            barrier_wait(full + read % Cfg::kStages * 8, read / Cfg::kStages & 1);
-            if constexpr (!Cfg::kPromote) {
-                products_begin();
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    Product::add(sums, left + 2 * i, right + 2 * i, i > 0 || !is_first);
-                products_commit();
-                if (!is_first) { /* the unit before this one is done */
-                    products_wait<1>();
-                    release(read - 1);
-                }
-            } else {
-#pragma unroll
-                for (int sub = 0; sub < S::kSubs; sub++) {
-                    const uint32_t scales =
-                        stage + S::kABytes + S::kWBytes + sub * ((Cfg::kBM + S::kWScales) * 4);
-                    typename H::Scales of_sub;
-                    if constexpr (S::kScales)
-                        H::read_scales(of_sub, scales, row0, lane);
-#pragma unroll
-                    for (int half = 0; half < S::kHalves; half++) {
-                        Acc block[Product::kN / 2];
-                        products_begin();
-#pragma unroll
-                        for (int i = 0; i < Cfg::kPromote; i++)
-                            Product::add(block, left + 2 * (sub * Cfg::kPromote + i),
-                                         right + half * (Product::kN * 8) +
-                                             2 * (sub * Cfg::kPromote + i),
-                                         i > 0);
-                        products_commit();
-                        products_wait<0>();
-                        const bool is_last = sub == S::kSubs - 1 && half == S::kHalves - 1;
-                        constexpr bool kReads = S::kScales && !Cfg::kWUniform && !Cfg::kSwap;
-                        if (is_last && !kReads)
-                            release(read);
-                        H::promote(sums, block, half, of_sub, scales, lane);
-                        if (is_last && kReads)
-                            release(read);
-                    }
-                }
-            }
+            if constexpr (Cfg::kPromote)
+                hopper_add_promoted<Cfg, Product>(sums, stage, &ready, group, row0, lane);
+            else
+                hopper_add<Cfg, Product>(sums, stage, &used, group, is_first, lane);
         }
         if constexpr (!Cfg::kPromote) {
             products_wait<0>();
-            release(read - 1);
+            stage.release(used, lane);
         }
         if constexpr (Cfg::kPartsOfK > 1) {
             H::fold(total, sums);

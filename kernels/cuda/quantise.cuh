@@ -84,14 +84,14 @@ template <class Q> __device__ __forceinline__ void range_merge(Range &r, const R
 }
 /* The range of the lane that differs in the bits of d. */
 template <class Q>
-__device__ __forceinline__ Range range_of_lane(const Range &r, int d, uint32_t lanes = 0xFFFFFFFFu)
+__device__ __forceinline__ Range range_of_lane(const Range &r, int d)
 {
     Range o = {};
     if (Q::kZero) {
-        o.lo = __shfl_xor_sync(lanes, r.lo, d);
-        o.hi = __shfl_xor_sync(lanes, r.hi, d);
+        o.lo = __shfl_xor_sync(0xFFFFFFFFu, r.lo, d);
+        o.hi = __shfl_xor_sync(0xFFFFFFFFu, r.hi, d);
     } else {
-        o.amax = __shfl_xor_sync(lanes, r.amax, d);
+        o.amax = __shfl_xor_sync(0xFFFFFFFFu, r.amax, d);
     }
     return o;
 }
@@ -228,7 +228,8 @@ __device__ __forceinline__ int32_t row_encode(const Row<S> &row, uint8_t *base, 
                 if (S::kV < 4 && Q::kZero) /* of nothing comes the zero point */
                     sum -= (4 - S::kV) * zero;
             }
-            store_words<S::kV>(p + r * (S::kT * S::kV), word);
+            if (!row.absent)
+                store_words<S::kV>(p + r * (S::kT * S::kV), word);
         }
         return sum;
     }
@@ -239,7 +240,8 @@ __device__ __forceinline__ int32_t row_encode(const Row<S> &row, uint8_t *base, 
             uint32_t word = codes_of<Q>(x[e] * inverse, 0.0f, 0.0f, 0.0f, zero, &sum);
             if (Q::kZero)
                 sum -= 3 * zero;
-            p[e / S::kV * (S::kT * S::kV) + e % S::kV] = (uint8_t)word;
+            if (!row.absent)
+                p[e / S::kV * (S::kT * S::kV) + e % S::kV] = (uint8_t)word;
         }
     return sum;
 }
@@ -434,7 +436,6 @@ __device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operan
     static_assert(kHeld * kLanes == Q::kBlock && kGroups * kHeld == S::kE &&
                       (kHeld % S::kV == 0 || S::kV % kHeld == 0),
                   "the lanes hold whole blocks");
-    const uint32_t quad = 0xFu << (threadIdx.x % 32 / 4 * 4);
     float *scales = t.scale + Q::grid_row(m);
     int32_t *zeros = Q::kZero ? t.zero + Q::grid_row(m) : (int32_t *)0;
     const float outer = Q::kOuter ? *t.outer : 1.0f;
@@ -450,10 +451,10 @@ __device__ __forceinline__ int32_t group_by_quad(const Row<S> &row, const Operan
         Range r = of.range();
 #pragma unroll
         for (int d = kLanes / 2; d > 0; d /= 2)
-            range_merge<Q>(r, range_of_lane<Q>(r, d, quad));
+            range_merge<Q>(r, range_of_lane<Q>(r, d));
         const float scale = range_scale<Q>(r, outer, &zero[g]);
         const int col = row.col(g * kHeld) / Q::kBlock * Q::kBlock; /* of the block */
-        if (row.lane % kLanes == g % kLanes && col < row.end) {
+        if (row.lane % kLanes == g % kLanes && col < row.end && !row.absent) {
             scales[col / Q::kBlock] = scale;
             if (Q::kZero)
                 zeros[col / Q::kBlock] = zero[g];
