@@ -16,6 +16,7 @@ typedef struct CudaFamilyRow {
     uint64_t seed;       /* of the hashes that name its kernels: no two families share one */
     int slowness;        /* of NVRTC: kernels of high numbers are begun first */
     int min_blocks; /* of __launch_bounds__: left alone, ptxas spills to fit in more; 0: none */
+    int (*min_blocks_of)(const CudaKernel *k); /* .. of this kernel; NULL: min_blocks */
 
     /* Products. */
     unsigned layouts; /* of weights that it reads: bits 1 << CudaLayout */

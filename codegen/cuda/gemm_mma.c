@@ -10,6 +10,7 @@
 #define SPLIT_LEAST  4   /* stages of K that each has, at least */
 #define SHARED_ROWS  2   /* that a processor makes of the input of a product, at most */
 #define SHARED_HELD  32  /* values of a row that one thread holds meanwhile */
+#define MOST_SUMS    128 /* of a thread: a warp's are at most 64x64 */
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
 
@@ -107,6 +108,28 @@ static bool looked_up(const CudaKernel *k)
            (k->packed.exact && (k->packed.zeros || k->packed.home != CUDA_HOME_I8));
 }
 
+/* Most sums of a thread: what ptxas has registers for beside them. */
+static int most_sums(const CudaKernel *k)
+{
+    FormatId w = k->spec.fmt, a = k->spec.act_fmt;
+    bool codebook = format_info[w].family == FAMILY_CODEBOOK, scaled = k->spec.mainloop;
+    bool nibbles = format_info[w].family == FAMILY_INT && format_info[w].bits <= 4;
+    if (scaled && a == FMT_F32 && (codebook || nibbles))
+        return 16; /* decoded, codes stay in registers for all pieces of an f32 beside them */
+    if (fine_blocks(k) || in_pieces(k) || k->packed.act_folded || cuda_is_chunked(k) ||
+        (scaled && looked_up(k)))
+        return 32;
+    bool widens = format_info[w].bits == 16 && format_info[a].bits < 16; /* of a to w's */
+    return widens || (codebook && cuda_codebook_pieces(k) > 1) ? 64 : MOST_SUMS;
+}
+
+/* Integers as floats, summed exactly block by block, for which ptxas left alone spills a few bytes
+ * to fit in three blocks. */
+static int min_blocks(const CudaKernel *k)
+{
+    return k->spec.mainloop && k->packed.exact && k->packed.home != CUDA_HOME_I8;
+}
+
 /* Why a tile cannot run; NULL: it can. */
 static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
 {
@@ -116,13 +139,8 @@ static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
         return "less than half of its rows would be used";
     if (k->spec.mainloop && num_sums(k) > 64)
         return "its sums and scaled sums exceed the registers";
-    bool many = fine_blocks(k) || in_pieces(k) || k->packed.act_folded || cuda_is_chunked(k) ||
-                (k->spec.mainloop && looked_up(k));
-    /* Looked up, codes stay in registers for all pieces of an f32 beside them. */
-    bool most = k->spec.mainloop && k->spec.act_fmt == FMT_F32 &&
-                format_info[k->spec.fmt].family == FAMILY_CODEBOOK;
-    if (many && num_sums(k) > (most ? 16 : 32))
-        return "its sums and what it multiplies in parts exceed the registers";
+    if (num_sums(k) > most_sums(k))
+        return "its sums and what it decodes exceed the registers";
     if (k->mma.bn % CUDA_GROUP_ROWS && k->packed.record > k->packed.scale_at)
         return "its columns are not those of whole records";
     int threads = 32 * k->mma.warps_m * k->mma.warps_n,
@@ -359,6 +377,7 @@ const CudaFamilyRow cuda_gemm_mma = {
     .launch = LAUNCH_GEMM,
     .seed = 0,
     .slowness = 6,
+    .min_blocks_of = min_blocks,
     .layouts = 1 << CUDA_RECORDS,
     .aligned = true,
     .candidates = candidates,

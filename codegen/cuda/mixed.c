@@ -15,6 +15,7 @@
 #define SHARE_SUMS  128 /* .. where sums are gathered */
 #define FEW_SUMS    112 /* .. where three warpgroups multiply */
 #define SHARE_FEW   96
+#define CODE_WORDS  16   /* of a unit, more for weights of 8 bits than for those of 4 */
 #define PASS_ROWS   32   /* of a, staged at once */
 #define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
 
@@ -124,11 +125,13 @@ static int held_sums(const CudaKernel *k)
 }
 
 /* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
- * need fewer registers beside the sums than the others. */
+ * need fewer registers beside the sums than the others; weights of 8 bits more, for their codes. */
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
-    return k->mixed.teams == 2 ? MOST_SUMS : has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS;
+    int codes = promotes(k) && !has_bytes(k) && format_info[k->spec.fmt].bits == 8 ? CODE_WORDS : 0;
+    return k->mixed.teams == 2 ? MOST_SUMS
+                               : (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) - codes;
 }
 
 /* .. where sums are gathered. */

@@ -265,8 +265,9 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
 {
     const CudaFamilyRow *family = cuda_family[k->family];
     sb_printf(sb, "extern \"C\" __global__ void __launch_bounds__(%d", block_threads(k));
-    if (family->min_blocks)
-        sb_printf(sb, ", %d", family->min_blocks);
+    int blocks = family->min_blocks_of ? family->min_blocks_of(k) : family->min_blocks;
+    if (blocks)
+        sb_printf(sb, ", %d", blocks);
     sb_printf(sb, ") %s(const __grid_constant__ Params p)\n{\n    %s(p);\n}\n", name,
               family->call[k->input != INPUT_GIVEN]);
 }

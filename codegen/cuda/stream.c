@@ -76,7 +76,8 @@ static int num_registers(const CudaKernel *k)
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
         codes += cuda_codebook_pieces(k) == 1 ? 6
                  : k->spec.act_fmt == FMT_F32 ? 20
-                                              : 12; /* looked up in registers, twice */
+                 : k->stream.n_blocks > 4     ? 17
+                                              : 14; /* looked up in registers, twice */
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
     return 36 + rows + (scales ? 24 * halves : 0) + k->stream.n_blocks * (codes + sums);

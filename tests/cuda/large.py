@@ -22,8 +22,9 @@ model m (x: {x}[T, 4096]) -> (y: {x}[T, {columns}]) {{
     {product}
 }}
 """
-PRODUCTS = {"plain": "y = linear(x, g)",
-            "gated": "param u: f32[{columns}, 4096]\n    y = silu(linear(x, g)) * linear(x, u)"}
+GATED = "param u: f32[{columns}, 4096]\n    y = silu(linear(x, g)) * linear(x, u)"
+PRODUCTS = {"plain": "y = linear(x, g)", "gated": GATED,
+            "layer": GATED.replace("y = ", "param d: f32[4096, {columns}]\n    y = linear(") + ", d)"}
 
 # family; scheme; rows; product; columns. Each is, or was, taken for these sizes and spilled or waited.
 CASES = """
@@ -32,6 +33,14 @@ mixed; weight i8 sym per channel; act bf16; 128, 1024; plain; 4096
 mixed; weight e5m2 per channel; act f16; 128, 256; gated; 14336
 mixed; weight e4m3 per channel; act bf16; 1024; gated; 4096
 mixed; weight u4 asym per channel; act f16; 4096; gated; 14336
+mixed; weight i8 asym group 64; act bf16; 512; gated; 14336
+gemm_mma; weight i4 asym group 128; act f32; 64; plain; 4096
+gemm_mma; weight i4 sym group 128; act f32; 32; gated; 4096
+gemm_mma; weight u8 asym group 64; act u8 asym per token group 64 dynamic; 1024; layer; 4096
+gemm_mma; weight nf4 per channel; act i8 sym per token dynamic; 64, 256; gated; 14336
+gemm_mma; ; act e4m3 per token dynamic; 1024; gated; 4096
+stream; weight nf4 per channel; act f16; 1, 8; gated; 4096
+stream; weight nf4 per channel; act i8 sym per token dynamic; 1; gated; 4096
 """.strip().splitlines()
 
 
@@ -43,7 +52,7 @@ def problems_of(folder, case):
     """Every kernel that ptxas says something of, or none of the family."""
     family, weight, act, rows, product, columns = (word.strip() for word in case.split(";"))
     path = folder / "large.sinter"
-    path.write_text(MODEL.format(scheme=f"{weight}; {act}", rows=rows, columns=columns, x="bf16",
+    path.write_text(MODEL.format(scheme=f"{weight}; {act}" if weight else act, rows=rows, columns=columns, x="bf16",
                                  product=PRODUCTS[product].format(columns=columns)))
     done = sinter("show", "--emit=kernels", "--no-weights", "--target=sm_90a", "--decode-weights=never", path)
     if done.returncode:
