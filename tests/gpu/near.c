@@ -15,6 +15,7 @@
 #define SCALE_TIMES  100  /* by how much more a scale may be off beside itself alone */
 #define SCALE_FLOOR  6e-8 /* .. unless by one rounding (2^-24) of what is usual in its tensor */
 #define CODES_SHARE  0.02 /* of the codes, of the scales may differ: values next to a tie */
+#define FLIPS        2    /* .. and besides these so many */
 
 double near_bound(FormatId fmt)
 {
@@ -207,6 +208,34 @@ static bool same_number(FormatId fmt, uint8_t a, uint8_t b)
     return x == y || (isnan(x) && isnan(y));
 }
 
+/* Is no code's number between theirs? */
+static bool are_neighbours(FormatId fmt, uint8_t a, uint8_t b)
+{
+    double x = format_decode(fmt, a), y = format_decode(fmt, b);
+    for (int i = 0; i < 1 << format_info[fmt].bits; i++) {
+        double between = format_decode(fmt, (uint8_t)i);
+        if ((between > x && between < y) || (between > y && between < x))
+            return false;
+    }
+    return x < y || y < x;
+}
+
+/* The largest errors of FLIPS codes that lie one step from the right ones: among few codes of few
+ * bits one weighs more than the mean square of all may be. */
+typedef struct Flips {
+    double error[FLIPS];
+} Flips;
+
+static void flips_add(Flips *f, double error)
+{
+    for (int i = 0; i < FLIPS; i++)
+        if (error > f->error[i]) {
+            double smaller = f->error[i];
+            f->error[i] = error;
+            error = smaller;
+        }
+}
+
 /* Codes of float sums that were quantised at once: a code flips where the sum is next to a tie, and
  * with a scale those of its block may. In the last row of odd inputs infinite sums may be no
  * numbers where codes are multiplied in pieces, which static codes do not tell. */
@@ -220,9 +249,11 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     double worst = 0;
     int64_t first = -1;
     Sums s = {0};
+    Flips flips = {{0}};
     for (int64_t i = 0; i < (int64_t)num; i++) {
         int64_t row = i / l->cols, col = i % l->cols, block = block_of(t, l, row, col);
         uint64_t before = differ;
+        double error = s.error;
         if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
             sums_add(&s, format_decode(t->fmt, want[i]), format_decode(t->fmt, got[i]),
                      (uint64_t)i);
@@ -233,13 +264,17 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
             !same_number(t->fmt, want[i], got[i]) &&
             (t->is_static || !is_moved((double)a.scale[block], (double)b.scale[block], of_scales));
         first = differ > before && first < 0 ? i : first;
+        if (differ > before && are_neighbours(t->fmt, want[i], got[i]))
+            flips_add(&flips, s.error - error);
     }
+    for (int i = 0; i < FLIPS; i++)
+        s.error = fmax(s.error - flips.error[i], 0);
     if (!t->is_static)
         apart = scales_apart(&a, &b, of_scales, &worst);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
         return false;
-    if ((double)differ <= CODES_SHARE * (double)num + 2 &&
-        (double)apart <= CODES_SHARE * (double)a.blocks + 2)
+    if ((double)differ <= CODES_SHARE * (double)num + FLIPS &&
+        (double)apart <= CODES_SHARE * (double)a.blocks + FLIPS)
         return true;
     snprintf(n->why, sizeof n->why,
              "%" PRIu64 " of %" PRIu64 " codes under the same scales and %" PRIu64 " of %" PRIu64

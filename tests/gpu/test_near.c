@@ -206,6 +206,34 @@ static void test_codes_of_floats(void **state)
     assert_true(near_tensor(&n, &t, &l, want, got));
 }
 
+/* Two of a few hundred codes of 4 bits may lie one step off, next to ties; not three, nor one by
+ * two steps. */
+static void test_flipped_codes(void **state)
+{
+    (void)state;
+    enum { NUM = 384, STEP = 3 }; /* 1.5, and 2 next to it */
+    uint8_t want[NUM], got[NUM];
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_E2M1,
+                          .quantised = true,
+                          .is_static = true,
+                          .scheme = {FMT_E2M1, FMT_F32, .block = {0, 0}}};
+    const PlanLayout l = {.rows = 4, .cols = NUM / 4, .pitch = NUM / 4};
+    Near n = {.bound = near_bound(FMT_F32)};
+    for (int i = 0; i < NUM; i++)
+        want[i] = got[i] = (uint8_t)(i % 4 ? 1 : 0);
+    for (int i = 0; i < 3; i++)
+        want[i] = got[i] = STEP;
+    got[0]++;
+    got[1]++;
+    assert_true(near_tensor(&n, &t, &l, want, got));
+    got[2]++;
+    assert_false(near_tensor(&n, &t, &l, want, got));
+    got[1] = got[2] = STEP;
+    got[0] = STEP + 2;
+    assert_false(near_tensor(&n, &t, &l, want, got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_small_scales),
         cmocka_unit_test(test_codes_of_floats),
+        cmocka_unit_test(test_flipped_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
