@@ -555,7 +555,7 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
      * a third of the others through wgmma, in each way: those of equal width as they are stored,
      * others decoded in registers, every second of these, and those that are not, by a launch */
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
-    static const char *const ways[] = {NULL, "192x128", "c2", "192x96", "192x128 c2", "128x256"};
+    static const char *const ways[] = {NULL, "192x128", "c2", "128x192", "192x128 c2", "128x256"};
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
     bool mixes = is_mixed(at.w, at.a);
