@@ -57,7 +57,7 @@ static char **environment(Arena *arena, const char *variable, const ChildOrder *
 bool child_start(Arena *arena, const ChildStart *how, Child *ret)
 {
     int end[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, end) != 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0)
         return false;
     ChildOrder order = {.socket = end[1], .job = how->job};
     char **env = how->argv ? environment(arena, how->variable, &order) : NULL;
@@ -70,8 +70,9 @@ bool child_start(Arena *arena, const ChildStart *how, Child *ret)
             how->serve(how->user, &order);
             _exit(0);
         }
+        fcntl(end[1], F_SETFD, 0); /* inherited */
         if (how->job >= 0)
-            fcntl(how->job, F_SETFD, 0); /* inherited */
+            fcntl(how->job, F_SETFD, 0);
         execve("/proc/self/exe", how->argv, env);
         _exit(127);
     }

@@ -1,5 +1,6 @@
 /* The `sinter` command: parses its words and hands them to one of cmd_*.c. */
 #include "choose/clock.h"
+#include "codegen/cuda/target.h"
 #include "io/io.h"
 #include "tools/words/cli.h"
 #include <errno.h>
@@ -22,6 +23,7 @@ int main(int argc, char **argv)
     Cli cli;
     int exit_code;
     ChildOrder order;
+    nvrtc_serve(argv);
     if (clock_order(&order))
         clock_serve(&order);
     files_guard("sinter");

@@ -1,15 +1,13 @@
-/* codegen/cuda/nvrtc: CUDA C++ to cubins and PTX through NVRTC, which is loaded at run time and
- * needs no GPU. Headers are the device files, embedded in this program; nothing is read from disk.
- * Jobs run on a few threads. Contraction is off and fast-math stays off: the numbers contract. */
+/* codegen/cuda/nvrtc: CUDA C++ to cubins and PTX, kept in a cache. A few threads each wait for the
+ * process that compiles a kernel. */
+#include "codegen/cuda/nvrtc.h"
 #include "codegen/cuda/family.h"
 #include "io/cache.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_THREADS 16
@@ -39,92 +37,6 @@ const CodeClass *cuda_class_of(const char *word)
 int64_t cuda_smem(const CodeClass *gpu)
 {
     return 1024 * (int64_t)gpu->smem - STATIC_SMEM;
-}
-
-/* The functions of NVRTC that we call. Program is opaque; results other than 0 are errors. */
-typedef struct Nvrtc {
-    void *library;
-    int (*version)(int *major, int *minor);
-    int (*create)(void **program, const char *text, const char *name, int num_headers,
-                  const char *const *headers, const char *const *names);
-    int (*destroy)(void **program);
-    int (*compile)(void *program, int num_options, const char *const *options);
-    int (*log_size)(void *program, size_t *size);
-    int (*log)(void *program, char *log);
-    int (*cubin_size)(void *program, size_t *size);
-    int (*cubin)(void *program, char *cubin);
-    int (*ptx_size)(void *program, size_t *size);
-    int (*ptx)(void *program, char *ptx);
-} Nvrtc;
-
-static bool find(void *library, const char *name, void *slot)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(slot, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
-/* Never closed: NVRTC keeps memory that only it can free, and does not. */
-static void *open_library(void)
-{
-    static const char *const names[] = {"libnvrtc.so.13",
-                                        "libnvrtc.so.12",
-                                        "/usr/local/cuda/lib64/libnvrtc.so.13",
-                                        "/usr/local/cuda/lib/libnvrtc.so.13",
-                                        "/usr/local/cuda-13.0/lib/libnvrtc.so.13",
-                                        "/usr/local/cuda-13.0/lib64/libnvrtc.so.13",
-                                        "/usr/local/cuda/lib64/libnvrtc.so.12"};
-    const char *given = secure_getenv("SINTER_NVRTC");
-    if (given)
-        return dlopen(given, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (library)
-            return library;
-    }
-    return NULL;
-}
-
-static bool load(Nvrtc *n, const char **ret_why)
-{
-    *n = (Nvrtc){.library = open_library()};
-    if (!n->library) {
-        *ret_why = "libnvrtc.so.13 (or .12) is not found; install the CUDA toolkit's NVRTC (pip "
-                   "package nvidia-cuda-nvrtc, or Debian's libnvrtc) or name it in SINTER_NVRTC";
-        return false;
-    }
-    bool ok = find(n->library, "nvrtcVersion", &n->version) &&
-              find(n->library, "nvrtcCreateProgram", &n->create) &&
-              find(n->library, "nvrtcDestroyProgram", &n->destroy) &&
-              find(n->library, "nvrtcCompileProgram", &n->compile) &&
-              find(n->library, "nvrtcGetProgramLogSize", &n->log_size) &&
-              find(n->library, "nvrtcGetProgramLog", &n->log) &&
-              find(n->library, "nvrtcGetCUBINSize", &n->cubin_size) &&
-              find(n->library, "nvrtcGetCUBIN", &n->cubin) &&
-              find(n->library, "nvrtcGetPTXSize", &n->ptx_size) &&
-              find(n->library, "nvrtcGetPTX", &n->ptx);
-    if (!ok)
-        *ret_why = "libnvrtc lacks a function that this program calls; NVRTC 12 or 13 is needed";
-    return ok;
-}
-
-static const char *library_path(const Nvrtc *n)
-{
-    void *symbol;
-    Dl_info info;
-    memcpy(&symbol, &n->version, sizeof symbol);
-    return dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "";
-}
-
-const char *nvrtc_find(Arena *arena, const char **ret_path, const char **ret_why)
-{
-    Nvrtc n;
-    int major = 0, minor = 0;
-    if (!load(&n, ret_why))
-        return NULL;
-    n.version(&major, &minor);
-    *ret_path = arena_strdup(arena, library_path(&n));
-    return arena_printf(arena, "%d.%d", major, minor);
 }
 
 /* Jobs ---------------------------------------------------------------------------------------- */
@@ -170,54 +82,6 @@ static CudaImageSaid said_of(const char *log)
 {
     return (CudaImageSaid){.spilled = spilled(log),
                            .serialised = strstr(log, "instructions are serialized") != NULL};
-}
-
-static void fetch(const Nvrtc *n, void *program, Job *job)
-{
-    bool is_cubin = strncmp(job->arch, "sm_", 3) == 0;
-    if ((is_cubin ? n->cubin_size : n->ptx_size)(program, &job->size) != 0)
-        return;
-    job->image = malloc(job->size ? job->size : 1);
-    if (!job->image || (is_cubin ? n->cubin : n->ptx)(program, job->image) == 0)
-        return;
-    free(job->image);
-    job->image = NULL;
-}
-
-/* Beside the architecture. The first ones are for PTX too. */
-static const char *const common_options[] = {"--std=c++17", "--fmad=false", "-default-device",
-                                             "--ptxas-options=-v"};
-
-static void run(const Nvrtc *n, Job *job)
-{
-    const char *text[NUM_CUDA_DEVICE_FILES], *name[NUM_CUDA_DEVICE_FILES];
-    const char *options[1 + COUNT_OF(common_options)];
-    char arch[64];
-    void *program = NULL;
-    size_t log_size = 0;
-    snprintf(arch, sizeof arch, "--gpu-architecture=%s", job->arch);
-    options[0] = arch;
-    memcpy(options + 1, common_options, sizeof common_options);
-    bool is_cubin = strncmp(job->arch, "sm_", 3) == 0;
-    for (int i = 0; i < NUM_CUDA_DEVICE_FILES; i++) {
-        text[i] = (const char *)cuda_device_files[i].text;
-        name[i] = cuda_device_files[i].path;
-    }
-    job->result =
-        n->create(&program, job->source->text, "kernel.cu", NUM_CUDA_DEVICE_FILES, text, name);
-    if (job->result)
-        return;
-    job->result = n->compile(program, (int)COUNT_OF(options) - !is_cubin, options);
-    if (n->log_size(program, &log_size) == 0 && log_size > 1) {
-        job->log = calloc(1, log_size + 1);
-        if (job->log)
-            n->log(program, job->log);
-    }
-    if (job->result == 0)
-        fetch(n, program, job);
-    n->destroy(&program);
-    if (job->log)
-        job->about.said = said_of(job->log);
 }
 
 /* The cache ------------------------------------------------------------------------------------ */
@@ -280,12 +144,14 @@ static CacheKey key_of_headers(const char *source)
 static CacheKey key_of_job(const Job *job, const char *version)
 {
     CacheKey headers = key_of_headers(job->source->text);
-    CachePart part[6 + COUNT_OF(common_options)] = {
-        text_part("image " SINTER_VERSION), text_part(version),
-        {&headers, sizeof headers},         text_part(job->arch),
-        text_part(job->source->name),       text_part(job->source->text)};
-    for (size_t i = 0; i < COUNT_OF(common_options); i++)
-        part[6 + i] = text_part(common_options[i]);
+    CachePart part[6 + NUM_NVRTC_OPTIONS] = {text_part("image apart " SINTER_VERSION),
+                                             text_part(version),
+                                             {&headers, sizeof headers},
+                                             text_part(job->arch),
+                                             text_part(job->source->name),
+                                             text_part(job->source->text)};
+    for (int i = 0; i < NUM_NVRTC_OPTIONS; i++)
+        part[6 + i] = text_part(nvrtc_options[i]);
     return cache_key((int)COUNT_OF(part), part);
 }
 
@@ -336,7 +202,7 @@ static void keep_compiler(Cache *cache, const Nvrtc *n, const char *version)
 {
     Compiler c;
     memset(&c, 0, sizeof c);
-    int len = snprintf(c.path, sizeof c.path, "%s", library_path(n));
+    int len = snprintf(c.path, sizeof c.path, "%s", nvrtc_path(n));
     snprintf(c.version, sizeof c.version, "%s", version);
     if (len < (int)sizeof c.path && c.path[0] == '/' && look_at_compiler(&c))
         cache_put(cache, key_of_compiler(), "compiler", &c, sizeof c);
@@ -391,12 +257,19 @@ static bool announce_all(Queue *q)
     return true;
 }
 
-static double thread_s(void) /* of a processor */
+static void compile(Queue *q, Job *job)
 {
-    struct timespec t;
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
-               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
-               : 0;
+    NvrtcJob one = {.text = job->source->text, .arch = job->arch};
+    nvrtc_run_apart(q->nvrtc, &one);
+    job->image = one.image;
+    job->log = one.log;
+    job->size = one.size;
+    job->result = one.result;
+    job->about.seconds = one.seconds;
+    if (one.log)
+        job->about.said = said_of(one.log);
+    if (q->cache)
+        keep(q->cache, job);
 }
 
 static void *work(void *user)
@@ -408,13 +281,8 @@ static void *work(void *user)
         pthread_mutex_unlock(&q->lock);
         if (i < 0)
             return NULL;
-        if (!q->job[i].image) { /* the cache has none */
-            double begin = thread_s();
-            run(q->nvrtc, &q->job[i]);
-            q->job[i].about.seconds = thread_s() - begin;
-            if (q->cache)
-                keep(q->cache, &q->job[i]);
-        }
+        if (!q->job[i].image) /* the cache has none */
+            compile(q, &q->job[i]);
         announce(q, i);
     }
 }
@@ -507,7 +375,7 @@ static bool compile_rest(Diag *diag, Queue *q, bool known, int threads)
     const char *why = NULL;
     char version[16];
     int major = 0, minor = 0;
-    if (!load(&nvrtc, &why)) {
+    if (!nvrtc_load(&nvrtc, &why)) {
         diag_error(diag, (Span){0}, E_NO_TARGET, "a plan for GPUs needs NVRTC: %s", why);
         return false;
     }

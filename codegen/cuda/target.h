@@ -171,6 +171,9 @@ typedef struct CudaCompileOptions {
     void *user;
 } CudaCompileOptions;
 bool cuda_compile(Diag *diag, Arena *arena, CudaTarget *target, const CudaCompileOptions *options);
+/* nvrtc_apart.c: the first thing in main of a program whose kernels compile in processes of their
+ * own, each of which comes by here and ends. Others compile them in their own process. */
+void nvrtc_serve(char *const *argv);
 /* device_hash.c: the device files, which are part of this program. */
 typedef struct CudaDeviceFile {
     const char *path;

@@ -804,11 +804,37 @@ def check_said(folder):
             report(f"{said}: told of {when} kernels, and refused", problems)
 
 
+# what must not move NVRTC's heap, code and stack, which decide what it writes: words before the command
+PLACES = ([], [], ["env", "-u", "PWD", "TZ=Europe/Berlin", "MALLOC_ARENA_MAX=1", "MALLOC_PERTURB_=7"],
+          ["env", "SINTER_LONG=" + 3000 * "x"], ["sh", "-c", 'ulimit -s unlimited; exec "$@"', "sh"],
+          ["sh", "-c", 'ulimit -s 20000; exec "$@"', "sh"])
+
+
+def check_places(folder):
+    os.environ["SINTER_FAKE_NVRTC"] = "places"
+    words = ["compile", "attend.sinter", "--target=sm_90a,portable", "--slower=off", "--no-cache", "-o"]
+    seen = {}
+    for at, before in enumerate(PLACES):
+        away = folder / ("away" * at or ".")
+        away.mkdir(exist_ok=True)
+        for name in ("attend.sinter", "attend.safetensors") if at else ():
+            shutil.copy(folder / name, away)
+        done = call([*before, SINTER, *words, "p.out", f"--threads={1 + at % 3}"], cwd=away)
+        assert done.returncode == 0, done.stderr
+        seen.setdefault(hashlib.sha256((away / "p.out").read_bytes()).digest(), []).append(before)
+    report("each kernel meets the same addresses", seen.values() if len(seen) > 1 else [])
+    os.environ["SINTER_FAKE_NVRTC"] = "crash"
+    done = call([SINTER, *words, "c.out"], cwd=folder)
+    ok = done.returncode == 1 and b"E0701" in done.stderr and b"its process died of signal 6" in done.stderr
+    report("NVRTC crashes", [] if ok and not (folder / "c.out").exists() else [done.returncode, done.stderr[:500]])
+
+
 def run_images(folder):
     write_models(folder)
     check_library(folder)
     os.environ["SINTER_NVRTC"] = str(pathlib.Path(sys.argv[6]).resolve())
     check_said(folder)
+    check_places(folder)
     words = ["compile", "attend.sinter", "--target=sm_90a,portable,sm_86", "--slower=off"]
     for name in FAILING:
         os.environ["SINTER_FAKE_NVRTC"] = name

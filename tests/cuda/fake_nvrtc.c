@@ -1,6 +1,7 @@
 /* A libnvrtc.so for tests: an image is made of its source's and options' hash, after a pause of no
  * fixed length. SINTER_FAKE_NVRTC: the function that fails ("nvrtcGetCUBIN"), "noise": the image
- * of one kernel differs each time, or "spill": ptxas tells of spilled registers. */
+ * of one kernel differs each time, "places": images depend on where heap, code and stack lie and on
+ * the folder, "spill": ptxas tells of spilled registers, or "crash": the process ends. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,8 +77,22 @@ static uint64_t clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+static uint64_t places(const Program *program)
+{
+    char folder[4096];
+    uintptr_t at[] = {(uintptr_t)program, (uintptr_t)nvrtcVersion, (uintptr_t)folder};
+    uint64_t ret = hash(0, getcwd(folder, sizeof folder) ? folder : "");
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        ret = (ret ^ at[i]) * UINT64_C(0x100000001b3);
+    return ret;
+}
+
 int nvrtcCompileProgram(Program *program, int num_options, const char *const *options)
 {
+    if (outcome("crash"))
+        abort();
+    if (outcome("places"))
+        program->hash ^= places(program);
     for (int i = 0; i < num_options; i++)
         program->hash = hash(program->hash, options[i]);
     usleep((useconds_t)((program->hash ^ clock_ns()) % 700));

@@ -396,6 +396,7 @@ int main(int argc, char **argv)
     char *word[64];
     int num = 0;
     Work w = {.begin = check_seconds(), .temporary = temporary};
+    nvrtc_serve(argv);
     for (int i = 1; i < argc; i++)
         if (argv[i][0] != '-')
             word[num] = argv[i], num += num < (int)COUNT_OF(word) - 1;

@@ -170,6 +170,7 @@ static int compile_only(Arena *arena, Diag *diag)
 
 int main(int argc, char **argv)
 {
+    nvrtc_serve(argv);
     Arena *arena = arena_create();
     Diag diag;
     int status = 77;
