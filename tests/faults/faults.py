@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""faults.py SINTER LIBRARY FAKE_DRIVER [--all | --kills=N]: commands whose n-th allocation or system
+"""faults.py SINTER LIBRARY FAKE_DRIVER FAKE_NVRTC [--all | --kills=N]: commands whose n-th allocation or system
 call fails, or that a signal ends at some moment.
 
 For each command and kind of call, n goes from 1 to the last call (with --all; else over a sample of
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-SINTER, LIBRARY, FAKE_DRIVER = (os.path.abspath(word) for word in sys.argv[1:4])
+SINTER, LIBRARY, FAKE_DRIVER, FAKE_NVRTC = (os.path.abspath(word) for word in sys.argv[1:5])
 ALL = "--all" in sys.argv
 KILLS = sum(int(word[8:]) for word in sys.argv if word.startswith("--kills="))
 DRAFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../draft/llama")
@@ -73,6 +73,7 @@ COMMANDS = {  # words, run in a folder of their own, and the file that they writ
     "fmt": (["fmt", "m.sinter"], None),
     "compile": (["compile", "m.sinter", "-o", "m"], "m"),
     "compile again": (["compile", "m.sinter", "-o", "old"], "old"),
+    "compile kernels": (["compile", "t.sinter", "--target=sm_90a", "--no-cache", "-o", "old"], "old"),
     "show": (["show", "--emit=plan", "m.sinter", "-o", "plan"], "plan"),
     "inspect": (["inspect", "compiled"], None),
     "run": (["run", "m.sinter", "--input", "x.npy", "--output", "y.npy"], "y.npy"),
@@ -125,7 +126,7 @@ def environment(folder, extra):
     kept = {name: os.environ[name] for name in ("PATH", "LLVM_PROFILE_FILE") if name in os.environ}
     return {**kept, "HOME": folder, "SINTER_CACHE_DIR": os.path.join(folder, "cache"),
             "TMPDIR": os.path.join(folder, "tmp"), "SINTER_THREADS": "2",
-            "SINTER_LIBCUDA": FAKE_DRIVER, **extra}
+            "SINTER_LIBCUDA": FAKE_DRIVER, "SINTER_NVRTC": FAKE_NVRTC, **extra}
 
 
 counted = 0
@@ -298,9 +299,8 @@ def prepare_good(template):
                    cwd=template)
     good = {}
     for name, (argv, output) in COMMANDS.items():
-        if name == "tune" and subprocess.run([SINTER, *argv], env=clean, capture_output=True,
-                                             cwd=template).returncode == 1:
-            continue  # there is no NVRTC; or else its kernels are kept from now on
+        if name == "tune":  # its kernels are kept from now on
+            subprocess.run([SINTER, *argv], env=clean, capture_output=True, cwd=template, check=True)
         if output and not output.startswith("old") and os.path.exists(os.path.join(template, output)):
             os.unlink(os.path.join(template, output))
         with Place(template) as place:
