@@ -15,7 +15,7 @@
 #define SHARE_SUMS  128 /* .. where sums are gathered */
 #define FEW_SUMS    112 /* .. where three warpgroups multiply */
 #define SHARE_FEW   96
-#define CODE_WORDS  16   /* of a unit, more for weights of 8 bits than for those of 4 */
+#define CODE_WORDS  16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS   32   /* of a, staged at once */
 #define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
 
@@ -125,13 +125,17 @@ static int held_sums(const CudaKernel *k)
 }
 
 /* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
- * need fewer registers beside the sums than the others; weights of 8 bits more, for their codes. */
+ * need fewer registers beside the sums than the others. Beside 16-bit floats codes of 8 bits and
+ * signed ones need more, and zero points do where clusters copy. */
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
-    int codes = promotes(k) && !has_bytes(k) && format_info[k->spec.fmt].bits == 8 ? CODE_WORDS : 0;
-    return k->mixed.teams == 2 ? MOST_SUMS
-                               : (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) - codes;
+    bool more = format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
+                (k->packed.zeros && !is_fine && k->mixed.cluster > 1);
+    if (k->mixed.teams == 2)
+        return MOST_SUMS;
+    return (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) -
+           (promotes(k) && !has_bytes(k) && more ? CODE_WORDS : 0);
 }
 
 /* .. where sums are gathered. */
@@ -244,7 +248,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
     put_shares(c, &k);
     k.mixed.shares = 0;
     k.mixed.cluster = 2;
-    if (bm >= 64 && k.packed.rows > columns(&k))
+    if (bm >= 64 && k.packed.rows > columns(&k) && held_sums(&k) <= most_sums(&k))
         cuda_candidate_valid(c, &k);
 }
 
