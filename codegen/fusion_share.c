@@ -10,11 +10,28 @@ int kernel_num_ops(const Op *kernel)
     return num;
 }
 
+static bool program_names(const PlanProgram *p, int operand)
+{
+    for (int i = 0; i < p->num_steps; i++)
+        if (p->step[i].tensor == operand ||
+            (p->step[i].op == TILE_CODE_SUM && p->step[i].tensor2 == operand))
+            return true;
+    return false;
+}
+
+bool launch_names(const PlanLaunch *l, int operand)
+{
+    bool ret = program_names(&l->program, operand) || program_names(&l->prologue, operand);
+    for (int i = 0; i < l->num_segments; i++)
+        ret = ret || program_names(&l->segment[i].epilogue, operand);
+    return ret;
+}
+
 double launch_bytes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout)
 {
     double bytes = 0;
     for (int i = 0; i < l->num_operands; i++)
-        bytes += (double)layout[l->operand[i].tensor].bytes;
+        bytes += launch_names(l, i) ? (double)layout[l->operand[i].tensor].bytes : 0;
     if (l->family == LAUNCH_GEMM && !l->prologue.num_steps)
         bytes += (double)layout[l->a].bytes;
     if (l->family == LAUNCH_GEMM && !plan->tensor[l->w].packed)

@@ -22,7 +22,8 @@ double cuda_operand_bytes(const CudaKernel *k)
 {
     double sum = 0;
     for (int i = 0; i < k->launch->num_operands; i++)
-        sum += cuda_tensor_bytes(k, k->launch->operand[i].tensor);
+        if (launch_names(k->launch, i))
+            sum += cuda_tensor_bytes(k, k->launch->operand[i].tensor);
     return sum;
 }
 
