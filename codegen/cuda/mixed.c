@@ -126,16 +126,19 @@ static int held_sums(const CudaKernel *k)
 
 /* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
  * need fewer registers beside the sums than the others. Beside 16-bit floats codes of 8 bits and
- * signed ones need more, and zero points do where clusters copy. */
+ * signed ones need more, and zero points do where clusters copy; beside bytes four scales a unit.
+ */
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
     bool more = format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
                 (k->packed.zeros && !is_fine && k->mixed.cluster > 1);
+    if (has_bytes(k))
+        more = is_fine && k->packed.block_k < UNIT / 2;
     if (k->mixed.teams == 2)
         return MOST_SUMS;
     return (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) -
-           (promotes(k) && !has_bytes(k) && more ? CODE_WORDS : 0);
+           (promotes(k) && more ? CODE_WORDS : 0);
 }
 
 /* .. where sums are gathered. */

@@ -17,7 +17,7 @@ MODEL = """version 1
 dim T in [{rows}]
 scheme s {{ {scheme} }}
 quant {{ default : s }}
-model m (x: {x}[T, 4096]) -> (y: {x}[T, {columns}]) {{
+model m (x: {x}[T, 4096]) -> (y: {x}[T, {out}]) {{
     param g: f32[{columns}, 4096]
     {product}
 }}
@@ -35,6 +35,7 @@ mixed; weight e4m3 per channel; act bf16; 1024; gated; 4096
 mixed; weight u4 asym per channel; act f16; 4096; gated; 14336
 mixed; weight i8 asym group 64; act bf16; 512; gated; 14336
 mixed; weight i4 sym group 128; act bf16; 4096; gated; 4096
+mixed; weight mxfp4; act mxfp8; 4096; layer; 14336
 gemm_mma; weight i4 asym group 128; act f32; 64; plain; 4096
 gemm_mma; weight i4 sym group 128; act f32; 32; gated; 4096
 gemm_mma; weight u8 asym group 64; act u8 asym per token group 64 dynamic; 1024; layer; 4096
@@ -54,6 +55,7 @@ def problems_of(folder, case):
     family, weight, act, rows, product, columns = (word.strip() for word in case.split(";"))
     path = folder / "large.sinter"
     path.write_text(MODEL.format(scheme=f"{weight}; {act}" if weight else act, rows=rows, columns=columns, x="bf16",
+                                 out=4096 if product == "layer" else columns,
                                  product=PRODUCTS[product].format(columns=columns)))
     done = sinter("show", "--emit=kernels", "--no-weights", "--target=sm_90a", "--decode-weights=never", path)
     if done.returncode:
