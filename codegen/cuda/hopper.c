@@ -207,6 +207,13 @@ static CudaGeometry geometry(const CudaKernel *k)
 static const int wide_tiles[] = {256, 224, 192, 160, 128, 96, 64};
 static const int few_rows[] = {8, 16, 24, 32, 48, 64};
 
+/* Columns of a tile, at most, whose sums of integers under several scales a unit and their
+ * registers ptxas has room for: wider ones spill up to 68 bytes. */
+static int most_int_rows(const CudaKernel *k)
+{
+    return k->hopper.promote == 1 ? 160 : k->hopper.promote == 2 ? 192 : 256;
+}
+
 static const char *tile_problem(const CudaKernel *k)
 {
     if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && !is_fast(k) &&
@@ -217,6 +224,8 @@ static const char *tile_problem(const CudaKernel *k)
     if (k->hopper.promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop &&
         k->hopper.bn % 128)
         return "its columns have scales of several blocks";
+    if (is_int(k) && k->spec.mainloop && right_rows(k) > most_int_rows(k))
+        return "its sums and scaled sums exceed the registers";
     if (k->hopper.stages < 3)
         return "it exceeds the shared memory of a block";
     return NULL;
