@@ -77,8 +77,8 @@ void fusion_share_print(Sb *sb, const FusionShare *c);
 /* .. of a plan whose launches are the kernels of the IR. */
 FusionShare codegen_fusion_share(const CodegenTarget *target, Arena *arena, int bucket);
 int kernel_num_ops(const Op *kernel); /* operations in its body */
-/* Does a program of the launch read or write the operand? A launch that was split off a kernel names
- * all of the kernel's. */
+/* Does a program of the launch read or write the operand? A launch that was split off a kernel
+ * names all of the kernel's. */
 bool launch_names(const PlanLaunch *l, int operand);
 /* Bytes that a launch reads and writes beside its weight. layout: of a bucket, by plan_bind. */
 double launch_bytes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout);

@@ -83,8 +83,7 @@ template <class Q> __device__ __forceinline__ void range_merge(Range &r, const R
     r.hi = Most()(r.hi, o.hi);
 }
 /* The range of the lane that differs in the bits of d. */
-template <class Q>
-__device__ __forceinline__ Range range_of_lane(const Range &r, int d)
+template <class Q> __device__ __forceinline__ Range range_of_lane(const Range &r, int d)
 {
     Range o = {};
     if (Q::kZero) {
