@@ -500,7 +500,10 @@ static void describe(Sb *sb, const CudaKernel *k)
 
 #define CLOCK       1755.0 /* cycles a microsecond under load */
 #define MMA_BUSY    0.82   /* of their rate that instructions reach, .. */
-#define MMA_PROMOTE 0.87   /* .. and of that where sums are promoted */
+#define MMA_PROMOTE 0.87   /* .. and of that where sums are promoted once a unit */
+#define SCALED_US   0.12   /* of a promotion where a unit has several, which wait, .. */
+#define COLUMN_US   0.0018 /* .. and of each column of it; */
+#define HALF        0.85   /* of that where an instruction has half the tile's columns */
 #define L2_BYTES    7.0e6  /* a microsecond, of all processors */
 #define MEMORY      4.3e6
 #define UNIT_US     0.06 /* least time of a unit */
@@ -509,14 +512,25 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define GATHER_US   1.5
 #define FOLD_US     0.1 /* of a part of K */
 
+/* What promotions add to a unit that has several. Measured with four; two are taken for half. */
+static double scaled_us(const CudaKernel *k)
+{
+    double halves = right_rows(k) / instruction_columns(k);
+    double each = (SCALED_US + COLUMN_US * instruction_columns(k)) * (halves > 1 ? HALF : 1);
+    return 4.0 / k->hopper.promote * halves * each;
+}
+
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
     double processors = k->gpu->processors, weights = (double)k->packed.bytes;
     double tiles = (double)num_tiles(k), each = (double)units(k);
     double blocks = (double)g->grid;
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
-    double promote = k->hopper.promote && teams(k) < 3 ? MMA_PROMOTE : 1;
-    double compute = 2.0 * teams(k) * right_rows(k) / CLOCK / MMA_BUSY / promote;
+    double compute = 2.0 * teams(k) * right_rows(k) / CLOCK / MMA_BUSY;
+    if (k->hopper.promote == 4 && teams(k) < 3)
+        compute /= MMA_PROMOTE;
+    else if (k->hopper.promote && k->hopper.promote < 4)
+        compute += scaled_us(k);
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
     double read = rows * UNIT_BYTES / (L2_BYTES / processors);
     double unit = compute > read ? compute : read;
