@@ -13,7 +13,6 @@
 #define MOST_SHARES    8    /* of one */
 #define SHARE_SUMS     128  /* registers of sums beside those that gathering takes */
 #define PART_SUMS      192  /* .. with the totals over parts of K */
-#define TEAM_SUMS      128  /* .. where three warpgroups multiply */
 #define LOADED_COLUMNS 128  /* whose loads may be on their way at once */
 #define ALIGN_BYTES    1024 /* of the ring: a swizzled atom of 8 rows */
 
@@ -250,11 +249,10 @@ static int held_sums(const CudaKernel *k) /* of a thread */
  * whose other buckets are shared. */
 static void put_parts_of_k(CudaCandidates *c, CudaKernel *k)
 {
-    int most = teams(k) > 2 ? TEAM_SUMS : PART_SUMS;
-    for (int parts = 2; c->like.invariant && parts <= MOST_SHARES; parts++) {
+    for (int parts = 2; c->like.invariant && teams(k) == 2 && parts <= MOST_SHARES; parts++) {
         k->hopper.parts_of_k = parts;
         if (units(k) % parts == 0 && units(k) / parts >= LEAST_UNITS &&
-            held_sums(k) + right_rows(k) / 2 <= most)
+            held_sums(k) + right_rows(k) / 2 <= PART_SUMS)
             cuda_candidate_valid(c, k);
     }
     k->hopper.parts_of_k = 1;
