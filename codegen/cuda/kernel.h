@@ -96,6 +96,8 @@ bool cuda_program_loads(const PlanProgram *program);
 void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps);
 /* The statements that end a gathering of ranges (SPAN_GATHER) over (p, found, scratch). */
 void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *program);
+/* Blocks whose ranges are gathered; those of single rows are found where they are quantised. */
+int64_t cuda_span_blocks(const Scheme *s, const PlanLayout *l);
 /* What is known of the edges of tiles of `cols` columns between columns `begin` and `end`, of which
  * threads hold runs of `run`: the name of an enum Edge of kernels/cuda/columns.cuh. */
 const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, int run);

@@ -122,7 +122,7 @@ static int add_space(CudaBuilder *b, const char *name, int64_t words)
     return b->tensors.num - 1;
 }
 
-/* An i32-wide workspace: three words a block and one for the outer scale. */
+/* An i32-wide workspace: three words a block that spans rows and one for the outer scale. */
 static int add_workspace(CudaBuilder *b, const PlanTensor *t)
 {
     int64_t words = 0;
@@ -130,8 +130,7 @@ static int add_workspace(CudaBuilder *b, const PlanTensor *t)
         PlanLayout l;
         if (!plan_tensor_layout(t, plan_bucket(b->list, i), &l))
             return fail(b, "the size of '%s' overflows", t->name) - 1;
-        int64_t blocks =
-            scheme_row_blocks(&t->scheme, l.rows) * scheme_col_blocks(&t->scheme, l.cols);
+        int64_t blocks = cuda_span_blocks(&t->scheme, &l);
         words = 3 * blocks + 1 > words ? 3 * blocks + 1 : words;
     }
     return add_space(b, t->name, words);

@@ -172,6 +172,11 @@ static bool whole_tensor(const CudaKernel *k, int operand)
            (s->block[1] == 0 || s->block[1] >= operand_layout(k, operand)->cols);
 }
 
+int64_t cuda_span_blocks(const Scheme *s, const PlanLayout *l)
+{
+    return s->block[0] == 1 ? 0 : scheme_row_blocks(s, l->rows) * scheme_col_blocks(s, l->cols);
+}
+
 /* The workspace of gathered ranges. */
 static const char *ranges_text(Emit *e)
 {
@@ -422,8 +427,7 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
     }
     e->quantised_by[s->tensor] = step + 1;
     if (spans_rows(k, s->tensor)) {
-        int64_t blocks =
-            scheme_row_blocks(&t->scheme, l->rows) * scheme_col_blocks(&t->scheme, l->cols);
+        int64_t blocks = cuda_span_blocks(&t->scheme, l);
         if (k->span == SPAN_GATHER) {
             sb_line(e->sb, "%srow_gather<%s>(row, found, %s, %lldLL, %s, %s);", if_last(e), q,
                     ranges_text(e), (long long)blocks, row_text(e, s->tensor), from);
@@ -579,8 +583,7 @@ void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *progra
             continue;
         const PlanTensor *t = operand_tensor(k, operand);
         const PlanLayout *l = operand_layout(k, operand);
-        int64_t blocks =
-            scheme_row_blocks(&t->scheme, l->rows) * scheme_col_blocks(&t->scheme, l->cols);
+        int64_t blocks = cuda_span_blocks(&t->scheme, l);
         sb_line(sb, "gather_end<%s>(found, %s, %lldLL, scratch);", quant_text(&e, operand),
                 ranges_text(&e), (long long)blocks);
     }
