@@ -51,11 +51,12 @@ typedef enum PlanStorage {
     STORAGE_ARENA,  /* at arena_offset[bucket] of the session's arena */
     STORAGE_INPUT,  /* the caller's (or the arena's copy of) input `index` */
     STORAGE_OUTPUT, /* likewise */
-    STORAGE_VIEW,   /* columns or whole of tensor `index`: same bytes */
+    STORAGE_VIEW,   /* columns or whole of tensor `index`: same bytes; of a quantised one perhaps
+                       without its outer scale */
     STORAGE_SCALES, /* the scales (f32 [row blocks, column blocks]), */
     STORAGE_ZEROS,  /* the zero points (i32, likewise) */
     STORAGE_OUTER   /* or the outer scale (f32 [1, 1]) of the quantised tensor `index`; its scheme
-                       says how many rows there are, not `dim` */
+                       says how many rows there are, not `dim`. Also of a packed weight (GPUs) */
 } PlanStorage;
 
 /* A tensor that launches touch. Quantised tensors: codes (one byte each on the CPU), then scales

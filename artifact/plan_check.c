@@ -243,10 +243,21 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
     if (t->index < 0 || t->index >= p->num_tensors || t->view_col < 0 || t->view_col > LIMIT_DIM)
         return plan_fail(err, "view \"%s\" is out of range", t->name);
     const PlanTensor *of = &p->tensor[t->index];
+    Scheme scheme = of->scheme;
+    scheme.outer = scheme.outer && t->scheme.outer; /* a view may leave it out */
     if (of->packed || of->storage > STORAGE_VIEW || of->fmt != t->fmt ||
-        of->is_static != t->is_static || (t->quantised && !scheme_equal(&of->scheme, &t->scheme)))
+        of->is_static != t->is_static || (t->quantised && !scheme_equal(&scheme, &t->scheme)))
         return plan_fail(err, "view \"%s\" has another format than \"%s\"", t->name, of->name);
     return true;
+}
+
+/* .. whose outer scale lies behind its records. */
+static bool has_packed_outer(const Plan *p, const PlanTensor *t)
+{
+    CudaPacked packed;
+    CudaPackSpec spec = plan_cuda_spec(&t->pack_spec);
+    return plan_is_cuda(p) && t->storage == STORAGE_CONST && cuda_pack_plan(&spec, &packed) &&
+           packed.outer_at > 0;
 }
 
 static bool check_params_of(const Plan *p, const PlanTensor *t, IoError *err)
@@ -254,6 +265,9 @@ static bool check_params_of(const Plan *p, const PlanTensor *t, IoError *err)
     if (t->index < 0 || t->index >= p->num_tensors || t->quantised)
         return plan_fail(err, "\"%s\" is out of range", t->name);
     const PlanTensor *of = &p->tensor[t->index];
+    if (of->packed && t->storage == STORAGE_OUTER && t->fmt == FMT_F32 && t->rank == 1 &&
+        t->dim[0].mul == 0 && t->dim[0].add == 1 && has_packed_outer(p, of))
+        return true;
     bool exists = of->quantised && !of->packed && of->storage <= STORAGE_VIEW;
     if (t->storage == STORAGE_ZEROS)
         exists = exists && of->scheme.zero != ZERO_NONE && t->fmt == FMT_I32;

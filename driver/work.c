@@ -103,9 +103,11 @@ int work_copies(const Work *w)
 
 CudaDecode work_decode(const Work *w)
 {
-    switch (cli_get(w->cli, OPTION_DECODE, "auto")[1]) {
-    case 'e': return CUDA_DECODE_NEVER;
+    const char *how = cli_get(w->cli, OPTION_DECODE, "auto");
+    switch (how[0] == 'a' ? how[1] : how[0]) {
+    case 'n': return CUDA_DECODE_NEVER;
     case 'l': return CUDA_DECODE_ALWAYS;
+    case 'h': return CUDA_DECODE_HELD;
     default: return CUDA_DECODE_BY_TIME;
     }
 }

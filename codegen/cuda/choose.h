@@ -80,12 +80,24 @@ const char *cuda_choose_order(const CudaDraft *d, int launch);
 
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. Returns
  * the layout of each under each bucket, [tensors][buckets]: others are those of further copies. One
- * may be CUDA_DECODED: a launch of its own decodes the weight, and the product reads its panels. */
+ * may be CUDA_DECODED: a launch of its own decodes the weight, and the product reads its panels; or
+ * CUDA_HELD: likewise, and another holds the activation in the panels' format. */
 const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
-#define CUDA_DECODED NUM_CUDA_PACKED
+#define CUDA_DECODED   NUM_CUDA_PACKED
+#define CUDA_HELD      (CUDA_DECODED + 1)
+#define NUM_CUDA_FORMS (CUDA_HELD + 1)
 /* decode.c: the tensor that such a launch makes of a weight, without a place in the arena; false:
  * the weight has none, or its layers are to be one launch, or to have one order of sums. */
 bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret);
+/* .. of bf16, exactly: codes times their scales but the outer one. */
+bool cuda_decoded_exactly(const PlanTensor *weight, PlanTensor *ret);
+/* held.c: the weight's panels for activations that are held as bf16; false: some are not, or the
+ * weight's layers are to be one launch, or to have one order of sums. */
+bool cuda_held(const CudaDraft *d, int weight, PlanTensor *ret);
+/* .. a draft of what then runs of the products of the weight, whose panels are no launch of it;
+ * false: sizes overflow. */
+bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *panels, Arena *arena,
+                     CudaDraft *ret);
 /* cost.c: microseconds of the launch. */
 double cuda_decode_us(const PlanTensor *from, const PlanTensor *to);
 /* Family and numbers in one word group, unique within a launch and bucket: "gemm_mma 128x64 w2x4

@@ -1,7 +1,8 @@
 /* codegen/cuda/copies: weights that lie in several layouts, of which each bucket reads one: a
  * tensor and a constant for each, and their launches once more; a weight that some buckets decode
- * first has a tensor in the arena for that, and the launch that does it before its own. Those that
- * run under no bucket are dropped with those of other schedules. */
+ * first has a tensor in the arena for that, and the launch that does it before its own, and so has
+ * an activation that is held in another format. Those that run under no bucket are dropped with
+ * those of other schedules. */
 #include "codegen/cuda/plan.h"
 #include "codegen/cuda/why.h"
 
@@ -14,15 +15,21 @@ void cuda_launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op 
     ARRAY_PUSH(b->arena, &b->launch_ops, op);
 }
 
-#define NUM_FORMS (CUDA_DECODED + 1) /* of a weight: its layouts, and what it is decoded to */
-
 /* Tensors of a weight's copies in other layouts that serve some bucket, and the constants that fill
  * them. own: the weight's tensor by layout, .. */
 typedef struct Copies {
-    int32_t (*own)[NUM_FORMS]; /* .. [tensors], -1: there is none */
-    const uint8_t *under;      /* [tensors][buckets] the layout that serves it */
-    int num;                   /* beyond one a weight */
+    int32_t (*own)[NUM_CUDA_FORMS]; /* .. [tensors], -1: there is none */
+    const uint8_t *under;           /* [tensors][buckets] the layout that serves it */
+    CudaHold *hold;                 /* [launches] of products of held activations; .. */
+    bool *is_known;                 /* .. [launches] that the product before has held */
+    int num;                        /* beyond one a weight */
 } Copies;
+
+static bool serves(const CudaDraft *d, const Copies *c, int weight, int form)
+{
+    int buckets = d->plan->num_buckets;
+    return memchr(c->under + weight * buckets, form, (size_t)buckets) != NULL;
+}
 
 /* The tensors that weights are decoded to share a place in the arena, of every bucket, since a
  * session has memory for the largest: the product that reads one follows its launch. */
@@ -31,15 +38,16 @@ static void find_decoded(CudaBuilder *b, const CudaDraft *d, Copies *c)
     int num = d->plan->num_tensors, buckets = d->plan->num_buckets;
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
     int first = b->tensors.num;
-    for (int i = 0; i < num; i++) {
+    for (int at = 0; at < 2 * num; at++) {
         PlanTensor decoded;
-        c->own[i][CUDA_DECODED] = -1;
-        if (!memchr(c->under + i * buckets, CUDA_DECODED, (size_t)buckets) ||
-            !cuda_decoded(d, i, &decoded))
+        int i = at / 2, form = at % 2 ? CUDA_HELD : CUDA_DECODED;
+        c->own[i][form] = -1;
+        if (!serves(d, c, i, form) ||
+            !(form == CUDA_HELD ? cuda_held(d, i, &decoded) : cuda_decoded(d, i, &decoded)))
             continue;
         for (int k = 0; k < buckets; k++)
             bytes[k] = decoded.bytes > bytes[k] ? decoded.bytes : bytes[k];
-        c->own[i][CUDA_DECODED] = b->tensors.num;
+        c->own[i][form] = b->tensors.num;
         c->num++;
         ARRAY_PUSH(b->arena, &b->tensors, decoded);
     }
@@ -50,16 +58,74 @@ static void find_decoded(CudaBuilder *b, const CudaDraft *d, Copies *c)
         b->tensors.elem[i].arena_offset = at;
 }
 
+/* The product `launch` holds its activation under some bucket. */
+static bool is_held(const CudaBuilder *b, const Copies *c, int launch)
+{
+    const PlanLaunch *l = &b->launches.elem[launch];
+    const CudaChain *chain = b->roles.elem[launch].chain;
+    return l->family == LAUNCH_GEMM && (!chain || launch == chain->product) &&
+           c->own[l->w][CUDA_HELD] >= 0;
+}
+
+/* The activation of a product is what one before it holds, and nothing was held since. before: -1:
+ * there is none. */
+static bool is_known(const CudaBuilder *b, const Copies *c, int buckets, int before, int launch)
+{
+    const PlanLaunch *l = &b->launches.elem[launch],
+                     *p = &b->launches.elem[before < 0 ? 0 : before];
+    bool same = before >= 0 && l->a == p->a && !b->roles.elem[launch].chain;
+    for (int k = 0; k < buckets && same; k++)
+        same = (c->under[l->w * buckets + k] == CUDA_HELD) ==
+               (c->under[p->w * buckets + k] == CUDA_HELD);
+    return same;
+}
+
+/* Held activations share a place likewise. */
+static const uint64_t *place_held(CudaBuilder *b, const CudaDraft *d, const Copies *c)
+{
+    int buckets = d->plan->num_buckets;
+    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
+    bool any = false;
+    for (int i = 0; i < b->launches.num; i++)
+        for (int k = 0; k < buckets && is_held(b, c, i); k++) {
+            uint64_t own = cuda_hold_bytes(d, &b->launches.elem[i], k);
+            bytes[k] = own > bytes[k] ? own : bytes[k];
+            any = true;
+        }
+    return any ? cuda_grow_arena(b, bytes) : NULL;
+}
+
+static void find_held(CudaBuilder *b, const CudaDraft *d, Copies *c)
+{
+    int num = b->launches.num, before = -1;
+    const uint64_t *at = place_held(b, d, c);
+    c->hold = ARENA_NEW_ARRAY(b->arena, CudaHold, (size_t)num + 1);
+    c->is_known = ARENA_NEW_ARRAY(b->arena, bool, (size_t)num + 1);
+    for (int i = 0; i < num; i++) {
+        PlanTensor further[CUDA_HOLD_TENSORS];
+        const PlanLaunch *l = &b->launches.elem[i];
+        if (!is_held(b, c, i))
+            continue;
+        c->is_known[i] = is_known(b, c, d->plan->num_buckets, before, i);
+        int more = cuda_hold_tensors(d, l, c->own[l->w][CUDA_RECORDS],
+                                     c->is_known[i] ? &c->hold[before] : NULL, at, b->tensors.num,
+                                     further, &c->hold[i]);
+        for (int k = 0; k < more; k++)
+            ARRAY_PUSH(b->arena, &b->tensors, further[k]);
+        before = i;
+    }
+}
+
 static void find_copies(CudaBuilder *b, const CudaDraft *d, Copies *c)
 {
-    int num = d->plan->num_tensors, buckets = d->plan->num_buckets;
+    int num = d->plan->num_tensors;
     c->own = arena_alloc(b->arena, (size_t)num * sizeof *c->own);
     for (int i = 0; i < num; i++)
         for (int l = 0; l < NUM_CUDA_PACKED; l++) {
             PlanTensor copy = b->tensors.elem[i];
             bool first = copy.pack_spec.layout == l;
             c->own[i][l] = first ? i : -1;
-            if (first || !memchr(c->under + i * buckets, l, (size_t)buckets))
+            if (first || !serves(d, c, i, l))
                 continue;
             c->own[i][l] = b->tensors.num;
             c->num++;
@@ -67,6 +133,7 @@ static void find_copies(CudaBuilder *b, const CudaDraft *d, Copies *c)
             ARRAY_PUSH(b->arena, &b->tensors, copy);
         }
     find_decoded(b, d, c);
+    find_held(b, d, c);
 }
 
 /* The constants of a weight's copies lie behind its own, in one group: it is evaluated once. */
@@ -88,40 +155,78 @@ static void put_consts(CudaBuilder *b, const Copies *c)
     }
 }
 
-static void put_decode(CudaBuilder *b, const PlanLaunch *product, const Op *kernel, CudaRole role,
-                       int from, int to)
+/* The launch that decodes the weight to this form of it, for the buckets `under`. */
+static void put_decode(CudaBuilder *b, const CudaBuilder *old, const Copies *c, int product,
+                       int form, const bool *under)
 {
+    const PlanLaunch *l = &old->launches.elem[product];
+    const Op *kernel = old->launch_ops.elem[product];
+    int to = c->own[l->w][form];
+    bool asked = b->options->decode != CUDA_DECODE_BY_TIME;
     PlanLaunch launch = {.family = LAUNCH_DECODE,
-                         .layer = product->layer,
-                         .place = product->place,
+                         .layer = l->layer,
+                         .place = l->place,
                          .absorbed = "decode weight",
                          .a = -1,
                          .w = -1,
-                         .src = from,
+                         .src = l->w,
                          .dst = to};
+    CudaRole role = {.span_operand = -1,
+                     .under = under,
+                     .apart = cuda_decode_why(b->arena, &b->tensors.elem[to], kernel, asked)};
     cuda_launch_put(b, launch, role, kernel);
 }
 
-/* Launches `first` up to `end` of the old ones, a chain or one alone, for the buckets that the copy
- * in this layout serves. */
+/* A row kernel before a product whose schedule is not asked. */
+static void put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const bool *under)
+{
+    CudaRole role = old->roles.elem[row];
+    const char *text = role.apart.text;
+    role.apart.text = arena_printf(b->arena, "%s%sits product reads what is held in bf16",
+                                   text ? text : "", text ? "; " : "");
+    role.chain = NULL;
+    role.under = under;
+    cuda_launch_put(b, old->launches.elem[row], role, old->launch_ops.elem[row]);
+}
+
+/* A product, or a chain that ends with one, for buckets that hold its activation. */
+static void put_held(CudaBuilder *b, const CudaBuilder *old, const Copies *c, int product,
+                     const bool *under)
+{
+    const PlanLaunch *l = &old->launches.elem[product];
+    const Op *kernel = old->launch_ops.elem[product];
+    const CudaHold *hold = &c->hold[product];
+    CudaRole role = old->roles.elem[product];
+    bool asked = b->options->decode != CUDA_DECODE_BY_TIME;
+    if (role.chain)
+        put_rows(b, old, role.chain->row, under);
+    CudaRole rows = {.span_operand = -1,
+                     .under = under,
+                     .apart = cuda_hold_why(b->arena, &b->tensors.elem[l->a], kernel, asked)};
+    if (!c->is_known[product])
+        cuda_launch_put(b, cuda_hold_launch(b->arena, l, hold), rows, kernel);
+    role.chain = NULL;
+    role.under = under;
+    cuda_launch_put(b, cuda_held_product(b->arena, l, hold, c->own[l->w][CUDA_HELD]), role, kernel);
+}
+
+/* Launches `first` up to `end` of the old ones, a chain or one alone, for the buckets that this
+ * form of the weight serves. */
 static void put_again(CudaBuilder *b, const CudaBuilder *old, const Copies *c, int first, int end,
-                      int weight, int layout)
+                      int weight, int form)
 {
     int buckets = b->list->num_buckets;
     const CudaChain *chain = old->roles.elem[first].chain;
     CudaChain *moved = chain ? ARENA_NEW(b->arena, CudaChain) : NULL;
     bool *under = weight >= 0 ? ARENA_NEW_ARRAY(b->arena, bool, (size_t)buckets) : NULL;
     for (int i = 0; i < buckets && under; i++)
-        under[i] = c->under[weight * buckets + i] == layout;
-    if (layout == CUDA_DECODED && under)
-        put_decode(
-            b, &old->launches.elem[end - 1], old->launch_ops.elem[first],
-            (CudaRole){.span_operand = -1,
-                       .under = under,
-                       .apart = cuda_decode_why(
-                           b->arena, &b->tensors.elem[c->own[weight][CUDA_DECODED]],
-                           old->launch_ops.elem[first], b->options->decode == CUDA_DECODE_ALWAYS)},
-            weight, c->own[weight][CUDA_DECODED]);
+        under[i] = c->under[weight * buckets + i] == form;
+    if (form >= CUDA_DECODED && under)
+        put_decode(b, old, c, end - 1, form, under);
+    if (form == CUDA_HELD && under) {
+        put_held(b, old, c, end - 1, under);
+        return;
+    }
     int at = b->launches.num - first;
     if (chain)
         *moved = (CudaChain){chain->fused + at, chain->row + at, chain->product + at};
@@ -131,7 +236,7 @@ static void put_again(CudaBuilder *b, const CudaBuilder *old, const Copies *c, i
         role.under = under;
         role.chain = moved;
         if (launch.family == LAUNCH_GEMM && under)
-            launch.w = c->own[weight][layout];
+            launch.w = c->own[weight][form];
         cuda_launch_put(b, launch, role, old->launch_ops.elem[i]);
     }
 }
@@ -152,11 +257,11 @@ bool cuda_put_copies(CudaBuilder *b, Plan *plan, const CudaDraft *d, const uint8
         const PlanLaunch *l = &old.launches.elem[chain ? chain->product : i];
         end = chain ? chain->product + 1 : i + 1;
         int num = 0, weight = l->family == LAUNCH_GEMM ? l->w : -1;
-        for (int k = 0; k < NUM_FORMS && weight >= 0; k++)
+        for (int k = 0; k < NUM_CUDA_FORMS && weight >= 0; k++)
             num += c.own[weight][k] >= 0;
         if (num <= 1)
             put_again(b, &old, &c, i, end, -1, 0);
-        for (int k = 0; k < NUM_FORMS && num > 1; k++)
+        for (int k = 0; k < NUM_CUDA_FORMS && num > 1; k++)
             if (c.own[weight][k] >= 0)
                 put_again(b, &old, &c, i, end, weight, k);
     }

@@ -62,14 +62,11 @@ static FormatId decoded_format(const CudaKernel *k)
     return k->packed.home == CUDA_HOME_I8 ? FMT_I8 : FMT_NONE;
 }
 
-/* What a product's weight is decoded to; false: it is not. */
-static bool decoded(const CudaKernel *k, PlanTensor *ret)
+/* The tensor of a weight that is decoded to a format; false: it is too large. */
+static bool decoded_to(const PlanTensor *weight, FormatId to, const CudaPacked *from,
+                       PlanTensor *ret)
 {
-    const PlanTensor *weight = &k->plan->tensor[k->launch->w];
-    FormatId to = decoded_format(k);
     CudaPacked packed;
-    if (to == FMT_NONE)
-        return false;
     CpuPackSpec *spec = &ret->pack_spec;
     *ret = *weight;
     ret->fmt = spec->fmt = to;
@@ -80,7 +77,7 @@ static bool decoded(const CudaKernel *k, PlanTensor *ret)
     ret->index = -1;
     spec->layout = CUDA_PANELS;
     spec->table = TABLE_NONE;
-    spec->has_zero = spec->has_zero && !k->packed.zeros;
+    spec->has_zero = spec->has_zero && !from->zeros;
     if (format_info[to].bits == 16) { /* nothing is left for the main loop */
         spec->mainloop = spec->outer = false;
         spec->scale_fmt = FMT_NONE;
@@ -92,6 +89,28 @@ static bool decoded(const CudaKernel *k, PlanTensor *ret)
     CudaPackSpec cuda = plan_cuda_spec(spec);
     bool fits = cuda_pack_plan(&cuda, &packed);
     ret->bytes = packed.bytes;
+    return fits;
+}
+
+/* What a product's weight is decoded to; false: it is not. */
+static bool decoded(const CudaKernel *k, PlanTensor *ret)
+{
+    FormatId to = decoded_format(k);
+    return to != FMT_NONE && decoded_to(&k->plan->tensor[k->launch->w], to, &k->packed, ret);
+}
+
+bool cuda_decoded_exactly(const PlanTensor *weight, PlanTensor *ret)
+{
+    CudaPacked packed;
+    CudaPackSpec spec = plan_cuda_spec(&weight->pack_spec);
+    int64_t block = spec.block_cols < spec.k ? spec.block_cols : 0;
+    spec.outer = false;
+    if (!weight->packed || spec.layout != CUDA_RECORDS || !spec.mainloop || is_codebook(&spec) ||
+        format_info[spec.fmt].bits > 8 || block % 8 ||
+        (spec.scale_fmt != FMT_NONE && !has_exact_scales(&spec)) || !cuda_pack_plan(&spec, &packed))
+        return false;
+    bool fits = decoded_to(weight, FMT_BF16, &packed, ret);
+    ret->pack_spec.act_fmt = FMT_BF16;
     return fits;
 }
 
@@ -114,11 +133,18 @@ bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret)
 
 /* The launch ----------------------------------------------------------------------------------- */
 
+/* Beside an activation that is held as bf16 (held.c) the home is another than the weight was packed
+ * for, in which its codes lie alike, and the outer scale is the product's. */
 static void shape(CudaKernel *k, const char **ret_problem)
 {
+    FormatId act = k->plan->tensor[k->launch->dst].pack_spec.act_fmt;
     k->spec = plan_cuda_spec(&k->plan->tensor[k->launch->src].pack_spec);
     if (!cuda_pack_plan(&k->spec, &k->packed))
         *ret_problem = "the packed weight is too large";
+    if (act == k->spec.act_fmt)
+        return;
+    k->packed.home = CUDA_HOME_BF16;
+    k->packed.outer_at = 0;
 }
 
 static CudaPackSpec panels_of(const CudaKernel *k, CudaPacked *ret)

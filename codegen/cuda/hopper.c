@@ -213,6 +213,34 @@ static int most_int_rows(const CudaKernel *k)
     return k->hopper.promote == 1 ? 160 : k->hopper.promote == 2 ? 192 : 256;
 }
 
+/* Steps of an epilogue beside those that multiply sums by numbers, round and store them. */
+static int further_steps(const CudaKernel *k, const PlanProgram *p, int *ret_numbers)
+{
+    int num = 0;
+    *ret_numbers = 0;
+    for (int i = 0; i < p->num_steps; i++) {
+        const TileStep *s = &p->step[i];
+        const PlanOperand *o = s->op == TILE_LOAD ? &k->launch->operand[s->tensor] : NULL;
+        bool is_number = o && !o->col_step && k->layout[o->tensor].rows == 1;
+        *ret_numbers += is_number;
+        num += !is_number && s->op != TILE_ACC && s->op != TILE_ROUND && s->op != TILE_STORE;
+    }
+    return num - *ret_numbers;
+}
+
+/* The outer scales of held activations stay in registers: where an epilogue does more than multiply
+ * by them, ptxas spills up to 20 bytes of tiles of 224 columns and more. */
+static bool outers_fit(const CudaKernel *k)
+{
+    const PlanLaunch *l = k->launch;
+    bool may = k->spec.act_fmt == FMT_BF16 && k->plan->tensor[l->w].packed &&
+               k->plan->tensor[l->w].storage == STORAGE_ARENA && right_rows(k) > 192;
+    for (int i = 0, numbers; i < l->num_segments && may; i++)
+        if (further_steps(k, &l->segment[i].epilogue, &numbers) > 0 && numbers)
+            return false;
+    return true;
+}
+
 static const char *tile_problem(const CudaKernel *k)
 {
     if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && !is_fast(k) &&
@@ -225,6 +253,8 @@ static const char *tile_problem(const CudaKernel *k)
         return "its columns have scales of several blocks";
     if (is_int(k) && k->spec.mainloop && right_rows(k) > most_int_rows(k))
         return "its sums and scaled sums exceed the registers";
+    if (!outers_fit(k))
+        return "its sums and what they are multiplied by exceed the registers";
     if (k->hopper.stages < 3)
         return "it exceeds the shared memory of a block";
     return NULL;

@@ -1,13 +1,14 @@
 /* codegen/cuda/layout: how each weight lies in the file, where there is a choice: the layout with
  * which all of its launches under all buckets take the least time together. Where a file may hold
  * further copies, a bucket takes the one with which it is faster by more than a little; likewise
- * where a launch of its own decodes the weight. */
+ * where a launch of its own decodes the weight, and where another holds the activation. */
 #include "codegen/cuda/family.h"
 
 #include <string.h>
 
 #define COPY_GAIN   0.05 /* of a bucket's time that another copy has to save */
 #define DECODE_ROWS 257  /* fewer take less time than decoding */
+#define HELD_ROWS   64   /* .. where activations are held beside that */
 
 typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
     double us, predicted;
@@ -128,18 +129,92 @@ static bool is_last(const CpuPackSpec *weight, int layout)
     return layout == CUDA_BITS && !weight->table;
 }
 
-/* A family that is asked for decides, where it runs; else time does. time: [layouts][buckets]. */
+static int64_t rows_of(const CudaDraft *d, int weight, int bucket)
+{
+    int64_t most = 0;
+    for (int i = 0; i < d->plan->num_launches; i++) {
+        const PlanLaunch *l = &d->plan->launch[i];
+        if (l->family != LAUNCH_GEMM || l->w != weight)
+            continue;
+        int64_t rows = d->layout[bucket * d->plan->num_tensors + l->a].rows;
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
+
+/* Time of the launches of a draft of held activations under a bucket. */
+static LayoutTime time_trial(const CudaDraft *all, int bucket, double decode_us)
+{
+    CudaPlanOptions options = *all->options;
+    CudaDraft d = *all;
+    LayoutTime ret = {.us = decode_us, .predicted = decode_us, .measured = true, .runs = true};
+    d.options = &options;
+    if (!options.visit)
+        d.arena = d.scratch;
+    for (int i = 0; i < d.plan->num_launches; i++)
+        add_launch(&d, i, bucket, &ret);
+    return ret;
+}
+
+/* Times of the products of a weight, in records, that hold their activations, of buckets of so many
+ * rows that it may be faster; false: they do not. ret: [buckets]. */
+static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *ret)
+{
+    PlanTensor panels;
+    CudaDraft trial;
+    CudaPlanOptions options = *d->options;
+    CudaDecode how = options.decode;
+    if (how == CUDA_DECODE_NEVER || (options.family && how == CUDA_DECODE_BY_TIME) ||
+        !cuda_held(d, index, &panels))
+        return false;
+    Arena *arena = visit ? d->arena : arena_new();
+    bool ok = cuda_held_draft(d, index, &panels, arena, &trial);
+    double us = cuda_decode_us(&d->plan->tensor[index], &panels);
+    options.visit = visit ? options.visit : NULL;
+    trial.options = &options;
+    for (int b = 0; b < d->plan->num_buckets && ok; b++) {
+        ret[b] = (LayoutTime){.runs = false};
+        if (how != CUDA_DECODE_BY_TIME || rows_of(d, index, b) >= HELD_ROWS)
+            ret[b] = time_trial(&trial, b, us);
+    }
+    if (!visit)
+        arena_destroy(arena);
+    return ok;
+}
+
+/* What launches take that read the weight as it lies, or hold their activations where that is
+ * faster. own, held: [buckets]. */
+static LayoutTime time_of_either(const CudaDraft *d, const LayoutTime *own, const LayoutTime *held)
+{
+    LayoutTime sum = {.measured = true, .runs = true};
+    for (int b = 0; b < d->plan->num_buckets; b++) {
+        const LayoutTime *time = gain(&held[b], &own[b]) >= COPY_GAIN ? &held[b] : &own[b];
+        sum.us += time->us;
+        sum.predicted += time->predicted;
+        sum.measured = sum.measured && time->measured;
+        sum.runs = sum.runs && time->runs;
+    }
+    return sum;
+}
+
+/* A family that is asked for decides, where it runs; else time does. time: [forms][buckets]. */
 static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible,
                          LayoutTime *time)
 {
     LayoutTime least = {.runs = false};
-    int best = CUDA_RECORDS;
+    int best = CUDA_RECORDS, buckets = d->plan->num_buckets;
+    LayoutTime *held = time + CUDA_HELD * buckets;
     for (int i = 0; i < NUM_CUDA_PACKED; i++) {
         bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
         if (!(possible >> i & 1) || (is_last(&weight->pack_spec, i) && least.runs && !asked))
             continue;
         weight->pack_spec.layout = (uint8_t)i;
-        LayoutTime sum = time_of(d, index, false, time + i * d->plan->num_buckets);
+        LayoutTime sum = time_of(d, index, false, time + i * buckets);
+        if (i == CUDA_RECORDS && time_held(d, index, false, held)) {
+            if (d->options->decode == CUDA_DECODE_HELD)
+                return CUDA_RECORDS;
+            sum = time_of_either(d, time + i * buckets, held);
+        }
         if (d->options->family ? asked && sum.runs : is_faster(&sum, &least)) {
             best = i;
             least = sum;
@@ -197,19 +272,6 @@ static void choose_copies(const CudaDraft *d, const LayoutTime *time, unsigned p
     }
 }
 
-static int64_t rows_of(const CudaDraft *d, int weight, int bucket)
-{
-    int64_t most = 0;
-    for (int i = 0; i < d->plan->num_launches; i++) {
-        const PlanLaunch *l = &d->plan->launch[i];
-        if (l->family != LAUNCH_GEMM || l->w != weight)
-            continue;
-        int64_t rows = d->layout[bucket * d->plan->num_tensors + l->a].rows;
-        most = rows > most ? rows : most;
-    }
-    return most;
-}
-
 /* Times of the launches of a weight with the one that decodes it before them, of buckets of so many
  * rows that it may be faster. */
 static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
@@ -217,7 +279,7 @@ static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
 {
     PlanTensor own = *weight;
     double us = cuda_decode_us(&own, decoded);
-    int64_t least = d->options->decode == CUDA_DECODE_ALWAYS ? 0 : DECODE_ROWS;
+    int64_t least = d->options->decode == CUDA_DECODE_BY_TIME ? DECODE_ROWS : 0;
     *weight = *decoded;
     for (int b = 0; b < d->plan->num_buckets; b++) {
         ret[b] = (LayoutTime){.runs = false};
@@ -230,6 +292,27 @@ static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
     *weight = own;
 }
 
+/* .. or which activations are held for. */
+static void choose_held(const CudaDraft *d, const PlanTensor *weight, int index, bool known,
+                        LayoutTime *time, uint8_t *ret)
+{
+    int buckets = d->plan->num_buckets;
+    LayoutTime *held = time + CUDA_HELD * buckets;
+    bool asked = d->options->decode == CUDA_DECODE_HELD;
+    bool always = d->options->decode == CUDA_DECODE_ALWAYS;
+    if (weight->pack_spec.layout != CUDA_RECORDS ||
+        !time_held(d, index, d->options->visit != NULL, held) || d->options->visit)
+        return;
+    if (!known)
+        time_of(d, index, false, time + CUDA_RECORDS * buckets);
+    for (int b = 0; b < buckets; b++) {
+        bool is_faster_held = gain(&held[b], &time[ret[b] * buckets + b]) >= COPY_GAIN;
+        if (always ? ret[b] != CUDA_DECODED && held[b].runs
+                   : (asked && held[b].runs) || is_faster_held)
+            ret[b] = CUDA_HELD;
+    }
+}
+
 /* The buckets that are faster with their weight decoded before. known: `time` has what launches
  * take that read it as it lies. */
 static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bool known,
@@ -239,7 +322,7 @@ static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bo
     int buckets = d->plan->num_buckets;
     CudaDecode how = d->options->decode;
     LayoutTime *after = time + CUDA_DECODED * buckets, *own = time + CUDA_RECORDS * buckets;
-    bool always = how == CUDA_DECODE_ALWAYS;
+    bool always = how != CUDA_DECODE_BY_TIME;
     if (how == CUDA_DECODE_NEVER || (d->options->family && !always) ||
         weight->pack_spec.layout != CUDA_RECORDS || !cuda_decoded(d, index, &decoded))
         return;
@@ -287,7 +370,7 @@ const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
 {
     int buckets = d->plan->num_buckets;
     size_t num = (size_t)(d->plan->num_tensors * buckets);
-    size_t num_times = (size_t)((CUDA_DECODED + 1) * buckets);
+    size_t num_times = (size_t)(NUM_CUDA_FORMS * buckets);
     uint8_t *ret = ARENA_NEW_ARRAY(d->arena, uint8_t, num);
     LayoutTime *time = ARENA_NEW_ARRAY(d->arena, LayoutTime, num_times);
     for (int i = 0; i < d->plan->num_tensors; i++) {
@@ -297,8 +380,10 @@ const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
         memset(own, tensor[i].pack_spec.layout, (size_t)buckets);
         if (known)
             choose_among(d, &tensor[i], i, possible, time, own);
-        if (tensor[i].packed)
+        if (tensor[i].packed) {
             choose_decoded(d, &tensor[i], i, known, time, own);
+            choose_held(d, &tensor[i], i, known, time, own);
+        }
     }
     return ret;
 }

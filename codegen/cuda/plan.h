@@ -30,4 +30,23 @@ const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes);
  * cuda_choose_layouts returns it. False: there are none. */
 bool cuda_put_copies(CudaBuilder *b, Plan *plan, const CudaDraft *d, const uint8_t *under);
 
+/* held.c: what holds the activation of a product as bf16: the tensor that is read (without its
+ * outer scale), the one that is written, and the outer scales that the epilogue multiplies by: of
+ * the activation, of the weight; -1: it has none. */
+typedef struct CudaHold {
+    int from, to, of_a, of_w;
+} CudaHold;
+#define CUDA_HOLD_TENSORS 5
+/* Fills the further tensors, numbered from `first` on; at: their place in the arena. weight: as it
+ * is stored. known: of another product that reads the same activation; NULL: there is none. Returns
+ * how many there are. */
+int cuda_hold_tensors(const CudaDraft *d, const PlanLaunch *product, int weight,
+                      const CudaHold *known, const uint64_t *at, int first,
+                      PlanTensor ret[CUDA_HOLD_TENSORS], CudaHold *hold);
+uint64_t cuda_hold_bytes(const CudaDraft *d, const PlanLaunch *product, int bucket);
+/* The launch that fills them, and the product that reads them and panels of the weight. */
+PlanLaunch cuda_hold_launch(Arena *arena, const PlanLaunch *product, const CudaHold *hold);
+PlanLaunch cuda_held_product(Arena *arena, const PlanLaunch *product, const CudaHold *hold,
+                             int panels);
+
 #endif

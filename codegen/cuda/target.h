@@ -88,7 +88,8 @@ struct CudaCandidates;
 typedef enum CudaDecode {
     CUDA_DECODE_BY_TIME,
     CUDA_DECODE_NEVER,
-    CUDA_DECODE_ALWAYS /* wherever there is such a launch */
+    CUDA_DECODE_ALWAYS, /* wherever there is such a launch */
+    CUDA_DECODE_HELD    /* likewise, and first of all where activations may be held (held.c) */
 } CudaDecode;
 
 typedef struct CudaPlanOptions {

@@ -157,6 +157,22 @@ CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kerne
         .at = product_span(kernel)};
 }
 
+CudaApartWhy cuda_hold_why(Arena *arena, const PlanTensor *from, const Op *kernel, bool asked)
+{
+    const char *what = arena_printf(
+        arena,
+        "its input, codes in %s times their scales, is held in bf16, which holds them exactly",
+        format_info[from->fmt].name);
+    return (CudaApartWhy){
+        .text = asked ? what
+                      : arena_printf(arena,
+                                     "%s: for so many rows that is faster than scaling the sums of "
+                                     "each block of K",
+                                     what),
+        .remedy = "--decode-weights=never would do without",
+        .at = product_span(kernel)};
+}
+
 /* Why a dynamic quantisation of the product's results is a launch of its own. */
 CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
                             const CudaApart *apart, Span at)

@@ -29,6 +29,8 @@ void cuda_say_no_kernel(Diag *diag, Arena *arena, const struct CudaDraft *d, int
 CudaApartWhy cuda_copy_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op);
 /* Why a launch decodes a product's weight before it, to this tensor. asked: not because of time. */
 CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel, bool asked);
+/* Why a launch holds its activation in bf16, which `from` is quantised to. */
+CudaApartWhy cuda_hold_why(Arena *arena, const PlanTensor *from, const Op *kernel, bool asked);
 /* Why a dynamic quantisation of a product's results is a launch of its own. */
 CudaApartWhy cuda_group_why(Arena *arena, const Plan *list, const PlanLaunch *l,
                             const CudaApart *apart, Span at);

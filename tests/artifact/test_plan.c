@@ -224,6 +224,103 @@ static void constants_count_as_weights(void **state)
     model_free(&m);
 }
 
+/* Specs that differ in one field are not equal. */
+static void specs_must_be_equal_in_all(void **state)
+{
+    const CpuPackSpec spec = {.fmt = FMT_I4,
+                              .act_fmt = FMT_I8,
+                              .n = 8,
+                              .k = 128,
+                              .parts = 1,
+                              .block_rows = 1,
+                              .block_cols = 32,
+                              .act_block_cols = 32,
+                              .scale_fmt = FMT_F32};
+    CpuPackSpec other[15];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(other); i++)
+        other[i] = spec;
+    other[0].fmt = FMT_U4;
+    other[1].act_fmt = FMT_BF16;
+    other[2].n = 16;
+    other[3].k = 256;
+    other[4].parts = 2;
+    other[5].mainloop = true;
+    other[6].has_zero = true;
+    other[7].act_zero = true;
+    other[8].block_rows = 2;
+    other[9].block_cols = 64;
+    other[10].act_block_cols = 64;
+    other[11].scale_fmt = FMT_F16;
+    other[12].outer = true;
+    other[13].table = TABLE_ROW;
+    other[14].layout = 1;
+    assert_true(pack_spec_equal(&spec, &spec));
+    for (size_t i = 0; i < COUNT_OF(other); i++)
+        assert_false(pack_spec_equal(&spec, &other[i]));
+}
+
+/* How GPUs hold codes of each kind, as docs/file.md has it. */
+static void codes_lie_as_gpus_hold_them(void **state)
+{
+    static const struct {
+        CpuPackSpec spec;
+        FormatId fmt;
+        int bits;
+        TableKind table;
+        bool has_zero;
+    } row[] = {
+        {{.fmt = FMT_I8, .k = 128, .layout = CUDA_RECORDS}, FMT_I8, 0, TABLE_NONE, false},
+        {{.fmt = FMT_I3, .k = 128, .layout = CUDA_RECORDS}, FMT_I4, 3, TABLE_NONE, false},
+        {{.fmt = FMT_BINARY, .k = 128, .layout = CUDA_RECORDS}, FMT_I4, 1, TABLE_NONE, false},
+        {{.fmt = FMT_BINARY, .k = 96, .layout = CUDA_RECORDS}, FMT_I4, 0, TABLE_NONE, false},
+        {{.fmt = FMT_U3, .k = 128, .table = TABLE_TENSOR, .layout = CUDA_RECORDS},
+         FMT_NF4,
+         3,
+         TABLE_TENSOR,
+         false},
+        {{.fmt = FMT_U4, .k = 128, .table = TABLE_TENSOR, .layout = CUDA_RECORDS},
+         FMT_NF4,
+         0,
+         TABLE_TENSOR,
+         false},
+        {{.fmt = FMT_U3, .k = 96, .table = TABLE_TENSOR, .layout = CUDA_RECORDS},
+         FMT_U3,
+         0,
+         TABLE_TENSOR,
+         false},
+        {{.fmt = FMT_U8, .k = 128, .table = TABLE_TENSOR, .layout = CUDA_RECORDS},
+         FMT_U8,
+         0,
+         TABLE_TENSOR,
+         false},
+        {{.fmt = FMT_U3, .k = 128, .table = TABLE_ROW, .layout = CUDA_BITS},
+         FMT_U3,
+         0,
+         TABLE_ROW,
+         false},
+        {{.fmt = FMT_I4, .k = 128, .layout = CUDA_BITS}, FMT_I4, 0, TABLE_TENSOR, false},
+        {{.fmt = FMT_U4, .k = 128, .has_zero = true, .layout = CUDA_BITS},
+         FMT_U4,
+         0,
+         TABLE_BLOCK,
+         false},
+        {{.fmt = FMT_U4, .k = 128, .has_zero = true, .layout = CUDA_RECORDS},
+         FMT_U4,
+         0,
+         TABLE_NONE,
+         true},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(row); i++) {
+        CudaPackSpec got = plan_cuda_spec(&row[i].spec);
+        if (got.fmt != row[i].fmt || got.bits != row[i].bits || got.table != row[i].table ||
+            got.has_zero != row[i].has_zero)
+            fail_msg("row %zu: format %d, %d bits, table %d, zero %d", i, (int)got.fmt, got.bits,
+                     (int)got.table, got.has_zero);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +333,8 @@ int main(void)
         cmocka_unit_test(constants_count_as_weights),
         cmocka_unit_test(other_types_of_ports_disagree),
         cmocka_unit_test(gpus_take_the_first_class_that_serves_them),
+        cmocka_unit_test(specs_must_be_equal_in_all),
+        cmocka_unit_test(codes_lie_as_gpus_hold_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -376,6 +376,28 @@ def check_decoded(folder):
         report(f"decoded: {scheme}", problems)
 
 
+# .. beside activations that a launch holds as bf16
+HELD = """
+weight nvfp4; act nvfp4
+weight mxfp8; act mxfp8
+weight mxfp4; act mxfp8
+weight i4 sym group 32 scale e8m0; act nvfp4
+""".strip().splitlines()
+
+
+def check_held(folder):
+    for scheme in HELD:
+        write_layer(folder, 2040, "16, 512")
+        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=held"]
+        listing, problems = sinter("explain", *words, cwd=folder)
+        problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
+                     if f": {family} ".encode() not in listing]
+        problems += [] if b"    hold activation\n" in listing else ["no launch holds the activation"]
+        problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
+        report(f"held: {scheme}", problems)
+
+
 # weights with a codebook of the file's own: bits, grain, tables (one, one a row, one an entry), activation
 CODEBOOKS = """
 3; group 64; ; act bf16
@@ -442,6 +464,7 @@ def run_schemes(folder):
     check_holds(folder)
     check_wgmma(folder)
     check_decoded(folder)
+    check_held(folder)
 
 
 def write_models(folder):

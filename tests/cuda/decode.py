@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """decode.py SINTER FAKE_DRIVER: products of many rows read a weight that a launch of their own decoded, where that is
-faster and may be: which launches run, to which format, what says so, and the memory that it takes. TAP.
+faster and may be, and an activation that another holds in bf16: which launches run, to which format, what says so, and
+the memory that it takes. TAP.
 """
 import json
 import re
@@ -33,6 +34,27 @@ SCHEMES = {  # what a weight is decoded to
     "weight nf4 per channel; act bf16": None,
     "weight nf4 group 128; act bf16": None,
     "weight i4 sym group 512; act bf16": None,
+}
+HELD = {  # whether bf16 holds codes times scales of both sides, but for outer ones
+    "weight nvfp4; act nvfp4": True,
+    "weight mxfp4; act mxfp4": True,
+    "weight mxfp4; act mxfp8": True,
+    "weight mxfp8; act mxfp8": True,
+    "weight mxfp8; act nvfp4": True,
+    "weight nvfp4; act mxfp8": True,
+    "weight e5m2 group 64 scale e8m0; act e5m2 per token group 32 scale e8m0 dynamic": True,
+    "weight i4 sym group 32 scale e8m0; act mxfp8": True,
+    "weight e4m3 per channel scale e8m0; act mxfp8": True,
+    # scales of more bits
+    "weight i4 sym group 128; act mxfp8": False,
+    "weight e4m3 group 32 scale e4m3; act mxfp8": False,
+    "weight e4m3 per channel; act mxfp8": False,
+    "weight mxfp4; act e4m3 per token group 128 dynamic": False,
+    # values of more bits, or whose sums are exact
+    "weight nf4 group 64; act mxfp8": False,
+    "weight mxfp4; act i8 sym per token group 32 scale e8m0 dynamic": False,
+    "weight i4 sym group 32 scale e8m0; act i4 sym per token group 32 scale e8m0 dynamic": False,
+    "weight mxfp4; act bf16": False,
 }
 
 
@@ -104,6 +126,59 @@ def check_layers(folder):
     report("in one place", (not places or len(set(places)) != 1) and plan)
 
 
+def check_held(folder):
+    def names(*words):
+        plan = run(folder, "show", "--emit=plan", "--no-weights", "--target=sm_90a", *words, "m.sinter")
+        return re.findall(r"^launch \d+ \w+ .*\((.*)\)$", plan, re.M), plan
+    for scheme, is_held in HELD.items():
+        (folder / "m.sinter").write_text(text(scheme))
+        found, plan = names("--decode-weights=held")
+        expect(f"{scheme}: {'held' if is_held else 'not held'}", "hold activation" in found, is_held)
+    (folder / "m.sinter").write_text(text("weight mxfp4; act mxfp8", sizes="1, 64, 4096"))
+    found, out = explained(folder)
+    expect("few rows are multiplied as they are, many held", (found["T = 1"], found["T = 4096"]),
+           (["stream"], ["decode", "tile", "tile", "hopper"]))
+    report("with a reason and a remedy",
+           not re.search(r"apart at .*T = 4096: its input, codes in e4m3 times their scales, is held in bf16, which holds them "
+                         r"exactly: .* \(--decode-weights=never would do without\)", out) and out)
+    families = {family for size in explained(folder, "--decode-weights=never")[0].values() for family in size}
+    expect("never is never", families & {"decode"}, set())
+    (folder / "m.sinter").write_text(text("weight mxfp8; act mxfp8"))
+    lies = re.findall(r"^    weight.*: (panels|records)", explained(folder, "--decode-weights=never")[1], re.M)
+    expect("a weight of 8 bits lies as wgmma reads it", set(lies), {"panels"})
+    expect("or as it is decoded", explained(folder, "--decode-weights=held")[0]["T = 4096"][0], "decode")
+    for what, words, change in (("one launch", [], {"rule": " fused"}), ("one order of sums", [], {"rule": " invariant"})):
+        (folder / "m.sinter").write_text(text("weight mxfp4; act mxfp8", sizes="1, 2", **change))
+        found, plan = names("--decode-weights=held", *words)
+        report(f"{what}: nothing is held", "hold activation" in found and plan)
+
+
+def check_outer(folder):
+    """Scales of all of a tensor are multiplied into sums, one after the other. Weights that have one are not stacked."""
+    for scheme, num, parts in (("weight nvfp4; act nvfp4", 2, 1), ("weight mxfp4; act nvfp4", 1, 2),
+                               ("weight nvfp4; act mxfp8", 1, 1), ("weight mxfp4; act mxfp8", 0, 2)):
+        two = text(scheme, body="silu(linear(x, a)) * linear(x, b)")
+        (folder / "m.sinter").write_text(two.replace("    param", "    param b: bf16[4096, 4096]\n    param", 1))
+        plan = run(folder, "show", "--emit=plan", "--no-weights", "--target=sm_90a", "--decode-weights=held", "m.sinter")
+        for product in re.findall(r"^launch \d+ gemm .*\n(?:  .*\n)*", plan, re.M):
+            factors = num * r"    r\d+ = load (o\d+)\n    r\1 = mul r\1, r\d+\n"
+            for i in range(num):
+                factors = factors.replace(r"(o\d+)", r"o\d+", 1)
+            sums = re.findall(r"    r(\d+) = acc f32 part \d\n" + factors, product)
+            others = len(re.findall(r" = load o\d+$", product, re.M)) - num * parts
+            report(f"{scheme}: {num} of them", (len(sums) != parts or others not in (0, 1)) and product)
+        expect("what both products read is held once", plan.count("(hold activation)"), 1)
+
+
+def check_held_layers(folder):
+    """Activations are held one after the other in the same memory."""
+    (folder / "m.sinter").write_text(text("weight mxfp4; act mxfp8", size=1000, body="linear(relu(linear(x, a)), a)"))
+    plan = run(folder, "show", "--emit=plan", "--no-weights", "--target=sm_90a", "--decode-weights=held", "m.sinter")
+    held = re.findall(r"^launch \d+ .*\(hold activation\)\n  o0 = t(\d+)\n", plan, re.M)
+    places = {re.search(rf"^tensor t{of} .* arena at (.*)", plan, re.M).group(1) for of in held}
+    report("two activations in one place", (len(held) != 2 or len(places) != 1) and plan)
+
+
 def check_run(folder):
     """Rows whose pitch is longer than one of them, and a file of it, by a driver that checks what maps say."""
     size, body = 101, b"\0" * (2 * 101 * 101)
@@ -127,4 +202,4 @@ def check_run(folder):
         report(f"{rows} rows", "decode weight" not in " ".join(names) and names)
 
 
-sys.exit(main(check_formats, check_choice, check_refused, check_layers, check_run))
+sys.exit(main(check_formats, check_choice, check_refused, check_layers, check_held, check_outer, check_held_layers, check_run))

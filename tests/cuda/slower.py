@@ -85,7 +85,8 @@ def check_predicted(m):
            "" if code == 0 and shapes == want and len(found) == 2 else f"{shapes}\n{err}")
     slow = [f for f in found if float(f[3]) <= float(f[7])]
     report("its time is the longer one", slow or not found and err)
-    parts = [r"by mma\.sync of f16", r"reads 33\.0 MB of weight", r"of the roofline by its tensor cores",
+    parts = [r"its product takes [\d.]+ us, hopper by wgmma of bf16, reads 117\.4 MB of weight",
+             r"of the roofline by its tensor cores",
              r"launches before it take", r"unquantised: hopper by wgmma of bf16, 117\.4 MB",
              r"help: w4a8 \(weight i4 sym group 128; .*\) would not be slower, with [\d.]+ us"]
     missing = [part for part in parts if not re.search(part, err)]

@@ -64,8 +64,7 @@ bool built_make(Built *b, const BuildOptions *options)
     const CudaPlanOptions plan = {.gpu = cuda_class_of(arch),
                                   .family = options->family,
                                   .wish = options->wish,
-                                  .decode =
-                                      options->decode ? CUDA_DECODE_ALWAYS : CUDA_DECODE_BY_TIME};
+                                  .decode = options->decode};
     PassContext context;
     WriteOptions write = {.stub = "", .report = "none\n"};
     const WriteTarget target[] = {{.target = &b->cpu}, {&b->cuda.target, &b->cuda.code}};

@@ -23,7 +23,7 @@ typedef struct BuildOptions {
     int level;                /* of optimisation */
     const CudaFamily *family; /* that products take where they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
-    bool decode;              /* launches decode weights wherever they can */
+    CudaDecode decode;        /* weights, by launches of their own */
     bool code;
 } BuildOptions;
 

@@ -114,6 +114,12 @@ static bool is_even(int w, int a)
     return are_halves || (class_of[w] != OTHERS && class_of[w] == class_of[a]);
 }
 
+/* bf16 holds the activation's codes times their scales, and perhaps the weight's. */
+static bool is_held(int w, int a)
+{
+    return a >= FIRST_NAMED && a < FIRST_PLAIN && w < FIRST_PLAIN;
+}
+
 typedef struct Place { /* of a case in the matrix */
     Kind kind;
     int w, a;
@@ -553,14 +559,17 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                                        : make_product(g, &at);
     /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
      * a third of the others through wgmma, in each way: those of equal width as they are stored,
-     * others decoded in registers, every second of these, and those that are not, by a launch */
+     * others decoded in registers, every second of these, and those that are not, by a launch;
+     * every second of activations that may be held in bf16 so */
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
     static const char *const ways[] = {NULL, "192x128", "c2", "128x192", "192x128 c2", "128x256"};
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
     bool mixes = is_mixed(at.w, at.a);
-    ret->decode = wgmma && !streams && !is_even(at.w, at.a) && (!mixes || at.time / 3 % 2);
-    ret->family = streams ? &stream : !wgmma ? NULL : mixes && !ret->decode ? &mixed : &hopper;
+    bool decodes = wgmma && !streams && !is_even(at.w, at.a) && (!mixes || at.time / 3 % 2);
+    bool holds = wgmma && !streams && is_held(at.w, at.a) && (at.time + (uint64_t)at.w) % 2 == 0;
+    ret->decode = holds ? CUDA_DECODE_HELD : decodes ? CUDA_DECODE_ALWAYS : CUDA_DECODE_BY_TIME;
+    ret->family = streams ? &stream : !wgmma ? NULL : mixes && !decodes ? &mixed : &hopper;
     ret->wish = streams ? NULL : ways[at.time / 3 % COUNT_OF(ways)];
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);

@@ -2,7 +2,7 @@
 #ifndef SINTER_TESTS_GPU_CASES_H
 #define SINTER_TESTS_GPU_CASES_H
 
-#include "codegen/cuda/kernel.h"
+#include "codegen/cuda/target.h"
 
 /* The matrix: products of every format of weights (as words of a scheme, or plain) with every
  * format of activations, of K that tensor cores take and of K that they do not, each with several
@@ -20,7 +20,7 @@ typedef struct Case {
     const char *text_path;    /* dir/model.sinter */
     const CudaFamily *family; /* that products should take, if they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
-    bool decode;              /* launches decode weights wherever they can */
+    CudaDecode decode;        /* weights, by launches of their own */
     const char *what;         /* "product i4 x bf16, aligned, gated" */
 } Case;
 

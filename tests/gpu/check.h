@@ -28,7 +28,7 @@ typedef struct CheckJob {
     int more;                 /* sizes of each bucket beside its own */
     const CudaFamily *family; /* that products take where they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
-    bool decode;              /* launches decode weights wherever they can */
+    CudaDecode decode;        /* weights, by launches of their own */
     bool unfused;             /* compile it without fusion too */
 } CheckJob;
 

@@ -15,6 +15,7 @@
  * --sizes=N       cases: sizes of each bucket beside its own (68)
  * --wish=WORDS    products take candidates whose text has these words, where there are any
  * --decode        launches decode weights wherever they can, not only in some of the cases
+ * --hold          .. and hold activations in bf16 wherever they can
  * --count         no GPU and no NVRTC: only count what would run
  * --dry           the CPU stands for the GPU
  * --spoil         with --dry: every comparison is done again with a byte that differs, which it
@@ -55,7 +56,7 @@ typedef enum Mode { MODE_CASES, MODE_RANDOM, MODE_FILES } Mode;
 
 typedef struct Options {
     CheckOptions check;
-    bool keep, all, here, decode;
+    bool keep, all, here, decode, hold;
     int part, parts, jobs, compilers, sizes;
     double seconds;
     const char *wish;
@@ -132,7 +133,9 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                               .more = mode == MODE_CASES ? options.sizes : 1,
                               .family = c.family,
                               .wish = options.wish ? options.wish : c.wish,
-                              .decode = options.decode || c.decode,
+                              .decode = options.hold     ? CUDA_DECODE_HELD
+                                        : options.decode ? CUDA_DECODE_ALWAYS
+                                                         : c.decode,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
         ok = run_job(&job, compile, totals);
     } else {
@@ -340,7 +343,7 @@ static bool parse_option(const char *word)
     } flag[] = {{"--count", &c->count},     {"--dry", &c->rig.dry},     {"--apart", &c->rig.apart},
                 {"--bench", &c->rig.bench}, {"--verbose", &c->verbose}, {"--keep", &o->keep},
                 {"--all", &o->all},         {"--spoil", &c->spoil},     {"--here", &o->here},
-                {"--decode", &o->decode}};
+                {"--decode", &o->decode},   {"--hold", &o->hold}};
     for (size_t i = 0; i < COUNT_OF(flag); i++)
         if (!strcmp(word, flag[i].name))
             return *flag[i].flag = true;

@@ -368,8 +368,8 @@ static bool has_two(TileOp op)
     return arity[op] == 2;
 }
 
-/* The numbers that the launch multiplies are the weight's, rounded to 16 bits (docs/numerics.md).
- */
+/* The numbers that the launch multiplies are the weight's, rounded to 16 bits (docs/numerics.md);
+ * beside activations that are held in bf16, they are exact. */
 static bool rounds(const Rig *r, int launch, int bucket)
 {
     const Plan *plan = r->b->cuda.target.plan;
@@ -378,7 +378,8 @@ static bool rounds(const Rig *r, int launch, int bucket)
     int kernel = r->b->cuda.code.launch[launch * r->code.num_buckets + bucket].kernel;
     bool codebook = format_info[stored->fmt].family == FAMILY_CODEBOOK || stored->pack_spec.table;
     if (stored != w)
-        return w->fmt == FMT_BF16 && (codebook || stored->pack_spec.mainloop);
+        return w->fmt == FMT_BF16 && stored->pack_spec.act_fmt == FMT_BF16 &&
+               (codebook || stored->pack_spec.mainloop);
     return stored->fmt == FMT_NF4 && strstr(r->b->cuda.source[kernel].text, "kCodebookPieces = 1;");
 }
 
@@ -598,6 +599,13 @@ bool rig_takes(Rig *r, int bucket, const int64_t *size)
            !cuda_sizes_problem(&s, bucket, r->layout, r->padded);
 }
 
+/* What the GPU alone has it keeps: launches of a later kernel may read it. */
+static void keep_own(Rig *r)
+{
+    for (int i = r->cpu.num_tensors; i < r->gpu.num_tensors; i++)
+        memcpy(r->want + r->slot[i].at, r->got + r->slot[i].at, (size_t)r->slot[i].size);
+}
+
 bool rig_check(Rig *r, int bucket, const int64_t *size, void *const *in, bool odd)
 {
     Group g = {{0, 0}, {0, 0}};
@@ -613,6 +621,7 @@ bool rig_check(Rig *r, int bucket, const int64_t *size, void *const *in, bool od
         if (ok && r->spoil)
             spoil(r, &g, bucket);
         ok = ok && compare(r, &g, bucket);
+        keep_own(r);
         if (ok && r->options.bench && !r->options.dry)
             bench(r, &g, bucket, size);
     }

@@ -2,7 +2,8 @@
  * memory.
  *
  * Every tensor lies apart from the others, between guard bytes, on both sides. Before the launches
- * of one kernel of the IR the GPU gets all of the CPU's memory; behind them, the two are compared:
+ * of one kernel of the IR the GPU gets all of the CPU's memory, but for what only it has; behind
+ * them, the two are compared:
  * - what no launch writes, guard bytes too, must not have changed by a byte;
  * - what row kernels, moves and products of integers write must have the same bits;
  * - what the epilogues of float products write must lie within the bounds of docs/numerics.md;
