@@ -188,6 +188,25 @@ static int bucket_for(const Plan *p, const int64_t *size)
     return -1;
 }
 
+/* A piece whose rows a session fills up to its bucket's: blocks that share out K do so by the
+ * number of rows, so the bits are those of the whole bucket. */
+static bool chain_padded(const Built *b, Rig *r, int bucket, void *const *from, void *const *to,
+                         int64_t rows)
+{
+    const int64_t *size = plan_bucket(b->cuda.target.plan, bucket);
+    Side in, out;
+    bool ok = side_make(b->file, false, size, &in);
+    ok = side_make(b->file, true, size, &out) && ok;
+    for (int i = 0; ok && i < in.num; i++)
+        memcpy(in.data[i], from[i], (size_t)((uint64_t)rows * row_bytes(&in, i, size[0])));
+    ok = ok && rig_chain(r, bucket, size, in.data, out.data);
+    for (int i = 0; ok && i < out.num; i++)
+        memcpy(to[i], out.data[i], (size_t)((uint64_t)rows * row_bytes(&out, i, size[0])));
+    side_free(&in);
+    side_free(&out);
+    return ok;
+}
+
 /* What a session must give: the chain of the launches, piece by piece as batches are cut. */
 static bool chain_pieces(const Built *b, Rig *r, const int64_t *size, const Side *in, Side *out)
 {
@@ -205,7 +224,10 @@ static bool chain_pieces(const Built *b, Rig *r, const int64_t *size, const Side
             from[i] = (char *)in->data[i] + (uint64_t)at * row_bytes(in, i, rows);
         for (int i = 0; i < out->num; i++)
             to[i] = (char *)out->data[i] + (uint64_t)at * row_bytes(out, i, rows);
-        if (!rig_chain(r, bucket_for(p, piece), piece, from, to))
+        int bucket = bucket_for(p, piece);
+        bool is_padded = p->rows_independent && num < plan_bucket(p, bucket)[0];
+        if (!(is_padded ? chain_padded(b, r, bucket, from, to, num)
+                        : rig_chain(r, bucket, piece, from, to)))
             return false;
         at += num;
     }
