@@ -109,6 +109,20 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
     return false;
 }
 
+/* Numbers so large that an activation gives its limits, 0, 1 or -1, for half of them at least: what
+ * lies between is what cancellation of such numbers left. */
+static bool saturates(FormatId fmt, const uint8_t *want, uint64_t from, uint64_t to)
+{
+    uint64_t limits = 0;
+    for (uint64_t i = from; i < to; i++) {
+        double x = number(fmt, want, i);
+        if (!(fabs(x) <= 1))
+            return false;
+        limits += x == 0 || fabs(x) == 1;
+    }
+    return 2 * limits >= to - from;
+}
+
 static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, uint64_t cols,
                        const uint8_t *want, const uint8_t *got, double bound)
 {
@@ -120,8 +134,11 @@ static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, ui
             overflows |= isinf(number(fmt, want, i)) != 0;
         if (overflows && n->is_odd) /* what stays finite there is what cancellation left */
             continue;
+        bool limits = n->is_odd && saturates(fmt, want, row, row + cols);
         for (uint64_t i = row; i < row + cols; i++) {
             double x = number(fmt, want, i), y = number(fmt, got, i);
+            if (limits && x != 0 && fabs(x) != 1)
+                continue;
             if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
                 sums_add(&s, x, y, i);
         }

@@ -208,6 +208,27 @@ static void test_codes_of_floats(void **state)
 
 /* Two of a few hundred codes of 4 bits may lie one step off, next to ties; not three, nor one by
  * two steps. */
+/* sigmoid of sums of 1e12: of two that cancel, one device keeps a residue and one none. */
+static void test_cancelled(void **state)
+{
+    (void)state;
+    float want[COLS], got[COLS];
+    const PlanTensor t = {.name = "t", .fmt = FMT_F32};
+    const PlanLayout l = {.rows = ROWS, .cols = COLS, .pitch = 4 * COLS};
+    Near n = {.bound = 1e-6, .is_odd = true};
+    for (int i = 0; i < COLS; i++)
+        want[i] = got[i] = (float)(i % 2);
+    want[9] = 0.9765625f;
+    got[9] = 0.701660156f;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    assert_false(near(want, got, 1e-6)); /* of inputs of usual size */
+    got[11] = 0;                         /* a limit that differs is wrong */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[11] = want[11];
+    want[12] = got[12] = 2; /* no activation with limits gave that */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+}
+
 static void test_flipped_codes(void **state)
 {
     (void)state;
@@ -243,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_next_to_overflow),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_small_scales),
+        cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_codes_of_floats),
         cmocka_unit_test(test_flipped_codes),
     };
