@@ -6,15 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-#define UNIT_BYTES     128  /* of K, of a row of either operand: a unit */
-#define MOST_STAGES    8    /* of the ring; more gain nothing */
-#define FEW_STAGES     6    /* .. with few rows */
-#define LEAST_UNITS    4    /* of a share of a tile */
-#define MOST_SHARES    8    /* of one */
-#define SHARE_SUMS     128  /* registers of sums beside those that gathering takes */
-#define PART_SUMS      192  /* .. with the totals over parts of K */
-#define LOADED_COLUMNS 128  /* whose loads may be on their way at once */
-#define ALIGN_BYTES    1024 /* of the ring: a swizzled atom of 8 rows */
+#define UNIT_BYTES  128  /* of K, of a row of either operand: a unit */
+#define MOST_STAGES 8    /* of the ring; more gain nothing */
+#define FEW_STAGES  6    /* .. with few rows */
+#define LEAST_UNITS 4    /* of a share of a tile */
+#define MOST_SHARES 8    /* of one */
+#define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
+#define PART_SUMS   192  /* .. with the totals over parts of K */
+#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
 
 static FormatFamily family_of(FormatId fmt)
 {

@@ -15,9 +15,12 @@
 #define SHARE_SUMS  128 /* .. where sums are gathered */
 #define FEW_SUMS    112 /* .. where three warpgroups multiply */
 #define SHARE_FEW   96
+#define ONE_SUMS    64   /* .. where one does */
+#define MOST_OF_ONE 64   /* rows of a */
 #define CODE_WORDS  16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS   32   /* of a, staged at once */
 #define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
+#define BLOCK_BYTES 1536 /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -38,6 +41,22 @@ static bool has_bytes(const CudaKernel *k) /* the activation: else 16-bit floats
 static bool promotes(const CudaKernel *k)
 {
     return k->spec.mainloop || (has_bytes(k) && !is_int(k));
+}
+
+/* Integers whose blocks of K are scaled: added in one order, so that no K is shared out. */
+static bool adds_in_order(const CudaKernel *k)
+{
+    return k->packed.exact && k->spec.mainloop;
+}
+
+/* Where tiles are few, those of one warpgroup: two to a processor. */
+static bool is_small(const CudaKernel *k)
+{
+    return k->mixed.teams == 1;
+}
+static int per_processor(const CudaKernel *k)
+{
+    return is_small(k) ? 2 : 1;
 }
 
 static int columns(const CudaKernel *k) /* rows of w */
@@ -135,8 +154,8 @@ static int most_sums(const CudaKernel *k)
                 (k->packed.zeros && !is_fine && k->mixed.cluster > 1);
     if (has_bytes(k))
         more = is_fine && k->packed.block_k < UNIT / 2;
-    if (k->mixed.teams == 2)
-        return MOST_SUMS;
+    if (k->mixed.teams < 3)
+        return is_small(k) ? ONE_SUMS : MOST_SUMS;
     return (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) -
            (promotes(k) && more ? CODE_WORDS : 0);
 }
@@ -169,7 +188,7 @@ static CudaGeometry geometry(const CudaKernel *k)
 {
     int64_t piece = 128 * k->mixed.teams * (int64_t)num_sums(k) * 4;
     return (CudaGeometry){.blocks = k->mixed.shares ? k->mixed.shares : num_tiles(k),
-                          .per_processor = 1,
+                          .per_processor = per_processor(k),
                           .cluster = k->mixed.cluster,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
                           .smem = k->mixed.stages * stage_bytes(k) +
@@ -189,7 +208,7 @@ static CudaGeometry geometry(const CudaKernel *k)
 
 static const struct { /* of 64 rows: warpgroups, and slabs of each */
     int teams, slabs;
-} weight_tiles[] = {{2, 1}, {3, 1}, {2, 2}};
+} weight_tiles[] = {{1, 1}, {2, 1}, {3, 1}, {2, 2}};
 static const int token_tiles[] = {8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 256};
 
 static const char *tile_problem(const CudaKernel *k)
@@ -205,11 +224,12 @@ static const char *tile_problem(const CudaKernel *k)
     return NULL;
 }
 
-/* The most stages that fit. */
+/* The most stages that fit; of each block the hardware keeps 1 KB. */
 static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->mixed.stages = 0;
-    int64_t left = cuda_room(c, k) - geometry(k).smem, fit = left < 0 ? 0 : left / stage_bytes(k);
+    int64_t room = cuda_room(c, k) / per_processor(k) - (is_small(k) ? BLOCK_BYTES : 0);
+    int64_t left = room - geometry(k).smem, fit = left < 0 ? 0 : left / stage_bytes(k);
     k->mixed.stages = (int)(fit < MOST_STAGES ? fit : MOST_STAGES);
 }
 
@@ -221,8 +241,7 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     k->mixed.shares = 0;
     cuda_candidate_valid(c, k);
     if (num_sums(k) + 32 > SHARE_SUMS || held_sums(k) > most_shared_sums(k) ||
-        tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS ||
-        (k->packed.exact && k->spec.mainloop))
+        tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS || adds_in_order(k))
         return;
     for (int i = 0; i < 2; i++) {
         k->mixed.shares = (int)(i ? even : processors);
@@ -251,18 +270,22 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
     put_shares(c, &k);
     k.mixed.shares = 0;
     k.mixed.cluster = 2;
-    if (bm >= 64 && k.packed.rows > columns(&k) && held_sums(&k) <= most_sums(&k))
+    if (bm >= 64 && !is_small(&k) && k.packed.rows > columns(&k) && held_sums(&k) <= most_sums(&k))
         cuda_candidate_valid(c, &k);
 }
 
-/* One tile that holds all rows, and those of which most rows are used. */
+/* One tile that holds all rows, and those of which most rows are used; those of one warpgroup
+ * where several blocks cannot share out K. */
 static void candidates(CudaCandidates *c)
 {
     for (size_t j = 0; j < COUNT_OF(weight_tiles); j++) {
-        bool holds_all = false;
+        bool holds_all = false, one = weight_tiles[j].teams == 1;
+        int least = one ? 16 : 64;
+        if (one && !adds_in_order(&c->like))
+            continue;
         for (size_t i = 0; i < COUNT_OF(token_tiles) && !holds_all; i++) {
             holds_all = token_tiles[i] >= c->rows;
-            if (holds_all || token_tiles[i] >= 64)
+            if ((holds_all || token_tiles[i] >= least) && (!one || token_tiles[i] <= MOST_OF_ONE))
                 put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs);
         }
     }
@@ -353,11 +376,12 @@ static void describe(Sb *sb, const CudaKernel *k)
 /* Time ----------------------------------------------------------------------------------------- */
 
 /* Of a unit, for 64 rows of w, microseconds (fitted to tuned kernels of an H200): in all, and for
- * each row of a, where two or three warpgroups hide what the others wait for; a code that is split
+ * each row of a, where two or three warpgroups hide what the others wait for, or blocks of one do
+ * (those are guessed from the others); a code that is split
  * into two operands by so much; each block of K beyond the first whose sums are scaled. */
 static const struct {
     double slab, row;
-} unit_cost[] = {[2] = {0.245, 0.0017}, [3] = {0.21, 0.0014}};
+} unit_cost[] = {[1] = {0.24, 0.0022}, [2] = {0.245, 0.0017}, [3] = {0.21, 0.0014}};
 #define PIECES_TIMES 2.5
 #define FEW_ROWS     16  /* up to here streams are faster than their model says, .. */
 #define FEW_TIMES    1.3 /* .. by so much beside this one */
@@ -380,7 +404,7 @@ static double unit_us(const CudaKernel *k)
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs;
     double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
                    columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;
-    double read = bytes / (L2_BYTES / processors);
+    double read = bytes * per_processor(k) / (L2_BYTES / processors);
     return us > read ? us : read;
 }
 
@@ -403,7 +427,7 @@ const CudaFamilyRow cuda_mixed = {
     .launch = LAUNCH_GEMM,
     .seed = 6,
     .slowness = 4,
-    .min_blocks = 1,
+    .min_blocks_of = per_processor,
     .layouts = 1 << CUDA_RECORDS,
     .aligned = true,
     .many_rows = true,

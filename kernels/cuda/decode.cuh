@@ -24,7 +24,6 @@ template <class Cfg> struct DecodeShape {
     static constexpr int kRuns = (Cfg::kRows + 31) / 32;     /* of 32 rows, of a part */
     static constexpr int kBlocks = (Cfg::kRows + 7) / 8;     /* of 8 rows that records have */
     static constexpr int kUnits = (Cfg::kK * kBytes + 127) / 128;
-    static constexpr int kTileUnits = kBytes; /* of 128 bytes, in a tile of K */
     static constexpr int64_t kTasks =
         (int64_t)kRuns * Cfg::kParts * Record<Cfg>::kTilesK; /* of warps */
 };

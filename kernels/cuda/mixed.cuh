@@ -12,10 +12,11 @@
  * (format.cuh).
  *
  * Blocks stay and take tile after tile (hopper_tiles.cuh): kBN rows of w by kBM
- * rows of a. Each of warpgroups 0 and 1 multiplies kSlabs slabs of 64 rows of
- * w. Of warpgroup 2 one thread fills a ring of kStages stages, each 128 of K (a
- * unit): boxes of a, a record of each 64 rows of w; and where a's scales belong
- * to the main loop one warp copies them.
+ * rows of a. Each of the first kTeams warpgroups multiplies kSlabs slabs of 64
+ * rows of w. Of the warps behind them one thread fills a ring of kStages
+ * stages, each 128 of K (a unit): boxes of a, a record of each 64 rows of w;
+ * and where a's scales belong to the main loop one warp copies them. Two blocks
+ * of one warpgroup share a processor, and hide what the other waits for.
  *
  * kCluster = 2: two blocks take tiles side by side and copy half of their rows
  * of a each, for both.
@@ -63,8 +64,8 @@ template <class Cfg> struct MixedShape {
     static constexpr int kSums = Cfg::kSlabs * kSlabSums;
     static constexpr int kThreads = 128 * Cfg::kTeams; /* that multiply */
     static constexpr int kPieceBytes = kThreads * kSums * 4;
-    static constexpr int kFewRegisters = Cfg::kTeams == 2 ? 40 : 32;
-    static constexpr int kManyRegisters = Cfg::kTeams == 2 ? 232 : 160;
+    static constexpr int kFewRegisters = Cfg::kTeams == 3 ? 32 : 40;
+    static constexpr int kManyRegisters = Cfg::kTeams == 3 ? 160 : Cfg::kTeams == 2 ? 232 : 208;
     static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
@@ -74,6 +75,10 @@ template <class Cfg> struct MixedShape {
      * blocks. */
     static constexpr int kBlockSteps =
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
+    /* Two units of operands have room beside the sums. */
+    static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
+    static constexpr bool kAhead = Cfg::kSlabs == 1 && kBlockSteps == 4 && kPieces == 1 &&
+                                   kHeld < (Cfg::kTeams == 3 ? 96 : 144);
     static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams, "slabs of 64 rows");
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
@@ -260,18 +265,22 @@ template <class Cfg> struct MixedSums {
                                               return 1.0f;
     }();
 
-    /* Adds the sums of a block of K, scaled, to a slab's. */
-    static __device__ __forceinline__ void promote(Sum *sums, const Acc *block, const char *record,
-                                                   uint32_t act_scales, float outer, int row,
-                                                   int sub, int lane)
+    /* What the sums of a block of K are multiplied by, of a lane's two rows of w. */
+    static __device__ __forceinline__ void weight_scales(float (&sw)[2], const char *record,
+                                                         float outer, int row, int sub)
     {
-        float sw[2];
 #pragma unroll
         for (int h = 0; h < 2; h++)
             sw[h] = kUnit *
                     (Cfg::kWScales && !Cfg::kWFold
                          ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
                          : outer);
+    }
+    /* Adds the sums of a block of K, scaled, to a slab's. */
+    static __device__ __forceinline__ void promote(Sum *sums, const Acc *block,
+                                                   const float (&sw)[2], uint32_t act_scales,
+                                                   int lane)
+    {
 #pragma unroll
         for (int i = 0; i < S::kSlabSums; i += 4) {
             float sa[2] = {1.0f, 1.0f};
@@ -281,8 +290,9 @@ template <class Cfg> struct MixedSums {
             }
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const float v =
-                    S::kInt ? (float)((int32_t)block[i + j] >> kShift) : (float)block[i + j];
+                float v = (float)block[i + j];
+                if constexpr (kShift > 0) /* exact: sums of a unit are below 2^24 */
+                    v *= 1.0f / (1 << kShift);
                 sums[i + j] = num_fma(v, sa[j % 2] * sw[j / 2], sums[i + j]);
             }
         }
@@ -465,13 +475,120 @@ template <class Cfg, class Product> struct MixedTile {
         return operand_at(stage) + step * 2;
     }
 
-    /* The sums of a tile, of units [work.from, work.to) of K; `read` counts units. Operands
-     * alternate: they stay until the products of the next step run. (One function: ptxas spilled
-     * up to 52 bytes where a slab had its own.) */
+    /* All lanes have read of the stage what they read themselves. */
+    static __device__ __forceinline__ void release(int read, uint32_t empty, int lane)
+    {
+        __syncwarp();
+        cluster_arrive<Cfg::kCluster>(empty + read % Cfg::kStages * 8, lane);
+    }
+
+    /* The sums of a tile, of units [work.from, work.to) of K; `read` counts units. */
     static __device__ __forceinline__ void multiply_tile(Sum (&sums)[S::kSums], const Thread &at,
                                                          const HopperWork<Cfg, S> &work, int &read,
                                                          char *bytes, uint32_t ring, uint32_t full,
                                                          uint32_t empty)
+    {
+        if constexpr (S::kAhead)
+            by_units(sums, at, work, read, bytes, ring, full, empty);
+        else
+            by_steps(sums, at, work, read, bytes, ring, full, empty);
+    }
+
+    /* Operands are decoded a unit ahead: while a unit's products run, the next one's codes. ---- */
+
+    typedef uint32_t Unit[4][S::kProducts][4];
+
+    static __device__ __forceinline__ void decode_unit(Unit &to, const Thread &at, int k, int read,
+                                                       const char *bytes, uint32_t full)
+    {
+        const int slot = read % Cfg::kStages, last = k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1;
+        const char *record = bytes + slot * S::kStageBytes + S::kABytes + at.slab0 * Cfg::kRecord;
+        Left left;
+        int zero[2];
+        barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
+        left.read(record, at.row, at.lane);
+        Left::read_zeros(zero, record, at.row, last);
+#pragma unroll
+        for (int step = 0; step < 4; step++)
+            left.template operands<0>(to[step], step, zero, record, at.row, k * 128 + step * 32,
+                                      at.lane);
+    }
+    static __device__ __forceinline__ void multiply_unit(Acc *d, const Unit &codes, uint32_t stage,
+                                                         bool keep)
+    {
+        products_begin();
+#pragma unroll
+        for (int step = 0; step < 4; step++)
+#pragma unroll
+            for (int i = 0; i < S::kProducts; i++)
+                Product::add(d, codes[step][i], right_of(stage, step) + 2 * i,
+                             keep || step > 0 || i > 0);
+        products_commit();
+    }
+    /* Unit k, whose operands are `codes`; then `next` are those of the unit behind it (of the last
+     * one itself: no branch stands between products and their wait). */
+    static __device__ __forceinline__ void one_unit(Sum (&sums)[S::kSums], const Unit &codes,
+                                                    Unit &next, const Thread &at, int k, int from,
+                                                    int to, int read, const char *bytes,
+                                                    uint32_t ring, uint32_t full, uint32_t empty)
+    {
+        const int more = k + 1 < to ? 1 : 0;
+        const uint32_t stage = ring + read % Cfg::kStages * S::kStageBytes;
+        if constexpr (S::kPromotes) {
+            Acc block[S::kSlabSums];
+            float sw[2];
+            multiply_unit(block, codes, stage, false);
+            M::weight_scales(
+                sw,
+                bytes + read % Cfg::kStages * S::kStageBytes + S::kABytes + at.slab0 * Cfg::kRecord,
+                at.outer, at.row, Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1));
+            decode_unit(next, at, k + more, read + more, bytes, full);
+            products_wait<0>();
+            M::promote(sums, block, sw, stage + S::kScalesAt, at.lane);
+            release(read, empty, at.lane);
+        } else {
+            multiply_unit((Acc *)sums, codes, stage, k > from);
+            products_wait<1>();
+            if (k > from)
+                release(read - 1, empty, at.lane);
+            decode_unit(next, at, k + more, read + more, bytes, full);
+        }
+    }
+    static __device__ __forceinline__ void by_units(Sum (&sums)[S::kSums], const Thread &at,
+                                                    const HopperWork<Cfg, S> &work, int &read,
+                                                    const char *bytes, uint32_t ring, uint32_t full,
+                                                    uint32_t empty)
+    {
+        Unit codes[2];
+        decode_unit(codes[0], at, work.from, read, bytes, full);
+        int k = work.from;
+#pragma unroll 1
+        while (true) {
+            one_unit(sums, codes[0], codes[1], at, k, work.from, work.to, read, bytes, ring, full,
+                     empty);
+            k++, read++;
+            if (k >= work.to)
+                break;
+            one_unit(sums, codes[1], codes[0], at, k, work.from, work.to, read, bytes, ring, full,
+                     empty);
+            k++, read++;
+            if (k >= work.to)
+                break;
+        }
+        if constexpr (!S::kPromotes) {
+            products_wait<0>();
+            release(read - 1, empty, at.lane);
+        }
+    }
+
+    /* Operands are decoded a step ahead: they alternate, and stay until the products of the next
+     * step run. (One function: ptxas spilled up to 52 bytes where a slab had its own.) ----------
+     */
+
+    static __device__ __forceinline__ void by_steps(Sum (&sums)[S::kSums], const Thread &at,
+                                                    const HopperWork<Cfg, S> &work, int &read,
+                                                    char *bytes, uint32_t ring, uint32_t full,
+                                                    uint32_t empty)
     {
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, read++) {
@@ -503,17 +620,19 @@ template <class Cfg, class Product> struct MixedTile {
                     products_wait<1>();
                     if constexpr (S::kPromotes)
                         if (step % S::kBlockSteps == S::kBlockSteps - 1) {
+                            float sw[2];
                             products_wait<0>();
-                            M::promote(sums + slab * S::kSlabSums, block, record,
+                            M::weight_scales(sw, record, at.outer, at.row,
+                                             Record<Cfg>::sub_of(last));
+                            M::promote(sums + slab * S::kSlabSums, block, sw,
                                        stage + S::kScalesAt +
                                            step * S::kActSubs / 4 * (Cfg::kBM * 4),
-                                       at.outer, at.row, Record<Cfg>::sub_of(last), at.lane);
+                                       at.lane);
                         }
                 }
             }
             products_wait<0>(); /* or ptxas waits after every product (C7513) */
-            __syncwarp();       /* all lanes have read what they read themselves */
-            cluster_arrive<Cfg::kCluster>(empty + read % Cfg::kStages * 8, at.lane);
+            release(read, empty, at.lane);
         }
     }
 };
