@@ -204,6 +204,7 @@ bool json_string(Json *j, char *buf, size_t size);
 bool json_at_string(Json *j); /* is a string next? */
 char json_peek(Json *j);      /* the character that comes next, white space skipped; NUL: none */
 bool json_u64(Json *j, uint64_t *ret);
+bool json_f64(Json *j, double *ret);
 bool json_skip(Json *j); /* any value */
 bool json_end(Json *j);  /* only white space is left */
 

@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "io/io.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void json_init(Json *j, const char *text, size_t len)
@@ -302,6 +303,26 @@ static bool skip_number(Json *j)
             j->pos++;
         return skip_digits(j);
     }
+    return true;
+}
+
+bool json_f64(Json *j, double *ret)
+{
+    char digits[64];
+    if (j->error)
+        return false;
+    char c = peek(j);
+    size_t start = j->pos;
+    if (c != '-' && (c < '0' || c > '9'))
+        return json_fail(j, "a number is expected");
+    if (!skip_number(j))
+        return false;
+    size_t len = j->pos - start;
+    if (len >= sizeof digits)
+        return json_fail(j, "a number has too many digits");
+    memcpy(digits, j->text + start, len); /* the text need not end with NUL */
+    digits[len] = 0;
+    *ret = strtod(digits, NULL);
     return true;
 }
 

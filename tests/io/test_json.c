@@ -179,6 +179,41 @@ static void whole_numbers_are_exact(void **state)
     assert_false(json_end(&j));
 }
 
+static void any_number_is_read_exactly(void **state)
+{
+    static const struct {
+        const char *text;
+        double value;
+        const char *error;
+    } cases[] = {{" 0.1", 0.1, NULL},
+                 {"-2.5e-3", -0.0025, NULL},
+                 {"1E400", INFINITY, NULL},
+                 {"17", 17, NULL},
+                 {"4.9406564584124654e-324", 4.9406564584124654e-324, NULL},
+                 {"null", 0, "a number is expected"},
+                 {"\"1\"", 0, "a number is expected"},
+                 {"", 0, "a number is expected"},
+                 {"1.", 0, "a number lacks its digits"},
+                 {"01", 0, "a number has leading zeros"},
+                 {"0.0000000000000000000000000000000000000000000000000000000000000001", 0,
+                  "a number has too many digits"}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        double value = 0;
+        Json j;
+        json_init(&j, cases[i].text, strlen(cases[i].text));
+        assert_int_equal(json_f64(&j, &value), !cases[i].error);
+        if (cases[i].error)
+            assert_string_equal(j.error, cases[i].error);
+        else
+            assert_true(value == cases[i].value && json_end(&j));
+    }
+    double value = 0;
+    Json j;
+    json_init(&j, "1e51", 3); /* what lies behind is no part of it */
+    assert_true(json_f64(&j, &value) && value == 1e5);
+}
+
 static void nesting_has_a_limit(void **state)
 {
     (void)state;
@@ -236,6 +271,7 @@ int main(void)
         cmocka_unit_test(a_backslash_before_nul_is_no_escape),
         cmocka_unit_test(strings_are_decoded),
         cmocka_unit_test(whole_numbers_are_exact),
+        cmocka_unit_test(any_number_is_read_exactly),
         cmocka_unit_test(nesting_has_a_limit),
         cmocka_unit_test(after_an_error_nothing_is_read),
         cmocka_unit_test(what_comes_next_can_be_asked),
