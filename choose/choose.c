@@ -43,10 +43,6 @@ static bool steps_run(Chooser *ch)
     }
     double start = clock_us();
     front_find(ch);
-    if (ch->lab.options->device && !ch->lab.options->no_measure && !ch->lab.options->times) {
-        probe_close(&ch->reference);
-        gpu_times_check(ch);
-    }
     ch->c->seconds[STEPS - 1] += 1e-6 * (clock_us() - start);
     chooser_progress(ch, ch->stages - ch->num_stage, "");
     return true;

@@ -33,6 +33,7 @@ typedef struct ChooseOptions {
     int threads;          /* of timed and evaluated models, 0: all */
     bool no_measure;      /* take times from the cost model alone */
     const char *times;    /* JSON of an earlier choice whose times are taken; NULL: none */
+    const char *errors;   /* .. whose errors of layers are taken */
     const CodeClass *gpu; /* time the plan of these GPUs, which is not run here; NULL: the CPU's */
     const ChooseDevice *device; /* a GPU of this class, where it is; NULL: none is asked */
     const Timings *timings;     /* gpu: measured times; NULL: the cost model alone */
@@ -108,14 +109,17 @@ typedef struct Choice {
     double gap;         /* else at most this far from it, relative */
     int rounds;         /* of verification */
     double correction;  /* measured over estimated error */
+    double *noise_scale, *turn_scale; /* [columns] by which estimates of errors are multiplied */
     ChoicePoint chosen;
+    int num_tried;
+    ChoicePoint *tried; /* all that were run, in order */
     int num_front;
-    ChoicePoint *front;         /* Pareto-optimal latency and error, fastest first; estimates */
-    const ChoicePoint *uniform; /* [num_candidates] every layer alike; pick NULL where it cannot */
-    int num_slower;             /* quantised layers that take longer than unquantised */
-    double seconds[4];          /* calibration, errors, times, solving and verifying */
-    const char *rules;          /* `quant` rules that reproduce the choice */
-    const char *standing;       /* .. with all that they need of files of rules */
+    ChoicePoint *front;   /* Pareto-optimal latency and error, fastest first; estimates */
+    ChoicePoint *uniform; /* [num_candidates] every layer alike; pick NULL where it cannot */
+    int num_slower;       /* quantised layers that take longer than unquantised */
+    double seconds[4];    /* calibration, errors, times, solving and verifying */
+    const char *rules;    /* `quant` rules that reproduce the choice */
+    const char *standing; /* .. with all that they need of files of rules */
 } Choice;
 
 /* NULL after errors in diag. m: the lowered model, before any pass. */

@@ -108,7 +108,8 @@ static bool file_read_inputs(Reader *r, const TensorFile *file, const Probe *t, 
     for (int i = 0; i < num; i++) {
         if (!same_rows && view[i]->rank)
             r->rows = r->take = view[i]->dim[0];
-        if (!view_read(r, view[i], sinter_input(t->model, i).name, &ret->in.tensor[i]))
+        const char *name = arena_strdup(r->arena, sinter_input(t->model, i).name);
+        if (!view_read(r, view[i], name, &ret->in.tensor[i]))
             return false;
     }
     return true;

@@ -23,6 +23,7 @@ static void put_cell(Sb *sb, const Choice *c, const LayerCell *cell, const char 
         json_number(sb, "sqnr", cell->sqnr); /* an error of nothing has no decibels */
         json_number(sb, "cosine", cell->cosine);
         json_number(sb, "noise", cell->noise);
+        json_number(sb, "turn", cell->turn);
         json_count(sb, "bytes", cell->bytes);
         json_text(sb, "source", time_source_name[cell->source]);
         put_times(sb, c, "ns", cell->us);
@@ -96,6 +97,18 @@ static void put_seconds(Sb *sb, const Choice *c)
     sb_putc(sb, '}');
 }
 
+static void put_list(Sb *sb, const Choice *c, const char *key, const ChoicePoint *point, int num)
+{
+    json_key(sb, key);
+    sb_putc(sb, '[');
+    for (int i = 0, written = 0; i < num; i++)
+        if (point[i].pick) {
+            sb_put(sb, written++ ? ",\n    " : "\n    ");
+            put_point(sb, c, &point[i]);
+        }
+    sb_putc(sb, ']');
+}
+
 static void put_points(Sb *sb, const Choice *c)
 {
     json_key(sb, "chosen");
@@ -103,23 +116,18 @@ static void put_points(Sb *sb, const Choice *c)
     json_bool(sb, "proven", c->proven);
     json_number(sb, "gap", c->gap);
     json_number(sb, "measured_over_estimated", c->correction);
-    json_count(sb, "runs", (uint64_t)c->rounds);
-    put_seconds(sb, c);
-    json_key(sb, "uniform");
+    json_key(sb, "noise_scale");
     sb_putc(sb, '[');
-    for (int k = 0, num = 0; k < c->num_candidates; k++)
-        if (c->uniform[k].pick) {
-            sb_put(sb, num++ ? ",\n    " : "\n    ");
-            put_point(sb, c, &c->uniform[k]);
-        }
-    sb_putc(sb, ']');
-    json_key(sb, "front");
-    sb_putc(sb, '[');
-    for (int i = 0; i < c->num_front; i++) {
-        sb_put(sb, i ? ",\n    " : "\n    ");
-        put_point(sb, c, &c->front[i]);
+    for (int k = 0; k < c->num_candidates; k++) {
+        sb_put(sb, k ? ", " : "");
+        sb_put_f64(sb, c->noise_scale[k]);
     }
     sb_putc(sb, ']');
+    json_count(sb, "runs", (uint64_t)c->rounds);
+    put_seconds(sb, c);
+    put_list(sb, c, "uniform", c->uniform, c->num_candidates);
+    put_list(sb, c, "tried", c->tried, c->num_tried);
+    put_list(sb, c, "front", c->front, c->num_front);
 }
 
 void choice_json(Sb *sb, const Choice *c)

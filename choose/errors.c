@@ -426,8 +426,10 @@ static bool errors_run(Errors *e)
 
 bool errors_measure(Chooser *ch)
 {
-    Errors e = {.ch = ch, .c = ch->c, .arena = arena_new()};
     const AutoSpec *spec = ch->c->spec;
+    if (ch->lab.options->errors)
+        return errors_read(ch);
+    Errors e = {.ch = ch, .c = ch->c, .arena = arena_new()};
     bool ok = data_read(&ch->lab, &ch->reference, spec->data.text, spec->data.span, sample_rows(ch),
                         e.arena, &e.data) &&
               errors_run(&e);

@@ -43,13 +43,19 @@ bool float_lower(Probe *t, const Lab *lab);
 /* times.c: us and bytes of every cell, the fixed part, and where times come from. */
 bool times_measure(Chooser *ch);
 bool bucket_counts(const Choice *c, int bucket); /* something asks for its times */
-/* given.c: times of an earlier choice. */
+/* given.c: times and errors of an earlier choice. */
 bool times_read(Chooser *ch);
+bool errors_read(Chooser *ch);
 /* times_gpu.c: times the planned probe on the device: us[launches][buckets], graph[buckets]. The
  * fault, with the reason; CLOCK_GPU is reported. */
 ClockFault gpu_times(Chooser *ch, Probe *t, double *us, double *graph, const char **ret_why);
-/* .. and what was chosen, as a whole: c->chosen.measured_us. */
-void gpu_times_check(Chooser *ch);
+/* .. and a compiled choice as a whole: its graph_us, and us[layers][buckets] of its layers. */
+ClockFault gpu_times_whole(Chooser *ch, Probe *t, ChoicePoint *point, double *us,
+                           const char **ret_why);
+/* times.c: what launches took, us[launches][buckets], as their layers': ret[layers][buckets]. */
+void layer_times(Chooser *ch, const Probe *t, const double *us, double *ret);
+/* Are they the same but for their place in the model? */
+bool layers_alike(const Choice *c, int i, int k);
 
 /* solve.c ------------------------------------------------------------------------------------- */
 
@@ -59,7 +65,8 @@ typedef struct Budget {
     double bytes;
     double *us; /* [buckets] */
 } Budget;
-Budget budget_of(const Chooser *ch, double correction);
+Budget budget_whole(const Chooser *ch, double correction); /* of all layers */
+Budget budget_of(const Chooser *ch, double correction);    /* of those that are not pinned */
 /* What is to be minimised. */
 typedef enum Aim { AIM_LATENCY, AIM_NOISE, AIM_BYTES } Aim;
 Aim aim_of(const AutoSpec *spec);
@@ -68,11 +75,11 @@ bool choice_solve(Chooser *ch, const Budget *budget, Aim aim, ChoicePoint *ret);
 bool bucket_is(const Choice *c, int bucket, const AutoAt *at); /* of that size */
 /* Does every layer of the group keep what is required of single layers? */
 bool column_allowed(const Choice *c, int group, int column);
-/* Of all layers at that size, the slowest bucket with it. */
+/* Of all layers at that size, the slowest bucket with it; measured, where the point was timed. */
 double point_latency_at(const Choice *c, const ChoicePoint *point, const AutoAt *at);
 /* Sums of the estimates. */
 void point_fill(const Choice *c, ChoicePoint *point);
-/* Solves, verifies and tightens; false after reporting. */
+/* settle.c: solves, verifies and tightens; false after reporting. */
 bool choice_settle(Chooser *ch);
 void front_find(Chooser *ch);
 

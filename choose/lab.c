@@ -33,7 +33,7 @@ static FrontendOptions options_with(Arena *arena, const ChooseOptions *o, const 
 
 bool probe_lower(Probe *t, const Lab *lab, const char *rules)
 {
-    *t = (Probe){.lab = lab, .arena = arena_new()};
+    *t = (Probe){.lab = lab, .arena = arena_new(), .file = -1};
     diag_init(&t->diag, t->arena);
     const ChooseOptions *o = lab->options;
     FrontendOptions options = options_with(t->arena, o, rules);
@@ -113,9 +113,11 @@ int probe_file(Probe *t)
 {
     static const char stub[1];
     char file[FILE_UNNAMED];
-    int fd = file_unnamed(file);
+    int fd = t->file >= 0 ? t->file : file_unnamed(file);
     WriteOptions options = {.stub = stub, .source_name = "", .source_text = "", .report = ""};
     const WriteTarget cpu = {.target = &t->target}, gpu = {&t->cuda.target, &t->cuda.code};
+    if (t->file >= 0)
+        return t->file;
     if (fd < 0) {
         diag_error(&t->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",
                    temporary_folder(), strerror(errno));
@@ -123,7 +125,7 @@ int probe_file(Probe *t)
     }
     if (codegen_write(t->module, 1, t->lab->options->device ? &gpu : &cpu, file, &options) &&
         !t->diag.num_errors)
-        return fd;
+        return t->file = fd;
     close(fd);
     return -1;
 }
@@ -158,10 +160,15 @@ bool probe_open(Probe *t)
     if (t->lab->options->device && (!probe_plan_gpu(t) || !probe_compile_gpu(t)))
         return false;
     int fd = probe_file(t);
-    bool ok = fd >= 0 && open_file(t, fd);
-    if (fd >= 0)
-        close(fd); /* the model keeps the bytes */
-    return ok;
+    return fd >= 0 && open_file(t, fd);
+}
+
+void probe_leave(Probe *t)
+{
+    sinter_session_destroy(t->session);
+    sinter_close(t->model);
+    t->session = NULL;
+    t->model = NULL;
 }
 
 /* A candidate that fails because the system does is no worse: the choice would be another. */
@@ -184,8 +191,9 @@ void probe_close(Probe *t)
     if (!t->arena)
         return;
     system_failed(t);
-    sinter_session_destroy(t->session);
-    sinter_close(t->model);
+    probe_leave(t);
+    if (t->file >= 0)
+        close(t->file);
     if (t->module && t->module->weights)
         weights_close(t->module->weights);
     arena_destroy(t->arena);

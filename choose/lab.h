@@ -23,6 +23,7 @@ typedef struct Probe {
     CudaTarget cuda;      /* after probe_plan_gpu */
     SinterModel *model;
     SinterSession *session;
+    int file; /* what probe_file made; -1: nothing yet */
 } Probe;
 
 /* Lowers the text with further rules (NULL: none). False: nothing to close. */
@@ -34,9 +35,10 @@ bool probe_passes_to(Probe *t, const char *last);
 bool probe_passes_from(Probe *t, const char *first);
 bool probe_plan(Probe *t);        /* after the passes */
 bool probe_plan_gpu(Probe *t);    /* after probe_plan: for the GPUs of the options */
-bool probe_compile_gpu(Probe *t); /* after probe_plan_gpu: for the device */
-int probe_file(Probe *t);         /* after these: a file without a name; -1 after an error */
+bool probe_compile_gpu(Probe *t); /* after probe_plan_gpu: for the device, once */
+int probe_file(Probe *t);         /* after these: the probe's, without a name; -1 after an error */
 bool probe_open(Probe *t);        /* after probe_plan: such a file, mapped and ready to run */
+void probe_leave(Probe *t);       /* after probe_open: gives the device back; the file stays */
 void probe_close(Probe *t);
 /* The first error of the probe, or "" */
 const char *probe_problem(const Probe *t);

@@ -59,6 +59,10 @@ static void columns_make(Choice *c)
         c->column[i] = c->spec->candidates.elem[i].text;
     c->column[c->float_column] = "keep";
     c->column[c->pinned_column] = "pinned";
+    c->noise_scale = ARENA_NEW_ARRAY(c->arena, double, (size_t)c->num_columns);
+    c->turn_scale = ARENA_NEW_ARRAY(c->arena, double, (size_t)c->num_columns);
+    for (int k = 0; k < c->num_columns; k++)
+        c->noise_scale[k] = c->turn_scale[k] = 1;
 }
 
 static void layers_make(Choice *c, const Module *m, Op ***ret_op)

@@ -39,7 +39,7 @@ static void budget_reduce(const Choice *c, Budget *b)
     }
 }
 
-Budget budget_of(const Chooser *ch, double correction)
+Budget budget_whole(const Chooser *ch, double correction)
 {
     const Choice *c = ch->c;
     Budget b = {INFINITY, INFINITY, INFINITY,
@@ -58,7 +58,13 @@ Budget budget_of(const Chooser *ch, double correction)
             if (bucket_is(c, k, &r->at))
                 b.us[k] = fmin(b.us[k], r->value);
     }
-    budget_reduce(c, &b);
+    return b;
+}
+
+Budget budget_of(const Chooser *ch, double correction)
+{
+    Budget b = budget_whole(ch, correction);
+    budget_reduce(ch->c, &b);
     return b;
 }
 
@@ -93,17 +99,19 @@ static double cell_latency(const Choice *c, const LayerCell *cell)
     return us;
 }
 
-static void item_add(const Choice *c, const Budget *budget, Aim aim, const LayerCell *cell,
-                     KnapItem *item)
+static void item_add(const Choice *c, const Budget *budget, Aim aim, const ChoiceLayer *layer,
+                     int column, KnapItem *item)
 {
     int at = 0;
+    const LayerCell *cell = &layer->cell[column];
+    double noise = c->noise_scale[column] * cell->noise;
     item->cost += aim == AIM_LATENCY ? cell_latency(c, cell)
-                  : aim == AIM_NOISE ? cell->noise
+                  : aim == AIM_NOISE ? noise
                                      : (double)cell->bytes;
     if (isfinite(budget->turn))
-        item->use[at++] += cell->turn;
+        item->use[at++] += c->turn_scale[column] * cell->turn;
     if (isfinite(budget->noise))
-        item->use[at++] += cell->noise;
+        item->use[at++] += noise;
     if (isfinite(budget->bytes))
         item->use[at++] += (double)cell->bytes;
     for (int b = 0; b < c->num_buckets && at < KNAP_LIMITS; b++)
@@ -144,7 +152,7 @@ bool choice_solve(Chooser *ch, const Budget *budget, Aim aim, ChoicePoint *ret)
                 continue;
             for (int i = 0; i < c->num_layers; i++)
                 if (c->layer[i].group == g)
-                    item_add(c, budget, aim, &c->layer[i].cell[k], &item[items]);
+                    item_add(c, budget, aim, &c->layer[i], k, &item[items]);
             column[g][items++] = k;
         }
         group[g] = (KnapGroup){items, item};
@@ -174,11 +182,12 @@ void point_fill(const Choice *c, ChoicePoint *point)
         point->latency += c->weight[b] * c->fixed_us[b];
     for (int i = 0; i < c->num_layers; i++) {
         const ChoiceLayer *l = &c->layer[i];
-        const LayerCell *cell = &l->cell[l->pinned ? c->pinned_column : point->pick[l->group]];
+        int column = l->pinned ? c->pinned_column : point->pick[l->group];
+        const LayerCell *cell = &l->cell[column];
         point->latency += cell_latency(c, cell);
         point->bytes += (double)cell->bytes;
-        point->noise += cell->noise;
-        point->turn += cell->turn;
+        point->noise += c->noise_scale[column] * cell->noise;
+        point->turn += c->turn_scale[column] * cell->turn;
     }
     point->cosine = 1 / sqrt(1 + point->turn);
     Aim aim = aim_of(c->spec);
@@ -191,8 +200,8 @@ double point_latency_at(const Choice *c, const ChoicePoint *point, const AutoAt 
 {
     double most = 0;
     for (int b = 0; b < c->num_buckets; b++) {
-        double us = c->fixed_us[b];
-        for (int i = 0; i < c->num_layers && bucket_is(c, b, at); i++) {
+        double us = point->graph_us ? point->graph_us[b] : c->fixed_us[b];
+        for (int i = 0; i < c->num_layers && bucket_is(c, b, at) && !point->graph_us; i++) {
             const ChoiceLayer *l = &c->layer[i];
             us += l->cell[l->pinned ? c->pinned_column : point->pick[l->group]].us[b];
         }

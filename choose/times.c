@@ -71,26 +71,52 @@ static int product_of(const Times *t, int launch)
     return launch;
 }
 
-/* All layers of the product that a launch belongs to share it by their rows of the weight. */
+/* The layers of the product that a launch belongs to, which share it by their rows of the weight:
+ * `width` in all. NULL: it belongs to none. */
+static const LayerIds *layers_of(const Times *t, int launch, double *ret_width)
+{
+    int product = product_of(t, launch);
+    if (product >= t->target->plan->num_launches || !t->layers[product].num)
+        return NULL;
+    const LayerIds *of = &t->layers[product];
+    *ret_width = 0;
+    for (int i = 0; i < of->num; i++)
+        *ret_width += (double)t->c->layer[of->elem[i]].n;
+    return of;
+}
+
 static void launch_share(Times *t, int launch, int bucket, double us, double bytes)
 {
     Choice *c = t->c;
-    int product = product_of(t, launch);
-    double width = 0;
-    if (product >= t->target->plan->num_launches || !t->layers[product].num) {
+    double width;
+    const LayerIds *of = layers_of(t, launch, &width);
+    if (!of) {
         if (t->column == c->float_column && bucket >= 0)
             c->fixed_us[bucket] += us;
         return;
     }
-    const LayerIds *of = &t->layers[product];
-    for (int i = 0; i < of->num; i++)
-        width += (double)c->layer[of->elem[i]].n;
     for (int i = 0; i < of->num; i++) {
         const ChoiceLayer *layer = &c->layer[of->elem[i]];
         double share = (double)layer->n / width;
         if (bucket >= 0)
             layer->cell[t->column].us[bucket] += us * share;
         layer->cell[t->column].bytes += (uint64_t)(bytes * share + 0.5);
+    }
+}
+
+void layer_times(Chooser *ch, const Probe *probe, const double *us, double *ret)
+{
+    Times t = {.ch = ch, .c = ch->c, .t = *probe, .target = &probe->cuda.target};
+    int nb = ch->c->num_buckets;
+    memset(ret, 0, (size_t)ch->c->num_layers * (size_t)nb * sizeof *ret);
+    owners_find(&t);
+    for (int i = 0; i < t.target->plan->num_launches; i++) {
+        double width;
+        const LayerIds *of = layers_of(&t, i, &width);
+        for (int k = 0; of && k < of->num; k++)
+            for (int b = 0; b < nb; b++)
+                ret[of->elem[k] * nb + b] +=
+                    us[i * nb + b] * (double)ch->c->layer[of->elem[k]].n / width;
     }
 }
 
@@ -329,8 +355,7 @@ static bool column_time(Times *t)
     return true;
 }
 
-/* One time for all layers that are the same but for their place in the model. */
-static bool same_form(const Choice *c, int i, int k)
+bool layers_alike(const Choice *c, int i, int k)
 {
     const ChoiceLayer *a = &c->layer[i], *b = &c->layer[k];
     const char *x = strrchr(a->path, '.'), *y = strrchr(b->path, '.');
@@ -349,6 +374,7 @@ static double level_of(const Choice *c, double *us, int num)
     return c->device ? sum / num : us[num / 2];
 }
 
+/* One time for all layers that are alike. */
 static void forms_level(Choice *c, int column)
 {
     bool *done = ARENA_NEW_ARRAY(c->arena, bool, (size_t)c->num_layers + 1);
@@ -359,11 +385,11 @@ static void forms_level(Choice *c, int column)
         for (int b = 0; b < c->num_buckets; b++) {
             int num = 0;
             for (int k = i; k < c->num_layers; k++)
-                if (same_form(c, i, k) && !c->layer[k].cell[column].why)
+                if (layers_alike(c, i, k) && !c->layer[k].cell[column].why)
                     us[num++] = c->layer[k].cell[column].us[b];
             double level = num ? level_of(c, us, num) : 0;
             for (int k = i; k < c->num_layers && num; k++)
-                if (same_form(c, i, k)) {
+                if (layers_alike(c, i, k)) {
                     c->layer[k].cell[column].us[b] = level;
                     done[k] = true;
                 }

@@ -5,7 +5,6 @@
 #include "io/cache.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct GpuTimes {
     Chooser *ch;
@@ -102,7 +101,6 @@ static ClockFault open_clock(GpuTimes *g)
         return CLOCK_FILE;
     }
     ClockFault fault = clock_open(&g->clock, file, &g->why);
-    close(file); /* the process has its own */
     g->is_open = fault == CLOCK_FINE;
     return fault;
 }
@@ -142,7 +140,7 @@ ClockFault gpu_times(Chooser *ch, Probe *t, double *us, double *graph, const cha
     GpuTimes g = {.ch = ch, .c = ch->c, .t = t, .us = us, .graph = graph, .arena = t->arena};
     g.clock = (Clock){.arena = ch->arena, .argv = device->argv, .ordinal = device->ordinal};
     ClockFault fault = CLOCK_FINE;
-    if (!probe_compile_gpu(t)) {
+    if (!t->cuda.code.num_images && !probe_compile_gpu(t)) {
         *ret_why = probe_problem(t);
         return CLOCK_FILE;
     }
@@ -160,39 +158,21 @@ ClockFault gpu_times(Chooser *ch, Probe *t, double *us, double *graph, const cha
     return fault;
 }
 
-/* What was chosen ---------------------------------------------------------------------------- */
+/* A choice as a whole ------------------------------------------------------------------------ */
 
-static bool whole_time(Chooser *ch, Probe *t, const char **ret_why)
+ClockFault gpu_times_whole(Chooser *ch, Probe *t, ChoicePoint *point, double *us,
+                           const char **ret_why)
 {
     Choice *c = ch->c;
-    const char *rules = choice_rules(c, ch->arena, c->chosen.pick, NULL);
-    *ret_why = NULL;
-    if (!probe_lower(t, &ch->lab, rules) || !probe_prepare_fast(t, true) || !probe_plan(t) ||
-        !probe_plan_gpu(t)) {
-        *ret_why = probe_problem(t);
-        return false;
-    }
     size_t num = (size_t)t->cuda.target.plan->num_launches * (size_t)c->num_buckets;
-    double *us = ARENA_NEW_ARRAY(t->arena, double, num + 1);
+    double *launch = ARENA_NEW_ARRAY(t->arena, double, num + 1);
     double *graph = ARENA_NEW_ARRAY(c->arena, double, (size_t)c->num_buckets + 1);
-    if (gpu_times(ch, t, us, graph, ret_why) != CLOCK_FINE)
-        return false;
+    ClockFault fault = gpu_times(ch, t, launch, graph, ret_why);
+    if (fault != CLOCK_FINE)
+        return fault;
+    layer_times(ch, t, launch, us);
     for (int b = 0; b < c->num_buckets; b++)
-        c->chosen.measured_us += c->weight[b] * graph[b];
-    c->chosen.graph_us = graph;
-    return true;
-}
-
-void gpu_times_check(Chooser *ch)
-{
-    Probe t;
-    const char *why;
-    Choice *c = ch->c;
-    int errors = ch->lab.diag->num_errors;
-    chooser_progress(ch, 1, "timing the choice");
-    if (!whole_time(ch, &t, &why) && ch->lab.diag->num_errors == errors)
-        diag_warning(ch->lab.diag, c->spec->span, E_AUTO_TIMING,
-                     "what was chosen cannot be timed as a whole on %s: %s",
-                     ch->lab.options->device->name, why);
-    probe_close(&t);
+        point->measured_us += c->weight[b] * graph[b];
+    point->graph_us = graph;
+    return fault;
 }

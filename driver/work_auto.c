@@ -143,6 +143,7 @@ static bool settle(Work *w, const FrontendOptions *options)
         .passes = w->passes.options,
         .no_measure = cli_has(cli, OPTION_NO_MEASURE),
         .times = cli_get(cli, OPTION_TIMES, NULL),
+        .errors = cli_get(cli, OPTION_ERRORS, NULL),
         .gpu = gpu ? gpu->gpu : NULL,
         .device = device.name ? &device : NULL,
         .progress = work_progress(w),

@@ -148,6 +148,17 @@ def times_with(folder, change):
     return "--times=times.json"
 
 
+def errors_with(folder, change):
+    """The errors of the choice at hand, changed: layer's path, candidate -> a factor."""
+    data = choice(folder)
+    for layer in data["layers"]:
+        for cell in layer["cells"]:
+            for key in ("noise", "turn"):
+                cell[key] *= change(layer["path"], cell["candidate"])
+    (folder / "errors.json").write_text(json.dumps(data))
+    return "--errors=errors.json"
+
+
 def even(path, name, _):
     return {"keep": 4000, "w8a8": 2000, "w8g": 3000, "w4a8": 1000}.get(name, 1500)
 
@@ -210,6 +221,7 @@ def good(folder):
     same = (folder / "one").read_bytes() == (folder / "two").read_bytes()
     report("data that both files name count once", [] if same else ["the files differ"])
 
+    check_uniform(folder, given)
     free = auto(every, "c.npy", requires)
     expect("without 'couple siblings' layers are free", choose(folder, free, given), 0)
     groups = len(choice(folder)["chosen"]["pick"])
@@ -256,6 +268,31 @@ def good(folder):
            r"error\[E0423\]: 'ffn\[0\]\.gate' takes 2\.50 us as w8a8, 1\.00 us unquantised")
     expect("'slower warn' says it and goes on", choose(folder, only.replace("error", "warn"), slow), 0,
            r"warning\[E0423\]: 'ffn\[0\]\.gate' takes 2\.50 us as w8a8, 1\.00 us unquantised")
+
+
+def check_uniform(folder, given):
+    """A uniform choice that meets what is required is found, whatever the estimates say."""
+    every = "w8a8, w4a8, keep"
+    expect("errors to change", choose(folder, auto(every, "c.npy", 'require sqnr >= 5 on "h.npy"'), given), 0)
+    data = choice(folder)
+    whole = {data["candidates"][point["pick"][0]]: point for point in data["uniform"]}
+    report("every candidate was run alone", [whole] if any("measured_sqnr" not in point for point in whole.values()) else [])
+    report("its estimates are scaled to what that measured",
+           [whole] if any(abs(-10 * math.log10(point["noise"]) - point["measured_sqnr"]) > 1e-6
+                          for point in whole.values() if point["measured_sqnr"] is not None) else [])
+    bound, size = whole["w8a8"]["measured_sqnr"] - 0.01, whole["w8a8"]["bytes"]
+    rules = auto(every, "c.npy", f'require sqnr >= {bound:.9g} on "h.npy"', f"require bytes <= {size:.0f}")
+    plain = errors_with(folder, lambda path, name: 1)
+    expect("with an earlier choice's errors", choose(folder, rules, given, plain), 0)
+    same = choice(folder)["chosen"]["pick"]
+    expect("as with measured ones", choose(folder, rules, given), 0)
+    report("the same is chosen", [] if same == choice(folder)["chosen"]["pick"] else [same, choice(folder)["chosen"]])
+    # w8a8 looks far worse than it is, but for one layer, and w4a8 looks exact there
+    lies = errors_with(folder, lambda path, name: 100 if name == "w8a8" else 1e-3)
+    expect("estimates that are far off hide no uniform choice", choose(folder, rules, given, lies), 0)
+    chosen = choice(folder)["chosen"]
+    report("which is at least as exact and as small",
+           [] if chosen["measured_sqnr"] >= bound and chosen["bytes"] <= size else [chosen])
 
 
 def outputs(folder, program):
@@ -357,6 +394,10 @@ def bad_files(folder):
     expect("a calibration file of another model", done, 1, r"E0563", r"[0-9a-f]{32}")
     (folder / "t.json").write_text("{}")
     expect("times that lack layers", choose(folder, auto(), "--times=t.json"), 1, r"E0424", r"t\.json")
+    expect("errors that lack layers", choose(folder, auto(), "--errors=t.json"), 1, r"E0424",
+           r"no error for layer 'ffn\[0\]\.gate' under 'w8a8'")
+    (folder / "t.json").write_text('{"layers": [{"path": "ffn[0].gate", "cells": [{"candidate": "w8a8", "sqnr": "a"}]}]}')
+    expect("errors that are no numbers", choose(folder, auto(), "--errors=t.json"), 1, r"t\.json: a number is expected")
     (folder / "t.json").write_text('{"layers": [')
     expect("times that are no JSON", choose(folder, auto(), "--times=t.json"), 1, r"t\.json")
 

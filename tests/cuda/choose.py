@@ -122,6 +122,70 @@ def check_failures(folder, nodes):
                                                       "SINTER_CACHE_DIR": str(folder / "empty")}), 1, "NVRTC")
 
 
+PARALLEL = """version 1
+weights "w.safetensors"
+dim T in [8]
+scheme w8a8 { weight i8 sym per channel; act i8 sym per token dynamic }
+auto {
+    candidates w8a8, keep
+    calibrate on "p.safetensors"
+    LATENCY
+    minimize error
+}
+model m (x: f32[T, 64], w: f32[T, 128]) -> (y: f32[T, 128], z: f32[T, 64]) {
+    param a: f32[128, 64]
+    param b: f32[64, 128]
+    y = linear(x, a)
+    z = linear(w, b)
+}
+"""
+
+
+def check_whole(folder):
+    """One format beside another costs more than either beside its own: 2 launches take 30 ms (keep), 4 take 20 (w8a8),
+    but 3, of one layer each, 28."""
+    data = {"x": (8, 64), "w": (8, 128)}
+    header, at = {}, 0
+    for name, shape in data.items():
+        size = 4 * shape[0] * shape[1]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    (folder / "p.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + struct.pack(f"<{at // 4}f",
+                                                                                              *([0.5] * (at // 4))))
+    times = {"SINTER_FAKE_GRAPH_US": "2:30000,3:28000,4:20000"}
+
+    def choose(limit, errors=True):
+        latency = f"require latency <= {limit}us at T = 8" if limit else ""
+        (folder / "m.sinter").write_text(PARALLEL.replace("LATENCY", latency))
+        words = ["--errors=errors.json"] if errors else []
+        got = run(folder, *words, env=times)
+        return got, choice(folder) if got[0] == 0 else None
+
+    got, first = choose(0, errors=False)
+    expect("three launches of two formats", got, 0)
+    for layer in first["layers"]:
+        for cell in layer["cells"]:
+            cell["noise"] = cell["turn"] = 0.01 if cell["candidate"] == "w8a8" else 0
+    (folder / "errors.json").write_text(json.dumps(first))
+    got, data = choose(26000)
+    expect("a mixture that keeps the limit by its parts alone", got, 0)
+    if data:
+        tried = {tuple(point["pick"]): point["graph_ns"][0] / 1e3 for point in data["tried"] if "graph_ns" in point}
+        mixed = [us for pick, us in tried.items() if len(set(pick)) == 2]
+        report("is run and timed", (not mixed or set(mixed) != {28000.0}) and tried)
+        report("and not taken, but the uniform choice that holds",
+               (data["chosen"]["pick"] != [0, 0] or data["chosen"]["graph_ns"] != [20000000]) and data["chosen"])
+    got, data = choose(20000)
+    expect("a limit that is a uniform choice's own time", got, 0)
+    got, data = choose(29000)
+    expect("where the mixture holds", got, 0)
+    report("it is taken", data and sorted(data["chosen"]["pick"]) != [0, 1] and data["chosen"])
+    expect("what nothing keeps is refused, with what was measured", choose(15000)[0], 1, r"E0421",
+           r"the fastest: .* 20000\.00 us at T = 8")
+    (folder / "m.sinter").write_text(TEXT)
+
+
 def check_words(folder):
     expect("a device that does not exist", run(folder, device="cuda:1"), 4, r"E0901.*there is no cuda:1")
     expect("no device at all", run(folder, device="gpu"), 2, "--device takes cpu or cuda:N, not 'gpu'")
@@ -169,6 +233,7 @@ def check(folder):
     (folder / "t.json").write_bytes((folder / "d.json").read_bytes())
     check_failures(folder, nodes)
     check_words(folder)
+    check_whole(folder)
     check_calibration(folder)
 
 

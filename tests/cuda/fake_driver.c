@@ -736,7 +736,10 @@ DrvResult fake_cuGraphLaunch(DrvGraphExec exec, DrvStream stream)
     if (o) {
         counts.graph_launches++;
         asked_crash(counts.graph_launches, o->nodes);
-        clock_ms += o->nodes * asked_launch_ms(0);
+        double launches_ms = 0;
+        for (int i = 0; i < o->nodes; i++)
+            launches_ms += asked_launch_ms(o->node[i].name);
+        clock_ms += asked_graph_ms(o->nodes, launches_ms);
         log_line("graph of %d", o->nodes);
         for (int i = 0; i < o->nodes; i++)
             run_kernel(&o->node[i]);
@@ -828,7 +831,7 @@ DrvResult fake_cuLaunchKernelEx(const DrvLaunchConfig *config, DrvFunction funct
     if (stream && stream->graph) {
         graph_add(stream->graph, &node);
     } else {
-        clock_ms += asked_launch_ms(0);
+        clock_ms += asked_launch_ms(o->name);
         run_kernel(&node);
     }
     return leave(result);
@@ -869,7 +872,7 @@ DrvResult fake_cuEventElapsedTime(float *ms, DrvEvent begin, DrvEvent end)
     const Object *from = result ? NULL : object_find(begin, KIND_EVENT);
     const Object *to = result ? NULL : object_find(end, KIND_EVENT);
     if (from && to)
-        *ms = (float)((asked_launch_ms(-1) < 0 ? 0.25 : 0) + to->when_ms - from->when_ms);
+        *ms = (float)((asked_times() ? 0 : 0.25) + to->when_ms - from->when_ms);
     return leave(result);
 }
 

@@ -124,6 +124,7 @@ static void add_choice(Report *r)
         {.why = "nothing pins it"}};
     static int pick[] = {0}, pick_float[] = {2};
     static ChoicePoint front[2], uniform[2]; /* w4a8 cannot be used everywhere */
+    static double scale[] = {1.25, 1};
     static double weight[] = {0.5, 0.5};
     static int64_t bucket[] = {1, 64};
     ChoiceLayer *layer = ARENA_NEW(r->arena, ChoiceLayer);
@@ -165,6 +166,9 @@ static void add_choice(Report *r)
                   .chosen = front[0],
                   .num_front = 2,
                   .front = front,
+                  .noise_scale = scale,
+                  .num_tried = 1,
+                  .tried = uniform,
                   .uniform = uniform,
                   .standing = "quant {\n    up : w8a8\n}\n"};
     c->chosen.verified = true;
