@@ -4,10 +4,12 @@
  *   data ffn <folder> <D> <F> <L> <T>     a stack of L gated feed-forward layers
  *   data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K, and norm, of K
  *   data planted <folder> <D> <F> <L> <T> as ffn, with outliers in the second layer
+ *   data encoder <folder> <D> <F> <L> <T> weights of the shapes of examples/minilm, T tokens
  *
- * All write model.safetensors (bf16, deviation 1/sqrt(K)) and T rows x.npy; ffn and linear y.npy by
- * plain loops in double precision, what the stack, or w0, makes of x; planted T more rows,
- * held.npy.
+ * All write model.safetensors (bf16, deviation 1/sqrt(K)). All but encoder write T rows x.npy; ffn
+ * and linear y.npy by plain loops in double precision, what the stack, or w0, makes of x; planted T
+ * more rows, held.npy; encoder the model's inputs, auto-calib.safetensors and
+ * auto-heldout.safetensors.
  */
 #include "bench/gpu/gpu.h"
 #include "io/io.h"
@@ -246,13 +248,109 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
     free(x);
 }
 
+/* A sentence encoder: the layers of examples/minilm, sentences of one length ----------------------
+ */
+
+#define TOPICS   16
+#define SENTENCE 16   /* tokens */
+#define FAR      -1e4 /* added to the scores of tokens of other sentences */
+
+typedef struct Items {
+    int num;
+    char name[MAX_ITEMS][80];
+    int64_t dim[MAX_ITEMS][2];
+    SafetensorsItem item[MAX_ITEMS];
+} Items;
+
+static void item_add(Items *to, const char *name, int64_t rows, int64_t cols, uint16_t *data)
+{
+    int at = to->num++;
+    snprintf(to->name[at], sizeof to->name[at], "%s", name);
+    to->dim[at][0] = rows;
+    to->dim[at][1] = cols;
+    to->item[at] = (SafetensorsItem){to->name[at], FMT_BF16, cols ? 2 : 1, to->dim[at], data, NULL};
+}
+
+/* A weight of `rows` by `cols`, without cols a norm's; and its bias. */
+static void pair_add(Items *to, const char *name, int64_t rows, int64_t cols)
+{
+    char part[100];
+    uint64_t num = (uint64_t)rows * (uint64_t)(cols ? cols : 1);
+    snprintf(part, sizeof part, "%s.weight", name);
+    item_add(to, part, rows, cols,
+             cols ? random_bf16(num, 0, 1 / sqrt((double)cols)) : random_bf16(num, 1, 0.1));
+    snprintf(part, sizeof part, "%s.bias", name);
+    item_add(to, part, rows, 0, random_bf16((uint64_t)rows, 0, 0.1));
+}
+
+static void items_free(Items *items)
+{
+    for (int i = 0; i < items->num; i++)
+        free((void *)(uintptr_t)items->item[i].data);
+    items->num = 0;
+}
+
+static void encoder_inputs(Items *to, const char *folder, const char *file, int64_t d, int64_t rows)
+{
+    char path[4096];
+    IoError err;
+    int64_t sentences = (rows + SENTENCE - 1) / SENTENCE;
+    uint16_t *mask = need(calloc((size_t)(rows * rows), sizeof *mask));
+    uint16_t *pool = need(calloc((size_t)(sentences * rows), sizeof *pool));
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t of = i / SENTENCE, left = rows - of * SENTENCE;
+        for (int64_t k = 0; k < rows; k++)
+            mask[i * rows + k] = bf16_of(k / SENTENCE == of ? 0.0f : (float)FAR);
+        pool[of * rows + i] = bf16_of(1.0f / (float)(left < SENTENCE ? left : SENTENCE));
+    }
+    item_add(to, "x", rows, d, random_bf16((uint64_t)(rows * d), 0, 1));
+    item_add(to, "mask", rows, rows, mask);
+    item_add(to, "pool", sentences, rows, pool);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (!safetensors_write(path, to->num, to->item, &err))
+        die("%s", err.text);
+    items_free(to);
+}
+
+static void make_encoder(const char *folder, int64_t d, int64_t f, int64_t layers, int64_t rows)
+{
+    static Items items;
+    char name[80];
+    const struct {
+        const char *name;
+        int64_t rows, cols;
+    } part[] = {{"input", d, 0},
+                {"attention.self.query", d, d},
+                {"attention.self.key", d, d},
+                {"attention.self.value", d, d},
+                {"attention.output.dense", d, d},
+                {"attention.output.LayerNorm", d, 0},
+                {"intermediate.dense", f, d},
+                {"output.dense", d, f}};
+    for (int64_t i = 0; i < layers && items.num + 2 * (int)COUNT_OF(part) + 5 < MAX_ITEMS; i++)
+        for (size_t k = 0; k < COUNT_OF(part); k++) {
+            snprintf(name, sizeof name, "encoder.layer.%d.%s", (int)i, part[k].name);
+            pair_add(&items, name, part[k].rows, part[k].cols);
+        }
+    pair_add(&items, "output", d, 0);
+    pair_add(&items, "topics", TOPICS, d);
+    item_add(&items, "unit", d, 0, random_bf16((uint64_t)d, 1, 0));
+    write_weights(folder, items.num, items.item);
+    items_free(&items);
+    encoder_inputs(&items, folder, "auto-calib.safetensors", d, rows);
+    encoder_inputs(&items, folder, "auto-heldout.safetensors", d, rows);
+}
+
 int main(int argc, char **argv)
 {
     static const int64_t most[] = {65536, 65536, MAX_ITEMS / 4, 4096};
     static const struct {
         const char *word;
         void (*make)(const char *folder, int64_t a, int64_t b, int64_t c, int64_t rows);
-    } kind[] = {{"ffn", make_ffn}, {"planted", make_planted}, {"linear", make_linear}};
+    } kind[] = {{"ffn", make_ffn},
+                {"planted", make_planted},
+                {"linear", make_linear},
+                {"encoder", make_encoder}};
     int64_t size[4];
     int of = 0;
     while (argc == 7 && of < (int)COUNT_OF(kind) && strcmp(argv[1], kind[of].word) != 0)
@@ -263,8 +361,9 @@ int main(int argc, char **argv)
         ok = size[i] >= 1 && size[i] <= most[i];
     }
     if (!ok) {
-        fputs("usage: data ffn|planted <folder> <D> <F> <L> <T> | data linear <folder> <N> <K> <R> "
-              "<T>\n",
+        fputs("usage: data ffn|planted|encoder <folder> <D> <F> <L> <T> | data linear <folder> <N> "
+              "<K> "
+              "<R> <T>\n",
               stderr);
         return 2;
     }
