@@ -95,8 +95,7 @@ class Bench:
 
 def measured(bench, picked, want):
     """What a choice comes to, with the error found here from the model compiled with its rules."""
-    with_schemes = bench.rules("chosen.rules", picked["rules"].read_text())
-    sqnr, cosine = bench.error(bench.outputs(with_schemes), want)
+    sqnr, cosine = bench.error(bench.outputs(picked["rules"]), want)
     choice = picked["choice"]
     beyond = choice["seconds"]["errors"] + choice["seconds"]["settle"]
     return {"us": choice["chosen"]["us"], "bytes": choice["chosen"]["bytes"], "sqnr": sqnr, "cosine": cosine,
