@@ -385,6 +385,7 @@ static const struct {
 #define PIECES_TIMES 2.5
 #define FEW_ROWS     16  /* up to here streams are faster than their model says, .. */
 #define FEW_TIMES    1.3 /* .. by so much beside this one */
+#define SMALL_TIMES  1.1 /* what blocks that share a processor take from each other */
 #define BLOCK_US     0.02
 #define L2_BYTES     7.0e6 /* a microsecond, of all processors */
 #define MEMORY       4.3e6
@@ -418,6 +419,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     us = us > memory ? us : memory;
     double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
     us += START_US + epilogue * (k->mixed.shares ? 1 : waves) + (k->mixed.shares ? GATHER_US : 0);
+    us *= is_small(k) ? SMALL_TIMES : 1;
     return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
 }
 
