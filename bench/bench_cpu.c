@@ -4,6 +4,7 @@
  *
  * usage: bench_cpu [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] [--only=TEXT] */
 #include "base/team.h"
+#include "bench/peer_dnnl.h"
 #include "bench/peer_ggml.h"
 #include "kernels/cpu/cpu.h"
 #include <inttypes.h>
@@ -18,9 +19,6 @@
 #endif
 #ifdef HAVE_CBLAS
 #include <cblas.h>
-#endif
-#ifdef HAVE_DNNL
-#include <oneapi/dnnl/dnnl.h>
 #endif
 
 static int threads = 1, reps = 15;
@@ -59,6 +57,14 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Threads of peers spin for milliseconds after their work, in the way of who comes next. */
+static void rest(void)
+{
+    struct timespec t = {.tv_nsec = 10000000};
+    if (threads > 1)
+        nanosleep(&t, NULL);
+}
+
 /* Median and best seconds of two runs that take turns; the second may be NULL. */
 typedef struct Times {
     double median, best;
@@ -71,13 +77,17 @@ static void take_turns(RunFn *ours, RunFn *peer, void *arg, Times *ret_ours, Tim
         double t0 = now();
         ours(arg);
         double t1 = now();
-        if (peer)
-            peer(arg);
-        double t2 = now();
-        if (i < 0)
+        if (i >= 0)
+            mine[i] = t1 - t0;
+        if (!peer)
             continue;
-        mine[i] = t1 - t0;
-        other[i] = t2 - t1;
+        rest();
+        t0 = now();
+        peer(arg);
+        t1 = now();
+        if (i >= 0)
+            other[i] = t1 - t0;
+        rest();
     }
     qsort(mine, (size_t)reps, sizeof *mine, by_value);
     qsort(other, (size_t)reps, sizeof *other, by_value);
@@ -118,48 +128,82 @@ static bool wanted(const char *name)
 
 #define READ_BYTES ((int64_t)1 << 29)
 static atomic_ullong read_sum;
-static uint64_t *read_memory;
 
-#define READ_BLOCK 4096 /* words */
+/* Which way of reading is fastest depends on the processor: in order; in order, while lines further
+ * on are fetched from four pages in turn; or from several places at once. */
+enum { READ_PLAIN, READ_PAGES, READ_STREAMS, NUM_READERS };
+static const char *const reader_name[] = {"in order", "pages in turn", "eight streams"};
+static int reader;
 
-static uint64_t read_plain(const uint64_t *words)
+#define READ_STEP 256 /* bytes */
+#define STREAMS   8
+
+typedef struct Reading {
+    const uint8_t *data;
+    int64_t bytes;
+} Reading;
+
+static uint64_t read_plain(const uint8_t *data)
 {
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < READ_BLOCK; i++)
-        sum += words[i];
+    uint64_t word[READ_STEP / 8], sum = 0;
+    memcpy(word, data, sizeof word);
+    for (int i = 0; i < READ_STEP / 8; i++)
+        sum += word[i];
     return sum;
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f"))) static uint64_t read_avx512(const uint64_t *words)
+#define FETCH_AHEAD ((uintptr_t)4 * 4096)
+
+/* The four lines that take their turn: one of each page of the next four. */
+static void fetch_pages(const uint8_t *at)
 {
-    __m512i sum = _mm512_setzero_si512();
-    for (int64_t i = 0; i < READ_BLOCK; i += 8)
-        sum = _mm512_add_epi64(sum, _mm512_loadu_si512(words + i));
-    return (uint64_t)_mm512_reduce_add_epi64(sum);
+    uintptr_t a = (uintptr_t)at + FETCH_AHEAD;
+    const char *from = (const char *)(a & ~(FETCH_AHEAD - 1)) + (a / 4 & 0xfc0);
+    for (int i = 0; i < 4; i++)
+        _mm_prefetch(from + (ptrdiff_t)i * 4096, _MM_HINT_T0);
+}
+
+__attribute__((target("avx512f"))) static uint64_t read_avx512(const uint8_t *data, int64_t bytes)
+{
+    __m512i sum[4] = {0};
+    int64_t part = reader == READ_STREAMS ? bytes / STREAMS / READ_STEP * READ_STEP : bytes;
+    int streams = reader == READ_STREAMS ? STREAMS : 1;
+    for (int64_t i = 0; i + READ_STEP <= part; i += READ_STEP)
+        for (int s = 0; s < streams; s++) {
+            const uint8_t *at = data + s * part + i;
+            if (reader == READ_PAGES)
+                fetch_pages(at);
+            for (int v = 0; v < 4; v++)
+                sum[v] = _mm512_add_epi64(sum[v], _mm512_loadu_si512(at + 64 * v));
+        }
+    sum[0] = _mm512_add_epi64(sum[0], sum[1]);
+    return (uint64_t)_mm512_reduce_add_epi64(
+        _mm512_add_epi64(sum[0], _mm512_add_epi64(sum[2], sum[3])));
 }
 #endif
 
-static void read_blocks(void *user, int64_t begin, int64_t end, int thread)
+static void read_part(void *user, int64_t begin, int64_t end, int thread)
 {
-    const uint64_t *words = user;
+    const Reading *r = user;
     uint64_t sum = 0;
     (void)thread;
-    uint64_t (*read)(const uint64_t *) = read_plain;
 #if defined(__x86_64__)
-    if (cpu_isa() >= CPU_AVX512)
-        read = read_avx512;
+    if (cpu_isa() >= CPU_AVX512) {
+        atomic_fetch_add(&read_sum, read_avx512(r->data + begin, end - begin));
+        return;
+    }
 #endif
-    for (int64_t block = begin; block < end; block += READ_BLOCK)
-        sum += read(words + block);
+    for (int64_t i = begin; i + READ_STEP <= end; i += READ_STEP)
+        sum += read_plain(r->data + i);
     atomic_fetch_add(&read_sum, sum);
 }
 
 static void read_run(void *arg)
 {
-    (void)arg;
-    team_run(threads, READ_BYTES / 8, READ_BYTES / 8 / (8 * threads) / READ_BLOCK * READ_BLOCK,
-             read_blocks, read_memory);
+    Reading *r = arg;
+    int64_t step = r->bytes / (8 * (int64_t)threads) / READ_STEP * READ_STEP;
+    team_run(threads, r->bytes, step, read_part, r);
 }
 
 /* What ran: the kind of processor, which results are read by. */
@@ -178,14 +222,28 @@ static void print_processor(void)
            sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+/* The fastest reader is the peer of what follows. */
 static void bench_bandwidth(void)
 {
-    read_memory = allocate((uint64_t)READ_BYTES);
-    memset(read_memory, 1, (size_t)READ_BYTES);
-    Times t, none;
-    take_turns(read_run, NULL, NULL, &t, &none);
-    printf("%-34s %9.1f GB/s (best), %d threads, %s\n", "read bandwidth",
-           (double)READ_BYTES / t.best / 1e9, threads, cpu_isa_name(cpu_isa()));
+    Reading r = {allocate((uint64_t)READ_BYTES), READ_BYTES};
+    double best = 0;
+    int fastest = 0, num = READ_PLAIN + 1;
+#if defined(__x86_64__)
+    if (cpu_isa() >= CPU_AVX512)
+        num = NUM_READERS;
+#endif
+    for (reader = 0; reader < num; reader++) {
+        Times t, none;
+        take_turns(read_run, NULL, &r, &t, &none);
+        printf("read bandwidth, %-18s %9.1f GB/s (best), %d threads, %s\n", reader_name[reader],
+               (double)READ_BYTES / t.best / 1e9, threads, cpu_isa_name(cpu_isa()));
+        if (best <= 0 || t.best < best) {
+            best = t.best;
+            fastest = reader;
+        }
+    }
+    reader = fastest;
+    free((void *)(uintptr_t)r.data);
 }
 
 /* Launches ------------------------------------------------------------------------------------- */
@@ -240,11 +298,7 @@ typedef struct Product {
     float *token;                       /* scales of activations */
     struct Product *peer;               /* ours, too */
     GgmlProduct *ggml;
-#ifdef HAVE_DNNL
-    dnnl_primitive_t primitive;
-    dnnl_stream_t stream;
-    dnnl_exec_arg_t arg[4];
-#endif
+    DnnlProduct *dnnl;
 } Product;
 
 static CpuTensor tensor(FormatId fmt, int bytes, int64_t rows, int64_t cols)
@@ -317,65 +371,9 @@ static void step_add(Product *p, TileStep step)
 /* int8 ---------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_DNNL
-static void dnnl_check(dnnl_status_t status, int line)
-{
-    if (status == dnnl_success)
-        return;
-    fprintf(stderr, "bench_cpu: oneDNN failed with %d at line %d\n", (int)status, line);
-    exit(1);
-}
-#define DNNL(call) dnnl_check(call, __LINE__)
-
-/* s8 x s8 with a scale a channel, bias, GELU (erf) and s8 out. Version 2 adds the bias before the
- * scale and has no scale a row, so it does a little less than ours. */
-static void dnnl_prepare(Product *p)
-{
-    dnnl_engine_t engine;
-    DNNL(dnnl_engine_create(&engine, dnnl_cpu, 0));
-    DNNL(dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags));
-    dnnl_memory_desc_t a, w, bias, c;
-    dnnl_dims_t da = {p->m, p->k}, dw = {p->k, p->n}, db = {1, p->n}, dc = {p->m, p->n};
-    DNNL(dnnl_memory_desc_init_by_tag(&a, 2, da, dnnl_s8, dnnl_ab));
-    DNNL(dnnl_memory_desc_init_by_tag(&w, 2, dw, dnnl_s8, dnnl_format_tag_any));
-    DNNL(dnnl_memory_desc_init_by_tag(&bias, 2, db, dnnl_f32, dnnl_ab));
-    DNNL(dnnl_memory_desc_init_by_tag(&c, 2, dc, dnnl_s8, dnnl_ab));
-    dnnl_primitive_attr_t attr;
-    dnnl_post_ops_t post;
-    DNNL(dnnl_primitive_attr_create(&attr));
-    float *scale = allocate((uint64_t)p->n * 4);
-    for (int64_t i = 0; i < p->n; i++)
-        scale[i] = 0.001f;
-    DNNL(dnnl_primitive_attr_set_output_scales(attr, p->n, 2, scale));
-    DNNL(dnnl_post_ops_create(&post));
-    DNNL(dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_gelu_erf, 0, 0));
-    DNNL(dnnl_primitive_attr_set_post_ops(attr, post));
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_desc_t pd;
-    DNNL(dnnl_matmul_desc_init(&desc, &a, &w, &bias, &c));
-    DNNL(dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL));
-    DNNL(dnnl_primitive_create(&p->primitive, pd));
-    const dnnl_memory_desc_t *mem[4] = {
-        &a, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), &bias, &c};
-    static const int slot[4] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST};
-    for (int i = 0; i < 4; i++) {
-        void *data;
-        p->arg[i].arg = slot[i];
-        DNNL(dnnl_memory_create(&p->arg[i].memory, mem[i], engine, DNNL_MEMORY_ALLOCATE));
-        DNNL(dnnl_memory_get_data_handle(p->arg[i].memory, &data));
-        uint64_t size = dnnl_memory_desc_get_size(mem[i]);
-        for (uint64_t j = 0; i != 2 && j < size; j++)
-            ((uint8_t *)data)[j] = (uint8_t)random_bits();
-        if (i == 2)
-            memset(data, 0, size);
-    }
-    free(scale);
-}
-
 static void dnnl_run(void *arg)
 {
-    Product *p = arg;
-    DNNL(dnnl_primitive_execute(p->primitive, p->stream, 4, p->arg));
-    DNNL(dnnl_stream_wait(p->stream));
+    dnnl_product_run(((Product *)arg)->dnnl);
 }
 #endif
 
@@ -426,9 +424,10 @@ static void bench_w8a8(int64_t m, int64_t n, int64_t k)
     Times ours, peer = {0, 0};
     double ratio = 0;
 #ifdef HAVE_DNNL
-    dnnl_prepare(p);
+    p->dnnl = dnnl_product_new(m, n, k);
     take_turns(product_run, dnnl_run, p, &ours, &peer);
     ratio = peer.best / ours.best;
+    dnnl_product_free(p->dnnl);
 #else
     take_turns(product_run, NULL, p, &ours, &peer);
     peer = (Times){0, 0};
@@ -508,6 +507,14 @@ static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t 
     return p;
 }
 
+/* The same weights, which no cache has, read and no more. */
+static void weights_read(void *arg)
+{
+    Product *p = arg;
+    Reading r = {p->packed[p->next++ % p->copies], (int64_t)cpu_pack_bytes(&p->g.spec)};
+    read_run(&r);
+}
+
 static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, double bar)
 {
     char name[64];
@@ -517,14 +524,11 @@ static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, dou
     Product *p = weights_product(w, m, n, k);
     uint64_t packed = cpu_pack_bytes(&p->g.spec);
     Times ours, peer;
-    take_turns(product_run, m > 16 ? NULL : read_run, p, &ours, &peer);
+    take_turns(product_run, m > 16 ? NULL : weights_read, p, &ours, &peer);
     if (m > 16) {
         report(name, ours, 2.0 * (double)m * (double)n * (double)k, "GOP/s", (Times){0, 0}, "", 0,
                0);
     } else {
-        /* the peer: reading as many bytes */
-        double part = (double)packed / (double)READ_BYTES;
-        peer = (Times){peer.median * part, peer.best * part};
         report(name, ours, (double)packed, "GB/s", peer, "reading", peer.best / ours.best, bar);
     }
     product_free(p);
@@ -731,6 +735,9 @@ int main(int argc, char **argv)
     static const Weights bf16 = {"bf16", FMT_BF16, FMT_BF16, 0, false, FMT_F32};
 #ifdef HAVE_CBLAS
     printf("OpenBLAS kernels: %s\n", openblas_get_corename());
+#endif
+#ifdef HAVE_DNNL
+    printf("oneDNN: %s\n", dnnl_peer_version());
 #endif
     print_processor();
     bench_bandwidth();
