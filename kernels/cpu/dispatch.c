@@ -90,6 +90,18 @@ CpuIsa cpu_isa(void)
     return (CpuIsa)isa;
 }
 
+/* AMD's cores fetch what is read in order as fast as memory gives it, and half as fast when asked
+ * for lines of several pages in turn. */
+bool cpu_reads_ahead(void)
+{
+#if defined(SINTER_CPU_X86)
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
 void cpu_isa_limit(CpuIsa at_most)
 {
     atomic_store_explicit(&isa_limit, (int)at_most, memory_order_relaxed);

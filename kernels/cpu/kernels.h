@@ -213,6 +213,10 @@ extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avxv
 extern const CpuMatrix cpu_matrix_amx;
 const CpuKernels *cpu_kernels(void); /* of cpu_isa() */
 
+/* Do programs get less of memory when they fetch from several pages in turn than when they read in
+ * order? */
+bool cpu_reads_ahead(void);
+
 /* dot_i32 of cpu_kernels_avxvnni without the end of the block; kernels_avxvnni.c */
 void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                          int64_t units, int32_t *c, int64_t ldc, bool accumulate);

@@ -240,11 +240,11 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
 /* `units` units of `rows` rows by `vecs` vectors of columns. */
 INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *d, const float *a,
                            const uint8_t *w, int64_t units, const __m512 *zero, bool has_zero,
-                           __m512 acc[DIRECT_ROWS][4])
+                           bool fetches, __m512 acc[DIRECT_ROWS][4])
 {
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i word[4];
-        if (vecs == 4)
+        if (fetches)
             fetch_ahead(w, 4);
         for_each(v, vecs)
             word[v] = _mm512_loadu_si512(w + 64 * v);
@@ -266,11 +266,11 @@ INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *
 
 INLINE void direct_wide(int rows, int vecs, FormatId fmt, int bytes, const DirectPanel *d,
                         const float *a, const uint8_t *w, int64_t units, const __m512 *zero,
-                        bool has_zero, __m512 acc[DIRECT_ROWS][4])
+                        bool has_zero, bool fetches, __m512 acc[DIRECT_ROWS][4])
 {
     for (int64_t u = 0; u < units; u++, w += bytes * d->cols) {
         __m512 b[4];
-        if (vecs == 4)
+        if (fetches)
             fetch_ahead(w, bytes);
         for_each(v, vecs) {
             b[v] = decode_16(fmt, w + 16 * v * bytes);
@@ -292,6 +292,7 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
     const PackLayout *l = d->layout;
     const __m512 table = bytes ? _mm512_setzero_ps() : _mm512_loadu_ps(d->table);
     const __m512 outer = _mm512_set1_ps(d->outer);
+    const bool fetches = vecs == 4 && !cpu_reads_ahead();
     const float *a = d->a;
     __m512 out[DIRECT_ROWS][4];
     for_each(r, rows)
@@ -310,12 +311,12 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
         }
         bool early = has_zero && !l->late_zero, late = has_zero && l->late_zero;
         if (bytes)
-            direct_wide(rows, vecs, fmt, bytes, d, a, w, b.units, zero, has_zero, acc);
+            direct_wide(rows, vecs, fmt, bytes, d, a, w, b.units, zero, has_zero, fetches, acc);
         else if (early)
-            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, true, acc);
+            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, true, fetches, acc);
         else
-            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, acc);
-        if (vecs == 4)
+            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, fetches, acc);
+        if (fetches)
             record_fetch(&steps, &b, bytes ? bytes : 4);
         a += b.units * l->unit;
         for_each(v, vecs) {
