@@ -99,7 +99,7 @@ static void block_sums(const GemmPlan *p, const PanelJob *j, const PackBlock *b,
     memset(ones, 1, (size_t)some);
     memset(ones + some, 0, (size_t)(num * UNIT - some));
     p->kern->dot_i32(1, ones, 0, j->decoded, j->cols, 2 * num, j->words->sum, PANEL_COLS, u > 0,
-                     NULL);
+                     NULL, NULL);
 }
 
 static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, UnitRange range,
@@ -119,12 +119,9 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
             block_sums(p, j, b, u, num);
         const BlockFinish *end = u + num == b->units ? finish : NULL;
         const uint8_t *x = a + u * p->l.unit;
-        if (p->kern->matrix)
-            p->kern->matrix->dot_i32(j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc,
-                                     ldc, u > 0, end, nibbles ? NULL : codes + num * j->cols * 4);
-        else
-            p->kern->dot_i32(j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc, ldc,
-                             u > 0, end);
+        const uint8_t *ahead = nibbles ? NULL : codes + num * j->cols * 4;
+        (p->kern->matrix ? p->kern->matrix->dot_i32 : p->kern->dot_i32)(
+            j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc, ldc, u > 0, end, ahead);
     }
 }
 
@@ -277,11 +274,13 @@ static void panel_product(const GemmPlan *p, const PanelJob *j, int64_t range)
 }
 
 /* The product of a tile: panels [panel0, last / PANEL_COLS) by rows from slot. Narrow ones are
- * opened once for all of K. */
+ * opened once for all of K; long ranges follow each other as memory has them. */
 static void tile_product(const GemmPlan *p, PanelJob *j, int64_t panel0, int64_t last, float *tile)
 {
     ExponentRange exponent[2 * ACC_COLS / PANEL_COLS];
-    int64_t ranges = ceil_blocks(p->l.k_padded, p->a.range_k), at_once = j->open ? ranges : 1;
+    int64_t ranges = ceil_blocks(p->l.k_padded, p->a.range_k), at_once = 1;
+    if (j->open || (p->kern->column_bytes && !p->l.mainloop))
+        at_once = ranges;
     for (int64_t range = 0; range < ranges; range += at_once)
         for (int64_t panel = panel0; panel * PANEL_COLS < last; panel++)
             for (int part = 0; part < p->l.parts; part++) {

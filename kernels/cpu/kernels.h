@@ -149,7 +149,7 @@ typedef struct MatrixProduct {
 typedef struct CpuMatrix {
     void (*begin)(void);
     void (*end)(void);
-    /* as CpuKernels.dot_i32; unless NULL, as many bytes as w has lie ahead */
+    /* as CpuKernels.dot_i32 */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                     const BlockFinish *finish, const uint8_t *ahead);
@@ -164,11 +164,12 @@ typedef struct CpuMatrix {
 
 typedef struct CpuKernels {
     const CpuMatrix *matrix; /* may be NULL */
+    int column_bytes; /* of a column of weights that stay in a cache while rows pass by; 0: few */
     /* c[rows, cols] (+)= a[rows, units * 4] * w, w as [units][cols][4], cols a multiple of 16; then
-     * finish unless NULL */
+     * finish unless NULL. Unless `ahead` is NULL, as many bytes as w has are read there next */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                    const BlockFinish *finish);
+                    const BlockFinish *finish, const uint8_t *ahead);
     /* dot_i32 for w as [k][cols] */
     void (*dot_f32)(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);

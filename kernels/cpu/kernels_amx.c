@@ -272,7 +272,7 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
 {
     int64_t steps = units / STEP_UNITS, done = steps * STEP_UNITS;
     if (rows < FEW_ROWS || !steps) {
-        cpu_kernels_avx512.dot_i32(rows, a, lda, w, cols, units, c, ldc, accumulate, finish);
+        cpu_kernels_avx512.dot_i32(rows, a, lda, w, cols, units, c, ldc, accumulate, finish, NULL);
         return;
     }
     MatrixProduct p = {.a = a,
@@ -296,7 +296,7 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
     }
     if (done < units)
         cpu_kernels_avx512.dot_i32(rows, a + 4 * done, lda, w + 4 * done * cols, cols, units - done,
-                                   c, ldc, true, finish);
+                                   c, ldc, true, finish, NULL);
 }
 
 /* Floats --------------------------------------------------------------------------------------- */

@@ -70,8 +70,9 @@ INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w,
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                    const BlockFinish *finish)
+                    const BlockFinish *finish, const uint8_t *ahead)
 {
+    (void)ahead;
     for (int col = 0; col < cols; col += 16)
         for (int64_t r = 0; r < rows; r += INT_ROWS) {
             const uint8_t *x = a + r * lda;
@@ -147,8 +148,9 @@ const CpuKernels cpu_kernels_avx2 = {.dot_i32 = dot_i32, AVX2_KERNELS};
 #if defined(SINTER_CPU_AVXVNNI)
 static void dot_i32_vnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                          int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                         const BlockFinish *finish)
+                         const BlockFinish *finish, const uint8_t *ahead)
 {
+    (void)ahead;
     cpu_dot_i32_avxvnni(rows, a, lda, w, cols, units, c, ldc, accumulate);
     if (finish)
         block_finish_i32(finish, rows, cols, c, ldc);

@@ -46,16 +46,20 @@ INLINE void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int col
 
 INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, const int8_t *w,
                           int64_t w_step, int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                          const BlockFinish *finish, int64_t row, int col)
+                          const BlockFinish *finish, const uint8_t *ahead, int64_t row, int col)
 {
+    const bool fetches = rows <= DIRECT_ROWS && vecs == 4 && !cpu_reads_ahead();
     __m512i acc[BLOCK_ROWS][4];
     for_each(r, rows)
         for_each(v, vecs)
             acc[r][v] =
                 accumulate ? _mm512_loadu_si512(c + r * ldc + 16 * v) : _mm512_setzero_si512();
-    for (int64_t u = 0; u < units; u++, w += w_step, a += 4) {
+    ahead = ahead ? ahead : (const uint8_t *)w;
+    for (int64_t u = 0; u < units; u++, w += w_step, a += 4, ahead += 64) {
         __m512i b[4];
-        if (rows <= DIRECT_ROWS && vecs == 4)
+        if (rows > DIRECT_ROWS)
+            _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+        if (fetches)
             fetch_ahead(w, 4);
         for_each(v, vecs)
             b[v] = _mm512_loadu_si512(w + 64 * v);
@@ -116,18 +120,21 @@ INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                    const BlockFinish *finish)
+                    const BlockFinish *finish, const uint8_t *ahead)
 {
+    const int64_t quarter = 64 * units; /* of what is fetched, by each of the first blocks */
     for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
         const uint8_t *x = a + r * lda;
+        const uint8_t *next = ahead && r < 4 * BLOCK_ROWS ? ahead + r / BLOCK_ROWS * quarter : NULL;
         int32_t *out = c + r * ldc;
         if (cols == PANEL_COLS) {
-            BLOCK_CASES(dot_i32_block, 4, x, lda, w, 256, units, out, ldc, accumulate, finish, r, 0)
+            BLOCK_CASES(dot_i32_block, 4, x, lda, w, 256, units, out, ldc, accumulate, finish, next,
+                        r, 0)
             continue;
         }
         for (int col = 0; col < cols; col += 16)
             BLOCK_CASES(dot_i32_block, 1, x, lda, w + 4 * col, 4 * cols, units, out + col, ldc,
-                        accumulate, finish, r, col)
+                        accumulate, finish, NULL, r, col)
     }
 }
 
@@ -387,7 +394,9 @@ static void direct(const DirectPanel *d)
     .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct = direct, .direct_i4 = avx512_direct_i4, \
     CPU_KERNELS_SHARED
 
-const CpuKernels cpu_kernels_avx512 = {.dot_i32 = dot_i32, AVX512_KERNELS};
+#define COLUMN_BYTES 4096 /* 256 KB of a panel: a fourth of the second cache */
+const CpuKernels cpu_kernels_avx512 = {
+    .dot_i32 = dot_i32, .column_bytes = COLUMN_BYTES, AVX512_KERNELS};
 #if defined(SINTER_CPU_AMX)
 const CpuKernels cpu_kernels_amx = {.dot_i32 = dot_i32, .matrix = &cpu_matrix_amx, AVX512_KERNELS};
 #endif

@@ -43,8 +43,9 @@ static inline void dot_unit(const uint8_t *x, const int8_t *w, int32_t *acc)
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
-                    const BlockFinish *finish)
+                    const BlockFinish *finish, const uint8_t *ahead)
 {
+    (void)ahead;
     for (int64_t r = 0; r < rows; r++)
         for (int col = 0; col < cols; col += STRIP) {
             int32_t acc[STRIP] = {0}, *out = c + r * ldc + col;

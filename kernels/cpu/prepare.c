@@ -27,6 +27,8 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
     p.parts = matrix_parts_of(kern, g, l);
     if (l->mainloop)
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
+    else if (kern->column_bytes)
+        p.range_k = kern->column_bytes / (l->is_int ? 1 : 4);
     p.is_few = p.parts == 1 && g->m <= (l->unit == 8 ? MATRIX_FEW : DIRECT_ROWS);
     if (p.is_few || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
