@@ -134,6 +134,7 @@ typedef enum CpuIsa {
     CPU_AVX2,
     CPU_AVXVNNI,
     CPU_AVX512,
+    CPU_AVX512BF16,
     CPU_AMX,
     NUM_CPU_ISAS
 } CpuIsa;

@@ -34,7 +34,6 @@ static bool has_amx(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BITS) == AMX_BITS &&
-           __builtin_cpu_supports("avx512vbmi") &&
            !syscall(SYS_arch_prctl, REQUEST_PERM, TILE_DATA);
 }
 #endif
@@ -59,8 +58,13 @@ static unsigned isa_detect(void)
         __builtin_cpu_supports("avx512vnni"))
         has |= 1u << CPU_AVX512;
 #endif
+#if defined(SINTER_CPU_AVX512BF16)
+    if (has >> CPU_AVX512 & 1 && __builtin_cpu_supports("avx512vbmi") &&
+        __builtin_cpu_supports("avx512bf16"))
+        has |= 1u << CPU_AVX512BF16;
+#endif
 #if defined(SINTER_CPU_AMX)
-    if (has >> CPU_AVX512 & 1 && has_amx())
+    if (has >> CPU_AVX512BF16 & 1 && has_amx())
         has |= 1u << CPU_AMX;
 #endif
 #endif
@@ -109,7 +113,8 @@ void cpu_isa_limit(CpuIsa at_most)
 
 const char *cpu_isa_name(CpuIsa isa)
 {
-    static const char *const name[] = {"portable", "avx2", "avxvnni", "avx512", "amx"};
+    static const char *const name[] = {"portable", "avx2",       "avxvnni",
+                                       "avx512",   "avx512bf16", "amx"};
     return name[isa];
 }
 
@@ -118,6 +123,9 @@ const CpuKernels *cpu_kernels(void)
     switch (cpu_isa()) {
 #if defined(SINTER_CPU_AMX)
     case CPU_AMX: return &cpu_kernels_amx;
+#endif
+#if defined(SINTER_CPU_AVX512BF16)
+    case CPU_AVX512BF16: return &cpu_kernels_avx512bf16;
 #endif
 #if defined(SINTER_CPU_AVX512)
     case CPU_AVX512: return &cpu_kernels_avx512;

@@ -22,7 +22,8 @@ static int64_t rows_at_once(const CpuGemm *g)
 /* Tall tiles read weights once; there should be some for every thread, though. */
 static int64_t rows_of_tile(const GemmPlan *p, int threads)
 {
-    int64_t rows = rows_at_once(p->g), tiles = 1, step = p->kern->matrix ? MATRIX_ROWS : ROW_STEP;
+    int64_t rows = rows_at_once(p->g), tiles = 1;
+    int64_t step = matrix_has_integers(p->kern->matrix) ? MATRIX_ROWS : ROW_STEP;
     while (tiles * p->col_tiles < 8 * (int64_t)threads && ceil_blocks(rows, tiles) > MIN_ROWS)
         tiles++;
     return ceil_blocks(ceil_blocks(rows, tiles), step) * step;
@@ -106,7 +107,8 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
                       const uint8_t *a, int32_t *acc, int64_t ldc, const BlockFinish *finish)
 {
     bool nibbles = p->l.unit == 8;
-    int64_t chunk = p->kern->matrix ? CHUNK_BYTES / PANEL_COLS : CHUNK_K;
+    bool in_matrix = matrix_has_integers(p->kern->matrix);
+    int64_t chunk = in_matrix ? CHUNK_BYTES / PANEL_COLS : CHUNK_K;
     int64_t step = nibbles ? chunk / 8 : range.end - range.begin;
     a -= range.begin * p->l.unit;
     for (int64_t u = range.begin; u < range.end; u += step) {
@@ -120,7 +122,7 @@ static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, 
         const BlockFinish *end = u + num == b->units ? finish : NULL;
         const uint8_t *x = a + u * p->l.unit;
         const uint8_t *ahead = nibbles ? NULL : codes + num * j->cols * 4;
-        (p->kern->matrix ? p->kern->matrix->dot_i32 : p->kern->dot_i32)(
+        (in_matrix ? p->kern->matrix->dot_i32 : p->kern->dot_i32)(
             j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc, ldc, u > 0, end, ahead);
     }
 }

@@ -27,6 +27,7 @@ static void matrix_product(const GemmPlan *p, const PanelJob *j, int64_t num, in
                        .w_parts = parts,
                        .cols = j->cols,
                        .steps = steps,
+                       .pairs = (num + 1) / 2,
                        .c = acc,
                        .ldc = ldc,
                        .accumulate = accumulate};
@@ -70,9 +71,9 @@ bool plan_folds(const GemmPlan *p)
     const PackLayout *l = &p->l;
     bool short_codes = l->fmt == FMT_E2M1 || l->fmt == FMT_I4 || l->fmt == FMT_U4 ||
                        l->fmt == FMT_E4M3 || l->fmt == FMT_E5M2;
-    return p->a.parts && l->mainloop && l->has_scale && l->scale_fmt == FMT_E4M3 && !l->has_zero &&
-           !p->a.scale && short_codes && FOLD_K % l->block == 0 && l->block % l->unit == 0 &&
-           l->block % 2 == 0;
+    return p->a.parts && p->kern->matrix->folds && l->mainloop && l->has_scale &&
+           l->scale_fmt == FMT_E4M3 && !l->has_zero && !p->a.scale && short_codes &&
+           FOLD_K % l->block == 0 && l->block % l->unit == 0 && l->block % 2 == 0;
 }
 
 /* The outer scale of a product whose other scales are folded. */

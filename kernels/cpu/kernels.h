@@ -1,5 +1,5 @@
 /* Inner loops, one table an instruction set: kernels_portable.c, kernels_avx2*.c (with
- * kernels_avxvnni.c), kernels_avx512*.c (with kernels_amx*.c).
+ * kernels_avxvnni.c), kernels_avx512*.c (with kernels_bf16.c and kernels_amx*.c).
  * Everything but the dot products is tile_impl.h compiled with other flags; dot products keep one
  * order of K for every shape, so a row's result does not depend on the rows around it. */
 #ifndef SINTER_CPU_KERNELS_H
@@ -142,14 +142,17 @@ typedef struct MatrixProduct {
     void *c;              /* f32 or i32 */
     int64_t ldc;
     bool accumulate;
+    int64_t pairs; /* of K in all steps that are not filled up with 0; floats of one part */
 } MatrixProduct;
 
-/* What a processor with matrix units does in them. A thread calls nothing else of it outside of
- * begin and end. */
+/* What a processor with matrix units, or products of pairs, does in them. A thread calls nothing
+ * else of it outside of begin and end. */
 typedef struct CpuMatrix {
+    int most_parts; /* of a format that is multiplied as a sum of bf16 */
+    bool folds;     /* scales of e4m3 are multiplied into weights */
     void (*begin)(void);
     void (*end)(void);
-    /* as CpuKernels.dot_i32 */
+    /* as CpuKernels.dot_i32; NULL: that does integers */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                     const BlockFinish *finish, const uint8_t *ahead);
@@ -161,6 +164,11 @@ typedef struct CpuMatrix {
     void (*split)(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num,
                   ExponentRange *exponent);
 } CpuMatrix;
+
+static inline bool matrix_has_integers(const CpuMatrix *matrix)
+{
+    return matrix && matrix->dot_i32;
+}
 
 typedef struct CpuKernels {
     const CpuMatrix *matrix; /* may be NULL */
@@ -210,8 +218,8 @@ typedef struct CpuKernels {
 } CpuKernels;
 
 extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avxvnni,
-    cpu_kernels_avx512, cpu_kernels_amx;
-extern const CpuMatrix cpu_matrix_amx;
+    cpu_kernels_avx512, cpu_kernels_avx512bf16, cpu_kernels_amx;
+extern const CpuMatrix cpu_matrix_bf16, cpu_matrix_amx;
 const CpuKernels *cpu_kernels(void); /* of cpu_isa() */
 
 /* Do programs get less of memory when they fetch from several pages in turn than when they read in

@@ -397,6 +397,10 @@ static void direct(const DirectPanel *d)
 #define COLUMN_BYTES 4096 /* 256 KB of a panel: a fourth of the second cache */
 const CpuKernels cpu_kernels_avx512 = {
     .dot_i32 = dot_i32, .column_bytes = COLUMN_BYTES, AVX512_KERNELS};
+#if defined(SINTER_CPU_AVX512BF16)
+const CpuKernels cpu_kernels_avx512bf16 = {
+    .dot_i32 = dot_i32, .column_bytes = COLUMN_BYTES, .matrix = &cpu_matrix_bf16, AVX512_KERNELS};
+#endif
 #if defined(SINTER_CPU_AMX)
 const CpuKernels cpu_kernels_amx = {.dot_i32 = dot_i32, .matrix = &cpu_matrix_amx, AVX512_KERNELS};
 #endif

@@ -16,8 +16,11 @@ static bool is_direct(const CpuGemm *g, const PackLayout *l)
 /* Parts of bf16 that the activations are cut into for matrix units; 0: those are not used. */
 static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
 {
-    bool takes = kern->matrix && !l->is_int && !l->table && matrix_parts(l->fmt);
-    return takes ? matrix_parts(g->a.fmt) : 0;
+    int parts = matrix_parts(g->a.fmt), weight_parts = matrix_parts(l->fmt);
+    if (!kern->matrix || l->is_int || l->table || !weight_parts)
+        return 0;
+    int most = kern->matrix->most_parts;
+    return parts <= most && weight_parts <= most ? parts : 0;
 }
 
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */

@@ -157,10 +157,10 @@ static Verdict run_plan(const Plan *p, Fenced weights, Choices *c)
 {
     Verdict ret = MUTANT_TOO_LARGE;
     PlanLayout *layout = calloc((size_t)p->num_tensors + 1, sizeof *layout);
-    for (int isa = CPU_PORTABLE; layout && isa <= CPU_AVX512; isa++) {
+    for (int isa = CPU_PORTABLE; layout && isa <= CPU_AVX512BF16; isa++) {
         cpu_isa_limit((CpuIsa)isa);
-        if ((int)cpu_isa() != isa)
-            break;
+        if ((int)cpu_isa() != isa) /* this processor lacks it */
+            continue;
         const DeviceOpen open = {.plan = p,
                                  .weights = weights.data,
 
