@@ -157,7 +157,8 @@ static void rows_again(const GemmPlan *p, const PanelJob *j, int row, int num)
     int64_t slot = j->slot + row, k_padded = p->l.k_padded;
     for (int r = 0; r < num; r++)
         for (int64_t k = 0; k < k_padded; k++) {
-            const uint16_t *at = p->a.halves + prepared_at(&p->a, slot + r, k);
+            int64_t stored = p->a.crosses ? crossed(k) : k;
+            const uint16_t *at = p->a.halves + prepared_at(&p->a, slot + r, stored);
             float value = num_from_bf16(at[0]);
             for (int part = 1; part < p->a.parts; part++)
                 value += num_from_bf16(at[part * p->a.part_step]);

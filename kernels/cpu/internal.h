@@ -93,6 +93,7 @@ typedef struct Prepared {
     uint16_t *halves;        /* matrix units: parts of bf16 instead of values, or NULL */
     float *wide;             /* [rows][lda] the same as floats where rows are very few, or NULL */
     int parts;               /* 0: no matrix units */
+    bool crosses;            /* element i of eight is number crossed(i) of what is stored */
     int64_t part_step;       /* elements from part to part */
     ExponentRange *exponent; /* [rows], of matrix units' */
     float *scale;            /* [rows][blocks]; NULL: scales are not the main loop's */
@@ -106,6 +107,11 @@ void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t r
 static inline int64_t prepared_at(const Prepared *p, int64_t slot, int64_t k)
 {
     return k / p->range_k * p->range_step + slot * p->lda + k % p->range_k;
+}
+/* Where pairs of i and i + 4 put element i of eight. */
+static inline int64_t crossed(int64_t k)
+{
+    return (k & ~(int64_t)7) + k % 4 * 2 + k / 4 % 2;
 }
 /* Row `row` of the launch into slot `slot`. */
 void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, const Prepared *p,

@@ -150,6 +150,7 @@ typedef struct MatrixProduct {
 typedef struct CpuMatrix {
     int most_parts; /* of a format that is multiplied as a sum of bf16 */
     bool folds;     /* scales of e4m3 are multiplied into weights */
+    bool crosses;   /* elements i and i + 4 of eight of K in nibbles are a pair, not neighbours */
     void (*begin)(void);
     void (*end)(void);
     /* as CpuKernels.dot_i32; NULL: that does integers */

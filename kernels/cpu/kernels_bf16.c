@@ -77,6 +77,49 @@ static void dot_bf16(const MatrixProduct *p, int64_t rows, const BlockFinish *fi
     }
 }
 
+/* Nibbles -------------------------------------------------------------------------------------- */
+
+/* The codes of pair i of a word, as the low bits of its two halves: a byte further on is a load
+ * away. */
+INLINE __m512i pair_codes(const uint8_t *w, int i)
+{
+    __m512i words = _mm512_loadu_si512(w + i / 2);
+    return i % 2 ? _mm512_srli_epi32(words, 4) : words;
+}
+
+static void decode_nibbles(const MatrixDecode *d)
+{
+    const __m512i table = _mm512_loadu_si512(pair_table(d->fmt)->value);
+    const __m512 values = code_table(d->fmt);
+    for (int64_t u = 0; u < d->units; u++)
+        for (int col = 0; col < d->cols; col += 16) {
+            const uint8_t *w = d->src + (u * d->cols + col) * 4;
+            uint16_t *dst = d->dst + (u * 8 * d->cols + 2 * col);
+            __m512 zero = _mm512_setzero_ps();
+            __m512i words = _mm512_loadu_si512(w);
+            if (d->zero)
+                zero = _mm512_cvtepi32_ps(_mm512_loadu_si512(d->zero + col));
+            for_each(i, 4) {
+                __m512i codes = _mm512_srli_epi32(words, 4 * (unsigned)i);
+                __m512i pairs = _mm512_permutexvar_epi16(codes, table);
+                if (d->zero) {
+                    __m512 even = _mm512_permutexvar_ps(codes, values);
+                    __m512 odd = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 16), values);
+                    pairs = pair_exact(_mm512_sub_ps(even, zero), _mm512_sub_ps(odd, zero));
+                }
+                _mm512_storeu_si512(dst + 2 * i * d->cols, pairs);
+            }
+        }
+}
+
+static void decode(const MatrixDecode *d)
+{
+    if (format_is_nibble(d->fmt))
+        decode_nibbles(d);
+    else
+        pairs_decode(d);
+}
+
 /* Few rows: weights become pairs in registers ---------------------------------------------------
  */
 
@@ -116,14 +159,10 @@ INLINE void few_add(int rows, int v, const MatrixFew *f, const uint16_t *a, __m5
 INLINE void few_nibbles(int rows, int vecs, const MatrixFew *f, const uint16_t *a, const uint8_t *w,
                         const FewTables *t, FewSums acc)
 {
-    __m512i words[4];
-    for_each(v, vecs)
-        words[v] = _mm512_loadu_si512(w + 64 * v);
     for_each(i, 4)
-        for_each(v, vecs) {
-            __m512i index = _mm512_multishift_epi64_epi8(pair_places(i), words[v]);
-            few_add(rows, v, f, a + 2 * i, _mm512_permutexvar_epi16(index, t->nibble), acc);
-        }
+        for_each(v, vecs)
+            few_add(rows, v, f, a + 2 * i,
+                    _mm512_permutexvar_epi16(pair_codes(w + 64 * v, i), t->nibble), acc);
 }
 
 /* 64 columns of two rows of K, in the order that unpacking makes; as sums_in_order finds them. */
@@ -325,7 +364,8 @@ static void nothing(void)
 const CpuMatrix cpu_matrix_bf16 = {.begin = nothing,
                                    .end = nothing,
                                    .dot_bf16 = dot_bf16,
-                                   .decode = pairs_decode,
+                                   .decode = decode,
                                    .few_rows = few_rows,
                                    .split = pairs_split,
-                                   .most_parts = 1};
+                                   .most_parts = 1,
+                                   .crosses = true};

@@ -28,6 +28,7 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
 {
     Prepared p = {.is_direct = is_direct(g, l), .range_k = RANGE_K};
     p.parts = matrix_parts_of(kern, g, l);
+    p.crosses = p.parts && l->unit == 8 && kern->matrix->crosses;
     if (l->mainloop)
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
     else if (kern->column_bytes)
@@ -220,6 +221,16 @@ static void clear_halves(const Prepared *p, const PackLayout *l, int64_t slot)
                    (size_t)p->lda * sizeof *p->halves);
 }
 
+static void cross_halves(const Prepared *p, const PackLayout *l, int64_t slot)
+{
+    for (int64_t k = 0; k < l->k_padded; k += 8) {
+        uint16_t eight[8], *at = p->halves + prepared_at(p, slot, k);
+        memcpy(eight, at, sizeof eight);
+        for (int i = 0; i < 8; i++)
+            at[crossed(i)] = eight[i];
+    }
+}
+
 static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
                            const Prepared *p, int64_t mapped, int64_t slot)
 {
@@ -236,6 +247,8 @@ static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackL
         if (p->sum)
             p->sum[slot * l->blocks + b] = (float)sum;
     }
+    if (p->crosses)
+        cross_halves(p, l, slot);
     for (int64_t k = slot * p->lda; p->wide && k < (slot + 1) * p->lda; k++)
         p->wide[k] = num_from_bf16(p->halves[k]);
 }
