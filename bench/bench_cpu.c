@@ -2,26 +2,30 @@
  * bandwidth of the machine, all in one run on the same threads. Ours and the peer take turns, so
  * that a busy machine slows both.
  *
- * usage: bench_cpu [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] [--only=TEXT] */
+ * usage: bench_cpu [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] [--only=TEXT] [--busy]
+ *
+ * --busy: what numbers of threads take while a process on each processor does nothing but work */
 #include "base/team.h"
 #include "bench/peer_dnnl.h"
 #include "bench/peer_ggml.h"
+#include "bench/reading.h"
 #include "kernels/cpu/cpu.h"
 #include <inttypes.h>
-#include <stdatomic.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 #ifdef HAVE_CBLAS
 #include <cblas.h>
 #endif
 
 static int threads = 1, reps = 15;
+static bool busy;
 static bool cpu_time; /* for a busy machine: processor time, which only compares with one thread */
 static const char *only;
 static FILE *json;
@@ -57,19 +61,21 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Threads of peers spin for milliseconds after their work, in the way of who comes next. */
-static void rest(void)
-{
-    struct timespec t = {.tv_nsec = 10000000};
-    if (threads > 1)
-        nanosleep(&t, NULL);
-}
-
 /* Median and best seconds of two runs that take turns; the second may be NULL. */
 typedef struct Times {
     double median, best;
 } Times;
 typedef void RunFn(void *arg);
+
+/* Threads of others spin for milliseconds after their work, in the way of who comes next. */
+static bool others; /* is the peer one that is not of this tree? */
+static void rest(void)
+{
+    struct timespec t = {.tv_nsec = 10000000};
+    if (threads > 1 && others)
+        nanosleep(&t, NULL);
+}
+
 static void take_turns(RunFn *ours, RunFn *peer, void *arg, Times *ret_ours, Times *ret_peer)
 {
     double *mine = allocate(2 * (uint64_t)reps * sizeof *mine), *other = mine + reps;
@@ -127,83 +133,16 @@ static bool wanted(const char *name)
 /* Read bandwidth ------------------------------------------------------------------------------- */
 
 #define READ_BYTES ((int64_t)1 << 29)
-static atomic_ullong read_sum;
-
-/* Which way of reading is fastest depends on the processor: in order; in order, while lines further
- * on are fetched from four pages in turn; or from several places at once. */
-enum { READ_PLAIN, READ_PAGES, READ_STREAMS, NUM_READERS };
-static const char *const reader_name[] = {"in order", "pages in turn", "eight streams"};
-static int reader;
-
-#define READ_STEP 256 /* bytes */
-#define STREAMS   8
 
 typedef struct Reading {
-    const uint8_t *data;
-    int64_t bytes;
+    void *data;
+    int reader;
 } Reading;
-
-static uint64_t read_plain(const uint8_t *data)
-{
-    uint64_t word[READ_STEP / 8], sum = 0;
-    memcpy(word, data, sizeof word);
-    for (int i = 0; i < READ_STEP / 8; i++)
-        sum += word[i];
-    return sum;
-}
-
-#if defined(__x86_64__)
-#define FETCH_AHEAD ((uintptr_t)4 * 4096)
-
-/* The four lines that take their turn: one of each page of the next four. */
-static void fetch_pages(const uint8_t *at)
-{
-    uintptr_t a = (uintptr_t)at + FETCH_AHEAD;
-    const char *from = (const char *)(a & ~(FETCH_AHEAD - 1)) + (a / 4 & 0xfc0);
-    for (int i = 0; i < 4; i++)
-        _mm_prefetch(from + (ptrdiff_t)i * 4096, _MM_HINT_T0);
-}
-
-__attribute__((target("avx512f"))) static uint64_t read_avx512(const uint8_t *data, int64_t bytes)
-{
-    __m512i sum[4] = {0};
-    int64_t part = reader == READ_STREAMS ? bytes / STREAMS / READ_STEP * READ_STEP : bytes;
-    int streams = reader == READ_STREAMS ? STREAMS : 1;
-    for (int64_t i = 0; i + READ_STEP <= part; i += READ_STEP)
-        for (int s = 0; s < streams; s++) {
-            const uint8_t *at = data + s * part + i;
-            if (reader == READ_PAGES)
-                fetch_pages(at);
-            for (int v = 0; v < 4; v++)
-                sum[v] = _mm512_add_epi64(sum[v], _mm512_loadu_si512(at + 64 * v));
-        }
-    sum[0] = _mm512_add_epi64(sum[0], sum[1]);
-    return (uint64_t)_mm512_reduce_add_epi64(
-        _mm512_add_epi64(sum[0], _mm512_add_epi64(sum[2], sum[3])));
-}
-#endif
-
-static void read_part(void *user, int64_t begin, int64_t end, int thread)
-{
-    const Reading *r = user;
-    uint64_t sum = 0;
-    (void)thread;
-#if defined(__x86_64__)
-    if (cpu_isa() >= CPU_AVX512) {
-        atomic_fetch_add(&read_sum, read_avx512(r->data + begin, end - begin));
-        return;
-    }
-#endif
-    for (int64_t i = begin; i + READ_STEP <= end; i += READ_STEP)
-        sum += read_plain(r->data + i);
-    atomic_fetch_add(&read_sum, sum);
-}
 
 static void read_run(void *arg)
 {
-    Reading *r = arg;
-    int64_t step = r->bytes / (8 * (int64_t)threads) / READ_STEP * READ_STEP;
-    team_run(threads, r->bytes, step, read_part, r);
+    const Reading *r = arg;
+    read_memory(r->data, READ_BYTES, r->reader, threads);
 }
 
 /* What ran: the kind of processor, which results are read by. */
@@ -222,28 +161,16 @@ static void print_processor(void)
            sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* The fastest reader is the peer of what follows. */
 static void bench_bandwidth(void)
 {
-    Reading r = {allocate((uint64_t)READ_BYTES), READ_BYTES};
-    double best = 0;
-    int fastest = 0, num = READ_PLAIN + 1;
-#if defined(__x86_64__)
-    if (cpu_isa() >= CPU_AVX512)
-        num = NUM_READERS;
-#endif
-    for (reader = 0; reader < num; reader++) {
+    Reading r = {.data = allocate((uint64_t)READ_BYTES)};
+    for (; r.reader < num_readers(); r.reader++) {
         Times t, none;
         take_turns(read_run, NULL, &r, &t, &none);
-        printf("read bandwidth, %-18s %9.1f GB/s (best), %d threads, %s\n", reader_name[reader],
+        printf("read bandwidth, %-18s %9.1f GB/s (best), %d threads, %s\n", reader_name[r.reader],
                (double)READ_BYTES / t.best / 1e9, threads, cpu_isa_name(cpu_isa()));
-        if (best <= 0 || t.best < best) {
-            best = t.best;
-            fastest = reader;
-        }
     }
-    reader = fastest;
-    free((void *)(uintptr_t)r.data);
+    free(r.data);
 }
 
 /* Launches ------------------------------------------------------------------------------------- */
@@ -425,7 +352,9 @@ static void bench_w8a8(int64_t m, int64_t n, int64_t k)
     double ratio = 0;
 #ifdef HAVE_DNNL
     p->dnnl = dnnl_product_new(m, n, k);
+    others = true;
     take_turns(product_run, dnnl_run, p, &ours, &peer);
+    others = false;
     ratio = peer.best / ours.best;
     dnnl_product_free(p->dnnl);
 #else
@@ -507,12 +436,15 @@ static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t 
     return p;
 }
 
-/* The same weights, which no cache has, read and no more. */
+/* The same weights, which no cache has, read and no more, in each way in turn: the best time is
+ * that of the fastest. */
 static void weights_read(void *arg)
 {
+    static int reader;
     Product *p = arg;
-    Reading r = {p->packed[p->next++ % p->copies], (int64_t)cpu_pack_bytes(&p->g.spec)};
-    read_run(&r);
+    reader = (reader + 1) % num_readers();
+    read_memory(p->packed[p->next++ % p->copies], (int64_t)cpu_pack_bytes(&p->g.spec), reader,
+                threads);
 }
 
 static void bench_weights(const Weights *w, int64_t m, int64_t n, int64_t k, double bar)
@@ -577,7 +509,9 @@ static void bench_ggml(const Weights *w, const char *type, int64_t n, int64_t k)
     p->ggml = ggml_product_new(type, 1, n, k, p->copies, threads);
     if (p->ggml) {
         Times ours, peer;
+        others = true;
         take_turns(product_run, ggml_run, p, &ours, &peer);
+        others = false;
         report(name, ours, 2.0 * (double)n * (double)k, "GOP/s", peer, peer_name,
                peer.median / ours.median, 1);
     }
@@ -621,7 +555,9 @@ static void bench_f32(int64_t m, int64_t n, int64_t k)
     p->dense_a = allocate((uint64_t)(m * k) * 4);
     memcpy(p->dense_a, p->g.a.data, (size_t)(m * k) * 4);
     p->dense_c = allocate((uint64_t)(m * n) * 4);
+    others = true;
     take_turns(product_run, blas_run, p, &ours, &peer);
+    others = false;
     ratio = peer.best / ours.best;
 #else
     take_turns(product_run, NULL, p, &ours, &peer);
@@ -630,6 +566,103 @@ static void bench_f32(int64_t m, int64_t n, int64_t k)
     report(name, ours, 2.0 * (double)m * (double)n * (double)k, "GOP/s", peer, "OpenBLAS", ratio,
            0.8);
     product_free(p);
+}
+
+/* Busy processors ----------------------------------------------------------------------------- */
+
+#define MOST_BUSY 64
+
+/* A process for each processor that does nothing but take its time; returns how many. */
+static int busy_start(pid_t *ret)
+{
+    int num = processors_allowed();
+    num = num < MOST_BUSY ? num : MOST_BUSY;
+    for (int i = 0; i < num; i++) {
+        ret[i] = fork();
+        if (ret[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(i, &one);
+            sched_setaffinity(0, sizeof one, &one);
+            for (volatile unsigned turn = 0;; turn++)
+                continue;
+        }
+    }
+    return num;
+}
+
+static double processor_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Medians of both times, whole seconds of runs at a time: the scheduler's turns last milliseconds.
+ */
+typedef struct BusyTimes {
+    double elapsed, processor;
+} BusyTimes;
+
+static BusyTimes busy_times(Product *p, int num, int runs)
+{
+    double *elapsed = allocate(2 * (uint64_t)reps * sizeof *elapsed), *processor = elapsed + reps;
+    int before = threads;
+    threads = num;
+    for (int i = -1; i < reps; i++) {
+        double c0 = processor_time(), t0 = now();
+        for (int run = 0; run < runs; run++)
+            product_run(p);
+        if (i < 0)
+            continue;
+        elapsed[i] = (now() - t0) / runs;
+        processor[i] = (processor_time() - c0) / runs;
+    }
+    threads = before;
+    qsort(elapsed, (size_t)reps, sizeof *elapsed, by_value);
+    qsort(processor, (size_t)reps, sizeof *processor, by_value);
+    BusyTimes t = {elapsed[reps / 2], processor[reps / 2]};
+    free(elapsed);
+    return t;
+}
+
+/* As many threads as there are processors, which is the default, beside the best number of them:
+ * wanted are at most 1.5 of its time and 1.3 of its processor time. */
+static void bench_busy(const Weights *w, int64_t m, int64_t n, int64_t k)
+{
+    int most = processors_allowed(), best = 1;
+    Product *p = weights_product(w, m, n, k);
+    BusyTimes least = {0, 0}, all = {0, 0};
+    for (int num = 1; num <= most; num += num < 4 ? 1 : num / 2) {
+        all = busy_times(p, num, m > 16 ? 10 : 400);
+        printf("busy: %s %" PRId64 "x%" PRId64 "x%" PRId64 ", %d threads: %.3f ms, %.3f ms of "
+               "processors\n",
+               w->name, m, n, k, num, 1e3 * all.elapsed, 1e3 * all.processor);
+        if (num == 1 || all.elapsed < least.elapsed) {
+            least = all;
+            best = num;
+        }
+    }
+    double time = all.elapsed / least.elapsed, work = all.processor / least.processor;
+    printf("busy: default %.2f of the time and %.2f of the processor time of %d threads (%s)\n",
+           time, work, best, time <= 1.5 && work <= 1.3 ? "bars met" : "BAR MISSED");
+    fflush(stdout);
+    product_free(p);
+}
+
+static void bench_all_busy(const Weights *few, const Weights *many)
+{
+    pid_t child[MOST_BUSY];
+    int num = busy_start(child);
+    threads = processors_allowed();
+    team_set_threads(threads);
+    bench_busy(few, 1, 4096, 11008);
+    bench_busy(many, 512, 4096, 4096);
+    for (int i = 0; i < num; i++) {
+        kill(child[i], SIGKILL);
+        waitpid(child[i], NULL, 0);
+    }
 }
 
 /* Packing ------------------------------------------------------------------------------------- */
@@ -701,6 +734,8 @@ int main(int argc, char **argv)
             reps = atoi(argv[i] + 7);
         else if (!strcmp(argv[i], "--cpu-time"))
             cpu_time = true;
+        else if (!strcmp(argv[i], "--busy"))
+            busy = true;
         else if (!strncmp(argv[i], "--only=", 7))
             only = argv[i] + 7;
         else if (!strncmp(argv[i], "--json=", 7))
@@ -708,7 +743,7 @@ int main(int argc, char **argv)
         else
             return fprintf(stderr,
                            "usage: %s [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] "
-                           "[--only=TEXT]\n",
+                           "[--only=TEXT] [--busy]\n",
                            argv[0]),
                    2;
     }
@@ -740,6 +775,10 @@ int main(int argc, char **argv)
     printf("oneDNN: %s\n", dnnl_peer_version());
 #endif
     print_processor();
+    if (busy) {
+        bench_all_busy(&w4a16, &bf16);
+        return 0;
+    }
     bench_bandwidth();
     bench_launches();
     bench_w8a8(512, 4096, 4096);
