@@ -67,33 +67,31 @@ typedef struct Times {
 } Times;
 typedef void RunFn(void *arg);
 
-/* Threads of others spin for milliseconds after their work, in the way of who comes next. */
-static bool others; /* is the peer one that is not of this tree? */
-static void rest(void)
+/* Is the peer one that is not of this tree? Its threads spin for milliseconds after their work, in
+ * the way of who comes next; who comes next then gets a pause, and wakes its own threads. */
+static bool others;
+
+static double turn(RunFn *run, void *arg)
 {
-    struct timespec t = {.tv_nsec = 10000000};
-    if (threads > 1 && others)
-        nanosleep(&t, NULL);
+    struct timespec pause = {.tv_nsec = 10000000};
+    if (threads > 1 && others) {
+        nanosleep(&pause, NULL);
+        run(arg);
+    }
+    double begin = now();
+    run(arg);
+    return now() - begin;
 }
 
 static void take_turns(RunFn *ours, RunFn *peer, void *arg, Times *ret_ours, Times *ret_peer)
 {
     double *mine = allocate(2 * (uint64_t)reps * sizeof *mine), *other = mine + reps;
     for (int i = -1; i < reps; i++) {
-        double t0 = now();
-        ours(arg);
-        double t1 = now();
-        if (i >= 0)
-            mine[i] = t1 - t0;
-        if (!peer)
+        double t0 = turn(ours, arg), t1 = peer ? turn(peer, arg) : 0;
+        if (i < 0)
             continue;
-        rest();
-        t0 = now();
-        peer(arg);
-        t1 = now();
-        if (i >= 0)
-            other[i] = t1 - t0;
-        rest();
+        mine[i] = t0;
+        other[i] = t1;
     }
     qsort(mine, (size_t)reps, sizeof *mine, by_value);
     qsort(other, (size_t)reps, sizeof *other, by_value);
