@@ -342,6 +342,19 @@ static void say_others(const CudaCandidates *c, int chosen)
             say_rejected(c, i);
 }
 
+/* By the model alone: what it says of the candidate that was measured to be the fastest is no less.
+ */
+static double least_predicted(const CudaCandidates *c, int at)
+{
+    double ret = c->list.elem[at].predicted;
+    for (int i = 0; i < c->list.num; i++) {
+        const CudaCandidate *other = &c->list.elem[i];
+        if (!other->reason && !other->failed && other->predicted < ret)
+            ret = other->predicted;
+    }
+    return ret;
+}
+
 static void take(const CudaCandidates *c, int at, const CudaPlanOptions *options, CudaChoice *ret)
 {
     const CudaCandidate *best = &c->list.elem[at];
@@ -349,7 +362,7 @@ static void take(const CudaCandidates *c, int at, const CudaPlanOptions *options
     ret->us = best->us;
     ret->source = best->source;
     ret->old = best->old;
-    ret->predicted = best->predicted;
+    ret->predicted = least_predicted(c, at);
     ret->order = c->like.order;
     ret->free_us = c->free_us;
     if (options->visit)

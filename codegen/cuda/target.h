@@ -47,7 +47,7 @@ typedef struct CudaChoice {
     const char *text;
     const char *rejected; /* lines */
     double us;            /* of one launch in a captured graph, as `source` says */
-    double predicted;     /* by the cost model */
+    double predicted;     /* by the cost model, of what it takes for the fastest */
     TimingSource source;
     bool old;           /* it was measured with other device code */
     CudaApartWhy apart; /* why it is a launch of its own */
