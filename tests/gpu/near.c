@@ -109,18 +109,20 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
     return false;
 }
 
-/* Numbers so large that an activation gives its limits, 0, 1 or -1, for half of them at least: what
- * lies between is what cancellation of such numbers left. */
+/* Numbers so large that an activation gives its limits, 0, 1 or -1, for half of them at least, and
+ * not 0 alone, which relu gives for any: what lies between is what cancellation of such numbers
+ * left. */
 static bool saturates(FormatId fmt, const uint8_t *want, uint64_t from, uint64_t to)
 {
-    uint64_t limits = 0;
+    uint64_t zeros = 0, ones = 0;
     for (uint64_t i = from; i < to; i++) {
-        double x = number(fmt, want, i);
-        if (!(fabs(x) <= 1))
+        double x = fabs(number(fmt, want, i));
+        if (!(x <= 1))
             return false;
-        limits += x == 0 || fabs(x) == 1;
+        zeros += x == 0;
+        ones += x == 1;
     }
-    return 2 * limits >= to - from;
+    return 2 * (zeros + ones) >= to - from && 4 * ones >= to - from;
 }
 
 static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, uint64_t cols,

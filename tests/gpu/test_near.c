@@ -227,6 +227,10 @@ static void test_cancelled(void **state)
     got[11] = want[11];
     want[12] = got[12] = 2; /* no activation with limits gave that */
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    for (int i = 0; i < COLS; i++) /* nor is it what relu gave */
+        want[i] = got[i] = i % 3 ? 0.0f : 0.5f;
+    got[12] = 0.75f;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
 static void test_flipped_codes(void **state)
