@@ -342,8 +342,8 @@ static void say_others(const CudaCandidates *c, int chosen)
             say_rejected(c, i);
 }
 
-/* By the model alone: what it says of the candidate that was measured to be the fastest is no less.
- */
+/* Of the candidate that the model alone would take: of the one that was measured to be the fastest
+ * it may predict more. */
 static double least_predicted(const CudaCandidates *c, int at)
 {
     double ret = c->list.elem[at].predicted;

@@ -143,18 +143,21 @@ static Span product_span(const Op *kernel)
     return at;
 }
 
+/* Of a launch that --decode-weights decides about; why it is faster, unless it was asked for. */
+static CudaApartWhy ahead_why(Arena *arena, const char *what, const char *faster, const Op *kernel,
+                              bool asked)
+{
+    return (CudaApartWhy){.text = asked ? what : arena_printf(arena, "%s%s", what, faster),
+                          .remedy = "--decode-weights=never would do without",
+                          .at = product_span(kernel)};
+}
+
 CudaApartWhy cuda_decode_why(Arena *arena, const PlanTensor *to, const Op *kernel, bool asked)
 {
     const char *what = arena_printf(arena, "the weight is decoded once, to %.0f MB in %s",
                                     (double)to->bytes / 1e6, format_info[to->fmt].name);
-    return (CudaApartWhy){
-        .text = asked ? what
-                      : arena_printf(arena,
-                                     "%s, which is faster for so many rows than in every "
-                                     "tile",
-                                     what),
-        .remedy = "--decode-weights=never would do without",
-        .at = product_span(kernel)};
+    return ahead_why(arena, what, ", which is faster for so many rows than in every tile", kernel,
+                     asked);
 }
 
 CudaApartWhy cuda_hold_why(Arena *arena, const PlanTensor *from, const Op *kernel, bool asked)
@@ -163,14 +166,9 @@ CudaApartWhy cuda_hold_why(Arena *arena, const PlanTensor *from, const Op *kerne
         arena,
         "its input, codes in %s times their scales, is held in bf16, which holds them exactly",
         format_info[from->fmt].name);
-    return (CudaApartWhy){
-        .text = asked ? what
-                      : arena_printf(arena,
-                                     "%s: for so many rows that is faster than scaling the sums of "
-                                     "each block of K",
-                                     what),
-        .remedy = "--decode-weights=never would do without",
-        .at = product_span(kernel)};
+    return ahead_why(arena, what,
+                     ": for so many rows that is faster than scaling the sums of each block of K",
+                     kernel, asked);
 }
 
 /* Why a dynamic quantisation of the product's results is a launch of its own. */

@@ -363,17 +363,20 @@ def check_wgmma(folder):
         report(f"{family}: {scheme}", problems)
 
 
+def compile_decoded(folder, columns, sizes, scheme, how):
+    """What explain says of a layer whose weight a launch decodes for the family hopper, and what is wrong."""
+    write_layer(folder, columns, sizes)
+    (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+    words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", f"--decode-weights={how}"]
+    listing, problems = sinter("explain", *words, cwd=folder)
+    problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
+                 if f": {family} ".encode() not in listing]
+    return listing, problems + sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
+
+
 def check_decoded(folder):
-    """By a launch, for the family hopper."""
     for scheme in WGMMA_DECODED:
-        write_layer(folder, 2048, "512")
-        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=always"]
-        listing, problems = sinter("explain", *words, cwd=folder)
-        problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
-                     if f": {family} ".encode() not in listing]
-        problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
-        report(f"decoded: {scheme}", problems)
+        report(f"decoded: {scheme}", compile_decoded(folder, 2048, "512", scheme, "always")[1])
 
 
 # .. beside activations that a launch holds as bf16
@@ -387,14 +390,8 @@ weight i4 sym group 32 scale e8m0; act nvfp4
 
 def check_held(folder):
     for scheme in HELD:
-        write_layer(folder, 2040, "16, 512")
-        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=held"]
-        listing, problems = sinter("explain", *words, cwd=folder)
-        problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
-                     if f": {family} ".encode() not in listing]
+        listing, problems = compile_decoded(folder, 2040, "16, 512", scheme, "held")
         problems += [] if b"    hold activation\n" in listing else ["no launch holds the activation"]
-        problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
         report(f"held: {scheme}", problems)
 
 
