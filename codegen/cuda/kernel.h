@@ -50,6 +50,9 @@ typedef struct CudaMixed {
     int shares;                   /* blocks that share out the units of tiles; 0: none do */
     int cluster;                  /* blocks that copy for each other */
 } CudaMixed;
+typedef struct CudaGemmPair {
+    int bm, bn, warps_m, warps_n, stages;
+} CudaGemmPair;
 typedef struct CudaGemmAny {
     int bn;
 } CudaGemmAny;
@@ -80,6 +83,7 @@ typedef struct CudaKernel {
         CudaStream stream;
         CudaHopper hopper;
         CudaMixed mixed;
+        CudaGemmPair pair;
         CudaGemmAny any;
         CudaRows row;
     };

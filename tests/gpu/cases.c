@@ -55,9 +55,10 @@ typedef enum Kind {
     KIND_ODD,
     KIND_ROWS,
     KIND_MOVE,
+    KIND_PAIR, /* of two activations */
     NUM_KINDS
 } Kind;
-static const char *const kind_name[] = {"few", "many", "wide", "odd", "rows", "moves"};
+static const char *const kind_name[] = {"few", "many", "wide", "odd", "rows", "moves", "pairs"};
 
 /* Times that a pair is visited: each time with another scheme, epilogue, N and K. With all numbers
  * of rows that few can be, and some 70 that many can be, each pair has 200 shapes and more in each
@@ -71,6 +72,7 @@ enum {
     TIMES_ODD = 3,
     TIMES_ROWS = 30,
     TIMES_MOVE = 12,
+    TIMES_PAIR = 32,
     MAX_CASES = 16384
 };
 
@@ -130,7 +132,7 @@ typedef struct Place { /* of a case in the matrix */
  * those of formats from `first` up to `end`. */
 static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices, int first, int end)
 {
-    for (int kind = 0; kind < NUM_KINDS; kind++)
+    for (int kind = 0; kind < KIND_PAIR; kind++)
         for (int w = first; w < end; w++)
             for (int a = 0; a < FIRST_THIN; a++) {
                 bool product = kind <= KIND_ODD;
@@ -148,8 +150,17 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices, int
     return num;
 }
 
-/* All of the matrix, slice by slice: what comes first samples all of it, but for the weights that
- * it has been given last, so that the others keep their numbers. */
+static uint64_t add_pairs(Place *place, uint64_t num)
+{
+    for (uint64_t t = 0; t < TIMES_PAIR; t++)
+        for (int w = FIRST_PLAIN; w < FIRST_THIN; w++)
+            for (int a = FIRST_PLAIN; a < FIRST_THIN && num < MAX_CASES; a++)
+                place[num++] = (Place){KIND_PAIR, w, a, t, 0};
+    return num;
+}
+
+/* All of the matrix, slice by slice: what comes first samples all of it, but for what it has been
+ * given last, so that the others keep their numbers. */
 static const Place *places(uint64_t *ret_num)
 {
     enum { SLICES = 15 };
@@ -160,6 +171,7 @@ static const Place *places(uint64_t *ret_num)
         num = add_slice(place, num, slice, SLICES, 0, FIRST_THIN);
     for (int slice = 0; slice < SLICES && !is_made; slice++)
         num = add_slice(place, num, slice, SLICES, FIRST_THIN, NUM_CASE_FORMATS);
+    num = is_made ? num : add_pairs(place, num);
     *ret_num = num;
     return place;
 }
@@ -513,6 +525,52 @@ static const char *make_move(Gen *g, const Place *at)
     return "concat";
 }
 
+/* Products of activations --------------------------------------------------------------------- */
+
+/* Columns of an input, from anywhere on, in one of the plain formats. */
+static void put_columns(Gen *g, const char *name, int input, int cols, int format)
+{
+    int from = chance(g, 60) ? 0 : 8 * (1 + draw(g, 3)), more = chance(g, 60) ? 0 : draw(g, 9);
+    from = chance(g, 80) ? from : 1 + draw(g, 9);
+    g->input[input] = (Shape){.sym = 'B', .cols = from + cols + more};
+    sb_printf(&g->body, "    %s = cast(slice(x%d, axis=-1, start=%d, stop=%d), %s)\n", name, input,
+              from, from + cols, plain_name[format]);
+}
+
+/* Scores of one for the other, [B, B], and what they weigh: products whose K and N vary. */
+static const char *make_pair(Gen *g, const Place *at)
+{
+    static const int head[] = {8, 16, 32, 33, 64, 72, 80, 128};
+    int a = formats[at->a].plain, w = formats[at->w].plain;
+    int cols = chance(g, 60) ? head[draw(g, COUNT_OF(head))] : 1 + draw(g, 200);
+    const char *result = plain_name[draw(g, 3)], *square = "B, B";
+    g->num_inputs = 2;
+    put_columns(g, "q", 0, cols, a);
+    put_columns(g, "k", 1, cols, w);
+    static const char *const what[] = {"scores", "scores of relu", "softmax", "weighed", "mask"};
+    int which = (int)(at->time + at->round) % 5;
+    switch (which) {
+    case 0: sb_put(&g->body, "    y0 = matmul(q, transpose(k))\n"); break;
+    case 1: sb_put(&g->body, "    y0 = relu(matmul(q, transpose(k)) - 0.5) * 0.125\n"); break;
+    case 2: sb_put(&g->body, "    y0 = softmax(matmul(q, transpose(k)) * 0.25)\n"); break;
+    case 3:
+        g->num_inputs = 3;
+        g->input[2] = (Shape){.sym = 'B', .cols = draw_n(g, KIND_PAIR)};
+        square = arena_printf(g->arena, "B, %d", g->input[2].cols);
+        sb_printf(&g->body,
+                  "    s = cast(softmax(matmul(q, transpose(k)) * 0.25), %s)\n"
+                  "    y0 = matmul(s, cast(x2, %s))\n",
+                  plain_name[a], plain_name[w]);
+        break;
+    default:
+        sb_printf(&g->body, "    m = matmul(k, transpose(k))\n"
+                            "    y0 = matmul(q, transpose(k)) * 0.5 + m\n");
+    }
+    sb_printf(&g->blocks, "y0: %s[%s]", result, square);
+    return arena_printf(g->arena, "product %s by %s of %d, %s", plain_name[a], plain_name[w], cols,
+                        what[which]);
+}
+
 /* Files ---------------------------------------------------------------------------------------- */
 
 /* Few rows stream weights, more fill tiles; the other families have but one kernel for all. */
@@ -551,17 +609,21 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     Place at = all[number % num];
     at.round = number / num;
     gen_init(g, arena, (number + 1) * UINT64_C(0x2545F4914F6CDD1D));
-    g->fmt = at.kind > KIND_ODD ? formats[at.a].name : plain_name[draw(g, 3)];
+    g->fmt =
+        at.kind == KIND_ROWS || at.kind == KIND_MOVE ? formats[at.a].name : plain_name[draw(g, 3)];
     g->num_inputs = 1;
     g->may_static = true;
     ret->what = at.kind == KIND_ROWS   ? make_rows(g, &at)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
+                : at.kind == KIND_PAIR ? make_pair(g, &at)
                                        : make_product(g, &at);
     /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
      * a third of the others through wgmma, in each way: those of equal width as they are stored,
      * others decoded in registers, every second of these, and those that are not, by a launch;
      * every second of activations that may be held in bf16 so */
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
+    static const CudaFamily pair = CUDA_GEMM_PAIR;
+    static const char *const tiles[] = {"128x128", "64x64", "32x32", "128x64", "32x128", "64x32"};
     static const char *const ways[] = {NULL, "192x128", "c2", "128x192", "192x128 c2", "128x256"};
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
@@ -571,6 +633,10 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     ret->decode = holds ? CUDA_DECODE_HELD : decodes ? CUDA_DECODE_ALWAYS : CUDA_DECODE_BY_TIME;
     ret->family = streams ? &stream : !wgmma ? NULL : mixes && !decodes ? &mixed : &hopper;
     ret->wish = streams ? NULL : ways[at.time / 3 % COUNT_OF(ways)];
+    if (at.kind == KIND_PAIR) {
+        ret->family = &pair;
+        ret->wish = tiles[(at.time + (uint64_t)(at.w + at.a)) % COUNT_OF(tiles)];
+    }
     const char *text = assemble(g, at.kind);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");
