@@ -269,10 +269,62 @@ static void add_params_of(Builder *b, int tensor, const Op *quantize)
                    "calibration data with `calibrate`");
 }
 
+static const Op *arg_of(const Op *kernel, const Value *value)
+{
+    int at = 0;
+    for_each_op(op, kernel->body)
+        if (op->kind == OP_ARG && op_in(kernel, at++) == value)
+            return op;
+    return NULL;
+}
+
+/* The result of the concat along columns that is all that reads the value; NULL: there is none.
+ * *ret_col: the value's first column of it. */
+static const Value *joined_by(const Value *value, int64_t *ret_col)
+{
+    const Use *use = value->uses;
+    const Op *kernel = use ? use->user : NULL;
+    int rank = value->type->rank;
+    *ret_col = 0;
+    if (!use || use->next || kernel->kind != OP_KERNEL || rank < 2 || value->type->scheme)
+        return NULL;
+    const Op *arg = arg_of(kernel, value), *concat = arg ? arg->out[0].uses->user : NULL;
+    if (!concat || concat->kind != OP_CONCAT || concat->attr.axis != rank - 1 ||
+        arg->out[0].uses->next)
+        return NULL;
+    for (int i = 0; i < concat->num_in; i++) {
+        Dim cols = type_last(op_in(concat, i)->type);
+        if (!dim_is_const(cols))
+            return NULL;
+        if (op_in(concat, i)->def == arg)
+            return &kernel->out[0];
+        *ret_col += cols.add;
+    }
+    return NULL;
+}
+
+/* Columns of what a concat joins are stored where they are to be; -1: they are not. */
+static int joined(Builder *b, const Value *value)
+{
+    int64_t col, of_whole;
+    const Value *whole = joined_by(value, &col);
+    if (!whole || joined_by(whole, &of_whole))
+        return -1; /* views do not nest */
+    int known = ptrmap_get(&b->tensor_of, whole);
+    int tensor = known ? known - 1 : tensor_result(b, whole, NULL);
+    if (b->tensors.elem[tensor].storage == STORAGE_VIEW)
+        return -1;
+    return tensor_columns(b, tensor, col, type_last(value->type).add);
+}
+
 int tensor_result(Builder *b, const Value *value, const Op *quantize)
 {
     int output = value->type->scheme ? -1 : output_of(b, value, 0);
-    int tensor;
+    int tensor = joined(b, value);
+    if (tensor >= 0) {
+        ptrmap_put(&b->tensor_of, value, tensor + 1);
+        return tensor;
+    }
     if (output < 0) {
         tensor = tensor_add(b, value_text(value), value->type, STORAGE_ARENA);
         add_params_of(b, tensor, quantize);

@@ -184,6 +184,8 @@ static void build_concat(Builder *b, const Op *op, int dst)
         if (src < 0)
             return;
         Box box = {.src = src, .dst = dst, .rank = type->rank};
+        bool is_there =
+            b->tensors.elem[src].storage == STORAGE_VIEW && b->tensors.elem[src].index == dst;
         memcpy(box.dim, type->dim, sizeof box.dim);
         memcpy(box.dst_stride, stride, sizeof stride);
         if (!axis_strides(b, src, box.src_stride, op->span))
@@ -192,7 +194,8 @@ static void build_concat(Builder *b, const Op *op, int dst)
             build_fail(b, op->span, "the place of operand %d is not a product of two dims", i);
             return;
         }
-        add_box(b, op, &box);
+        if (!is_there)
+            add_box(b, op, &box);
     }
 }
 
@@ -218,7 +221,8 @@ void build_move(Builder *b, Op *kernel, Op *op)
         ptrmap_put(&b->tensor_of, &kernel->out[0], view + 1);
         return;
     }
-    int dst = tensor_result(b, &kernel->out[0], NULL);
+    int known = ptrmap_get(&b->tensor_of, &kernel->out[0]); /* its operands may lie there */
+    int dst = known ? known - 1 : tensor_result(b, &kernel->out[0], NULL);
     if (op->kind == OP_TRANSPOSE)
         build_transpose(b, op, src, dst);
     else if (op->kind == OP_SLICE)

@@ -2,7 +2,8 @@
  *
  * Needs: nothing.
  * Leaves: no cast to the own format or through a wider one, no view or move that is the identity or
- * follows its like, no static quantise of what was dequantised from the same codes; equal ops once.
+ * follows its like, no static quantise of what was dequantised from the same codes, no narrowing
+ * cast of the slices of a value one by one; equal ops once.
  *
  * Before                                        After
  *   %1 = cast %0 : f32[B, 4]                      output "y" %0
@@ -18,6 +19,50 @@ static bool format_widens(FormatId a, FormatId b)
     const FormatInfo *x = &format_info[a], *y = &format_info[b];
 
     return x->family == FAMILY_FLOAT && x->exp_bits <= y->exp_bits && x->man_bits <= y->man_bits;
+}
+
+/* The narrower format to which all who read the value, or slices of it, cast it; its own: there is
+ * none. *ret_slices: some do read slices. */
+static FormatId read_as(const Value *value, bool *ret_slices)
+{
+    FormatId own = value->type->fmt, fmt = NUM_FORMATS;
+    *ret_slices = false;
+    for_each_use(use, value) {
+        const Value *part = use->user->kind == OP_SLICE ? &use->user->out[0] : NULL;
+        *ret_slices = *ret_slices || part;
+        for (const Use *at = part ? part->uses : use; at; at = part ? at->next : NULL) {
+            if (at->user->kind != OP_CAST ||
+                (fmt != NUM_FORMATS && at->user->out[0].type->fmt != fmt))
+                return own;
+            fmt = at->user->out[0].type->fmt;
+        }
+    }
+    return fmt < NUM_FORMATS && format_info[fmt].bits < format_info[own].bits ? fmt : own;
+}
+
+/* What is cast slice by slice is cast as a whole, by the kernel that makes it. */
+static bool cast_whole(Module *m, Value *value)
+{
+    bool has_slices;
+    const Type *type = value->type;
+    FormatId fmt = type->scheme ? type->fmt : read_as(value, &has_slices);
+    if (type->scheme || fmt == type->fmt || !has_slices)
+        return false;
+    const Type *narrow = type_plain(m, fmt, type->rank, type->dim);
+    Value *cast = rewrite_unary(m, value->def->next, OP_CAST, narrow, value, value->def->span);
+    for (Use *use = value->uses, *next; use; use = next) {
+        Op *slice = use->user;
+        next = use->next;
+        if (slice->kind != OP_SLICE)
+            continue;
+        Value *part = rewrite_op(m, slice, OP_SLICE, &slice->attr, NULL, 1, &cast, slice->span);
+        while (op_out(slice)->uses) {
+            Op *narrowing = op_out(slice)->uses->user;
+            value_replace(op_out(narrowing), part);
+            op_remove(narrowing);
+        }
+    }
+    return true;
 }
 
 static Value *simplify_cast(Module *m, Op *op)
@@ -88,6 +133,38 @@ static Value *simplify_slice(Module *m, Op *op)
     return rewrite_op(m, op, OP_SLICE, &attr, NULL, 1, &source, op->span);
 }
 
+#define MOST_JOINED 256 /* operands of one concat: chains of them are walked no further */
+
+/* Read by this concat alone, along the same axis. */
+static bool is_part_of(const Op *concat, const Value *value)
+{
+    const Op *def = value->def;
+    return def->kind == OP_CONCAT && def->attr.axis == concat->attr.axis && !value->uses->next;
+}
+
+/* A concat of concats is one. */
+static Value *simplify_concat(Module *m, Op *op, Arena *scratch)
+{
+    int num = 0;
+    for (int i = 0; i < op->num_in; i++)
+        num += is_part_of(op, op_in(op, i)) ? op_in(op, i)->def->num_in : 1;
+    if (op->num_in == 1)
+        return op_in(op, 0);
+    if (num == op->num_in || num > MOST_JOINED)
+        return NULL;
+    Value **in = ARENA_NEW_ARRAY(scratch, Value *, (size_t)num);
+    num = 0;
+    for (int i = 0; i < op->num_in; i++) {
+        Op *def = op_in(op, i)->def;
+        if (is_part_of(op, op_in(op, i)))
+            for (int k = 0; k < def->num_in; k++)
+                in[num++] = op_in(def, k);
+        else
+            in[num++] = op_in(op, i);
+    }
+    return rewrite_op(m, op, OP_CONCAT, &op->attr, NULL, num, in, op->span);
+}
+
 /* codes * scale / scale rounds to the codes again, because the two roundings err by far less than
  * half a step. With dynamic scales a second quantise may choose another scale. */
 static Value *simplify_quantize(Op *op)
@@ -107,7 +184,7 @@ static Value *simplify_quantize(Op *op)
     return codes;
 }
 
-static Value *simplify_op(Module *m, Op *op)
+static Value *simplify_op(Module *m, Op *op, Arena *scratch)
 {
     switch (op->kind) {
     case OP_CAST: return simplify_cast(m, op);
@@ -115,7 +192,7 @@ static Value *simplify_op(Module *m, Op *op)
     case OP_TRANSPOSE: return simplify_transpose(m, op);
     case OP_SLICE: return simplify_slice(m, op);
     case OP_QUANTIZE: return simplify_quantize(op);
-    case OP_CONCAT: return op->num_in == 1 ? op_in(op, 0) : NULL;
+    case OP_CONCAT: return simplify_concat(m, op, scratch);
     default: return NULL;
     }
 }
@@ -124,9 +201,12 @@ bool pass_simplify(Module *m, PassContext *ctx)
 {
     bool changed = block_share_equal(m, &m->body, ctx->scratch);
 
+    for_each_op(op, &m->body)
+        if (op->num_out == 1 && op->num_in > 0 && !(op_info[op->kind].flags & OPF_MOVE))
+            changed = cast_whole(m, op_out(op)) || changed;
     /* operands stand above and are simple already, so one walk is enough for the chains */
     for_each_op(op, &m->body) {
-        Value *by = simplify_op(m, op);
+        Value *by = simplify_op(m, op, ctx->scratch);
         if (!by)
             continue;
         value_replace(op_out(op), by);
