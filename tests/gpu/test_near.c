@@ -233,6 +233,27 @@ static void test_cancelled(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+/* Rows of 1e12 of both operands meet in one sum, which is what cancellation left. */
+static void test_cancelled_corner(void **state)
+{
+    (void)state;
+    float want[COLS], got[COLS];
+    const PlanTensor t = {.name = "t", .fmt = FMT_F32};
+    const PlanLayout l = {.rows = ROWS, .cols = COLS, .pitch = 4 * COLS};
+    Near n = {.bound = 1e-10, .is_odd = true};
+    make(want);
+    make(got);
+    want[COLS - 1] = 2.31985983e+23f;
+    got[COLS - 1] = 2.31921798e+23f;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    assert_false(near(want, got, 1e-10)); /* of inputs of usual size */
+    got[3] += 0.01f;                      /* the others are held to the bound by themselves */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[3] = want[3];
+    got[COLS - 1] = 2.31e+23f; /* too far off for what cancels */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+}
+
 static void test_flipped_codes(void **state)
 {
     (void)state;
@@ -269,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_small_scales),
         cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_cancelled_corner),
         cmocka_unit_test(test_codes_of_floats),
         cmocka_unit_test(test_flipped_codes),
     };
