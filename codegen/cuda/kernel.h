@@ -51,7 +51,8 @@ typedef struct CudaMixed {
     int cluster;                  /* blocks that copy for each other */
 } CudaMixed;
 typedef struct CudaGemmPair {
-    int bm, bn, warps_m, warps_n, stages;
+    int bm, bn, warps_m, warps_n; /* of a group */
+    int groups, stages;           /* that share K; of the ring of each */
 } CudaGemmPair;
 typedef struct CudaGemmAny {
     int bn;

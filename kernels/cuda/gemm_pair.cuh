@@ -3,19 +3,20 @@
  *
  *   c[m, n] = sum over k of a[m, k] * w[n, k], then the fused epilogue on whole tiles.
  *
- * a, w: [M, K] and [N, K], 16-bit floats or f32, which is multiplied in pieces (format.cuh), rows
+ * a, w: [M, K] and [N, K] of f16, bf16 or f32, which is multiplied in pieces (format.cuh), rows
  * kAPitch and kWPitch bytes apart. Rows may start anywhere: where they do not at multiples of 16
  * bytes, which is known when the kernel runs, they are copied element by element.
  *
- * A block of kWarpsM x kWarpsN warps computes a tile of kBM x kBN; kBK of K make a stage of a
- * pipeline of kStages. Of each 32 of K lane 4 * g + t of a warp holds columns 8t .. 8t + 7 of row g
- * of either operand, so that the order of K inside 32 is the same for both and nothing is shuffled.
- * Sums are f32, K ascending by 16, whatever the tile.
+ * A block computes a tile of kBM x kBN by kGroups groups of kWarpsM x kWarpsN warps; kBK of K make
+ * a stage. Group g takes stages g, g + kGroups, .. through a ring of kStages of its own; the
+ * groups' sums are added in their order. Of each 32 of K lane 4 * g + t of a warp holds columns 8t
+ * .. 8t + 7 of row g of either operand, so that the order of K inside 32 is the same for both and
+ * nothing is shuffled. Sums of a group are f32, K ascending by 16, whatever the tile.
  *
- * Cfg: kA kW (FMT_F32, FMT_F16, FMT_BF16) kHome (HOME_F16: both are f16) kK kN kBM kBN kBK kWarpsM
- * kWarpsN kStages kCols (kBN) kAPitch kWPitch kOperandA kOperandW kVaries kSmemBytes. p.dim[0]:
- * rows of a; where kVaries, p.dim[1] to [4]: K, N and the bytes from row to row of a and of w, K
- * and N at most kK and kN. */
+ * Cfg: kA (kW is the same) kHome (of f16 HOME_F16, else HOME_BF16) kK kN kBM kBN kBK (128 bytes)
+ * kWarpsM kWarpsN kGroups kStages kCols (kBN) kAPitch kWPitch kOperandA kOperandW kVaries
+ * kSmemBytes. p.dim[0]: rows of a; where kVaries, p.dim[1] to [4]: K, N and the bytes from row to
+ * row of a and of w, K and N at most kK and kN. */
 #ifndef SINTER_CUDA_GEMM_PAIR
 #define SINTER_CUDA_GEMM_PAIR
 
@@ -23,7 +24,7 @@
 #include "kernels/cuda/mma.cuh"
 
 template <class Cfg> struct PairShape {
-    static constexpr int kThreads = 32 * Cfg::kWarpsM * Cfg::kWarpsN;
+    static constexpr int kWarps = Cfg::kWarpsM * Cfg::kWarpsN, kThreads = 32 * kWarps; /* a group */
     static constexpr int kMFrags = Cfg::kBM / Cfg::kWarpsM / 16;
     static constexpr int kNFrags = Cfg::kBN / Cfg::kWarpsN / 8;
     static constexpr int kPieces = Pieces<Cfg::kA, Cfg::kHome>::kNum;
@@ -31,13 +32,13 @@ template <class Cfg> struct PairShape {
     static constexpr int kWords = 2 * kBytes;               /* of eight */
     static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
     static constexpr int kABytes = Cfg::kBM * 128, kStageBytes = kABytes + Cfg::kBN * 128;
-    static constexpr int kTilePitch =
-        Cfg::kBN + 8; /* words: four rows' pairs fall into all banks */
+    /* Words: four rows' pairs fall into all banks. */
+    static constexpr int kTilePitch = Cfg::kBN + 8, kTileWords = Cfg::kBM * kTilePitch;
     static_assert(Cfg::kBM % (16 * Cfg::kWarpsM) == 0 && Cfg::kBN % (8 * Cfg::kWarpsN) == 0,
                   "warps compute whole fragments");
     static_assert(Cfg::kBK * kBytes == 128 && Cfg::kA == Cfg::kW, "rows of a stage");
-    static_assert(kStageBytes * Cfg::kStages <= Cfg::kSmemBytes &&
-                      Cfg::kBM * kTilePitch * 4 <= Cfg::kSmemBytes,
+    static_assert(kStageBytes * Cfg::kStages * Cfg::kGroups <= Cfg::kSmemBytes &&
+                      kTileWords * 4 * Cfg::kGroups <= Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
 };
 
@@ -79,12 +80,12 @@ template <int ROWS, class Cfg> struct PairSide {
         }
         return Bytes16{word[0], word[1], word[2], word[3]};
     }
-    /* Columns k .. of the stage at `to`; what is not there is zero. */
-    __device__ __forceinline__ void load(char *to, int k) const
+    /* Columns k .. of the stage at `to`, by the threads of a group; what is not there is zero. */
+    __device__ __forceinline__ void load(char *to, int k, int thread) const
     {
 #pragma unroll
         for (int i = 0; i < (ROWS * 8 + S::kThreads - 1) / S::kThreads; i++) {
-            const int at = threadIdx.x + i * S::kThreads, row = at / 8, c = at % 8;
+            const int at = thread + i * S::kThreads, row = at / 8, c = at % 8;
             if (ROWS * 8 % S::kThreads && at >= ROWS * 8)
                 break;
             int left = row < rows ? (columns - k) * kBytes - c * 16 : 0;
@@ -216,7 +217,8 @@ __device__ __forceinline__ void gemm_pair(const Params &p)
     const PairSizes size = pair_sizes<Cfg>(p);
     const int64_t m = p.dim[0], m0 = (int64_t)(blockIdx.x / S::kTilesN) * Cfg::kBM;
     const int n0 = blockIdx.x % S::kTilesN * Cfg::kBN;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int group = threadIdx.x / S::kThreads, thread = threadIdx.x % S::kThreads;
+    const int warp = thread / 32, lane = threadIdx.x % 32;
     const int row0 = warp / Cfg::kWarpsN * (Cfg::kBM / Cfg::kWarpsM);
     const int column0 = warp % Cfg::kWarpsN * (Cfg::kBN / Cfg::kWarpsN);
     const Operand a = p.op[Cfg::kOperandA];
@@ -227,12 +229,14 @@ __device__ __forceinline__ void gemm_pair(const Params &p)
     }
     const typename G::A of_a(a.data, size.a_pitch, m0, m, size.k);
     const typename G::W of_w(p.op[Cfg::kOperandW].data, size.w_pitch, n0, size.n, size.k);
-    const int stages = (size.k + Cfg::kBK - 1) / Cfg::kBK;
+    constexpr int kStep = Cfg::kBK * Cfg::kGroups; /* of K, of all groups */
+    const int stages = (size.k + kStep - 1) / kStep;
+    char *ring = smem + group * (Cfg::kStages * S::kStageBytes);
     auto load = [&](int at) {
-        char *stage = smem + at % Cfg::kStages * S::kStageBytes;
+        char *stage = ring + at % Cfg::kStages * S::kStageBytes;
         if (at < stages) {
-            of_a.load(stage, at * Cfg::kBK);
-            of_w.load(stage + S::kABytes, at * Cfg::kBK);
+            of_a.load(stage, at * kStep + group * Cfg::kBK, thread);
+            of_w.load(stage + S::kABytes, at * kStep + group * Cfg::kBK, thread);
         }
         copy_commit();
     };
@@ -247,16 +251,25 @@ __device__ __forceinline__ void gemm_pair(const Params &p)
         load(at + Cfg::kStages - 1);
 #pragma unroll
         for (int step = 0; step < Cfg::kBK / 32; step++)
-            G::step(sums, smem + at % Cfg::kStages * S::kStageBytes, row0, column0, step, lane);
+            G::step(sums, ring + at % Cfg::kStages * S::kStageBytes, row0, column0, step, lane);
     }
     let_consumer_start();
     copy_wait<0>();
     __syncthreads();
     float *tile = (float *)smem;
-    G::stage_sums(tile, sums, row0, column0, lane);
+    G::stage_sums(tile + group * S::kTileWords, sums, row0, column0, lane);
     __syncthreads();
-    for (int r = warp; r < Cfg::kBM && m0 + r < m; r += S::kThreads / 32)
-        Epilogue::row(p, a, (const char *)(tile + r * S::kTilePitch), m0 + r, n0, lane);
+    if constexpr (Cfg::kGroups > 1) {
+        for (int i = threadIdx.x; i < S::kTileWords; i += S::kThreads * Cfg::kGroups)
+#pragma unroll
+            for (int g = 1; g < Cfg::kGroups; g++)
+                tile[i] = tile[i] + tile[g * S::kTileWords + i];
+        __syncthreads();
+    }
+    for (int r = threadIdx.x / Epilogue::kRowLanes; r < Cfg::kBM && m0 + r < m;
+         r += S::kThreads * Cfg::kGroups / Epilogue::kRowLanes)
+        Epilogue::row(p, a, (const char *)(tile + r * S::kTilePitch), m0 + r, n0,
+                      lane % Epilogue::kRowLanes);
 }
 
 #endif
