@@ -125,6 +125,7 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
     if (spec->mainloop)
         ret->block_k = smaller_block(ret->folded ? 0 : spec->block_cols, spec->act_block, spec->k);
     ret->rows = part_rows(spec) * spec->parts;
+    ret->neighbours = 8;
     plan_record(spec, ret);
     uint64_t tiles = (uint64_t)round_up(ret->rows, CUDA_GROUP_ROWS) / CUDA_GROUP_ROWS *
                      ((uint64_t)round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K);
@@ -139,6 +140,17 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
         ret->table_at = round_up((int64_t)ret->bytes, 256);
         ret->bytes = (uint64_t)ret->table_at + 256;
     }
+    return true;
+}
+
+/* A lane multiplies codes under one scale: of a step, or where that is folded in, of an eighth. */
+static bool plan_fragments(const CudaPackSpec *spec, CudaPacked *ret)
+{
+    int act = facts[spec->act_fmt].bits;
+    if (!plan_records(spec, ret) || (act != 8 && act != 16) || ret->bits > act / 2 ||
+        ret->block_k % 32 || (ret->folded ? act == 8 : spec->mainloop && weight_block(spec) % 32))
+        return false;
+    ret->neighbours = act == 16 ? 2 : 4;
     return true;
 }
 
@@ -202,10 +214,10 @@ static uint32_t code_at(const uint8_t *row, int bits, int64_t k)
 /* The eight codes of a lane's 32 bits, from k order (lowest k in the lowest bits) to the order that
  * decoding wants: for bytes, codes 0..3 in the low nibbles and 4..7 in the high ones; for halves,
  * even codes in the low 16 bits and odd ones in the high. */
-static uint32_t order_nibbles(CudaHome home, uint32_t word)
+static uint32_t order_nibbles(bool bytes, uint32_t word)
 {
     uint32_t even, odd;
-    if (home == CUDA_HOME_I8) {
+    if (bytes) {
         even = word & 0xFFFF;
         odd = word >> 16;
         even = (even | even << 8) & 0x00FF00FF;
@@ -221,8 +233,13 @@ static uint32_t order_nibbles(CudaHome home, uint32_t word)
     return ((even | even >> 8) & 0xFFFF) | (odd | odd >> 8) << 16;
 }
 
+static bool has_byte_order(const CudaPacked *packed)
+{
+    return packed->home == CUDA_HOME_I8 || packed->neighbours == 4;
+}
+
 /* Eight codes of one lane from canonical bytes. */
-static inline void put_codes(uint8_t *at, CudaHome home, int bits, const uint8_t *codes)
+static inline void put_codes(uint8_t *at, bool bytes, int bits, const uint8_t *codes)
 {
     if (bits == 32) { /* the lane's second sixteen bytes lie in the next unit */
         memcpy(at, codes, 16);
@@ -232,7 +249,7 @@ static inline void put_codes(uint8_t *at, CudaHome home, int bits, const uint8_t
     } else {
         uint32_t word = (uint32_t)codes[0] | (uint32_t)codes[1] << 8 | (uint32_t)codes[2] << 16 |
                         (uint32_t)codes[3] << 24;
-        word = order_nibbles(home, word);
+        word = order_nibbles(bytes, word);
         for (int i = 0; i < 4; i++)
             at[i] = (uint8_t)(word >> (8 * i));
     }
@@ -268,21 +285,51 @@ static inline int64_t lane_at(int bits, int64_t record, int64_t row, int64_t k)
     return at + step / unit_steps * 512 + step % unit_steps * bits;
 }
 
+static int log_of(int neighbours)
+{
+    return neighbours == 8 ? 3 : neighbours == 4 ? 2 : 1;
+}
+
+/* Column of the i-th of the eight codes that lie where those from k on do in records, k a multiple
+ * of 8. log: of their neighbours. */
+static inline int64_t column_of(int log, int64_t k, int64_t i)
+{
+    int64_t t = k >> 3 & 3;
+    return k - 8 * t + (((i >> log) * 4 + t) << log) + (i & ((1 << log) - 1));
+}
+
+/* These codes, all of them inside the row, side by side. */
+static inline const uint8_t *gather(int log, int bits, const uint8_t *codes, int64_t k,
+                                    uint8_t room[8])
+{
+    if (log == 3)
+        return codes + k * bits / 8;
+    for (int i = 0; i < bits; i++) /* bytes */
+        room[i] = codes[column_of(log, k, i * 8 / bits) * bits / 8];
+    return room;
+}
+
 static inline void pack_codes_row(const CudaPackSpec *spec, const CudaPacked *packed, int bits,
                                   int64_t row, const uint8_t *codes, uint32_t pad, uint8_t *group)
 {
-    int64_t whole = spec->k / 8 * 8, padded = round_up(spec->k, CUDA_TILE_K);
-    for (int64_t k = 0; k < whole; k += 8)
-        put_codes(group + lane_at(bits, packed->record, row, k), packed->home, bits,
-                  codes + k * bits / 8);
+    int log = log_of(packed->neighbours);
+    int64_t whole = log == 3 ? spec->k / 8 * 8 : spec->k / 32 * 32;
+    int64_t padded = round_up(spec->k, CUDA_TILE_K);
+    bool bytes = has_byte_order(packed);
+    for (int64_t k = 0; k < whole; k += 8) {
+        uint8_t room[8];
+        put_codes(group + lane_at(bits, packed->record, row, k), bytes, bits,
+                  gather(log, bits, codes, k, room));
+    }
     for (int64_t k = whole; k < padded; k += 8) {
         uint8_t tail[32] = {0};
         for (int64_t i = 0; i < 8; i++) {
-            uint32_t code = k + i < spec->k ? code_at(codes, bits, k + i) : pad;
+            int64_t column = column_of(log, k, i);
+            uint32_t code = column < spec->k ? code_at(codes, bits, column) : pad;
             for (int b = 0; b < bits; b += 4) /* nibble by nibble */
                 tail[(i * bits + b) / 8] |= (uint8_t)((code >> b & 15) << (i * bits + b) % 8);
         }
-        put_codes(group + lane_at(bits, packed->record, row, k), packed->home, bits, tail);
+        put_codes(group + lane_at(bits, packed->record, row, k), bytes, bits, tail);
     }
 }
 
@@ -300,9 +347,11 @@ static inline uint32_t thin_nibbles(const CudaPackSpec *spec, const CudaPacked *
                                     const uint8_t *codes, int64_t k, uint32_t pad)
 {
     uint32_t word = 0;
-    for (int64_t i = 0; i < 8; i++)
-        word |= (k + i < spec->k ? code_at(codes, 4, k + i) : pad) << (4 * i);
-    return order_nibbles(packed->home, word);
+    for (int64_t i = 0; i < 8; i++) {
+        int64_t column = column_of(log_of(packed->neighbours), k, i);
+        word |= (column < spec->k ? code_at(codes, 4, column) : pad) << (4 * i);
+    }
+    return order_nibbles(has_byte_order(packed), word);
 }
 
 /* .. of codes of fewer bits than a nibble: of binary ones bit 1, which -1 has and 1 has not. */
@@ -431,6 +480,7 @@ const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED] = {
     [CUDA_RECORDS] = {"records", " of 64 x 128", plan_records, pack_records},
     [CUDA_PANELS] = {"panels", "", cuda_panels_plan, cuda_panels_pack},
     [CUDA_BITS] = {"rows of bits", "", plan_bits, pack_bits},
+    [CUDA_FRAGMENTS] = {"fragments", " of 64 x 128", plan_fragments, pack_records},
 };
 
 /* Only BITS hold any tables, and only them; records one, for codes as those of nf4. */

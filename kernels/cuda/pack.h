@@ -20,6 +20,12 @@
  * padded with codes of the value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up;
  * blocks of 8 rows alternate between them.
  *
+ * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
+ * which the eight codes of a lane's step are those that its fragments have: beside activations of
+ * 16 bits those of columns 8j + 2t and 8j + 2t + 1, j = 0 .. 3; beside 8 bits, where weights have
+ * no more than 4, those of columns 4t .. 4t + 3, in the low nibbles of its bytes, and 16 + 4t .. in
+ * the high ones, whatever the home. No block of scales ends inside a step.
+ *
  * PANELS, for wgmma (pack_panels.c), for weights of 8 and 16 bits: for each 128 bytes of K (padded
  * with zero codes) all rows; 8 rows by 128 bytes are 1024 bytes, in which 16-byte chunk c of row r
  * lies at c ^ r. In each 32 rows packed row 8i + 2t + j is row 8t + 2i + j, and with parts = 2 runs
@@ -49,6 +55,7 @@ typedef enum CudaLayout { /* files have these numbers */
                           CUDA_RECORDS,
                           CUDA_PANELS,
                           CUDA_BITS,
+                          CUDA_FRAGMENTS,
                           NUM_CUDA_PACKED,
                           CUDA_ROWS = NUM_CUDA_PACKED
 } CudaLayout;
@@ -76,6 +83,7 @@ typedef struct CudaPacked { /* what a spec comes to */
     FormatId scale_fmt; /* of scales as they are stored */
     CudaHome home;
     int bits;        /* of a code */
+    int neighbours;  /* columns that lie side by side in a lane's step: 8; of FRAGMENTS 4 or 2 */
     int64_t rows;    /* packed rows: parts padded to blocks of 8 */
     int64_t block_k; /* of the main loop; 0 = all of K */
     bool exact;      /* products of integers: their sums have one value */

@@ -89,6 +89,34 @@ static uint32_t expected_code(const Matrix *m, int64_t r, int64_t k)
     return m->packed.zeros ? (uint32_t)m->zero[grid_entry(m, row, m->spec.k - 1)] & mask : 0;
 }
 
+static bool is_fragments(const Matrix *m)
+{
+    return m->spec.layout == CUDA_FRAGMENTS;
+}
+
+static bool by_bytes(const Matrix *m) /* the activation has so many bits */
+{
+    return format_info[m->spec.act_fmt].bits == 8;
+}
+
+/* The column of a step that is code j of lane t of a row: of records the 8t + jth; of fragments as
+ * PTX has the left operand, of two instructions of 16 columns (m16n8k16: a lane has 2t, 2t + 1,
+ * then 2t + 8, 2t + 9) or of one of 32 (m16n8k32: 4t .. 4t + 3, then 4t + 16 .. 4t + 19). */
+static int64_t column_of(const Matrix *m, int t, int j)
+{
+    static const int of_halves[8] = {0, 1, 8, 9, 16, 17, 24, 25};
+    static const int of_bytes[8] = {0, 1, 2, 3, 16, 17, 18, 19};
+    if (!is_fragments(m))
+        return 8 * t + j;
+    return by_bytes(m) ? 4 * t + of_bytes[j] : 2 * t + of_halves[j];
+}
+
+/* Nibbles lie as bytes are decoded: 0 to 3 are the low ones, 4 to 7 the high ones. */
+static bool in_byte_order(const Matrix *m)
+{
+    return m->packed.home == CUDA_HOME_I8 || (is_fragments(m) && by_bytes(m));
+}
+
 /* Code j of a lane's eight: 32 bits of nibbles, 64 of bytes, 128 of halves, twice 128 of words. */
 static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
 {
@@ -101,7 +129,7 @@ static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
         return at[0] + 256u * at[1] + 65536u * at[2] + 16777216u * at[3];
     }
     uint32_t word = lane[0] + 256u * lane[1] + 65536u * lane[2] + 16777216u * lane[3];
-    if (m->packed.home == CUDA_HOME_I8) /* (word & 0x0F0F0F0F), then (word >> 4 & 0x0F0F0F0F) */
+    if (in_byte_order(m)) /* (word & 0x0F0F0F0F), then (word >> 4 & 0x0F0F0F0F) */
         return (j < 4 ? word : word >> 4) >> (8 * (j % 4)) & 15;
     return word >> (4 * (j / 2)) >> (j % 2 * 16) & 15; /* (word >> 4 * i) & 0x000F000F */
 }
@@ -119,8 +147,8 @@ static void check_codes(const Matrix *m)
                     const uint8_t *lane = m->dst + record * m->packed.record +
                                           (block * 4 / steps + unit) * unit_bytes + l * 16;
                     for (int64_t i = 0; i < steps * 8; i++) {
-                        int64_t k =
-                            record % tiles * 128 + (unit * steps + i / 8) * 32 + l % 4 * 8 + i % 8;
+                        int64_t k = record % tiles * 128 + (unit * steps + i / 8) * 32 +
+                                    column_of(m, (int)(l % 4), (int)(i % 8));
                         uint32_t want = row < m->packed.rows ? expected_code(m, row, k) : 0;
                         if (lane_code(m, lane + i / 8 * m->bits, (int)(i % 8)) != want)
                             fail(m, "another code", lane - m->dst);
@@ -135,7 +163,7 @@ static uint32_t thin_bit(const Matrix *m, const uint8_t *block, int lane, int st
     bool odd_one = m->spec.bits % 2 && b == m->spec.bits - 1;
     int word = odd_one ? m->spec.bits - 1 : step / 2;
     int place = odd_one ? step : step % 2 * 2 + b;
-    int nibble = m->packed.home == CUDA_HOME_I8 ? j % 4 * 2 + j / 4 : j / 2 + j % 2 * 4;
+    int nibble = in_byte_order(m) ? j % 4 * 2 + j / 4 : j / 2 + j % 2 * 4;
     int bit = nibble * 4 + place;
     return block[word * 128 + lane * 4 + bit / 8] >> bit % 8 & 1;
 }
@@ -145,14 +173,13 @@ static void check_thin(const Matrix *m)
 {
     int64_t tiles = (m->spec.k + 127) / 128;
     for (int64_t r = 0; r < m->packed.rows; r++)
-        for (int64_t k = 0; k < tiles * 128 && logical_row(m, r) >= 0; k++) {
-            const uint8_t *block = m->dst + (r / 64 * tiles + k / 128) * m->packed.record +
+        for (int64_t at = 0; at < tiles * 128 && logical_row(m, r) >= 0; at++) {
+            int t = (int)(at % 32 / 8), j = (int)(at % 8);
+            const uint8_t *block = m->dst + (r / 64 * tiles + at / 128) * m->packed.record +
                                    r % 64 / 8 * 128 * m->spec.bits;
-            uint32_t want = expected_code(m, r, k), got = 0;
+            uint32_t want = expected_code(m, r, at / 32 * 32 + column_of(m, t, j)), got = 0;
             for (int b = 0; b < m->spec.bits; b++)
-                got |= thin_bit(m, block, (int)(r % 8 * 4 + k % 32 / 8), (int)(k % 128 / 32),
-                                (int)(k % 8), b)
-                       << b;
+                got |= thin_bit(m, block, (int)(r % 8 * 4 + t), (int)(at % 128 / 32), j, b) << b;
             want = m->spec.binary ? want >> 1 : want;
             if (got != (want & ((1u << m->spec.bits) - 1)))
                 fail(m, "another thin code", block - m->dst);
@@ -305,6 +332,28 @@ static CudaPackSpec random_spec(void)
     return s;
 }
 
+/* Whether fragments hold such a weight: the codes of an instruction are under one scale, but where
+ * scales of four bits are multiplied into codes of 16-bit floats, those of eight columns. */
+static bool fits_fragments(const CudaPackSpec *s)
+{
+    int act = format_info[s->act_fmt].bits, bits = format_info[s->fmt].bits;
+    int64_t block = s->mainloop && s->block_cols && s->block_cols < s->k ? s->block_cols : 0;
+    bool folds = (s->fmt == FMT_E2M1 || s->fmt == FMT_I4 || s->fmt == FMT_U4) && !s->has_zero &&
+                 s->scale_fmt == FMT_E4M3 && !(is_int(s->fmt) && is_int(s->act_fmt));
+    bool one_scale = block % 32 == 0 || (folds && act == 16 && block % 8 == 0);
+    return (act == 16 && bits <= 8 && one_scale) || (act == 8 && bits <= 4 && one_scale);
+}
+
+static CudaPackSpec random_fragments(void)
+{
+    CudaPackSpec s;
+    do {
+        s = random_spec();
+        s.layout = CUDA_FRAGMENTS;
+    } while (!fits_fragments(&s));
+    return s;
+}
+
 static CudaPackSpec random_codebook(void)
 {
     static const FormatId formats[] = {FMT_U1, FMT_U2, FMT_U3, FMT_U4,
@@ -332,12 +381,29 @@ static CudaPackSpec random_looked_up(void)
     return s;
 }
 
+/* Fragments hold what they may, and nothing else. */
+static int check_held(int num)
+{
+    int refused = 0;
+    for (int i = 0; i < num; i++) {
+        CudaPackSpec s = random_spec();
+        CudaPacked packed;
+        s.layout = CUDA_FRAGMENTS;
+        bool fits = fits_fragments(&s);
+        refused += !fits;
+        if (cuda_pack_plan(&s, &packed) != fits)
+            fail(&(Matrix){.spec = s}, fits ? "refused" : "not refused", s.block_cols);
+    }
+    return refused;
+}
+
 int main(int argc, char **argv)
 {
     int num = argc > 1 ? atoi(argv[1]) : 1000, params = 0;
     for (int i = 0; i < num; i++) {
         Matrix m = {.spec = i % 12 == 0   ? random_codebook()
                             : i % 12 == 6 ? random_looked_up()
+                            : i % 3 == 1  ? random_fragments()
                                           : random_spec()};
         if (!cuda_pack_plan(&m.spec, &m.packed)) {
             fail(&m, "no plan", 0);
@@ -362,8 +428,11 @@ int main(int argc, char **argv)
         free(m.table);
         free(m.zero);
     }
+    int refused = check_held(num);
     printf("# %d matrices, %d of them with scales and zero points\n", num, params);
     printf("%sok 1 - every packed element is in its place\n", failures ? "not " : "");
-    printf("%sok 2 - both are drawn\n1..2\n", params > num / 20 ? "" : "not ");
-    return failures || params <= num / 20;
+    printf("%sok 2 - both are drawn\n", params > num / 20 ? "" : "not ");
+    bool drawn = refused > num / 20 && refused < num - num / 20;
+    printf("%sok 3 - weights that fragments hold, and others\n1..3\n", drawn ? "" : "not ");
+    return failures || params <= num / 20 || !drawn;
 }
