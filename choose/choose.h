@@ -39,6 +39,7 @@ typedef struct ChooseOptions {
     const Timings *timings;     /* gpu: measured times; NULL: the cost model alone */
     int copies;                 /* gpu: CudaPlanOptions.copies */
     CudaDecode decode;          /* gpu: CudaPlanOptions.decode */
+    const CudaLayout *layout;   /* .. CudaPlanOptions.layout */
     void (*progress)(void *user, double done, const char *what); /* may be NULL */
     void *user;
 } ChooseOptions;

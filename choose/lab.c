@@ -95,7 +95,8 @@ bool probe_plan_gpu(Probe *t)
                                      .timings = o->timings,
                                      .invariant = o->passes.invariant,
                                      .copies = o->copies,
-                                     .decode = o->decode};
+                                     .decode = o->decode,
+                                     .layout = o->layout};
     return cuda_plan(t->module, t->arena, &t->target, &options, &t->cuda) && !t->diag.num_errors;
 }
 

@@ -112,6 +112,17 @@ CudaDecode work_decode(const Work *w)
     }
 }
 
+const CudaLayout *work_layout(const Work *w)
+{
+    static const CudaLayout layout[NUM_CUDA_PACKED] = {CUDA_RECORDS, CUDA_PANELS, CUDA_BITS,
+                                                       CUDA_FRAGMENTS};
+    const char *word = cli_get(w->cli, OPTION_LAYOUT, "auto");
+    for (int i = 0; i < NUM_CUDA_PACKED; i++)
+        if (!strcmp(word, cuda_layout[layout[i]].name))
+            return &layout[i];
+    return NULL;
+}
+
 /* The variant's own rules behind those of all files. */
 static void add_rules(Work *w, FrontendOptions *ret)
 {
@@ -503,6 +514,7 @@ static bool plan_gpu(Work *w, WorkGpu *gpu)
     options.invariant = w->passes.options.invariant;
     options.copies = work_copies(w);
     options.decode = work_decode(w);
+    options.layout = work_layout(w);
     if (!cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda))
         return false;
     cuda_check_fused(w->module, &gpu->cuda);

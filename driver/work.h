@@ -101,6 +101,8 @@ const char *work_canonical(Work *w, const char *name, const char *text);
 bool work_threads(Work *w, int *ret);  /* --threads, 0: all */
 int work_copies(const Work *w);        /* --copies */
 CudaDecode work_decode(const Work *w); /* --decode-weights */
+/* --weight-layout; NULL: any. */
+const CudaLayout *work_layout(const Work *w);
 /* The number of "cuda" or "cuda:1"; false: another name. */
 bool work_gpu(const char *name, int *ret);
 /* Where sessions run: what --device names. NULL: as programs do without it, on a GPU where the file

@@ -154,6 +154,7 @@ static bool settle(Work *w, const FrontendOptions *options)
     choose.timings = gpu ? &timings : NULL;
     choose.copies = work_copies(w);
     choose.decode = work_decode(w);
+    choose.layout = work_layout(w);
     if (!work_threads(w, &choose.threads))
         return false;
     w->choice = choose_run(w->arena, &w->diag, w->module, &choose);

@@ -381,7 +381,8 @@ static bool look_at_gpu(Tune *t)
 static bool tune(Tune *t, const char *text)
 {
     double begin = clock_us();
-    t->w.cuda_options = (CudaPlanOptions){.visit = collect, .user = t};
+    t->w.cuda_options =
+        (CudaPlanOptions){.visit = collect, .user = t, .layout = work_layout(&t->w)};
     if (!look_at_gpu(t) || !work_lower(&t->w, text) || !work_passes(&t->w, NULL) ||
         !work_plan_for(&t->w, t->arch))
         return false;
@@ -428,7 +429,8 @@ static int serve(Cli *cli, const ChildOrder *order, int ordinal)
     if (!work_init(&s.w, cli))
         return EXIT_INPUT;
     s.run = (TuneRun){.arena = s.w.arena, .ordinal = ordinal};
-    s.w.cuda_options = (CudaPlanOptions){.visit = find_kernels, .user = &s};
+    s.w.cuda_options =
+        (CudaPlanOptions){.visit = find_kernels, .user = &s, .layout = work_layout(&s.w)};
     if (order->job >= 0 &&
         (!tune_job_read(s.w.arena, order->job, &s.run) || !work_lower(&s.w, cli->operand.elem[0]) ||
          !work_passes(&s.w, NULL) || !work_plan_for(&s.w, s.run.arch)))

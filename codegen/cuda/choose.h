@@ -86,6 +86,11 @@ const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
 #define CUDA_DECODED   NUM_CUDA_PACKED
 #define CUDA_HELD      (CUDA_DECODED + 1)
 #define NUM_CUDA_FORMS (CUDA_HELD + 1)
+/* Such a launch reads weights that lie so. */
+static inline bool cuda_in_records(CudaLayout layout)
+{
+    return layout == CUDA_RECORDS || layout == CUDA_FRAGMENTS;
+}
 /* decode.c: the tensor that such a launch makes of a weight, without a place in the arena; false:
  * the weight has none, or its layers are to be one launch, or to have one order of sums. */
 bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret);

@@ -107,9 +107,8 @@ static void find_held(CudaBuilder *b, const CudaDraft *d, Copies *c)
         if (!is_held(b, c, i))
             continue;
         c->is_known[i] = is_known(b, c, d->plan->num_buckets, before, i);
-        int more = cuda_hold_tensors(d, l, c->own[l->w][CUDA_RECORDS],
-                                     c->is_known[i] ? &c->hold[before] : NULL, at, b->tensors.num,
-                                     further, &c->hold[i]);
+        int more = cuda_hold_tensors(d, l, l->w, c->is_known[i] ? &c->hold[before] : NULL, at,
+                                     b->tensors.num, further, &c->hold[i]);
         for (int k = 0; k < more; k++)
             ARRAY_PUSH(b->arena, &b->tensors, further[k]);
         before = i;

@@ -45,7 +45,7 @@ static FormatId decoded_format(const CudaKernel *k)
     const FormatInfo *w = &format_info[spec->fmt], *act = &format_info[spec->act_fmt];
     int64_t block = spec->block_cols < spec->k ? spec->block_cols : 0;
     bool codebook = is_codebook(spec);
-    if (k->packed.layout != CUDA_RECORDS || w->bits > 8 || (spec->mainloop && block % 8))
+    if (!cuda_in_records(k->packed.layout) || w->bits > 8 || (spec->mainloop && block % 8))
         return FMT_NONE;
     if (spec->act_fmt == FMT_BF16) {
         bool exact = !codebook && (!is_scaled(spec, FMT_BF16) || has_exact_scales(spec));
@@ -105,7 +105,7 @@ bool cuda_decoded_exactly(const PlanTensor *weight, PlanTensor *ret)
     CudaPackSpec spec = plan_cuda_spec(&weight->pack_spec);
     int64_t block = spec.block_cols < spec.k ? spec.block_cols : 0;
     spec.outer = false;
-    if (!weight->packed || spec.layout != CUDA_RECORDS || !spec.mainloop || is_codebook(&spec) ||
+    if (!weight->packed || !cuda_in_records(spec.layout) || !spec.mainloop || is_codebook(&spec) ||
         format_info[spec.fmt].bits > 8 || block % 8 ||
         (spec.scale_fmt != FMT_NONE && !has_exact_scales(&spec)) || !cuda_pack_plan(&spec, &packed))
         return false;
@@ -186,6 +186,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_bool(sb, "kUniform", spec.block_rows == 0 || spec.block_rows % 128 == 0);
     cuda_put_int(sb, "kCodebookPieces", 2);
     cuda_put_records(sb, k);
+    cuda_put_int(sb, "kNeighbours", k->packed.neighbours);
 }
 
 static void describe(Sb *sb, const CudaKernel *k)

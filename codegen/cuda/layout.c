@@ -104,6 +104,12 @@ static bool is_held_in_bits(const CpuPackSpec *weight)
            (!exact || (weight->mainloop && block && most * (double)block < 1 << 24));
 }
 
+/* Families of all classes read fragments, but only those of one gain by them. */
+static bool gains(const CudaFamilyRow *family, CudaLayout layout)
+{
+    return layout != CUDA_FRAGMENTS || family->serves;
+}
+
 /* The layout holds the weight, and a family of the class multiplies it as it lies. */
 static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout layout)
 {
@@ -116,8 +122,8 @@ static bool is_read(const CodeClass *gpu, const CpuPackSpec *weight, CudaLayout 
         return false;
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
         const CudaFamilyRow *family = cuda_family[i];
-        if ((family->layouts >> layout & 1) && cuda_family_serves((CudaFamily)i, gpu) &&
-            (!family->takes || family->takes(&spec)))
+        if ((family->layouts >> layout & 1) && gains(family, layout) &&
+            cuda_family_serves((CudaFamily)i, gpu) && (!family->takes || family->takes(&spec)))
             return true;
     }
     return false;
@@ -156,8 +162,8 @@ static LayoutTime time_trial(const CudaDraft *all, int bucket, double decode_us)
     return ret;
 }
 
-/* Times of the products of a weight, in records, that hold their activations, of buckets of so many
- * rows that it may be faster; false: they do not. ret: [buckets]. */
+/* Times of the products of a weight, in records or fragments, that hold their activations, of
+ * buckets of so many rows that it may be faster; false: they do not. ret: [buckets]. */
 static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *ret)
 {
     PlanTensor panels;
@@ -210,12 +216,12 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
             continue;
         weight->pack_spec.layout = (uint8_t)i;
         LayoutTime sum = time_of(d, index, false, time + i * buckets);
-        if (i == CUDA_RECORDS && time_held(d, index, false, held)) {
-            if (d->options->decode == CUDA_DECODE_HELD)
-                return CUDA_RECORDS;
+        bool holds = cuda_in_records((CudaLayout)i) && time_held(d, index, false, held);
+        if (holds && d->options->decode == CUDA_DECODE_HELD)
+            return (CudaLayout)i;
+        if (holds)
             sum = time_of_either(d, time + i * buckets, held);
-        }
-        if (d->options->family ? asked && sum.runs : is_faster(&sum, &least)) {
+        if ((!d->options->family || asked) && is_faster(&sum, &least)) {
             best = i;
             least = sum;
         }
@@ -300,11 +306,11 @@ static void choose_held(const CudaDraft *d, const PlanTensor *weight, int index,
     LayoutTime *held = time + CUDA_HELD * buckets;
     bool asked = d->options->decode == CUDA_DECODE_HELD;
     bool always = d->options->decode == CUDA_DECODE_ALWAYS;
-    if (weight->pack_spec.layout != CUDA_RECORDS ||
+    if (!cuda_in_records((CudaLayout)weight->pack_spec.layout) ||
         !time_held(d, index, d->options->visit != NULL, held) || d->options->visit)
         return;
     if (!known)
-        time_of(d, index, false, time + CUDA_RECORDS * buckets);
+        time_of(d, index, false, time + weight->pack_spec.layout * buckets);
     for (int b = 0; b < buckets; b++) {
         bool is_faster_held = gain(&held[b], &time[ret[b] * buckets + b]) >= COPY_GAIN;
         if (always ? ret[b] != CUDA_DECODED && held[b].runs
@@ -321,10 +327,11 @@ static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bo
     PlanTensor decoded;
     int buckets = d->plan->num_buckets;
     CudaDecode how = d->options->decode;
-    LayoutTime *after = time + CUDA_DECODED * buckets, *own = time + CUDA_RECORDS * buckets;
+    CudaLayout layout = (CudaLayout)weight->pack_spec.layout;
+    LayoutTime *after = time + CUDA_DECODED * buckets, *own = time + (int)layout * buckets;
     bool always = how != CUDA_DECODE_BY_TIME;
-    if (how == CUDA_DECODE_NEVER || (d->options->family && !always) ||
-        weight->pack_spec.layout != CUDA_RECORDS || !cuda_decoded(d, index, &decoded))
+    if (how == CUDA_DECODE_NEVER || (d->options->family && !always) || !cuda_in_records(layout) ||
+        !cuda_decoded(d, index, &decoded))
         return;
     time_decoded(d, weight, index, &decoded, after);
     if (d->options->visit) /* which gets all candidates, those of the other choice later */
@@ -332,18 +339,33 @@ static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bo
     if (!known)
         time_of(d, index, false, own);
     for (int b = 0; b < buckets; b++)
-        if (ret[b] == CUDA_RECORDS &&
+        if (ret[b] == (int)layout &&
             (always ? after[b].runs : gain(&after[b], &own[b]) >= COPY_GAIN))
             ret[b] = CUDA_DECODED;
 }
 
-/* Layouts that hold the weight and that a family reads: bits 1 << CudaLayout. */
-static unsigned possible_layouts(const CudaDraft *d, const PlanTensor *weight)
+/* Layouts that hold the weight and that a family reads: bits 1 << CudaLayout. Layers that are to be
+ * one launch, or to have one order of sums, choose among all families that read records. */
+static unsigned possible_layouts(const CudaDraft *d, const PlanTensor *weight, int index)
 {
     unsigned ret = 0;
     for (int l = 0; weight->packed && l < NUM_CUDA_PACKED; l++)
         ret |= (unsigned)is_read(d->options->gpu, &weight->pack_spec, (CudaLayout)l) << l;
+    for (int i = 0; i < d->plan->num_launches; i++)
+        if (is_about(d, i, index) && (d->role[i].fused || d->role[i].invariant))
+            ret &= ~(1u << CUDA_FRAGMENTS);
     return ret;
+}
+
+/* A layout is asked for, and the weight can lie so. */
+static bool is_asked(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible,
+                     LayoutTime *time)
+{
+    const CudaLayout *layout = d->options->layout;
+    if (!layout || !(possible >> *layout & 1))
+        return false;
+    weight->pack_spec.layout = (uint8_t)*layout;
+    return time_of(d, index, false, time + (int)*layout * d->plan->num_buckets).runs;
 }
 
 /* Sets the layout of a weight of which several are possible. own: [buckets]. */
@@ -351,7 +373,10 @@ static void choose_among(const CudaDraft *d, PlanTensor *weight, int index, unsi
                          LayoutTime *time, uint8_t *own)
 {
     int buckets = d->plan->num_buckets;
-    CudaLayout best = choose(d, weight, index, possible, time);
+    bool asked = is_asked(d, weight, index, possible, time);
+    CudaLayout best = asked ? *d->options->layout : choose(d, weight, index, possible, time);
+    if (asked)
+        possible = 1u << best;
     if (is_last(&weight->pack_spec, CUDA_BITS) && best != CUDA_BITS)
         possible &= ~(1u << CUDA_BITS);
     memset(own, best, (size_t)buckets);
@@ -374,7 +399,7 @@ const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor)
     uint8_t *ret = ARENA_NEW_ARRAY(d->arena, uint8_t, num);
     LayoutTime *time = ARENA_NEW_ARRAY(d->arena, LayoutTime, num_times);
     for (int i = 0; i < d->plan->num_tensors; i++) {
-        unsigned possible = possible_layouts(d, &tensor[i]);
+        unsigned possible = possible_layouts(d, &tensor[i], i);
         uint8_t *own = ret + i * buckets;
         bool known = possible & (possible - 1); /* how long it takes */
         memset(own, tensor[i].pack_spec.layout, (size_t)buckets);

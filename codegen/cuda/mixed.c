@@ -143,6 +143,21 @@ static int held_sums(const CudaKernel *k)
     return num_sums(k) + (promotes(k) ? k->mixed.bm / 2 : 0);
 }
 
+/* Registers that three warpgroups need beside 16-bit floats where weights lie as fragments: for
+ * codebooks in two pieces or with two scales a unit, and for e2m1 with one. */
+static int fragment_words(const CudaKernel *k)
+{
+    bool codebook = family_of(k->spec.fmt) == FAMILY_CODEBOOK;
+    bool halves = codebook && k->packed.block_k == UNIT / 2;
+    if (k->packed.layout != CUDA_FRAGMENTS || has_bytes(k))
+        return 0;
+    if (codebook && cuda_codebook_pieces(k) > 1)
+        return 2 * CODE_WORDS;
+    return promotes(k) && (halves || (k->spec.fmt == FMT_E2M1 && k->packed.block_k >= UNIT))
+               ? CODE_WORDS
+               : 0;
+}
+
 /* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
  * need fewer registers beside the sums than the others. Beside 16-bit floats codes of 8 bits and
  * signed ones need more, and zero points do where clusters copy; beside bytes four scales a unit.
@@ -157,7 +172,7 @@ static int most_sums(const CudaKernel *k)
     if (k->mixed.teams < 3)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
     return (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) -
-           (promotes(k) && more ? CODE_WORDS : 0);
+           (promotes(k) && more ? CODE_WORDS : 0) - fragment_words(k);
 }
 
 /* .. where sums are gathered. */
@@ -306,6 +321,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_product(sb, k);
     cuda_put_schemes(sb, k);
     cuda_put_records(sb, k);
+    cuda_put_int(sb, "kNeighbours", k->packed.neighbours);
     cuda_put_int(sb, "kBM", k->mixed.bm);
     cuda_put_int(sb, "kBN", columns(k));
     cuda_put_int(sb, "kTeams", k->mixed.teams);
@@ -382,6 +398,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 static const struct {
     double slab, row;
 } unit_cost[] = {[1] = {0.24, 0.0022}, [2] = {0.245, 0.0017}, [3] = {0.21, 0.0014}};
+#define EXCHANGE_US  0.055 /* of them, that fragments do without */
 #define PIECES_TIMES 2.5
 #define FEW_ROWS     16  /* up to here streams are faster than their model says, .. */
 #define FEW_TIMES    1.3 /* .. by so much beside this one */
@@ -400,6 +417,7 @@ static double unit_us(const CudaKernel *k)
                         ? (double)UNIT / k->packed.block_k
                         : 1;
     double slab = unit_cost[k->mixed.teams].slab + unit_cost[k->mixed.teams].row * k->mixed.bm;
+    slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
     slab *=
         family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs;
@@ -430,7 +448,7 @@ const CudaFamilyRow cuda_mixed = {
     .seed = 6,
     .slowness = 4,
     .min_blocks_of = per_processor,
-    .layouts = 1 << CUDA_RECORDS,
+    .layouts = 1 << CUDA_RECORDS | 1 << CUDA_FRAGMENTS,
     .aligned = true,
     .many_rows = true,
     .loads_freely = cuda_columns_apart,

@@ -104,7 +104,8 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     k.stream.n_blocks = (int)(blocks / n_warps);
     k.stream.split_k = split_k;
     /* whole tiles; the rows that one access reads lie in different banks */
-    k.local_pitch = k.input == INPUT_LOCAL ? (k.spec.k + 127) / 128 * 128 * bytes + 32 * bytes : 0;
+    int64_t apart = k.packed.layout == CUDA_FRAGMENTS ? 16 : 32 * bytes;
+    k.local_pitch = k.input == INPUT_LOCAL ? (k.spec.k + 127) / 128 * 128 * bytes + apart : 0;
     if (num_registers(&k) > (threads > 256 ? 128 : 230))
         return;
     k.stream.stages = 0;
@@ -182,6 +183,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_product(sb, k);
     cuda_put_schemes(sb, k);
     cuda_put_records(sb, k);
+    cuda_put_int(sb, "kNeighbours", k->packed.neighbours);
     cuda_put_int(sb, "kNBlocks", k->stream.n_blocks);
     cuda_put_int(sb, "kSplitK", k->stream.split_k);
     cuda_put_int(sb, "kNWarps", k->stream.n_warps);
@@ -254,6 +256,8 @@ static double rate_of(const CudaKernel *k)
         rate = cuda_codebook_pieces(k) > 1 ? 1.5 : 4.0; /* one piece: a guess */
     if (k->spec.bits)
         rate *= 0.8; /* a guess: they are opened to nibbles first */
+    if (k->stream.rows > 8 && k->packed.layout == CUDA_FRAGMENTS)
+        rate *= 0.95; /* a guess: loads of words */
     if (k->stream.rows > 8)
         rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.7;
     return rate;
@@ -295,7 +299,7 @@ const CudaFamilyRow cuda_stream = {
     .seed = 1,
     .slowness = 5,
     .min_blocks = 1,
-    .layouts = 1 << CUDA_RECORDS,
+    .layouts = 1 << CUDA_RECORDS | 1 << CUDA_FRAGMENTS,
     .aligned = true,
     .makes_rows = true,
     .candidates = candidates,

@@ -98,6 +98,7 @@ typedef struct CudaPlanOptions {
     bool invariant;           /* every product: one order of sums for all buckets */
     int copies;               /* of one weight in different layouts, at most; 0: 1 */
     CudaDecode decode;        /* of weights, by launches of their own */
+    const CudaLayout *layout; /* NULL; else weights lie so where they can */
     const CudaFamily *family; /* NULL; else products take candidates of this one where any is valid:
                                  for tests */
     const char *wish; /* .. and of those the ones whose text has these words, "c2 r1": each word

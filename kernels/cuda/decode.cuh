@@ -1,8 +1,9 @@
-/* Decodes a weight, once for a product of many rows: from records to panels (pack.h has both) of a
- * format that wgmma multiplies as it is.
+/* Decodes a weight, once for a product of many rows: from records or fragments to panels (pack.h
+ * has all) of a format that wgmma multiplies as it is.
  *
  * A warp takes 32 neighbouring rows of a part by a tile of 128 columns. Lane 4 * g + t of it reads
- * the eight codes of row g of 8 at columns 8t of every 32, as the records lie, and stores what they
+ * the eight codes of row g of 8 at columns 8t of every 32, as the records lie (what fragments have
+ * instead is passed back among the lanes), and stores what they
  * decode to as 16 bytes (a chunk) or 8 (half of one) at their place in the panels. Rows that only
  * the panels have are zero.
  *
@@ -10,12 +11,13 @@
  * with kScaled false as they are, exact; f16: exact; e4m3, i8: exact, and with kGrid their scales
  * follow as f32, where panels have them.
  *
- * Cfg: what Record wants (gemm_shape.cuh), and kW kHome kCodebookPieces (2) kRows (of a part)
- * kParts kPanelRows (packed rows of the panels) kTo kScaled kGrid
- * kGridAt kUniform (128 rows share a scale: as hopper.cuh kWUniform). */
+ * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kW kHome kCodebookPieces (2) kRows (of a
+ * part) kParts kPanelRows (packed rows of the panels) kTo kScaled kGrid kGridAt kUniform (128 rows
+ * share a scale: as hopper.cuh kWUniform). */
 #ifndef SINTER_CUDA_DECODE
 #define SINTER_CUDA_DECODE
 
+#include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/gemm_shape.cuh"
 
 template <class Cfg> struct DecodeShape {
@@ -188,11 +190,13 @@ template <class Cfg, class Params> __device__ __forceinline__ void decode(const 
         uint32_t v[4][4] = {};
         if (run * 4 + b < S::kBlocks)
 #pragma unroll
-            for (int step = 0; step < 4; step++)
+            for (int step = 0; step < 4; step++) {
+                to_records<Cfg>(raw[b] + step * S::kWords, lane);
                 decode_step<Cfg>(raw[b] + step * S::kWords, record[b] + Cfg::kScaleAt,
                                  block % 8 * 8 + g, k + step * 32,
                                  (uint32_t)row * (R::kTilesK * 16) + (k + step * 32) / 8, outer,
                                  table, v[step]);
+            }
 #pragma unroll
         for (int step = 0; step < 4; step++)
             store_step<Cfg>(panels, row, k + step * 32, v[step]);

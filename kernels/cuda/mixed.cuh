@@ -4,12 +4,13 @@
  *   c[m, n] = sum over k of a[m, k] * w[n, k], then the fused epilogue.
  *
  * a: [M, K] row-major, 16-bit floats or bytes, read through the tensor map
- * p.map[0] in boxes of kBM rows by 128 bytes. w: packed as `records` (pack.h);
- * it is the left operand, which wgmma takes from registers: what a lane reads
- * of a record is passed round among the four lanes of a row, so that each has
- * the columns of the fragment (PTX ISA, "wgmma.mma_async", register fragments
- * of A: those of mma.m16n8k16 and m16n8k32 for each warp), and decoded there
- * (format.cuh).
+ * p.map[0] in boxes of kBM rows by 128 bytes. w: packed as `fragments` or
+ * `records` (pack.h); it is the left operand, which wgmma takes from registers
+ * (PTX ISA, "wgmma.mma_async", register fragments of A: those of mma.m16n8k16
+ * and m16n8k32 for each warp). The codes of a fragment are decoded as they lie
+ * (format.cuh); what a lane reads of a record, eight neighbours (kNeighbours),
+ * is first passed round among the four lanes of a row, so that each has the
+ * columns of its fragment.
  *
  * Blocks stay and take tile after tile (hopper_tiles.cuh): kBN rows of w by kBM
  * rows of a. Each of the first kTeams warpgroups multiplies kSlabs slabs of 64
@@ -26,8 +27,8 @@
  * of every unit at least, of 8-bit floats without kMainloop too. Else sums stay
  * where they are.
  *
- * Cfg: what Record wants (gemm_shape.cuh), and kA kHome kN (packed rows) kBM
- * kBN kTeams kSlabs kStages kBand kParts kShare kMainloop kBlockK (0: all of K)
+ * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
+ * rows) kBM kBN kTeams kSlabs kStages kBand kParts kShare kMainloop kBlockK (0: all of K)
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
@@ -36,6 +37,7 @@
 #ifndef SINTER_CUDA_MIXED
 #define SINTER_CUDA_MIXED
 
+#include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/gemm_shape.cuh"
 #include "kernels/cuda/hopper_tiles.cuh"
 
@@ -89,42 +91,6 @@ template <class Cfg> struct MixedShape {
  * -------------------------------------------------------------------------------------
  */
 
-/* The codes of a step of 32 of K that a lane read, eight neighbours, exchanged
- * for those of the fragments: of every eighth of 16 columns two neighbours, in
- * the order that format.cuh decodes. */
-template <int BITS>
-__device__ __forceinline__ void pass_pairs(const uint32_t *raw, int t, uint32_t *out)
-{
-    if constexpr (BITS == 4) { /* pairs of nibbles: a 4x4 transpose */
-        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, raw[0], 2);
-        const uint32_t two = __byte_perm(raw[0], other, t < 2 ? 0x6240 : 0x3715);
-        const uint32_t next = __shfl_xor_sync(0xFFFFFFFFu, two, 1);
-        const uint32_t turned = t % 2 ? next << 28 | next >> 4 : next << 4 | next >> 28;
-        const uint32_t mine = t % 2 ? 0xF0F0F0F0u : 0x0F0F0F0Fu;
-        out[0] = (two & mine) | (turned & ~mine);
-    } else { /* pairs of bytes */
-        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, t < 2 ? raw[1] : raw[0], 2);
-        const uint32_t near = t < 2 ? raw[0] : other, far = t < 2 ? other : raw[1];
-        const uint32_t next =
-            __shfl_xor_sync(0xFFFFFFFFu, __byte_perm(near, far, t % 2 ? 0x5410 : 0x7632), 1);
-        out[0] = __byte_perm(near, next, t % 2 ? 0x3254 : 0x5410);
-        out[1] = __byte_perm(far, next, t % 2 ? 0x3276 : 0x7610);
-    }
-}
-/* .. of integers as bytes: the fragments have four neighbours of every 16
- * columns. */
-__device__ __forceinline__ uint32_t pass_fours(uint32_t raw, int lane)
-{
-    const int from = lane % 4 / 2, quad = lane & 28;
-    uint32_t low = __shfl_sync(0xFFFFFFFFu, raw, quad + from);
-    uint32_t high = __shfl_sync(0xFFFFFFFFu, raw, quad + 2 + from);
-    if (lane % 2)
-        low = low >> 4;
-    else
-        high = high << 4;
-    return (low & 0x0F0F0F0Fu) | (high & 0xF0F0F0F0u);
-}
-
 /* Nibbles, a byte each, as e4m3 of the value times kUnit. */
 template <int FMT> struct DecodeE4m3;
 template <> struct DecodeE4m3<FMT_U4> { /* 0 to 15 are its first codes */
@@ -168,6 +134,7 @@ template <class Cfg> struct MixedLeft {
     typedef MixedShape<Cfg> S;
     typedef Record<Cfg> R;
     static constexpr int kWords = S::kWBits / 4; /* of eight codes */
+    static constexpr bool kPasses = Cfg::kNeighbours == 8;
 
     /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
     uint32_t raw[2][S::kRawWords];
@@ -208,10 +175,17 @@ template <class Cfg> struct MixedLeft {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint32_t codes[kWords], out[4];
-            if constexpr (S::kBytes && !S::kInt) {
+            if constexpr (S::kBytes && !S::kInt && kPasses) {
                 pass_e4m3<Cfg::kW>(raw[h][step * kWords], lane, out);
+            } else if constexpr (S::kBytes && !S::kInt) {
+                out[0] = DecodeE4m3<Cfg::kW>::four(raw[h][step] & 0x0F0F0F0Fu);
+                out[1] = DecodeE4m3<Cfg::kW>::four(raw[h][step] >> 4 & 0x0F0F0F0Fu);
             } else {
-                if constexpr (S::kInt)
+                if constexpr (!kPasses)
+#pragma unroll
+                    for (int i = 0; i < kWords; i++)
+                        codes[i] = raw[h][step * kWords + i];
+                else if constexpr (S::kInt)
                     codes[0] = pass_fours(raw[h][step * kWords], lane);
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);

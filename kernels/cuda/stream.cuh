@@ -16,7 +16,8 @@
  *
  * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp; 2, 4, 8) kSplitK kNWarps kStages kRows (1 2 4
  * 8 16) kBuffers kLocalA kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared memory,
- * whole tiles of K long. */
+ * whole tiles of K long. kNeighbours: 8, or what weights as `fragments` have (pack.h): of its rows
+ * a lane then reads the same columns, as many of them side by side. */
 #ifndef SINTER_CUDA_STREAM
 #define SINTER_CUDA_STREAM
 
@@ -38,6 +39,9 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         Cfg::kMainloop && Cfg::kAScale && (Cfg::kAFold || Cfg::kABlockK == 0);
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
     static constexpr int kPairs = Cfg::kNBlocks / 2; /* of blocks of 8 columns: one mma */
+    static constexpr int kNear = Cfg::kNeighbours;
+    static_assert(kNear == 8 || (!S::kFine && !Cfg::kAFold && kNear * kABytes == 4),
+                  "words of columns that share their scales");
     static_assert(Cfg::kNBlocks % 2 == 0, "a warp's columns are multiples of 16");
     static constexpr bool kEarly = Cfg::kSubs == 1; /* a slot is free once it has been read */
 
@@ -79,7 +83,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int h = 0; h < S::kHalves; h++) {
             int64_t row = lane / 4 + 8 * h;
             r.at[h] = row < m ? row : m - 1;
-            r.row[h] = a + r.at[h] * Cfg::kAPitch + lane % 4 * 8 * kABytes;
+            r.row[h] = a + r.at[h] * Cfg::kAPitch + lane % 4 * kNear * kABytes;
         }
     }
 
@@ -117,14 +121,35 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             }
     }
 
+    /* .. of columns that lie apart, a word of neighbours each; `left`: as many from the first. Of
+     * bytes that become 16-bit floats the weight has the even ones first (format.cuh). */
+    static __device__ __forceinline__ void read_apart(uint32_t (&raw)[kAWords], const char *p,
+                                                      int left)
+    {
+#pragma unroll
+        for (int i = 0; i < kAWords; i++) {
+            const int own = left - i * 4 * kNear;
+            raw[i] = own > 0 ? *(const uint32_t *)(p + i * 16) : 0;
+            if (Cfg::kK % kNear && own > 0 && own < kNear)
+                raw[i] &= (1u << own * kABytes * 8) - 1;
+        }
+        if constexpr (kABytes == 1 && !S::kInt) {
+            const uint32_t near = raw[0], far = raw[1];
+            raw[0] = __byte_perm(near, far, 0x6420);
+            raw[1] = __byte_perm(near, far, 0x7531);
+        }
+    }
+
     static __device__ __forceinline__ void load_rows(Rows &r, int tile_k, int to, int step,
                                                      int lane)
     {
-        const int k = tile_k * 128 + step * 32, left = Cfg::kK - k - lane % 4 * 8;
+        const int k = tile_k * 128 + step * 32, left = Cfg::kK - k - lane % 4 * kNear;
         const bool whole = Cfg::kLocalA || (Cfg::kK % 128 == 0 && S::kTilesK % Cfg::kSplitK == 0);
 #pragma unroll
         for (int h = 0; h < S::kHalves; h++) {
-            if (whole || left > 0)
+            if constexpr (kNear < 8)
+                read_apart(r.raw[to][h], r.row[h] + k * kABytes, whole ? 32 : left);
+            else if (whole || left > 0)
                 read_eight(r.raw[to][h], r.row[h] + k * kABytes, whole ? 8 : left);
             else
 #pragma unroll
@@ -321,6 +346,20 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         }
     }
 
+    /* Multiplies scales in, of pairs of columns an eighth of the step apart. */
+    static __device__ __forceinline__ void fold_apart(uint32_t (&codes)[4], uint32_t slot, int nb,
+                                                      int k, int lane)
+    {
+        constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
+        float scale = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (32 % kBlock || i * 8 % kBlock == 0)
+                scale = Ring::fold_of(slot, nb, k + i * 8, lane);
+            fold_pair<Cfg::kHome>(codes[i], scale);
+        }
+    }
+
     /* One piece of the operands of a pair of blocks of columns. */
     template <int PIECE>
     static __device__ __forceinline__ void decode_pair(uint32_t (&to)[2][4], const State &s,
@@ -333,8 +372,10 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(
                 q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0, s.table,
                 to[b]);
-            if constexpr (Cfg::kWFold)
-                fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k, lane));
+            if constexpr (Cfg::kWFold && kNear == 8)
+                fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k + lane % 4 * 8, lane));
+            else if constexpr (Cfg::kWFold)
+                fold_apart(to[b], slot, nb, k, lane);
         }
     }
 

@@ -189,10 +189,10 @@ template <class Cfg> struct StreamRing {
             }
         }
     }
-    /* The scale that the eight codes of a lane share, from k of K on, of each block of columns. */
+    /* The scale of the lane's codes at column k of K, of each block of columns. */
     static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)
     {
-        const int at = nb * 8 + lane / 4, sub = R::sub_of(k + lane % 4 * 8);
+        const int at = nb * 8 + lane / 4, sub = R::sub_of(k);
         return scale_value<Cfg::kScaleFmt>(param_bits(
             slot + S::kWBytes + sub * S::kParamRun + at * R::kScaleBytes, R::kScaleBytes));
     }

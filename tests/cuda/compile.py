@@ -325,7 +325,7 @@ weight e4m3 per channel; act e4m3 per token dynamic fast
 weight mxfp8; act mxfp8
 act bf16
 """.strip().splitlines()
-# .. and decoded in registers, the family mixed
+# .. and decoded in registers, the family mixed: from records and from fragments
 WGMMA_DECODED = """
 weight i4 sym group 128; act bf16
 weight u4 asym group 64; act bf16
@@ -342,32 +342,37 @@ weight ternary group 128; act e4m3 per token dynamic
 
 
 def check_wgmma(folder):
-    for scheme in WGMMA + WGMMA_DECODED:
-        stored = scheme in WGMMA
-        family, layout = ("hopper", b"panels, ") if stored else ("mixed", b"records ")
-        write_layer(folder, 2048, "16, 512" if stored else "512")
-        (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=never"]
-        listing, problems = sinter("explain", *words, cwd=folder)
-        if f": {family} ".encode() not in listing:
-            problems.append(f"no product by the family {family}")
-        problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
-        held = sinter("inspect", "h.out", cwd=folder)[0]
-        shown = set(re.findall(rb"packed as (.*)", held))
-        weights = sum(map(int, re.findall(rb"(\d+) bytes, packed", held)))
-        if (folder / "h.out").stat().st_size > 1.02 * weights + 4e6:
-            problems.append(f"{(folder / 'h.out').stat().st_size} bytes for {weights} of weights")
-        if shown != set(re.findall(rb"weight: (.*)", listing)) or not any(
-                line.startswith(layout) for line in shown):
-            problems.append(f"inspect says {shown}")
-        report(f"{family}: {scheme}", problems)
+    for scheme in WGMMA:
+        check_layout(folder, scheme, "hopper", "panels", "16, 512", "auto")
+    for scheme in WGMMA_DECODED:
+        for layout in "records", "fragments":
+            check_layout(folder, scheme, "mixed", layout, "512", layout)
 
 
-def compile_decoded(folder, columns, sizes, scheme, how):
+def check_layout(folder, scheme, family, layout, sizes, asked):
+    write_layer(folder, 2048, sizes)
+    (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
+    words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", "--decode-weights=never", f"--weight-layout={asked}"]
+    listing, problems = sinter("explain", *words, cwd=folder)
+    if f": {family} ".encode() not in listing:
+        problems.append(f"no product by the family {family}")
+    problems += sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
+    held = sinter("inspect", "h.out", cwd=folder)[0]
+    shown = set(re.findall(rb"packed as (.*)", held))
+    weights = sum(map(int, re.findall(rb"(\d+) bytes, packed", held)))
+    if (folder / "h.out").stat().st_size > 1.02 * weights + 4e6:
+        problems.append(f"{(folder / 'h.out').stat().st_size} bytes for {weights} of weights")
+    if shown != set(re.findall(rb"weight: (.*)", listing)) or not any(
+            re.match(rb"%s\W" % layout.encode(), line) for line in shown):
+        problems.append(f"inspect says {shown}")
+    report(f"{family}, {layout}: {scheme}", problems)
+
+
+def compile_decoded(folder, columns, sizes, scheme, how, layout="auto"):
     """What explain says of a layer whose weight a launch decodes for the family hopper, and what is wrong."""
     write_layer(folder, columns, sizes)
     (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-    words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", f"--decode-weights={how}"]
+    words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", f"--decode-weights={how}", f"--weight-layout={layout}"]
     listing, problems = sinter("explain", *words, cwd=folder)
     problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
                  if f": {family} ".encode() not in listing]
@@ -376,7 +381,11 @@ def compile_decoded(folder, columns, sizes, scheme, how):
 
 def check_decoded(folder):
     for scheme in WGMMA_DECODED:
-        report(f"decoded: {scheme}", compile_decoded(folder, 2048, "512", scheme, "always")[1])
+        for layout in "records", "fragments":
+            problems = compile_decoded(folder, 2048, "512", scheme, "always", layout)[1]
+            held = set(re.findall(rb"packed as (\w+)", sinter("inspect", "h.out", cwd=folder)[0]))
+            problems += [] if held == {layout.encode()} else [f"weights lie as {held}"]
+            report(f"decoded from {layout}: {scheme}", problems)
 
 
 # .. beside activations that a launch holds as bf16

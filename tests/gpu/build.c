@@ -64,7 +64,8 @@ bool built_make(Built *b, const BuildOptions *options)
     const CudaPlanOptions plan = {.gpu = cuda_class_of(arch),
                                   .family = options->family,
                                   .wish = options->wish,
-                                  .decode = options->decode};
+                                  .decode = options->decode,
+                                  .layout = options->layout};
     PassContext context;
     WriteOptions write = {.stub = "", .report = "none\n"};
     const WriteTarget target[] = {{.target = &b->cpu}, {&b->cuda.target, &b->cuda.code}};

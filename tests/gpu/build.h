@@ -24,6 +24,7 @@ typedef struct BuildOptions {
     const CudaFamily *family; /* that products take where they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     CudaDecode decode;        /* weights, by launches of their own */
+    const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
     bool code;
 } BuildOptions;
 

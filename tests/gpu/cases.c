@@ -632,6 +632,10 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     bool holds = wgmma && !streams && is_held(at.w, at.a) && (at.time + (uint64_t)at.w) % 2 == 0;
     ret->decode = holds ? CUDA_DECODE_HELD : decodes ? CUDA_DECODE_ALWAYS : CUDA_DECODE_BY_TIME;
     ret->family = streams ? &stream : !wgmma ? NULL : mixes && !decodes ? &mixed : &hopper;
+    /* every second weight that may lie in the order of fragments does */
+    static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS;
+    bool apart = (at.time + at.time / 6 + (uint64_t)(at.w + at.a)) % 2;
+    ret->layout = !mixes ? NULL : apart ? &fragments : &records;
     ret->wish = streams ? NULL : ways[at.time / 3 % COUNT_OF(ways)];
     if (at.kind == KIND_PAIR) {
         ret->family = &pair;

@@ -22,6 +22,7 @@ typedef struct Case {
     const CudaFamily *family; /* that products should take, if they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     CudaDecode decode;        /* weights, by launches of their own */
+    const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
     const char *what;         /* "product i4 x bf16, aligned, gated" */
 } Case;
 

@@ -29,7 +29,9 @@ typedef struct CheckJob {
     const CudaFamily *family; /* that products take where they can; NULL: the fastest */
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     CudaDecode decode;        /* weights, by launches of their own */
+    const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
     bool unfused;             /* compile it without fusion too */
+    bool only;                /* leave it out if none of its weights lies in that layout */
 } CheckJob;
 
 /* False after printing what differs, and the model's number as "not ok". */

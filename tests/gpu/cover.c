@@ -102,10 +102,13 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             const PlanTensor *x = &p->tensor[l->a], *w = &p->tensor[l->w];
             count(&c->formats[family][x->fmt][w->fmt], is_first);
             count(&c->schemes[family][scheme_kind(x)][scheme_kind(w)], is_first);
+            if (w->packed)
+                count(&c->layouts[family][w->pack_spec.layout], is_first);
             for (int k = 0; k < l->num_segments; k++)
                 mark_steps(&l->segment[k].epilogue, has);
         } else if (l->family == LAUNCH_DECODE) {
             count(&c->formats[family][p->tensor[l->dst].fmt][p->tensor[l->src].fmt], is_first);
+            count(&c->layouts[family][p->tensor[l->src].pack_spec.layout], is_first);
         } else if (l->family == LAUNCH_MOVE) {
             count(&c->formats[family][p->tensor[l->dst].fmt][0], is_first);
         } else {
@@ -164,6 +167,16 @@ static void print_products(const Cover *c, CudaFamily f)
     }
 }
 
+static void print_layouts(const Cover *c, CudaFamily f)
+{
+    if (!any(c->layouts[f], NUM_CUDA_PACKED))
+        return;
+    printf("# cover %s of", cuda_family_name[f]);
+    for (int l = 0; l < NUM_CUDA_PACKED; l++)
+        print_count(cuda_layout[l].name, c->layouts[f][l]);
+    puts("");
+}
+
 static void print_sum(const Cover *c, CudaFamily f, uint32_t least)
 {
     Count sum = {0, 0};
@@ -202,6 +215,7 @@ void cover_print(const Cover *c, uint32_t least)
                     print_count(step_name[op], c->steps[f][op]);
             puts("");
         }
+        print_layouts(c, (CudaFamily)f);
         print_sum(c, (CudaFamily)f, least);
     }
 }

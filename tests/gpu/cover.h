@@ -29,6 +29,7 @@ typedef struct Cover {
     /* products: by the formats of a and w; others: by that of what they write */
     Count formats[NUM_CUDA_FAMILIES][NUM_FORMATS][NUM_FORMATS];
     Count schemes[NUM_CUDA_FAMILIES][NUM_COVER_SCHEMES][NUM_COVER_SCHEMES]; /* of a and w */
+    Count layouts[NUM_CUDA_FAMILIES][NUM_CUDA_PACKED];                      /* of packed weights */
     Count steps[NUM_CUDA_FAMILIES][NUM_TILE_OPS]; /* of epilogues and row programs */
 } Cover;
 

@@ -16,6 +16,8 @@
  * --wish=WORDS    products take candidates whose text has these words, where there are any
  * --decode        launches decode weights wherever they can, not only in some of the cases
  * --hold          .. and hold activations in bf16 wherever they can
+ * --layout=NAME   weights lie in this layout ("fragments") where they can, not only in some cases;
+ *                 models without such a weight are left out
  * --count         no GPU and no NVRTC: only count what would run
  * --dry           the CPU stands for the GPU
  * --spoil         with --dry: every comparison is done again with a byte that differs, which it
@@ -60,6 +62,7 @@ typedef struct Options {
     int part, parts, jobs, compilers, sizes;
     double seconds;
     const char *wish;
+    const CudaLayout *layout;
 } Options;
 static Options options = {.parts = 1, .jobs = 1, .sizes = 68};
 
@@ -136,6 +139,8 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                               .decode = options.hold     ? CUDA_DECODE_HELD
                                         : options.decode ? CUDA_DECODE_ALWAYS
                                                          : c.decode,
+                              .layout = options.layout ? options.layout : c.layout,
+                              .only = options.layout != NULL,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
         ok = run_job(&job, compile, totals);
     } else {
@@ -333,6 +338,17 @@ static bool print_totals(double seconds)
 
 /* Command line --------------------------------------------------------------------------------- */
 
+static const CudaLayout *find_layout(const char *name)
+{
+    static CudaLayout ret;
+    for (int i = 0; i < NUM_CUDA_PACKED; i++)
+        if (!strcmp(name, cuda_layout[i].name)) {
+            ret = (CudaLayout)i;
+            return &ret;
+        }
+    return NULL;
+}
+
 static bool parse_option(const char *word)
 {
     Options *o = &options;
@@ -349,6 +365,8 @@ static bool parse_option(const char *word)
             return *flag[i].flag = true;
     if (!strncmp(word, "--wish=", 7))
         return *(o->wish = word + 7);
+    if (!strncmp(word, "--layout=", 9))
+        return (o->layout = find_layout(word + 9)) != NULL;
     if (!strncmp(word, "--seconds=", 10))
         return (o->seconds = strtod(word + 10, NULL)) > 0;
     if (sscanf(word, "--jobs=%d", &o->jobs) == 1)

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_b48374728d086a53 */
+/* k_3da536f90e80b83f */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -76,6 +76,7 @@ struct Cfg {
     static constexpr bool kWFold = false;
     static constexpr bool kAFold = false;
     static constexpr bool kExact = false;
+    static constexpr int kNeighbours = 8;
     static constexpr int kNBlocks = 2;
     static constexpr int kSplitK = 8;
     static constexpr int kNWarps = 1;
@@ -111,7 +112,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_b48374728d086a53(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_3da536f90e80b83f(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

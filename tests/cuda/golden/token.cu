@@ -1,4 +1,4 @@
-/* k_c277912d9e2a762f */
+/* k_98a94c1af4780a12 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -31,6 +31,7 @@ struct Cfg {
     static constexpr bool kWFold = false;
     static constexpr bool kAFold = false;
     static constexpr bool kExact = true;
+    static constexpr int kNeighbours = 8;
     static constexpr int kNBlocks = 2;
     static constexpr int kSplitK = 16;
     static constexpr int kNWarps = 1;
@@ -112,7 +113,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_c277912d9e2a762f(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_98a94c1af4780a12(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
