@@ -62,8 +62,9 @@ extern const CudaFamilyRow *const cuda_family[NUM_CUDA_FAMILIES];
 /* fmt for 0 to num - 1, with commas between them. */
 void cuda_put_list(Sb *sb, const char *fmt, int num);
 /* A row's put_order where blocks share out the units of K of all tiles: those that share them
- * evenly cut each one alike; else where K is cut depends on the tile, and with several rows of
- * tiles on a row's place (false). */
+ * evenly cut each one alike; else where K is cut depends on the tile. With several rows of tiles it
+ * depends on how many rows there are (false): fewer of the size's own have fewer tiles, which as
+ * many blocks share. */
 bool cuda_put_shares(Sb *sb, const CudaKernel *k, int64_t shares, int64_t tiles, int64_t units);
 void cuda_put_int(Sb *sb, const char *name, int64_t value);
 void cuda_put_bool(Sb *sb, const char *name, bool value);

@@ -127,7 +127,7 @@ bool cuda_put_shares(Sb *sb, const CudaKernel *k, int64_t shares, int64_t tiles,
     else if (shares)
         sb_printf(sb, " in %" PRId64 " shares of %" PRId64 " tiles of %d columns", shares, tiles,
                   tile.cols);
-    return !shares || is_even || k->layout[k->launch->a].rows <= tile.rows;
+    return !shares || k->layout[k->launch->a].rows <= tile.rows;
 }
 
 bool cuda_columns_apart(const CudaKernel *k)

@@ -217,7 +217,7 @@ def check_plans(m):
 # One layer of an 8B model's feed-forward stack, by the times of an H200; nothing is read or run.
 LARGE = """version 1
 weights "none.safetensors"
-dim T in [1, 16, 128, 1024]
+dim T in [{sizes}]
 scheme s {{ {scheme} }}
 quant {{ default : s }}
 model m (x: bf16[T, 4096]) -> (y: bf16[T, 4096]) {{
@@ -247,7 +247,7 @@ def prices(listing):
 
 def check_prices(m):
     for name in ("int8", "fp8"):
-        (m.folder / "large.sinter").write_text(LARGE.format(scheme=SCHEMES[name]))
+        (m.folder / "large.sinter").write_text(LARGE.format(scheme=SCHEMES[name], sizes="1, 16, 128, 1024"))
         words = ["explain", "large.sinter", "--no-weights", "--slower=off", "--target=sm_90a"]
         done = subprocess.run([str(SINTER), *words, "--invariant"], cwd=m.folder, capture_output=True, text=True,
                               timeout=60, check=False)
@@ -256,6 +256,20 @@ def check_prices(m):
         problems += [f"{100 * cost:.1f} % at T = {size}" for size, cost in price.items()
                      if cost > (0.12 if size == 128 else 0.25)]
         report(f"the price of one order of sums at 4096 x 14336 is small: {name}", problems)
+
+
+def check_tiles(m):
+    """Blocks that share the tiles of all rows share those of fewer rows, too, and cut K more often, but for parts of
+    K that they never cut."""
+    for name in ("fp8", "w4a16"):
+        (m.folder / "large.sinter").write_text(LARGE.format(scheme=SCHEMES[name], sizes="200"))
+        words = ["explain", "large.sinter", "--no-weights", "--slower=off", "--target=sm_90a", "--invariant"]
+        done = subprocess.run([str(SINTER), *words], cwd=m.folder, capture_output=True, text=True, timeout=60, check=False)
+        runs = re.findall(r"^    T = 200: \w+ (\d+)x(\d+)(.*) us \[", done.stdout, re.M)
+        problems = [] if len(runs) == 2 else [done.stderr, runs]
+        problems += [f"{rows}x{columns}{said}" for rows, columns, said in runs
+                     if int(rows) < 200 and "K shared out" in said and ", K in " not in said]
+        report(f"fewer rows of tiles cut K as all do: {name}", problems)
 
 
 def check_refused(m):
@@ -280,6 +294,7 @@ def main():
         else:
             check_plans(m)
             check_prices(m)
+            check_tiles(m)
             check_refused(m)
     print(f"1..{number}")
     return 1 if failures else 0
