@@ -197,12 +197,13 @@ static void keep_word(CudaCandidates *c, const char *word, size_t len)
  * decides, too. */
 static const char *order_of(Arena *arena, const CudaKernel *k)
 {
+    const CudaFamilyRow *row = cuda_family[k->family];
     Sb sb;
     sb_init(&sb, arena);
-    sb_put(&sb, cuda_family_name[k->family]);
+    sb_put(&sb, cuda_family_name[row->adds_as ? row->adds_as(k) : k->family]);
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
         sb_printf(&sb, " of codes in %d", cuda_codebook_pieces(k));
-    if (cuda_family[k->family]->put_order && !cuda_family[k->family]->put_order(&sb, k))
+    if (row->put_order && !row->put_order(&sb, k))
         return NULL;
     return sb.text;
 }

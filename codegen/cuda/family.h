@@ -29,6 +29,8 @@ typedef struct CudaFamilyRow {
     /* What decides, beside the operands, in which order an element's products are added up; false:
      * its place in the batch does, too. NULL: nothing does. */
     bool (*put_order)(Sb *sb, const CudaKernel *k);
+    /* The family whose words of order these are: this one, where NULL. */
+    CudaFamily (*adds_as)(const CudaKernel *k);
     /* Turns a candidate into one that takes in the prologue of `inside` as INPUT_SHARED; false: it
      * cannot. NULL: none can. */
     bool (*share)(CudaKernel *k, const PlanLaunch *inside, int64_t smem);
@@ -61,6 +63,9 @@ extern const CudaFamilyRow *const cuda_family[NUM_CUDA_FAMILIES];
 /* source.c: parts of a text. */
 /* fmt for 0 to num - 1, with commas between them. */
 void cuda_put_list(Sb *sb, const char *fmt, int num);
+/* A row's put_order where sums of blocks of K may be promoted, and those of equal parts of K are
+ * added up after each other. */
+void cuda_put_parts(Sb *sb, bool promotes, int parts);
 /* A row's put_order where blocks share out the units of K of all tiles: those that share them
  * evenly cut each one alike; else where K is cut depends on the tile. With several rows of tiles it
  * depends on how many rows there are (false): fewer of the size's own have fewer tiles, which as

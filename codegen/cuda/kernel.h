@@ -35,7 +35,8 @@ typedef struct CudaGemmMma {
 } CudaGemmMma;
 typedef struct CudaStream {
     int rows, n_blocks, n_warps, split_k, stages;
-    int buffers; /* of staged sums */
+    int buffers;   /* of staged sums */
+    bool as_wgmma; /* in the order of products by wgmma, split_k equal parts of K */
 } CudaStream;
 typedef struct CudaHopper {
     bool swap; /* w is the left operand */
@@ -48,6 +49,8 @@ typedef struct CudaHopper {
 typedef struct CudaMixed {
     int bm, teams, slabs, stages; /* rows of a; warpgroups, each with slabs of 64 rows of w */
     int shares;                   /* blocks that share out the units of tiles; 0: none do */
+    int parts_of_k;               /* each added up for itself, then the parts; 1: none, or as many
+                                     as blocks share a tile */
     int cluster;                  /* blocks that copy for each other */
 } CudaMixed;
 typedef struct CudaGemmPair {

@@ -345,14 +345,17 @@ static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bo
 }
 
 /* Layouts that hold the weight and that a family reads: bits 1 << CudaLayout. Layers that are to be
- * one launch, or to have one order of sums, choose among all families that read records. */
+ * one launch, or to have one order of sums that no two families have in fragments, choose among all
+ * families that read records. */
 static unsigned possible_layouts(const CudaDraft *d, const PlanTensor *weight, int index)
 {
     unsigned ret = 0;
     for (int l = 0; weight->packed && l < NUM_CUDA_PACKED; l++)
         ret |= (unsigned)is_read(d->options->gpu, &weight->pack_spec, (CudaLayout)l) << l;
     for (int i = 0; i < d->plan->num_launches; i++)
-        if (is_about(d, i, index) && (d->role[i].fused || d->role[i].invariant))
+        if (is_about(d, i, index) &&
+            (d->role[i].fused ||
+             (d->role[i].invariant && format_info[weight->pack_spec.act_fmt].bits != 16)))
             ret &= ~(1u << CUDA_FRAGMENTS);
     return ret;
 }

@@ -160,13 +160,13 @@ static int fragment_words(const CudaKernel *k)
 
 /* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
  * need fewer registers beside the sums than the others. Beside 16-bit floats codes of 8 bits and
- * signed ones need more, and zero points do where clusters copy; beside bytes four scales a unit.
- */
+ * signed ones need more, and zero points do where clusters copy or a block cuts K into parts;
+ * beside bytes four scales a unit. */
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
     bool more = format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
-                (k->packed.zeros && !is_fine && k->mixed.cluster > 1);
+                (k->packed.zeros && !is_fine && (k->mixed.cluster > 1 || k->mixed.parts_of_k > 1));
     if (has_bytes(k))
         more = is_fine && k->packed.block_k < UNIT / 2;
     if (k->mixed.teams < 3)
@@ -199,17 +199,35 @@ static CudaTile tile(const CudaKernel *k)
     return (CudaTile){k->mixed.bm, columns(k)};
 }
 
+/* Of the sums of a tile. */
+static int64_t piece_bytes(const CudaKernel *k)
+{
+    return 128 * k->mixed.teams * (int64_t)num_sums(k) * 4;
+}
+
+static int64_t staged_bytes(
+    const CudaKernel *k) /* rows of the tile, or its total over parts of K */
+{
+    int64_t rows = pass_rows(k) * (int64_t)(columns(k) + 4) * 4, total = piece_bytes(k);
+    return k->mixed.parts_of_k > 1 && !k->mixed.shares && total > rows ? total : rows;
+}
+
+/* Places for two shares of each block, or for all parts of each tile. */
+static int64_t workspace_bytes(const CudaKernel *k)
+{
+    int64_t places =
+        k->mixed.parts_of_k > 1 ? num_tiles(k) * k->mixed.parts_of_k : 2 * (int64_t)k->mixed.shares;
+    return k->mixed.shares ? CUDA_SPLIT_SUMS + places * piece_bytes(k) : 0;
+}
+
 static CudaGeometry geometry(const CudaKernel *k)
 {
-    int64_t piece = 128 * k->mixed.teams * (int64_t)num_sums(k) * 4;
     return (CudaGeometry){.blocks = k->mixed.shares ? k->mixed.shares : num_tiles(k),
                           .per_processor = per_processor(k),
                           .cluster = k->mixed.cluster,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
-                          .smem = k->mixed.stages * stage_bytes(k) +
-                                  pass_rows(k) * (int64_t)(columns(k) + 4) * 4 + ALIGN_BYTES,
-                          .workspace =
-                              k->mixed.shares ? CUDA_SPLIT_SUMS + 2 * k->mixed.shares * piece : 0,
+                          .smem = k->mixed.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
+                          .workspace = workspace_bytes(k),
                           .num_maps = 1,
                           .map = {{.operand = k->launch->num_operands,
                                    .element_bytes = 1,
@@ -248,6 +266,21 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
     k->mixed.stages = (int)(fit < MOST_STAGES ? fit : MOST_STAGES);
 }
 
+/* Parts of K that blocks add up one after the other, in one order for all sizes: those of a tile
+ * of their own, or of one that `sharers` share evenly. */
+static void put_parts_of_k(CudaCandidates *c, const CudaKernel *like, int64_t sharers)
+{
+    for (int parts = 2; like->invariant && !is_int(like) && parts <= MOST_SHARES; parts *= 2) {
+        CudaKernel k = *like;
+        k.mixed.parts_of_k = parts;
+        if (sharers == 1)
+            fill_ring(c, &k);
+        if (units(&k) % parts == 0 && units(&k) / parts >= LEAST_UNITS && parts % sharers == 0 &&
+            parts > sharers && k.mixed.stages >= 3 && held_sums(&k) <= most_sums(&k))
+            cuda_candidate_valid(c, &k);
+    }
+}
+
 /* Tiles of which several blocks have a share: all processors, or as many as share evenly. */
 static void put_shares(CudaCandidates *c, CudaKernel *k)
 {
@@ -255,6 +288,7 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     int64_t even = tiles * (processors / tiles);
     k->mixed.shares = 0;
     cuda_candidate_valid(c, k);
+    put_parts_of_k(c, k, 1);
     if (num_sums(k) + 32 > SHARE_SUMS || held_sums(k) > most_shared_sums(k) ||
         tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS || adds_in_order(k))
         return;
@@ -264,6 +298,8 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
         if (useful && k->mixed.shares <= tiles * MOST_SHARES &&
             tiles * units(k) / k->mixed.shares >= LEAST_UNITS && tiles < 4 * processors)
             cuda_candidate_valid(c, k);
+        if (useful && i && k->mixed.shares <= tiles * MOST_SHARES)
+            put_parts_of_k(c, k, processors / tiles);
     }
 }
 
@@ -275,6 +311,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
     k.mixed.teams = teams;
     k.mixed.slabs = slabs;
     k.mixed.shares = 0;
+    k.mixed.parts_of_k = 1;
     k.mixed.cluster = 1;
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
@@ -285,8 +322,11 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
     put_shares(c, &k);
     k.mixed.shares = 0;
     k.mixed.cluster = 2;
-    if (bm >= 64 && !is_small(&k) && k.packed.rows > columns(&k) && held_sums(&k) <= most_sums(&k))
+    if (bm >= 64 && !is_small(&k) && k.packed.rows > columns(&k) &&
+        held_sums(&k) <= most_sums(&k)) {
         cuda_candidate_valid(c, &k);
+        put_parts_of_k(c, &k, 1);
+    }
 }
 
 /* One tile that holds all rows, and those of which most rows are used; those of one warpgroup
@@ -311,6 +351,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     sb_printf(sb, "%dx%d", k->mixed.bm, columns(k));
     if (k->mixed.stages)
         sb_printf(sb, " s%d g%d", k->mixed.stages, k->mixed.shares);
+    if (k->mixed.parts_of_k > 1)
+        sb_printf(sb, " p%d", k->mixed.parts_of_k);
     sb_put(sb, k->mixed.cluster > 1 ? " c2" : "");
 }
 
@@ -330,6 +372,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kBand", 8);
     cuda_put_int(sb, "kCluster", k->mixed.cluster);
     cuda_put_bool(sb, "kShare", k->mixed.shares > 0);
+    cuda_put_int(sb, "kPartsOfK", k->mixed.parts_of_k);
     cuda_put_int(sb, "kCols", columns(k) / k->spec.parts);
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
@@ -373,9 +416,22 @@ static void put_parts(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
+/* Whole parts of K are a block's share, also of the fewer tiles that fewer rows have. */
+static bool shares_parts(const CudaKernel *k)
+{
+    int64_t rows = cuda_ceil_div(k->layout[k->launch->a].rows, k->mixed.bm);
+    int64_t tiles = num_tiles(k) / rows; /* of a row of them */
+    for (int64_t i = 1; i <= rows && k->mixed.shares; i++)
+        if (k->mixed.shares % (i * tiles) || k->mixed.parts_of_k % (k->mixed.shares / (i * tiles)))
+            return false;
+    return true;
+}
+
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
-    sb_put(sb, promotes(k) ? " promoted" : "");
+    cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k);
+    if (k->mixed.parts_of_k > 1)
+        return shares_parts(k);
     return cuda_put_shares(sb, k, k->mixed.shares, num_tiles(k), units(k));
 }
 
@@ -384,6 +440,8 @@ static void describe(Sb *sb, const CudaKernel *k)
     sb_printf(sb, " %dx%d, %d stages", k->mixed.bm, columns(k), k->mixed.stages);
     if (k->mixed.shares)
         sb_put(sb, ", K shared out");
+    if (k->mixed.parts_of_k > 1)
+        sb_printf(sb, ", K in %d parts", k->mixed.parts_of_k);
     if (k->mixed.cluster > 1)
         sb_put(sb, ", clusters of 2");
     sb_put(sb, ", weights decoded in registers");
@@ -409,6 +467,7 @@ static const struct {
 #define START_US     1.6  /* until the first unit is there */
 #define ROW_US       0.02 /* of an epilogue, for each row of a tile of 128 columns */
 #define GATHER_US    2.8
+#define SUM_US       3e-5 /* a part of K, for each sum of a tile, to its total: a guess */
 
 static double unit_us(const CudaKernel *k)
 {
@@ -437,6 +496,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     us = us > memory ? us : memory;
     double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
     us += START_US + epilogue * (k->mixed.shares ? 1 : waves) + (k->mixed.shares ? GATHER_US : 0);
+    us += SUM_US * (k->mixed.parts_of_k - 1) * k->mixed.bm * columns(k) * waves;
     us *= is_small(k) ? SMALL_TIMES : 1;
     return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
 }

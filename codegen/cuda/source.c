@@ -118,6 +118,13 @@ void cuda_put_list(Sb *sb, const char *fmt, int num)
     }
 }
 
+void cuda_put_parts(Sb *sb, bool promotes, int parts)
+{
+    sb_put(sb, promotes ? " promoted" : "");
+    if (parts > 1)
+        sb_printf(sb, " in %d parts of K", parts);
+}
+
 bool cuda_put_shares(Sb *sb, const CudaKernel *k, int64_t shares, int64_t tiles, int64_t units)
 {
     CudaTile tile = cuda_family[k->family]->tile(k);

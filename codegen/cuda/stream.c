@@ -4,10 +4,11 @@
 
 #include <inttypes.h>
 
-#define MOST_ROWS 16
-#define RING      73728 /* bytes that its warps have on their way, if no less will do */
-#define SHARED    99328 /* .. and of shared memory in all, likewise */
-#define BUFFER    12288 /* .. that sums may have to be staged twice */
+#define MOST_ROWS  16
+#define RING       73728 /* bytes that its warps have on their way, if no less will do */
+#define SHARED     99328 /* .. and of shared memory in all, likewise */
+#define BUFFER     12288 /* .. that sums may have to be staged twice */
+#define MOST_PARTS 8     /* of K, that other families cut it into, too */
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
 
@@ -83,6 +84,17 @@ static int num_registers(const CudaKernel *k)
     return 36 + rows + (scales ? 24 * halves : 0) + k->stream.n_blocks * (codes + sums);
 }
 
+/* The products of `mixed`, one 16-bit float for each code, in as many equal parts of K. */
+static bool adds_as_wgmma(const CudaKernel *k)
+{
+    const CudaFamilyRow *mixed = cuda_family[CUDA_MIXED];
+    bool is_codebook = format_info[k->spec.fmt].family == FAMILY_CODEBOOK;
+    return cuda_family_serves(CUDA_MIXED, k->gpu) && mixed->takes(&k->spec) && !k->packed.exact &&
+           !k->packed.folded && format_info[k->spec.act_fmt].bits == 16 &&
+           (!is_codebook || cuda_codebook_pieces(k) == 1) && k->spec.k % CUDA_TILE_K == 0 &&
+           k->spec.k / CUDA_TILE_K % k->stream.split_k == 0 && k->stream.split_k <= MOST_PARTS;
+}
+
 /* `part` columns of each part a unit. The threads are a power of two: they share the rows that a
  * prologue makes. */
 static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
@@ -98,6 +110,7 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     if (k.packed.exact && k.spec.mainloop && !ordered && cuda_is_chunked(&k))
         return;
     k.family = CUDA_STREAM;
+    k.stream.as_wgmma = false;
     for (k.stream.rows = 1; k.stream.rows < c->rows;)
         k.stream.rows *= 2;
     k.stream.n_warps = n_warps;
@@ -121,7 +134,11 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     if (most < 2)
         most = (budget - used) / stage;
     k.stream.stages = (int)(most < 2 ? most : most < 8 ? most : 8);
-    if (k.stream.stages >= 2)
+    if (k.stream.stages < 2)
+        return;
+    cuda_candidate_valid(c, &k);
+    k.stream.as_wgmma = true;
+    if (k.invariant && adds_as_wgmma(&k))
         cuda_candidate_valid(c, &k);
 }
 
@@ -174,6 +191,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     sb_printf(sb, "%dx%d", k->stream.rows, tile(k).cols);
     if (k->stream.stages)
         sb_printf(sb, " w%d k%d s%d", k->stream.n_warps, k->stream.split_k, k->stream.stages);
+    if (k->stream.as_wgmma)
+        sb_printf(sb, " p%d", k->stream.split_k);
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -191,6 +210,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kBuffers", k->stream.buffers);
     cuda_put_int(sb, "kRows", k->stream.rows);
     cuda_put_bool(sb, "kLocalA", k->input == INPUT_LOCAL);
+    cuda_put_bool(sb, "kAsWgmma", k->stream.as_wgmma);
     cuda_put_int(sb, "kSmemBytes", ring_bytes(k));
     cuda_put_int(sb, "kCols", num_columns(k) / k->spec.parts);
 }
@@ -229,17 +249,26 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
+/* In the order of wgmma it is that of blocks of `mixed` (docs/numerics.md). */
+static CudaFamily adds_as(const CudaKernel *k)
+{
+    return k->stream.as_wgmma ? CUDA_MIXED : CUDA_STREAM;
+}
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
-    sb_printf(sb, " in %d parts of K", k->stream.split_k);
+    if (k->stream.as_wgmma)
+        cuda_put_parts(sb, k->spec.mainloop, k->stream.split_k);
+    else
+        sb_printf(sb, " in %d parts of K", k->stream.split_k);
     return true;
 }
 
 static void describe(Sb *sb, const CudaKernel *k)
 {
-    sb_printf(sb, " %d rows x %d columns, K over %d of %d warps, %d stages%s%s", k->stream.rows,
-              tile(k).cols, k->stream.split_k, k->stream.split_k * k->stream.n_warps,
-              k->stream.stages, k->input == INPUT_LOCAL ? ", its input made in shared memory" : "",
+    sb_printf(sb, " %d rows x %d columns, K %sover %d of %d warps, %d stages%s%s", k->stream.rows,
+              tile(k).cols, k->stream.as_wgmma ? "in runs " : "", k->stream.split_k,
+              k->stream.split_k * k->stream.n_warps, k->stream.stages,
+              k->input == INPUT_LOCAL ? ", its input made in shared memory" : "",
               cuda_multiplied_by(k));
 }
 
@@ -312,4 +341,5 @@ const CudaFamilyRow cuda_stream = {
     .call = {"stream<Cfg, GivenRows<Cfg>, Epilogue>", "stream<Cfg, Prologue, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
+    .adds_as = adds_as,
 };

@@ -27,8 +27,14 @@
  * of every unit at least, of 8-bit floats without kMainloop too. Else sums stay
  * where they are.
  *
+ * kPartsOfK > 1: so many equal parts of K are added up, each from zero, and then
+ * the parts, in the order of blocks that share a tile evenly: by one block, whose
+ * total lies in shared memory meanwhile, or with kShare by blocks that have
+ * several parts each and leave them in the workspace.
+ *
  * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
- * rows) kBM kBN kTeams kSlabs kStages kBand kParts kShare kMainloop kBlockK (0: all of K)
+ * rows) kBM kBN kTeams kSlabs kStages kBand kParts kShare kPartsOfK kMainloop
+ * kBlockK (0: all of K)
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
@@ -70,6 +76,10 @@ template <class Cfg> struct MixedShape {
     static constexpr int kManyRegisters = Cfg::kTeams == 3 ? 160 : Cfg::kTeams == 2 ? 232 : 208;
     static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
+    static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK;              /* along K */
+    static constexpr int kRowBytes = Cfg::kPassRows * kPitch * 4,           /* staged rows, .. */
+        kTotalBytes = Cfg::kPartsOfK > 1 && !Cfg::kShare ? kPieceBytes : 0; /* .. or totals */
+    static constexpr int kStagedBytes = kRowBytes > kTotalBytes ? kRowBytes : kTotalBytes;
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
@@ -85,6 +95,8 @@ template <class Cfg> struct MixedShape {
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
     static_assert(Cfg::kRecord % 16 == 0, "records are copied");
+    static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !kInt),
+                  "equal parts of K, of floats");
 };
 
 /* Decoding
@@ -624,6 +636,135 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
     barrier_init_done();
 }
 
+/* Parts of K
+ * -----------------------------------------------------------------------------------
+ */
+
+/* Four sums to shared memory, and what lies there added to four (as leave_l2 and add_l2 of
+ * hopper_tiles.cuh, for the same reasons). */
+__device__ __forceinline__ void leave_total(uint32_t to, const float *sums)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(sums[0]), "f"(sums[1]),
+                 "f"(sums[2]), "f"(sums[3])
+                 : "memory");
+}
+__device__ __forceinline__ void add_total(float *to, uint32_t from)
+{
+    asm volatile("{\n"
+                 ".reg .f32 a, b, c, d;\n"
+                 "ld.shared.v4.f32 {a, b, c, d}, [%4];\n"
+                 "add.f32 %0, a, %0;\n"
+                 "add.f32 %1, b, %1;\n"
+                 "add.f32 %2, c, %2;\n"
+                 "add.f32 %3, d, %3;\n"
+                 "}"
+                 : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+/* A block that has the whole tile: its total lies in shared memory until the last part is added. */
+template <class Cfg, bool SHARE> struct MixedParts {
+    typedef MixedShape<Cfg> S;
+    uint32_t places; /* of the thread */
+
+    __device__ __forceinline__ MixedParts(const HopperWork<Cfg, S> &, void *, uint32_t ring)
+        : places(ring + S::kRingBytes + threadIdx.x * 16)
+    {
+    }
+    /* Part [from, to) is whole; after the last one `sums` are the total. */
+    __device__ __forceinline__ void add(float *sums, int from, int to) const
+    {
+        if (from == 0)
+            meet<1, S::kThreads>(); /* the rows that lay here have been read */
+#pragma unroll
+        for (int i = 0; i < S::kSums; i += 4) {
+            const uint32_t at = places + i * S::kThreads * 4;
+            if (from > 0)
+                add_total(sums + i, at);
+            else
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sums[i + j] = 0.0f + sums[i + j];
+            if (to < S::kUnits)
+                leave_total(at, sums + i);
+        }
+    }
+};
+
+/* One of several blocks that share the tile: its parts lie in the workspace, each in a place of its
+ * own, where the last block to arrive reads all of them. */
+template <class Cfg> struct MixedParts<Cfg, true> {
+    typedef MixedShape<Cfg> S;
+    char *places; /* of the thread and the tile */
+    uint32_t *counter;
+    int sharers;
+
+    __device__ __forceinline__ MixedParts(const HopperWork<Cfg, S> &work, void *workspace, uint32_t)
+        : places((char *)workspace + Cfg::kSplitSums +
+                 (int64_t)work.tile * Cfg::kPartsOfK * S::kPieceBytes + threadIdx.x * 16),
+          counter((uint32_t *)workspace + work.tile), sharers(gridDim.x / work.tiles)
+    {
+    }
+    __device__ __forceinline__ void add(const float *sums, int from, int) const
+    {
+        char *mine = places + (int64_t)(from / S::kPartUnits) * S::kPieceBytes;
+#pragma unroll
+        for (int i = 0; i < S::kSums; i += 4)
+            leave_l2(mine + i * S::kThreads * 4, sums + i);
+    }
+    /* The last block to arrive has the total then, and true. */
+    __device__ __forceinline__ bool gather(float *sums) const
+    {
+        __shared__ uint32_t arrived;
+        __threadfence();
+        meet<1, S::kThreads>();
+        if (threadIdx.x == 0)
+            arrived = atomicInc(counter, sharers - 1);
+        meet<1, S::kThreads>();
+        const bool is_last = arrived == (uint32_t)(sharers - 1);
+        meet<1, S::kThreads>(); /* `arrived` is free again */
+        if (!is_last)
+            return false;
+        __threadfence();
+#pragma unroll
+        for (int i = 0; i < S::kSums; i++)
+            sums[i] = 0;
+#pragma unroll 1
+        for (int part = 0; part < Cfg::kPartsOfK; part++)
+#pragma unroll
+            for (int i = 0; i < S::kSums; i += 4)
+                add_l2(sums + i, places + (int64_t)part * S::kPieceBytes + i * S::kThreads * 4);
+        return true;
+    }
+};
+
+/* The sums of units [work.from, work.to) of a tile; with kPartsOfK those of part after part, each
+ * given to `parts`. */
+template <class Cfg, class Product, class Parts>
+__device__ __forceinline__ void mixed_sums(
+    typename MixedShape<Cfg>::Sum (&sums)[MixedShape<Cfg>::kSums], const Parts &parts,
+    const MixedThread<Cfg> &at, HopperWork<Cfg, MixedShape<Cfg>> work, int &read, char *bytes,
+    uint32_t ring, uint32_t full, uint32_t empty)
+{
+    typedef MixedShape<Cfg> S;
+    const int end = work.to;
+#pragma unroll 1
+    do {
+        if constexpr (Cfg::kPartsOfK > 1)
+            work.to = work.from + S::kPartUnits;
+        if constexpr (S::kPromotes) {
+#pragma unroll
+            for (int i = 0; i < S::kSums; i++)
+                sums[i] = 0;
+        }
+        MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full, empty);
+        if constexpr (Cfg::kPartsOfK > 1)
+            parts.add(sums, work.from, work.to);
+        work.from = work.to;
+    } while (Cfg::kPartsOfK > 1 && work.from < end);
+}
+
 /* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time. */
 template <class Cfg, class Epilogue, class Params>
 __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
@@ -665,18 +806,18 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         int tile_m, n0;
         work.place(&tile_m, &n0);
         Sum sums[S::kSums];
-        if constexpr (S::kPromotes) {
-#pragma unroll
-            for (int i = 0; i < S::kSums; i++)
-                sums[i] = 0;
-        }
-        MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full, empty);
+        MixedParts<Cfg, Cfg::kShare> parts(work, p.op[Cfg::kOperandSplit].data, ring);
+        mixed_sums<Cfg, Product>(sums, parts, at, work, read, bytes, ring, full, empty);
         if (work.at >= work.end)
             let_consumer_start();
-        if constexpr (Cfg::kShare)
+        if constexpr (Cfg::kShare && Cfg::kPartsOfK > 1) {
+            if (!parts.gather(sums))
+                continue;
+        } else if constexpr (Cfg::kShare) {
             if (work.to - work.from < S::kUnits &&
                 !hopper_gather<Cfg, S>(sums, work, p.op[Cfg::kOperandSplit].data))
                 continue;
+        }
         mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, tile_m, n0);
     }
 }
@@ -688,7 +829,7 @@ template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void mixed(const Params &p)
 {
     typedef MixedShape<Cfg> S;
-    static_assert(S::kRingBytes + Cfg::kPassRows * S::kPitch * 4 + 1024 == Cfg::kSmemBytes,
+    static_assert(S::kRingBytes + S::kStagedBytes + 1024 == Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
     extern __shared__ __align__(1024) char smem[];
     __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];

@@ -14,10 +14,14 @@
  * blocks in shared memory, and one thread an element adds them, blocks ascending:
  * f = fma((float)block, sa * sw, f).
  *
+ * kAsWgmma: in the order of kernels that multiply by wgmma (docs/numerics.md): each of the kSplitK
+ * warps has a run of tiles, an equal part of K, and each product 16 neighbouring columns, for which
+ * lanes exchange codes but those of `fragments`.
+ *
  * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp; 2, 4, 8) kSplitK kNWarps kStages kRows (1 2 4
- * 8 16) kBuffers kLocalA kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared memory,
- * whole tiles of K long. kNeighbours: 8, or what weights as `fragments` have (pack.h): of its rows
- * a lane then reads the same columns, as many of them side by side. */
+ * 8 16) kBuffers kLocalA kAsWgmma kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared
+ * memory, whole tiles of K long. kNeighbours: 8, or what weights as `fragments` have (pack.h): of
+ * its rows a lane then reads the same columns, as many of them side by side. */
 #ifndef SINTER_CUDA_STREAM
 #define SINTER_CUDA_STREAM
 
@@ -83,7 +87,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int h = 0; h < S::kHalves; h++) {
             int64_t row = lane / 4 + 8 * h;
             r.at[h] = row < m ? row : m - 1;
-            r.row[h] = a + r.at[h] * Cfg::kAPitch + lane % 4 * kNear * kABytes;
+            const int column = S::kPasses ? lane % 2 * 8 + lane % 4 / 2 * 4 : lane % 4 * kNear;
+            r.row[h] = a + r.at[h] * Cfg::kAPitch + column * kABytes;
         }
     }
 
@@ -121,6 +126,16 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             }
     }
 
+    /* kPasses: four of each 16 columns of a step, of rows of 16-bit floats. */
+    static __device__ __forceinline__ void read_halves(uint32_t (&raw)[kAWords], const char *p)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const Bytes8 v = *(const Bytes8 *)(p + 32 * i);
+            raw[2 * i] = v.x, raw[2 * i + 1] = v.y;
+        }
+    }
+
     /* .. of columns that lie apart, a word of neighbours each; `left`: as many from the first. Of
      * bytes that become 16-bit floats the weight has the even ones first (format.cuh). */
     static __device__ __forceinline__ void read_apart(uint32_t (&raw)[kAWords], const char *p,
@@ -147,7 +162,9 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         const bool whole = Cfg::kLocalA || (Cfg::kK % 128 == 0 && S::kTilesK % Cfg::kSplitK == 0);
 #pragma unroll
         for (int h = 0; h < S::kHalves; h++) {
-            if constexpr (kNear < 8)
+            if constexpr (S::kPasses)
+                read_halves(r.raw[to][h], r.row[h] + k * kABytes);
+            else if constexpr (kNear < 8)
                 read_apart(r.raw[to][h], r.row[h] + k * kABytes, whole ? 32 : left);
             else if (whole || left > 0)
                 read_eight(r.raw[to][h], r.row[h] + k * kABytes, whole ? 8 : left);
@@ -497,6 +514,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         Value *to = staged + row * S::kPitch;
         for (int col = lane; col < S::kBN; col += 32) {
             Value v = to[col];
+            if (Cfg::kAsWgmma && S::kSlices > 1)
+                v = (Value)0 + v; /* parts are added from +0 on */
 #pragma unroll
             for (int q = 1; q < S::kSlices; q++)
                 v = v + to[q * Cfg::kRows * S::kPitch + col];
@@ -553,7 +572,7 @@ __device__ __forceinline__ void stream(const Params &p)
     if (!Cfg::kLocalA)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            G::load_rows(rows, slice, i, i, lane);
+            G::load_rows(rows, S::tile_of(0, slice), i, i, lane);
 
     uint32_t slot = 0;
     int buffer = 0, turn = 0;
@@ -563,7 +582,7 @@ __device__ __forceinline__ void stream(const Params &p)
         const int row = G::block_of_unit(unit, group) % 8 * 8;
 #pragma unroll 1
         for (int r = 0; r < S::kRounds; r++) {
-            const int k = r * Cfg::kSplitK + slice;
+            const int k = S::tile_of(r, slice);
             const bool live = S::kTilesK % Cfg::kSplitK == 0 || k < S::kTilesK;
             const uint32_t at = ring + slot;
             typename G::Weights q;
@@ -580,11 +599,12 @@ __device__ __forceinline__ void stream(const Params &p)
             }
             if (live)
                 G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
-                        r + 1 < S::kRounds ? k + Cfg::kSplitK : slice, slice, group, row, lane);
+                        r + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice), slice, group,
+                        row, lane);
             else if (!Cfg::kLocalA)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    G::load_rows(rows, slice, i, i, lane);
+                    G::load_rows(rows, S::tile_of(0, slice), i, i, lane);
             if (!G::kEarly) {
                 __syncwarp();
                 G::fetch(ahead, ring, w, slice, group, lane);

@@ -14,6 +14,14 @@ template <class Cfg> struct StreamShape {
     static constexpr int kHalves = Cfg::kRows > 8 ? 2 : 1; /* of the 16 rows of one mma */
     static constexpr int kTilesK = (Cfg::kK + 127) / 128;
     static constexpr int kRounds = (kTilesK + Cfg::kSplitK - 1) / Cfg::kSplitK;
+    /* The tile of K that a warp takes in a round, and from one to the next. */
+    static constexpr int kStride = Cfg::kAsWgmma ? 1 : Cfg::kSplitK;
+    /* Codes are passed round, for products of 16 columns: those of fragments lie so. */
+    static constexpr bool kPasses = Cfg::kAsWgmma && Cfg::kNeighbours == 8;
+    static __device__ __forceinline__ int tile_of(int round, int slice)
+    {
+        return Cfg::kAsWgmma ? slice * kRounds + round : round * Cfg::kSplitK + slice;
+    }
     static constexpr int kRun = Record<Cfg>::kRun;
     static constexpr int kUnits = 128 * Bits<Cfg::kW>::kBits / 512; /* of 4 words, decoded */
     static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps;    /* of 8 columns, of a unit */
@@ -54,6 +62,10 @@ template <class Cfg> struct StreamShape {
     static_assert(!Cfg::kExact || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
                   "blocks of integers lie inside tiles, or tiles inside blocks");
     static_assert(kLocalAt <= Cfg::kSmemBytes, "what the compiler asked for is enough");
+    static_assert(!Cfg::kAsWgmma || (!kOrdered && !kFine && !Cfg::kWFold && Cfg::kK % 128 == 0 &&
+                                     kTilesK % Cfg::kSplitK == 0 && ActBits<Cfg::kA>::kBits == 16 &&
+                                     Bits<Cfg::kW>::kBits <= 8),
+                  "equal parts of K, of what wgmma multiplies as one 16-bit float each");
 };
 
 template <class Cfg> struct StreamRing {
@@ -100,14 +112,14 @@ template <class Cfg> struct StreamRing {
     {
         int block = block_of_unit(f.unit, group);
         f.row = block % 8 * 8;
-        f.record = w + block / 8 * R::kGroup + (int64_t)slice * Cfg::kRecord;
+        f.record = w + block / 8 * R::kGroup + (int64_t)S::tile_of(0, slice) * Cfg::kRecord;
     }
 
     /* Starts the copies of one tile to the next slot of the warp's ring. */
     static __device__ __forceinline__ void fetch(Ahead &f, uint32_t ring, const char *w, int slice,
                                                  int group, int lane)
     {
-        const int tile_k = f.round * Cfg::kSplitK + slice;
+        const int tile_k = S::tile_of(f.round, slice);
         if (f.unit < S::kUnitsN && (S::kTilesK % Cfg::kSplitK == 0 || tile_k < S::kTilesK)) {
             const uint32_t slot = ring + f.slot;
             const char *codes = f.record + f.row / 8 * S::kRun + lane * 16;
@@ -133,7 +145,7 @@ template <class Cfg> struct StreamRing {
         copy_commit();
         f.slot =
             f.slot + S::kStageBytes == Cfg::kStages * S::kStageBytes ? 0 : f.slot + S::kStageBytes;
-        f.record += Cfg::kSplitK * Cfg::kRecord;
+        f.record += S::kStride * Cfg::kRecord;
         if (++f.round == S::kRounds) {
             f.round = 0;
             f.unit += gridDim.x;
@@ -156,6 +168,28 @@ template <class Cfg> struct StreamRing {
                 q.raw[nb][4 * u] = v.x, q.raw[nb][4 * u + 1] = v.y;
                 q.raw[nb][4 * u + 2] = v.z, q.raw[nb][4 * u + 3] = v.w;
             }
+        }
+        if constexpr (S::kPasses)
+#pragma unroll
+            for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+#pragma unroll
+                for (int step = 0; step < 4; step++)
+                    pass_halves(q.raw[nb] + step * S::kUnits, lane);
+    }
+
+    /* kPasses: the codes of a step, eight neighbours of each of four lanes, as halves of four: all
+     * first ones of the first 16 columns, all second ones of the last 16. Lanes 2 and 3 hand over
+     * their first halves for the second ones of lanes 0 and 1. */
+    static __device__ __forceinline__ void pass_halves(uint32_t *raw, int lane)
+    {
+        const bool low = lane % 4 < 2;
+        if constexpr (S::kUnits == 1) { /* nibbles, in the order of 16-bit floats */
+            const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, raw[0], 2);
+            raw[0] = __byte_perm(raw[0], other, low ? 0x6240 : 0x3715);
+        } else {
+            const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, low ? raw[1] : raw[0], 2);
+            raw[0] = low ? raw[0] : other;
+            raw[1] = low ? other : raw[1];
         }
     }
 

@@ -94,11 +94,16 @@ def check_measured(folder):
 
 
 def check_layers(folder):
-    """What layers ask for is chosen among all families that read records."""
-    for what, words, rule in (("one launch", [], " fused"), ("one order of sums", [], " invariant"),
-                              ("one order of sums of all", ["--invariant"], "")):
-        (folder / "m.sinter").write_text(text(rule=rule))
-        expect(f"{what}: records", explained(folder, "--timing=none", "--weight-layout=fragments", *words)[0], ["records"])
+    """What layers ask for is chosen among all families that read records, but for one order of sums that those of
+    fragments have."""
+    a8 = "weight i4 sym group 128; act e4m3 per token dynamic"
+    for what, words, rule, scheme, want in (
+            ("one launch", [], " fused", None, "records"),
+            ("one order of sums", [], " invariant", None, "fragments"),
+            ("one order of sums of all", ["--invariant"], "", None, "fragments"),
+            ("one order of sums, by 8 bits", [], " invariant", a8, "records")):
+        (folder / "m.sinter").write_text(text(rule=rule, **({"scheme": scheme} if scheme else {})))
+        expect(f"{what}: {want}", explained(folder, "--timing=none", "--weight-layout=fragments", *words)[0], [want])
 
 
 def check_decoded(folder):

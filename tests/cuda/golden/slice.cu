@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_3da536f90e80b83f */
+/* k_40031c6589a63104 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -84,6 +84,7 @@ struct Cfg {
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = false;
+    static constexpr bool kAsWgmma = false;
     static constexpr int kSmemBytes = 70656;
     static constexpr int kCols = 16;
 };
@@ -112,7 +113,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_3da536f90e80b83f(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_40031c6589a63104(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_98a94c1af4780a12 */
+/* k_d3e58e2d8f67af4f */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -39,6 +39,7 @@ struct Cfg {
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
+    static constexpr bool kAsWgmma = false;
     static constexpr int kSmemBytes = 75776;
     static constexpr int kCols = 16;
 };
@@ -113,7 +114,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_98a94c1af4780a12(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_d3e58e2d8f67af4f(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
