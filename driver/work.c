@@ -556,6 +556,7 @@ bool work_plan_for(Work *w, const char *arch)
     WorkGpu *gpu = add_gpu(w, cuda_class_of(arch));
     gpu->arch[0] = arch;
     w->cuda_options.gpu = gpu->gpu;
+    w->cuda_options.invariant = w->passes.options.invariant;
     return codegen_list(w->module, w->arena, &w->list) &&
            cuda_plan(w->module, w->arena, &w->list, &w->cuda_options, &gpu->cuda) &&
            !w->diag.num_errors;

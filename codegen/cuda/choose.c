@@ -241,7 +241,7 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
         at += len;
     }
     look_up(c, options->timings);
-    if (k->order)
+    if (k->order && !options->visit) /* what is measured decides which order is next */
         keep_order(c, k->order);
 }
 

@@ -195,6 +195,34 @@ def check_tune(folder):
     expect("its rows decide", got[2], "measured")
 
 
+INVARIANT = """version 1
+weights "none.safetensors"
+dim T in [1, 256]
+scheme w4 { weight i4 sym group 128; act bf16 }
+quant { default : w4 }
+model m (x: bf16[T, 1024]) -> (y: bf16[T, 512]) {
+    param w: bf16[512, 1024]
+    y = linear(x, w)
+}
+"""
+
+
+def check_tune_invariant(folder):
+    """Of products that are to be invariant candidates of all orders are measured: their times choose among these."""
+    path, model = folder / "invariant.timing", folder / "invariant.sinter"
+    model.write_text(INVARIANT)
+    if "NVRTC          not found" in run("doctor")[1]:
+        report("tune --invariant # SKIP there is no NVRTC")
+        return
+    env = {"SINTER_LIBCUDA": str(FAKE_DRIVER), "SINTER_CACHE_DIR": str(folder / "cache")}
+    code, _, err = run("tune", model, "-o", path, "--invariant", "--bucket=T=1", "--candidates=24", env=env)
+    rows = re.findall(r"^1 \S+ (stream .*)$", path.read_text(), re.M) if path.exists() else []
+    parts = {re.search(r" k(\d+)", row)[1] for row in rows if re.search(r" p\d+$", row)}
+    plain = [row for row in rows if not re.search(r" p\d+$", row)]
+    report("tune --invariant measures kernels of several orders",
+           "" if code == 0 and len(parts) > 1 and plain else f"exit {code} {rows}\n{err}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as path:
         check_sources(pathlib.Path(path))
@@ -202,6 +230,7 @@ def main():
         check_errors(pathlib.Path(path))
         check_native()
         check_tune(pathlib.Path(path))
+        check_tune_invariant(pathlib.Path(path))
     print(f"1..{number}")
     return 1 if failures else 0
 
