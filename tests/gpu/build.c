@@ -65,7 +65,8 @@ bool built_make(Built *b, const BuildOptions *options)
                                   .family = options->family,
                                   .wish = options->wish,
                                   .decode = options->decode,
-                                  .layout = options->layout};
+                                  .layout = options->layout,
+                                  .invariant = options->invariant};
     PassContext context;
     WriteOptions write = {.stub = "", .report = "none\n"};
     const WriteTarget target[] = {{.target = &b->cpu}, {&b->cuda.target, &b->cuda.code}};

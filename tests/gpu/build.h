@@ -25,6 +25,7 @@ typedef struct BuildOptions {
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     CudaDecode decode;        /* weights, by launches of their own */
     const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
+    bool invariant;           /* one order of sums for all sizes */
     bool code;
 } BuildOptions;
 

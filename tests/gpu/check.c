@@ -381,7 +381,8 @@ static BuildOptions build_options(const CheckJob *job, int level)
                           .family = job->family,
                           .wish = job->wish,
                           .decode = job->decode,
-                          .layout = job->layout};
+                          .layout = job->layout,
+                          .invariant = job->invariant};
 }
 
 /* None of its weights lies in the layout that alone is asked for. */

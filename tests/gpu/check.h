@@ -30,6 +30,7 @@ typedef struct CheckJob {
     const char *wish;         /* .. and words of its candidate; NULL: any (CudaPlanOptions) */
     CudaDecode decode;        /* weights, by launches of their own */
     const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
+    bool invariant;           /* one order of sums for all sizes */
     bool unfused;             /* compile it without fusion too */
     bool only;                /* leave it out if none of its weights lies in that layout */
 } CheckJob;

@@ -18,6 +18,7 @@
  * --hold          .. and hold activations in bf16 wherever they can
  * --layout=NAME   weights lie in this layout ("fragments") where they can, not only in some cases;
  *                 models without such a weight are left out
+ * --invariant     every product has one order of sums for all sizes, as with sinter's option
  * --count         no GPU and no NVRTC: only count what would run
  * --dry           the CPU stands for the GPU
  * --spoil         with --dry: every comparison is done again with a byte that differs, which it
@@ -58,7 +59,7 @@ typedef enum Mode { MODE_CASES, MODE_RANDOM, MODE_FILES } Mode;
 
 typedef struct Options {
     CheckOptions check;
-    bool keep, all, here, decode, hold;
+    bool keep, all, here, decode, hold, invariant;
     int part, parts, jobs, compilers, sizes;
     double seconds;
     const char *wish;
@@ -141,6 +142,7 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                                                          : c.decode,
                               .layout = options.layout ? options.layout : c.layout,
                               .only = options.layout != NULL,
+                              .invariant = options.invariant,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
         ok = run_job(&job, compile, totals);
     } else {
@@ -356,10 +358,11 @@ static bool parse_option(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } flag[] = {{"--count", &c->count},     {"--dry", &c->rig.dry},     {"--apart", &c->rig.apart},
-                {"--bench", &c->rig.bench}, {"--verbose", &c->verbose}, {"--keep", &o->keep},
-                {"--all", &o->all},         {"--spoil", &c->spoil},     {"--here", &o->here},
-                {"--decode", &o->decode},   {"--hold", &o->hold}};
+    } flag[] = {
+        {"--count", &c->count},     {"--dry", &c->rig.dry},     {"--apart", &c->rig.apart},
+        {"--bench", &c->rig.bench}, {"--verbose", &c->verbose}, {"--keep", &o->keep},
+        {"--all", &o->all},         {"--spoil", &c->spoil},     {"--here", &o->here},
+        {"--decode", &o->decode},   {"--hold", &o->hold},       {"--invariant", &o->invariant}};
     for (size_t i = 0; i < COUNT_OF(flag); i++)
         if (!strcmp(word, flag[i].name))
             return *flag[i].flag = true;

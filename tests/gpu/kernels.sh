@@ -55,6 +55,10 @@ run "single kernels" cases --all "--jobs=$jobs" "--compilers=$compilers" $(limit
 # shellcheck disable=SC2046
 run "random models" random "$first" $((2000 - first)) "--jobs=$jobs" "--compilers=$compilers" \
     $(limit "$random")
+for kind in few wide; do
+    run "products of $kind rows in parts of K, in one order for all sizes" sample 40 $kind --invariant \
+        "--wish=p8 p7 p5 p4 p3 p2" --sizes=8 "--jobs=$jobs" "--compilers=$compilers"
+done
 
 "$device" sample 2 >"$log.1" 2>&1 &
 one=$!
