@@ -236,7 +236,7 @@ def check_plans(m):
                 report(f"{target}: one order of sums at all sizes: {name} of {fmt}", problems)
 
 
-SCHEMES_OF_8B = {"int8": SCHEMES["int8"], "fp8": SCHEMES["fp8"]}
+SCHEMES_OF_8B = {"int8": SCHEMES["int8"], "fp8": SCHEMES["fp8"], "w4a16": "weight i4 sym group 128; act bf16"}
 # One layer of an 8B model's feed-forward stack, by the times of an H200; nothing is read or run.
 LARGE = """version 1
 weights "none.safetensors"
@@ -279,7 +279,7 @@ def check_tiles(m):
     """Blocks that share the tiles of all rows share those of fewer rows, too, and cut K more often, but for parts of
     K that they never cut."""
     for name in ("fp8", "w4a16"):
-        (m.folder / "large.sinter").write_text(LARGE.format(scheme=SCHEMES[name], sizes="200"))
+        (m.folder / "large.sinter").write_text(LARGE.format(scheme=SCHEMES_OF_8B[name], sizes="200"))
         words = ["explain", "large.sinter", "--no-weights", "--slower=off", "--target=sm_90a", "--invariant"]
         done = subprocess.run([str(SINTER), *words], cwd=m.folder, capture_output=True, text=True, timeout=60, check=False)
         runs = re.findall(r"^    T = 200: \w+ (\d+)x(\d+)(.*) us \[", done.stdout, re.M)
