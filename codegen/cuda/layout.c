@@ -1,9 +1,11 @@
 /* codegen/cuda/layout: how each weight lies in the file, where there is a choice: the layout with
- * which all of its launches under all buckets take the least time together. Where a file may hold
+ * which all of its launches take the least time, in the geometric mean of buckets, each with what
+ * may be done about the weight before (below). Where a file may hold
  * further copies, a bucket takes the one with which it is faster by more than a little; likewise
  * where a launch of its own decodes the weight, and where another holds the activation. */
 #include "codegen/cuda/family.h"
 
+#include <math.h>
 #include <string.h>
 
 #define COPY_GAIN   0.05 /* of a bucket's time that another copy has to save */
@@ -58,6 +60,15 @@ static LayoutTime time_under(const CudaDraft *all, int weight, int bucket, bool 
     return ret;
 }
 
+/* Sizes count alike, by ratios: the sum is one of logarithms. */
+static void add_bucket(LayoutTime *sum, const LayoutTime *time)
+{
+    sum->us += time->us > 0 ? log(time->us) : 0;
+    sum->predicted += time->predicted > 0 ? log(time->predicted) : 0;
+    sum->measured = sum->measured && time->measured;
+    sum->runs = sum->runs && time->runs;
+}
+
 /* ret: [buckets]. Returns what they come to. */
 static LayoutTime time_of(const CudaDraft *d, int weight, bool visit, LayoutTime *ret)
 {
@@ -65,10 +76,7 @@ static LayoutTime time_of(const CudaDraft *d, int weight, bool visit, LayoutTime
     for (int bucket = 0; bucket < d->plan->num_buckets; bucket++) {
         LayoutTime *time = &ret[bucket];
         *time = time_under(d, weight, bucket, visit);
-        sum.us += time->us;
-        sum.predicted += time->predicted;
-        sum.measured = sum.measured && time->measured;
-        sum.runs = sum.runs && time->runs;
+        add_bucket(&sum, time);
     }
     return sum;
 }
@@ -188,19 +196,49 @@ static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *ret
     return ok;
 }
 
-/* What launches take that read the weight as it lies, or hold their activations where that is
- * faster. own, held: [buckets]. */
-static LayoutTime time_of_either(const CudaDraft *d, const LayoutTime *own, const LayoutTime *held)
+/* What launches take that read the weight as it lies, or that hold their activations or follow a
+ * launch that decodes it, where that is faster (held, decoded: NULL: they do not). [buckets]. */
+static LayoutTime time_of_fastest(const CudaDraft *d, const LayoutTime *own, const LayoutTime *held,
+                                  const LayoutTime *decoded)
 {
     LayoutTime sum = {.measured = true, .runs = true};
     for (int b = 0; b < d->plan->num_buckets; b++) {
-        const LayoutTime *time = gain(&held[b], &own[b]) >= COPY_GAIN ? &held[b] : &own[b];
-        sum.us += time->us;
-        sum.predicted += time->predicted;
-        sum.measured = sum.measured && time->measured;
-        sum.runs = sum.runs && time->runs;
+        const LayoutTime *time = &own[b];
+        if (decoded && gain(&decoded[b], time) >= COPY_GAIN)
+            time = &decoded[b];
+        if (held && gain(&held[b], time) >= COPY_GAIN)
+            time = &held[b];
+        add_bucket(&sum, time);
     }
     return sum;
+}
+
+/* Times of the launches of a weight with the one that decodes it before them, of buckets of so many
+ * rows that it may be faster. */
+static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
+                         const PlanTensor *decoded, bool visit, LayoutTime *ret)
+{
+    PlanTensor own = *weight;
+    double us = cuda_decode_us(&own, decoded);
+    int64_t least = d->options->decode == CUDA_DECODE_BY_TIME ? DECODE_ROWS : 0;
+    *weight = *decoded;
+    for (int b = 0; b < d->plan->num_buckets; b++) {
+        ret[b] = (LayoutTime){.runs = false};
+        if (rows_of(d, index, b) < least)
+            continue;
+        ret[b] = time_under(d, index, b, visit);
+        ret[b].us += us;
+        ret[b].predicted += us;
+    }
+    *weight = own;
+}
+
+/* A launch may decode the weight as it lies. */
+static bool may_decode(const CudaDraft *d, const PlanTensor *weight, int index, PlanTensor *decoded)
+{
+    CudaDecode how = d->options->decode;
+    return how != CUDA_DECODE_NEVER && !(d->options->family && how == CUDA_DECODE_BY_TIME) &&
+           cuda_in_records((CudaLayout)weight->pack_spec.layout) && cuda_decoded(d, index, decoded);
 }
 
 /* A family that is asked for decides, where it runs; else time does. time: [forms][buckets]. */
@@ -209,7 +247,8 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
 {
     LayoutTime least = {.runs = false};
     int best = CUDA_RECORDS, buckets = d->plan->num_buckets;
-    LayoutTime *held = time + CUDA_HELD * buckets;
+    LayoutTime *held = time + CUDA_HELD * buckets, *after = time + CUDA_DECODED * buckets;
+    PlanTensor decoded;
     for (int i = 0; i < NUM_CUDA_PACKED; i++) {
         bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
         if (!(possible >> i & 1) || (is_last(&weight->pack_spec, i) && least.runs && !asked))
@@ -217,10 +256,14 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
         weight->pack_spec.layout = (uint8_t)i;
         LayoutTime sum = time_of(d, index, false, time + i * buckets);
         bool holds = cuda_in_records((CudaLayout)i) && time_held(d, index, false, held);
+        bool decodes = may_decode(d, weight, index, &decoded);
         if (holds && d->options->decode == CUDA_DECODE_HELD)
             return (CudaLayout)i;
-        if (holds)
-            sum = time_of_either(d, time + i * buckets, held);
+        if (decodes)
+            time_decoded(d, weight, index, &decoded, false, after);
+        if (holds || decodes)
+            sum =
+                time_of_fastest(d, time + i * buckets, holds ? held : NULL, decodes ? after : NULL);
         if ((!d->options->family || asked) && is_faster(&sum, &least)) {
             best = i;
             least = sum;
@@ -278,26 +321,6 @@ static void choose_copies(const CudaDraft *d, const LayoutTime *time, unsigned p
     }
 }
 
-/* Times of the launches of a weight with the one that decodes it before them, of buckets of so many
- * rows that it may be faster. */
-static void time_decoded(const CudaDraft *d, PlanTensor *weight, int index,
-                         const PlanTensor *decoded, LayoutTime *ret)
-{
-    PlanTensor own = *weight;
-    double us = cuda_decode_us(&own, decoded);
-    int64_t least = d->options->decode == CUDA_DECODE_BY_TIME ? DECODE_ROWS : 0;
-    *weight = *decoded;
-    for (int b = 0; b < d->plan->num_buckets; b++) {
-        ret[b] = (LayoutTime){.runs = false};
-        if (rows_of(d, index, b) < least)
-            continue;
-        ret[b] = time_under(d, index, b, d->options->visit != NULL);
-        ret[b].us += us;
-        ret[b].predicted += us;
-    }
-    *weight = own;
-}
-
 /* .. or which activations are held for. */
 static void choose_held(const CudaDraft *d, const PlanTensor *weight, int index, bool known,
                         LayoutTime *time, uint8_t *ret)
@@ -326,14 +349,12 @@ static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bo
 {
     PlanTensor decoded;
     int buckets = d->plan->num_buckets;
-    CudaDecode how = d->options->decode;
     CudaLayout layout = (CudaLayout)weight->pack_spec.layout;
     LayoutTime *after = time + CUDA_DECODED * buckets, *own = time + (int)layout * buckets;
-    bool always = how != CUDA_DECODE_BY_TIME;
-    if (how == CUDA_DECODE_NEVER || (d->options->family && !always) || !cuda_in_records(layout) ||
-        !cuda_decoded(d, index, &decoded))
+    bool always = d->options->decode != CUDA_DECODE_BY_TIME;
+    if (!may_decode(d, weight, index, &decoded))
         return;
-    time_decoded(d, weight, index, &decoded, after);
+    time_decoded(d, weight, index, &decoded, d->options->visit != NULL, after);
     if (d->options->visit) /* which gets all candidates, those of the other choice later */
         return;
     if (!known)
