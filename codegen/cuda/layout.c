@@ -241,6 +241,14 @@ static bool may_decode(const CudaDraft *d, const PlanTensor *weight, int index, 
            cuda_in_records((CudaLayout)weight->pack_spec.layout) && cuda_decoded(d, index, decoded);
 }
 
+static bool is_known(const CudaDraft *d, const LayoutTime *time) /* of some size */
+{
+    bool ret = false;
+    for (int b = 0; b < d->plan->num_buckets; b++)
+        ret = ret || (time[b].runs && time[b].measured);
+    return ret;
+}
+
 /* A family that is asked for decides, where it runs; else time does. time: [forms][buckets]. */
 static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsigned possible,
                          LayoutTime *time)
@@ -264,7 +272,10 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
         if (holds || decodes)
             sum =
                 time_of_fastest(d, time + i * buckets, holds ? held : NULL, decodes ? after : NULL);
-        if ((!d->options->family || asked) && is_faster(&sum, &least)) {
+        /* the same kernels read both: where records were measured, predictions move nothing */
+        bool doubts = i == CUDA_FRAGMENTS && best == CUDA_RECORDS && least.runs &&
+                      is_known(d, time + best * buckets) && !is_known(d, time + i * buckets);
+        if ((!d->options->family || asked) && !doubts && is_faster(&sum, &least)) {
             best = i;
             least = sum;
         }

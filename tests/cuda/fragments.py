@@ -82,7 +82,7 @@ def check_predicted(folder):
 
 def check_measured(folder):
     (folder / "m.sinter").write_text(text(sizes="64"))
-    for times, want in (((9, 8), "fragments"), ((8, 9), "records"), ((1, None), "fragments"), ((None, 99), "fragments")):
+    for times, want in (((9, 8), "fragments"), ((8, 9), "records"), ((1, None), "records"), ((99, None), "records"), ((None, 99), "fragments")):
         table = "sinter timings 1\ngpu sm_90-132sm-144g\n"
         for us, layout in zip(times, ("", " fragments")):
             if us:
