@@ -9,6 +9,7 @@
 #define SHARED     99328 /* .. and of shared memory in all, likewise */
 #define BUFFER     12288 /* .. that sums may have to be staged twice */
 #define MOST_PARTS 8     /* of K, that other families cut it into, too */
+#define MOST_APART 2     /* warps side by side, of f32, or ptxas spills a few bytes */
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
 
@@ -67,12 +68,18 @@ static CudaTile tile(const CudaKernel *k)
 
 /* Candidates ----------------------------------------------------------------------------------- */
 
+/* Sums of a step stand beside the others (format.cuh, Pieces). */
+static bool is_apart(const CudaKernel *k)
+{
+    return k->spec.act_fmt == FMT_F32 || k->spec.fmt == FMT_F32;
+}
+
 /* About as many as ptxas gives a thread. */
 static int num_registers(const CudaKernel *k)
 {
     int halves = k->stream.rows > 8 ? 2 : 1, units = format_info[k->spec.fmt].bits / 4;
     int rows = (k->input == INPUT_LOCAL ? 1 : 4) * halves * cuda_act_bits(k->spec.act_fmt) / 4;
-    int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0);
+    int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0) + (is_apart(k) ? 4 * halves + 2 : 0);
     int codes = 4 * units + k->packed.zeros;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
         codes += cuda_codebook_pieces(k) == 1 ? 6
@@ -119,7 +126,8 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     /* whole tiles; the rows that one access reads lie in different banks */
     int64_t apart = k.packed.layout == CUDA_FRAGMENTS ? 16 : 32 * bytes;
     k.local_pitch = k.input == INPUT_LOCAL ? (k.spec.k + 127) / 128 * 128 * bytes + apart : 0;
-    if (num_registers(&k) > (threads > 256 ? 128 : 230))
+    bool spills = is_apart(&k) && n_warps > MOST_APART;
+    if (spills || num_registers(&k) > (threads > 256 ? 128 : 230))
         return;
     k.stream.stages = 0;
     k.stream.buffers = 1;

@@ -494,7 +494,11 @@ template <> struct DecodeByteNibble<FMT_E2M1> {
  * overflows; of two numbers in pieces, those pairs are multiplied that f32 would not lose beside
  * the first. Where nothing is left, a further piece is 2^-30 of the one before: it vanishes beside
  * it, and infinity times zero, which is no number, comes up only where it does in f32. All pieces
- * of an infinity are one. */
+ * of an infinity are one.
+ *
+ * Tensor cores cut the sum after each instruction off towards zero, which over a long K is more of
+ * an error than f32 may have: where there are three pieces products start from zero every 32 of K,
+ * and what they come to is added to the sums before, rounded to nearest. */
 template <int FMT, int HOME, int CODEBOOK = 2> struct Pieces {
     static constexpr int kNum = FMT == FMT_F32                        ? 3
                                 : FMT == FMT_F16 && HOME == HOME_BF16 ? 2

@@ -55,6 +55,8 @@ template <class Cfg> struct GemmTile {
     static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
     static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
+    static constexpr bool kApart = /* blocks of scales are added so anyway */
+        kPieces == 3 && !(Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK <= 256);
     static constexpr bool kMoves = !S::kMatrices && (Cfg::kA == FMT_F16 || Cfg::kA == FMT_BF16 ||
                                                      Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8);
     /* The first step of a scale's block is known where it is written: its products start anew. */
@@ -244,12 +246,31 @@ template <class Cfg> struct GemmTile {
                          R::sub_of(k + lane % 4 * 8), block0 * 8 % 64 + lane / 4 + nf * 8);
     }
 
+    /* Two of three pieces, added to the sums (format.cuh: Pieces). */
+    template <bool FRESH>
+    static __device__ __forceinline__ void multiply_apart(
+        State &s, int nf, const uint32_t (&a)[S::kMFrags][kHalves][4], const uint32_t (&b)[4])
+    {
+#pragma unroll
+        for (int mf = 0; mf < S::kMFrags; mf++) {
+            Acc(&acc)[4] = s.acc[mf][nf], sums[4] = {};
+            G::mma(sums, a[mf][0], b[0], b[1], sums);
+            G::mma(sums, a[mf][1], b[2], b[3], sums);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                acc[i] = FRESH ? sums[i] : acc[i] + sums[i];
+        }
+    }
     template <bool FRESH>
     static __device__ __forceinline__ void multiply_all(State &s, int nf,
                                                         const uint32_t (&a)[S::kMFrags][kHalves][4],
                                                         const uint32_t (&b)[4])
     {
         const Acc from[4] = {start(), start(), start(), start()};
+        if constexpr (kApart) {
+            multiply_apart<FRESH>(s, nf, a, b);
+            return;
+        }
 #pragma unroll
         for (int half = 0; half < kHalves; half++)
 #pragma unroll

@@ -11,7 +11,8 @@
  * a stage. Group g takes stages g, g + kGroups, .. through a ring of kStages of its own; the
  * groups' sums are added in their order. Of each 32 of K lane 4 * g + t of a warp holds columns 8t
  * .. 8t + 7 of row g of either operand, so that the order of K inside 32 is the same for both and
- * nothing is shuffled. Sums of a group are f32, K ascending by 16, whatever the tile.
+ * nothing is shuffled. Sums of a group are f32, K ascending by 16, in pieces by 32, whatever the
+ * tile.
  *
  * Cfg: kA (kW is the same) kHome (of f16 HOME_F16, else HOME_BF16) kK kN kBM kBN kBK (128 bytes)
  * kWarpsM kWarpsN kGroups kStages kCols (kBN) kAPitch kWPitch kOperandA kOperandW kVaries
@@ -176,7 +177,19 @@ template <class Cfg> struct GemmPair {
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 A::read(raw[mf][h], stage, row0 + mf * 16 + h * 8 + lane / 4, at, lane);
-        pieces<0>(sums, raw, stage, column0, at, lane);
+        if constexpr (S::kPieces == 3) { /* kApart (format.cuh: Pieces) */
+            Sums apart = {};
+            pieces<0>(apart, raw, stage, column0, at, lane);
+#pragma unroll
+            for (int mf = 0; mf < S::kMFrags; mf++)
+#pragma unroll
+                for (int nf = 0; nf < S::kNFrags; nf++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        sums[mf][nf][i] = sums[mf][nf][i] + apart[mf][nf][i];
+        } else {
+            pieces<0>(sums, raw, stage, column0, at, lane);
+        }
     }
     static __device__ __forceinline__ void stage_sums(float *tile, const Sums &sums, int row0,
                                                       int column0, int lane)

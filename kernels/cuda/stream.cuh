@@ -39,6 +39,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
     static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
+    static constexpr bool kApart = kPieces == 3 && !Cfg::kMainloop;
     static constexpr bool kRowScales = /* those of a on the sums, one for all of K */
         Cfg::kMainloop && Cfg::kAScale && (Cfg::kAFold || Cfg::kABlockK == 0);
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
@@ -53,7 +54,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
      */
     struct State {
         Acc acc[kPairs][S::kHalves][4];
-        float sum[Cfg::kMainloop && !S::kOrdered ? kPairs : 1][S::kHalves][4];
+        float sum[kApart || (Cfg::kMainloop && !S::kOrdered) ? kPairs : 1][S::kHalves][4];
         float scale[S::kScales ? Cfg::kNBlocks : 1];
         int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
         int a_zero[S::kHalves];
@@ -194,7 +195,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 
     /* Products --------------------------------------------------------------------------------- */
 
-    /* 32 of K of 16 columns and 8 rows. */
+    /* 32 of K of 16 columns and 8 rows. FRESH: of no sums before. */
+    template <bool FRESH>
     static __device__ __forceinline__ void multiply(Acc (&d)[4], const uint32_t (&w0)[4],
                                                     const uint32_t (&w1)[4],
                                                     const uint32_t (&rows)[4])
@@ -204,6 +206,10 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             mma_i8<Bits<Cfg::kW>::kSigned || Cfg::kWZero, Bits<Cfg::kA>::kSigned>(d, w, rows[0],
                                                                                   rows[1], d);
         } else {
+            if constexpr (FRESH)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    d[i] = 0;
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
                 uint32_t w[4] = {w0[i], w1[i], w0[i + 1], w1[i + 1]};
@@ -415,7 +421,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                         keep_codes<Cfg::kHome>(fb[b], k + lane % 4 * 8, begin, end);
 #pragma unroll
                 for (int h = 0; h < S::kHalves; h++)
-                    multiply(s.acc[pair][h], fb[0], fb[1], fa[h]);
+                    multiply<kApart && ALL && PIECE_A + PIECE_W == 0>(s.acc[pair][h], fb[0], fb[1],
+                                                                      fa[h]);
             }
             constexpr bool kMore = PIECE_W + 1 < kPiecesW && PIECE_A + PIECE_W + 1 < kPieces;
             products<kMore ? PIECE_A : PIECE_A + 1, kMore ? PIECE_W + 1 : 0, ALL>(
@@ -451,6 +458,21 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         }
     }
 
+    /* Adds the sums of a step. */
+    static __device__ __forceinline__ void add_apart(State &s)
+    {
+#pragma unroll
+        for (int pair = 0; pair < kPairs; pair++)
+#pragma unroll
+            for (int h = 0; h < S::kHalves; h++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    s.sum[pair][h][i] = s.sum[pair][h][i] + s.acc[pair][h][i];
+                    if (S::kFine)
+                        s.acc[pair][h][i] = 0;
+                }
+    }
+
     /* One tile of 128 of K. next: the tile whose rows are fetched meanwhile. */
     static __device__ __forceinline__ void tile(State &s, Rows &r, const Weights &q, uint32_t slot,
                                                 const Operand &a, const Scales &scales,
@@ -472,6 +494,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 }
                 products<0, 0, true>(s, r, q, a, slot, from, i, k, 0, 0, lane);
             }
+            if constexpr (kApart)
+                add_apart(s);
             if (!Cfg::kLocalA)
                 load_rows(r, next, i, i, lane);
             if ((i + 1) % S::kSubSteps == 0 && !S::kFine) {
@@ -496,7 +520,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 Value v[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    if constexpr (Cfg::kMainloop)
+                    if constexpr (Cfg::kMainloop || kApart)
                         v[i] = s.sum[pair][h][i];
                     else if constexpr (S::kInt)
                         v[i] = s.acc[pair][h][i] >> G::shift();
