@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#define FEW_ROWS      4     /* up to here a product takes its prologue in */
+#define FEW_ROWS      4     /* up to here a product takes its prologue in .. */
+#define MANY_ROWS     16    /* .. where a rule says that it is to be one launch */
 #define LOCAL_A_COLS  8192  /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES 17408 /* of all its rows; more leave too little for weights on their way */
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
@@ -407,58 +408,116 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
                         .rejected = rejected};
 }
 
-/* Why a block has no room for the rows that the prologue makes, or no way to make them; NULL: it
- * has both. */
-static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
+/* A rule says that the chain is one launch: any that runs is better than two. */
+static bool is_one(const CudaDraft *d, const CudaChain *chain)
+{
+    return d->role[chain->fused].fused;
+}
+
+static const char *no_room(Arena *arena, const PlanLayout *a)
+{
+    bool one = a->rows == 1;
+    return arena_printf(arena,
+                        "%lld row%s of %lld columns leave%s a block of the product too little "
+                        "shared memory",
+                        (long long)a->rows, one ? "" : "s", (long long)a->cols, one ? "s" : "");
+}
+
+/* Why a block has no room for the rows that the prologue makes, up to so many, or no way to make
+ * them; NULL: it has both. */
+static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int bucket, int most)
 {
     CudaCandidates c;
     CudaKernel k = kernel_of(d, chain->fused, bucket, NULL);
     const PlanLayout *a = &k.layout[k.launch->a];
+    bool is_large = a->rows * a->pitch > LOCAL_A_BYTES;
     k.input = INPUT_LOCAL;
-    if (a->rows > FEW_ROWS)
+    if (a->rows > most)
         return arena_printf(scratch_of(d),
                             "each block of the product would make all %lld rows again, which it "
                             "does for %d at most",
-                            (long long)a->rows, FEW_ROWS);
-    if (a->cols > LOCAL_A_COLS || a->rows * a->pitch > LOCAL_A_BYTES)
-        return arena_printf(scratch_of(d),
-                            "%lld row%s of %lld columns leave%s a block of the product too little "
-                            "shared memory",
-                            (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->cols,
-                            a->rows == 1 ? "s" : "");
+                            (long long)a->rows, most);
+    if (a->cols > LOCAL_A_COLS || (is_large && most == FEW_ROWS))
+        return no_room(scratch_of(d), a);
     if (!k.plan->tensor[k.launch->w].packed || !look_at_weight(&k) || a->pitch % 16)
         return "the product's operands do not lie as tensor cores read them";
     cuda_candidates(&c, scratch_of(d), &k, d->options);
     if (c.num_valid)
         return NULL;
-    return arena_printf(scratch_of(d),
+    for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
+        if (multiplies(&k, (CudaFamily)i) && !family_problem(c.arena, &k, cuda_family[i]))
+            return arena_printf(c.arena, "no tile leaves room for %lld rows that each block makes",
+                                (long long)a->rows);
+    return arena_printf(c.arena,
                         "no kernel whose blocks make their rows themselves reads a weight that %s",
-                        lies_as(scratch_of(d), &k));
+                        lies_as(c.arena, &k));
 }
 
-/* Of the product's candidates the fastest that can take the prologue in; -1: none is faster than
- * the row kernel and then the product alone, *ret_why says so. */
+/* Turns the candidate into one that takes the prologue of `inside` in; false: it cannot. */
+static bool takes_in(const CudaCandidates *c, const CudaCandidate *at, const PlanLaunch *inside,
+                     bool one, CudaKernel *ret, double *ret_us)
+{
+    *ret = at->kernel;
+    const CudaFamilyRow *family = cuda_family[ret->family];
+    if (!family->share || !family->share(ret, inside, cuda_smem(ret->gpu), one))
+        return false;
+    int64_t grid = cuda_geometry(ret).grid;
+    int64_t makers = grid < ret->gpu->processors ? grid : ret->gpu->processors;
+    *ret_us = at->us + SHARED_A_US * (double)((c->rows + makers - 1) / makers);
+    return true;
+}
+
+static const char *none_takes_in(const CudaCandidates *c)
+{
+    bool is_read = false;
+    for (int i = 0; i < c->list.num; i++)
+        is_read = is_read ||
+                  (!c->list.elem[i].reason && cuda_family[c->list.elem[i].kernel.family]->share);
+    if (is_read)
+        return arena_printf(c->arena, "no tile leaves room for %lld rows that blocks make together",
+                            (long long)c->rows);
+    return arena_printf(c->arena,
+                        "no kernel whose blocks make rows together reads a weight that %s",
+                        lies_as(c->arena, &c->like));
+}
+
+/* Of the product's candidates the fastest that can take the prologue in; -1: none can. */
+static int best_of_one(const CudaCandidates *c, const PlanLaunch *inside, CudaKernel *ret,
+                       double *ret_us, const char **ret_why)
+{
+    int best = -1;
+    for (int at = next_best(c, NULL); at >= 0; at = next_best(c, &c->list.elem[at])) {
+        const CudaCandidate *own = &c->list.elem[at];
+        CudaKernel k;
+        double us;
+        bool is_predicted =
+            best >= 0 && own->source == TIMING_MODEL && c->list.elem[best].source != TIMING_MODEL;
+        if (is_predicted || !takes_in(c, own, inside, true, &k, &us) ||
+            (best >= 0 && us >= *ret_us))
+            continue;
+        best = at;
+        *ret = k;
+        *ret_us = us;
+    }
+    *ret_why = none_takes_in(c);
+    return best;
+}
+
+/* .. -1: none is faster than the row kernel and then the product alone, *ret_why says so. */
 static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
-                              const PlanLaunch *inside, int64_t smem, CudaKernel *ret,
-                              double *ret_us, const char **ret_why)
+                              const PlanLaunch *inside, CudaKernel *ret, double *ret_us,
+                              const char **ret_why)
 {
     int first = next_best(c, NULL);
     double apart = first < 0 ? 0 : c->list.elem[first].us + cuda_cost(row);
-    bool is_read = false;
     for (int at = first; at >= 0; at = next_best(c, &c->list.elem[at])) {
-        *ret = c->list.elem[at].kernel;
         if (c->list.elem[at].source == TIMING_MODEL && c->list.elem[first].source != TIMING_MODEL) {
             *ret_why = "what blocks that make the rows together would take is only predicted, "
                        "and the launches apart were measured";
             return -1;
         }
-        const CudaFamilyRow *family = cuda_family[ret->family];
-        is_read = is_read || family->share;
-        if (!family->share || !family->share(ret, inside, smem))
+        if (!takes_in(c, &c->list.elem[at], inside, false, ret, ret_us))
             continue;
-        int64_t grid = cuda_geometry(ret).grid;
-        int64_t makers = grid < ret->gpu->processors ? grid : ret->gpu->processors;
-        *ret_us = c->list.elem[at].us + SHARED_A_US * (double)((c->rows + makers - 1) / makers);
         if (*ret_us < apart)
             return at;
         *ret_why = arena_printf(c->arena,
@@ -467,18 +526,12 @@ static int best_with_prologue(const CudaCandidates *c, const CudaKernel *row,
                                 *ret_us, apart);
         return -1;
     }
-    *ret_why =
-        is_read
-            ? arena_printf(c->arena, "no tile leaves room for %lld rows that blocks make together",
-                           (long long)c->rows)
-            : arena_printf(c->arena,
-                           "no kernel whose blocks make rows together reads a weight that %s",
-                           lies_as(c->arena, &c->like));
+    *ret_why = none_takes_in(c);
     return -1;
 }
 
 /* The candidate of the product whose blocks run the prologue together; -1: there is none, or the
- * launches are faster apart. */
+ * launches are faster apart and may be. */
 static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, Sb *rejected,
                        CudaCandidates *c, CudaKernel *ret, double *ret_us, const char **ret_why)
 {
@@ -492,7 +545,8 @@ static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, S
     if (problem || !look_at_weight(&product))
         return -1;
     cuda_candidates(c, scratch_of(d), &product, d->options);
-    return best_with_prologue(c, &row, fused, cuda_smem(product.gpu), ret, ret_us, ret_why);
+    return is_one(d, chain) ? best_of_one(c, fused, ret, ret_us, ret_why)
+                            : best_with_prologue(c, &row, fused, ret, ret_us, ret_why);
 }
 
 /* Orders --------------------------------------------------------------------------------------- */
@@ -510,18 +564,18 @@ static Order *order_at(Arena *arena, Orders *orders, const char *text)
     for (int i = 0; i < orders->num; i++)
         if (!strcmp(orders->elem[i].text, text))
             return &orders->elem[i];
-    Order fresh = {.text = text, .bucket = -1};
+    Order fresh = {.text = arena_strdup(arena, text), .bucket = -1};
     ARRAY_PUSH(arena, orders, fresh);
     return &orders->elem[orders->num - 1];
 }
 
-/* The fastest of each order comes first. */
-static void orders_add(const CudaCandidates *c, int bucket, Orders *orders)
+/* The fastest of each order comes first. arena: of the orders, which outlive candidates. */
+static void orders_add(Arena *arena, const CudaCandidates *c, int bucket, Orders *orders)
 {
     int best = cuda_candidates_best(c);
     for (int at = best; at >= 0; at = next_best(c, &c->list.elem[at])) {
         const char *text = order_of(c->arena, &c->list.elem[at].kernel);
-        Order *order = text ? order_at(c->arena, orders, text) : NULL;
+        Order *order = text ? order_at(arena, orders, text) : NULL;
         if (!order || order->bucket == bucket)
             continue;
         order->bucket = bucket;
@@ -530,25 +584,56 @@ static void orders_add(const CudaCandidates *c, int bucket, Orders *orders)
     }
 }
 
+/* With this order the product of a chain takes its prologue in under all buckets. */
+static bool is_one_in(const CudaDraft *d, const CudaChain *chain, const char *order)
+{
+    CudaDraft trial = *d;
+    bool ret = true, runs;
+    Arena *arena = arena_new();
+    CudaRole *role = ARENA_NEW_ARRAY(arena, CudaRole, (size_t)d->plan->num_launches);
+    memcpy(role, d->role, (size_t)d->plan->num_launches * sizeof *role);
+    role[chain->product].order = role[chain->fused].order = order;
+    trial.role = role;
+    for (int b = 0; b < d->plan->num_buckets && ret; b++)
+        ret = cuda_schedule(&trial, chain->fused, b, &runs) != SCHEDULE_APART;
+    arena_destroy(arena);
+    return ret;
+}
+
+/* The one of all buckets that costs least and was not `left` out; NULL: there is none. */
+static const Order *cheapest_order(const Orders *orders, int buckets, const bool *left)
+{
+    const Order *best = NULL;
+    for (int i = 0; i < orders->num; i++) {
+        const Order *order = &orders->elem[i];
+        if (order->buckets == buckets && !left[i] && (!best || order->ratio < best->ratio))
+            best = order;
+    }
+    return best;
+}
+
 const char *cuda_choose_order(const CudaDraft *d, int launch)
 {
+    const CudaChain *chain = d->role[launch].chain;
     Orders orders = {0};
-    const Order *best = NULL;
+    int buckets = d->plan->num_buckets;
     arena_reset(d->scratch);
-    for (int b = 0; b < d->plan->num_buckets; b++) {
+    for (int b = 0; b < buckets; b++) {
         CudaCandidates c;
         CudaKernel k = kernel_of(d, launch, b, NULL);
         if (!look_at_weight(&k))
             return NULL;
         cuda_candidates(&c, scratch_of(d), &k, d->options);
-        orders_add(&c, b, &orders);
+        orders_add(d->arena, &c, b, &orders);
     }
-    for (int i = 0; i < orders.num; i++) {
-        const Order *order = &orders.elem[i];
-        if (order->buckets == d->plan->num_buckets && (!best || order->ratio < best->ratio))
-            best = order;
+    bool *left = ARENA_NEW_ARRAY(d->arena, bool, (size_t)orders.num + 1);
+    memset(left, 0, (size_t)orders.num);
+    const Order *best = cheapest_order(&orders, buckets, left), *one = best;
+    while (one && chain && is_one(d, chain) && !is_one_in(d, chain, one->text)) {
+        left[one - orders.elem] = true;
+        one = cheapest_order(&orders, buckets, left);
     }
-    return best ? arena_strdup(d->arena, best->text) : NULL;
+    return one ? one->text : best ? best->text : NULL;
 }
 
 /* Schedules' choice ---------------------------------------------------------------------------- */
@@ -565,10 +650,12 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
     *ret_runs = !d->role[launch].under || d->role[launch].under[bucket];
     if (!*ret_runs)
         return ret;
-    if (chain && !local_problem(d, chain, bucket))
+    if (chain && !local_problem(d, chain, bucket, FEW_ROWS))
         ret = SCHEDULE_FUSED;
     else if (chain && best_shared(d, chain, bucket, NULL, &c, &k, &us, &why) >= 0)
         ret = SCHEDULE_SHARED;
+    else if (chain && is_one(d, chain) && !local_problem(d, chain, bucket, MANY_ROWS))
+        ret = SCHEDULE_FUSED;
     *ret_runs = !chain || (launch == chain->fused) == (ret != SCHEDULE_APART);
     return ret;
 }
@@ -581,7 +668,8 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
     CudaKernel k;
     double us;
     arena_reset(d->scratch);
-    const char *together = "", *local = local_problem(d, chain, bucket);
+    int most = is_one(d, chain) ? MANY_ROWS : FEW_ROWS;
+    const char *together = "", *local = local_problem(d, chain, bucket, most);
     best_shared(d, chain, bucket, NULL, &c, &k, &us, &together);
     ret.text = arena_printf(d->arena, "%s%s%s; %s", ret.text ? ret.text : "", ret.text ? "; " : "",
                             local, together);

@@ -74,8 +74,8 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket);
 void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule,
                  CudaKernel *ret_kernel, CudaChoice *ret, const char **ret_problem);
 
-/* choose.c: the order of sums that a product can have under all buckets and that costs least;
- * NULL: there is none. */
+/* choose.c: the order of sums that a product can have under all buckets and that costs least, where
+ * a rule says `fused` of those with which its layer is one launch; NULL: there is none. */
 const char *cuda_choose_order(const CudaDraft *d, int launch);
 
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. Returns
@@ -86,6 +86,9 @@ const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
 #define CUDA_DECODED   NUM_CUDA_PACKED
 #define CUDA_HELD      (CUDA_DECODED + 1)
 #define NUM_CUDA_FORMS (CUDA_HELD + 1)
+/* unfused.c: .. but that weights of layers whose rule says `fused` lie in the layout that lets them
+ * be one launch, where the one that is faster does not. layouts: as above. */
+const uint8_t *cuda_lay_fused(const CudaDraft *d, PlanTensor *tensor, const uint8_t *layouts);
 /* Such a launch reads weights that lie so. */
 static inline bool cuda_in_records(CudaLayout layout)
 {

@@ -32,8 +32,9 @@ typedef struct CudaFamilyRow {
     /* The family whose words of order these are: this one, where NULL. */
     CudaFamily (*adds_as)(const CudaKernel *k);
     /* Turns a candidate into one that takes in the prologue of `inside` as INPUT_SHARED; false: it
-     * cannot. NULL: none can. */
-    bool (*share)(CudaKernel *k, const PlanLaunch *inside, int64_t smem);
+     * cannot, or would make so many rows that launches apart are faster, unless there is to be one.
+     * NULL: none can. */
+    bool (*share)(CudaKernel *k, const PlanLaunch *inside, int64_t smem, bool one);
     /* The epilogue's loads may move up to where its sums are whole, past stores of other columns: a
      * thread reads what it writes before it writes it. NULL: they may not. */
     bool (*loads_freely)(const CudaKernel *k);

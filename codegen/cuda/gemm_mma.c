@@ -8,8 +8,9 @@
 #define SPLIT_LARGE  4   /* .. whose threads have no registers left for the others' sums */
 #define SPLIT_BLOCKS 400 /* most of a grid that shares tiles: three for each processor */
 #define SPLIT_LEAST  4   /* stages of K that each has, at least */
-#define SHARED_ROWS  2   /* that a processor makes of the input of a product, at most */
 #define SHARED_HELD  32  /* values of a row that one thread holds meanwhile */
+#define SHARED_ROWS  2   /* that a processor makes of the input of a product, at most .. */
+#define SHARED_SUMS  32  /* .. else scaled sums of a thread, beside more of which ptxas spills */
 #define MOST_SUMS    128 /* of a thread: a warp's are at most 64x64 */
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
@@ -218,12 +219,20 @@ static bool put_order(Sb *sb, const CudaKernel *k)
     return true;
 }
 
-static bool share(CudaKernel *k, const PlanLaunch *inside, int64_t smem)
+/* A processor makes a few rows; as many as there are, where the layer has to be one launch. */
+static bool makes(const CudaKernel *k, int64_t rows, bool one)
 {
-    CudaGeometry g = cuda_geometry(k);
-    int64_t rows = k->layout[inside->a].rows, processors = k->gpu->processors;
-    if (k->varies || g.block < 128 || k->spec.k > g.block * SHARED_HELD ||
-        rows > SHARED_ROWS * (g.grid < processors ? g.grid : processors))
+    int64_t grid = cuda_geometry(k).grid, processors = k->gpu->processors;
+    if (one)
+        return !k->spec.mainloop || num_sums(k) <= SHARED_SUMS;
+    return rows <= SHARED_ROWS * (grid < processors ? grid : processors);
+}
+
+static bool share(CudaKernel *k, const PlanLaunch *inside, int64_t smem, bool one)
+{
+    int block = cuda_geometry(k).block;
+    if (k->varies || block < 128 || k->spec.k > block * SHARED_HELD ||
+        !makes(k, k->layout[inside->a].rows, one))
         return false;
     k->launch = inside;
     k->input = INPUT_SHARED;

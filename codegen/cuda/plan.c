@@ -509,7 +509,8 @@ static bool choose_all(CudaBuilder *b, Plan *plan, CudaDraft *ret)
         (CudaDraft){b->arena, b->options, plan, b->roles.elem, bind_buckets(b, plan), b->scratch};
     if (!ret->layout)
         return false;
-    if (cuda_put_copies(b, plan, ret, cuda_choose_layouts(ret, b->tensors.elem))) {
+    const uint8_t *layouts = cuda_choose_layouts(ret, b->tensors.elem);
+    if (cuda_put_copies(b, plan, ret, cuda_lay_fused(ret, b->tensors.elem, layouts))) {
         ret->role = b->roles.elem;
         ret->layout = bind_buckets(b, plan);
     }

@@ -1,5 +1,6 @@
-/* codegen/cuda/unfused: layers whose rule says `fused` against the launches that a plan takes for
- * them, and how much of the model runs inside fused launches. */
+/* codegen/cuda/unfused: layers whose rule says `fused`: the layout with which they are one launch,
+ * and the launches that a plan takes for them against it; and how much of the model runs inside
+ * fused launches. */
 #include "codegen/cuda/family.h"
 
 #include <string.h>
@@ -11,6 +12,49 @@ const Op *cuda_to_be_fused(const Op *kernel)
             return op;
     return NULL;
 }
+
+/* Layouts -------------------------------------------------------------------------------------- */
+
+/* The products with the weight whose rule says `fused` take their prologues in, under each bucket
+ * with the layout that it has there. own: [buckets]. */
+static bool takes_prologues_in(const CudaDraft *d, PlanTensor *weight, int index,
+                               const uint8_t *own)
+{
+    uint8_t before = weight->pack_spec.layout;
+    bool ret = true, runs;
+    for (int i = 0; i < d->plan->num_launches; i++) {
+        const CudaChain *chain = d->role[i].chain;
+        if (!chain || chain->fused != i || !d->role[i].fused || d->plan->launch[i].w != index)
+            continue;
+        for (int b = 0; b < d->plan->num_buckets && ret; b++) {
+            weight->pack_spec.layout = own[b];
+            ret = cuda_schedule(d, i, b, &runs) != SCHEDULE_APART;
+        }
+    }
+    weight->pack_spec.layout = before;
+    return ret;
+}
+
+const uint8_t *cuda_lay_fused(const CudaDraft *d, PlanTensor *tensor, const uint8_t *layouts)
+{
+    int buckets = d->plan->num_buckets;
+    size_t num = (size_t)(d->plan->num_tensors * buckets);
+    uint8_t *ret = ARENA_NEW_ARRAY(d->arena, uint8_t, num),
+            *records = ARENA_NEW_ARRAY(d->arena, uint8_t, (size_t)buckets);
+    memcpy(ret, layouts, num);
+    memset(records, CUDA_RECORDS, (size_t)buckets);
+    for (int i = 0; i < d->plan->num_tensors; i++) {
+        uint8_t *own = ret + i * buckets;
+        if (!tensor[i].packed || takes_prologues_in(d, &tensor[i], i, own) ||
+            !takes_prologues_in(d, &tensor[i], i, records))
+            continue;
+        tensor[i].pack_spec.layout = CUDA_RECORDS;
+        memset(own, CUDA_RECORDS, (size_t)buckets);
+    }
+    return ret;
+}
+
+/* Launches of a plan --------------------------------------------------------------------------- */
 
 static int launches_under(const CudaTarget *t, int first, int end, int bucket)
 {

@@ -606,12 +606,12 @@ def check_fused(folder):
     """Every layer that is not one launch on some target is said in one run, those that are, are not."""
     words = ["--no-weights", "--rules", "s.rules", "apart.sinter"]
     write_safetensors(folder / "apart.safetensors", {"g": [512], "u": [1024, 512], "d": [512, 1024]})
-    (folder / "s.rules").write_text("quant { default : row fused }\n")
+    (folder / "s.rules").write_text("quant { default : whole fused }\n")
     for command in ("check", "explain", "compile"):
         done = call([SINTER, command, "--target=turing,cpu,sm_90a",
                      *(words if command != "compile" else
                        ["--weights", "apart.safetensors", "-o", "apart", *words[1:]])], cwd=folder)
-        said = re.findall(r"sinter:(\d+:\d+): error\[E0603\]: (\w) takes 2 launches on (\w+) at T = 64",
+        said = re.findall(r"sinter:(\d+:\d+): error\[E0603\]: (\w) takes 4 launches on (\w+) at T = 1,",
                           done.stderr.decode())
         want = [(at, name, target) for at, name in (("12:14", "u"), ("13:13", "d"))
                 for target in ("sm_90a", "turing")]
@@ -620,7 +620,7 @@ def check_fused(folder):
                not written else [done.stderr.decode()])
     done = call([SINTER, "check", *words], cwd=folder)
     report("fused on the CPU alone", [] if done.returncode == 0 else [done.stderr.decode()])
-    (folder / "s.rules").write_text("quant { default : row\nu : nvfp4 fused\nd : row fused }\n")
+    (folder / "s.rules").write_text("quant { default : row\nu : nvfp4 fused\nd : whole fused }\n")
     done = call([SINTER, "check", "--target=sm_90a", *words], cwd=folder)
     said = set(re.findall(r"error\[E0603\]: (\w)", done.stderr.decode()))
     report("what passes and what plans keep apart is said at once",
