@@ -278,8 +278,8 @@ static const Op *arg_of(const Op *kernel, const Value *value)
     return NULL;
 }
 
-/* The result of the concat along columns that is all that reads the value; NULL: there is none.
- * *ret_col: the value's first column of it. */
+/* The result of the concat along columns, of several values, that is all that reads this one; NULL:
+ * there is none. *ret_col: the value's first column of it. */
 static const Value *joined_by(const Value *value, int64_t *ret_col)
 {
     const Use *use = value->uses;
@@ -289,8 +289,8 @@ static const Value *joined_by(const Value *value, int64_t *ret_col)
     if (!use || use->next || kernel->kind != OP_KERNEL || rank < 2 || value->type->scheme)
         return NULL;
     const Op *arg = arg_of(kernel, value), *concat = arg ? arg->out[0].uses->user : NULL;
-    if (!concat || concat->kind != OP_CONCAT || concat->attr.axis != rank - 1 ||
-        arg->out[0].uses->next)
+    if (!concat || concat->kind != OP_CONCAT || concat->num_in == 1 ||
+        concat->attr.axis != rank - 1 || arg->out[0].uses->next)
         return NULL;
     for (int i = 0; i < concat->num_in; i++) {
         Dim cols = type_last(op_in(concat, i)->type);
