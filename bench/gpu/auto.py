@@ -21,12 +21,13 @@ import argparse
 import array
 import json
 import math
-import os
 import pathlib
 import struct
-import subprocess
 import sys
 import time
+
+import stack
+from stack import SCHEMES
 
 ROWS = 64  # to calibrate with, and held out
 EXACT = 100  # dB: what is asked of a choice without error
@@ -34,33 +35,6 @@ FASTER = 1.15  # than the best uniform scheme of that error, at one point or mor
 BETWEEN = 6  # dB beyond the finest scheme
 BARS = {"seconds": 120, "off": 0.1}
 TARGETS = ("bf16", "fp8", "fp8_block", "int8", "w4a16", "w4a8", "nvfp4", "between")
-SCHEMES = {
-    "fp8": "weight e4m3 per channel; act e4m3 per token dynamic",
-    "fp8_block": "weight e4m3 block 128x128; act e4m3 per token group 128 dynamic",
-    "int8": "weight i8 sym per channel; act i8 sym per token dynamic",
-    "w4a16": "weight i4 sym group 128; act bf16",
-    "w4a8": "weight i4 sym group 128; act i8 sym per token dynamic",
-    "nvfp4": "weight nvfp4; act nvfp4",
-}
-STACK = """version 1
-weights "model.safetensors"
-const D = {d}
-const F = {f}
-dim T in [{sizes}]
-{schemes}
-block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {{
-    param norm: bf16[D]    from "model.layers.{{i}}.post_attention_layernorm.weight"
-    param gate: bf16[F, D] from "model.layers.{{i}}.mlp.gate_proj.weight"
-    param up:   bf16[F, D] from "model.layers.{{i}}.mlp.up_proj.weight"
-    param down: bf16[D, F] from "model.layers.{{i}}.mlp.down_proj.weight"
-    n = rmsnorm(x, norm, eps=1e-5)
-    return x + linear(silu(linear(n, gate)) * linear(n, up), down)
-}}
-model stack (x: bf16[T, D]) -> (y: bf16[T, D]) {{
-    y = x
-    for i in 0 .. {layers} {{ y = ffn[i](y) }}
-}}
-"""
 AUTO = """auto {{
     candidates {names}, keep
     calibrate on "{calibrate}"{rows}
@@ -78,12 +52,7 @@ ENCODER = (384, 1536, 6, 512)  # width, inner width, layers, tokens to calibrate
 
 
 def run(*command, folder):
-    start = time.monotonic()
-    done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True, text=True, check=False,
-                          env={"SINTER_CACHE_DIR": str(folder / "cache"), **os.environ})
-    if done.returncode not in (0, 5):
-        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
-    return done.stdout, time.monotonic() - start
+    return stack.run(*command, folder=folder, codes=(0, 5))
 
 
 def read_npy(path):
@@ -114,9 +83,8 @@ class Bench:
         (self.folder / "cache").mkdir(mode=0o700, exist_ok=True)
         self.sizes, self.calibrate, self.held = MODELS[args.model]
         self.data(args)
-        schemes = "\n".join(f"scheme {name} {{ {text} }}" for name, text in SCHEMES.items())
-        text = encoder_text(schemes) if args.model == "encoder" else STACK.format(
-            d=args.width, f=args.inner, layers=args.layers, schemes=schemes, sizes=", ".join(map(str, self.sizes)))
+        schemes = "\n".join(f"scheme {name} {{ {scheme} }}" for name, scheme in SCHEMES.items())
+        text = encoder_text(schemes) if args.model == "encoder" else stack.text(args, self.sizes, schemes)
         (self.folder / "m.sinter").write_text(text)
         self.want = None
 

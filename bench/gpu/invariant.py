@@ -11,37 +11,14 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
+import stack
+
 SIZES = (1, 16, 128, 1024)
 BARS = {size: 0.12 if size == 128 else 0.25 for size in SIZES}
-SCHEMES = {
-    "fp8": "weight e4m3 per channel; act e4m3 per token dynamic",
-    "int8": "weight i8 sym per channel; act i8 sym per token dynamic",
-    "w4a16": "weight i4 sym group 128; act bf16",
-}
-TEXT = """version 1
-weights "model.safetensors"
-const D = {d}
-const F = {f}
-dim T in [{sizes}]
-scheme s {{ {scheme} }}
-quant {{ default : s }}
-block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {{
-    param norm: bf16[D]    from "model.layers.{{i}}.post_attention_layernorm.weight"
-    param gate: bf16[F, D] from "model.layers.{{i}}.mlp.gate_proj.weight"
-    param up:   bf16[F, D] from "model.layers.{{i}}.mlp.up_proj.weight"
-    param down: bf16[D, F] from "model.layers.{{i}}.mlp.down_proj.weight"
-    n = rmsnorm(x, norm, eps=1e-5)
-    return x + linear(silu(linear(n, gate)) * linear(n, up), down)
-}}
-model stack (x: bf16[T, D]) -> (y: bf16[T, D]) {{
-    y = x
-    for i in 0 .. {layers} {{ y = ffn[i](y) }}
-}}
-"""
+SCHEMES = ("fp8", "int8", "w4a16")
 
 
 class Bench:
@@ -54,18 +31,15 @@ class Bench:
             self.run(self.build / "bench/gpu-data", "planted", ".", args.width, args.inner, args.layers, 1)
 
     def run(self, *command):
-        done = subprocess.run([str(word) for word in command], cwd=self.folder, capture_output=True, text=True, check=False,
-                              env={"SINTER_CACHE_DIR": str(self.folder / "cache"), **os.environ})
-        if done.returncode:
-            raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
-        return done.stdout
+        stack.run(*command, folder=self.folder)
 
     def compile(self, scheme, option):
         """The name of the compiled file."""
-        name, text = f"{scheme}{option}", self.folder / f"{scheme}.sinter"
+        name = f"{scheme}{option}"
+        text = self.folder / f"{name}.sinter"
         if not (self.folder / name).exists():
-            text.write_text(TEXT.format(d=self.args.width, f=self.args.inner, layers=self.args.layers,
-                                        scheme=SCHEMES[scheme], sizes=", ".join(map(str, SIZES))))
+            schemes = f"scheme s {{ {stack.SCHEMES[scheme]} }}\nquant {{ default : s }}"
+            text.write_text(stack.text(self.args, SIZES, schemes))
             self.run(self.build / "tools/sinter", "compile", text, "--target=sm_90a", "--slower=off",
                      f"--timing={self.args.timing}", *filter(None, [option]), "-o", name)
         return name
