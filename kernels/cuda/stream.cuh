@@ -548,6 +548,78 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         __syncwarp();
         return (const char *)to;
     }
+
+    /* Steps of a warp -------------------------------------------------------------------------- */
+
+    /* Rows of the first tile of a unit: a from global memory is one tile ahead. */
+    static __device__ __forceinline__ void load_first(Rows &r, int slice, int lane)
+    {
+        if (!Cfg::kLocalA)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                load_rows(r, S::tile_of(0, slice), i, i, lane);
+    }
+
+    /* Ends the rows of a unit that lie in `sums` or, kOrdered, in `total`: the warps take turns at
+     * them, while the others go on. */
+    template <class Epilogue, class Sum, class Params>
+    static __device__ __forceinline__ void finish_rows(const Params &p, const Operand &a, Sum *sums,
+                                                       const float *total, int unit, int first,
+                                                       int64_t m, int lane)
+    {
+        for (int i = first % S::kWarps; i < Cfg::kRows && i < m; i += S::kWarps) {
+            const char *sum = (const char *)(total + i * S::kPitch);
+            if constexpr (!S::kOrdered)
+                sum = sum_slices(sums, i, lane);
+            Epilogue::row(p, a, sum, i, unit * S::kCols, lane);
+        }
+    }
+
+    /* Waits for the tile that is next in the warp's ring, and reads it, if there is one. */
+    static __device__ __forceinline__ void take(Weights &q, State &s, uint32_t at, bool live,
+                                                int row, float outer, int lane)
+    {
+        copy_wait<Cfg::kStages - 1>();
+        __syncwarp();
+        if (live) {
+            Ring::read_weights(q, at, lane);
+            if (kEarly)
+                Ring::read_params(s, at, 0, row, outer, lane);
+        }
+    }
+
+    /* kOrdered: adds the blocks of a round once all warps have left theirs. */
+    static __device__ __forceinline__ void add_round(Chain &sums, const Operand &a,
+                                                     const int32_t *staged, float *total, int round,
+                                                     int64_t m)
+    {
+        __syncthreads();
+        chain(sums, a, staged, total, round, m);
+        if (Cfg::kBuffers == 1 || round + 1 == S::kRounds)
+            __syncthreads();
+    }
+
+    /* The next copy, if this is its place: behind the reads of the slot that it goes to. */
+    template <bool NOW>
+    static __device__ __forceinline__ void fetch_next(typename Ring::Ahead &ahead, uint32_t ring,
+                                                      const char *w, int slice, int group, int lane)
+    {
+        if (NOW) {
+            __syncwarp();
+            Ring::fetch(ahead, ring, w, slice, group, lane);
+        }
+    }
+
+    /* Finds the warp's first tile, and fills its ring. */
+    static __device__ __forceinline__ void fetch_first(typename Ring::Ahead &ahead, uint32_t ring,
+                                                       const char *w, int slice, int group,
+                                                       int lane)
+    {
+        Ring::begin(ahead, w, slice, group, lane);
+#pragma unroll 1
+        for (int i = 0; i < Cfg::kStages; i++)
+            Ring::fetch(ahead, ring, w, slice, group, lane);
+    }
 };
 
 /* a lies in global memory: a Prologue that makes nothing. */
@@ -577,10 +649,7 @@ __device__ __forceinline__ void stream(const Params &p)
     char *local = smem + S::kLocalAt;
 
     typename G::Ahead ahead;
-    G::begin(ahead, w, slice, group, lane);
-#pragma unroll 1
-    for (int i = 0; i < Cfg::kStages; i++)
-        G::fetch(ahead, ring, w, slice, group, lane);
+    G::fetch_first(ahead, ring, w, slice, group, lane);
     if constexpr (Cfg::kLocalA)
         G::clear_tails(local);
     const Operand a = Prologue::run(p, local);
@@ -593,10 +662,7 @@ __device__ __forceinline__ void stream(const Params &p)
     scales.outer = Record<Cfg>::outer(w);
     if (S::kOrdered)
         G::begin_chain(sums, a, m);
-    if (!Cfg::kLocalA)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            G::load_rows(rows, S::tile_of(0, slice), i, i, lane);
+    G::load_first(rows, slice, lane);
 
     uint32_t slot = 0;
     int buffer = 0, turn = 0;
@@ -610,35 +676,18 @@ __device__ __forceinline__ void stream(const Params &p)
             const bool live = S::kTilesK % Cfg::kSplitK == 0 || k < S::kTilesK;
             const uint32_t at = ring + slot;
             typename G::Weights q;
-            copy_wait<Cfg::kStages - 1>();
-            __syncwarp();
-            if (live) {
-                G::read_weights(q, at, lane);
-                if (G::kEarly)
-                    G::read_params(s, at, 0, row, scales.outer, lane);
-            }
-            if (G::kEarly) {
-                __syncwarp();
-                G::fetch(ahead, ring, w, slice, group, lane);
-            }
+            G::take(q, s, at, live, row, scales.outer, lane);
+            G::template fetch_next<G::kEarly>(ahead, ring, w, slice, group, lane);
             if (live)
                 G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
                         r + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice), slice, group,
                         row, lane);
-            else if (!Cfg::kLocalA)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    G::load_rows(rows, S::tile_of(0, slice), i, i, lane);
-            if (!G::kEarly) {
-                __syncwarp();
-                G::fetch(ahead, ring, w, slice, group, lane);
-            }
+            else
+                G::load_first(rows, slice, lane);
+            G::template fetch_next<!G::kEarly>(ahead, ring, w, slice, group, lane);
             slot = ahead.slot;
             if constexpr (S::kOrdered) {
-                __syncthreads();
-                G::chain(sums, a, staged + buffer * S::kStagedWords, total, r, m);
-                if (Cfg::kBuffers == 1 || r + 1 == S::kRounds)
-                    __syncthreads();
+                G::add_round(sums, a, staged + buffer * S::kStagedWords, total, r, m);
                 buffer = (buffer + 1) % Cfg::kBuffers;
             }
         }
@@ -649,14 +698,8 @@ __device__ __forceinline__ void stream(const Params &p)
             __syncthreads(); /* also, with two buffers, behind the reads of the unit before last */
             buffer = (buffer + 1) % Cfg::kBuffers;
         }
-        /* the warps take turns at the rows, while the others go on */
-        for (int i = (warp + turn * Cfg::kRows) % S::kWarps; i < Cfg::kRows && i < m;
-             i += S::kWarps) {
-            const char *sum = (const char *)(total + i * S::kPitch);
-            if constexpr (!S::kOrdered)
-                sum = G::sum_slices(of_unit, i, lane);
-            Epilogue::row(p, a, sum, i, unit * S::kCols, lane);
-        }
+        G::template finish_rows<Epilogue>(p, a, of_unit, total, unit, warp + turn * Cfg::kRows, m,
+                                          lane);
         if (Cfg::kBuffers == 1 && !S::kOrdered)
             __syncthreads();
     }
