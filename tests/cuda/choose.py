@@ -72,6 +72,21 @@ def choice(folder):
     return json.loads((folder / "d.json").read_text())
 
 
+def check_layouts(folder):
+    """What weights are asked to lie in is what candidates are predicted with: fragments take few rows longer."""
+    (folder / "f.sinter").write_text(TEXT.replace("w8a8", "w4").replace(
+        "i8 sym per channel; act i8 sym per token dynamic", "i4 sym group 64; act bf16"))
+    ns = {}
+    for layout in "records", "fragments":
+        words = [SINTER, "choose", "f.sinter", "--target=sm_90a", "--no-measure", "--timing=none", "--data=f.json",
+                 f"--weight-layout={layout}"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        report(f"choose --weight-layout={layout}", done.returncode and done.stderr)
+        layers = json.loads((folder / "f.json").read_text())["layers"]
+        ns[layout] = [sum(layer["cells"][0]["ns"]) for layer in layers]
+    report("decides the times", not all(a < b for a, b in zip(ns["records"], ns["fragments"])) and ns)
+
+
 def check_times(folder):
     expect("candidates are timed on the device", run(folder), 0, r"times: measured on cuda:0 \(fake GPU 0\)\n",
            r"as a whole on cuda:0 \(fake GPU 0\): [\d.]+ us, [+-][\d.]+ % of the estimate")
@@ -229,6 +244,7 @@ def check_calibration(folder):
 
 def check(folder):
     make(folder)
+    check_layouts(folder)
     nodes = check_times(folder)
     (folder / "t.json").write_bytes((folder / "d.json").read_bytes())
     check_failures(folder, nodes)

@@ -93,6 +93,19 @@ def check_measured(folder):
         report(f"{said}-> {want}", layouts != [want] and out)
 
 
+def check_sizes(folder):
+    """Sizes count alike: what the larger one gains in microseconds is less than what the smaller one loses by ratio."""
+    (folder / "m.sinter").write_text(text())
+    for few, many, want in (((10, 12), (30, 27), "records"), ((10, 11), (30, 24), "fragments")):
+        table = "sinter timings 1\ngpu sm_90-132sm-144g\n"
+        for i, layout in enumerate(("", " fragments")):
+            table += (f"product {PRODUCT.format(layout)}\n1 {few[i]} stream 1x32 w1 k16 s2\n"
+                      f"64 {many[i]} mixed 64x128 s8 g132\n")
+        (folder / "t.timing").write_text(table)
+        layouts, _, out = explained(folder, "--timing=t.timing", "--decode-weights=never")
+        report(f"1 row in {few}, 64 in {many}: {want}", layouts != [want] and out)
+
+
 def check_layers(folder):
     """What layers ask for is chosen among all families that read records, but for one order of sums that those of
     fragments have."""
@@ -117,4 +130,4 @@ def check_decoded(folder):
         report("from fragments", " as fragments\n" not in plan and plan)
 
 
-sys.exit(main(check_formats, check_predicted, check_measured, check_layers, check_decoded))
+sys.exit(main(check_formats, check_predicted, check_measured, check_sizes, check_layers, check_decoded))
