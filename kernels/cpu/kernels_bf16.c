@@ -79,14 +79,6 @@ static void dot_bf16(const MatrixProduct *p, int64_t rows, const BlockFinish *fi
 
 /* Nibbles -------------------------------------------------------------------------------------- */
 
-/* The codes of pair i of a word, as the low bits of its two halves: a byte further on is a load
- * away. */
-INLINE __m512i pair_codes(const uint8_t *w, int i)
-{
-    __m512i words = _mm512_loadu_si512(w + i / 2);
-    return i % 2 ? _mm512_srli_epi32(words, 4) : words;
-}
-
 static void decode_nibbles(const MatrixDecode *d)
 {
     const __m512i table = _mm512_loadu_si512(pair_table(d->fmt)->value);
@@ -156,13 +148,24 @@ INLINE void few_add(int rows, int v, const MatrixFew *f, const uint16_t *a, __m5
         acc[r][v] = dot_pairs(acc[r][v], broadcast_4((const uint8_t *)(a + r * f->lda)), pairs);
 }
 
+/* Loaded once: the compiler would load it again for each shift. */
+INLINE __m512i in_register(__m512i x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 INLINE void few_nibbles(int rows, int vecs, const MatrixFew *f, const uint16_t *a, const uint8_t *w,
                         const FewTables *t, FewSums acc)
 {
+    __m512i words[4];
+    for_each(v, vecs)
+        words[v] = in_register(_mm512_loadu_si512(w + 64 * v));
     for_each(i, 4)
-        for_each(v, vecs)
-            few_add(rows, v, f, a + 2 * i,
-                    _mm512_permutexvar_epi16(pair_codes(w + 64 * v, i), t->nibble), acc);
+        for_each(v, vecs) {
+            __m512i codes = i ? _mm512_srli_epi32(words[v], 4 * (unsigned)i) : words[v];
+            few_add(rows, v, f, a + 2 * i, _mm512_permutexvar_epi16(codes, t->nibble), acc);
+        }
 }
 
 /* 64 columns of two rows of K, in the order that unpacking makes; as sums_in_order finds them. */
@@ -180,18 +183,24 @@ INLINE void few_bf16(int rows, const MatrixFew *f, const uint16_t *a, const uint
     }
 }
 
+/* The high bytes of codes' bf16. */
+INLINE __m512i e4m3_high(__m512i codes, const FewTables *t)
+{
+    __m512i high = _mm512_permutex2var_epi8(t->high[0], codes, t->high[1]);
+    /* high | (codes & sign) */
+    return _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
+}
+
 INLINE void few_e4m3(int rows, const MatrixFew *f, const uint16_t *a, const uint8_t *w,
                      bool has_odd, const FewTables *t, FewSums acc)
 {
-    const __m512i sign = _mm512_set1_epi8(-128);
     __m512i even = _mm512_loadu_si512(w), odd = _mm512_setzero_si512();
     if (has_odd)
         odd = _mm512_loadu_si512(w + PANEL_COLS);
     for_each(h, 2) {
         __m512i codes = h ? _mm512_unpackhi_epi8(even, odd) : _mm512_unpacklo_epi8(even, odd);
         __m512i low = _mm512_permutex2var_epi8(t->low[0], codes, t->low[1]);
-        __m512i high = _mm512_permutex2var_epi8(t->high[0], codes, t->high[1]);
-        high = _mm512_ternarylogic_epi32(high, codes, sign, 0xf8); /* high | (codes & sign) */
+        __m512i high = e4m3_high(codes, t);
         few_add(rows, 2 * h, f, a, _mm512_unpacklo_epi8(low, high), acc);
         few_add(rows, 2 * h + 1, f, a, _mm512_unpackhi_epi8(low, high), acc);
     }
@@ -263,22 +272,73 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixF
         sums_in_order(fmt, acc[r]);
 }
 
-/* The end of block number i for 16 columns. */
-INLINE void few_finish(int rows, int v, const MatrixFew *f, const PackBlock *b, int64_t i, int col,
-                       __m512 outer, FewSums acc, FewSums out)
+/* 64 scales of e4m3: their bf16 from tables, in the order of columns. */
+INLINE void scales_e4m3(const uint8_t *codes, const FewTables *t, __m512 *sb)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i none = _mm512_setzero_si512();
+    __m512i x = _mm512_permutexvar_epi32(order, _mm512_loadu_si512(codes));
+    __m512i low = _mm512_permutex2var_epi8(t->low[0], x, t->low[1]);
+    __m512i high = e4m3_high(x, t);
+    __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
+    sb[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(none, first));
+    sb[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(none, first));
+    sb[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(none, second));
+    sb[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(none, second));
+}
+
+/* 64 scales of e8m0; false: one is the denormal or the NaN, which are not made by a shift. */
+INLINE bool scales_e8m0(const uint8_t *codes, __m512 *sb)
+{
+    __m512i less = _mm512_add_epi8(_mm512_loadu_si512(codes), _mm512_set1_epi8(-1));
+    if (_mm512_cmpge_epu8_mask(less, _mm512_set1_epi8((char)0xfe)))
+        return false;
+    for_each(v, 4) {
+        __m128i some = _mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * v));
+        sb[v] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(some), 23));
+    }
+    return true;
+}
+
+/* Scales of a block of 16 * vecs columns. */
+INLINE void few_scales(int vecs, const MatrixFew *f, const PackBlock *b, int col,
+                       const FewTables *t, __m512 *sb)
+{
+    const __m512 outer = _mm512_set1_ps(f->outer);
+    bool is_e4m3 = vecs == 4 && f->layout->scale_fmt == FMT_E4M3;
+    bool is_e8m0 = vecs == 4 && f->layout->scale_fmt == FMT_E8M0;
+    if (is_e4m3)
+        scales_e4m3(b->scale, t, sb);
+    if (is_e4m3 || (is_e8m0 && scales_e8m0(b->scale, sb))) {
+        for_each(v, vecs)
+            sb[v] = _mm512_mul_ps(sb[v], outer);
+        return;
+    }
+    for_each(v, vecs)
+        sb[v] = decode_scale(f->layout, b->scale, col + 16 * v, outer);
+}
+
+/* The end of block number i for 16 * vecs columns. */
+INLINE void few_finish(int rows, int vecs, const MatrixFew *f, const PackBlock *b, int64_t i,
+                       int col, const FewTables *t, FewSums acc, FewSums out)
 {
     const PackLayout *l = f->layout;
-    __m512 zero = _mm512_setzero_ps(), sb = _mm512_set1_ps(1.0f);
+    __m512 sb[4];
+    for_each(v, vecs)
+        sb[v] = _mm512_set1_ps(1.0f);
     if (b->scale)
-        sb = decode_scale(l, b->scale, col, outer);
-    if (b->zero)
-        zero = decode_16(FMT_I8, (const uint8_t *)b->zero + col);
-    for_each(r, rows) {
-        int64_t at = r * l->blocks + i;
-        __m512 both = f->scale ? _mm512_mul_ps(_mm512_set1_ps(f->scale[at]), sb) : sb;
-        out[r][v] = l->mainloop ? finish_f32(acc[r][v], zero, b->zero != NULL,
-                                             b->zero ? f->sum[at] : 0, both, out[r][v])
-                                : acc[r][v];
+        few_scales(vecs, f, b, col, t, sb);
+    for_each(v, vecs) {
+        __m512 zero = _mm512_setzero_ps();
+        if (b->zero)
+            zero = decode_16(FMT_I8, (const uint8_t *)b->zero + col + 16 * v);
+        for_each(r, rows) {
+            int64_t at = r * l->blocks + i;
+            __m512 both = f->scale ? _mm512_mul_ps(_mm512_set1_ps(f->scale[at]), sb[v]) : sb[v];
+            out[r][v] = l->mainloop ? finish_f32(acc[r][v], zero, b->zero != NULL,
+                                                 b->zero ? f->sum[at] : 0, both, out[r][v])
+                                    : acc[r][v];
+        }
     }
 }
 
@@ -286,14 +346,14 @@ INLINE void few_finish(int rows, int v, const MatrixFew *f, const PackBlock *b, 
 INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f, int col)
 {
     const PackLayout *l = f->layout;
-    const __m512 outer = _mm512_set1_ps(f->outer);
     const bool fetches = vecs == 4 && !cpu_reads_ahead();
     const uint16_t *a = f->halves;
     FewTables t = {.seen = NO_HALVES};
     FewSums acc, out;
     if (!bytes)
         t.nibble = _mm512_loadu_si512(pair_table(l->fmt)->value);
-    for (int h = 0; fmt == FMT_E4M3 && h < 2; h++) {
+    bool e4m3 = fmt == FMT_E4M3 || (vecs == 4 && l->scale_fmt == FMT_E4M3);
+    for (int h = 0; e4m3 && h < 2; h++) {
         t.low[h] = _mm512_load_si512(e4m3_tables()->low + 64 * h);
         t.high[h] = _mm512_load_si512(e4m3_tables()->high + 64 * h);
     }
@@ -307,8 +367,7 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
         if (fetches)
             record_fetch(&steps, &b, bytes ? 2 * bytes : 4);
         a += b.units * l->unit;
-        for_each(v, vecs)
-            few_finish(rows, v, f, &b, i, col + 16 * v, outer, acc, out);
+        few_finish(rows, vecs, f, &b, i, col, &t, acc, out);
     }
     for_each(r, rows)
         for_each(v, vecs)

@@ -539,6 +539,51 @@ static void check_folded(Rng *rng, const CheckOptions *options)
     }
 }
 
+/* A column with a scale that is no number gives none; the others come close. */
+static void case_check_scales(Case *c, const uint32_t *out)
+{
+    operand_decode(&c->a);
+    operand_decode(&c->w);
+    for (int64_t m = 0; m < c->m; m++)
+        for (int64_t n = 0; n < c->n; n++) {
+            bool is_nan = false;
+            double err = 0, all = 0;
+            float value;
+            for (int64_t k = 0; k < c->k; k++)
+                is_nan = is_nan || isnan(operand_scale(&c->w, n, k));
+            memcpy(&value, &out[m * c->n + n], 4);
+            if (!is_nan)
+                check_close(c, m, n, out[m * c->n + n], &err, &all);
+            else if (!isnan(value))
+                check_fail("element %lld,%lld is %g, not NaN", (long long)m, (long long)n,
+                           (double)value);
+        }
+}
+
+/* Scales of a byte: every code but those above 2^40, down to the denormals, and a NaN at times. */
+static void check_byte_scales(Rng *rng, const CheckOptions *options)
+{
+    static const FormatId weight[] = {FMT_E2M1, FMT_I4, FMT_E4M3, FMT_NF4};
+    for (int i = 0; i < (options->full ? 96 : 24) && !check_failed(); i++) {
+        FormatId scale_fmt = i % 2 ? FMT_E4M3 : FMT_E8M0;
+        Case c = case_random(rng, FMT_BF16, weight[i / 2 % 4], rng_range(rng, 1, 6),
+                             rng_range(rng, 64, 150), rng_range(rng, 32, 300));
+        uint32_t nan = scale_fmt == FMT_E4M3 ? 127 : 255, most = scale_fmt == FMT_E4M3 ? 126 : 167;
+        c.spec.scale_fmt = c.w.scale_fmt = scale_fmt;
+        c.spec.mainloop = true;
+        for (int64_t j = 0; j < blocks(c.n, c.w.block_rows) * c.w.grid_cols; j++)
+            c.w.scale[j] = (float)ref_decode(
+                scale_fmt, rng_range(rng, 0, 40) ? (uint32_t)rng_range(rng, 0, most) : nan);
+        uint32_t *out = make(c.m * c.n, 4);
+        case_run(&c, 1, 0, c.m, out);
+        case_check_scales(&c, out);
+        case_check_rows(&c, out);
+        free(out);
+        operand_free(&c.a);
+        operand_free(&c.w);
+    }
+}
+
 static void operand_set(Operand *o, int64_t row, int64_t col, uint32_t code)
 {
     o->code[row * o->cols + col] = code;
@@ -621,5 +666,6 @@ void check_gemm(void)
     check_all_isas("gemm tall", check_tall);
     check_all_isas("gemm codebooks", check_codebooks);
     check_all_isas("gemm folded scales", check_folded);
+    check_all_isas("gemm scales of a byte", check_byte_scales);
     check_all_isas("gemm special values", check_special);
 }
