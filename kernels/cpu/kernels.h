@@ -150,7 +150,8 @@ typedef struct MatrixProduct {
 typedef struct CpuMatrix {
     int most_parts; /* of a format that is multiplied as a sum of bf16 */
     bool folds;     /* scales of e4m3 are multiplied into weights */
-    bool crosses;   /* elements i and i + 4 of eight of K in nibbles are a pair, not neighbours */
+    int64_t few_nibbles, few_bytes, few_halves; /* rows of products that few_rows likes to do */
+    bool crosses; /* elements i and i + 4 of eight of K in nibbles are a pair, not neighbours */
     void (*begin)(void);
     void (*end)(void);
     /* as CpuKernels.dot_i32; NULL: that does integers */

@@ -351,5 +351,8 @@ const CpuMatrix cpu_matrix_amx = {.begin = matrix_begin,
                                   .decode = pairs_decode,
                                   .few_rows = amx_few_rows,
                                   .split = pairs_split,
+                                  .few_nibbles = MATRIX_FEW,
+                                  .few_bytes = DIRECT_ROWS,
+                                  .few_halves = DIRECT_ROWS,
                                   .most_parts = 2,
                                   .folds = true};

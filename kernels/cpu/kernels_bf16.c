@@ -400,18 +400,33 @@ FEW_FORMAT(e4m3, FMT_E4M3, 1)
 FEW_FORMAT(e5m2, FMT_E5M2, 1)
 FEW_FORMAT(i8, FMT_I8, 1)
 
-static bool few_rows(const MatrixFew *f)
+static void few_rows_at_once(const MatrixFew *f)
 {
-    const PackLayout *l = f->layout;
-    bool early_zero = l->has_zero && !l->late_zero;
-    if (f->rows > DIRECT_ROWS || early_zero || l->fmt == FMT_U8)
-        return false;
-    switch (l->fmt) {
+    switch (f->layout->fmt) {
     case FMT_BF16: few_rows_bf16(f); break;
     case FMT_E4M3: few_rows_e4m3(f); break;
     case FMT_E5M2: few_rows_e5m2(f); break;
     case FMT_I8: few_rows_i8(f); break;
     default: few_rows_nibbles(f); break;
+    }
+}
+
+/* More rows are as many times so few: decoding four times as often costs less than memory for what
+ * was decoded, as permutations and products take different units. */
+static bool few_rows(const MatrixFew *f)
+{
+    const PackLayout *l = f->layout;
+    bool early_zero = l->has_zero && !l->late_zero;
+    if (early_zero || l->fmt == FMT_U8)
+        return false;
+    for (int row = 0; row < f->rows; row += DIRECT_ROWS) {
+        MatrixFew some = *f;
+        some.rows = f->rows - row < DIRECT_ROWS ? f->rows - row : DIRECT_ROWS;
+        some.halves += row * f->lda;
+        some.sum = f->sum ? f->sum + row * l->blocks : NULL;
+        some.scale = f->scale ? f->scale + row * l->blocks : NULL;
+        some.out += row * f->ld;
+        few_rows_at_once(&some);
     }
     return true;
 }
@@ -426,5 +441,8 @@ const CpuMatrix cpu_matrix_bf16 = {.begin = nothing,
                                    .decode = decode,
                                    .few_rows = few_rows,
                                    .split = pairs_split,
+                                   .few_nibbles = INT64_MAX,
+                                   .few_bytes = 64,
+                                   .few_halves = 8, /* panels of more bits may not fit a cache */
                                    .most_parts = 1,
                                    .crosses = true};

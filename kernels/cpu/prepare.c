@@ -23,6 +23,17 @@ static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackL
     return parts <= most && weight_parts <= most ? parts : 0;
 }
 
+/* Of how many rows a product is few_rows', if it does them: with early zero points it does not. */
+static int64_t few_rows_of(const CpuKernels *kern, const PackLayout *l)
+{
+    const CpuMatrix *m = kern->matrix;
+    int64_t rows = l->unit == 8         ? m->few_nibbles
+                   : l->unit_bytes == 1 ? m->few_bytes
+                                        : m->few_halves;
+    bool early = (l->has_zero && !l->late_zero) || l->fmt == FMT_U8;
+    return early && rows > MATRIX_FEW ? MATRIX_FEW : rows;
+}
+
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */
 Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
@@ -33,7 +44,7 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
     else if (kern->column_bytes)
         p.range_k = kern->column_bytes / (l->is_int ? 1 : 4);
-    p.is_few = p.parts == 1 && g->m <= (l->unit == 8 ? MATRIX_FEW : DIRECT_ROWS);
+    p.is_few = p.parts == 1 && g->m <= few_rows_of(kern, l);
     if (p.is_few || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
     p.lda = p.is_direct ? g->a.pitch / 4 : (p.range_k + 15) / 16 * 16;
