@@ -304,7 +304,7 @@ static inline const uint8_t *gather(int log, int bits, const uint8_t *codes, int
 {
     if (log == 3)
         return codes + k * bits / 8;
-    for (int i = 0; i < bits; i++) /* bytes */
+    for (int i = 0; i < bits && i < 8; i++) /* bytes, of codes of up to 8 bits */
         room[i] = codes[column_of(log, k, i * 8 / bits) * bits / 8];
     return room;
 }
