@@ -124,13 +124,6 @@ static int most_sums(const CudaKernel *k)
     return widens || (codebook && cuda_codebook_pieces(k) > 1) ? 64 : MOST_SUMS;
 }
 
-/* Integers as floats, summed exactly block by block, for which ptxas left alone spills a few bytes
- * to fit in three blocks. */
-static int min_blocks(const CudaKernel *k)
-{
-    return k->spec.mainloop && k->packed.exact && k->packed.home != CUDA_HOME_I8;
-}
-
 /* Why a tile cannot run; NULL: it can. */
 static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
 {
@@ -226,6 +219,14 @@ static bool makes(const CudaKernel *k, int64_t rows, bool one)
     if (one)
         return !k->spec.mainloop || num_sums(k) <= SHARED_SUMS;
     return rows <= SHARED_ROWS * (grid < processors ? grid : processors);
+}
+
+/* Integers as floats, summed exactly block by block, and blocks that make many rows, for which
+ * ptxas left alone spills a few bytes to fit in three blocks. */
+static int min_blocks(const CudaKernel *k)
+{
+    return (k->spec.mainloop && k->packed.exact && k->packed.home != CUDA_HOME_I8) ||
+           (k->input == INPUT_SHARED && !makes(k, k->layout[k->launch->a].rows, false));
 }
 
 static bool share(CudaKernel *k, const PlanLaunch *inside, int64_t smem, bool one)

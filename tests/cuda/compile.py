@@ -509,9 +509,19 @@ def check_sass(folder):
     report("show --emit=sass", problems)
 
 
+def check_fused_registers():
+    """Blocks that make many rows, since a rule says `fused`, have registers for it."""
+    models = HERE.parent / "gpu" / "models"
+    for text, rules in (("gated", "w8a8"), ("gated", "w4a16"), ("dense", "w8a8")):
+        report(f"{text} under {rules}-fused", sinter(
+            "show", "--emit=kernels", "--fail-on-spill", "--no-weights", "--target=sm_90a",
+            models / f"{text}.sinter", f"--rules={models}/{rules}-fused.rules", cwd=models)[1])
+
+
 def run_models(folder):
     write_models(folder)
     check_sass(folder)
+    check_fused_registers()
     for path in sorted(folder.glob("*.sinter")):
         check_model(path.stem, folder, [path.name], anew=False)
     (folder / "random").mkdir()
