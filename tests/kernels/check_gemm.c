@@ -416,6 +416,18 @@ static void case_check_rows(Case *c, const uint32_t *out)
     free(other);
 }
 
+/* Runs the case, held to what `check` expects, and lets go of it. */
+static void case_end(Case *c, void (*check)(Case *c, const uint32_t *out))
+{
+    uint32_t *out = make(c->m * c->n, 4);
+    case_run(c, 1, 0, c->m, out);
+    check(c, out);
+    case_check_rows(c, out);
+    free(out);
+    operand_free(&c->a);
+    operand_free(&c->w);
+}
+
 static void check_case(Case *c)
 {
     if (cpu_pack_problem(&c->spec)) {
@@ -574,13 +586,7 @@ static void check_byte_scales(Rng *rng, const CheckOptions *options)
         for (int64_t j = 0; j < blocks(c.n, c.w.block_rows) * c.w.grid_cols; j++)
             c.w.scale[j] = (float)ref_decode(
                 scale_fmt, rng_range(rng, 0, 40) ? (uint32_t)rng_range(rng, 0, most) : nan);
-        uint32_t *out = make(c.m * c.n, 4);
-        case_run(&c, 1, 0, c.m, out);
-        case_check_scales(&c, out);
-        case_check_rows(&c, out);
-        free(out);
-        operand_free(&c.a);
-        operand_free(&c.w);
+        case_end(&c, case_check_scales);
     }
 }
 
@@ -644,13 +650,7 @@ static void check_special(Rng *rng, const CheckOptions *options)
              (ref_bits(c.w.fmt) == 16 || c.w.fmt == FMT_E4M3) && j > 0; j--)
             operand_set(&c.w, rng_range(rng, 0, c.n - 1), rng_range(rng, 0, c.k - 1),
                         special_code(rng, c.w.fmt, j == 2));
-        uint32_t *out = make(c.m * c.n, 4);
-        case_run(&c, 1, 0, c.m, out);
-        case_check_special(&c, out);
-        case_check_rows(&c, out);
-        free(out);
-        operand_free(&c.a);
-        operand_free(&c.w);
+        case_end(&c, case_check_special);
     }
 }
 
