@@ -359,8 +359,16 @@ static SinterStatus check_memory(const Plan *p, const SinterTensor *const *of, S
 
 /* Buckets -------------------------------------------------------------------------------------- */
 
-/* The smallest bucket that holds these sizes, or -1. skip: a symbol that need not fit, or -1; then
- * the bucket in which it is largest. */
+static double bucket_volume(const Plan *p, int bucket)
+{
+    double volume = 1;
+    for (int i = 0; i < p->num_syms; i++)
+        volume *= (double)plan_bucket(p, bucket)[i];
+    return volume;
+}
+
+/* The smallest bucket that holds these sizes, or -1: that whose sizes multiply to the least. skip:
+ * a symbol that need not fit, or -1; then the smallest of those in which it is largest. */
 static int bucket_find(const Plan *p, const int64_t *size, int skip)
 {
     int best = -1;
@@ -371,20 +379,8 @@ static int bucket_find(const Plan *p, const int64_t *size, int skip)
             fits = fits && (i == skip || size[i] <= have[i]);
         if (!fits)
             continue;
-        if (best < 0) {
-            best = b;
-            continue;
-        }
-        const int64_t *so_far = plan_bucket(p, best);
-        int64_t larger = skip < 0 ? 0 : have[skip] - so_far[skip];
-        bool smaller = p->arena_bytes[b] < p->arena_bytes[best];
-        for (int i = 0; larger == 0 && i < p->num_syms && p->arena_bytes[b] == p->arena_bytes[best];
-             i++)
-            if (have[i] != so_far[i]) {
-                smaller = have[i] < so_far[i];
-                break;
-            }
-        if (larger > 0 || (larger == 0 && smaller))
+        int64_t larger = best < 0 ? 1 : skip < 0 ? 0 : have[skip] - plan_bucket(p, best)[skip];
+        if (larger > 0 || (larger == 0 && bucket_volume(p, b) < bucket_volume(p, best)))
             best = b;
     }
     return best;

@@ -353,7 +353,7 @@ static void make_two_symbols(TestModel *m)
     static const int64_t batch[] = {1, 4}, time[] = {8, 16};
     static const PlanSym syms[] = {{"B", 2, batch}, {"T", 2, time}};
     static const int64_t bucket[] = {1, 8, 1, 16, 4, 8, 4, 16};
-    static const uint64_t arena_bytes[4] = {0};
+    static const uint64_t arena_bytes[4] = {640, 256, 384, 64}; /* more is no larger bucket */
     static const PlanOperand operand[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1},
                                           {1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1}};
     static const TileStep step[] = {
@@ -417,6 +417,7 @@ static void several_symbols_are_told_apart(void **state)
                 continue;
             }
             assert_int_equal(status, SINTER_OK);
+            assert_int_equal(sinter_last_run(o.session).bucket, 2 * (b > 1) + (t > 8));
             for (int64_t i = 0; i < b * t * 8; i++)
                 assert_true(y[i] == 2.0f * x[i]);
         }
