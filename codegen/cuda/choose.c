@@ -569,7 +569,8 @@ static Order *order_at(Arena *arena, Orders *orders, const char *text)
     return &orders->elem[orders->num - 1];
 }
 
-/* The fastest of each order comes first. arena: of the orders, which outlive candidates. */
+/* Orders that the bucket has not had yet: the fastest of each comes first. arena: of the orders,
+ * which outlive candidates. */
 static void orders_add(Arena *arena, const CudaCandidates *c, int bucket, Orders *orders)
 {
     int best = cuda_candidates_best(c);
@@ -612,6 +613,7 @@ static const Order *cheapest_order(const Orders *orders, int buckets, const bool
     return best;
 }
 
+/* A product that takes its prologue in has other kernels than one of its own: those come first. */
 const char *cuda_choose_order(const CudaDraft *d, int launch)
 {
     const CudaChain *chain = d->role[launch].chain;
@@ -619,12 +621,16 @@ const char *cuda_choose_order(const CudaDraft *d, int launch)
     int buckets = d->plan->num_buckets;
     arena_reset(d->scratch);
     for (int b = 0; b < buckets; b++) {
-        CudaCandidates c;
-        CudaKernel k = kernel_of(d, launch, b, NULL);
-        if (!look_at_weight(&k))
-            return NULL;
-        cuda_candidates(&c, scratch_of(d), &k, d->options);
-        orders_add(d->arena, &c, b, &orders);
+        bool runs, fused = chain && cuda_schedule(d, chain->fused, b, &runs) == SCHEDULE_FUSED;
+        for (int apart = !fused; apart < 2; apart++) {
+            CudaCandidates c;
+            CudaKernel k = kernel_of(d, apart ? launch : chain->fused, b, NULL);
+            k.input = apart ? k.input : INPUT_LOCAL;
+            if (!look_at_weight(&k))
+                return NULL;
+            cuda_candidates(&c, scratch_of(d), &k, d->options);
+            orders_add(d->arena, &c, b, &orders);
+        }
     }
     bool *left = ARENA_NEW_ARRAY(d->arena, bool, (size_t)orders.num + 1);
     memset(left, 0, (size_t)orders.num);
