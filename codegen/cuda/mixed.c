@@ -6,21 +6,24 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define BOX_BYTES   128 /* of K, of a row of a */
-#define UNIT        128 /* of K */
-#define MOST_STAGES 8
-#define LEAST_UNITS 4   /* of a share of a tile */
-#define MOST_SHARES 8   /* of one */
-#define MOST_SUMS   160 /* registers of a thread: sums of the tile and of a block of K */
-#define SHARE_SUMS  128 /* .. where sums are gathered */
-#define FEW_SUMS    112 /* .. where three warpgroups multiply */
-#define SHARE_FEW   96
-#define ONE_SUMS    64   /* .. where one does */
-#define MOST_OF_ONE 64   /* rows of a */
-#define CODE_WORDS  16   /* of a unit, more for some weights than for others */
-#define PASS_ROWS   32   /* of a, staged at once */
-#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
-#define BLOCK_BYTES 1536 /* of shared memory that two blocks cannot have: kept, and barriers */
+#define BOX_BYTES     128 /* of K, of a row of a */
+#define UNIT          128 /* of K */
+#define MOST_STAGES   8
+#define LEAST_UNITS   4   /* of a share of a tile */
+#define MOST_SHARES   8   /* of one */
+#define MOST_SUMS     160 /* registers of a thread: sums of the tile and of a block of K */
+#define SHARE_SUMS    128 /* .. where sums are gathered */
+#define FEW_SUMS      112 /* .. where three warpgroups multiply */
+#define SHARE_FEW     96
+#define CLUSTER_SUMS  80 /* .. and blocks are clusters */
+#define ONE_SUMS      64 /* .. where one does */
+#define MOST_OF_ONE   64 /* rows of a */
+#define MOST_OF_FOUR  64 /* .. where four do, and most of their sums and those of a block of K */
+#define SHARE_OF_FOUR 48
+#define CODE_WORDS    16   /* of a unit, more for some weights than for others */
+#define PASS_ROWS     32   /* of a, staged at once */
+#define ALIGN_BYTES   1024 /* of the ring: a swizzled atom of 8 rows */
+#define BLOCK_BYTES   1536 /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -158,20 +161,24 @@ static int fragment_words(const CudaKernel *k)
                : 0;
 }
 
-/* What ptxas says of three warpgroups: bytes with a scale a unit and 16-bit floats with several
- * need fewer registers beside the sums than the others. Beside 16-bit floats codes of 8 bits and
- * signed ones need more, and zero points do where clusters copy or a block cuts K into parts;
- * beside bytes four scales a unit. */
+/* What ptxas says of three warpgroups: bytes with a scale a unit need fewer registers beside the
+ * sums than the others, and clusters more. Beside 16-bit floats codes of 8 bits and signed ones
+ * need more, and zero points do where a block cuts K into parts; beside bytes four scales a unit.
+ */
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
     bool more = format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
-                (k->packed.zeros && !is_fine && (k->mixed.cluster > 1 || k->mixed.parts_of_k > 1));
+                (k->packed.zeros && !is_fine && k->mixed.parts_of_k > 1);
     if (has_bytes(k))
         more = is_fine && k->packed.block_k < UNIT / 2;
+    if (k->mixed.teams == 4)
+        return MOST_OF_FOUR;
     if (k->mixed.teams < 3)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
-    return (has_bytes(k) != is_fine ? SHARE_SUMS : FEW_SUMS) -
+    if (k->mixed.cluster > 1)
+        return CLUSTER_SUMS;
+    return (has_bytes(k) && !is_fine ? SHARE_SUMS : FEW_SUMS) -
            (promotes(k) && more ? CODE_WORDS : 0) - fragment_words(k);
 }
 
@@ -179,6 +186,8 @@ static int most_sums(const CudaKernel *k)
 static int most_shared_sums(const CudaKernel *k)
 {
     bool is_finer = !has_bytes(k) && k->packed.block_k && k->packed.block_k < UNIT / 2;
+    if (k->mixed.teams == 4)
+        return SHARE_OF_FOUR;
     return k->mixed.teams == 2 || is_finer ? SHARE_SUMS : SHARE_FEW;
 }
 
@@ -241,7 +250,7 @@ static CudaGeometry geometry(const CudaKernel *k)
 
 static const struct { /* of 64 rows: warpgroups, and slabs of each */
     int teams, slabs;
-} weight_tiles[] = {{1, 1}, {2, 1}, {3, 1}, {2, 2}};
+} weight_tiles[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {2, 2}};
 static const int token_tiles[] = {8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 256};
 
 static const char *tile_problem(const CudaKernel *k)
@@ -329,8 +338,9 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
     }
 }
 
-/* One tile that holds all rows, and those of which most rows are used; those of one warpgroup
- * where several blocks cannot share out K. */
+/* One tile that holds all rows, and those of which most rows are used; those of one warpgroup where
+ * several blocks cannot share out K. Of 256 rows of w four warpgroups have one slab each while
+ * their registers hold the sums, then two have two. */
 static void candidates(CudaCandidates *c)
 {
     for (size_t j = 0; j < COUNT_OF(weight_tiles); j++) {
@@ -340,6 +350,9 @@ static void candidates(CudaCandidates *c)
             continue;
         for (size_t i = 0; i < COUNT_OF(token_tiles) && !holds_all; i++) {
             holds_all = token_tiles[i] >= c->rows;
+            if (weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
+                (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR))
+                continue;
             if ((holds_all || token_tiles[i] >= least) && (!one || token_tiles[i] <= MOST_OF_ONE))
                 put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs);
         }
@@ -450,12 +463,13 @@ static void describe(Sb *sb, const CudaKernel *k)
 /* Time ----------------------------------------------------------------------------------------- */
 
 /* Of a unit, for 64 rows of w, microseconds (fitted to tuned kernels of an H200): in all, and for
- * each row of a, where two or three warpgroups hide what the others wait for, or blocks of one do
- * (those are guessed from the others); a code that is split
- * into two operands by so much; each block of K beyond the first whose sums are scaled. */
+ * each row of a, where two to four warpgroups hide what the others wait for, or blocks of one do; a
+ * code that is split into two operands by so much; each block of K beyond the first whose sums are
+ * scaled. */
 static const struct {
     double slab, row;
-} unit_cost[] = {[1] = {0.24, 0.0022}, [2] = {0.245, 0.0017}, [3] = {0.21, 0.0014}};
+} unit_cost[] = {
+    [1] = {0.21, 0.003}, [2] = {0.2, 0.0019}, [3] = {0.21, 0.0014}, [4] = {0.22, 0.0011}};
 #define EXCHANGE_US  0.055 /* of them, that fragments do without */
 #define PIECES_TIMES 2.5
 #define FEW_ROWS     16  /* up to here streams are faster than their model says, .. */
@@ -496,7 +510,9 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     us = us > memory ? us : memory;
     double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
     us += START_US + epilogue * (k->mixed.shares ? 1 : waves) + (k->mixed.shares ? GATHER_US : 0);
-    us += SUM_US * (k->mixed.parts_of_k - 1) * k->mixed.bm * columns(k) * waves;
+    double sharers = k->mixed.shares ? blocks / tiles : 1; /* whose own sums are gathered anyway */
+    if (k->mixed.parts_of_k > 1)
+        us += SUM_US * (k->mixed.parts_of_k - sharers) * k->mixed.bm * columns(k) * waves;
     us *= is_small(k) ? SMALL_TIMES : 1;
     return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
 }

@@ -14,9 +14,9 @@
  *
  * Blocks stay and take tile after tile (hopper_tiles.cuh): kBN rows of w by kBM
  * rows of a. Each of the first kTeams warpgroups multiplies kSlabs slabs of 64
- * rows of w. Of the warps behind them one thread fills a ring of kStages
- * stages, each 128 of K (a unit): boxes of a, a record of each 64 rows of w;
- * and where a's scales belong to the main loop one warp copies them. Two blocks
+ * rows of w. The warps behind them take turns to fill a ring of kStages stages,
+ * each 128 of K (a unit): boxes of a, a record of each 64 rows of w; where a's
+ * scales belong to the main loop one of them copies those instead. Two blocks
  * of one warpgroup share a processor, and hide what the other waits for.
  *
  * kCluster = 2: two blocks take tiles side by side and copy half of their rows
@@ -38,8 +38,7 @@
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
- * d = left
- * * right + (keep ? d : 0); left: four registers. */
+ * d = left * right + (keep ? d : 0); left: four registers. */
 #ifndef SINTER_CUDA_MIXED
 #define SINTER_CUDA_MIXED
 
@@ -63,7 +62,11 @@ template <class Cfg> struct MixedShape {
     static constexpr int kBoxBytes = Cfg::kBM * 128;
     static constexpr int kABytes = kBoxes * kBoxBytes;
     static constexpr bool kScales = Cfg::kMainloop && Cfg::kAScale; /* of a, in a stage */
-    static constexpr int kActSubs =                                 /* of them, for each row */
+    /* Warps that copy, no more than stages, or one could be two rounds ahead; the one for scales.
+     */
+    static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kScales ? 3 : 4;
+    static constexpr int kScaleCopier = kScales ? kCopiers : 4; /* (there is none) */
+    static constexpr int kActSubs =                             /* of them, for each row */
         Cfg::kABlockK && Cfg::kABlockK < 128 ? 128 / Cfg::kABlockK : 1;
     static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
     static constexpr int kStageBytes =
@@ -72,8 +75,11 @@ template <class Cfg> struct MixedShape {
     static constexpr int kSums = Cfg::kSlabs * kSlabSums;
     static constexpr int kThreads = 128 * Cfg::kTeams; /* that multiply */
     static constexpr int kPieceBytes = kThreads * kSums * 4;
-    static constexpr int kFewRegisters = Cfg::kTeams == 3 ? 32 : 40;
-    static constexpr int kManyRegisters = Cfg::kTeams == 3 ? 160 : Cfg::kTeams == 2 ? 232 : 208;
+    static constexpr int kFewRegisters = Cfg::kTeams >= 3 ? 32 : 40;
+    static constexpr int kManyRegisters = Cfg::kTeams == 4   ? 112
+                                          : Cfg::kTeams == 3 ? 160
+                                          : Cfg::kTeams == 2 ? 232
+                                                             : 208;
     static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK;              /* along K */
@@ -83,14 +89,13 @@ template <class Cfg> struct MixedShape {
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
-    /* Steps of 32 after which a block of K ends inside a unit; 4: only units end
-     * blocks. */
+    /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
     static constexpr int kBlockSteps =
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
     /* Two units of operands have room beside the sums. */
     static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
-    static constexpr bool kAhead = Cfg::kSlabs == 1 && kBlockSteps == 4 && kPieces == 1 &&
-                                   kHeld < (Cfg::kTeams == 3 ? 96 : 144);
+    static constexpr bool kAhead = Cfg::kTeams < 4 && Cfg::kSlabs == 1 && kBlockSteps == 4 &&
+                                   kPieces == 1 && kHeld < (Cfg::kTeams == 3 ? 96 : 144);
     static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams, "slabs of 64 rows");
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
@@ -99,9 +104,7 @@ template <class Cfg> struct MixedShape {
                   "equal parts of K, of floats");
 };
 
-/* Decoding
- * -------------------------------------------------------------------------------------
- */
+/* Decoding ------------------------------------------------------------------------------------- */
 
 /* Nibbles, a byte each, as e4m3 of the value times kUnit. */
 template <int FMT> struct DecodeE4m3;
@@ -151,18 +154,23 @@ template <class Cfg> struct MixedLeft {
     /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
     uint32_t raw[2][S::kRawWords];
 
-    __device__ __forceinline__ void read(const char *record, int row, int lane)
+    /* Where they lie in a record. */
+    static __device__ __forceinline__ int codes_at(int row, int lane)
+    {
+        return row / 8 * R::kRun + lane * (R::kThin ? 4 : 16);
+    }
+    __device__ __forceinline__ void read(const char *codes)
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const char *block = record + (row / 8 + h) * R::kRun;
+            const char *block = codes + h * R::kRun;
             if constexpr (R::kThin) {
-                R::open(raw[h], [&](int i) { return ((const uint32_t *)block)[32 * i + lane]; });
+                R::open(raw[h], [&](int i) { return ((const uint32_t *)block)[32 * i]; });
                 continue;
             }
 #pragma unroll
             for (int i = 0; i < S::kRawWords; i += 4) {
-                const Bytes16 v = *(const Bytes16 *)(block + i * 128 + lane * 16);
+                const Bytes16 v = *(const Bytes16 *)(block + i * 128);
                 raw[h][i] = v.x, raw[h][i + 1] = v.y;
                 raw[h][i + 2] = v.z, raw[h][i + 3] = v.w;
             }
@@ -211,8 +219,7 @@ template <class Cfg> struct MixedLeft {
                 to[i][h] = out[2 * i], to[i][2 + h] = out[2 * i + 1];
         }
     }
-    /* Multiplies scales in, exactly; their blocks are whole eighths of columns.
-     */
+    /* Multiplies scales in, exactly; their blocks are whole eighths of columns. */
     static __device__ __forceinline__ void fold(uint32_t (&codes)[4], const char *record, int row,
                                                 int k)
     {
@@ -227,9 +234,7 @@ template <class Cfg> struct MixedLeft {
     }
 };
 
-/* The sums of a tile
- * ------------------------------------------------------------------------------
- */
+/* The sums of a tile --------------------------------------------------------------------------- */
 
 template <class Cfg> struct MixedSums {
     typedef MixedShape<Cfg> S;
@@ -315,16 +320,16 @@ template <class Cfg> struct MixedSums {
     }
 };
 
-/* Copies
- * ---------------------------------------------------------------------------------------
- */
+/* Copies --------------------------------------------------------------------------------------- */
 
-/* One thread: fills the ring, in the order in which it is read. Weights do not
- * depend on earlier kernels: those of the first stages are on their way before
- * it waits for the producer of a. */
+/* A thread of each of kCopiers warps, this one of number `mine`: fills the stages of every
+ * kCopiers-th unit, in the order in which they are read. (To begin a copy takes a thread some 200
+ * cycles, and a unit has up to six: one thread alone was slower than the memory.) Weights do not
+ * depend on earlier kernels: those of the first stages are on their way before it waits for the
+ * producer of a. */
 template <class Cfg, class Params>
 __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint32_t full,
-                                           uint32_t empty)
+                                           uint32_t empty, int mine)
 {
     typedef MixedShape<Cfg> S;
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
@@ -344,13 +349,16 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
     while (started < Cfg::kStages && early.next()) {
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++)
-            load_w(started, k, n0);
+            if (started % S::kCopiers == mine)
+                load_w(started, k, n0);
     }
     wait_for_producer();
     while (work.next()) {
         work.place(&m0, &n0);
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++) {
+            if (filled % S::kCopiers != mine)
+                continue;
             const int slot = filled % Cfg::kStages;
             if (filled >= started) {
                 barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
@@ -402,9 +410,7 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
     }
 }
 
-/* The kernel
- * -----------------------------------------------------------------------------------
- */
+/* The kernel ----------------------------------------------------------------------------------- */
 
 /* Where a thread that multiplies stands: its first slab of the tile, its first
  * row of 64. */
@@ -419,6 +425,45 @@ template <class Cfg> struct MixedThread {
         slab0 = threadIdx.x / 128 * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
         outer = Record<Cfg>::outer(w);
+    }
+};
+
+/* A stage of the ring, as warps that multiply go round it: that of their unit `read` first. */
+template <class Cfg> struct MixedStage {
+    typedef MixedShape<Cfg> S;
+    int number, offset;    /* in the ring, and of its memory */
+    uint32_t full, parity; /* the barrier; the one of its being empty is kStages further */
+    uint32_t operands;     /* its memory as the low word of an operand */
+
+    __device__ __forceinline__ MixedStage(int read, uint32_t ring, uint32_t barriers)
+        : number(read % Cfg::kStages), offset(number * S::kStageBytes), full(barriers + number * 8),
+          parity(read / Cfg::kStages & 1), operands((uint32_t)operand_at(ring + offset))
+    {
+    }
+    __device__ __forceinline__ void advance()
+    {
+        number++, offset += S::kStageBytes, full += 8, operands += S::kStageBytes / 16;
+        if (number == Cfg::kStages) {
+            number = 0, offset = 0, full -= 8 * Cfg::kStages, operands -= S::kRingBytes / 16;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void wait() const
+    {
+        barrier_wait(full, parity);
+    }
+    /* All lanes have read what they read themselves. */
+    __device__ __forceinline__ void release(int lane) const
+    {
+        __syncwarp();
+        cluster_arrive<Cfg::kCluster>(full + 8 * Cfg::kStages, lane);
+    }
+    /* The rows of a of a step of 32. */
+    __device__ __forceinline__ uint64_t right(int step) const
+    {
+        const int further =
+            S::kBoxes == 2 ? step / 2 * (S::kBoxBytes / 16) + step % 2 * 4 : step * 2;
+        return operand_at(0) & ~0xFFFFFFFFull | (operands + further);
     }
 };
 
@@ -477,7 +522,7 @@ template <class Cfg, class Product> struct MixedTile {
         if constexpr (S::kAhead)
             by_units(sums, at, work, read, bytes, ring, full, empty);
         else
-            by_steps(sums, at, work, read, bytes, ring, full, empty);
+            by_steps(sums, at, work, read, bytes, ring, full);
     }
 
     /* Operands are decoded a unit ahead: while a unit's products run, the next one's codes. ---- */
@@ -492,7 +537,7 @@ template <class Cfg, class Product> struct MixedTile {
         Left left;
         int zero[2];
         barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
-        left.read(record, at.row, at.lane);
+        left.read(record + Left::codes_at(at.row, at.lane));
         Left::read_zeros(zero, record, at.row, last);
 #pragma unroll
         for (int step = 0; step < 4; step++)
@@ -573,52 +618,52 @@ template <class Cfg, class Product> struct MixedTile {
 
     static __device__ __forceinline__ void by_steps(Sum (&sums)[S::kSums], const Thread &at,
                                                     const HopperWork<Cfg, S> &work, int &read,
-                                                    char *bytes, uint32_t ring, uint32_t full,
-                                                    uint32_t empty)
+                                                    char *bytes, uint32_t ring, uint32_t full)
     {
+        MixedStage<Cfg> stage(read, ring, full);
+        int first = S::kABytes + at.slab0 * Cfg::kRecord, row = at.row;
+        int codes_at = Left::codes_at(at.row, at.lane);
+        asm volatile("" : "+r"(first), "+r"(row), "+r"(codes_at)); /* or each unit has its own */
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, read++) {
-            const int slot = read % Cfg::kStages;
-            const uint32_t stage = ring + slot * S::kStageBytes;
-            const char *records = bytes + slot * S::kStageBytes + S::kABytes;
-            barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
+            stage.wait();
             Codes codes[2];
 #pragma unroll
             for (int slab = 0; slab < Cfg::kSlabs; slab++) {
-                const char *record = records + (at.slab0 + slab) * Cfg::kRecord;
+                const char *record = bytes + stage.offset + first + slab * Cfg::kRecord;
                 Left left;
                 Acc block[S::kPromotes ? S::kSlabSums : 1];
                 Acc *d = block;
                 if constexpr (!S::kPromotes)
                     d = (Acc *)sums + slab * S::kSlabSums;
                 int zero[2];
-                left.read(record, at.row, at.lane);
+                left.read(record + codes_at);
 #pragma unroll
                 for (int step = 0; step < 4; step++) {
                     const int column = k * 128 + step * 32;
                     const int last = column < Cfg::kK ? column : Cfg::kK - 1;
                     const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
                     if (step % S::kBlockSteps == 0)
-                        Left::read_zeros(zero, record, at.row, last);
+                        Left::read_zeros(zero, record, row, last);
                     const bool keep = !begins || (!S::kPromotes && k > work.from);
-                    multiply<0>(d, left, codes[step % 2], step, zero, record, at.row, column,
-                                at.lane, right_of(stage, step), keep);
+                    multiply<0>(d, left, codes[step % 2], step, zero, record, row, column, at.lane,
+                                stage.right(step), keep);
                     products_wait<1>();
                     if constexpr (S::kPromotes)
                         if (step % S::kBlockSteps == S::kBlockSteps - 1) {
                             float sw[2];
+                            M::weight_scales(sw, record, at.outer, row, Record<Cfg>::sub_of(last));
                             products_wait<0>();
-                            M::weight_scales(sw, record, at.outer, at.row,
-                                             Record<Cfg>::sub_of(last));
                             M::promote(sums + slab * S::kSlabSums, block, sw,
-                                       stage + S::kScalesAt +
+                                       ring + stage.offset + S::kScalesAt +
                                            step * S::kActSubs / 4 * (Cfg::kBM * 4),
                                        at.lane);
                         }
                 }
             }
             products_wait<0>(); /* or ptxas waits after every product (C7513) */
-            release(read, empty, at.lane);
+            stage.release(at.lane);
+            stage.advance();
         }
     }
 };
@@ -636,9 +681,7 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
     barrier_init_done();
 }
 
-/* Parts of K
- * -----------------------------------------------------------------------------------
- */
+/* Parts of K ----------------------------------------------------------------------------------- */
 
 /* Four sums to shared memory, and what lies there added to four (as leave_l2 and add_l2 of
  * hopper_tiles.cuh, for the same reasons). */
@@ -840,10 +883,11 @@ __device__ __forceinline__ void mixed(const Params &p)
     cluster_begin<Cfg::kCluster>();
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
-        if (threadIdx.x == S::kThreads)
-            mixed_copy<Cfg>(p, ring, full, empty);
-        if (S::kScales && threadIdx.x / 32 == S::kThreads / 32 + 1)
+        const int copier = threadIdx.x / 32 - S::kThreads / 32;
+        if (copier == S::kScaleCopier)
             mixed_copy_scales<Cfg>(p, ring, full, empty);
+        else if (threadIdx.x % 32 == 0)
+            mixed_copy<Cfg>(p, ring, full, empty, copier);
         return;
     }
     registers_take<S::kManyRegisters>();
