@@ -28,6 +28,7 @@ enum {
     SESSION_RUNS = 500,
     MODEL_RUNS = 5000,
     GROWTH = 2 << 20,
+    SAY_S = 60,
 };
 
 typedef struct Sized { /* inputs of one size, and what the first run gave */
@@ -194,6 +195,21 @@ static void check_growth(const char *what, int64_t before, int64_t after, bool j
         printf("# %s: %s\n", what, text);
 }
 
+/* Each SAY_S seconds: what is known if nothing comes after it. Returns when it last said so. */
+static double say_how_far(double begin, double said, uint64_t runs, Memory before, const Driver *d)
+{
+    double now = seconds();
+    if (now < said + SAY_S)
+        return said;
+    Memory after = memory_taken(d);
+    printf("# after %.0f s: %" PRIu64 " runs with the bits of the first; the process has grown by "
+           "%" PRId64 " KiB, what is taken of the GPU's memory by %" PRId64 " KiB\n",
+           now - begin, runs, (after.process - before.process) / 1024,
+           (after.gpu - before.gpu) / 1024);
+    fflush(stdout);
+    return now;
+}
+
 static void check_runs(const char *path, const Driver *d, double limit, bool alone)
 {
     SinterModel *model;
@@ -214,9 +230,12 @@ static void check_runs(const char *path, const Driver *d, double limit, bool alo
     bool ok = num > 0 && run_model(path, z, begin, &runs, why, sizeof why) &&
               run_model(path, z, begin, &runs, why, sizeof why);
     Memory before = memory_taken(d);
+    double said = begin;
     int models = 2;
-    for (; ok && seconds() < begin + limit; models++)
+    for (; ok && seconds() < begin + limit; models++) {
         ok = run_model(path, z, begin + limit, &runs, why, sizeof why);
+        said = ok ? say_how_far(begin, said, runs, before, d) : said;
+    }
     Memory after = memory_taken(d);
     sizes_free(z, num);
     if (ok)
