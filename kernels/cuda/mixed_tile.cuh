@@ -1,0 +1,284 @@
+/* What a thread of mixed (mixed.cuh, which says what Cfg is) has of a tile: its sizes, the codes of
+ * its rows of w as operands of wgmma, and its sums, as they are scaled and staged. */
+#ifndef SINTER_CUDA_MIXED_TILE
+#define SINTER_CUDA_MIXED_TILE
+
+#include "kernels/cuda/fragments.cuh"
+#include "kernels/cuda/gemm_shape.cuh"
+#include "kernels/cuda/hopper_tiles.cuh"
+
+template <class Cfg> struct MixedShape {
+    static constexpr bool kInt = Cfg::kHome == HOME_I8;
+    static constexpr bool kBytes = ActBits<Cfg::kA>::kBits == 8;
+    /* Sums of a block of K, or of a unit, are added to f32 ones beside them. */
+    static constexpr bool kPromotes = Cfg::kMainloop || (kBytes && !kInt);
+    typedef typename AccumulatorOf<kInt>::Type Acc;               /* of an instruction */
+    typedef typename AccumulatorOf<kInt && !kPromotes>::Type Sum; /* of the tile */
+    static constexpr int kWBits = Bits<Cfg::kW>::kBits;
+    static constexpr int kUnits = (Cfg::kK + 127) / 128;
+    static constexpr int kClusterM = 1, kClusterN = Cfg::kCluster;
+    static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
+    static constexpr int kGroups = Cfg::kBN / 64; /* records of a stage */
+    static constexpr int kBoxes = kBytes ? 1 : 2; /* of a */
+    static constexpr int kBoxBytes = Cfg::kBM * 128;
+    static constexpr int kABytes = kBoxes * kBoxBytes;
+    static constexpr bool kScales = Cfg::kMainloop && Cfg::kAScale; /* of a, in a stage */
+    /* Warps that copy, no more than stages, or one could be two rounds ahead; the one for scales.
+     */
+    static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kScales ? 3 : 4;
+    static constexpr int kScaleCopier = kScales ? kCopiers : 4; /* (there is none) */
+    static constexpr int kActSubs =                             /* of them, for each row */
+        Cfg::kABlockK && Cfg::kABlockK < 128 ? 128 / Cfg::kABlockK : 1;
+    static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
+    static constexpr int kStageBytes =
+        (kScalesAt + (kScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
+    static constexpr int kSlabSums = Cfg::kBM / 2; /* of a thread */
+    static constexpr int kSums = Cfg::kSlabs * kSlabSums;
+    static constexpr int kThreads = 128 * Cfg::kTeams; /* that multiply */
+    static constexpr int kPieceBytes = kThreads * kSums * 4;
+    static constexpr int kFewRegisters = Cfg::kTeams >= 3 ? 32 : 40;
+    static constexpr int kManyRegisters = Cfg::kTeams == 4   ? 112
+                                          : Cfg::kTeams == 3 ? 160
+                                          : Cfg::kTeams == 2 ? 232
+                                                             : 208;
+    static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
+    static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
+    static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK;              /* along K */
+    static constexpr int kRowBytes = Cfg::kPassRows * kPitch * 4,           /* staged rows, .. */
+        kTotalBytes = Cfg::kPartsOfK > 1 && !Cfg::kShare ? kPieceBytes : 0; /* .. or totals */
+    static constexpr int kStagedBytes = kRowBytes > kTotalBytes ? kRowBytes : kTotalBytes;
+    static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
+    static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
+    static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
+    /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
+    static constexpr int kBlockSteps =
+        Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
+    /* Two units of operands have room beside the sums. */
+    static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
+    static constexpr bool kAhead = Cfg::kTeams < 4 && Cfg::kSlabs == 1 && kBlockSteps == 4 &&
+                                   kPieces == 1 && kHeld < (Cfg::kTeams == 3 ? 96 : 144);
+    static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams, "slabs of 64 rows");
+    static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
+    static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
+    static_assert(Cfg::kRecord % 16 == 0, "records are copied");
+    static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !kInt),
+                  "equal parts of K, of floats");
+};
+
+/* Decoding ------------------------------------------------------------------------------------- */
+
+/* Nibbles, a byte each, as e4m3 of the value times kUnit. */
+template <int FMT> struct DecodeE4m3;
+template <> struct DecodeE4m3<FMT_U4> { /* 0 to 15 are its first codes */
+    static constexpr float kUnit = 0x1p-9f;
+    static __device__ __forceinline__ uint32_t four(uint32_t codes)
+    {
+        return codes;
+    }
+};
+template <> struct DecodeE4m3<FMT_I4> {
+    static constexpr float kUnit = 0x1p-9f;
+    static __device__ __forceinline__ uint32_t four(uint32_t codes)
+    {
+        const uint32_t minus = codes >> 3 & 0x01010101u;
+        return ((codes ^ minus * 15) + minus) | minus << 7; /* no byte overflows */
+    }
+};
+template <> struct DecodeE4m3<FMT_E2M1> {
+    static constexpr float kUnit = 0x1p-6f;
+    static __device__ __forceinline__ uint32_t four(uint32_t codes)
+    {
+        return (codes & 0x08080808u) << 4 | (codes & 0x07070707u) << 2;
+    }
+};
+/* The fragments' eight codes of a row, from nibbles in the order of 16-bit
+ * floats (pack.c). */
+template <int FMT>
+__device__ __forceinline__ void pass_e4m3(uint32_t raw, int lane, uint32_t (&out)[4])
+{
+    const int from = lane % 4 / 2, quad = lane & 28;
+    const uint32_t low = __shfl_sync(0xFFFFFFFFu, raw, quad + from);
+    const uint32_t high = __shfl_sync(0xFFFFFFFFu, raw, quad + 2 + from);
+    const uint32_t mine = __byte_perm(low, high, lane % 2 ? 0x7531 : 0x6420);
+    const uint32_t even = DecodeE4m3<FMT>::four(mine & 0x0F0F0F0Fu);
+    const uint32_t odd = DecodeE4m3<FMT>::four(mine >> 4 & 0x0F0F0F0Fu);
+    out[0] = __byte_perm(even, odd, 0x5410);
+    out[1] = __byte_perm(even, odd, 0x7632);
+}
+
+template <class Cfg> struct MixedLeft {
+    typedef MixedShape<Cfg> S;
+    typedef Record<Cfg> R;
+    static constexpr int kWords = S::kWBits / 4; /* of eight codes */
+    static constexpr bool kPasses = Cfg::kNeighbours == 8;
+
+    /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
+    uint32_t raw[2][S::kRawWords];
+
+    /* Where they lie in a record. */
+    static __device__ __forceinline__ int codes_at(int row, int lane)
+    {
+        return row / 8 * R::kRun + lane * (R::kThin ? 4 : 16);
+    }
+    __device__ __forceinline__ void read(const char *codes)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const char *block = codes + h * R::kRun;
+            if constexpr (R::kThin) {
+                R::open(raw[h], [&](int i) { return ((const uint32_t *)block)[32 * i]; });
+                continue;
+            }
+#pragma unroll
+            for (int i = 0; i < S::kRawWords; i += 4) {
+                const Bytes16 v = *(const Bytes16 *)(block + i * 128);
+                raw[h][i] = v.x, raw[h][i + 1] = v.y;
+                raw[h][i + 2] = v.z, raw[h][i + 3] = v.w;
+            }
+        }
+    }
+
+    /* Zero points of its two rows, those of column k of K. */
+    static __device__ __forceinline__ void read_zeros(int (&zero)[2], const char *record, int row,
+                                                      int k)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            zero[h] = Cfg::kWZero ? R::zero(record + Cfg::kScaleAt, R::sub_of(k), row + h * 8) : 0;
+    }
+
+    /* The left operands of a step: of each product its four registers. */
+    template <int PIECE>
+    __device__ __forceinline__ void operands(uint32_t (&to)[S::kProducts][4], int step,
+                                             const int (&zero)[2], const char *record, int row,
+                                             int k, int lane) const
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t codes[kWords], out[4];
+            if constexpr (S::kBytes && !S::kInt && kPasses) {
+                pass_e4m3<Cfg::kW>(raw[h][step * kWords], lane, out);
+            } else if constexpr (S::kBytes && !S::kInt) {
+                out[0] = DecodeE4m3<Cfg::kW>::four(raw[h][step] & 0x0F0F0F0Fu);
+                out[1] = DecodeE4m3<Cfg::kW>::four(raw[h][step] >> 4 & 0x0F0F0F0Fu);
+            } else {
+                if constexpr (!kPasses)
+#pragma unroll
+                    for (int i = 0; i < kWords; i++)
+                        codes[i] = raw[h][step * kWords + i];
+                else if constexpr (S::kInt)
+                    codes[0] = pass_fours(raw[h][step * kWords], lane);
+                else
+                    pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
+                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(codes, zero[h],
+                                                                       typename R::Table{}, out);
+            }
+            if constexpr (Cfg::kWFold)
+                fold(out, record, row + h * 8, k);
+#pragma unroll
+            for (int i = 0; i < S::kProducts; i++)
+                to[i][h] = out[2 * i], to[i][2 + h] = out[2 * i + 1];
+        }
+    }
+    /* Multiplies scales in, exactly; their blocks are whole eighths of columns. */
+    static __device__ __forceinline__ void fold(uint32_t (&codes)[4], const char *record, int row,
+                                                int k)
+    {
+        constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
+        float scale = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (32 % kBlock || i * 8 % kBlock == 0)
+                scale = R::scale(record + Cfg::kScaleAt, R::sub_of(k + i * 8), row);
+            fold_pair<Cfg::kHome>(codes[i], scale);
+        }
+    }
+};
+
+/* The sums of a tile --------------------------------------------------------------------------- */
+
+template <class Cfg> struct MixedSums {
+    typedef MixedShape<Cfg> S;
+    typedef typename S::Acc Acc;
+    typedef typename S::Sum Sum;
+    typedef Record<Cfg> R;
+
+    static constexpr int kShift = []() {
+        if constexpr (S::kInt)
+            return Cfg::kWZero ? 0 : Decode<Cfg::kW, HOME_I8>::kShift;
+        else
+            return 0;
+    }();
+
+    static constexpr float kUnit = []() { /* of an instruction's sums, a power of two */
+                                          if constexpr (S::kBytes && !S::kInt)
+                                              return 1.0f / DecodeE4m3<Cfg::kW>::kUnit;
+                                          else
+                                              return 1.0f;
+    }();
+
+    /* What the sums of a block of K are multiplied by, of a lane's two rows of w. */
+    static __device__ __forceinline__ void weight_scales(float (&sw)[2], const char *record,
+                                                         float outer, int row, int sub)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            sw[h] = kUnit *
+                    (Cfg::kWScales && !Cfg::kWFold
+                         ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
+                         : outer);
+    }
+    /* Adds the sums of a block of K, scaled, to a slab's. */
+    static __device__ __forceinline__ void promote(Sum *sums, const Acc *block,
+                                                   const float (&sw)[2], uint32_t act_scales,
+                                                   int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < S::kSlabSums; i += 4) {
+            float sa[2] = {1.0f, 1.0f};
+            if constexpr (S::kScales) {
+                const Bytes8 v = load_shared8(act_scales + (i / 4 * 8 + lane % 4 * 2) * 4);
+                sa[0] = num_float(v.x), sa[1] = num_float(v.y);
+            }
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float v = (float)block[i + j];
+                if constexpr (kShift > 0) /* exact: sums of a unit are below 2^24 */
+                    v *= 1.0f / (1 << kShift);
+                sums[i + j] = num_fma(v, sa[j % 2] * sw[j / 2], sums[i + j]);
+            }
+        }
+    }
+
+    /* Rows [PASS * kPassRows, ..) of a, row after row, the columns in their
+     * places among the parts.
+     */
+    template <int PASS>
+    static __device__ __forceinline__ void stage(char *smem, const Sum *sums, int slab0, int row,
+                                                 int lane)
+    {
+#pragma unroll
+        for (int slab = 0; slab < Cfg::kSlabs; slab++)
+#pragma unroll
+            for (int i = 0; i < Cfg::kPassRows / 2; i++) {
+                const int n = (slab0 + slab) * 64 + row + i / 2 % 2 * 8, block = n / 8;
+                const int col = block % Cfg::kParts * Cfg::kCols + block / Cfg::kParts * 8 + n % 8;
+                const int m = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                Sum v = sums[slab * S::kSlabSums + PASS * (Cfg::kPassRows / 2) + i];
+                if constexpr (S::kInt && !S::kPromotes)
+                    v >>= kShift;
+                *(Sum *)(smem + (m * S::kPitch + col) * 4) = v;
+            }
+    }
+    template <int PASS>
+    static __device__ __forceinline__ void stage_pass(int pass, char *smem, const Sum *sums,
+                                                      int slab0, int row, int lane)
+    {
+        if (pass == PASS)
+            stage<PASS>(smem, sums, slab0, row, lane);
+        else if constexpr ((PASS + 1) * Cfg::kPassRows < Cfg::kBM)
+            stage_pass<PASS + 1>(pass, smem, sums, slab0, row, lane);
+    }
+};
+
+#endif
