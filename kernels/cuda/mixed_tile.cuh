@@ -26,7 +26,7 @@ template <class Cfg> struct MixedShape {
     /* Warps that copy, no more than stages, or one could be two rounds ahead; the one for scales.
      */
     static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kScales ? 3 : 4;
-    static constexpr int kScaleCopier = kScales ? kCopiers : 4; /* (there is none) */
+    static constexpr int kScaleCopier = kScales ? kCopiers : 4; /* 4: none, of four */
     static constexpr int kActSubs =                             /* of them, for each row */
         Cfg::kABlockK && Cfg::kABlockK < 128 ? 128 / Cfg::kABlockK : 1;
     static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
