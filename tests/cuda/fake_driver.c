@@ -19,6 +19,7 @@ EXPORT FakeSetKernel fake_kernel;
 EXPORT FakeGetCounts fake_counts;
 EXPORT FakeGetLog fake_log;
 EXPORT FakeAdvance fake_advance;
+EXPORT FakeGetBusy fake_busy;
 
 typedef enum Kind {
     KIND_CONTEXT = 1,
@@ -69,8 +70,8 @@ static char *log_text;
 static size_t log_size, log_cap;
 static int calls_of_function;
 static FakeKernel *kernel_function;
-static double clock_ms;
-static __thread int capturing; /* streams that this thread captures */
+static double clock_ms, idle_ms; /* now, and when the GPU last had nothing to do */
+static __thread int capturing;   /* streams that this thread captures */
 static __thread int pushed;
 
 /* Bookkeeping ---------------------------------------------------------------------------------- */
@@ -133,6 +134,11 @@ FakeCounts fake_counts(void)
 void fake_advance(double ms)
 {
     clock_ms += ms; /* the driver's lock is held while a kernel runs */
+}
+
+double fake_busy(void)
+{
+    return clock_ms - idle_ms; /* likewise */
 }
 
 const char *fake_log(void)
@@ -653,6 +659,8 @@ DrvResult fake_cuStreamSynchronize(DrvStream stream)
     Object *o = result || !stream ? NULL : object_find(stream, KIND_STREAM);
     if (o && o->graph)
         result = misuse("a stream is waited for during its capture");
+    if (!result)
+        idle_ms = clock_ms;
     return leave(result);
 }
 
@@ -861,8 +869,9 @@ DrvResult fake_cuEventRecord(DrvEvent event, DrvStream stream)
 DrvResult fake_cuEventSynchronize(DrvEvent event)
 {
     DrvResult result = enter("cuEventSynchronize");
-    if (!result)
-        object_find(event, KIND_EVENT);
+    const Object *o = result ? NULL : object_find(event, KIND_EVENT);
+    if (o && o->when_ms >= clock_ms) /* nothing was launched behind it */
+        idle_ms = clock_ms;
     return leave(result);
 }
 

@@ -41,11 +41,15 @@ typedef struct FakeParams { /* operands, then sizes behind the last, the count f
 /* Runs a kernel named "<word>_<N>"; NULL: none does anything. */
 typedef void FakeKernel(const char *name, const FakeParams *params);
 
-/* Exported as "fake_reset", "fake_kernel", "fake_counts", "fake_log" and "fake_advance". */
+/* Exported as "fake_reset", "fake_kernel", "fake_counts", "fake_log", "fake_advance" and
+ * "fake_busy". */
 typedef void FakeReset(const FakeOptions *options); /* NULL: as above; forgets log and counts */
 typedef void FakeSetKernel(FakeKernel *kernel);
 typedef FakeCounts FakeGetCounts(void);
-typedef void FakeAdvance(double ms);  /* by a kernel: it took so long; 0.25 ms pass by themselves */
+typedef void FakeAdvance(double ms); /* by a kernel: it took so long; 0.25 ms pass by themselves */
+/* To a kernel: ms that it and others took since the GPU last had none, which it has when the host
+ * waits for the last that it was given. */
+typedef double FakeGetBusy(void);
 typedef const char *FakeGetLog(void); /* valid until the next call of the driver */
 
 #endif
