@@ -14,12 +14,12 @@
 
 typedef struct Task { /* to the child */
     int item;
-    double best; /* microseconds of the product's fastest so far; 0: none */
+    TuneTime best; /* of the product's fastest so far; 0: none */
 } Task;
 
 typedef struct Report { /* from it */
     int item;           /* -1: the process is ready */
-    double us;
+    TuneTime time;
     char text[TUNE_TEXT];
     TuneGpu gpu;
 } Report;
@@ -31,7 +31,7 @@ _Noreturn void tune_serve(const TuneRun *run, const ChildOrder *order)
     Report report = {.item = -1};
     Task task;
     TuneSession *s = tune_open(run->ordinal, &report.gpu, report.text);
-    report.us = s ? 0 : -1;
+    report.time.us = s ? 0 : -1;
     bool ok = child_send(order->socket, &report, sizeof report) && s;
     while (ok && child_wait(order->socket, &task, sizeof task)) {
         void *image = tune_job_image(order->job, task.item);
@@ -39,8 +39,10 @@ _Noreturn void tune_serve(const TuneRun *run, const ChildOrder *order)
         item.image = image;
         report.item = task.item;
         snprintf(report.text, sizeof report.text, "its code cannot be read");
-        report.us = image ? tune_time(s, &item, task.best, report.text) : -1;
-        ok = child_send(order->socket, &report, sizeof report) && report.us >= 0;
+        report.time = (TuneTime){.us = -1};
+        if (image)
+            report.time = tune_time(s, &item, task.best, report.text);
+        ok = child_send(order->socket, &report, sizeof report) && report.time.us >= 0;
         free(image);
     }
     _exit(0); /* no handlers of the parent's */
@@ -80,7 +82,7 @@ static bool start_ready(const TuneRun *run, int job, Child *c, Report *report, c
                                 child_end_silent(run->arena, c, heard, run->start_s));
         return false;
     }
-    if (report->us < 0) {
+    if (report->time.us < 0) {
         *ret_why = arena_strdup(run->arena, report->text);
         child_end(c);
         return false;
@@ -105,12 +107,12 @@ static bool same_product(const TuneItem *a, const TuneItem *b)
 }
 
 /* The fastest so far of the product of item `at`. */
-static double best_so_far(const TuneRun *run, int at)
+static TuneTime best_so_far(const TuneRun *run, int at)
 {
-    double best = 0;
+    TuneTime best = {0};
     for (int i = at - 1; i >= 0 && same_product(&run->item[i], &run->item[at]); i--)
-        if (run->item[i].us > 0 && (best <= 0 || run->item[i].us < best))
-            best = run->item[i].us;
+        if (run->item[i].us > 0 && (best.us <= 0 || run->item[i].us < best.us))
+            best = (TuneTime){run->item[i].us, run->item[i].sustained};
     return best;
 }
 
@@ -125,11 +127,12 @@ static void measure_one(TuneRun *run, int job, Child *c, int at)
     Heard heard = told ? receive(c, run->limit_s, &report) : child_deaf();
     if (heard == HEARD && report.item != at)
         BUG("a child measured item %d instead of %d", report.item, at);
-    bool alive = heard == HEARD && report.us >= 0;
-    item->us = alive ? report.us : -1;
-    item->note = alive && report.us > 0 ? ""
-                 : heard == HEARD       ? arena_strdup(run->arena, report.text)
-                                        : child_end_silent(run->arena, c, heard, run->limit_s);
+    bool alive = heard == HEARD && report.time.us >= 0;
+    item->us = alive ? report.time.us : -1;
+    item->sustained = report.time.sustained;
+    item->note = alive && report.time.us > 0 ? ""
+                 : heard == HEARD            ? arena_strdup(run->arena, report.text)
+                                             : child_end_silent(run->arena, c, heard, run->limit_s);
     if (!alive && c->pid)
         child_end(c);
 }

@@ -6,16 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SETS      48 /* copies of the weights */
-#define MAX_LAUNCHES  64 /* of a graph */
-#define GRAPH_US      300.0
-#define LONG_US       2000.0  /* of a graph, with fewer weights than there are */
-#define REPLAY_US     12000.0 /* all replays of a candidate together */
-#define WARM_US       1e5     /* of replays before the first, for the clocks, .. */
-#define ANEW_US       3e4     /* .. and before the first of another product */
-#define MIN_REPLAYS   5
-#define MAX_REPLAYS   60
-#define PATTERN_BYTES (UINT64_C(4) << 20)
+#define MAX_SETS       48 /* copies of the weights */
+#define MAX_LAUNCHES   64 /* of a graph */
+#define GRAPH_US       300.0
+#define LONG_US        2000.0  /* of a graph, with fewer weights than there are */
+#define BURST_US       12000.0 /* the replays of a burst together */
+#define SETTLE_US      6e4     /* of replays without a pause until clocks are those that stay, .. */
+#define SUSTAINED_US   3e4     /* .. and of those that are measured then */
+#define QUEUED         4       /* of them, behind the one that runs */
+#define NUM_EVENTS     (QUEUED + 2)
+#define LONG_LAUNCH_US 150.0 /* are measured so, .. */
+#define NEAR_BEST      1.2   /* .. but what takes so many times as long as the fastest */
+#define SLOW           1.5   /* likewise: has the fewest replays */
+#define WARM_US        1e5   /* of replays before the first, for the clocks, .. */
+#define ANEW_US        3e4   /* .. and before the first of another product */
+#define MIN_REPLAYS    5
+#define MAX_REPLAYS    100
+#define PATTERN_BYTES  (UINT64_C(4) << 20)
 
 typedef enum Pattern {
     PATTERN_BYTES_ANY, /* integers and 4-bit codes */
@@ -31,9 +38,9 @@ struct TuneSession {
     const Driver *d;
     DrvContext context;
     DrvStream stream;
-    DrvEvent begin, end;
-    bool early;     /* kernels wait for their producers themselves */
-    double cold_us; /* of replays that are still to warm it up */
+    DrvEvent event[NUM_EVENTS]; /* around replays */
+    bool early;                 /* kernels wait for their producers themselves */
+    double cold_us;             /* of replays that are still to warm it up */
     int processors;
     uint64_t l2;
     DrvAddress pattern[NUM_PATTERNS]; /* PATTERN_BYTES each; 0: not made yet */
@@ -108,9 +115,10 @@ TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT])
         check(s, s->d->cuCtxPushCurrent(s->context), "entering the GPU", text) &&
         check(s, s->d->cuStreamCreate(&s->stream, DRV_STREAM_NON_BLOCKING), "creating a stream",
               text) &&
-        check(s, s->d->cuEventCreate(&s->begin, DRV_EVENT_DEFAULT), "creating an event", text) &&
-        check(s, s->d->cuEventCreate(&s->end, DRV_EVENT_DEFAULT), "creating an event", text) &&
         look_at_gpu(s, device, ret, text);
+    for (int i = 0; i < NUM_EVENTS && ok; i++)
+        ok = check(s, s->d->cuEventCreate(&s->event[i], DRV_EVENT_DEFAULT), "creating an event",
+                   text);
     return ok ? s : NULL;
 }
 
@@ -356,16 +364,33 @@ static bool capture(const TuneSession *s, int launches, DrvGraphExec *ret, char 
     return ok;
 }
 
-static bool replay(const TuneSession *s, DrvGraphExec graph, double *ret_us, char *text)
+/* The `at`-th of the events that replays lie between. */
+static bool mark(const TuneSession *s, int at, char *text)
+{
+    return check(s, s->d->cuEventRecord(s->event[at % NUM_EVENTS], s->stream), "running", text);
+}
+
+/* Queues a replay behind mark `at`, and the next mark behind it. */
+static bool queue(const TuneSession *s, DrvGraphExec graph, int at, char *text)
+{
+    return check(s, s->d->cuGraphLaunch(graph, s->stream), "running", text) &&
+           mark(s, at + 1, text);
+}
+
+/* Waits for the replay behind mark `at`: what it took. */
+static bool await(const TuneSession *s, int at, double *ret_us, char *text)
 {
     float ms = 0;
-    bool ok = check(s, s->d->cuEventRecord(s->begin, s->stream), "running", text) &&
-              check(s, s->d->cuGraphLaunch(graph, s->stream), "running", text) &&
-              check(s, s->d->cuEventRecord(s->end, s->stream), "running", text) &&
-              check(s, s->d->cuEventSynchronize(s->end), "running", text) &&
-              check(s, s->d->cuEventElapsedTime(&ms, s->begin, s->end), "running", text);
+    DrvEvent begin = s->event[at % NUM_EVENTS], end = s->event[(at + 1) % NUM_EVENTS];
+    bool ok = check(s, s->d->cuEventSynchronize(end), "running", text) &&
+              check(s, s->d->cuEventElapsedTime(&ms, begin, end), "running", text);
     *ret_us = 1e3 * (double)ms;
     return ok;
+}
+
+static bool replay(const TuneSession *s, DrvGraphExec graph, double *ret_us, char *text)
+{
+    return mark(s, 0, text) && queue(s, graph, 0, text) && await(s, 0, ret_us, text);
 }
 
 /* An idle GPU's clocks are low; and the first candidate of a product, behind the copies that made
@@ -380,23 +405,74 @@ static bool warm_up(TuneSession *s, DrvGraphExec graph, char *text)
     return true;
 }
 
-/* The median of replays of a graph of `launches`, of one launch. */
-static double median(const TuneSession *s, DrvGraphExec graph, int launches, double best,
-                     char *text)
+/* As many replays as take `us` together. */
+static int num_replays(double us, double graph_us)
+{
+    double num = us / (graph_us + 1);
+    return num < MIN_REPLAYS ? MIN_REPLAYS : num > MAX_REPLAYS ? MAX_REPLAYS : (int)num;
+}
+
+static double median(double *us, int num)
+{
+    qsort(us, (size_t)num, sizeof *us, doubles_order);
+    return us[num / 2];
+}
+
+/* us of a replay among others with a pause behind each; those over `slow` (0: none) are measured
+ * less exactly. Negative: it failed. */
+static double burst(const TuneSession *s, DrvGraphExec graph, double slow, char *text)
 {
     double us[MAX_REPLAYS], rough = 0;
     for (int i = 0; i < 2; i++) /* the first warms up */
         if (!replay(s, graph, &rough, text))
             return -1;
-    int num = (int)(REPLAY_US / (rough + 1));
-    if (best > 0 && rough > 1.5 * best * launches)
-        num = 0;
-    num = num < MIN_REPLAYS ? MIN_REPLAYS : num > MAX_REPLAYS ? MAX_REPLAYS : num;
+    int num = slow > 0 && rough > slow ? MIN_REPLAYS : num_replays(BURST_US, rough);
     for (int i = 0; i < num; i++)
         if (!replay(s, graph, &us[i], text))
             return -1;
-    qsort(us, (size_t)num, sizeof *us, doubles_order);
-    return us[num / 2] / launches;
+    return median(us, num);
+}
+
+/* .. and without: replays, `burst_us` each or more, are queued ahead, so that the GPU never waits
+ * for the host. */
+static double sustained(const TuneSession *s, DrvGraphExec graph, double burst_us, char *text)
+{
+    double us[MAX_REPLAYS];
+    int before = (int)(SETTLE_US / (burst_us + 1)) + 1, num = num_replays(SUSTAINED_US, burst_us);
+    bool ok = mark(s, 0, text);
+    for (int i = 0; i < before + num + QUEUED && ok; i++) {
+        int ended = i - QUEUED;
+        if (i < before + num)
+            ok = queue(s, graph, i, text);
+        if (ended >= 0 && ok)
+            ok = await(s, ended, &us[ended < before ? 0 : ended - before], text);
+    }
+    return ok ? median(us, num) : -1;
+}
+
+/* A GPU whose power is limited is faster in a burst than it stays, which ranks kernels wrongly: two
+ * of one product took 688 and 699 us in bursts, 740 and 836 in long runs. Sustained times of short
+ * launches are not worth their cost. If a product's first launch is long, its others are sustained
+ * too, so that times that are compared were measured alike, but not what is far behind already: it
+ * takes no less than in a burst. */
+static bool is_to_sustain(double burst_us, TuneTime best)
+{
+    if (best.us <= 0)
+        return burst_us >= LONG_LAUNCH_US;
+    return best.sustained && burst_us <= NEAR_BEST * best.us;
+}
+
+/* One launch of a graph of `launches`. */
+static TuneTime measure(const TuneSession *s, DrvGraphExec graph, int launches, TuneTime best,
+                        char *text)
+{
+    double graph_us = burst(s, graph, SLOW * best.us * launches, text);
+    TuneTime ret = {.us = graph_us / launches};
+    ret.sustained = graph_us > 0 && is_to_sustain(ret.us, best);
+    /* (a burst's fewest replays may take as long; then the pauses between them are nothing) */
+    if (ret.sustained && MIN_REPLAYS * graph_us < SETTLE_US + SUSTAINED_US)
+        ret.us = sustained(s, graph, graph_us, text) / launches;
+    return ret;
 }
 
 /* Every weight the same number of times; fewer weights where launches are long enough to drive the
@@ -412,26 +488,26 @@ static int graph_launches(const TuneSession *s, double predicted)
     return rounds * s->num_sets;
 }
 
-double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TUNE_TEXT])
+TuneTime tune_time(TuneSession *s, const TuneItem *item, TuneTime best, char text[TUNE_TEXT])
 {
     const CudaKernel *k = item->kernel;
     DrvModule module = NULL;
     DrvFunction function = NULL;
     DrvGraphExec graph = NULL;
-    double us = -1;
+    TuneTime ret = {.us = -1};
     snprintf(text, TUNE_TEXT, "memory is exhausted");
     if (!make_product(s, k, item->rows, text))
-        return 0;
+        return (TuneTime){0};
     const DeviceLaunch d = cuda_device_launch(k, 0);
     if (make_workspace(s, (uint64_t)d.workspace, text) &&
         load(s, item, d.smem, &module, &function, text) && bind_sets(s, k, &d, function, text)) {
         int launches = graph_launches(s, item->predicted);
         if (capture(s, launches, &graph, text) && warm_up(s, graph, text))
-            us = median(s, graph, launches, best, text);
+            ret = measure(s, graph, launches, best, text);
     }
     if (graph)
         s->d->cuGraphExecDestroy(graph);
     if (module)
         s->d->cuModuleUnload(module);
-    return us;
+    return ret;
 }

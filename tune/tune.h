@@ -15,6 +15,11 @@ typedef struct TuneGpu {
     uint64_t memory, l2;        /* bytes */
 } TuneGpu;
 
+typedef struct TuneTime {
+    double us;      /* negative: it failed; 0: not measured */
+    bool sustained; /* not in a burst, see tune_time */
+} TuneTime;
+
 /* One candidate of one product under one bucket. */
 typedef struct TuneItem {
     const CudaKernel *kernel; /* with its plan, launch and layouts */
@@ -25,6 +30,7 @@ typedef struct TuneItem {
     uint64_t image_size;
     const void *image; /* cubin or PTX, terminated; NULL: there is none, see TuneRun.compiled */
     double us;         /* measured; negative: failed, see note; 0: not measured */
+    bool sustained;    /* as in TuneTime */
     const char *note;
 } TuneItem;
 
@@ -77,9 +83,13 @@ bool tune_compile_end(TuneCompiler *c, Diag *diag);
 typedef struct TuneSession TuneSession;
 TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT]);
 /* Microseconds of one launch among others in a captured graph, over weights that do not fit in L2
- * and random data; the median of replays. Slower ones than 1.5 times `best` (0: none) are measured
- * less exactly. Negative: the candidate failed, 0: its product does not fit the GPU; text says why.
- */
-double tune_time(TuneSession *s, const TuneItem *item, double best, char text[TUNE_TEXT]);
+ * and random data; the median of replays. They are a burst of some ms, with pauses, in which power
+ * does not limit a GPU. If `best`, that of the fastest so far, is sustained, or 0 (there is none)
+ * and this launch is long, then so is this, unless it is far behind in the burst: the median of
+ * replays without a pause, once others have brought the clocks down to where they stay. Those far
+ * behind have the burst's time, which a sustained one is not below; slower ones than 1.5 times
+ * `best` are measured less exactly. Negative: the candidate failed, 0: its product does not fit the
+ * GPU; text says why. */
+TuneTime tune_time(TuneSession *s, const TuneItem *item, TuneTime best, char text[TUNE_TEXT]);
 
 #endif

@@ -26,6 +26,7 @@ static const char *model_path, *attend_path, *layouts_path;
 static FakeReset *reset;
 static FakeSetKernel *set_kernel;
 static FakeAdvance *advance;
+static FakeGetBusy *get_busy;
 static FakeGetCounts *get_counts;
 
 typedef struct Fixture {
@@ -101,6 +102,22 @@ static int teardown(void **state)
     return 0;
 }
 
+/* A GPU lowers its clocks when it has been busy for a while: ms of kernels before and then. */
+#define THROTTLES_MS 50.0
+static const struct {
+    const char *word;
+    double before, then;
+} throttled[] = {{"hot", 0.2, 0.3},    {"steady", 0.25, 0.25}, {"far", 0.32, 0.45},
+                 {"hasty", 0.14, 0.2}, {"near", 0.16, 0.23},   {"huge", 0.9, 1.2}};
+
+static double throttled_ms(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(throttled); i++)
+        if (!strncmp(name, throttled[i].word, strlen(throttled[i].word)))
+            return get_busy() > THROTTLES_MS ? throttled[i].then : throttled[i].before;
+    return 0;
+}
+
 /* Kernels of the fake driver: what their names say. */
 static void run_kernel(const char *name, const FakeParams *params)
 {
@@ -116,7 +133,8 @@ static void run_kernel(const char *name, const FakeParams *params)
         raise(SIGKILL);
     while (!strncmp(name, "hang", 4))
         pause();
-    advance(!strncmp(name, "slow", 4) ? 0.9 : 0.1);
+    double ms = throttled_ms(name);
+    advance(ms > 0 ? ms : !strncmp(name, "slow", 4) ? 0.9 : 0.1);
 }
 
 /* One item for each word, of the product's candidates in turn. */
@@ -173,6 +191,56 @@ static void test_measures(void **state)
     assert_true(run.item[0].us >= 100 && run.item[0].us < 160);
     assert_true(run.item[1].us >= 900 && run.item[1].us < 960);
     assert_true(run.item[0].us == run.item[2].us);
+}
+
+/* us of launches of `ms`, and a quarter of a ms in a graph of them. */
+static void assert_takes(const TuneItem *item, double ms)
+{
+    if (!(item->us >= 1e3 * ms && item->us < 1e3 * ms + 8))
+        fail_msg("%s: %g us instead of %g", item->candidate, item->us, 1e3 * ms);
+}
+
+/* Long launches have the time that stays; but not those that are far behind without. */
+static void test_sustained(void **state)
+{
+    static const char *const word[] = {"hot", "steady", "hot", "far"};
+    const char *why = NULL;
+    TuneRun run = make_run(*state, COUNT_OF(word), word);
+    assert_true(tune_measure(&run, &why));
+    assert_takes(&run.item[0], 0.3);
+    assert_takes(&run.item[1], 0.25);
+    assert_takes(&run.item[2], 0.3);
+    assert_takes(&run.item[3], 0.32);
+}
+
+/* Replays of 40 ms are not measured twice (in a burst the driver of our own never throttles). */
+static void test_longest(void **state)
+{
+    static const char *const word[] = {"huge"};
+    const char *why = NULL;
+    TuneRun run = make_run(*state, 1, word);
+    assert_true(tune_measure(&run, &why));
+    assert_takes(&run.item[0], 0.9);
+    assert_true(run.item[0].sustained);
+}
+
+/* Those of one product are measured alike, though the first and another one lie on both sides of
+ * what is long, and in whichever process. */
+static void test_sustained_alike(void **state)
+{
+    static const char *const longer[] = {"hot", "crash", "hasty"};
+    static const char *const shorter[] = {"hasty", "crash", "near"};
+    const char *why = NULL;
+    TuneRun run = make_run(*state, COUNT_OF(longer), longer);
+    assert_true(tune_measure(&run, &why));
+    assert_takes(&run.item[0], 0.3);
+    assert_true(run.item[1].us < 0);
+    assert_takes(&run.item[2], 0.2);
+    run = make_run(*state, COUNT_OF(shorter), shorter);
+    assert_true(tune_measure(&run, &why));
+    assert_takes(&run.item[0], 0.14);
+    assert_true(run.item[1].us < 0);
+    assert_takes(&run.item[2], 0.16);
 }
 
 static void test_survives(void **state)
@@ -308,15 +376,18 @@ static void test_no_driver(void **state)
 
 static bool load_fake(const char *path)
 {
-    static const char *const name[] = {"fake_reset", "fake_kernel", "fake_advance", "fake_counts"};
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *found[4] = {NULL};
-    for (int i = 0; library && i < 4; i++)
+    static const char *const name[] = {"fake_reset", "fake_kernel", "fake_advance", "fake_busy",
+                                       "fake_counts"};
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *found[COUNT_OF(name)] = {NULL};
+    for (size_t i = 0; library && i < COUNT_OF(name); i++)
         found[i] = dlsym(library, name[i]);
     memcpy(&reset, &found[0], sizeof reset);
     memcpy(&set_kernel, &found[1], sizeof set_kernel);
     memcpy(&advance, &found[2], sizeof advance);
-    memcpy(&get_counts, &found[3], sizeof get_counts);
-    return reset && set_kernel && advance && get_counts && !setenv("SINTER_LIBCUDA", path, 1);
+    memcpy(&get_busy, &found[3], sizeof get_busy);
+    memcpy(&get_counts, &found[4], sizeof get_counts);
+    return reset && set_kernel && advance && get_busy && get_counts &&
+           !setenv("SINTER_LIBCUDA", path, 1);
 }
 
 int main(int argc, char **argv)
@@ -324,6 +395,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_gpu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_measures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sustained, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_longest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sustained_alike, setup, teardown),
         cmocka_unit_test_setup_teardown(test_survives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sizes, setup_computed, teardown),
         cmocka_unit_test_setup_teardown(test_layouts, setup_layouts, teardown),
