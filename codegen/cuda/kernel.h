@@ -48,6 +48,7 @@ typedef struct CudaHopper {
 } CudaHopper;
 typedef struct CudaMixed {
     int bm, teams, slabs, stages; /* rows of a; warpgroups, each with slabs of 64 rows of w */
+    int turns;                    /* .. of which so many take units of the same rows in turn */
     int shares;                   /* blocks that share out the units of tiles; 0: none do */
     int parts_of_k;               /* each added up for itself, then the parts; 1: none, or as many
                                      as blocks share a tile */

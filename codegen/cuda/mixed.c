@@ -6,24 +6,26 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define BOX_BYTES     128 /* of K, of a row of a */
-#define UNIT          128 /* of K */
-#define MOST_STAGES   8
-#define LEAST_UNITS   4   /* of a share of a tile */
-#define MOST_SHARES   8   /* of one */
-#define MOST_SUMS     160 /* registers of a thread: sums of the tile and of a block of K */
-#define SHARE_SUMS    128 /* .. where sums are gathered */
-#define FEW_SUMS      112 /* .. where three warpgroups multiply */
-#define SHARE_FEW     96
-#define CLUSTER_SUMS  80 /* .. and blocks are clusters */
-#define ONE_SUMS      64 /* .. where one does */
-#define MOST_OF_ONE   64 /* rows of a */
-#define MOST_OF_FOUR  64 /* .. where four do, and most of their sums and those of a block of K */
-#define SHARE_OF_FOUR 48
-#define CODE_WORDS    16   /* of a unit, more for some weights than for others */
-#define PASS_ROWS     32   /* of a, staged at once */
-#define ALIGN_BYTES   1024 /* of the ring: a swizzled atom of 8 rows */
-#define BLOCK_BYTES   1536 /* of shared memory that two blocks cannot have: kept, and barriers */
+#define BOX_BYTES    128 /* of K, of a row of a */
+#define UNIT         128 /* of K */
+#define MOST_STAGES  8
+#define COPIERS      4   /* warps that fill the ring, each its own stages where some take turns */
+#define LEAST_UNITS  4   /* of a share of a tile */
+#define MOST_SHARES  8   /* of one */
+#define MOST_SUMS    160 /* registers of a thread: sums of the tile and of a block of K */
+#define SHARE_SUMS   128 /* .. where sums are gathered */
+#define FEW_SUMS     112 /* .. where three warpgroups multiply */
+#define SHARE_FEW    96
+#define CLUSTER_SUMS 80   /* .. and blocks are clusters */
+#define ONE_SUMS     64   /* .. where one does */
+#define MOST_OF_ONE  64   /* rows of a */
+#define MOST_OF_FOUR 64   /* .. where four do */
+#define FOUR_SUMS    64   /* .. of each, those of a block of K among them, .. */
+#define FOUR_FEW     48   /* .. where sums are gathered */
+#define CODE_WORDS   16   /* of a unit, more for some weights than for others */
+#define PASS_ROWS    32   /* of a, staged at once */
+#define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
+#define BLOCK_BYTES  1536 /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -52,7 +54,7 @@ static bool adds_in_order(const CudaKernel *k)
     return k->packed.exact && k->spec.mainloop;
 }
 
-/* Where tiles are few, those of one warpgroup: two to a processor. */
+/* Where tiles are few, those of one warpgroup that are added in order: two to a processor. */
 static bool is_small(const CudaKernel *k)
 {
     return k->mixed.teams == 1;
@@ -64,7 +66,7 @@ static int per_processor(const CudaKernel *k)
 
 static int columns(const CudaKernel *k) /* rows of w */
 {
-    return 64 * k->mixed.slabs * k->mixed.teams;
+    return 64 * k->mixed.slabs * k->mixed.teams / k->mixed.turns;
 }
 
 /* Which products the family takes ---------------------------------------------------------------
@@ -121,11 +123,21 @@ static int64_t act_scales(const CudaKernel *k) /* of a row, in a unit */
     return block && block < UNIT && block < k->spec.k ? UNIT / block : 1;
 }
 
+/* The activation's scales belong to the main loop; each block of K has its own. */
+static bool scales_act(const CudaKernel *k)
+{
+    return k->spec.mainloop && k->plan->tensor[k->launch->a].quantised;
+}
+static bool scales_along_k(const CudaKernel *k)
+{
+    return k->spec.act_block && k->spec.act_block < k->spec.k;
+}
+
 static int64_t stage_bytes(const CudaKernel *k)
 {
     int64_t bytes = k->mixed.bm * (int64_t)(has_bytes(k) ? 1 : 2) * BOX_BYTES +
                     columns(k) / CUDA_GROUP_ROWS * k->packed.record;
-    if (k->spec.mainloop && k->plan->tensor[k->launch->a].quantised)
+    if (scales_act(k) && scales_along_k(k))
         bytes += act_scales(k) * k->mixed.bm * 4;
     return cuda_ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
 }
@@ -163,23 +175,36 @@ static int fragment_words(const CudaKernel *k)
 
 /* What ptxas says of three warpgroups: bytes with a scale a unit need fewer registers beside the
  * sums than the others, and clusters more. Beside 16-bit floats codes of 8 bits and signed ones
- * need more, and zero points do where a block cuts K into parts; beside bytes four scales a unit.
- */
+ * need more, and zero points and codebooks do where K is cut into parts; beside bytes four scales a
+ * unit do, parts of K, and gate and up beside scales that a tile has. */
+static bool needs_more(const CudaKernel *k, bool is_fine)
+{
+    bool is_cut = k->mixed.parts_of_k > 1;
+    if (has_bytes(k))
+        return (is_fine && k->packed.block_k < UNIT / 2) || is_cut ||
+               (k->spec.parts > 1 && scales_act(k) && !scales_along_k(k) && !is_int(k));
+    return format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
+           (is_cut && (family_of(k->spec.fmt) == FAMILY_CODEBOOK || (k->packed.zeros && !is_fine)));
+}
+
+/* Four have no room for several blocks of integers a unit beside most sums, nor in turn for gate
+ * and up beside 8-bit floats. */
+static bool has_few_of_four(const CudaKernel *k, bool is_fine)
+{
+    return is_int(k) ? is_fine : has_bytes(k) && k->mixed.turns == 4 && k->spec.parts > 1;
+}
+
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
-    bool more = format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
-                (k->packed.zeros && !is_fine && k->mixed.parts_of_k > 1);
-    if (has_bytes(k))
-        more = is_fine && k->packed.block_k < UNIT / 2;
     if (k->mixed.teams == 4)
-        return MOST_OF_FOUR;
+        return has_few_of_four(k, is_fine) ? FOUR_FEW : FOUR_SUMS;
     if (k->mixed.teams < 3)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
     if (k->mixed.cluster > 1)
         return CLUSTER_SUMS;
     return (has_bytes(k) && !is_fine ? SHARE_SUMS : FEW_SUMS) -
-           (promotes(k) && more ? CODE_WORDS : 0) - fragment_words(k);
+           (promotes(k) && needs_more(k, is_fine) ? CODE_WORDS : 0) - fragment_words(k);
 }
 
 /* .. where sums are gathered. */
@@ -187,7 +212,7 @@ static int most_shared_sums(const CudaKernel *k)
 {
     bool is_finer = !has_bytes(k) && k->packed.block_k && k->packed.block_k < UNIT / 2;
     if (k->mixed.teams == 4)
-        return SHARE_OF_FOUR;
+        return k->mixed.turns > 1 ? FOUR_SUMS : FOUR_FEW;
     return k->mixed.teams == 2 || is_finer ? SHARE_SUMS : SHARE_FEW;
 }
 
@@ -214,11 +239,23 @@ static int64_t piece_bytes(const CudaKernel *k)
     return 128 * k->mixed.teams * (int64_t)num_sums(k) * 4;
 }
 
-static int64_t staged_bytes(
-    const CudaKernel *k) /* rows of the tile, or its total over parts of K */
+/* Rows of the tile, or its total over parts of K, or what is added to the sums of the first turn.
+ */
+static int64_t staged_bytes(const CudaKernel *k)
 {
-    int64_t rows = pass_rows(k) * (int64_t)(columns(k) + 4) * 4, total = piece_bytes(k);
-    return k->mixed.parts_of_k > 1 && !k->mixed.shares && total > rows ? total : rows;
+    int64_t rows = pass_rows(k) * (int64_t)(columns(k) + 4) * 4, others = 0;
+    if (k->mixed.parts_of_k > 1 && !k->mixed.shares)
+        others = piece_bytes(k);
+    else if (k->mixed.turns > 1)
+        others = piece_bytes(k) / k->mixed.turns * (k->mixed.turns - 1);
+    return rows > others ? rows : others;
+}
+
+/* A ring, rows or totals, and the scales that a tile has. */
+static int64_t smem_bytes(const CudaKernel *k)
+{
+    int64_t scales = scales_act(k) && !scales_along_k(k) ? k->mixed.bm * 4 : 0;
+    return k->mixed.stages * stage_bytes(k) + staged_bytes(k) + scales + ALIGN_BYTES;
 }
 
 /* Places for two shares of each block, or for all parts of each tile. */
@@ -235,7 +272,7 @@ static CudaGeometry geometry(const CudaKernel *k)
                           .per_processor = per_processor(k),
                           .cluster = k->mixed.cluster,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
-                          .smem = k->mixed.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
+                          .smem = smem_bytes(k),
                           .workspace = workspace_bytes(k),
                           .num_maps = 1,
                           .map = {{.operand = k->launch->num_operands,
@@ -248,9 +285,9 @@ static CudaGeometry geometry(const CudaKernel *k)
 
 /* Candidates ----------------------------------------------------------------------------------- */
 
-static const struct { /* of 64 rows: warpgroups, and slabs of each */
-    int teams, slabs;
-} weight_tiles[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {2, 2}};
+static const struct { /* of 64 rows: warpgroups, slabs of each, and how many take turns */
+    int teams, slabs, turns;
+} weight_tiles[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {2, 2, 1}, {4, 1, 2}, {4, 1, 4}};
 static const int token_tiles[] = {8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 256};
 
 static const char *tile_problem(const CudaKernel *k)
@@ -272,7 +309,8 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
     k->mixed.stages = 0;
     int64_t room = cuda_room(c, k) / per_processor(k) - (is_small(k) ? BLOCK_BYTES : 0);
     int64_t left = room - geometry(k).smem, fit = left < 0 ? 0 : left / stage_bytes(k);
-    k->mixed.stages = (int)(fit < MOST_STAGES ? fit : MOST_STAGES);
+    int most = MOST_STAGES * (k->mixed.turns > 2 ? 2 : 1), step = k->mixed.turns > 1 ? COPIERS : 1;
+    k->mixed.stages = (int)(fit < most ? fit : most) / step * step;
 }
 
 /* Parts of K that blocks add up one after the other, in one order for all sizes: those of a tile
@@ -312,16 +350,12 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     }
 }
 
-static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
+static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns)
 {
     CudaKernel k = c->like;
     k.family = CUDA_MIXED;
-    k.mixed.bm = bm;
-    k.mixed.teams = teams;
-    k.mixed.slabs = slabs;
-    k.mixed.shares = 0;
-    k.mixed.parts_of_k = 1;
-    k.mixed.cluster = 1;
+    k.mixed = (CudaMixed){
+        .bm = bm, .teams = teams, .slabs = slabs, .turns = turns, .parts_of_k = 1, .cluster = 1};
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem) {
@@ -331,11 +365,18 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
     put_shares(c, &k);
     k.mixed.shares = 0;
     k.mixed.cluster = 2;
-    if (bm >= 64 && !is_small(&k) && k.packed.rows > columns(&k) &&
+    if (bm >= 64 && !is_small(&k) && turns == 1 && k.packed.rows > columns(&k) &&
         held_sums(&k) <= most_sums(&k)) {
         cuda_candidate_valid(c, &k);
         put_parts_of_k(c, &k, 1);
     }
+}
+
+/* Sums of floats, in any order; no copier has only the scales of stages. (Of 128 rows, whose tiles
+ * would be two, bursts were faster and long runs were not.) */
+static bool takes_turns(const CudaKernel *k)
+{
+    return !is_int(k) && !k->invariant && !(scales_act(k) && scales_along_k(k));
 }
 
 /* One tile that holds all rows, and those of which most rows are used; those of one warpgroup where
@@ -344,17 +385,20 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs)
 static void candidates(CudaCandidates *c)
 {
     for (size_t j = 0; j < COUNT_OF(weight_tiles); j++) {
+        int turns = weight_tiles[j].turns;
         bool holds_all = false, one = weight_tiles[j].teams == 1;
-        int least = one ? 16 : 64;
+        int least = one ? 16 : turns == 4 ? 32 : 64;
         if (one && !adds_in_order(&c->like))
+            continue;
+        if (turns > 1 && (c->rows > MOST_OF_FOUR || !takes_turns(&c->like)))
             continue;
         for (size_t i = 0; i < COUNT_OF(token_tiles) && !holds_all; i++) {
             holds_all = token_tiles[i] >= c->rows;
-            if (weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
+            if (turns == 1 && weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
                 (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR))
                 continue;
             if ((holds_all || token_tiles[i] >= least) && (!one || token_tiles[i] <= MOST_OF_ONE))
-                put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs);
+                put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs, turns);
         }
     }
 }
@@ -364,6 +408,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     sb_printf(sb, "%dx%d", k->mixed.bm, columns(k));
     if (k->mixed.stages)
         sb_printf(sb, " s%d g%d", k->mixed.stages, k->mixed.shares);
+    if (k->mixed.turns > 1)
+        sb_printf(sb, " t%d", k->mixed.turns);
     if (k->mixed.parts_of_k > 1)
         sb_printf(sb, " p%d", k->mixed.parts_of_k);
     sb_put(sb, k->mixed.cluster > 1 ? " c2" : "");
@@ -380,6 +426,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kBM", k->mixed.bm);
     cuda_put_int(sb, "kBN", columns(k));
     cuda_put_int(sb, "kTeams", k->mixed.teams);
+    cuda_put_int(sb, "kTurns", k->mixed.turns);
     cuda_put_int(sb, "kSlabs", k->mixed.slabs);
     cuda_put_int(sb, "kStages", k->mixed.stages);
     cuda_put_int(sb, "kBand", 8);
@@ -442,6 +489,8 @@ static bool shares_parts(const CudaKernel *k)
 
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
+    if (k->mixed.turns > 1)
+        return false;
     cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k);
     if (k->mixed.parts_of_k > 1)
         return shares_parts(k);
@@ -453,6 +502,8 @@ static void describe(Sb *sb, const CudaKernel *k)
     sb_printf(sb, " %dx%d, %d stages", k->mixed.bm, columns(k), k->mixed.stages);
     if (k->mixed.shares)
         sb_put(sb, ", K shared out");
+    if (k->mixed.turns > 1)
+        sb_printf(sb, ", by %d in turn", k->mixed.turns);
     if (k->mixed.parts_of_k > 1)
         sb_printf(sb, ", K in %d parts", k->mixed.parts_of_k);
     if (k->mixed.cluster > 1)
@@ -493,7 +544,7 @@ static double unit_us(const CudaKernel *k)
     slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
     slab *=
         family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
-    double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs;
+    double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
     double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
                    columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;
     double read = bytes * per_processor(k) / (L2_BYTES / processors);

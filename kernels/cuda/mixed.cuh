@@ -16,11 +16,16 @@
  * rows of a. Each of the first kTeams warpgroups multiplies kSlabs slabs of 64
  * rows of w. The warps behind them take turns to fill a ring of kStages stages,
  * each 128 of K (a unit): boxes of a, a record of each 64 rows of w; where a's
- * scales belong to the main loop one of them copies those instead. Two blocks
- * of one warpgroup share a processor, and hide what the other waits for.
+ * scales belong to the main loop and change along K, one of them copies those
+ * instead (scales of whole rows are read once a tile). Two blocks of one
+ * warpgroup share a processor, and hide what the other waits for.
  *
  * kCluster = 2: two blocks take tiles side by side and copy half of their rows
  * of a each, for both.
+ *
+ * kTurns > 1: so many warpgroups have the same slabs, and take units in turn;
+ * their sums of a tile are added at its end. (A block of few rows of a waits
+ * less where more warps multiply.)
  *
  * kMainloop: the sums of a block of K are scaled and added to f32 sums, f =
  * fma((float)block, sa * sw, f), blocks ascending; those of floats at the end
@@ -33,8 +38,8 @@
  * several parts each and leave them in the workspace.
  *
  * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
- * rows) kBM kBN kTeams kSlabs kStages kBand kParts kShare kPartsOfK kMainloop
- * kBlockK (0: all of K)
+ * rows) kBM kBN kTeams kTurns kSlabs kStages kBand kParts kShare kPartsOfK
+ * kMainloop kBlockK (0: all of K)
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
@@ -101,6 +106,15 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
     }
 }
 
+/* The scale of row `row` of a, of block `at` of `cols` along K. */
+template <class Cfg, class Params>
+__device__ __forceinline__ const float *act_scale(const Params &p, int64_t row, int cols, int at)
+{
+    const int64_t in = row < p.dim[0] ? row : p.dim[0] - 1;
+    const int64_t block = Cfg::kABlockRows ? in / (Cfg::kABlockRows ? Cfg::kABlockRows : 1) : 0;
+    return p.op[Cfg::kOperandA].scale + block * cols + at;
+}
+
 /* One warp: the scales of a that belong to every stage, as copies that arrive
  * by themselves. */
 template <class Cfg, class Params>
@@ -108,9 +122,8 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
                                                   uint32_t empty)
 {
     typedef MixedShape<Cfg> S;
-    constexpr int kBlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
+    constexpr int kBlock = S::kStageScales ? Cfg::kABlockK : Cfg::kK;
     constexpr int kCols = (Cfg::kK + kBlock - 1) / kBlock;
-    const Operand a = p.op[Cfg::kOperandA];
     HopperWork<Cfg, S> work(p.dim[0]);
     int filled = 0, m0, n0;
     wait_for_producer();
@@ -122,31 +135,43 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
             barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
 #pragma unroll 1
             for (int i = threadIdx.x % 32; i < S::kActSubs * Cfg::kBM; i += 32) {
-                const int64_t row = m0 + i % Cfg::kBM < p.dim[0] ? m0 + i % Cfg::kBM : p.dim[0] - 1;
-                const int64_t block =
-                    Cfg::kABlockRows ? row / (Cfg::kABlockRows ? Cfg::kABlockRows : 1) : 0;
                 const int at = k * 128 / kBlock + i / Cfg::kBM;
                 copy_word(ring + slot * S::kStageBytes + S::kScalesAt + i * 4,
-                          a.scale + block * kCols + (at < kCols ? at : kCols - 1));
+                          act_scale<Cfg>(p, m0 + i % Cfg::kBM, kCols, at < kCols ? at : kCols - 1));
             }
             arrive_after_copies(full + slot * 8);
         }
     }
 }
 
+/* Threads that multiply: the scales of a tile's rows of a, which are the same for all of K. Those
+ * of the tile before have been read: its rows were staged since. */
+template <class Cfg, class Params>
+__device__ __forceinline__ void mixed_tile_scales(const Params &p, uint32_t to, int m0)
+{
+    typedef MixedShape<Cfg> S;
+    for (int i = threadIdx.x; i < Cfg::kBM; i += S::kThreads)
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + i * 4),
+                     "f"(*act_scale<Cfg>(p, m0 + i, 1, 0))
+                     : "memory");
+    meet<1, S::kThreads>();
+}
+
 /* The kernel ----------------------------------------------------------------------------------- */
 
 /* Where a thread that multiplies stands: its first slab of the tile, its first
- * row of 64. */
+ * row of 64, and its turn. */
 template <class Cfg> struct MixedThread {
-    int warp, lane, slab0, row;
+    int warp, lane, slab0, row, turn;
     float outer;
 
     __device__ __forceinline__ MixedThread(const char *w)
     {
         warp = threadIdx.x / 32;
         lane = threadIdx.x % 32;
-        slab0 = threadIdx.x / 128 * Cfg::kSlabs;
+        /* the same in all lanes, which the compiler cannot see */
+        turn = Cfg::kTurns > 1 ? __shfl_sync(0xFFFFFFFFu, warp / 4 % Cfg::kTurns, 0) : 0;
+        slab0 = threadIdx.x / 128 / Cfg::kTurns * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
         outer = Record<Cfg>::outer(w);
     }
@@ -164,11 +189,14 @@ template <class Cfg> struct MixedStage {
           parity(read / Cfg::kStages & 1), operands((uint32_t)operand_at(ring + offset))
     {
     }
-    __device__ __forceinline__ void advance()
+    /* BY divides kStages. */
+    template <int BY = 1> __device__ __forceinline__ void advance()
     {
-        number++, offset += S::kStageBytes, full += 8, operands += S::kStageBytes / 16;
-        if (number == Cfg::kStages) {
-            number = 0, offset = 0, full -= 8 * Cfg::kStages, operands -= S::kRingBytes / 16;
+        number += BY, offset += BY * S::kStageBytes, full += BY * 8;
+        operands += BY * S::kStageBytes / 16;
+        if (number >= Cfg::kStages) {
+            number -= Cfg::kStages, offset -= S::kRingBytes, full -= 8 * Cfg::kStages;
+            operands -= S::kRingBytes / 16;
             parity ^= 1;
         }
     }
@@ -176,8 +204,8 @@ template <class Cfg> struct MixedStage {
     {
         barrier_wait(full, parity);
     }
-    /* All lanes have read what they read themselves. */
-    __device__ __forceinline__ void release(int lane) const
+    /* All lanes have read what they read themselves of the stage whose barrier is `full`. */
+    static __device__ __forceinline__ void release(uint32_t full, int lane)
     {
         __syncwarp();
         cluster_arrive<Cfg::kCluster>(full + 8 * Cfg::kStages, lane);
@@ -197,6 +225,7 @@ template <class Cfg, class Product> struct MixedTile {
     typedef MixedSums<Cfg> M;
     typedef MixedLeft<Cfg> Left;
     typedef MixedThread<Cfg> Thread;
+    typedef MixedStage<Cfg> Stage;
     typedef typename S::Acc Acc;
     typedef typename S::Sum Sum;
     typedef uint32_t Codes[S::kPieces][S::kProducts][4]; /* of a step */
@@ -222,29 +251,22 @@ template <class Cfg, class Product> struct MixedTile {
         }
     }
 
-    /* The rows of a of a step of 32 of a stage. */
-    static __device__ __forceinline__ uint64_t right_of(uint32_t stage, int step)
+    /* Where the scales of a lie, of the block of K that ends with the step. */
+    static __device__ __forceinline__ uint32_t act_scales(uint32_t ring, const Stage &stage,
+                                                          int step = 0)
     {
-        if (S::kBoxes == 2)
-            return operand_at(stage + step / 2 * S::kBoxBytes) + step % 2 * 4;
-        return operand_at(stage) + step * 2;
-    }
-
-    /* All lanes have read of the stage what they read themselves. */
-    static __device__ __forceinline__ void release(int read, uint32_t empty, int lane)
-    {
-        __syncwarp();
-        cluster_arrive<Cfg::kCluster>(empty + read % Cfg::kStages * 8, lane);
+        if (S::kStageScales)
+            return ring + stage.offset + S::kScalesAt + step * S::kActSubs / 4 * (Cfg::kBM * 4);
+        return ring + S::kTileScalesAt;
     }
 
     /* The sums of a tile, of units [work.from, work.to) of K; `read` counts units. */
     static __device__ __forceinline__ void multiply_tile(Sum (&sums)[S::kSums], const Thread &at,
                                                          const HopperWork<Cfg, S> &work, int &read,
-                                                         char *bytes, uint32_t ring, uint32_t full,
-                                                         uint32_t empty)
+                                                         char *bytes, uint32_t ring, uint32_t full)
     {
         if constexpr (S::kAhead)
-            by_units(sums, at, work, read, bytes, ring, full, empty);
+            by_units(sums, at, work, read, bytes, ring, full);
         else
             by_steps(sums, at, work, read, bytes, ring, full);
     }
@@ -253,14 +275,14 @@ template <class Cfg, class Product> struct MixedTile {
 
     typedef uint32_t Unit[4][S::kProducts][4];
 
-    static __device__ __forceinline__ void decode_unit(Unit &to, const Thread &at, int k, int read,
-                                                       const char *bytes, uint32_t full)
+    static __device__ __forceinline__ void decode_unit(Unit &to, const Thread &at, int k,
+                                                       const Stage &stage, const char *bytes)
     {
-        const int slot = read % Cfg::kStages, last = k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1;
-        const char *record = bytes + slot * S::kStageBytes + S::kABytes + at.slab0 * Cfg::kRecord;
+        const int last = k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1;
+        const char *record = bytes + stage.offset + S::kABytes + at.slab0 * Cfg::kRecord;
         Left left;
         int zero[2];
-        barrier_wait(full + slot * 8, read / Cfg::kStages & 1);
+        stage.wait();
         left.read(record + Left::codes_at(at.row, at.lane));
         Left::read_zeros(zero, record, at.row, last);
 #pragma unroll
@@ -268,71 +290,79 @@ template <class Cfg, class Product> struct MixedTile {
             left.template operands<0>(to[step], step, zero, record, at.row, k * 128 + step * 32,
                                       at.lane);
     }
-    static __device__ __forceinline__ void multiply_unit(Acc *d, const Unit &codes, uint32_t stage,
-                                                         bool keep)
+    static __device__ __forceinline__ void multiply_unit(Acc *d, const Unit &codes,
+                                                         const Stage &stage, bool keep)
     {
         products_begin();
 #pragma unroll
         for (int step = 0; step < 4; step++)
 #pragma unroll
             for (int i = 0; i < S::kProducts; i++)
-                Product::add(d, codes[step][i], right_of(stage, step) + 2 * i,
+                Product::add(d, codes[step][i], stage.right(step) + 2 * i,
                              keep || step > 0 || i > 0);
         products_commit();
     }
+    /* The scales of the rows of w of unit k. */
+    static __device__ __forceinline__ void unit_scales(float (&sw)[2], const Thread &at, int k,
+                                                       const Stage &stage, const char *bytes)
+    {
+        M::weight_scales(sw, bytes + stage.offset + S::kABytes + at.slab0 * Cfg::kRecord, at.outer,
+                         at.row, Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1));
+    }
     /* Unit k, whose operands are `codes`; then `next` are those of the unit behind it (of the last
-     * one itself: no branch stands between products and their wait). */
+     * one itself: no branch stands between products and their wait), and `stage` is its stage. */
     static __device__ __forceinline__ void one_unit(Sum (&sums)[S::kSums], const Unit &codes,
                                                     Unit &next, const Thread &at, int k, int from,
-                                                    int to, int read, const char *bytes,
-                                                    uint32_t ring, uint32_t full, uint32_t empty)
+                                                    int to, Stage &stage, uint32_t &before,
+                                                    const char *bytes, uint32_t ring)
     {
         const int more = k + 1 < to ? 1 : 0;
-        const uint32_t stage = ring + read % Cfg::kStages * S::kStageBytes;
+        Stage ahead = stage;
+        if (more)
+            ahead.advance();
         if constexpr (S::kPromotes) {
             Acc block[S::kSlabSums];
             float sw[2];
             multiply_unit(block, codes, stage, false);
-            M::weight_scales(
-                sw,
-                bytes + read % Cfg::kStages * S::kStageBytes + S::kABytes + at.slab0 * Cfg::kRecord,
-                at.outer, at.row, Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1));
-            decode_unit(next, at, k + more, read + more, bytes, full);
+            unit_scales(sw, at, k, stage, bytes);
+            decode_unit(next, at, k + more, ahead, bytes);
             products_wait<0>();
-            M::promote(sums, block, sw, stage + S::kScalesAt, at.lane);
-            release(read, empty, at.lane);
+            M::promote(sums, block, sw, act_scales(ring, stage), at.lane);
+            Stage::release(stage.full, at.lane);
         } else {
             multiply_unit((Acc *)sums, codes, stage, k > from);
             products_wait<1>();
             if (k > from)
-                release(read - 1, empty, at.lane);
-            decode_unit(next, at, k + more, read + more, bytes, full);
+                Stage::release(before, at.lane);
+            decode_unit(next, at, k + more, ahead, bytes);
+            before = stage.full;
         }
+        stage = ahead;
     }
     static __device__ __forceinline__ void by_units(Sum (&sums)[S::kSums], const Thread &at,
                                                     const HopperWork<Cfg, S> &work, int &read,
-                                                    const char *bytes, uint32_t ring, uint32_t full,
-                                                    uint32_t empty)
+                                                    const char *bytes, uint32_t ring, uint32_t full)
     {
+        Stage stage(read, ring, full);
+        uint32_t before = full;
         Unit codes[2];
-        decode_unit(codes[0], at, work.from, read, bytes, full);
+        decode_unit(codes[0], at, work.from, stage, bytes);
+        read += work.to - work.from;
         int k = work.from;
 #pragma unroll 1
         while (true) {
-            one_unit(sums, codes[0], codes[1], at, k, work.from, work.to, read, bytes, ring, full,
-                     empty);
-            k++, read++;
-            if (k >= work.to)
+            one_unit(sums, codes[0], codes[1], at, k, work.from, work.to, stage, before, bytes,
+                     ring);
+            if (++k >= work.to)
                 break;
-            one_unit(sums, codes[1], codes[0], at, k, work.from, work.to, read, bytes, ring, full,
-                     empty);
-            k++, read++;
-            if (k >= work.to)
+            one_unit(sums, codes[1], codes[0], at, k, work.from, work.to, stage, before, bytes,
+                     ring);
+            if (++k >= work.to)
                 break;
         }
         if constexpr (!S::kPromotes) {
             products_wait<0>();
-            release(read - 1, empty, at.lane);
+            Stage::release(before, at.lane);
         }
     }
 
@@ -344,12 +374,14 @@ template <class Cfg, class Product> struct MixedTile {
                                                     const HopperWork<Cfg, S> &work, int &read,
                                                     char *bytes, uint32_t ring, uint32_t full)
     {
-        MixedStage<Cfg> stage(read, ring, full);
+        const int turn = (at.turn + Cfg::kTurns - read % Cfg::kTurns) % Cfg::kTurns;
+        Stage stage(read + turn, ring, full);
+        read += work.to - work.from;
         int first = S::kABytes + at.slab0 * Cfg::kRecord, row = at.row;
         int codes_at = Left::codes_at(at.row, at.lane);
         asm volatile("" : "+r"(first), "+r"(row), "+r"(codes_at)); /* or each unit has its own */
 #pragma unroll 1
-        for (int k = work.from; k < work.to; k++, read++) {
+        for (int k = work.from + turn; k < work.to; k += Cfg::kTurns) {
             stage.wait();
             Codes codes[2];
 #pragma unroll
@@ -369,7 +401,7 @@ template <class Cfg, class Product> struct MixedTile {
                     const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
                     if (step % S::kBlockSteps == 0)
                         Left::read_zeros(zero, record, row, last);
-                    const bool keep = !begins || (!S::kPromotes && k > work.from);
+                    const bool keep = !begins || (!S::kPromotes && (S::kTurning || k > work.from));
                     multiply<0>(d, left, codes[step % 2], step, zero, record, row, column, at.lane,
                                 stage.right(step), keep);
                     products_wait<1>();
@@ -379,15 +411,13 @@ template <class Cfg, class Product> struct MixedTile {
                             M::weight_scales(sw, record, at.outer, row, Record<Cfg>::sub_of(last));
                             products_wait<0>();
                             M::promote(sums + slab * S::kSlabSums, block, sw,
-                                       ring + stage.offset + S::kScalesAt +
-                                           step * S::kActSubs / 4 * (Cfg::kBM * 4),
-                                       at.lane);
+                                       act_scales(ring, stage, step), at.lane);
                         }
                 }
             }
             products_wait<0>(); /* or ptxas waits after every product (C7513) */
-            stage.release(at.lane);
-            stage.advance();
+            Stage::release(stage.full, at.lane);
+            stage.template advance<Cfg::kTurns>();
         }
     }
 };
@@ -399,8 +429,8 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
     typedef MixedShape<Cfg> S;
     map_prefetch(map);
     for (int i = 0; i < Cfg::kStages; i++) {
-        barrier_init(full + i * 8, S::kScales ? 33 : 1);
-        barrier_init(empty + i * 8, S::kThreads / 32 * Cfg::kCluster);
+        barrier_init(full + i * 8, S::kStageScales ? 33 : 1);
+        barrier_init(empty + i * 8, S::kThreads / 32 / Cfg::kTurns * Cfg::kCluster);
     }
     barrier_init_done();
 }
@@ -512,7 +542,7 @@ template <class Cfg, class Product, class Parts>
 __device__ __forceinline__ void mixed_sums(
     typename MixedShape<Cfg>::Sum (&sums)[MixedShape<Cfg>::kSums], const Parts &parts,
     const MixedThread<Cfg> &at, HopperWork<Cfg, MixedShape<Cfg>> work, int &read, char *bytes,
-    uint32_t ring, uint32_t full, uint32_t empty)
+    uint32_t ring, uint32_t full)
 {
     typedef MixedShape<Cfg> S;
     const int end = work.to;
@@ -520,16 +550,38 @@ __device__ __forceinline__ void mixed_sums(
     do {
         if constexpr (Cfg::kPartsOfK > 1)
             work.to = work.from + S::kPartUnits;
-        if constexpr (S::kPromotes) {
+        if constexpr (S::kPromotes || S::kTurning) { /* a warpgroup may have no unit */
 #pragma unroll
             for (int i = 0; i < S::kSums; i++)
                 sums[i] = 0;
         }
-        MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full, empty);
+        MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full);
         if constexpr (Cfg::kPartsOfK > 1)
             parts.add(sums, work.from, work.to);
         work.from = work.to;
     } while (Cfg::kPartsOfK > 1 && work.from < end);
+}
+
+/* Adds the sums of a tile of the warpgroups that took turns: those of the first turn then have all.
+ */
+template <class Cfg>
+__device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const MixedThread<Cfg> &at)
+{
+    typedef MixedShape<Cfg> S;
+    constexpr int kOthers = Cfg::kTurns - 1, kBytes = S::kThreads / Cfg::kTurns * 16;
+    const int thread = at.slab0 / Cfg::kSlabs * 128 + threadIdx.x % 128;
+    meet<1, S::kThreads>(); /* the rows that lay here have been read */
+    if (at.turn > 0)
+#pragma unroll
+        for (int i = 0; i < S::kSums; i += 4)
+            leave_total(staged + (i / 4 * kOthers + at.turn - 1) * kBytes + thread * 16, sums + i);
+    meet<1, S::kThreads>();
+    if (at.turn == 0)
+#pragma unroll
+        for (int turn = 1; turn < Cfg::kTurns; turn++)
+#pragma unroll
+            for (int i = 0; i < S::kSums; i += 4)
+                add_total(sums + i, staged + (i / 4 * kOthers + turn - 1) * kBytes + thread * 16);
 }
 
 /* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time. */
@@ -545,7 +597,8 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
 #pragma unroll 1
     for (int pass = 0; pass * Cfg::kPassRows < Cfg::kBM; pass++) {
         meet<1, S::kThreads>(); /* the rows before these have been read */
-        MixedSums<Cfg>::template stage_pass<0>(pass, staged, sums, at.slab0, at.row, at.lane);
+        if (at.turn == 0)
+            MixedSums<Cfg>::template stage_pass<0>(pass, staged, sums, at.slab0, at.row, at.lane);
         meet<1, S::kThreads>();
         const int64_t first = (int64_t)tile_m + pass * Cfg::kPassRows;
         const int rows = m - first < Cfg::kPassRows ? (int)(m - first) : Cfg::kPassRows;
@@ -560,7 +613,7 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
 /* What the warpgroups do that multiply. */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uint32_t ring,
-                                               uint32_t full, uint32_t empty)
+                                               uint32_t full)
 {
     typedef MixedShape<Cfg> S;
     typedef typename S::Sum Sum;
@@ -573,8 +626,10 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         int tile_m, n0;
         work.place(&tile_m, &n0);
         Sum sums[S::kSums];
+        if constexpr (S::kTileScales)
+            mixed_tile_scales<Cfg>(p, ring + S::kTileScalesAt, tile_m);
         MixedParts<Cfg, Cfg::kShare> parts(work, p.op[Cfg::kOperandSplit].data, ring);
-        mixed_sums<Cfg, Product>(sums, parts, at, work, read, bytes, ring, full, empty);
+        mixed_sums<Cfg, Product>(sums, parts, at, work, read, bytes, ring, full);
         if (work.at >= work.end)
             let_consumer_start();
         if constexpr (Cfg::kShare && Cfg::kPartsOfK > 1) {
@@ -585,6 +640,13 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
                 !hopper_gather<Cfg, S>(sums, work, p.op[Cfg::kOperandSplit].data))
                 continue;
         }
+        if (S::kTileScales && !Cfg::kShare) { /* found again: it takes no register before */
+            asm volatile("" : "+r"(work.at));
+            work.tile = work.at - (int)gridDim.x / work.kBlocks;
+            work.place(&tile_m, &n0);
+        }
+        if constexpr (S::kTurning)
+            mixed_join<Cfg>(sums, ring + S::kRingBytes, at);
         mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, tile_m, n0);
     }
 }
@@ -596,7 +658,7 @@ template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void mixed(const Params &p)
 {
     typedef MixedShape<Cfg> S;
-    static_assert(S::kRingBytes + S::kStagedBytes + 1024 == Cfg::kSmemBytes,
+    static_assert(S::kBytesUsed + 1024 == Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
     extern __shared__ __align__(1024) char smem[];
     __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];
@@ -608,16 +670,19 @@ __device__ __forceinline__ void mixed(const Params &p)
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
         const int copier = threadIdx.x / 32 - S::kThreads / 32;
-        if (copier == S::kScaleCopier)
-            mixed_copy_scales<Cfg>(p, ring, full, empty);
-        else if (threadIdx.x % 32 == 0)
+        if constexpr (S::kStageScales) {
+            if (copier == S::kCopiers)
+                mixed_copy_scales<Cfg>(p, ring, full, empty);
+            else if (threadIdx.x % 32 == 0)
+                mixed_copy<Cfg>(p, ring, full, empty, copier);
+        } else if (copier < S::kCopiers && threadIdx.x % 32 == 0) {
             mixed_copy<Cfg>(p, ring, full, empty, copier);
+        }
         return;
     }
     registers_take<S::kManyRegisters>();
     wait_for_producer();
-    mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full,
-                                           empty);
+    mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full);
     cluster_end<Cfg::kCluster>();
 }
 

@@ -19,19 +19,22 @@ template <class Cfg> struct MixedShape {
     static constexpr int kClusterM = 1, kClusterN = Cfg::kCluster;
     static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
     static constexpr int kGroups = Cfg::kBN / 64; /* records of a stage */
+    static constexpr bool kTurning = Cfg::kTurns > 1;
     static constexpr int kBoxes = kBytes ? 1 : 2; /* of a */
     static constexpr int kBoxBytes = Cfg::kBM * 128;
     static constexpr int kABytes = kBoxes * kBoxBytes;
-    static constexpr bool kScales = Cfg::kMainloop && Cfg::kAScale; /* of a, in a stage */
+    static constexpr bool kScales = Cfg::kMainloop && Cfg::kAScale; /* of a, in the main loop: */
+    static constexpr bool kStageScales =                            /* along K, in every stage .. */
+        kScales && Cfg::kABlockK && Cfg::kABlockK < Cfg::kK;
+    static constexpr bool kTileScales = kScales && !kStageScales; /* .. or the same for all of K */
     /* Warps that copy, no more than stages, or one could be two rounds ahead; the one for scales.
      */
-    static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kScales ? 3 : 4;
-    static constexpr int kScaleCopier = kScales ? kCopiers : 4; /* 4: none, of four */
-    static constexpr int kActSubs =                             /* of them, for each row */
+    static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kStageScales ? 3 : 4;
+    static constexpr int kActSubs = /* of them, for each row */
         Cfg::kABlockK && Cfg::kABlockK < 128 ? 128 / Cfg::kABlockK : 1;
     static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
     static constexpr int kStageBytes =
-        (kScalesAt + (kScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
+        (kScalesAt + (kStageScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
     static constexpr int kSlabSums = Cfg::kBM / 2; /* of a thread */
     static constexpr int kSums = Cfg::kSlabs * kSlabSums;
     static constexpr int kThreads = 128 * Cfg::kTeams; /* that multiply */
@@ -45,8 +48,12 @@ template <class Cfg> struct MixedShape {
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK;              /* along K */
     static constexpr int kRowBytes = Cfg::kPassRows * kPitch * 4,           /* staged rows, .. */
-        kTotalBytes = Cfg::kPartsOfK > 1 && !Cfg::kShare ? kPieceBytes : 0; /* .. or totals */
-    static constexpr int kStagedBytes = kRowBytes > kTotalBytes ? kRowBytes : kTotalBytes;
+        kTotalBytes = Cfg::kPartsOfK > 1 && !Cfg::kShare ? kPieceBytes : 0, /* .. or totals, .. */
+        kJoinBytes = kPieceBytes / Cfg::kTurns * (Cfg::kTurns - 1); /* .. or sums that are joined */
+    static constexpr int kOtherBytes = kTotalBytes > kJoinBytes ? kTotalBytes : kJoinBytes;
+    static constexpr int kStagedBytes = kRowBytes > kOtherBytes ? kRowBytes : kOtherBytes;
+    static constexpr int kTileScalesAt = kRingBytes + kStagedBytes;
+    static constexpr int kBytesUsed = kTileScalesAt + (kTileScales ? Cfg::kBM * 4 : 0);
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
@@ -55,9 +62,13 @@ template <class Cfg> struct MixedShape {
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
     /* Two units of operands have room beside the sums. */
     static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
-    static constexpr bool kAhead = Cfg::kTeams < 4 && Cfg::kSlabs == 1 && kBlockSteps == 4 &&
-                                   kPieces == 1 && kHeld < (Cfg::kTeams == 3 ? 96 : 144);
-    static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams, "slabs of 64 rows");
+    static constexpr bool kAhead = Cfg::kTeams < 4 && !kTurning && Cfg::kSlabs == 1 &&
+                                   kBlockSteps == 4 && kPieces == 1 &&
+                                   kHeld < (Cfg::kTeams == 3 ? 96 : 144);
+    static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams / Cfg::kTurns, "slabs of 64 rows");
+    static_assert(!kTurning || (Cfg::kStages % Cfg::kTurns == 0 && Cfg::kStages % kCopiers == 0 &&
+                                !kInt && Cfg::kCluster == 1 && Cfg::kPartsOfK == 1),
+                  "a stage is always filled by one warp and read by one warpgroup of a slab");
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
     static_assert(Cfg::kRecord % 16 == 0, "records are copied");
@@ -228,6 +239,14 @@ template <class Cfg> struct MixedSums {
                          ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
                          : outer);
     }
+    /* Of a block's sums one as it is scaled; exact, as sums of a unit are below 2^24. */
+    static __device__ __forceinline__ float value_of(Acc sum)
+    {
+        float v = (float)sum;
+        if constexpr (kShift > 0)
+            v *= 1.0f / (1 << kShift);
+        return v;
+    }
     /* Adds the sums of a block of K, scaled, to a slab's. */
     static __device__ __forceinline__ void promote(Sum *sums, const Acc *block,
                                                    const float (&sw)[2], uint32_t act_scales,
@@ -241,12 +260,8 @@ template <class Cfg> struct MixedSums {
                 sa[0] = num_float(v.x), sa[1] = num_float(v.y);
             }
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                float v = (float)block[i + j];
-                if constexpr (kShift > 0) /* exact: sums of a unit are below 2^24 */
-                    v *= 1.0f / (1 << kShift);
-                sums[i + j] = num_fma(v, sa[j % 2] * sw[j / 2], sums[i + j]);
-            }
+            for (int j = 0; j < 4; j++)
+                sums[i + j] = num_fma(value_of(block[i + j]), sa[j % 2] * sw[j / 2], sums[i + j]);
         }
     }
 
