@@ -184,7 +184,7 @@ static bool needs_more(const CudaKernel *k, bool is_fine)
         return (is_fine && k->packed.block_k < UNIT / 2) || is_cut ||
                (k->spec.parts > 1 && scales_act(k) && !scales_along_k(k) && !is_int(k));
     return format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
-           (is_cut && (family_of(k->spec.fmt) == FAMILY_CODEBOOK || (k->packed.zeros && !is_fine)));
+           (is_cut && (family_of(k->spec.fmt) == FAMILY_CODEBOOK || k->packed.zeros));
 }
 
 /* Four have no room for several blocks of integers a unit beside most sums, nor in turn for gate
