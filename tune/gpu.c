@@ -450,11 +450,11 @@ static double sustained(const TuneSession *s, DrvGraphExec graph, double burst_u
     return ok ? median(us, num) : -1;
 }
 
-/* A GPU whose power is limited is faster in a burst than it stays, which ranks kernels wrongly: two
- * of one product took 688 and 699 us in bursts, 740 and 836 in long runs. Sustained times of short
- * launches are not worth their cost. If a product's first launch is long, its others are sustained
- * too, so that times that are compared were measured alike, but not what is far behind already: it
- * takes no less than in a burst. */
+/* A GPU whose power is limited is faster in a burst than it stays, some kernels more so than
+ * others, which ranks them wrongly (bench/README.md). Sustained times of short launches are not
+ * worth their cost. If a product's first launch is long, its others are sustained too, so that
+ * times that are compared were measured alike, but not what is far behind already: it takes no less
+ * than in a burst. */
 static bool is_to_sustain(double burst_us, TuneTime best)
 {
     if (best.us <= 0)

@@ -123,11 +123,12 @@ static int64_t act_scales(const CudaKernel *k) /* of a row, in a unit */
     return block && block < UNIT && block < k->spec.k ? UNIT / block : 1;
 }
 
-/* The activation's scales belong to the main loop; each block of K has its own. */
+/* The activation's scales belong to the main loop .. */
 static bool scales_act(const CudaKernel *k)
 {
     return k->spec.mainloop && k->plan->tensor[k->launch->a].quantised;
 }
+/* .. and each block of K has its own, which its stage holds; else a tile holds them. */
 static bool scales_along_k(const CudaKernel *k)
 {
     return k->spec.act_block && k->spec.act_block < k->spec.k;
@@ -239,8 +240,7 @@ static int64_t piece_bytes(const CudaKernel *k)
     return 128 * k->mixed.teams * (int64_t)num_sums(k) * 4;
 }
 
-/* Rows of the tile, or its total over parts of K, or what is added to the sums of the first turn.
- */
+/* Rows of the tile, or its total over parts of K, or sums that are added to the first turn's. */
 static int64_t staged_bytes(const CudaKernel *k)
 {
     int64_t rows = pass_rows(k) * (int64_t)(columns(k) + 4) * 4, others = 0;
@@ -308,7 +308,7 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->mixed.stages = 0;
     int64_t room = cuda_room(c, k) / per_processor(k) - (is_small(k) ? BLOCK_BYTES : 0);
-    int64_t left = room - geometry(k).smem, fit = left < 0 ? 0 : left / stage_bytes(k);
+    int64_t left = room - smem_bytes(k), fit = left < 0 ? 0 : left / stage_bytes(k);
     int most = MOST_STAGES * (k->mixed.turns > 2 ? 2 : 1), step = k->mixed.turns > 1 ? COPIERS : 1;
     k->mixed.stages = (int)(fit < most ? fit : most) / step * step;
 }
@@ -381,7 +381,8 @@ static bool takes_turns(const CudaKernel *k)
 
 /* One tile that holds all rows, and those of which most rows are used; those of one warpgroup where
  * several blocks cannot share out K. Of 256 rows of w four warpgroups have one slab each while
- * their registers hold the sums, then two have two. */
+ * their registers hold the sums, then two have two. Four that take turns have narrow tiles, which
+ * few rows fill. */
 static void candidates(CudaCandidates *c)
 {
     for (size_t j = 0; j < COUNT_OF(weight_tiles); j++) {

@@ -562,8 +562,7 @@ __device__ __forceinline__ void mixed_sums(
     } while (Cfg::kPartsOfK > 1 && work.from < end);
 }
 
-/* Adds the sums of a tile of the warpgroups that took turns: those of the first turn then have all.
- */
+/* Adds the sums of warpgroups that took turns: those of the first turn then have the tile's. */
 template <class Cfg>
 __device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const MixedThread<Cfg> &at)
 {
