@@ -372,11 +372,10 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns)
     }
 }
 
-/* Sums of floats, in any order; no copier has only the scales of stages. (Of 128 rows, whose tiles
- * would be two, bursts were faster and long runs were not.) */
+/* Sums of floats; no copier has only the scales of stages. */
 static bool takes_turns(const CudaKernel *k)
 {
-    return !is_int(k) && !k->invariant && !(scales_act(k) && scales_along_k(k));
+    return !is_int(k) && !(scales_act(k) && scales_along_k(k));
 }
 
 /* One tile that holds all rows, and those of which most rows are used; those of one warpgroup where
@@ -391,10 +390,12 @@ static void candidates(CudaCandidates *c)
         int least = one ? 16 : turns == 4 ? 32 : 64;
         if (one && !adds_in_order(&c->like))
             continue;
-        if (turns > 1 && (c->rows > MOST_OF_FOUR || !takes_turns(&c->like)))
+        if (turns > 1 && !takes_turns(&c->like))
             continue;
         for (size_t i = 0; i < COUNT_OF(token_tiles) && !holds_all; i++) {
             holds_all = token_tiles[i] >= c->rows;
+            if (turns > 1 && token_tiles[i] > MOST_OF_FOUR)
+                continue;
             if (turns == 1 && weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
                 (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR))
                 continue;
@@ -490,8 +491,12 @@ static bool shares_parts(const CudaKernel *k)
 
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
-    if (k->mixed.turns > 1)
+    if (k->mixed.turns > 1 && (k->mixed.shares || units(k) % k->mixed.turns))
         return false;
+    if (k->mixed.turns > 1) {
+        cuda_put_parts(sb, promotes(k), k->mixed.turns);
+        return true;
+    }
     cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k);
     if (k->mixed.parts_of_k > 1)
         return shares_parts(k);

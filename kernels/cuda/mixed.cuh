@@ -23,9 +23,10 @@
  * kCluster = 2: two blocks take tiles side by side and copy half of their rows
  * of a each, for both.
  *
- * kTurns > 1: so many warpgroups have the same slabs, and take units in turn;
- * their sums of a tile are added at its end. (A block of few rows of a waits
- * less where more warps multiply.)
+ * kTurns > 1: so many warpgroups have the same slabs and a part of the units
+ * each, of which they take one in turn; their sums of a tile are added at its
+ * end, in the order of parts. (A block of few rows of a waits less where more
+ * warps multiply.)
  *
  * kMainloop: the sums of a block of K are scaled and added to f32 sums, f =
  * fma((float)block, sa * sw, f), blocks ascending; those of floats at the end
@@ -79,7 +80,7 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++)
             if (started % S::kCopiers == mine)
-                load_w(started, k, n0);
+                load_w(started, unit_at<Cfg>(early.from, early.to, k), n0);
     }
     wait_for_producer();
     while (work.next()) {
@@ -88,15 +89,16 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
         for (int k = work.from; k < work.to; k++, filled++) {
             if (filled % S::kCopiers != mine)
                 continue;
-            const int slot = filled % Cfg::kStages;
+            const int slot = filled % Cfg::kStages, unit = unit_at<Cfg>(work.from, work.to, k);
             if (filled >= started) {
                 barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
-                load_w(slot, k, n0);
+                load_w(slot, unit, n0);
             }
 #pragma unroll
             for (int box = 0; box < S::kBoxes; box++) {
                 const uint32_t to = ring + slot * S::kStageBytes + box * S::kBoxBytes;
-                const int x = (k * S::kBoxes + box) * 128, half = blockIdx.x % 2 * (Cfg::kBM / 2);
+                const int x = (unit * S::kBoxes + box) * 128,
+                          half = blockIdx.x % 2 * (Cfg::kBM / 2);
                 if (Cfg::kCluster == 1)
                     copy_box(to, p.map[0], x, m0, full + slot * 8);
                 else /* half of its rows, for both blocks */
@@ -174,6 +176,12 @@ template <class Cfg> struct MixedThread {
         slab0 = threadIdx.x / 128 / Cfg::kTurns * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
         outer = Record<Cfg>::outer(w);
+    }
+    /* Its part of a tile before which it has gone through `read` units: so a stage of the ring is
+     * always one warpgroup's. */
+    __device__ __forceinline__ int part(int read) const
+    {
+        return (uint32_t)(turn - read) % Cfg::kTurns; /* a power of two */
     }
 };
 
@@ -374,14 +382,15 @@ template <class Cfg, class Product> struct MixedTile {
                                                     const HopperWork<Cfg, S> &work, int &read,
                                                     char *bytes, uint32_t ring, uint32_t full)
     {
-        const int turn = (at.turn + Cfg::kTurns - read % Cfg::kTurns) % Cfg::kTurns;
-        Stage stage(read + turn, ring, full);
+        const int part = at.part(read), begin = part_begin<Cfg>(work.from, work.to, part);
+        const int end = part_begin<Cfg>(work.from, work.to, part + 1);
+        Stage stage(read + part, ring, full);
         read += work.to - work.from;
         int first = S::kABytes + at.slab0 * Cfg::kRecord, row = at.row;
         int codes_at = Left::codes_at(at.row, at.lane);
         asm volatile("" : "+r"(first), "+r"(row), "+r"(codes_at)); /* or each unit has its own */
 #pragma unroll 1
-        for (int k = work.from + turn; k < work.to; k += Cfg::kTurns) {
+        for (int k = begin; k < end; k++) {
             stage.wait();
             Codes codes[2];
 #pragma unroll
@@ -562,33 +571,38 @@ __device__ __forceinline__ void mixed_sums(
     } while (Cfg::kPartsOfK > 1 && work.from < end);
 }
 
-/* Adds the sums of warpgroups that took turns: those of the first turn then have the tile's. */
+/* Adds the sums of a tile's parts: whoever has the first then has all. */
 template <class Cfg>
-__device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const MixedThread<Cfg> &at)
+__device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const MixedThread<Cfg> &at,
+                                           int part)
 {
     typedef MixedShape<Cfg> S;
     constexpr int kOthers = Cfg::kTurns - 1, kBytes = S::kThreads / Cfg::kTurns * 16;
     const int thread = at.slab0 / Cfg::kSlabs * 128 + threadIdx.x % 128;
     meet<1, S::kThreads>(); /* the rows that lay here have been read */
-    if (at.turn > 0)
+    if (part > 0)
 #pragma unroll
         for (int i = 0; i < S::kSums; i += 4)
-            leave_total(staged + (i / 4 * kOthers + at.turn - 1) * kBytes + thread * 16, sums + i);
+            leave_total(staged + (i / 4 * kOthers + part - 1) * kBytes + thread * 16, sums + i);
     meet<1, S::kThreads>();
-    if (at.turn == 0)
+    if (part > 0)
+        return;
 #pragma unroll
-        for (int turn = 1; turn < Cfg::kTurns; turn++)
+    for (int i = 0; i < S::kSums; i++)
+        sums[i] = 0.0f + sums[i];
 #pragma unroll
-            for (int i = 0; i < S::kSums; i += 4)
-                add_total(sums + i, staged + (i / 4 * kOthers + turn - 1) * kBytes + thread * 16);
+    for (int other = 0; other < kOthers; other++)
+#pragma unroll
+        for (int i = 0; i < S::kSums; i += 4)
+            add_total(sums + i, staged + (i / 4 * kOthers + other) * kBytes + thread * 16);
 }
 
 /* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time. */
 template <class Cfg, class Epilogue, class Params>
 __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
                                              const typename MixedShape<Cfg>::Sum *sums,
-                                             char *staged, const MixedThread<Cfg> &at, int tile_m,
-                                             int n0)
+                                             char *staged, const MixedThread<Cfg> &at, int part,
+                                             int tile_m, int n0)
 {
     typedef MixedShape<Cfg> S;
     constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
@@ -596,7 +610,7 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
 #pragma unroll 1
     for (int pass = 0; pass * Cfg::kPassRows < Cfg::kBM; pass++) {
         meet<1, S::kThreads>(); /* the rows before these have been read */
-        if (at.turn == 0)
+        if (part == 0)
             MixedSums<Cfg>::template stage_pass<0>(pass, staged, sums, at.slab0, at.row, at.lane);
         meet<1, S::kThreads>();
         const int64_t first = (int64_t)tile_m + pass * Cfg::kPassRows;
@@ -627,6 +641,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         Sum sums[S::kSums];
         if constexpr (S::kTileScales)
             mixed_tile_scales<Cfg>(p, ring + S::kTileScalesAt, tile_m);
+        const int part = at.part(read);
         MixedParts<Cfg, Cfg::kShare> parts(work, p.op[Cfg::kOperandSplit].data, ring);
         mixed_sums<Cfg, Product>(sums, parts, at, work, read, bytes, ring, full);
         if (work.at >= work.end)
@@ -645,8 +660,8 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
             work.place(&tile_m, &n0);
         }
         if constexpr (S::kTurning)
-            mixed_join<Cfg>(sums, ring + S::kRingBytes, at);
-        mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, tile_m, n0);
+            mixed_join<Cfg>(sums, ring + S::kRingBytes, at, part);
+        mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, part, tile_m, n0);
     }
 }
 

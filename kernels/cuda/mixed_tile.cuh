@@ -76,6 +76,22 @@ template <class Cfg> struct MixedShape {
                   "equal parts of K, of floats");
 };
 
+/* Units [from, to) of K by kTurns warpgroups: each has a part, a run of them, and one of each part
+ * comes after the other. Where part `part` begins, .. */
+template <class Cfg> __device__ __forceinline__ int part_begin(int from, int to, int part)
+{
+    const uint32_t all = to - from, more = all % Cfg::kTurns;
+    return from + part * (all / Cfg::kTurns) + ((uint32_t)part < more ? part : more);
+}
+/* .. and the unit that is `at` - `from`-th to come. */
+template <class Cfg> __device__ __forceinline__ int unit_at(int from, int to, int at)
+{
+    if (Cfg::kTurns == 1)
+        return at;
+    const uint32_t turns = at - from;
+    return part_begin<Cfg>(from, to, turns % Cfg::kTurns) + turns / Cfg::kTurns;
+}
+
 /* Decoding ------------------------------------------------------------------------------------- */
 
 /* Nibbles, a byte each, as e4m3 of the value times kUnit. */
