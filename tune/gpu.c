@@ -11,15 +11,15 @@
 #define GRAPH_US       300.0
 #define LONG_US        2000.0  /* of a graph, with fewer weights than there are */
 #define BURST_US       12000.0 /* the replays of a burst together */
-#define SETTLE_US      6e4     /* of replays without a pause until clocks are those that stay, .. */
+#define SETTLE_US      1e5     /* of replays without a pause until clocks are those that stay, .. */
 #define SUSTAINED_US   3e4     /* .. and of those that are measured then */
 #define QUEUED         4       /* of them, behind the one that runs */
 #define NUM_EVENTS     (QUEUED + 2)
-#define LONG_LAUNCH_US 150.0 /* are measured so, .. */
-#define NEAR_BEST      1.2   /* .. but what takes so many times as long as the fastest */
-#define SLOW           1.5   /* likewise: has the fewest replays */
-#define WARM_US        1e5   /* of replays before the first, for the clocks, .. */
-#define ANEW_US        3e4   /* .. and before the first of another product */
+#define LONG_LAUNCH_US 25.0 /* are measured so, .. */
+#define NEAR_BEST      1.2  /* .. but what takes so many times as long as the fastest */
+#define SLOW           1.5  /* likewise: has the fewest replays */
+#define WARM_US        1e5  /* of replays before the first, for the clocks, .. */
+#define ANEW_US        3e4  /* .. and before the first of another product */
 #define MIN_REPLAYS    5
 #define MAX_REPLAYS    100
 #define PATTERN_BYTES  (UINT64_C(4) << 20)

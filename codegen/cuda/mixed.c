@@ -258,6 +258,13 @@ static int64_t smem_bytes(const CudaKernel *k)
     return k->mixed.stages * stage_bytes(k) + staged_bytes(k) + scales + ALIGN_BYTES;
 }
 
+/* Where each block can have a processor, two would share one at times (30 or 43 us on an H200). */
+static int64_t launched_bytes(const CudaKernel *k)
+{
+    int64_t bytes = smem_bytes(k), most = cuda_smem(k->gpu) / 2 + 1;
+    return is_small(k) && bytes < most && num_tiles(k) <= k->gpu->processors ? most : bytes;
+}
+
 /* Places for two shares of each block, or for all parts of each tile. */
 static int64_t workspace_bytes(const CudaKernel *k)
 {
@@ -272,7 +279,7 @@ static CudaGeometry geometry(const CudaKernel *k)
                           .per_processor = per_processor(k),
                           .cluster = k->mixed.cluster,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
-                          .smem = smem_bytes(k),
+                          .smem = launched_bytes(k),
                           .workspace = workspace_bytes(k),
                           .num_maps = 1,
                           .map = {{.operand = k->launch->num_operands,
@@ -341,7 +348,10 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
         return;
     for (int i = 0; i < 2; i++) {
         k->mixed.shares = (int)(i ? even : processors);
-        bool useful = i ? even > tiles && even != processors : tiles % processors != 0;
+        bool useful = i ? even > tiles && (k->mixed.turns > 1 || even != processors)
+                        : tiles % processors != 0;
+        if (!i && k->mixed.turns > 1) /* never faster than shares that are even */
+            continue;
         if (useful && k->mixed.shares <= tiles * MOST_SHARES &&
             tiles * units(k) / k->mixed.shares >= LEAST_UNITS && tiles < 4 * processors)
             cuda_candidate_valid(c, k);
@@ -438,7 +448,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kCols", columns(k) / k->spec.parts);
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
-    cuda_put_int(sb, "kSmemBytes", geometry(k).smem);
+    cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
 }
 
 static const char *type_words(const CudaKernel *k) /* of sums, the left operand, the right one */
