@@ -171,6 +171,74 @@ SINTER_DECODE_INT(FMT_I8, DecodeByteInt)
 SINTER_DECODE_INT(FMT_U8, DecodeByteInt)
 #undef SINTER_DECODE_INT
 
+/* Integers times kUnit, where a scale can make up for that. Of each 16 bits the codes at [3:0] and
+ * [7:4] are taken where they lie, which spares two of three shifts of a word: the upper one counts
+ * sixteen times as much, and the multiplication that is exact evens that out. In f16 both lie in the
+ * mantissa of 1024. In bf16 the upper one's first bit is the last of the exponent, which below 2^-125
+ * is worth what it would be in the mantissa: numbers there are multiples of 2^-133. */
+template <int FMT, int HOME> struct DecodeInUnit {
+    static constexpr bool kIs = false;
+    static constexpr float kUnit = 1.0f;
+};
+template <int FMT, int HOME> struct DecodeNibbleInUnit {
+    static constexpr bool kIs = true;
+    static constexpr bool kF16 = HOME == HOME_F16;
+    static constexpr float kUnit = kF16 ? 1.0f : 0x1p-2f;
+    static constexpr uint32_t kFlip = (Bits<FMT>::kSigned ? 8 : 0) * 0x00010001u;
+    static constexpr uint32_t kLower = kFlip | (kF16 ? 0x64006400u : 0x43004300u);
+    static constexpr uint32_t kUpper = kFlip << 4 | (kF16 ? 0x64006400u : 0);
+    /* 2^0 and 2^-4, or 2^-2 and 2^127 */
+    static constexpr uint32_t kLowerTimes = kF16 ? 0x3C003C00u : 0x3E803E80u;
+    static constexpr uint32_t kUpperTimes = kF16 ? 0x2C002C00u : 0x7F007F00u;
+
+    static __device__ __forceinline__ uint32_t pair(float value)
+    {
+        return kF16 ? pack_f16x2(value, value) : pack_bf16x2(value, value);
+    }
+    static __device__ __forceinline__ uint32_t fma(uint32_t x, uint32_t times, uint32_t plus)
+    {
+        return kF16 ? fma_f16x2(x, times, plus) : fma_bf16x2(x, times, plus);
+    }
+    static __device__ __forceinline__ void eight(const uint32_t *raw, int zero, uint32_t (&out)[4])
+    {
+        const int minus = (int)(kFlip & 15) + zero;
+        const uint32_t lower = pair(-kUnit * (float)((kF16 ? 1024 : 128) + minus));
+        const uint32_t upper = pair(-kUnit * (float)((kF16 ? 64 : 0) + minus));
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t codes = raw[0] >> (8 * i);
+            out[2 * i] = fma(bits_at(codes, 0x000F000Fu, kLower), kLowerTimes, lower);
+            out[2 * i + 1] = fma(bits_at(codes, 0x00F000F0u, kUpper), kUpperTimes, upper);
+        }
+    }
+};
+/* Bytes in bf16, likewise at [7:0]. */
+template <int FMT> struct DecodeByteInUnit {
+    static constexpr bool kIs = true;
+    static constexpr float kUnit = 0x1p-6f;
+    static constexpr uint32_t kFlip = Bits<FMT>::kSigned ? 0x80808080u : 0;
+    static __device__ __forceinline__ void eight(const uint32_t *raw, int zero, uint32_t (&out)[4])
+    {
+        const float minus = -kUnit * (float)((Bits<FMT>::kSigned ? 128 : 0) + zero);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] = fma_bf16x2(__byte_perm(raw[i / 2] ^ kFlip, 0, i % 2 ? 0x4342 : 0x4140),
+                                0x7F007F00u, pack_bf16x2(minus, minus));
+    }
+};
+template <> struct DecodeInUnit<FMT_I8, HOME_BF16> : DecodeByteInUnit<FMT_I8> {
+};
+template <> struct DecodeInUnit<FMT_U8, HOME_BF16> : DecodeByteInUnit<FMT_U8> {
+};
+template <> struct DecodeInUnit<FMT_I4, HOME_F16> : DecodeNibbleInUnit<FMT_I4, HOME_F16> {
+};
+template <> struct DecodeInUnit<FMT_I4, HOME_BF16> : DecodeNibbleInUnit<FMT_I4, HOME_BF16> {
+};
+template <> struct DecodeInUnit<FMT_U4, HOME_F16> : DecodeNibbleInUnit<FMT_U4, HOME_F16> {
+};
+template <> struct DecodeInUnit<FMT_U4, HOME_BF16> : DecodeNibbleInUnit<FMT_U4, HOME_BF16> {
+};
+
 /* Eight-bit floats. e5m2 is the high byte of an f16. e4m3: the hardware converts from compute
  * capability 8.9; before, the bits move to f16's place, 2^8 too small, and NaN is put back. */
 template <> struct Decode<FMT_E5M2, HOME_F16> {
@@ -535,8 +603,9 @@ __device__ __forceinline__ void decode_wide(const uint32_t *raw, uint32_t (&out)
         }
 }
 
-/* Eight codes of a weight, or a piece of each. table: where codes are places in one. */
-template <int FMT, int HOME, bool ZERO, int PIECE, class Table>
+/* Eight codes of a weight, or a piece of each. table: where codes are places in one. IN_UNIT: times
+ * DecodeInUnit's kUnit. */
+template <int FMT, int HOME, bool ZERO, int PIECE, bool IN_UNIT = false, class Table>
 __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, const Table &table,
                                               uint32_t (&out)[4])
 {
@@ -546,6 +615,8 @@ __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, con
         DecodeCodebook<FMT, HOME>::template all<PIECE>(raw[0], out, table);
     else if constexpr (ZERO && HOME == HOME_I8)
         DecodeIntZero<FMT>::eight(raw, zero, out);
+    else if constexpr (IN_UNIT && DecodeInUnit<FMT, HOME>::kIs)
+        DecodeInUnit<FMT, HOME>::eight(raw, zero, out);
     else
         Decode<FMT, HOME>::eight(raw, zero, out);
 }

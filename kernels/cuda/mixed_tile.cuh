@@ -56,6 +56,7 @@ template <class Cfg> struct MixedShape {
     static constexpr int kBytesUsed = kTileScalesAt + (kTileScales ? Cfg::kBM * 4 : 0);
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
+    static constexpr bool kInUnit = kPromotes && !kBytes && !Cfg::kWFold; /* operands are decoded */
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
     /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
     static constexpr int kBlockSteps =
@@ -197,8 +198,8 @@ template <class Cfg> struct MixedLeft {
                     codes[0] = pass_fours(raw[h][step * kWords], lane);
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
-                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(codes, zero[h],
-                                                                       typename R::Table{}, out);
+                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
+                    codes, zero[h], typename R::Table{}, out);
             }
             if constexpr (Cfg::kWFold)
                 fold(out, record, row + h * 8, k);
@@ -240,6 +241,9 @@ template <class Cfg> struct MixedSums {
     static constexpr float kUnit = []() { /* of an instruction's sums, a power of two */
                                           if constexpr (S::kBytes && !S::kInt)
                                               return 1.0f / DecodeE4m3<Cfg::kW>::kUnit;
+                                          else if constexpr (S::kInUnit)
+                                              return 1.0f /
+                                                     DecodeInUnit<Cfg::kW, Cfg::kHome>::kUnit;
                                           else
                                               return 1.0f;
     }();

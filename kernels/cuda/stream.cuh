@@ -257,7 +257,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             for (int pair = 0; pair < kPairs; pair++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0] : r.outer;
+                    float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0]
+                                          : S::kUnit * r.outer;
                     float scale = Cfg::kAScale ? sa[i % 2] * sb : sb;
                     float &sum = s.sum[pair][h][i];
                     Acc v = s.acc[pair][h][i];
@@ -392,7 +393,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 #pragma unroll
         for (int b = 0; b < 2; b++) {
             const int nb = 2 * pair + b;
-            decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE>(
+            decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
                 q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0, s.table,
                 to[b]);
             if constexpr (Cfg::kWFold && kNear == 8)

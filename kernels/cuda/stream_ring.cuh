@@ -31,6 +31,9 @@ template <class Cfg> struct StreamShape {
     static constexpr int kPitch = kBN + 4; /* words */
     /* ranges of a tile that have scales of their own; blocks that fit no tile: each step has */
     static constexpr int kBlockK = Cfg::kMainloop ? Cfg::kBlockK : 0;
+    /* What sums are multiplied by beside their scales, a power of two. */
+    static constexpr bool kInUnit = Cfg::kMainloop && !Cfg::kWFold && Cfg::kHome != HOME_I8;
+    static constexpr float kUnit = kInUnit ? 1.0f / DecodeInUnit<Cfg::kW, Cfg::kHome>::kUnit : 1.0f;
     static constexpr int kSub = kBlockK == 0 || kBlockK % 128 == 0   ? 1
                                 : 128 % (kBlockK ? kBlockK : 1) == 0 ? 128 / (kBlockK ? kBlockK : 1)
                                                                      : 4;
@@ -210,9 +213,10 @@ template <class Cfg> struct StreamRing {
         for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
             const int at = nb * 8 + lane / 4;
             if constexpr (S::kScales)
-                s.scale[nb] = R::effective(scale_value<Cfg::kScaleFmt>(param_bits(
-                                               params + at * R::kScaleBytes, R::kScaleBytes)),
-                                           outer);
+                s.scale[nb] =
+                    S::kUnit * R::effective(scale_value<Cfg::kScaleFmt>(param_bits(
+                                                params + at * R::kScaleBytes, R::kScaleBytes)),
+                                            outer);
             if constexpr (Cfg::kWZero && R::kNibbles) {
                 uint32_t from = params + S::kScaleRun + row / 2 % 16 + at / 2;
                 int code = load_shared1(from) >> (at % 2 * 4) & 15;
