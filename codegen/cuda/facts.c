@@ -140,6 +140,12 @@ int cuda_codebook_pieces(const CudaKernel *k)
     return cuda_amplifies(k) ? 3 : 2;
 }
 
+int64_t cuda_pair_table_bytes(const CudaKernel *k)
+{
+    bool is_codebook = format_info[k->spec.fmt].family == FAMILY_CODEBOOK;
+    return is_codebook && cuda_codebook_pieces(k) == 1 ? 256 * 32 * 4 : 0;
+}
+
 bool cuda_program_sums_codes(const PlanProgram *program)
 {
     for (int i = 0; i < program->num_steps; i++)

@@ -132,6 +132,9 @@ bool cuda_results_are_coarse(const CudaKernel *k);
 /* 16-bit floats that a code of a codebook is multiplied as (format.cuh: Pieces): one of a table in
  * another unit where that is exact (fp4) or all results are so coarse (docs/numerics.md). */
 int cuda_codebook_pieces(const CudaKernel *k);
+/* Shared memory that a block has for values of pairs of such codes (format.cuh: PairTable), where
+ * one piece is all; else 0. */
+int64_t cuda_pair_table_bytes(const CudaKernel *k);
 /* An epilogue whose results the model gives out in f32. */
 bool cuda_gives_f32(const CudaKernel *k);
 /* Some step adds up codes of a row. */

@@ -251,11 +251,13 @@ static int64_t staged_bytes(const CudaKernel *k)
     return rows > others ? rows : others;
 }
 
-/* A ring, rows or totals, and the scales that a tile has. */
+/* A ring, rows or totals, the scales that a tile has, and values of pairs of codes. */
 static int64_t smem_bytes(const CudaKernel *k)
 {
     int64_t scales = scales_act(k) && !scales_along_k(k) ? k->mixed.bm * 4 : 0;
-    return k->mixed.stages * stage_bytes(k) + staged_bytes(k) + scales + ALIGN_BYTES;
+    int64_t bytes = k->mixed.stages * stage_bytes(k) + staged_bytes(k) + scales;
+    int64_t table = cuda_pair_table_bytes(k);
+    return (table ? cuda_ceil_div(bytes, 128) * 128 + table : bytes) + ALIGN_BYTES;
 }
 
 /* Where each block can have a processor, two would share one at times (30 or 43 us on an H200). */
@@ -305,7 +307,7 @@ static const char *tile_problem(const CudaKernel *k)
         return "sums of 14 bits are too short for results in f32 and for softmax";
     if (held_sums(k) > most_sums(k))
         return "its sums and scaled sums exceed the registers";
-    if (k->mixed.stages < 3)
+    if (k->mixed.stages < 3 || k->mixed.stages <= k->mixed.turns)
         return "it exceeds the shared memory of a block";
     return NULL;
 }
@@ -324,7 +326,9 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
  * of their own, or of one that `sharers` share evenly. */
 static void put_parts_of_k(CudaCandidates *c, const CudaKernel *like, int64_t sharers)
 {
-    for (int parts = 2; like->invariant && !is_int(like) && parts <= MOST_SHARES; parts *= 2) {
+    if (!like->invariant || is_int(like) || like->mixed.turns > 1) /* turns are parts themselves */
+        return;
+    for (int parts = 2; parts <= MOST_SHARES; parts *= 2) {
         CudaKernel k = *like;
         k.mixed.parts_of_k = parts;
         if (sharers == 1)
@@ -335,23 +339,24 @@ static void put_parts_of_k(CudaCandidates *c, const CudaKernel *like, int64_t sh
     }
 }
 
-/* Tiles of which several blocks have a share: all processors, or as many as share evenly. */
+/* Tiles of which several blocks have a share: all processors, or as many as share evenly. (Of two
+ * warpgroups in turn ptxas spilled what copiers keep of both.) */
 static void put_shares(CudaCandidates *c, CudaKernel *k)
 {
     int64_t tiles = num_tiles(k), processors = k->gpu->processors;
     int64_t even = tiles * (processors / tiles);
+    bool turning = k->mixed.turns > 1;
     k->mixed.shares = 0;
     cuda_candidate_valid(c, k);
     put_parts_of_k(c, k, 1);
     if (num_sums(k) + 32 > SHARE_SUMS || held_sums(k) > most_shared_sums(k) ||
-        tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS || adds_in_order(k))
+        tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS || adds_in_order(k) ||
+        k->mixed.turns == 2)
         return;
     for (int i = 0; i < 2; i++) {
         k->mixed.shares = (int)(i ? even : processors);
-        bool useful = i ? even > tiles && (k->mixed.turns > 1 || even != processors)
-                        : tiles % processors != 0;
-        if (!i && k->mixed.turns > 1) /* never faster than shares that are even */
-            continue;
+        bool useful = i ? even > tiles && (turning || even != processors)
+                        : !turning && tiles % processors != 0; /* even ones were always faster */
         if (useful && k->mixed.shares <= tiles * MOST_SHARES &&
             tiles * units(k) / k->mixed.shares >= LEAST_UNITS && tiles < 4 * processors)
             cuda_candidate_valid(c, k);

@@ -38,7 +38,8 @@ static int64_t ring_bytes(const CudaKernel *k)
     int64_t sums = s->rows * (columns + 4);
     int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
     int64_t words = s->buffers * staged + (ordered ? sums : 0);
-    return cuda_ceil_div(s->split_k * s->n_warps * s->stages * stage + 4 * words, 128) * 128;
+    int64_t bytes = s->split_k * s->n_warps * s->stages * stage + 4 * words;
+    return cuda_ceil_div(bytes, 128) * 128 + cuda_pair_table_bytes(k);
 }
 
 static int64_t local_grid(const CudaKernel *k) /* scales of one row of a */
@@ -131,12 +132,12 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
         return;
     k.stream.stages = 0;
     k.stream.buffers = 1;
-    int64_t sums = ring_bytes(&k);
+    int64_t table = cuda_pair_table_bytes(&k), sums = ring_bytes(&k) - table;
     k.stream.stages = 1;
-    int64_t stage = ring_bytes(&k) - sums;
+    int64_t stage = ring_bytes(&k) - sums - table;
     k.stream.buffers = sums <= (ordered ? 2 * BUFFER : BUFFER) ? 2 : 1;
     int64_t local = k.input == INPUT_LOCAL ? local_bytes(&k) + 4 * cuda_prologue_scratch(&k) : 0;
-    int64_t used = k.stream.buffers * sums + local, budget = cuda_room(c, &k);
+    int64_t used = k.stream.buffers * sums + local, budget = cuda_room(c, &k) - table;
     int64_t left = (budget < SHARED ? budget : SHARED) - used;
     int64_t most = (left < RING ? left : RING) / stage;
     if (most < 2)

@@ -173,9 +173,9 @@ SINTER_DECODE_INT(FMT_U8, DecodeByteInt)
 
 /* Integers times kUnit, where a scale can make up for that. Of each 16 bits the codes at [3:0] and
  * [7:4] are taken where they lie, which spares two of three shifts of a word: the upper one counts
- * sixteen times as much, and the multiplication that is exact evens that out. In f16 both lie in the
- * mantissa of 1024. In bf16 the upper one's first bit is the last of the exponent, which below 2^-125
- * is worth what it would be in the mantissa: numbers there are multiples of 2^-133. */
+ * sixteen times as much, and the multiplication that is exact evens that out. In f16 both lie in
+ * the mantissa of 1024. In bf16 the upper one's first bit is the last of the exponent, which below
+ * 2^-125 is worth what it would be in the mantissa: numbers there are multiples of 2^-133. */
 template <int FMT, int HOME> struct DecodeInUnit {
     static constexpr bool kIs = false;
     static constexpr float kUnit = 1.0f;
@@ -213,9 +213,9 @@ template <int FMT, int HOME> struct DecodeNibbleInUnit {
     }
 };
 /* Bytes in bf16, likewise at [7:0]. */
-template <int FMT> struct DecodeByteInUnit {
-    static constexpr bool kIs = true;
-    static constexpr float kUnit = 0x1p-6f;
+template <int FMT, int HOME> struct DecodeByteInUnit {
+    static constexpr bool kIs = HOME == HOME_BF16;
+    static constexpr float kUnit = kIs ? 0x1p-6f : 1.0f;
     static constexpr uint32_t kFlip = Bits<FMT>::kSigned ? 0x80808080u : 0;
     static __device__ __forceinline__ void eight(const uint32_t *raw, int zero, uint32_t (&out)[4])
     {
@@ -226,17 +226,13 @@ template <int FMT> struct DecodeByteInUnit {
                                 0x7F007F00u, pack_bf16x2(minus, minus));
     }
 };
-template <> struct DecodeInUnit<FMT_I8, HOME_BF16> : DecodeByteInUnit<FMT_I8> {
+template <int HOME> struct DecodeInUnit<FMT_I4, HOME> : DecodeNibbleInUnit<FMT_I4, HOME> {
 };
-template <> struct DecodeInUnit<FMT_U8, HOME_BF16> : DecodeByteInUnit<FMT_U8> {
+template <int HOME> struct DecodeInUnit<FMT_U4, HOME> : DecodeNibbleInUnit<FMT_U4, HOME> {
 };
-template <> struct DecodeInUnit<FMT_I4, HOME_F16> : DecodeNibbleInUnit<FMT_I4, HOME_F16> {
+template <int HOME> struct DecodeInUnit<FMT_I8, HOME> : DecodeByteInUnit<FMT_I8, HOME> {
 };
-template <> struct DecodeInUnit<FMT_I4, HOME_BF16> : DecodeNibbleInUnit<FMT_I4, HOME_BF16> {
-};
-template <> struct DecodeInUnit<FMT_U4, HOME_F16> : DecodeNibbleInUnit<FMT_U4, HOME_F16> {
-};
-template <> struct DecodeInUnit<FMT_U4, HOME_BF16> : DecodeNibbleInUnit<FMT_U4, HOME_BF16> {
+template <int HOME> struct DecodeInUnit<FMT_U8, HOME> : DecodeByteInUnit<FMT_U8, HOME> {
 };
 
 /* Eight-bit floats. e5m2 is the high byte of an f16. e4m3: the hardware converts from compute
@@ -298,27 +294,28 @@ template <> struct Decode<FMT_E5M2, HOME_BF16> : DecodeFloatThroughF16<FMT_E5M2>
 };
 
 /* e2m1: sign and three magnitude bits move to the float's place; the bias is made up by an exact
- * multiplication. */
-template <> struct Decode<FMT_E2M1, HOME_F16> {
-    static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
+ * multiplication, or by that with a scale which is folded in. Not all by that, as a scale of e4m3
+ * would overflow: sums are then multiplied, too. */
+template <int HOME> struct RawE2m1 {
+    static constexpr float kScaleTimes = HOME == HOME_F16 ? 0x1p6f : 0x1p118f, kSumsTimes = 0x1p8f;
+
+    static __device__ __forceinline__ void eight(const uint32_t *raw, uint32_t (&out)[4])
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint32_t x = raw[0] >> (4 * i);
-            uint32_t h = ((x & 0x00080008u) << 12) | ((x & 0x00070007u) << 9);
-            out[i] = fma_f16x2(h, 0x74007400u, h & 0x80008000u); /* 2^14 */
+            const uint32_t x = raw[0] >> (4 * i);
+            out[i] = ((x & 0x00080008u) << 12) | ((x & 0x00070007u) << (HOME == HOME_F16 ? 9 : 6));
         }
     }
 };
-template <> struct Decode<FMT_E2M1, HOME_BF16> {
+template <int HOME> struct Decode<FMT_E2M1, HOME> {
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
+        RawE2m1<HOME>::eight(raw, out);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t x = raw[0] >> (4 * i);
-            uint32_t h = ((x & 0x00080008u) << 12) | ((x & 0x00070007u) << 6);
-            out[i] = fma_bf16x2(h, 0x7E807E80u, h & 0x80008000u); /* 2^126 */
-        }
+        for (int i = 0; i < 4; i++) /* 2^14 or 2^126; plus -0: a zero keeps its sign */
+            out[i] = HOME == HOME_F16 ? fma_f16x2(out[i], 0x74007400u, 0x80008000u)
+                                      : fma_bf16x2(out[i], 0x7E807E80u, 0x80008000u);
     }
 };
 
@@ -411,6 +408,7 @@ template <int FMT, int HOME, int PIECE, int PLANE> constexpr uint32_t codebook_w
 /* The bytes of 16 values: of the format's own table, or of one that the weight brings along, whose
  * planes lie as pack.c wrote them. */
 template <int FMT, int HOME> struct FixedTable {
+    static constexpr bool kIsPairs = false;
     static constexpr float kUnit = 1.0f; /* of its values */
     template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
     {
@@ -423,6 +421,7 @@ template <int FMT, int HOME> struct FixedTable {
     }
 };
 template <int FMT, int HOME> struct ScaledTable {
+    static constexpr bool kIsPairs = false;
     static constexpr float kUnit = (float)(1.0 / CodebookFactor<FMT, HOME>::kFactor);
     template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
     {
@@ -430,6 +429,7 @@ template <int FMT, int HOME> struct ScaledTable {
     }
 };
 struct GivenTable {
+    static constexpr bool kIsPairs = false;
     static constexpr float kUnit = 1.0f;
     const char *planes; /* 16 bytes each */
     template <int PIECE, int PLANE> __device__ __forceinline__ void words(uint32_t (&to)[4]) const
@@ -483,6 +483,53 @@ template <int FMT, int HOME> struct DecodeCodebook {
     {
         all<0>(raw[0], out, FixedTable<FMT, HOME>{});
     }
+};
+/* Another way to look up, where shared memory has room: the values of two codes that are a byte, in
+ * a word of each lane's own, so that lanes do not meet in a bank. (16 instructions for eight codes,
+ * permutations take 27.) */
+template <int FMT, int HOME> struct PairTable {
+    static constexpr bool kIsPairs = true;
+    static constexpr int kBytes = 256 * 32 * 4;
+    uint32_t at; /* of the lane's word for codes 0 and 0 */
+
+    static __device__ __forceinline__ PairTable of_lane(uint32_t table, int lane)
+    {
+        return PairTable{table + lane * 4};
+    }
+    /* By the first `threads` threads, who then meet. */
+    template <class Table>
+    static __device__ __forceinline__ void fill(uint32_t to, const Table &table, int threads)
+    {
+        uint32_t low_byte[4], high_byte[4], pair[2];
+        table.template words<0, 0>(low_byte);
+        table.template words<0, 1>(high_byte);
+        for (int i = threadIdx.x; i < kBytes / 16; i += threads) {
+            DecodeCodebook<FMT, HOME>::four(low_byte, high_byte, i / 8, pair);
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + i * 16), "r"(pair[0])
+                         : "memory");
+        }
+    }
+    __device__ __forceinline__ void eight(uint32_t raw, uint32_t (&out)[4]) const
+    {
+        uint32_t two[4]; /* codes 2i and 2i + 1 */
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            asm("ld.shared.u32 %0, [%1];"
+                : "=r"(two[i])
+                : "r"(__byte_perm(raw, 0, 0x4440 + i) * 128 + at));
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] = __byte_perm(two[i / 2], two[i / 2 + 2], i % 2 ? 0x7632 : 0x5410);
+    }
+};
+/* That one, or the table itself. */
+template <bool PAIRS, int FMT, int HOME, class Table> struct PairsOf {
+    static constexpr int kBytes = 0;
+    typedef Table Type;
+};
+template <int FMT, int HOME, class Table> struct PairsOf<true, FMT, HOME, Table> {
+    static constexpr int kBytes = PairTable<FMT, HOME>::kBytes;
+    typedef PairTable<FMT, HOME> Type;
 };
 template <> struct Decode<FMT_NF4, HOME_F16> : DecodeCodebook<FMT_NF4, HOME_F16> {
 };
@@ -611,6 +658,8 @@ __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, con
 {
     if constexpr (FMT == FMT_F32 || Pieces<FMT, HOME>::kNum == 2 && FMT == FMT_F16)
         decode_wide<FMT, HOME, PIECE>(raw, out);
+    else if constexpr (IsCodebook<FMT>::kYes && Table::kIsPairs)
+        table.eight(raw[0], out);
     else if constexpr (IsCodebook<FMT>::kYes)
         DecodeCodebook<FMT, HOME>::template all<PIECE>(raw[0], out, table);
     else if constexpr (ZERO && HOME == HOME_I8)
@@ -649,7 +698,18 @@ template <int FMT> __device__ __forceinline__ float scale_value(uint32_t bits)
         float f;
         asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(f) : "r"(bits));
         return f;
-    } else {
+    }
+#if __CUDA_ARCH__ >= 890
+    else if constexpr (FMT == FMT_E4M3) {
+        float f;
+        asm("{ .reg .b16 c, l, h; .reg .b32 p; cvt.u16.u32 c, %1; cvt.rn.f16x2.e4m3x2 p, c;"
+            " mov.b32 {l, h}, p; cvt.f32.f16 %0, l; }"
+            : "=f"(f)
+            : "r"(bits));
+        return f;
+    }
+#endif
+    else {
         return num_decode(FMT, bits);
     }
 }

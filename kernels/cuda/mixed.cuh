@@ -166,8 +166,9 @@ __device__ __forceinline__ void mixed_tile_scales(const Params &p, uint32_t to, 
 template <class Cfg> struct MixedThread {
     int warp, lane, slab0, row, turn;
     float outer;
+    typename MixedShape<Cfg>::Pairs::Type table;
 
-    __device__ __forceinline__ MixedThread(const char *w)
+    __device__ __forceinline__ MixedThread(const char *w, uint32_t ring)
     {
         warp = threadIdx.x / 32;
         lane = threadIdx.x % 32;
@@ -176,6 +177,8 @@ template <class Cfg> struct MixedThread {
         slab0 = threadIdx.x / 128 / Cfg::kTurns * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
         outer = Record<Cfg>::outer(w);
+        if constexpr (MixedShape<Cfg>::Pairs::kBytes > 0)
+            table = table.of_lane(ring + MixedShape<Cfg>::kPairsAt, lane);
     }
     /* Its part of a tile before which it has gone through `read` units: so a stage of the ring is
      * always one warpgroup's. */
@@ -238,25 +241,27 @@ template <class Cfg, class Product> struct MixedTile {
     typedef typename S::Sum Sum;
     typedef uint32_t Codes[S::kPieces][S::kProducts][4]; /* of a step */
 
-    /* Products of step STEP of a unit for one slab, into d. */
-    template <int PIECE>
-    static __device__ __forceinline__ void multiply(Acc *d, const Left &left, Codes &codes,
-                                                    int step, const int (&zero)[2],
-                                                    const char *record, int row, int k, int lane,
-                                                    uint64_t right, bool keep)
+    /* The left operands of a step, all pieces of them. */
+    template <int PIECE = 0>
+    static __device__ __forceinline__ void decode(Codes &codes, const Left &left, int step,
+                                                  const int (&zero)[2], const char *record, int row,
+                                                  int k, const Thread &at)
     {
-        left.template operands<PIECE>(codes[PIECE], step, zero, record, row, k, lane);
-        if constexpr (PIECE + 1 < S::kPieces) {
-            multiply<PIECE + 1>(d, left, codes, step, zero, record, row, k, lane, right, keep);
-        } else {
-            products_begin();
+        left.template operands<PIECE>(codes[PIECE], step, zero, record, row, k, at.lane, at.table);
+        if constexpr (PIECE + 1 < S::kPieces)
+            decode<PIECE + 1>(codes, left, step, zero, record, row, k, at);
+    }
+    /* Products of a step for one slab, into d. */
+    static __device__ __forceinline__ void multiply(Acc *d, const Codes &codes, uint64_t right,
+                                                    bool keep)
+    {
+        products_begin();
 #pragma unroll
-            for (int i = 0; i < S::kProducts; i++)
+        for (int i = 0; i < S::kProducts; i++)
 #pragma unroll
-                for (int piece = 0; piece < S::kPieces; piece++)
-                    Product::add(d, codes[piece][i], right + 2 * i, keep || i > 0 || piece > 0);
-            products_commit();
-        }
+            for (int piece = 0; piece < S::kPieces; piece++)
+                Product::add(d, codes[piece][i], right + 2 * i, keep || i > 0 || piece > 0);
+        products_commit();
     }
 
     /* Where the scales of a lie, of the block of K that ends with the step. */
@@ -296,7 +301,7 @@ template <class Cfg, class Product> struct MixedTile {
 #pragma unroll
         for (int step = 0; step < 4; step++)
             left.template operands<0>(to[step], step, zero, record, at.row, k * 128 + step * 32,
-                                      at.lane);
+                                      at.lane, at.table);
     }
     static __device__ __forceinline__ void multiply_unit(Acc *d, const Unit &codes,
                                                          const Stage &stage, bool keep)
@@ -375,9 +380,35 @@ template <class Cfg, class Product> struct MixedTile {
     }
 
     /* Operands are decoded a step ahead: they alternate, and stay until the products of the next
-     * step run. (One function: ptxas spilled up to 52 bytes where a slab had its own.) ----------
+     * step run. kAcross: so are those of the unit that follows. (One function: ptxas spilled up to
+     * 52 bytes where a slab had its own.) -------------------------------------------------------
      */
 
+    /* What a slab of a unit is decoded from. */
+    struct Slab {
+        Left left;
+        int zero[2];
+        const char *record;
+
+        __device__ __forceinline__ void open(const char *unit, int codes_at)
+        {
+            record = unit;
+            left.read(record + codes_at);
+        }
+        __device__ __forceinline__ void step(Codes &codes, int step, int row, int k,
+                                             const Thread &at)
+        {
+            if (step % S::kBlockSteps == 0)
+                Left::read_zeros(zero, record, row, in_k(k, step));
+            decode(codes, left, step, zero, record, row, k * 128 + step * 32, at);
+        }
+    };
+    /* A column of a step of unit k. */
+    static __device__ __forceinline__ int in_k(int k, int step)
+    {
+        const int column = k * 128 + step * 32;
+        return column < Cfg::kK ? column : Cfg::kK - 1;
+    }
     static __device__ __forceinline__ void by_steps(Sum (&sums)[S::kSums], const Thread &at,
                                                     const HopperWork<Cfg, S> &work, int &read,
                                                     char *bytes, uint32_t ring, uint32_t full)
@@ -386,47 +417,66 @@ template <class Cfg, class Product> struct MixedTile {
         const int end = part_begin<Cfg>(work.from, work.to, part + 1);
         Stage stage(read + part, ring, full);
         read += work.to - work.from;
+        if (begin >= end)
+            return;
         int first = S::kABytes + at.slab0 * Cfg::kRecord, row = at.row;
         int codes_at = Left::codes_at(at.row, at.lane);
         asm volatile("" : "+r"(first), "+r"(row), "+r"(codes_at)); /* or each unit has its own */
+        Codes codes[2];
+        Slab slab;
+        auto begin_unit = [&](const Stage &of, int k) {
+            of.wait();
+            slab.open(bytes + of.offset + first, codes_at);
+            slab.step(codes[0], 0, row, k, at);
+        };
+        if constexpr (S::kAcross)
+            begin_unit(stage, begin);
 #pragma unroll 1
         for (int k = begin; k < end; k++) {
-            stage.wait();
-            Codes codes[2];
+            const int more = k + 1 < end ? 1 : 0; /* the last one's own again, as in by_units */
+            Stage ahead = stage;
+            if (S::kAcross && more)
+                ahead.template advance<Cfg::kTurns>();
+            if constexpr (!S::kAcross)
+                begin_unit(stage, k);
 #pragma unroll
-            for (int slab = 0; slab < Cfg::kSlabs; slab++) {
-                const char *record = bytes + stage.offset + first + slab * Cfg::kRecord;
-                Left left;
+            for (int s = 0; s < Cfg::kSlabs; s++) {
                 Acc block[S::kPromotes ? S::kSlabSums : 1];
                 Acc *d = block;
                 if constexpr (!S::kPromotes)
-                    d = (Acc *)sums + slab * S::kSlabSums;
-                int zero[2];
-                left.read(record + codes_at);
+                    d = (Acc *)sums + s * S::kSlabSums;
+                const char *record = slab.record;
 #pragma unroll
                 for (int step = 0; step < 4; step++) {
-                    const int column = k * 128 + step * 32;
-                    const int last = column < Cfg::kK ? column : Cfg::kK - 1;
                     const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
-                    if (step % S::kBlockSteps == 0)
-                        Left::read_zeros(zero, record, row, last);
                     const bool keep = !begins || (!S::kPromotes && (S::kTurning || k > work.from));
-                    multiply<0>(d, left, codes[step % 2], step, zero, record, row, column, at.lane,
-                                stage.right(step), keep);
+                    multiply(d, codes[step % 2], stage.right(step), keep);
                     products_wait<1>();
+                    if (step < 3) {
+                        slab.step(codes[(step + 1) % 2], step + 1, row, k, at);
+                    } else if (s + 1 < Cfg::kSlabs) {
+                        slab.open(record + Cfg::kRecord, codes_at);
+                        slab.step(codes[0], 0, row, k, at);
+                    } else if constexpr (S::kAcross) {
+                        begin_unit(ahead, k + more);
+                    }
                     if constexpr (S::kPromotes)
                         if (step % S::kBlockSteps == S::kBlockSteps - 1) {
                             float sw[2];
-                            M::weight_scales(sw, record, at.outer, row, Record<Cfg>::sub_of(last));
+                            M::weight_scales(sw, record, at.outer, row,
+                                             Record<Cfg>::sub_of(in_k(k, step)));
                             products_wait<0>();
-                            M::promote(sums + slab * S::kSlabSums, block, sw,
+                            M::promote(sums + s * S::kSlabSums, block, sw,
                                        act_scales(ring, stage, step), at.lane);
                         }
                 }
             }
             products_wait<0>(); /* or ptxas waits after every product (C7513) */
             Stage::release(stage.full, at.lane);
-            stage.template advance<Cfg::kTurns>();
+            if constexpr (S::kAcross)
+                stage = ahead;
+            else
+                stage.template advance<Cfg::kTurns>();
         }
     }
 };
@@ -631,7 +681,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
     typedef MixedShape<Cfg> S;
     typedef typename S::Sum Sum;
     const Operand a = p.op[Cfg::kOperandA];
-    const MixedThread<Cfg> at((const char *)p.op[Cfg::kOperandW].data);
+    const MixedThread<Cfg> at((const char *)p.op[Cfg::kOperandW].data, ring);
     HopperWork<Cfg, S> work(p.dim[0]);
     int read = 0; /* units so far */
 #pragma unroll 1
@@ -695,6 +745,11 @@ __device__ __forceinline__ void mixed(const Params &p)
         return;
     }
     registers_take<S::kManyRegisters>();
+    if constexpr (S::Pairs::kBytes > 0) {
+        const char *w = (const char *)p.op[Cfg::kOperandW].data;
+        S::Pairs::Type::fill(ring + S::kPairsAt, Record<Cfg>::table(w), S::kThreads);
+        meet<1, S::kThreads>();
+    }
     wait_for_producer();
     mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full);
     cluster_end<Cfg::kCluster>();

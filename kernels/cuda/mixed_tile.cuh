@@ -53,10 +53,18 @@ template <class Cfg> struct MixedShape {
     static constexpr int kOtherBytes = kTotalBytes > kJoinBytes ? kTotalBytes : kJoinBytes;
     static constexpr int kStagedBytes = kRowBytes > kOtherBytes ? kRowBytes : kOtherBytes;
     static constexpr int kTileScalesAt = kRingBytes + kStagedBytes;
-    static constexpr int kBytesUsed = kTileScalesAt + (kTileScales ? Cfg::kBM * 4 : 0);
+    typedef PairsOf<Record<Cfg>::kScaled && !kBytes, Cfg::kW, Cfg::kHome,
+                    typename Record<Cfg>::Table>
+        Pairs;
+    static constexpr int kScalesEnd = kTileScalesAt + (kTileScales ? Cfg::kBM * 4 : 0);
+    static constexpr int kPairsAt = (kScalesEnd + 127) / 128 * 128;
+    static constexpr int kBytesUsed = Pairs::kBytes > 0 ? kPairsAt + Pairs::kBytes : kScalesEnd;
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
-    static constexpr bool kInUnit = kPromotes && !kBytes && !Cfg::kWFold; /* operands are decoded */
+    /* Operands are decoded in a unit of their own, or left raw for a scale to decode. */
+    static constexpr bool kInUnit = kPromotes && !kBytes && !Cfg::kWFold;
+    static constexpr bool kRaw =
+        kPromotes && !kBytes && Cfg::kWFold && Cfg::kW == FMT_E2M1 && Cfg::kScaleFmt == FMT_E4M3;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
     /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
     static constexpr int kBlockSteps =
@@ -66,9 +74,12 @@ template <class Cfg> struct MixedShape {
     static constexpr bool kAhead = Cfg::kTeams < 4 && !kTurning && Cfg::kSlabs == 1 &&
                                    kBlockSteps == 4 && kPieces == 1 &&
                                    kHeld < (Cfg::kTeams == 3 ? 96 : 144);
+    /* Few rows gain nothing by it: other warps hide what a unit's first step waits for. */
+    static constexpr bool kAcross = Cfg::kBM > 64 && Cfg::kTeams < 3 && !kInt;
     static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams / Cfg::kTurns, "slabs of 64 rows");
-    static_assert(!kTurning || (Cfg::kStages % Cfg::kTurns == 0 && Cfg::kStages % kCopiers == 0 &&
-                                !kInt && Cfg::kCluster == 1 && Cfg::kPartsOfK == 1),
+    static_assert(!kTurning || (Cfg::kStages % Cfg::kTurns == 0 && Cfg::kStages > Cfg::kTurns &&
+                                Cfg::kStages % kCopiers == 0 && !kInt && Cfg::kCluster == 1 &&
+                                Cfg::kPartsOfK == 1),
                   "a stage is always filled by one warp and read by one warpgroup of a slab");
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
@@ -137,6 +148,7 @@ __device__ __forceinline__ void pass_e4m3(uint32_t raw, int lane, uint32_t (&out
 template <class Cfg> struct MixedLeft {
     typedef MixedShape<Cfg> S;
     typedef Record<Cfg> R;
+    typedef typename S::Pairs::Type Table;
     static constexpr int kWords = S::kWBits / 4; /* of eight codes */
     static constexpr bool kPasses = Cfg::kNeighbours == 8;
 
@@ -179,7 +191,7 @@ template <class Cfg> struct MixedLeft {
     template <int PIECE>
     __device__ __forceinline__ void operands(uint32_t (&to)[S::kProducts][4], int step,
                                              const int (&zero)[2], const char *record, int row,
-                                             int k, int lane) const
+                                             int k, int lane, const Table &table) const
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -198,8 +210,11 @@ template <class Cfg> struct MixedLeft {
                     codes[0] = pass_fours(raw[h][step * kWords], lane);
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
-                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
-                    codes, zero[h], typename R::Table{}, out);
+                if constexpr (S::kRaw)
+                    RawE2m1<Cfg::kHome>::eight(codes, out);
+                else
+                    decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
+                        codes, zero[h], table, out);
             }
             if constexpr (Cfg::kWFold)
                 fold(out, record, row + h * 8, k);
@@ -213,11 +228,12 @@ template <class Cfg> struct MixedLeft {
                                                 int k)
     {
         constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
+        constexpr float kTimes = S::kRaw ? RawE2m1<Cfg::kHome>::kScaleTimes : 1.0f;
         float scale = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (32 % kBlock || i * 8 % kBlock == 0)
-                scale = R::scale(record + Cfg::kScaleAt, R::sub_of(k + i * 8), row);
+                scale = kTimes * R::scale(record + Cfg::kScaleAt, R::sub_of(k + i * 8), row);
             fold_pair<Cfg::kHome>(codes[i], scale);
         }
     }
@@ -241,6 +257,8 @@ template <class Cfg> struct MixedSums {
     static constexpr float kUnit = []() { /* of an instruction's sums, a power of two */
                                           if constexpr (S::kBytes && !S::kInt)
                                               return 1.0f / DecodeE4m3<Cfg::kW>::kUnit;
+                                          else if constexpr (S::kRaw)
+                                              return RawE2m1<Cfg::kHome>::kSumsTimes;
                                           else if constexpr (S::kInUnit)
                                               return 1.0f /
                                                      DecodeInUnit<Cfg::kW, Cfg::kHome>::kUnit;

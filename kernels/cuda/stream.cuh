@@ -58,7 +58,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         float scale[S::kScales ? Cfg::kNBlocks : 1];
         int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
         int a_zero[S::kHalves];
-        typename R::Table table;
+        typename S::Pairs::Type table;
     };
     /* The lane's eight elements of each step of a tile, of its one or two rows. */
     struct Rows {
@@ -258,7 +258,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0]
-                                          : S::kUnit * r.outer;
+                                          : S::kSumsTimes * r.outer;
                     float scale = Cfg::kAScale ? sa[i % 2] * sb : sb;
                     float &sum = s.sum[pair][h][i];
                     Acc v = s.acc[pair][h][i];
@@ -393,9 +393,12 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 #pragma unroll
         for (int b = 0; b < 2; b++) {
             const int nb = 2 * pair + b;
-            decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
-                q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0, s.table,
-                to[b]);
+            if constexpr (S::kRaw)
+                RawE2m1<Cfg::kHome>::eight(q.raw[nb] + step * kWWords, to[b]);
+            else
+                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
+                    q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0,
+                    s.table, to[b]);
             if constexpr (Cfg::kWFold && kNear == 8)
                 fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k + lane % 4 * 8, lane));
             else if constexpr (Cfg::kWFold)
@@ -651,6 +654,10 @@ __device__ __forceinline__ void stream(const Params &p)
 
     typename G::Ahead ahead;
     G::fetch_first(ahead, ring, w, slice, group, lane);
+    if constexpr (S::Pairs::kBytes > 0) {
+        S::Pairs::Type::fill(smem_address(smem) + S::kPairsAt, Record<Cfg>::table(w), S::kThreads);
+        __syncthreads();
+    }
     if constexpr (Cfg::kLocalA)
         G::clear_tails(local);
     const Operand a = Prologue::run(p, local);
@@ -669,7 +676,10 @@ __device__ __forceinline__ void stream(const Params &p)
     int buffer = 0, turn = 0;
     for (int unit = blockIdx.x; unit < S::kUnitsN; unit += gridDim.x, turn++) {
         typename G::State s = {};
-        s.table = Record<Cfg>::table(w);
+        if constexpr (S::Pairs::kBytes > 0)
+            s.table = s.table.of_lane(smem_address(smem) + S::kPairsAt, lane);
+        else
+            s.table = Record<Cfg>::table(w);
         const int row = G::block_of_unit(unit, group) % 8 * 8;
 #pragma unroll 1
         for (int r = 0; r < S::kRounds; r++) {

@@ -31,9 +31,16 @@ template <class Cfg> struct StreamShape {
     static constexpr int kPitch = kBN + 4; /* words */
     /* ranges of a tile that have scales of their own; blocks that fit no tile: each step has */
     static constexpr int kBlockK = Cfg::kMainloop ? Cfg::kBlockK : 0;
-    /* What sums are multiplied by beside their scales, a power of two. */
-    static constexpr bool kInUnit = Cfg::kMainloop && !Cfg::kWFold && Cfg::kHome != HOME_I8;
-    static constexpr float kUnit = kInUnit ? 1.0f / DecodeInUnit<Cfg::kW, Cfg::kHome>::kUnit : 1.0f;
+    /* Operands are decoded in a unit of their own, or left raw for a scale to decode. */
+    static constexpr bool kInUnit = Cfg::kMainloop && !kInt && !Cfg::kWFold;
+    static constexpr bool kRaw =
+        Cfg::kMainloop && !kInt && Cfg::kWFold && Cfg::kW == FMT_E2M1 && Cfg::kScaleFmt == FMT_E4M3;
+    /* What makes up for that: what folded scales are multiplied by, and scales of sums. */
+    static constexpr float kFoldTimes = kRaw ? RawE2m1<Cfg::kHome>::kScaleTimes : 1.0f;
+    static constexpr float kSumsTimes =
+        kRaw ? RawE2m1<Cfg::kHome>::kSumsTimes
+             : 1.0f / (kInUnit ? DecodeInUnit<Cfg::kW, Cfg::kHome>::kUnit : 1.0f);
+    typedef PairsOf<Record<Cfg>::kScaled, Cfg::kW, Cfg::kHome, typename Record<Cfg>::Table> Pairs;
     static constexpr int kSub = kBlockK == 0 || kBlockK % 128 == 0   ? 1
                                 : 128 % (kBlockK ? kBlockK : 1) == 0 ? 128 / (kBlockK ? kBlockK : 1)
                                                                      : 4;
@@ -60,8 +67,9 @@ template <class Cfg> struct StreamShape {
     static constexpr int kStagedWords =
         kSlices * (Cfg::kRows * kPitch + (kOrdered && kScales ? kBN : 0));
     static constexpr int kTotalWords = kOrdered ? Cfg::kRows * kPitch : 0;
-    static constexpr int kLocalAt =
+    static constexpr int kPairsAt =
         (kRingBytes + 4 * (Cfg::kBuffers * kStagedWords + kTotalWords) + 127) / 128 * 128;
+    static constexpr int kLocalAt = kPairsAt + Pairs::kBytes;
     static_assert(!Cfg::kExact || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
                   "blocks of integers lie inside tiles, or tiles inside blocks");
     static_assert(kLocalAt <= Cfg::kSmemBytes, "what the compiler asked for is enough");
@@ -214,9 +222,9 @@ template <class Cfg> struct StreamRing {
             const int at = nb * 8 + lane / 4;
             if constexpr (S::kScales)
                 s.scale[nb] =
-                    S::kUnit * R::effective(scale_value<Cfg::kScaleFmt>(param_bits(
-                                                params + at * R::kScaleBytes, R::kScaleBytes)),
-                                            outer);
+                    S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(param_bits(
+                                                     params + at * R::kScaleBytes, R::kScaleBytes)),
+                                                 outer);
             if constexpr (Cfg::kWZero && R::kNibbles) {
                 uint32_t from = params + S::kScaleRun + row / 2 % 16 + at / 2;
                 int code = load_shared1(from) >> (at % 2 * 4) & 15;
@@ -231,8 +239,9 @@ template <class Cfg> struct StreamRing {
     static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)
     {
         const int at = nb * 8 + lane / 4, sub = R::sub_of(k);
-        return scale_value<Cfg::kScaleFmt>(param_bits(
-            slot + S::kWBytes + sub * S::kParamRun + at * R::kScaleBytes, R::kScaleBytes));
+        return S::kFoldTimes *
+               scale_value<Cfg::kScaleFmt>(param_bits(
+                   slot + S::kWBytes + sub * S::kParamRun + at * R::kScaleBytes, R::kScaleBytes));
     }
 };
 
