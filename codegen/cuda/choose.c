@@ -1,6 +1,7 @@
 /* codegen/cuda/choose: which family and tile runs a launch under one bucket. */
 #include "codegen/cuda/family.h"
 
+#include <math.h>
 #include <string.h>
 
 #define FEW_ROWS      4     /* up to here a product takes its prologue in .. */
@@ -124,6 +125,39 @@ static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *a
     return timings_find(timings, c->problem, c->rows, word.text, ret);
 }
 
+/* Of candidates of the same tile that were measured, the one that the model thinks nearest; NULL:
+ * there is none. */
+static const CudaCandidate *nearest_measured(const CudaCandidates *c, const CudaCandidate *to)
+{
+    const CudaCandidate *ret = NULL;
+    double least = 0;
+    for (int i = 0; i < c->list.num; i++) {
+        const CudaCandidate *at = &c->list.elem[i];
+        if (at->reason || at->failed || at->source == TIMING_MODEL ||
+            !cuda_same_tile(&at->kernel, &to->kernel))
+            continue;
+        double apart = fabs(log(at->predicted / to->predicted));
+        if (!ret || apart < least) {
+            ret = at;
+            least = apart;
+        }
+    }
+    return ret;
+}
+
+/* The model errs by tiles rather than in what candidates of one tile differ: those that were not
+ * measured err as those that were, or the two could not be compared. */
+static void scale_predictions(CudaCandidates *c)
+{
+    for (int i = 0; i < c->list.num; i++) {
+        CudaCandidate *at = &c->list.elem[i];
+        const CudaCandidate *like =
+            at->reason || at->source != TIMING_MODEL ? NULL : nearest_measured(c, at);
+        if (like)
+            at->us = at->predicted * (like->us / like->predicted);
+    }
+}
+
 /* Measured times where a table has them, also those of older device code: they are closer than a
  * prediction. What failed when it was measured cannot run, unless everything failed or the code is
  * another one now. */
@@ -146,6 +180,7 @@ static void look_up(CudaCandidates *c, const Timings *timings)
             at->failed = row->note[0] ? row->note : "for no known reason";
         num_failed += at->failed != NULL;
     }
+    scale_predictions(c);
     for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
         if (c->list.elem[i].failed)
             c->list.elem[i].reason = arena_printf(c->arena, "it failed when it was measured: %s",
