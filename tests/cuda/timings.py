@@ -85,6 +85,29 @@ def check_sources(folder):
     expect("another one must be named", product("--timing=sm_90-100sm-80g", env=home)[1], "7.0")
 
 
+def check_predictions(folder):
+    """Candidates of a tile of which another one was measured."""
+    (folder / "wide.sinter").write_text("""version 1
+dim T in [128]
+scheme s { weight i4 sym group 128; act bf16 }
+model m (x: bf16[T, 2048]) -> (y: bf16[T, 3072]) {
+    param w: bf16[3072, 2048]
+    y = linear(x, w)
+}
+quant { default : s }
+""")
+    us = []
+    for measured in (2, 1):
+        (folder / "wide.timing").write_text(f"sinter timings 1\ngpu {GPU}\nproduct w=i4/1x128 a=bf16 n=3072 k=2048 "
+                                            f"reads=0 out=bf16\n128 {measured} mixed 64x128 s8 g132\n")
+        _, out, err = run("explain", "--no-weights", "--target=sm_90a", "--weight-layout=records",
+                          f"--timing={folder}/wide.timing", folder / "wide.sinter")
+        us.append(dict(re.findall(r"not mixed (64x128 .*): ([\d.]+) us \[cost model\]", out)))
+    both = {word: (float(us[0][word]), float(us[1][word])) for word in us[0] if word in us[1]}
+    report("what was not measured is predicted as the model errs on what was of its tile",
+           "" if both and all(abs(a - 2 * b) <= 0.2 for a, b in both.values()) else f"{us}\n{err}")
+
+
 def check_shipped(folder):
     """A layer whose times are part of the compiler."""
     home = {"XDG_DATA_HOME": str(folder / "none")}
@@ -226,6 +249,7 @@ def check_tune_invariant(folder):
 def main():
     with tempfile.TemporaryDirectory() as path:
         check_sources(pathlib.Path(path))
+        check_predictions(pathlib.Path(path))
         check_shipped(pathlib.Path(path))
         check_errors(pathlib.Path(path))
         check_native()
