@@ -16,6 +16,7 @@
 #define SHARE_SUMS   128 /* .. where sums are gathered */
 #define FEW_SUMS     112 /* .. where three warpgroups multiply */
 #define SHARE_FEW    96
+#define THREE_SUMS   124  /* .. of them at once: ptxas has 128 registers for 512 threads */
 #define CLUSTER_SUMS 80   /* .. and blocks are clusters */
 #define ONE_SUMS     64   /* .. where one does */
 #define MOST_OF_ONE  64   /* rows of a */
@@ -204,8 +205,10 @@ static int most_sums(const CudaKernel *k)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
     if (k->mixed.cluster > 1)
         return CLUSTER_SUMS;
-    return (has_bytes(k) && !is_fine ? SHARE_SUMS : FEW_SUMS) -
-           (promotes(k) && needs_more(k, is_fine) ? CODE_WORDS : 0) - fragment_words(k);
+    int sums = has_bytes(k) && !is_fine ? SHARE_SUMS : FEW_SUMS;
+    if (!promotes(k) && sums > THREE_SUMS)
+        sums = THREE_SUMS;
+    return sums - (promotes(k) && needs_more(k, is_fine) ? CODE_WORDS : 0) - fragment_words(k);
 }
 
 /* .. where sums are gathered. */

@@ -38,6 +38,7 @@ mixed; weight i8 asym group 64; act bf16; 512; gated; 14336
 mixed; weight i4 sym group 128; act bf16; 4096; gated; 4096
 mixed; weight mxfp4; act mxfp8; 4096; layer; 14336
 mixed; weight i4 sym group 128; act i8 sym per token dynamic; 64, 128, 256; plain; 4096
+mixed; weight i4 sym per channel; act i8 sym per token dynamic; 192, 256; plain; 25344
 hopper; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 1024; gated; 4096
 hopper; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 4096; gated; 14336
 gemm_mma; weight i4 asym group 128; act f32; 64; plain; 4096
