@@ -75,13 +75,19 @@ static FormatId held_format(const CpuPackSpec *spec)
                               : (FormatId)num_holder((int)spec->fmt);
 }
 
+/* Integers of an activation lie in bytes: kernels read those of 4 bits as such of 8. */
+static FormatId act_format(FormatId fmt)
+{
+    return fmt == FMT_I4 ? FMT_I8 : fmt == FMT_U4 ? FMT_U8 : fmt;
+}
+
 /* Codes that are numbers have tables in rows of bits, too: of their values, less the zero point. */
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
 {
     CudaPackSpec ret = {.fmt = held_format(spec),
                         .bits = thin_bits(spec),
                         .binary = spec->fmt == FMT_BINARY,
-                        .act_fmt = spec->act_fmt,
+                        .act_fmt = act_format(spec->act_fmt),
                         .scale_fmt = spec->scale_fmt,
                         .outer = spec->outer,
                         .n = spec->n,

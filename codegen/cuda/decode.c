@@ -137,7 +137,7 @@ bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret)
  * for, in which its codes lie alike, and the outer scale is the product's. */
 static void shape(CudaKernel *k, const char **ret_problem)
 {
-    FormatId act = k->plan->tensor[k->launch->dst].pack_spec.act_fmt;
+    FormatId act = plan_cuda_spec(&k->plan->tensor[k->launch->dst].pack_spec).act_fmt;
     k->spec = plan_cuda_spec(&k->plan->tensor[k->launch->src].pack_spec);
     if (!cuda_pack_plan(&k->spec, &k->packed))
         *ret_problem = "the packed weight is too large";

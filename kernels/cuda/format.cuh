@@ -551,37 +551,8 @@ template <> struct Decode<FMT_F16, HOME_F16> {
 template <> struct Decode<FMT_BF16, HOME_BF16> : Decode<FMT_F16, HOME_F16> {
 };
 
-/* Four-bit codes of an activation, a byte each. */
-template <int FMT> struct DecodeByteNibble {
-    static constexpr uint32_t kFlip = Bits<FMT>::kSigned ? 0x08080808u : 0;
-    static constexpr int kOffset = Bits<FMT>::kSigned ? 8 : 0;
-    static __device__ __forceinline__ void i8(const uint32_t *raw, int, uint32_t (&out)[4])
-    {
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            out[i] = Bits<FMT>::kSigned ? (((raw[i] ^ kFlip) | 0x80808080u) - kFlip) ^ 0x80808080u
-                                        : raw[i];
-    }
-    static __device__ __forceinline__ void f16(const uint32_t *raw, int zero, uint32_t (&out)[4])
-    {
-        float minus = -(float)(1024 + kOffset + zero);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            out[i] =
-                fma_f16x2(__byte_perm(raw[i / 2] ^ kFlip, 0x64646464u, i % 2 ? 0x4342 : 0x4140),
-                          0x3C003C00u, pack_f16x2(minus, minus));
-    }
-    static __device__ __forceinline__ void bf16(const uint32_t *raw, int zero, uint32_t (&out)[4])
-    {
-        float minus = -(float)(128 + kOffset + zero);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            out[i] =
-                fma_bf16x2(__byte_perm(raw[i / 2] ^ kFlip, 0x43434343u, i % 2 ? 0x4342 : 0x4140),
-                           0x3F803F80u, pack_bf16x2(minus, minus));
-    }
-};
-template <> struct DecodeByteNibble<FMT_E2M1> {
+/* e2m1 of an activation, a byte each. (Integers of four bits lie as those of eight.) */
+struct DecodeByteE2m1 {
     template <int SHIFT> static __device__ __forceinline__ uint32_t pair(const uint32_t *raw, int i)
     {
         uint32_t x = __byte_perm(raw[i / 2], 0, i % 2 ? 0x4342 : 0x4140);
@@ -677,12 +648,10 @@ __device__ __forceinline__ void decode_act(const uint32_t *raw, int zero, uint32
         decode_wide<FMT, HOME, PIECE>(raw, out);
     else if constexpr (Bits<FMT>::kBits > 4)
         Decode<FMT, HOME>::eight(raw, zero, out);
-    else if constexpr (HOME == HOME_I8)
-        DecodeByteNibble<FMT>::i8(raw, zero, out);
     else if constexpr (HOME == HOME_F16)
-        DecodeByteNibble<FMT>::f16(raw, zero, out);
+        DecodeByteE2m1::f16(raw, zero, out);
     else
-        DecodeByteNibble<FMT>::bf16(raw, zero, out);
+        DecodeByteE2m1::bf16(raw, zero, out);
 }
 
 /* Scales --------------------------------------------------------------------------------------- */

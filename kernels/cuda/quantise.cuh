@@ -174,7 +174,7 @@ __device__ __forceinline__ uint32_t codes_of(float a, float b, float c, float d,
             asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(*sum) : "r"(word), "r"(0x01010101));
         else
             asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(*sum) : "r"(word), "r"(0x01010101));
-        return Q::kNibble && !Q::kUnsigned ? word & 0x0f0f0f0fu : word;
+        return word; /* of 4 bits as of 8, which is how products read them */
     }
 #if __CUDA_ARCH__ >= 890
     if constexpr (Q::kFmt == FMT_E4M3 || Q::kFmt == FMT_E5M2) {
@@ -197,7 +197,7 @@ __device__ __forceinline__ uint32_t codes_of(float a, float b, float c, float d,
 /* The integer a stored byte stands for. */
 template <class Q> __device__ __forceinline__ int32_t code_value(uint32_t byte)
 {
-    constexpr int kFlip = Q::kFmt == FMT_I8 ? 128 : Q::kFmt == FMT_I4 ? 8 : 0;
+    constexpr int kFlip = Q::kUnsigned ? 0 : 128;
     return (int32_t)(byte ^ kFlip) - kFlip;
 }
 

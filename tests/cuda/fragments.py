@@ -20,6 +20,8 @@ HELD = {  # whether fragments hold the codes, and their order pays
     "weight e4m3 per channel; act f16": True,
     "weight i4 sym group 128; act i8 sym per token dynamic": True,
     "weight u4 asym per channel; act u8 asym per token dynamic": True,
+    "weight i4 sym group 128; act i4 sym per token dynamic": True,
+    "weight u4 asym per channel; act u4 asym per token dynamic": True,
     "weight i4 sym group 128; act e4m3 per token dynamic": True,
     "weight mxfp4; act mxfp8": True,
     "weight ternary group 128; act e5m2 per token dynamic": True,
@@ -29,7 +31,6 @@ HELD = {  # whether fragments hold the codes, and their order pays
     # .. wgmma multiplies no such pair, ..
     "weight i4 sym group 128; act f32": False,
     "weight nf4 group 64; act i8 sym per token dynamic": False,
-    "weight i4 sym group 128; act i4 sym per token dynamic": False,
     "weight nvfp4; act e4m3 per token dynamic": False,
     # .. or it does so as they are stored
     "weight i8 sym per channel; act i8 sym per token dynamic": False,

@@ -250,6 +250,26 @@ static bool copy(Rig *r, uint8_t *host, bool to_card)
     return !result || complain("a copy to or from the GPU failed");
 }
 
+/* A code of four bits as the CPU has it in a byte, and as a GPU has it, which extends its sign. */
+static uint8_t other_form(uint8_t byte)
+{
+    return (byte & 0xF8) == 0x08 || (byte & 0xF8) == 0xF8 ? byte ^ 0xF0 : byte;
+}
+
+static void change_forms(Rig *r, uint8_t *host)
+{
+    for (int i = 0; i < r->gpu.num_tensors; i++) {
+        const PlanTensor *t = &r->gpu.tensor[i];
+        const PlanLayout *l = &r->layout[i];
+        if (!t->quantised || t->packed || t->fmt != FMT_I4 || !r->slot[i].is_used)
+            continue;
+        for (int64_t at = 0; at < l->rows * l->cols; at++) {
+            uint8_t *byte = host + r->slot[i].at + at / l->cols * l->pitch + at % l->cols;
+            *byte = other_form(*byte);
+        }
+    }
+}
+
 static void put_inputs(Rig *r, void *const *in)
 {
     for (int i = 0; i < r->gpu.num_inputs; i++) {
@@ -316,9 +336,15 @@ static bool run_gpu(Rig *r, const Group *g, int bucket, const int64_t *size)
         memcpy(r->got, r->want, (size_t)r->bytes);
         return run_cpu(r, g, bucket, size, r->got);
     }
+    memcpy(r->got, r->want, (size_t)r->bytes);
+    change_forms(r, r->got);
+    if (!copy(r, r->got, true))
+        return false;
     memset(r->got, CANARY, (size_t)r->bytes);
-    return copy(r, r->want, true) && start_gpu(r, g, bucket, size, CUDA_START_STEP) &&
-           counters_are_zero(r) && copy(r, r->got, false);
+    bool ok = start_gpu(r, g, bucket, size, CUDA_START_STEP) && counters_are_zero(r) &&
+              copy(r, r->got, false);
+    change_forms(r, r->got);
+    return ok;
 }
 
 /* Groups --------------------------------------------------------------------------------------- */
