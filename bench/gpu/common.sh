@@ -69,7 +69,11 @@ rules()
     w4a16) text='weight i4 sym group 128; act bf16' ;;
     w4a8) text='weight i4 sym group 128; act i8 sym per token dynamic' ;;
     w4a8-fp8) text='weight i4 sym group 128; act e4m3 per token dynamic' ;;
+    w4a16-zero) text='weight u4 asym group 128 scale f16; act bf16' ;;
+    w4a4) text='weight i4 sym group 128; act i4 sym per token group 128 dynamic' ;;
+    w8a16) text='weight i8 sym per channel; act bf16' ;;
     mxfp4 | nvfp4) text="weight $1; act bf16" ;;
+    mxfp8 | nvfp4-nvfp4) text="weight ${1%-*}; act ${1#*-}" ;;
     nf4) text='weight nf4 group 64; act bf16' ;;
     *) echo "no scheme $1" >&2; exit 1 ;;
     esac

@@ -27,6 +27,10 @@ SCHEMES = {
     "mxfp4": "weight mxfp4; act bf16",
     "nvfp4": "weight nvfp4; act bf16",
     "nf4": "weight nf4 group 64; act bf16",
+    "int8_weight": "weight i8 sym per channel; act bf16",
+    "mxfp8": "weight mxfp8; act mxfp8",
+    "nvfp4_both": "weight nvfp4; act nvfp4",
+    "w4a4": "weight i4 sym group 128; act i4 sym per token group 128 dynamic",
 }
 FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]
 USUAL, BETWEEN = (1, 16, 128, 1024), (4, 64, 512, 4096)
