@@ -6,27 +6,29 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define BOX_BYTES    128 /* of K, of a row of a */
-#define UNIT         128 /* of K */
-#define MOST_STAGES  8
-#define COPIERS      4   /* warps that fill the ring, each its own stages where some take turns */
-#define LEAST_UNITS  4   /* of a share of a tile */
-#define MOST_SHARES  8   /* of one */
-#define MOST_SUMS    160 /* registers of a thread: sums of the tile and of a block of K */
-#define SHARE_SUMS   128 /* .. where sums are gathered */
-#define FEW_SUMS     112 /* .. where three warpgroups multiply */
-#define SHARE_FEW    96
-#define THREE_SUMS   124  /* .. of them at once: ptxas has 128 registers for 512 threads */
-#define CLUSTER_SUMS 80   /* .. and blocks are clusters */
-#define ONE_SUMS     64   /* .. where one does */
-#define MOST_OF_ONE  64   /* rows of a */
-#define MOST_OF_FOUR 64   /* .. where four do */
-#define FOUR_SUMS    64   /* .. of each, those of a block of K among them, .. */
-#define FOUR_FEW     48   /* .. where sums are gathered */
-#define CODE_WORDS   16   /* of a unit, more for some weights than for others */
-#define PASS_ROWS    32   /* of a, staged at once */
-#define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
-#define BLOCK_BYTES  1536 /* of shared memory that two blocks cannot have: kept, and barriers */
+#define BOX_BYTES     128 /* of K, of a row of a */
+#define UNIT          128 /* of K */
+#define MOST_STAGES   8
+#define COPIERS       4   /* warps that fill the ring, each its own stages where some take turns */
+#define LEAST_UNITS   4   /* of a share of a tile */
+#define MOST_SHARES   8   /* of one */
+#define MOST_SUMS     160 /* registers of a thread: sums of the tile and of a block of K */
+#define SHARE_SUMS    128 /* .. where sums are gathered */
+#define FEW_SUMS      112 /* .. where three warpgroups multiply */
+#define SHARE_FEW     96
+#define THREE_SUMS    124 /* .. of them at once: ptxas has 128 registers for 512 threads */
+#define CLUSTER_SUMS  80  /* .. and blocks are clusters */
+#define ONE_SUMS      64  /* .. where one does */
+#define MOST_OF_ONE   64  /* rows of a */
+#define MOST_OF_FOUR  64  /* .. where four do */
+#define FOUR_SUMS     64  /* .. of each, those of a block of K among them, .. */
+#define FOUR_FEW      48  /* .. where sums are gathered */
+#define MOST_UNFOLDED 64  /* rows of a beside which scales of several blocks a unit are its sums' \
+                           */
+#define CODE_WORDS  16    /* of a unit, more for some weights than for others */
+#define PASS_ROWS   32    /* of a, staged at once */
+#define ALIGN_BYTES 1024  /* of the ring: a swizzled atom of 8 rows */
+#define BLOCK_BYTES 1536  /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -368,12 +370,26 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     }
 }
 
+/* Powers of two that scale several blocks of a unit are multiplied into the codes, which bf16 holds
+ * exactly, where that is less than scaling the sums of each block. Promoting these is an order. */
+static void fold_scales(CudaKernel *k)
+{
+    CudaPacked *packed = &k->packed;
+    if (k->mixed.bm <= MOST_UNFOLDED || k->invariant || packed->home != CUDA_HOME_BF16 ||
+        !packed->scales || packed->scale_fmt != FMT_E8M0 || packed->zeros ||
+        family_of(k->spec.fmt) == FAMILY_CODEBOOK || !packed->block_k || packed->block_k >= UNIT)
+        return;
+    packed->folded = true;
+    packed->block_k = 0;
+}
+
 static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns)
 {
     CudaKernel k = c->like;
     k.family = CUDA_MIXED;
     k.mixed = (CudaMixed){
         .bm = bm, .teams = teams, .slabs = slabs, .turns = turns, .parts_of_k = 1, .cluster = 1};
+    fold_scales(&k);
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem) {
