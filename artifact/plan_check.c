@@ -244,6 +244,19 @@ static bool check_port(const Plan *p, int i, IoError *err)
     return true;
 }
 
+/* A weight as another activation's kernels read it. */
+static bool check_packed_view(const PlanTensor *t, const PlanTensor *of)
+{
+    CpuPackSpec own = of->pack_spec;
+    own.act_fmt = t->pack_spec.act_fmt;
+    own.act_zero = t->pack_spec.act_zero;
+    own.act_block_cols = t->pack_spec.act_block_cols;
+    own.outer = own.outer && t->pack_spec.outer;
+    CudaPackSpec from = plan_cuda_spec(&of->pack_spec), as = plan_cuda_spec(&own);
+    return of->storage == STORAGE_CONST && t->view_col == 0 &&
+           pack_spec_equal(&own, &t->pack_spec) && cuda_packs_alike(&from, &as);
+}
+
 static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
 {
     if (t->index < 0 || t->index >= p->num_tensors || t->view_col < 0 || t->view_col > LIMIT_DIM)
@@ -251,8 +264,11 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
     const PlanTensor *of = &p->tensor[t->index];
     Scheme scheme = of->scheme;
     scheme.outer = scheme.outer && t->scheme.outer; /* a view may leave it out */
-    if (of->packed || of->storage > STORAGE_VIEW || of->fmt != t->fmt ||
-        of->is_static != t->is_static || (t->quantised && !scheme_equal(&scheme, &t->scheme)))
+    if (t->packed && !check_packed(p, t, err))
+        return false;
+    if (of->packed != t->packed || (t->packed && !check_packed_view(t, of)) ||
+        of->storage > STORAGE_VIEW || of->fmt != t->fmt || of->is_static != t->is_static ||
+        (t->quantised && !scheme_equal(&scheme, &t->scheme)))
         return plan_fail(err, "view \"%s\" has another format than \"%s\"", t->name, of->name);
     return true;
 }
@@ -287,7 +303,7 @@ static bool check_tensor(const Plan *p, int i, uint64_t weights_bytes, IoError *
     const PlanTensor *t = &p->tensor[i];
     if (!dims_ok(p, t->dim, t->rank) || t->fmt == FMT_NONE ||
         (t->packed && t->storage != STORAGE_CONST &&
-         (t->storage != STORAGE_ARENA || !plan_is_cuda(p))))
+         ((t->storage != STORAGE_ARENA && t->storage != STORAGE_VIEW) || !plan_is_cuda(p))))
         return plan_fail(err, "tensor %d \"%s\" has a bad type", i, t->name);
     bool raw = t->packed && !t->quantised; /* packed weights keep any plain format */
     if (!raw && !check_format(p, t, err))

@@ -103,13 +103,16 @@ int work_copies(const Work *w)
 
 CudaDecode work_decode(const Work *w)
 {
+    static const char *const word[] = {[CUDA_DECODE_BY_TIME] = "auto",
+                                       [CUDA_DECODE_NEVER] = "never",
+                                       [CUDA_DECODE_ALWAYS] = "always",
+                                       [CUDA_DECODE_HELD] = "held",
+                                       [CUDA_DECODE_ALONE] = "held-alone"};
     const char *how = cli_get(w->cli, OPTION_DECODE, "auto");
-    switch (how[0] == 'a' ? how[1] : how[0]) {
-    case 'n': return CUDA_DECODE_NEVER;
-    case 'l': return CUDA_DECODE_ALWAYS;
-    case 'h': return CUDA_DECODE_HELD;
-    default: return CUDA_DECODE_BY_TIME;
-    }
+    int ret = 0; /* one of these, cli.c sees to that */
+    while (strcmp(how, word[ret]))
+        ret++;
+    return (CudaDecode)ret;
 }
 
 const CudaLayout *work_layout(const Work *w)

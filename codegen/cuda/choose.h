@@ -80,12 +80,18 @@ const char *cuda_choose_order(const CudaDraft *d, int launch);
 
 /* layout.c: sets the layout of each weight that has a choice of one, for all its launches. Returns
  * the layout of each under each bucket, [tensors][buckets]: others are those of further copies. One
- * may be CUDA_DECODED: a launch of its own decodes the weight, and the product reads its panels; or
- * CUDA_HELD: likewise, and another holds the activation in the panels' format. */
+ * may be CUDA_DECODED: a launch of its own decodes the weight, and the product reads its panels;
+ * CUDA_HELD: likewise, and another holds the activation in the panels' format; or CUDA_HELD_ALONE:
+ * that one alone, and the product decodes the weight for what is held. */
 const uint8_t *cuda_choose_layouts(const CudaDraft *d, PlanTensor *tensor);
-#define CUDA_DECODED   NUM_CUDA_PACKED
-#define CUDA_HELD      (CUDA_DECODED + 1)
-#define NUM_CUDA_FORMS (CUDA_HELD + 1)
+#define CUDA_DECODED    NUM_CUDA_PACKED
+#define CUDA_HELD       (CUDA_DECODED + 1)
+#define CUDA_HELD_ALONE (CUDA_HELD + 1)
+#define NUM_CUDA_FORMS  (CUDA_HELD_ALONE + 1)
+static inline bool cuda_holds(int form)
+{
+    return form == CUDA_HELD || form == CUDA_HELD_ALONE;
+}
 /* unfused.c: .. but that weights of layers whose rule says `fused` lie in the layout that lets them
  * be one launch, where the one that is faster does not. layouts: as above. */
 const uint8_t *cuda_lay_fused(const CudaDraft *d, PlanTensor *tensor, const uint8_t *layouts);
@@ -99,12 +105,13 @@ static inline bool cuda_in_records(CudaLayout layout)
 bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret);
 /* .. of bf16, exactly: codes times their scales but the outer one. */
 bool cuda_decoded_exactly(const PlanTensor *weight, PlanTensor *ret);
-/* held.c: the weight's panels for activations that are held as bf16; false: some are not, or the
- * weight's layers are to be one launch, or to have one order of sums. */
-bool cuda_held(const CudaDraft *d, int weight, PlanTensor *ret);
-/* .. a draft of what then runs of the products of the weight, whose panels are no launch of it;
- * false: sizes overflow. */
-bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *panels, Arena *arena,
+/* held.c: the weight for activations that are held as bf16: as panels (CUDA_HELD), or as it lies
+ * (CUDA_HELD_ALONE); false: some are not held, or it cannot be read so, or its layers are to be one
+ * launch, or to have one order of sums. */
+bool cuda_held(const CudaDraft *d, int weight, int form, PlanTensor *ret);
+/* .. a draft of what then runs of the products of the weight, which is `as` beside them; what
+ * decodes it is no launch of the draft. False: sizes overflow. */
+bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *as, Arena *arena,
                      CudaDraft *ret);
 /* cost.c: microseconds of the launch. */
 double cuda_decode_us(const PlanTensor *from, const PlanTensor *to);

@@ -33,29 +33,40 @@ static bool serves(const CudaDraft *d, const Copies *c, int weight, int form)
 
 /* The tensors that weights are decoded to share a place in the arena, of every bucket, since a
  * session has memory for the largest: the product that reads one follows its launch. */
-static void find_decoded(CudaBuilder *b, const CudaDraft *d, Copies *c)
+static void place_decoded(CudaBuilder *b, const CudaDraft *d, int first)
 {
-    int num = d->plan->num_tensors, buckets = d->plan->num_buckets;
-    uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
-    int first = b->tensors.num;
-    for (int at = 0; at < 2 * num; at++) {
-        PlanTensor decoded;
-        int i = at / 2, form = at % 2 ? CUDA_HELD : CUDA_DECODED;
-        c->own[i][form] = -1;
-        if (!serves(d, c, i, form) ||
-            !(form == CUDA_HELD ? cuda_held(d, i, &decoded) : cuda_decoded(d, i, &decoded)))
-            continue;
-        for (int k = 0; k < buckets; k++)
-            bytes[k] = decoded.bytes > bytes[k] ? decoded.bytes : bytes[k];
-        c->own[i][form] = b->tensors.num;
-        c->num++;
-        ARRAY_PUSH(b->arena, &b->tensors, decoded);
+    int buckets = d->plan->num_buckets;
+    uint64_t most = 0, *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)buckets);
+    for (int i = first; i < b->tensors.num; i++) {
+        const PlanTensor *t = &b->tensors.elem[i];
+        most = t->storage == STORAGE_ARENA && t->bytes > most ? t->bytes : most;
     }
-    if (b->tensors.num == first)
+    if (!most)
         return;
+    for (int k = 0; k < buckets; k++)
+        bytes[k] = most;
     const uint64_t *at = cuda_grow_arena(b, bytes);
     for (int i = first; i < b->tensors.num; i++)
-        b->tensors.elem[i].arena_offset = at;
+        if (b->tensors.elem[i].storage == STORAGE_ARENA)
+            b->tensors.elem[i].arena_offset = at;
+}
+
+/* What weights are decoded to, and those that are read as they lie beside held activations. */
+static void find_decoded(CudaBuilder *b, const CudaDraft *d, Copies *c)
+{
+    int first = b->tensors.num;
+    for (int i = 0; i < d->plan->num_tensors; i++)
+        for (int form = CUDA_DECODED; form < NUM_CUDA_FORMS; form++) {
+            PlanTensor further;
+            c->own[i][form] = -1;
+            if (!serves(d, c, i, form) || !(cuda_holds(form) ? cuda_held(d, i, form, &further)
+                                                             : cuda_decoded(d, i, &further)))
+                continue;
+            c->own[i][form] = b->tensors.num;
+            c->num++;
+            ARRAY_PUSH(b->arena, &b->tensors, further);
+        }
+    place_decoded(b, d, first);
 }
 
 /* The product `launch` holds its activation under some bucket. */
@@ -64,7 +75,7 @@ static bool is_held(const CudaBuilder *b, const Copies *c, int launch)
     const PlanLaunch *l = &b->launches.elem[launch];
     const CudaChain *chain = b->roles.elem[launch].chain;
     return l->family == LAUNCH_GEMM && (!chain || launch == chain->product) &&
-           c->own[l->w][CUDA_HELD] >= 0;
+           (c->own[l->w][CUDA_HELD] >= 0 || c->own[l->w][CUDA_HELD_ALONE] >= 0);
 }
 
 /* The activation of a product is what one before it holds, and nothing was held since. before: -1:
@@ -75,8 +86,7 @@ static bool is_known(const CudaBuilder *b, const Copies *c, int buckets, int bef
                      *p = &b->launches.elem[before < 0 ? 0 : before];
     bool same = before >= 0 && l->a == p->a && !b->roles.elem[launch].chain;
     for (int k = 0; k < buckets && same; k++)
-        same = (c->under[l->w * buckets + k] == CUDA_HELD) ==
-               (c->under[p->w * buckets + k] == CUDA_HELD);
+        same = cuda_holds(c->under[l->w * buckets + k]) == cuda_holds(c->under[p->w * buckets + k]);
     return same;
 }
 
@@ -188,25 +198,45 @@ static void put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const bool
     cuda_launch_put(b, old->launches.elem[row], role, old->launch_ops.elem[row]);
 }
 
-/* A product, or a chain that ends with one, for buckets that hold its activation. */
-static void put_held(CudaBuilder *b, const CudaBuilder *old, const Copies *c, int product,
-                     const bool *under)
+/* The buckets of a weight for which its activation is held. */
+static bool *holding(CudaBuilder *b, const Copies *c, int weight)
+{
+    int buckets = b->list->num_buckets;
+    bool *ret = ARENA_NEW_ARRAY(b->arena, bool, (size_t)buckets);
+    for (int i = 0; i < buckets; i++)
+        ret[i] = cuda_holds(c->under[weight * buckets + i]);
+    return ret;
+}
+
+/* What holds the activation of a product, in any form, with what comes before it in a chain. */
+static void put_hold(CudaBuilder *b, const CudaBuilder *old, const Copies *c, int product)
 {
     const PlanLaunch *l = &old->launches.elem[product];
+    const CudaChain *chain = old->roles.elem[product].chain;
     const Op *kernel = old->launch_ops.elem[product];
-    const CudaHold *hold = &c->hold[product];
-    CudaRole role = old->roles.elem[product];
     bool asked = b->options->decode != CUDA_DECODE_BY_TIME;
-    if (role.chain)
-        put_rows(b, old, role.chain->row, under);
-    CudaRole rows = {.span_operand = -1,
+    const bool *under = holding(b, c, l->w);
+    if (chain)
+        put_rows(b, old, chain->row, under);
+    CudaRole role = {.span_operand = -1,
                      .under = under,
                      .apart = cuda_hold_why(b->arena, &b->tensors.elem[l->a], kernel, asked)};
     if (!c->is_known[product])
-        cuda_launch_put(b, cuda_hold_launch(b->arena, l, hold), rows, kernel);
+        cuda_launch_put(b, cuda_hold_launch(b->arena, l, &c->hold[product]), role, kernel);
+}
+
+/* A product, or a chain that ends with one, for buckets that hold its activation in this form. */
+static void put_held(CudaBuilder *b, const CudaBuilder *old, const Copies *c, int product, int form,
+                     const bool *under)
+{
+    const PlanLaunch *l = &old->launches.elem[product];
+    CudaRole role = old->roles.elem[product];
+    if (form == CUDA_HELD || c->own[l->w][CUDA_HELD] < 0)
+        put_hold(b, old, c, product);
     role.chain = NULL;
     role.under = under;
-    cuda_launch_put(b, cuda_held_product(b->arena, l, hold, c->own[l->w][CUDA_HELD]), role, kernel);
+    cuda_launch_put(b, cuda_held_product(b->arena, l, &c->hold[product], c->own[l->w][form]), role,
+                    old->launch_ops.elem[product]);
 }
 
 /* Launches `first` up to `end` of the old ones, a chain or one alone, for the buckets that this
@@ -220,10 +250,10 @@ static void put_again(CudaBuilder *b, const CudaBuilder *old, const Copies *c, i
     bool *under = weight >= 0 ? ARENA_NEW_ARRAY(b->arena, bool, (size_t)buckets) : NULL;
     for (int i = 0; i < buckets && under; i++)
         under[i] = c->under[weight * buckets + i] == form;
-    if (form >= CUDA_DECODED && under)
+    if ((form == CUDA_DECODED || form == CUDA_HELD) && under)
         put_decode(b, old, c, end - 1, form, under);
-    if (form == CUDA_HELD && under) {
-        put_held(b, old, c, end - 1, under);
+    if (cuda_holds(form) && under) {
+        put_held(b, old, c, end - 1, form, under);
         return;
     }
     int at = b->launches.num - first;

@@ -1,8 +1,9 @@
 /* codegen/cuda/held: activations of small floats whose scales vary along K (mxfp8, mxfp4, nvfp4),
  * held as bf16 between the launch that quantises them and a product: a row kernel multiplies the
- * codes by their scales, a launch decodes the weight likewise (decode.c), both exactly, and wgmma
- * multiplies them as it does any bf16. Outer scales, which have too many bits for that, are the
- * epilogue's. Which products that is for, what it takes beside them, and the launches. */
+ * codes by their scales, exactly. The product decodes the weight as it does beside any bf16, or a
+ * launch decodes it likewise (decode.c), and wgmma multiplies both. Outer scales, which have too
+ * many bits for bf16, are the epilogue's. Which products that is for, what it takes beside them,
+ * and the launches. */
 #include "codegen/cuda/plan.h"
 #include "codegen/cuda/why.h"
 
@@ -66,9 +67,31 @@ static bool is_product(const CudaDraft *d, int launch, int weight)
     return l->family == LAUNCH_GEMM && l->w == weight && !is_fused(d, launch);
 }
 
-bool cuda_held(const CudaDraft *d, int weight, PlanTensor *ret)
+/* The weight's own bytes beside bf16, where the main loop had the activation's scales. */
+static bool as_it_lies(const PlanTensor *weight, int index, PlanTensor *ret)
+{
+    CudaPacked packed;
+    CpuPackSpec *spec = &ret->pack_spec;
+    *ret = *weight;
+    ret->storage = STORAGE_VIEW;
+    ret->index = index;
+    ret->view_col = 0;
+    ret->scheme.outer = spec->outer = false;
+    spec->act_fmt = FMT_BF16;
+    spec->act_zero = false;
+    spec->act_block_cols = 0;
+    CudaPackSpec from = plan_cuda_spec(&weight->pack_spec), as = plan_cuda_spec(spec);
+    if (weight->storage != STORAGE_CONST || spec->layout != CUDA_RECORDS || !spec->mainloop ||
+        !cuda_packs_alike(&from, &as) || !cuda_pack_plan(&as, &packed))
+        return false;
+    ret->bytes = packed.bytes;
+    return true;
+}
+
+bool cuda_held(const CudaDraft *d, int weight, int form, PlanTensor *ret)
 {
     int num = 0;
+    const PlanTensor *own = &d->plan->tensor[weight];
     if (!cuda_family_serves(CUDA_DECODE, d->options->gpu))
         return false;
     for (int i = 0; i < d->plan->num_launches; i++) {
@@ -80,7 +103,8 @@ bool cuda_held(const CudaDraft *d, int weight, PlanTensor *ret)
             return false;
         num++;
     }
-    return num > 0 && cuda_decoded_exactly(&d->plan->tensor[weight], ret);
+    return num > 0 && (form == CUDA_HELD ? cuda_decoded_exactly(own, ret)
+                                         : own->packed && as_it_lies(own, weight, ret));
 }
 
 /* Tensors -------------------------------------------------------------------------------------- */
@@ -212,7 +236,7 @@ static PlanProgram scaled(Arena *arena, const PlanProgram *p, int first, int out
 }
 
 PlanLaunch cuda_held_product(Arena *arena, const PlanLaunch *product, const CudaHold *hold,
-                             int panels)
+                             int weight)
 {
     PlanLaunch ret = *product;
     size_t num = (size_t)product->num_operands;
@@ -231,7 +255,7 @@ PlanLaunch cuda_held_product(Arena *arena, const PlanLaunch *product, const Cuda
     ret.operand = operand;
     ret.segment = segment;
     ret.a = hold->to;
-    ret.w = panels;
+    ret.w = weight;
     return ret;
 }
 
@@ -256,7 +280,7 @@ static void put_launch(Trial *t, const PlanLaunch *l, const CudaRole *like)
 }
 
 /* The product `launch` with the row kernels before it. */
-static void put_held(Trial *t, int launch, int weight, int panels)
+static void put_held(Trial *t, int launch, int weight, int as)
 {
     const CudaDraft *d = t->from;
     const CudaChain *chain = d->role[launch].chain;
@@ -269,7 +293,7 @@ static void put_held(Trial *t, int launch, int weight, int panels)
         if (t->tensor[i].storage == STORAGE_OUTER) /* numbers that need not be there to be read */
             t->tensor[i].storage = STORAGE_ARENA;
     PlanLaunch rows = cuda_hold_launch(t->arena, product, &hold);
-    PlanLaunch held = cuda_held_product(t->arena, product, &hold, panels);
+    PlanLaunch held = cuda_held_product(t->arena, product, &hold, as);
     if (chain)
         put_launch(t, &d->plan->launch[chain->row], &d->role[chain->row]);
     put_launch(t, &rows, &d->role[launch]);
@@ -311,7 +335,7 @@ static bool lay_all_out(Trial *t)
     return true;
 }
 
-bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *panels, Arena *arena,
+bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *as, Arena *arena,
                      CudaDraft *ret)
 {
     int num = 0;
@@ -324,7 +348,7 @@ bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *panels, A
     t.role = ARENA_NEW_ARRAY(arena, CudaRole, (size_t)num * 3);
     *t.plan = *d->plan;
     memcpy(t.tensor, d->plan->tensor, (size_t)d->plan->num_tensors * sizeof *t.tensor);
-    t.tensor[t.plan->num_tensors++] = *panels;
+    t.tensor[t.plan->num_tensors++] = *as;
     t.plan->tensor = t.tensor;
     t.plan->launch = t.launch;
     t.plan->num_launches = 0;

@@ -11,6 +11,7 @@
 #define COPY_GAIN   0.05 /* of a bucket's time that another copy has to save */
 #define DECODE_ROWS 257  /* fewer take less time than decoding */
 #define HELD_ROWS   64   /* .. where activations are held beside that */
+#define ALONE_ROWS  5    /* .. or alone; up to here a product makes its rows itself */
 
 typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
     double us, predicted;
@@ -170,45 +171,70 @@ static LayoutTime time_trial(const CudaDraft *all, int bucket, double decode_us)
     return ret;
 }
 
-/* Times of the products of a weight, in records or fragments, that hold their activations, of
- * buckets of so many rows that it may be faster; false: they do not. ret: [buckets]. */
-static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *ret)
+/* Times of the products of a weight, in records or fragments, that hold their activations in this
+ * form, of buckets of so many rows that it may be faster; false: they do not. ret: [buckets]. */
+static bool time_form(const CudaDraft *d, int index, int form, bool visit, bool asked,
+                      LayoutTime *ret)
 {
-    PlanTensor panels;
+    PlanTensor as;
     CudaDraft trial;
     CudaPlanOptions options = *d->options;
     CudaDecode how = options.decode;
-    if (how == CUDA_DECODE_NEVER || (options.family && how == CUDA_DECODE_BY_TIME) ||
-        !cuda_held(d, index, &panels))
+    int64_t least = form == CUDA_HELD ? HELD_ROWS : ALONE_ROWS;
+    for (int b = 0; b < d->plan->num_buckets; b++)
+        ret[b] = (LayoutTime){.runs = false};
+    if (!asked || !cuda_held(d, index, form, &as))
         return false;
     Arena *arena = visit ? d->arena : arena_new();
-    bool ok = cuda_held_draft(d, index, &panels, arena, &trial);
-    double us = cuda_decode_us(&d->plan->tensor[index], &panels);
+    bool ok = cuda_held_draft(d, index, &as, arena, &trial);
+    double us = form == CUDA_HELD ? cuda_decode_us(&d->plan->tensor[index], &as) : 0;
     options.visit = visit ? options.visit : NULL;
     trial.options = &options;
-    for (int b = 0; b < d->plan->num_buckets && ok; b++) {
-        ret[b] = (LayoutTime){.runs = false};
-        if (how != CUDA_DECODE_BY_TIME || rows_of(d, index, b) >= HELD_ROWS)
+    for (int b = 0; b < d->plan->num_buckets && ok; b++)
+        if (how != CUDA_DECODE_BY_TIME || rows_of(d, index, b) >= least)
             ret[b] = time_trial(&trial, b, us);
-    }
     if (!visit)
         arena_destroy(arena);
     return ok;
 }
 
+/* Activations are to be held wherever that is possible. */
+static bool is_held_asked(const CudaDraft *d)
+{
+    return d->options->decode == CUDA_DECODE_HELD || d->options->decode == CUDA_DECODE_ALONE;
+}
+
+/* .. in both forms. time: [forms][buckets]. */
+static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *time)
+{
+    CudaDecode how = d->options->decode;
+    int buckets = d->plan->num_buckets;
+    if (how == CUDA_DECODE_NEVER || (d->options->family && how == CUDA_DECODE_BY_TIME))
+        return false;
+    bool ret = false;
+    for (int form = CUDA_HELD; form <= CUDA_HELD_ALONE; form++) {
+        bool asked = form == CUDA_HELD ? how != CUDA_DECODE_ALONE
+                                       : how == CUDA_DECODE_ALONE || how == CUDA_DECODE_BY_TIME;
+        ret = time_form(d, index, form, visit && asked, asked, time + form * buckets) || ret;
+    }
+    return ret;
+}
+
 /* What launches take that read the weight as it lies, or that hold their activations or follow a
- * launch that decodes it, where that is faster (held, decoded: NULL: they do not). [buckets]. */
-static LayoutTime time_of_fastest(const CudaDraft *d, const LayoutTime *own, const LayoutTime *held,
-                                  const LayoutTime *decoded)
+ * launch that decodes it, where that is faster. time: [forms][buckets]. */
+static LayoutTime time_of_fastest(const CudaDraft *d, const LayoutTime *time, CudaLayout own,
+                                  bool holds, bool decodes)
 {
     LayoutTime sum = {.measured = true, .runs = true};
-    for (int b = 0; b < d->plan->num_buckets; b++) {
-        const LayoutTime *time = &own[b];
-        if (decoded && gain(&decoded[b], time) >= COPY_GAIN)
-            time = &decoded[b];
-        if (held && gain(&held[b], time) >= COPY_GAIN)
-            time = &held[b];
-        add_bucket(&sum, time);
+    int buckets = d->plan->num_buckets;
+    for (int b = 0; b < buckets; b++) {
+        const LayoutTime *best = &time[(int)own * buckets + b];
+        for (int form = CUDA_DECODED; form < NUM_CUDA_FORMS; form++) {
+            const LayoutTime *at = &time[form * buckets + b];
+            if ((cuda_holds(form) ? holds : decodes) && gain(at, best) >= COPY_GAIN)
+                best = at;
+        }
+        add_bucket(&sum, best);
     }
     return sum;
 }
@@ -255,7 +281,6 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
 {
     LayoutTime least = {.runs = false};
     int best = CUDA_RECORDS, buckets = d->plan->num_buckets;
-    LayoutTime *held = time + CUDA_HELD * buckets, *after = time + CUDA_DECODED * buckets;
     PlanTensor decoded;
     for (int i = 0; i < NUM_CUDA_PACKED; i++) {
         bool asked = d->options->family && cuda_family[*d->options->family]->layouts >> i & 1;
@@ -263,15 +288,14 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
             continue;
         weight->pack_spec.layout = (uint8_t)i;
         LayoutTime sum = time_of(d, index, false, time + i * buckets);
-        bool holds = cuda_in_records((CudaLayout)i) && time_held(d, index, false, held);
+        bool holds = cuda_in_records((CudaLayout)i) && time_held(d, index, false, time);
         bool decodes = may_decode(d, weight, index, &decoded);
-        if (holds && d->options->decode == CUDA_DECODE_HELD)
+        if (holds && is_held_asked(d))
             return (CudaLayout)i;
         if (decodes)
-            time_decoded(d, weight, index, &decoded, false, after);
+            time_decoded(d, weight, index, &decoded, false, time + CUDA_DECODED * buckets);
         if (holds || decodes)
-            sum =
-                time_of_fastest(d, time + i * buckets, holds ? held : NULL, decodes ? after : NULL);
+            sum = time_of_fastest(d, time, (CudaLayout)i, holds, decodes);
         /* the same kernels read both: where records were measured, predictions move nothing */
         bool doubts = i == CUDA_FRAGMENTS && best == CUDA_RECORDS && least.runs &&
                       is_known(d, time + best * buckets) && !is_known(d, time + i * buckets);
@@ -332,25 +356,34 @@ static void choose_copies(const CudaDraft *d, const LayoutTime *time, unsigned p
     }
 }
 
+/* The form in which the activation of a bucket is held, which has `ret` else. */
+static int held_form(const CudaDraft *d, const LayoutTime *time, int bucket, int ret)
+{
+    int buckets = d->plan->num_buckets;
+    const LayoutTime *held = &time[CUDA_HELD * buckets + bucket];
+    const LayoutTime *alone = &time[CUDA_HELD_ALONE * buckets + bucket];
+    if (d->options->decode == CUDA_DECODE_ALWAYS)
+        return ret != CUDA_DECODED && held->runs ? CUDA_HELD : ret;
+    int form = is_faster(alone, held) ? CUDA_HELD_ALONE : CUDA_HELD;
+    const LayoutTime *best = form == CUDA_HELD ? held : alone;
+    return (is_held_asked(d) && best->runs) ||
+                   gain(best, &time[ret * buckets + bucket]) >= COPY_GAIN
+               ? form
+               : ret;
+}
+
 /* .. or which activations are held for. */
 static void choose_held(const CudaDraft *d, const PlanTensor *weight, int index, bool known,
                         LayoutTime *time, uint8_t *ret)
 {
     int buckets = d->plan->num_buckets;
-    LayoutTime *held = time + CUDA_HELD * buckets;
-    bool asked = d->options->decode == CUDA_DECODE_HELD;
-    bool always = d->options->decode == CUDA_DECODE_ALWAYS;
     if (!cuda_in_records((CudaLayout)weight->pack_spec.layout) ||
-        !time_held(d, index, d->options->visit != NULL, held) || d->options->visit)
+        !time_held(d, index, d->options->visit != NULL, time) || d->options->visit)
         return;
     if (!known)
         time_of(d, index, false, time + weight->pack_spec.layout * buckets);
-    for (int b = 0; b < buckets; b++) {
-        bool is_faster_held = gain(&held[b], &time[ret[b] * buckets + b]) >= COPY_GAIN;
-        if (always ? ret[b] != CUDA_DECODED && held[b].runs
-                   : (asked && held[b].runs) || is_faster_held)
-            ret[b] = CUDA_HELD;
-    }
+    for (int b = 0; b < buckets; b++)
+        ret[b] = (uint8_t)held_form(d, time, b, ret[b]);
 }
 
 /* The buckets that are faster with their weight decoded before. known: `time` has what launches

@@ -44,9 +44,9 @@ int cuda_hold_tensors(const CudaDraft *d, const PlanLaunch *product, int weight,
                       const CudaHold *known, const uint64_t *at, int first,
                       PlanTensor ret[CUDA_HOLD_TENSORS], CudaHold *hold);
 uint64_t cuda_hold_bytes(const CudaDraft *d, const PlanLaunch *product, int bucket);
-/* The launch that fills them, and the product that reads them and panels of the weight. */
+/* The launch that fills them, and the product that reads them and this tensor of the weight. */
 PlanLaunch cuda_hold_launch(Arena *arena, const PlanLaunch *product, const CudaHold *hold);
 PlanLaunch cuda_held_product(Arena *arena, const PlanLaunch *product, const CudaHold *hold,
-                             int panels);
+                             int weight);
 
 #endif

@@ -89,7 +89,8 @@ typedef enum CudaDecode {
     CUDA_DECODE_BY_TIME,
     CUDA_DECODE_NEVER,
     CUDA_DECODE_ALWAYS, /* wherever there is such a launch */
-    CUDA_DECODE_HELD    /* likewise, and first of all where activations may be held (held.c) */
+    CUDA_DECODE_HELD,   /* likewise, and first of all where activations may be held (held.c) .. */
+    CUDA_DECODE_ALONE   /* .. beside a weight that their products read as it lies */
 } CudaDecode;
 
 typedef struct CudaPlanOptions {

@@ -503,6 +503,15 @@ bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret)
            cuda_layout[spec->layout].plan(spec, ret);
 }
 
+bool cuda_packs_alike(const CudaPackSpec *from, const CudaPackSpec *as)
+{
+    CudaPacked x, y;
+    return from->layout == as->layout && cuda_pack_plan(from, &x) && cuda_pack_plan(as, &y) &&
+           has_byte_order(&x) == has_byte_order(&y) && x.neighbours == y.neighbours &&
+           x.bits == y.bits && x.scales == y.scales && x.zeros == y.zeros && x.subs == y.subs &&
+           x.record == y.record && x.pitch == y.pitch && x.table_at == y.table_at;
+}
+
 void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,
                const CudaParams *params, void *dst)
 {

@@ -124,6 +124,9 @@ void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const 
 /* RECORDS hold every pair of formats, and of codebooks one for all of a weight whose K is
  * whole tiles; BITS hold codebooks. */
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret);
+/* Specs of one weight beside two activations: what the first packs reads as what the second does,
+ * but for an outer scale behind it. */
+bool cuda_packs_alike(const CudaPackSpec *from, const CudaPackSpec *as);
 /* Takes the activation's scales into its codes where the products stay exact: scales of
  * `scale_fmt` in blocks that the main loop would have to end inside a step. */
 void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed);

@@ -682,6 +682,39 @@ static void outer_scales_lie_behind_records(void **state)
     model_free(&b.m);
 }
 
+/* A weight that has such scales, as kernels beside bf16 read it. */
+static void view_weight(Broken *b)
+{
+    scale_weight(b);
+    b->tensor[2].pack_spec.act_fmt = FMT_E4M3;
+    b->tensor[8] = b->tensor[2];
+    b->tensor[8].storage = STORAGE_VIEW;
+    b->tensor[8].index = 2;
+    b->tensor[8].scheme.outer = false;
+    CpuPackSpec *as = &b->tensor[8].pack_spec;
+    as->act_fmt = FMT_BF16;
+    as->act_zero = as->outer = false;
+    as->act_block_cols = 0;
+    b->tensor[8].bytes = plan_packed_bytes(&b->m.plan, as);
+}
+
+static void weights_are_viewed_as_they_lie(void **state)
+{
+    (void)state;
+    const char *other = "has another format";
+    ACCEPTED(view_weight(&b));
+    REFUSED("bytes, not", view_weight(&b); b.tensor[8].bytes++);
+    REFUSED("is packed for", view_weight(&b); b.tensor[8].pack_spec.n = 0);
+    REFUSED(other, view_weight(&b); b.tensor[8].index = 7);
+    REFUSED(other, view_weight(&b); b.tensor[8].view_col = 8);
+    REFUSED(other, view_weight(&b); b.tensor[8].packed = false);
+    REFUSED(other, view_weight(&b); b.tensor[2].pack_spec.act_fmt = FMT_I8);
+    REFUSED(other, view_weight(&b); b.tensor[8].pack_spec.block_cols = 32;
+            b.tensor[8].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[8].pack_spec));
+    REFUSED(other, view_weight(&b); b.tensor[8].pack_spec.k += 128;
+            b.tensor[8].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[8].pack_spec));
+}
+
 /* Code sums: of codes that the same program or an earlier launch stored. */
 static void sum_codes(Broken *b)
 {
@@ -855,6 +888,7 @@ int main(void)
         cmocka_unit_test(moves_must_stay_inside),
         cmocka_unit_test(weights_must_be_decoded_to_what_they_are),
         cmocka_unit_test(outer_scales_lie_behind_records),
+        cmocka_unit_test(weights_are_viewed_as_they_lie),
         cmocka_unit_test(code_sums_must_be_of_codes),
         cmocka_unit_test(blocks_must_lie_inside_tiles),
         cmocka_unit_test(many_tensors_are_followed),

@@ -318,6 +318,7 @@ def write_layer(folder, columns, rows):
 # what sm_90a multiplies as it is stored; with these sizes the family hopper is taken for it
 WGMMA = """
 weight i8 sym per channel; act i8 sym per token dynamic
+weight i8 sym per channel; act i4 sym per token dynamic
 weight u8 asym per channel; act i8 asym per token dynamic
 weight e4m3 per channel; act e4m3 per token dynamic
 weight e4m3 block 128x128; act e4m3 per token group 128 dynamic
@@ -333,6 +334,7 @@ weight e4m3 per channel; act bf16
 weight nvfp4; act bf16
 weight nf4 group 64; act bf16
 weight i4 sym group 128; act i8 sym per token dynamic
+weight i4 sym per channel; act i4 sym per token group 32 dynamic
 weight i4 sym group 128; act e4m3 per token dynamic
 weight mxfp4; act e4m3 per token dynamic
 weight u3 asym group 64; act bf16
@@ -374,8 +376,8 @@ def compile_decoded(folder, columns, sizes, scheme, how, layout="auto"):
     (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
     words = ["m.sinter", "--rules", "s.rules", "--target=sm_90a", f"--decode-weights={how}", f"--weight-layout={layout}"]
     listing, problems = sinter("explain", *words, cwd=folder)
-    problems += [f"no launch of the family {family}" for family in ("decode", "hopper")
-                 if f": {family} ".encode() not in listing]
+    families = ["mixed"] if how == "held-alone" else ["decode", "hopper"]
+    problems += [f"no launch of the family {family}" for family in families if f": {family} ".encode() not in listing]
     return listing, problems + sinter("compile", *words, "--fail-on-spill", "-o", "h.out", cwd=folder)[1]
 
 
@@ -399,9 +401,10 @@ weight i4 sym group 32 scale e8m0; act nvfp4
 
 def check_held(folder):
     for scheme in HELD:
-        listing, problems = compile_decoded(folder, 2040, "16, 512", scheme, "held")
-        problems += [] if b"    hold activation\n" in listing else ["no launch holds the activation"]
-        report(f"held: {scheme}", problems)
+        for how in "held", "held-alone":
+            listing, problems = compile_decoded(folder, 2040, "16, 512", scheme, how, "records")
+            problems += [] if b"    hold activation\n" in listing else ["no launch holds the activation"]
+            report(f"{how}: {scheme}", problems)
 
 
 # weights with a codebook of the file's own: bits, grain, tables (one, one a row, one an entry), activation
@@ -571,7 +574,7 @@ REASONS = {
                 r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
     "wide": (2, [r"a group of 512 columns does not lie inside a tile of 256"]),
     "whole": (6, [r"apart at apart.sinter:12:21: one range is of the whole tensor.*\(static ranges, or"]),
-    "nvfp4": (6, [r"apart at apart.sinter:13:13: the outer scale is of the whole tensor.*\(a static outer"]),
+    "nvfp4": (7, [r"apart at apart.sinter:13:13: the outer scale is of the whole tensor.*\(a static outer"]),
     "plain": (1, [r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
 }
 

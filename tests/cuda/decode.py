@@ -20,6 +20,7 @@ SCHEMES = {  # what a weight is decoded to
     "weight e4m3 per channel; act bf16": "bf16",
     "weight i4 sym per channel; act f16": "f16",
     "weight i4 sym group 128; act i8 sym per token dynamic": "i8",
+    "weight i4 sym group 64; act i4 sym per token dynamic": "i8",
     "weight i4 asym per channel; act i8 asym per token dynamic": "i8",
     "weight i4 sym group 128; act e4m3 per token dynamic": "e4m3",
     "weight u4 asym group 64; act e4m3 per token group 128 dynamic": "e4m3",
@@ -35,26 +36,29 @@ SCHEMES = {  # what a weight is decoded to
     "weight nf4 group 128; act bf16": None,
     "weight i4 sym group 512; act bf16": None,
 }
-HELD = {  # whether bf16 holds codes times scales of both sides, but for outer ones
-    "weight nvfp4; act nvfp4": True,
-    "weight mxfp4; act mxfp4": True,
-    "weight mxfp4; act mxfp8": True,
-    "weight mxfp8; act mxfp8": True,
-    "weight mxfp8; act nvfp4": True,
-    "weight nvfp4; act mxfp8": True,
-    "weight e5m2 group 64 scale e8m0; act e5m2 per token group 32 scale e8m0 dynamic": True,
-    "weight i4 sym group 32 scale e8m0; act mxfp8": True,
-    "weight e4m3 per channel scale e8m0; act mxfp8": True,
-    # scales of more bits
-    "weight i4 sym group 128; act mxfp8": False,
-    "weight e4m3 group 32 scale e4m3; act mxfp8": False,
-    "weight e4m3 per channel; act mxfp8": False,
-    "weight mxfp4; act e4m3 per token group 128 dynamic": False,
-    # values of more bits, or whose sums are exact
-    "weight nf4 group 64; act mxfp8": False,
-    "weight mxfp4; act i8 sym per token group 32 scale e8m0 dynamic": False,
-    "weight i4 sym group 32 scale e8m0; act i4 sym per token group 32 scale e8m0 dynamic": False,
-    "weight mxfp4; act bf16": False,
+BOTH, ALONE = {"held", "held-alone"}, {"held-alone"}
+HELD = {  # whether bf16 holds codes times scales, but for outer ones, of both sides or of the activation
+    "weight nvfp4; act nvfp4": BOTH,
+    "weight mxfp4; act mxfp4": BOTH,
+    "weight mxfp4; act mxfp8": BOTH,
+    "weight mxfp8; act mxfp8": BOTH,
+    "weight mxfp8; act nvfp4": BOTH,
+    "weight nvfp4; act mxfp8": BOTH,
+    "weight e5m2 group 64 scale e8m0; act e5m2 per token group 32 scale e8m0 dynamic": BOTH,
+    "weight i4 sym group 32 scale e8m0; act mxfp8": BOTH,
+    "weight e4m3 per channel scale e8m0; act mxfp8": BOTH,
+    # scales of more bits, or values
+    "weight i4 sym group 128; act mxfp8": ALONE,
+    "weight e4m3 group 32 scale e4m3; act mxfp8": ALONE,
+    "weight e4m3 per channel; act mxfp8": ALONE,
+    "weight nf4 group 64; act mxfp8": ALONE,
+    "weight mxfp4; act e4m3 per token group 128 dynamic": set(),
+    # a scale that the epilogue multiplies by
+    "weight i8 sym per channel; act e2m1 per tensor dynamic scale e8m0": set(),
+    # sums that are exact
+    "weight mxfp4; act i8 sym per token group 32 scale e8m0 dynamic": set(),
+    "weight i4 sym group 32 scale e8m0; act i4 sym per token group 32 scale e8m0 dynamic": set(),
+    "weight mxfp4; act bf16": set(),
 }
 
 TABLE = """sinter timings 1
@@ -95,6 +99,10 @@ def check_formats(folder):
         got = set(re.findall(r"decode to (\w+)", out))
         expect(f"{scheme}: decoded to {fmt}", got, {fmt} if fmt else set())
         report("what reads that is wgmma's", bool(fmt) and found["T = 4096"][-1] != "hopper" and out)
+        source = run(folder, "show", "--emit=cu", "--no-weights", "--target=sm_90a", "--decode-weights=always", "m.sinter")
+        homes = {re.search(r"kHome = (\w+);", text)[1] for text in source.split("/* k_") if "decode<Cfg>" in text}
+        expect("codes are decoded where they were packed for", homes,
+               {{"i8": "HOME_I8", "bf16": "HOME_BF16"}.get(fmt, "HOME_F16")} if fmt else set())
 
 
 def check_choice(folder):
@@ -142,10 +150,15 @@ def check_held(folder):
     def names(*words):
         plan = run(folder, "show", "--emit=plan", "--no-weights", "--target=sm_90a", *words, "m.sinter")
         return re.findall(r"^launch \d+ \w+ .*\((.*)\)$", plan, re.M), plan
-    for scheme, is_held in HELD.items():
+    for scheme, ways in HELD.items():
         (folder / "m.sinter").write_text(text(scheme))
-        found, plan = names("--decode-weights=held")
-        expect(f"{scheme}: {'held' if is_held else 'not held'}", "hold activation" in found, is_held)
+        for way in sorted(BOTH):
+            found, plan = names(f"--decode-weights={way}", "--weight-layout=records")
+            what = f"{scheme}: {way if way in ways else 'not ' + way}"
+            expect(what, found.count("hold activation"), int(way in ways))
+            if way in ways:
+                expect("and decodes the weight" if way == "held" else "and does not decode the weight",
+                       found.count("decode weight"), int(way == "held"))
     (folder / "m.sinter").write_text(text("weight mxfp4; act mxfp8", sizes="1, 64, 4096"))
     found, out = explained(folder)
     expect("few rows are multiplied as they are, many held", (found["T = 1"], found["T = 4096"]),
@@ -155,6 +168,11 @@ def check_held(folder):
                          r"exactly: .* \(--decode-weights=never would do without\)", out) and out)
     families = {family for size in explained(folder, "--decode-weights=never")[0].values() for family in size}
     expect("never is never", families & {"decode"}, set())
+    (folder / "m.sinter").write_text(text("weight mxfp8; act mxfp8", sizes="1, 256, 4096"))
+    found, out = explained(folder)
+    expect("some rows are held beside a weight that their product decodes", (found["T = 256"], found["T = 4096"]),
+           (["tile", "tile", "mixed"], ["decode", "tile", "tile", "hopper"]))
+    expect("by the launch that holds many", len(re.findall("^    hold activation$", out, re.M)), 1)
     (folder / "m.sinter").write_text(text("weight mxfp8; act mxfp8", sizes="256, 4096"))
     lies = re.findall(r"^    weight.*: (panels|records)", explained(folder, "--decode-weights=never")[1], re.M)
     expect("of many rows, a weight of 8 bits lies as wgmma reads it", set(lies), {"panels"})

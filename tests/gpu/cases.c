@@ -100,20 +100,22 @@ static bool is_mixed(int w, int a)
     enum { I4 = 2, U4, E4M3, E5M2, E2M1, MXFP4 = 10 };
     bool floats = a == E4M3 || a == E5M2, is_thin = w >= FIRST_THIN && w < FIRST_BOOK;
     bool nibbles = w == I4 || w == U4 || is_thin;
-    return (w < FIRST_PLAIN || is_thin) && (a > FIRST_PLAIN || (nibbles && a < I4) ||
+    return (w < FIRST_PLAIN || is_thin) && (a > FIRST_PLAIN || (nibbles && a < E4M3) ||
                                             (floats && (nibbles || w == E2M1 || w == MXFP4)));
 }
 
-/* .. or as it is stored. */
+/* .. or as it is stored; integers of an activation lie in bytes. */
 static bool is_even(int w, int a)
 {
     enum { BYTES, FLOATS, OTHERS };
+    enum { I4 = 2, U4 };
     static const int class_of[NUM_CASE_FORMATS] = {BYTES,  BYTES,  OTHERS, OTHERS, FLOATS, FLOATS,
                                                    OTHERS, OTHERS, OTHERS, FLOATS, OTHERS, OTHERS,
                                                    OTHERS, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS,
                                                    OTHERS, OTHERS, OTHERS, OTHERS, OTHERS};
     bool are_halves = w == a && w > FIRST_PLAIN;
-    return are_halves || (class_of[w] != OTHERS && class_of[w] == class_of[a]);
+    int class_of_a = a == I4 || a == U4 ? BYTES : class_of[a];
+    return are_halves || (class_of[w] != OTHERS && class_of[w] == class_of_a);
 }
 
 /* bf16 holds the activation's codes times their scales, and perhaps the weight's. */
@@ -266,7 +268,8 @@ static void put_fast(Gen *g, const char *act)
         sb_put(&g->schemes, " fast");
 }
 
-static const char *put_scheme(Gen *g, int w, int a, int cols, uint64_t *side)
+/* book: the weight's codebook has groups, or may. */
+static const char *put_scheme(Gen *g, int w, int a, int cols, bool book, uint64_t *side)
 {
     const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
     sb_printf(&g->schemes, "scheme %s { ", name);
@@ -275,7 +278,7 @@ static const char *put_scheme(Gen *g, int w, int a, int cols, uint64_t *side)
     if (side)
         swap_state(g, side);
     size_t before = g->schemes.len;
-    put_act(g, a, cols, !grain_has_groups(w));
+    put_act(g, a, cols, !grain_has_groups(w) && !book);
     put_fast(g, g->schemes.text + before);
     if (side)
         swap_state(g, side);
@@ -387,7 +390,7 @@ static const char *put_post(Product *p, const char *x, const char *s)
     if (post >= POST_REQUANTISE && post < POST_NORM) {
         int index = act_index((int)(p->place.time + p->place.round) % 7, (uint64_t)draw(g, 8));
         int rows = 1 + draw(g, 24);
-        const char *next = put_scheme(g, weight_index(0, 1), index, p->n, NULL);
+        const char *next = put_scheme(g, weight_index(0, 1), index, p->n, false, NULL);
         const char *second = weight(p, rows, p->n);
         sb_printf(&g->body, "linear(%s(%s), %s) @ %s\n", unary[draw(g, 6)], sum, second, next);
         p->n = rows;
@@ -442,7 +445,7 @@ static const char *make_product(Gen *g, const Place *at)
         g->group = p.k >= 128 && chance(g, 50) ? 128 : p.k >= 64 && chance(g, 50) ? 64 : 32;
     swap_state(g, &side);
     g->input[0] = (Shape){.sym = 'B', .cols = p.k};
-    const char *s = put_scheme(g, p.w, p.a, p.k, &side);
+    const char *s = put_scheme(g, p.w, p.a, p.k, is_codebook(at->w), &side);
     g->group = 0;
     swap_state(g, &side);
     const char *x = put_before(&p);
@@ -620,7 +623,7 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
      * a third of the others through wgmma, in each way: those of equal width as they are stored,
      * others decoded in registers, every second of these, and those that are not, by a launch;
-     * every second of activations that may be held in bf16 so */
+     * every second of activations that may be held in bf16 so, in both ways */
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
     static const CudaFamily pair = CUDA_GEMM_PAIR;
     static const char *const tiles[] = {"128x128", "64x64", "32x32", "128x64", "32x128", "64x32"};
@@ -631,12 +634,17 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     bool mixes = is_mixed(at.w, at.a);
     bool decodes = wgmma && !streams && !is_even(at.w, at.a) && (!mixes || at.time / 3 % 2);
     bool holds = wgmma && !streams && is_held(at.w, at.a) && (at.time + (uint64_t)at.w) % 2 == 0;
-    ret->decode = holds ? CUDA_DECODE_HELD : decodes ? CUDA_DECODE_ALWAYS : CUDA_DECODE_BY_TIME;
-    ret->family = streams ? &stream : !wgmma ? NULL : mixes && !decodes ? &mixed : &hopper;
+    bool alone = holds && at.time / 2 % 2;
+    ret->decode = alone     ? CUDA_DECODE_ALONE
+                  : holds   ? CUDA_DECODE_HELD
+                  : decodes ? CUDA_DECODE_ALWAYS
+                            : CUDA_DECODE_BY_TIME;
+    bool by_mixed = alone || (mixes && !decodes && !holds);
+    ret->family = streams ? &stream : !wgmma ? NULL : by_mixed ? &mixed : &hopper;
     /* every second weight that may lie in the order of fragments does */
     static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS;
     bool apart = (at.time + at.time / 6 + (uint64_t)(at.w + at.a)) % 2;
-    ret->layout = !mixes ? NULL : apart ? &fragments : &records;
+    ret->layout = alone ? &records : !mixes ? NULL : apart ? &fragments : &records;
     ret->wish = streams ? NULL : ways[at.time / 3 % COUNT_OF(ways)];
     if (at.kind == KIND_PAIR) {
         ret->family = &pair;
