@@ -287,6 +287,12 @@ static void put_parts_of_k(CudaCandidates *c, CudaKernel *k)
     k->hopper.parts_of_k = 1;
 }
 
+/* Of the tiles that as many rows have as one of them: fewer would leave blocks without a unit. */
+static int64_t fewest_units(const CudaKernel *k)
+{
+    return cuda_ceil_div(k->packed.rows, k->hopper.bn) * units(k);
+}
+
 /* Tiles of which several blocks have a share: all processors, or as many as share evenly. */
 static void put_shares(CudaCandidates *c, CudaKernel *k)
 {
@@ -305,6 +311,7 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
         k->hopper.shares = (int)(i ? even : processors);
         bool useful = i ? even > tiles && even != processors : uneven && tiles % processors;
         if (useful && k->hopper.shares <= tiles * MOST_SHARES &&
+            k->hopper.shares <= fewest_units(k) &&
             tiles * units(k) / k->hopper.shares >= LEAST_UNITS &&
             (k->hopper.swap || tiles < 2 * processors))
             cuda_candidate_valid(c, k);

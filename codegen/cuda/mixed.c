@@ -6,29 +6,30 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define BOX_BYTES     128 /* of K, of a row of a */
-#define UNIT          128 /* of K */
-#define MOST_STAGES   8
-#define COPIERS       4   /* warps that fill the ring, each its own stages where some take turns */
-#define LEAST_UNITS   4   /* of a share of a tile */
-#define MOST_SHARES   8   /* of one */
-#define MOST_SUMS     160 /* registers of a thread: sums of the tile and of a block of K */
-#define SHARE_SUMS    128 /* .. where sums are gathered */
-#define FEW_SUMS      112 /* .. where three warpgroups multiply */
-#define SHARE_FEW     96
-#define THREE_SUMS    124 /* .. of them at once: ptxas has 128 registers for 512 threads */
-#define CLUSTER_SUMS  80  /* .. and blocks are clusters */
-#define ONE_SUMS      64  /* .. where one does */
-#define MOST_OF_ONE   64  /* rows of a */
-#define MOST_OF_FOUR  64  /* .. where four do */
-#define FOUR_SUMS     64  /* .. of each, those of a block of K among them, .. */
-#define FOUR_FEW      48  /* .. where sums are gathered */
-#define MOST_UNFOLDED 64  /* rows of a beside which scales of several blocks a unit are its sums' \
-                           */
-#define CODE_WORDS  16    /* of a unit, more for some weights than for others */
-#define PASS_ROWS   32    /* of a, staged at once */
-#define ALIGN_BYTES 1024  /* of the ring: a swizzled atom of 8 rows */
-#define BLOCK_BYTES 1536  /* of shared memory that two blocks cannot have: kept, and barriers */
+#define BOX_BYTES    128 /* of K, of a row of a */
+#define UNIT         128 /* of K */
+#define MOST_STAGES  8
+#define COPIERS      4   /* warps that fill the ring, each its own stages where some take turns */
+#define LEAST_UNITS  4   /* of a share of a tile */
+#define MOST_SHARES  8   /* of one */
+#define MOST_SUMS    160 /* registers of a thread: sums of the tile and of a block of K */
+#define SHARE_SUMS   128 /* .. where sums are gathered */
+#define FEW_SUMS     112 /* .. where three warpgroups multiply */
+#define SHARE_FEW    96
+#define THREE_SUMS   124 /* .. of them at once: ptxas has 128 registers for 512 threads */
+#define CLUSTER_SUMS 80  /* .. and blocks are clusters */
+#define ONE_SUMS     64  /* .. where one does */
+#define MOST_OF_ONE  64  /* rows of a */
+#define MOST_OF_FOUR 64  /* .. where four do */
+#define FOUR_SUMS    64  /* .. of each, those of a block of K among them, .. */
+#define FOUR_FEW     48  /* .. where sums are gathered */
+#define MOST_UNFOLDED                                                                            \
+    64                   /* rows of a beside which scales of several blocks a unit are its sums' \
+                          */
+#define CODE_WORDS  16   /* of a unit, more for some weights than for others */
+#define PASS_ROWS   32   /* of a, staged at once */
+#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
+#define BLOCK_BYTES 1536 /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -234,6 +235,12 @@ static int64_t num_tiles(const CudaKernel *k) /* of all blocks of clusters, whic
            cuda_ceil_div(k->packed.rows, (int64_t)columns(k) * cluster);
 }
 
+/* Of the tiles that as many rows have as one of them: fewer would leave blocks without a unit. */
+static int64_t fewest_units(const CudaKernel *k)
+{
+    return cuda_ceil_div(k->packed.rows, columns(k)) * units(k);
+}
+
 static CudaTile tile(const CudaKernel *k)
 {
     return (CudaTile){k->mixed.bm, columns(k)};
@@ -362,6 +369,7 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
         k->mixed.shares = (int)(i ? even : processors);
         bool useful = i ? even > tiles && (turning || even != processors)
                         : !turning && tiles % processors != 0; /* even ones were always faster */
+        useful = useful && k->mixed.shares <= fewest_units(k);
         if (useful && k->mixed.shares <= tiles * MOST_SHARES &&
             tiles * units(k) / k->mixed.shares >= LEAST_UNITS && tiles < 4 * processors)
             cuda_candidate_valid(c, k);

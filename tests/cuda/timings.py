@@ -108,6 +108,28 @@ quant { default : s }
            "" if both and all(abs(a - 2 * b) <= 0.2 for a, b in both.values()) else f"{us}\n{err}")
 
 
+def check_few_rows(folder):
+    """Fewer rows than the size's own have fewer tiles, of which each block that shares them still has a unit."""
+    for scheme, family, size, least in (("weight e4m3 per channel; act e4m3 per token dynamic", "hopper", 1024, 512),
+                                        ("weight i4 sym group 128; act bf16", "mixed", 4096, 128)):
+        for columns in least, 2 * least:
+            (folder / "few.sinter").write_text(f"""version 1
+dim T in [{size}]
+scheme s {{ {scheme} }}
+quant {{ default : s }}
+model m (x: bf16[T, 4096]) -> (y: bf16[T, {columns}]) {{
+    param w: bf16[{columns}, 4096]
+    y = linear(x, w)
+}}
+""")
+            _, out, err = run("explain", "--no-weights", "--target=sm_90a", "--timing=none", "--decode-weights=never",
+                              folder / "few.sinter")
+            chosen = re.search(rf"{family} \d+x(\d+), .*K shared out.*: (\d+) blocks of", out)
+            units = -(-columns // int(chosen[1])) * 4096 // 128 if chosen else 0
+            runs = f": {family} " in out and (not chosen or int(chosen[2]) <= units)
+            report(f"{family}: {columns} columns", "" if runs else out + err)
+
+
 def check_shipped(folder):
     """A layer whose times are part of the compiler."""
     home = {"XDG_DATA_HOME": str(folder / "none")}
@@ -250,6 +272,7 @@ def main():
     with tempfile.TemporaryDirectory() as path:
         check_sources(pathlib.Path(path))
         check_predictions(pathlib.Path(path))
+        check_few_rows(pathlib.Path(path))
         check_shipped(pathlib.Path(path))
         check_errors(pathlib.Path(path))
         check_native()
