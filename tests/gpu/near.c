@@ -194,13 +194,17 @@ static int64_t block_of(const PlanTensor *t, const PlanLayout *l, int64_t row, i
     return r * scheme_col_blocks(&t->scheme, l->cols) + c;
 }
 
-static double dequantised(const PlanTensor *t, const PlanLayout *l, const Params *p,
-                          const uint8_t *codes, int64_t row, int64_t col)
+/* Where the i-th code lies: rows begin at multiples of 16 bytes. */
+static int64_t code_at(const PlanLayout *l, int64_t i)
 {
-    int64_t block = block_of(t, l, row, col);
-    double code = format_decode(t->fmt, codes[row * l->cols + col]);
-    double zero = p->zero ? p->zero[block] : 0;
-    return (code - zero) * (double)num_scale_effective(p->scale[block], p->outer);
+    return i / l->cols * l->pitch + i % l->cols;
+}
+
+/* A code as a number, less its zero point; of static ones that is a constant, which is not here. */
+static double number_of(const PlanTensor *t, const Params *p, int64_t block, uint8_t code)
+{
+    double zero = p->zero && !t->is_static ? p->zero[block] : 0;
+    return format_decode(t->fmt, code) - zero;
 }
 
 /* A scale is another one by more than the share `most` of itself: codes of its block may differ. */
@@ -239,9 +243,8 @@ static uint64_t scales_apart(const Params *a, const Params *b, double most, doub
 }
 
 /* Zeros of both signs are one number, and all that is none another. */
-static bool same_number(FormatId fmt, uint8_t a, uint8_t b)
+static bool same_number(double x, double y)
 {
-    double x = format_decode(fmt, a), y = format_decode(fmt, b);
     return x == y || (isnan(x) && isnan(y));
 }
 
@@ -289,19 +292,20 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     Flips flips = {{0}};
     for (int64_t i = 0; i < (int64_t)num; i++) {
         int64_t row = i / l->cols, col = i % l->cols, block = block_of(t, l, row, col);
+        uint8_t of_cpu = want[code_at(l, i)], of_gpu = got[code_at(l, i)];
+        double x = number_of(t, &a, block, of_cpu), y = number_of(t, &b, block, of_gpu);
         uint64_t before = differ;
         double error = s.error;
         if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
-            sums_add(&s, format_decode(t->fmt, want[i]), format_decode(t->fmt, got[i]),
-                     (uint64_t)i);
+            sums_add(&s, x, y, (uint64_t)i);
         else
-            sums_add(&s, dequantised(t, l, &a, want, row, col),
-                     dequantised(t, l, &b, got, row, col), (uint64_t)i);
+            sums_add(&s, x * (double)num_scale_effective(a.scale[block], a.outer),
+                     y * (double)num_scale_effective(b.scale[block], b.outer), (uint64_t)i);
         differ +=
-            !same_number(t->fmt, want[i], got[i]) &&
+            !same_number(x, y) &&
             (t->is_static || !is_moved((double)a.scale[block], (double)b.scale[block], of_scales));
         first = differ > before && first < 0 ? i : first;
-        if (differ > before && are_neighbours(t->fmt, want[i], got[i]))
+        if (differ > before && are_neighbours(t->fmt, of_cpu, of_gpu))
             flips_add(&flips, s.error - error);
     }
     for (int i = 0; i < FLIPS; i++)
@@ -322,8 +326,9 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
         size_t len = strlen(n->why);
         snprintf(n->why + len, sizeof n->why - len,
                  "; row %lld, column %lld is %d under %.9g on the CPU, %d under %.9g on the GPU",
-                 (long long)(first / l->cols), (long long)(first % l->cols), want[first],
-                 (double)a.scale[block], got[first], (double)b.scale[block]);
+                 (long long)(first / l->cols), (long long)(first % l->cols),
+                 want[code_at(l, first)], (double)a.scale[block], got[code_at(l, first)],
+                 (double)b.scale[block]);
     }
     return false;
 }
@@ -331,14 +336,15 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
 static bool same_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const uint8_t *want,
                        const uint8_t *got)
 {
-    uint64_t num = (uint64_t)(l->rows * l->cols);
-    for (uint64_t i = 0; i < num; i++)
-        if (want[i] != got[i]) {
+    for (int64_t i = 0; i < l->rows * l->cols; i++) {
+        uint8_t of_cpu = want[code_at(l, i)], of_gpu = got[code_at(l, i)];
+        if (of_cpu != of_gpu) {
             snprintf(n->why, sizeof n->why,
-                     "codes: row %" PRIu64 ", column %" PRIu64 " is %d on the CPU, %d on the GPU",
-                     i / (uint64_t)l->cols, i % (uint64_t)l->cols, want[i], got[i]);
+                     "codes: row %" PRId64 ", column %" PRId64 " is %d on the CPU, %d on the GPU",
+                     i / l->cols, i % l->cols, of_cpu, of_gpu);
             return false;
         }
+    }
     if (t->is_static)
         return true;
     Params p = params_of(t, l, want);

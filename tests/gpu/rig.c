@@ -562,6 +562,12 @@ static bool compare(Rig *r, const Group *g, int bucket)
     return ok && (r->options.apart || unchanged(r, g, "guard bytes", end, r->bytes));
 }
 
+static uint64_t spoilt_code(const PlanLayout *l, uint64_t which)
+{
+    int64_t i = (int64_t)(which % (uint64_t)(l->rows * l->cols));
+    return (uint64_t)(i / l->cols * l->pitch + i % l->cols);
+}
+
 /* One byte of those that the group wrote, or of the guards. */
 static void spoil(Rig *r, const Group *g, int bucket)
 {
@@ -572,7 +578,7 @@ static void spoil(Rig *r, const Group *g, int bucket)
             continue;
         uint64_t at = r->spoil % 2 ? s->at + s->size + r->spoil % 8 : s->at + r->spoil % s->size;
         if (r->gpu.tensor[i].quantised && r->spoil % 2 == 0) /* codes, not what lies between */
-            at = s->at + r->spoil % (uint64_t)(r->layout[i].rows * r->layout[i].cols);
+            at = s->at + spoilt_code(&r->layout[i], r->spoil);
         r->got[at] ^= 0x41;
         r->spoil = 0;
     }

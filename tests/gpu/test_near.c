@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 /* behind what it needs */
 #include <cmocka.h>
 
@@ -280,6 +281,56 @@ static void test_flipped_codes(void **state)
     assert_false(near_tensor(&n, &t, &l, want, got));
 }
 
+/* Rows of codes begin at multiples of 16 bytes: what lies between is no code, and all rows count.
+ */
+static void test_padded_codes(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 60, PITCH = 64 };
+    uint8_t want[4 * PITCH] = {0}, got[4 * PITCH] = {0};
+    PlanTensor t = {.name = "t",
+                    .fmt = FMT_I8,
+                    .quantised = true,
+                    .is_static = true,
+                    .scheme = {FMT_I8, FMT_F32, .block = {0, 0}}};
+    const PlanLayout l = {.rows = 4, .cols = COLUMNS, .pitch = PITCH};
+    for (int exact = 0; exact < 2; exact++) {
+        Near n = {.is_exact = exact, .bound = near_bound(FMT_F32)};
+        memset(got, 0, sizeof got);
+        for (int i = COLUMNS; i < PITCH; i++)
+            got[2 * PITCH + i] = 100;
+        assert_true(near_tensor(&n, &t, &l, want, got));
+        for (int i = 0; i < COLUMNS; i++)
+            got[3 * PITCH + i] = 100;
+        got[3 * PITCH] = got[3 * PITCH + 1] = 0; /* those that lay inside rows without padding */
+        assert_false(near_tensor(&n, &t, &l, want, got));
+    }
+}
+
+/* A zero point next to a tie moves all codes of its block with it. */
+static void test_moved_zero(void **state)
+{
+    (void)state;
+    enum { NUM = 64 };
+    struct {
+        uint8_t code[NUM];
+        float scale[1];
+        int32_t zero[1];
+    } want = {.scale = {0.02f}, .zero = {40}}, got = {.scale = {0.02f}, .zero = {41}};
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_U8,
+                          .quantised = true,
+                          .scheme = {FMT_U8, FMT_F32, .zero = ZERO_INT, .block = {1, 0}}};
+    const PlanLayout l = {
+        .rows = 1, .cols = NUM, .pitch = NUM, .scale_at = NUM, .zero_at = NUM + sizeof want.scale};
+    Near n = {.bound = near_bound(FMT_F32)};
+    for (int i = 0; i < NUM; i++)
+        want.code[i] = (uint8_t)(3 * i), got.code[i] = (uint8_t)(3 * i + 1);
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    got.zero[0] = 40;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +344,8 @@ int main(void)
         cmocka_unit_test(test_cancelled_corner),
         cmocka_unit_test(test_codes_of_floats),
         cmocka_unit_test(test_flipped_codes),
+        cmocka_unit_test(test_padded_codes),
+        cmocka_unit_test(test_moved_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
