@@ -81,10 +81,11 @@ def cells(words, scheme):
     if words.tune:
         tune(words, scheme)
     out, err = explain(words, words.shape, scheme)
+    products = "".join(part for part in re.split(r"(?m)^(?=  \d+  )", out) if re.match(r"  \d+  gemm  w  ", part))
     ret = {}
     for m in SIZES:
         total = re.search(rf"fusion on \S+, T = {m}: (\d+) launch.*; ([\d.]+) us, (\d+) %", out)
-        product = re.search(r"gemm  w  .*\n(?:.*\n)*?" + rf"    (?:T = \d+; )*T = {m}[;:].* us \[(.*?)\]", out)
+        product = re.search(rf"^    (?:T = \d+; )*T = {m}[;:].* us \[(.*?)\]", products, re.M)
         slow = re.search(rf"takes [\d.]+ us on \S+ at T = {m} \[.*\], unquantised ([\d.]+) \[(.*)\]", err)
         slow = slow or re.search(rf"[\d.]+ us against ([\d.]+) at T = {m}\b", err)
         ret[m] = {"us": float(total[2]), "launches": int(total[1]), "roofline": int(total[3]) / 100,
