@@ -16,20 +16,18 @@
 #define SHARE_SUMS   128 /* .. where sums are gathered */
 #define FEW_SUMS     112 /* .. where three warpgroups multiply */
 #define SHARE_FEW    96
-#define THREE_SUMS   124 /* .. of them at once: ptxas has 128 registers for 512 threads */
-#define CLUSTER_SUMS 80  /* .. and blocks are clusters */
-#define ONE_SUMS     64  /* .. where one does */
-#define MOST_OF_ONE  64  /* rows of a */
-#define MOST_OF_FOUR 64  /* .. where four do */
-#define FOUR_SUMS    64  /* .. of each, those of a block of K among them, .. */
-#define FOUR_FEW     48  /* .. where sums are gathered */
-#define MOST_UNFOLDED                                                                            \
-    64                   /* rows of a beside which scales of several blocks a unit are its sums' \
-                          */
-#define CODE_WORDS  16   /* of a unit, more for some weights than for others */
-#define PASS_ROWS   32   /* of a, staged at once */
-#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
-#define BLOCK_BYTES 1536 /* of shared memory that two blocks cannot have: kept, and barriers */
+#define THREE_SUMS   124  /* .. of them at once: ptxas has 128 registers for 512 threads */
+#define CLUSTER_SUMS 80   /* .. and blocks are clusters */
+#define ONE_SUMS     64   /* .. where one does */
+#define MOST_OF_ONE  64   /* rows of a */
+#define MOST_OF_FOUR 64   /* .. where four do */
+#define FOUR_SUMS    64   /* .. of each, those of a block of K among them, .. */
+#define FOUR_FEW     48   /* .. where sums are gathered */
+#define FEW_UNFOLDED 64   /* rows of a: each block of K has its sums scaled */
+#define CODE_WORDS   16   /* of a unit, more for some weights than for others */
+#define PASS_ROWS    32   /* of a, staged at once */
+#define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
+#define BLOCK_BYTES  1536 /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -378,12 +376,13 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     }
 }
 
-/* Powers of two that scale several blocks of a unit are multiplied into the codes, which bf16 holds
- * exactly, where that is less than scaling the sums of each block. Promoting these is an order. */
+/* Where several blocks of a unit have scales that are powers of two, these are multiplied into the
+ * codes, which bf16 holds exactly: beside many rows that is less than scaling the sums of each
+ * block. It changes where sums are promoted, which no order of sums says. */
 static void fold_scales(CudaKernel *k)
 {
     CudaPacked *packed = &k->packed;
-    if (k->mixed.bm <= MOST_UNFOLDED || k->invariant || packed->home != CUDA_HOME_BF16 ||
+    if (k->mixed.bm <= FEW_UNFOLDED || k->invariant || packed->home != CUDA_HOME_BF16 ||
         !packed->scales || packed->scale_fmt != FMT_E8M0 || packed->zeros ||
         family_of(k->spec.fmt) == FAMILY_CODEBOOK || !packed->block_k || packed->block_k >= UNIT)
         return;

@@ -60,6 +60,21 @@ def explained(folder, *words, target="sm_90a"):
     return sorted(set(re.findall(r"^    weight: (\w+)", out, re.M))), sizes, out
 
 
+def check_folded(folder):
+    """Scales of e8m0 that end inside a unit are multiplied into codes beside more than 64 rows of bf16, in no invariant layer."""
+    for scheme, rule, want in (("weight mxfp4; act bf16", "", {"64": False, "256": True}),
+                               ("weight mxfp8; act bf16", "", {"64": False, "256": True}),
+                               ("weight mxfp4; act bf16", " invariant", {"64": False, "256": False}),
+                               ("weight mxfp4; act f16", "", {"64": False, "256": False}),
+                               ("weight i4 sym group 32; act bf16", "", {"64": False, "256": False})):
+        for rows, folded in want.items():
+            (folder / "m.sinter").write_text(text(scheme, sizes=rows, rule=rule))
+            source = run(folder, "show", "--emit=cu", "--no-weights", "--target=sm_90a", "--timing=none",
+                         "--weight-layout=records", "--decode-weights=never", "m.sinter")
+            found = {re.search(r"kWFold = (\w+);", part)[1] for part in source.split("/* k_") if "mixed<Cfg" in part}
+            expect(f"{scheme}{rule}, {rows} rows: scales {'folded' if folded else 'apart'}", found, {str(folded).lower()})
+
+
 def check_formats(folder):
     for scheme, is_held in HELD.items():
         (folder / "m.sinter").write_text(text(scheme))
@@ -131,4 +146,4 @@ def check_decoded(folder):
         report("from fragments", " as fragments\n" not in plan and plan)
 
 
-sys.exit(main(check_formats, check_predicted, check_measured, check_sizes, check_layers, check_decoded))
+sys.exit(main(check_formats, check_folded, check_predicted, check_measured, check_sizes, check_layers, check_decoded))
