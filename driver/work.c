@@ -109,10 +109,10 @@ CudaDecode work_decode(const Work *w)
                                        [CUDA_DECODE_HELD] = "held",
                                        [CUDA_DECODE_ALONE] = "held-alone"};
     const char *how = cli_get(w->cli, OPTION_DECODE, "auto");
-    int ret = 0; /* one of these, cli.c sees to that */
-    while (strcmp(how, word[ret]))
-        ret++;
-    return (CudaDecode)ret;
+    for (size_t i = 0; i < COUNT_OF(word); i++)
+        if (!strcmp(how, word[i]))
+            return (CudaDecode)i;
+    return CUDA_DECODE_BY_TIME;
 }
 
 const CudaLayout *work_layout(const Work *w)

@@ -215,7 +215,7 @@ static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *tim
     for (int form = CUDA_HELD; form <= CUDA_HELD_ALONE; form++) {
         bool asked = form == CUDA_HELD ? how != CUDA_DECODE_ALONE
                                        : how == CUDA_DECODE_ALONE || how == CUDA_DECODE_BY_TIME;
-        ret = time_form(d, index, form, visit && asked, asked, time + form * buckets) || ret;
+        ret = time_form(d, index, form, visit, asked, time + form * buckets) || ret;
     }
     return ret;
 }
