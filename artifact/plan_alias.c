@@ -124,11 +124,11 @@ static bool operand_is_mapped(const PlanOperand *o)
            o->row_mod.add != 0 || o->col_step != 1;
 }
 
-/* Does a code sum add up codes that its own program stores? */
-static bool sums_own_codes(const PlanProgram *p, int at)
+/* Does the program store the operand's codes before step `at`, which reads them? */
+static bool has_quantised(const PlanProgram *p, int at, int operand)
 {
     for (int i = 0; i < at; i++)
-        if (p->step[i].op == TILE_QUANTIZE && p->step[i].tensor == p->step[at].tensor2)
+        if (p->step[i].op == TILE_QUANTIZE && p->step[i].tensor == operand)
             return true;
     return false;
 }
@@ -138,10 +138,10 @@ static void program_effects(Effects *e, const PlanLaunch *l, const PlanProgram *
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
         bool write = plan_writes((TileOp)s->op);
-        if (write || s->op == TILE_LOAD)
+        if (write || (s->op == TILE_LOAD && !has_quantised(p, i, s->tensor)))
             effect_add(e, l->operand[s->tensor].tensor, write,
                        s->op == TILE_LOAD && operand_is_mapped(&l->operand[s->tensor]));
-        if (s->op == TILE_CODE_SUM && !sums_own_codes(p, i))
+        if (s->op == TILE_CODE_SUM && !has_quantised(p, i, s->tensor2))
             effect_add(e, l->operand[s->tensor2].tensor, false, false);
     }
 }

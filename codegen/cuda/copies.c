@@ -186,16 +186,23 @@ static void put_decode(CudaBuilder *b, const CudaBuilder *old, const Copies *c, 
     cuda_launch_put(b, launch, role, kernel);
 }
 
-/* A row kernel before a product whose schedule is not asked. */
-static void put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const bool *under)
+/* A row kernel before a product whose schedule is not asked; true: it holds the activation, too,
+ * for which `why` is, unless there is none. */
+static bool put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const CudaHold *hold,
+                     const CudaApartWhy *why, const bool *under)
 {
+    PlanLaunch launch = old->launches.elem[row];
+    bool both = why && cuda_hold_rows(b->arena, &old->launches.elem[row], hold, &launch);
     CudaRole role = old->roles.elem[row];
     const char *text = role.apart.text;
     role.apart.text = arena_printf(b->arena, "%s%sits product reads what is held in bf16",
                                    text ? text : "", text ? "; " : "");
+    if (both)
+        role.apart = *why;
     role.chain = NULL;
     role.under = under;
-    cuda_launch_put(b, old->launches.elem[row], role, old->launch_ops.elem[row]);
+    cuda_launch_put(b, launch, role, old->launch_ops.elem[row]);
+    return both;
 }
 
 /* The buckets of a weight for which its activation is held. */
@@ -216,12 +223,13 @@ static void put_hold(CudaBuilder *b, const CudaBuilder *old, const Copies *c, in
     const Op *kernel = old->launch_ops.elem[product];
     bool asked = b->options->decode != CUDA_DECODE_BY_TIME;
     const bool *under = holding(b, c, l->w);
-    if (chain)
-        put_rows(b, old, chain->row, under);
+    bool is_known = c->is_known[product];
     CudaRole role = {.span_operand = -1,
                      .under = under,
                      .apart = cuda_hold_why(b->arena, &b->tensors.elem[l->a], kernel, asked)};
-    if (!c->is_known[product])
+    bool holds = chain && put_rows(b, old, chain->row, &c->hold[product],
+                                   is_known ? NULL : &role.apart, under);
+    if (!is_known && !holds)
         cuda_launch_put(b, cuda_hold_launch(b->arena, l, &c->hold[product]), role, kernel);
 }
 

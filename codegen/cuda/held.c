@@ -1,6 +1,7 @@
 /* codegen/cuda/held: activations of small floats whose scales vary along K (mxfp8, mxfp4, nvfp4),
  * held as bf16 between the launch that quantises them and a product: a row kernel multiplies the
- * codes by their scales, exactly. The product decodes the weight as it does beside any bf16, or a
+ * codes by their scales, exactly; that which quantised them, where it runs before this product
+ * alone. The product decodes the weight as it does beside any bf16, or a
  * launch decodes it likewise (decode.c), and wgmma multiplies both. Outer scales, which have too
  * many bits for bf16, are the epilogue's. Which products that is for, what it takes beside them,
  * and the launches. */
@@ -214,6 +215,36 @@ PlanLaunch cuda_hold_launch(Arena *arena, const PlanLaunch *product, const CudaH
     return cuda_row_launch(product, "hold activation", 2, operand, (PlanProgram){step, 2});
 }
 
+static bool is_whole(const PlanOperand *o)
+{
+    return !o->row_div.mul && o->row_div.add == 1 && !o->row_mod.mul && !o->row_mod.add &&
+           o->col_step;
+}
+
+bool cuda_hold_rows(Arena *arena, const PlanLaunch *row, const CudaHold *hold, PlanLaunch *ret)
+{
+    const PlanProgram *p = &row->program;
+    const TileStep *last = &p->step[p->num_steps - 1];
+    if (last->op != TILE_QUANTIZE || !is_whole(&row->operand[last->tensor]) ||
+        row->operand[last->tensor].tensor != hold->from || row->num_operands == PLAN_MAX_OPERANDS ||
+        p->num_steps + 2 > PLAN_MAX_STEPS)
+        return false;
+    TileStep *step = ARENA_NEW_ARRAY(arena, TileStep, (size_t)p->num_steps + 2);
+    PlanOperand *operand = ARENA_NEW_ARRAY(arena, PlanOperand, (size_t)row->num_operands + 1);
+    memcpy(step, p->step, (size_t)p->num_steps * sizeof *step);
+    memcpy(operand, row->operand, (size_t)row->num_operands * sizeof *operand);
+    step[p->num_steps] = (TileStep){.op = TILE_LOAD, .dst = last->src[0], .tensor = last->tensor};
+    step[p->num_steps + 1] =
+        (TileStep){.op = TILE_STORE, .src = {last->src[0]}, .tensor = (uint16_t)row->num_operands};
+    operand[row->num_operands] = operand_of(hold->to, false);
+    *ret = *row;
+    ret->absorbed = arena_printf(arena, "%s hold activation", row->absorbed);
+    ret->num_operands++;
+    ret->operand = operand;
+    ret->program = (PlanProgram){step, p->num_steps + 2};
+    return true;
+}
+
 /* The epilogue whose sums are multiplied by `outers` operands from `first` on, one after the other.
  */
 static PlanProgram scaled(Arena *arena, const PlanProgram *p, int first, int outers)
@@ -292,11 +323,13 @@ static void put_held(Trial *t, int launch, int weight, int as)
     for (int i = first; i < t->plan->num_tensors; i++)
         if (t->tensor[i].storage == STORAGE_OUTER) /* numbers that need not be there to be read */
             t->tensor[i].storage = STORAGE_ARENA;
-    PlanLaunch rows = cuda_hold_launch(t->arena, product, &hold);
+    PlanLaunch rows = cuda_hold_launch(t->arena, product, &hold), row;
     PlanLaunch held = cuda_held_product(t->arena, product, &hold, as);
+    bool both = chain && cuda_hold_rows(t->arena, &d->plan->launch[chain->row], &hold, &row);
     if (chain)
-        put_launch(t, &d->plan->launch[chain->row], &d->role[chain->row]);
-    put_launch(t, &rows, &d->role[launch]);
+        put_launch(t, both ? &row : &d->plan->launch[chain->row], &d->role[chain->row]);
+    if (!both)
+        put_launch(t, &rows, &d->role[launch]);
     put_launch(t, &held, &d->role[launch]);
 }
 

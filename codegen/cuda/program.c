@@ -225,6 +225,12 @@ static void emit_acc(Emit *e, const TileStep *s, int step)
     sb_line(e->sb, "row_acc(row, acc.part(%d), v%d);", s->part, step);
 }
 
+/* What stores does so in the last sweep. */
+static const char *if_last(const Emit *e)
+{
+    return e->sweeps ? arena_printf(e->sb->arena, "if (SWEEP == %d) ", e->last) : "";
+}
+
 static void emit_load(Emit *e, const TileStep *s, int step)
 {
     const PlanTensor *t = operand_tensor(e->k, s->tensor);
@@ -239,6 +245,8 @@ static void emit_load(Emit *e, const TileStep *s, int step)
         return;
     }
     define(e, s, step, is_int ? REG_I32 : REG_F32, o->col_step != 0);
+    if (t->quantised && e->quantised_by[s->tensor])
+        sb_line(e->sb, "%srow_quantised(row);", if_last(e));
     if (t->quantised)
         sb_line(e->sb, "row_dequantise<%s>(row, %s, %s, %lldLL, v%d);", quant_text(e, s->tensor),
                 operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(e->k, s->tensor),
@@ -292,12 +300,6 @@ static void emit_convert(Emit *e, const TileStep *s, int step)
     define(e, s, step, REG_F32, a.is_vector);
     sb_line(e->sb, "%sv%d%s = %s(%s);", a.is_vector ? "SINTER_EACH(e) " : "", step,
             a.is_vector ? "[e]" : "", how, from);
-}
-
-/* What stores does so in the last sweep. */
-static const char *if_last(const Emit *e)
-{
-    return e->sweeps ? arena_printf(e->sb->arena, "if (SWEEP == %d) ", e->last) : "";
 }
 
 /* Ends the sweep that reduces: `add` to a member of State, and `after` all tiles. */

@@ -655,6 +655,30 @@ __device__ __forceinline__ int32_t row_code_sum(const Row<S> &row, const char *b
     return sum;
 }
 
+/* Of two stored bytes, the first one low, up to the bits of a NaN. */
+template <class Q> __device__ __forceinline__ void decode_two(uint32_t bytes, float &a, float &b)
+{
+#if __CUDA_ARCH__ >= 890
+    if constexpr (Q::kFmt == FMT_E4M3 || Q::kFmt == FMT_E5M2) {
+        uint32_t halves;
+        if (Q::kFmt == FMT_E4M3)
+            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bytes));
+        else
+            asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bytes));
+        a = Plain<FMT_F16>::unpack(halves, 0), b = Plain<FMT_F16>::unpack(halves, 1);
+        return;
+    }
+#endif
+    a = num_decode(Q::kFmt, bytes & 255), b = num_decode(Q::kFmt, bytes >> 8 & 255);
+}
+
+/* What this program quantised of the row is there for all threads that hold it. */
+template <class S> __device__ __forceinline__ void row_quantised(const Row<S> &row)
+{
+    __threadfence_block();
+    row.sync();
+}
+
 /* dst <- dequantised columns of row m. */
 template <class Q, class S>
 __device__ __forceinline__ void row_dequantise(const Row<S> &row, const Operand &t, int64_t m,
@@ -664,6 +688,25 @@ __device__ __forceinline__ void row_dequantise(const Row<S> &row, const Operand 
     const float *scale = t.scale + Q::grid_row(m);
     const int32_t *zero = Q::kZero ? t.zero + Q::grid_row(m) : (const int32_t *)0;
     float outer = Q::kOuter ? *t.outer : 1.0f;
+    const uint8_t *p = codes + row.col(0);
+    if (S::kV % 4 == 0 && !Q::kZero && Q::kBlock % S::kV == 0 && row.in_runs() &&
+        run_aligned<S::kV>(p)) { /* neighbours of a run share their scale */
+#pragma unroll
+        for (int r = 0; r < S::kRuns; r++) {
+            const bool has = row.has_run(r);
+            uint32_t word[(S::kV + 3) / 4];
+            load_words<S::kV>(word, has ? p + r * (S::kT * S::kV) : codes + row.n0);
+            const int g = Q::grid_col(has ? row.col(r * S::kV) : row.n0);
+            const float s = Q::kOuter ? num_scale_effective(scale[g], outer) : scale[g];
+#pragma unroll
+            for (int i = 0; i < S::kV; i += 2) {
+                float a, b;
+                decode_two<Q>(word[i / 4] >> (i % 4 * 8), a, b);
+                dst[r * S::kV + i] = a * s, dst[r * S::kV + (i + 1) % S::kV] = b * s;
+            }
+        }
+        return;
+    }
 #pragma unroll
     for (int e = 0; e < S::kE; e++) {
         int col = row.has(e) ? row.col(e) : row.n0, g = Q::grid_col(col);

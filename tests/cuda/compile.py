@@ -403,7 +403,7 @@ def check_held(folder):
     for scheme in HELD:
         for how in "held", "held-alone":
             listing, problems = compile_decoded(folder, 2040, "16, 512", scheme, how, "records")
-            problems += [] if b"    hold activation\n" in listing else ["no launch holds the activation"]
+            problems += [] if b"hold activation\n" in listing else ["no launch holds the activation"]
             report(f"{how}: {scheme}", problems)
 
 
