@@ -265,7 +265,7 @@ typedef struct Items {
 static void item_add(Items *to, const char *name, int64_t rows, int64_t cols, uint16_t *data)
 {
     int at = to->num++;
-    snprintf(to->name[at], sizeof to->name[at], "%s", name);
+    snprintf(to->name[at], sizeof to->name[at], "%.*s", (int)sizeof to->name[at] - 1, name);
     to->dim[at][0] = rows;
     to->dim[at][1] = cols;
     to->item[at] = (SafetensorsItem){to->name[at], FMT_BF16, cols ? 2 : 1, to->dim[at], data, NULL};

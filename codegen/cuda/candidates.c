@@ -31,6 +31,19 @@ void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *f
     ARRAY_PUSH(c->arena, &c->list, candidate);
 }
 
+#define BLOCK_BYTES 1536 /* that two blocks cannot have: what the hardware keeps, and barriers */
+
+int64_t cuda_half_room(int64_t room)
+{
+    return room / 2 - BLOCK_BYTES;
+}
+
+int64_t cuda_half_bytes(const CudaKernel *k, int64_t bytes, int64_t tiles)
+{
+    int64_t most = cuda_smem(k->gpu) / 2 + 1;
+    return bytes < most && tiles <= k->gpu->processors ? most : bytes;
+}
+
 void cuda_candidate_put(Sb *sb, const CudaKernel *k)
 {
     sb_printf(sb, "%s ", cuda_family_name[k->family]);

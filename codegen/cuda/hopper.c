@@ -9,6 +9,8 @@
 #define UNIT_BYTES  128  /* of K, of a row of either operand: a unit */
 #define MOST_STAGES 8    /* of the ring; more gain nothing */
 #define FEW_STAGES  6    /* .. with few rows */
+#define MOST_SMALL  64   /* of them in a tile of 64 columns, .. */
+#define SMALL_ROWS  256  /* .. of so many in all */
 #define LEAST_UNITS 4    /* of a share of a tile */
 #define MOST_SHARES 8    /* of one */
 #define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
@@ -23,6 +25,12 @@ static FormatFamily family_of(FormatId fmt)
 static bool is_int(const CudaKernel *k)
 {
     return family_of(k->spec.act_fmt) == FAMILY_INT;
+}
+
+/* Blocks of integers along K have one order: no K is shared out. */
+static bool adds_in_order(const CudaKernel *k)
+{
+    return is_int(k) && k->spec.mainloop;
 }
 
 static int elements(const CudaKernel *k) /* of a unit */
@@ -124,6 +132,15 @@ static int teams(const CudaKernel *k) /* warpgroups that multiply */
     return (k->hopper.swap ? k->hopper.bn : k->hopper.bm) / 64;
 }
 
+static bool is_small(const CudaKernel *k) /* two blocks share a processor */
+{
+    return teams(k) == 1;
+}
+static int per_processor(const CudaKernel *k)
+{
+    return is_small(k) ? 2 : 1;
+}
+
 static int64_t staged_bytes(
     const CudaKernel *k) /* hopper.cuh: kPitch; rows of a warp, or the tile */
 {
@@ -181,23 +198,28 @@ static CudaTile tile(const CudaKernel *k)
     return (CudaTile){k->hopper.bm, k->hopper.bn};
 }
 
+static int64_t smem_bytes(const CudaKernel *k)
+{
+    return k->hopper.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES;
+}
+
 static CudaGeometry geometry(const CudaKernel *k)
 {
     int64_t piece = 128 * teams(k) * (int64_t)right_rows(k) / 2 * 4;
-    return (CudaGeometry){.blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k),
-                          .per_processor = 1,
-                          .cluster = k->hopper.cluster,
-                          .block = 128 * (teams(k) + 1),
-                          .smem = k->hopper.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES,
-                          .workspace =
-                              k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
-                          .num_maps = 1,
-                          .map = {{.operand = k->launch->num_operands,
-                                   .element_bytes = 1,
-                                   .box_rows = k->hopper.bm,
-                                   .box_bytes = UNIT_BYTES,
-                                   .swizzle = UNIT_BYTES,
-                                   .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8}}};
+    return (CudaGeometry){
+        .blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k),
+        .per_processor = per_processor(k),
+        .cluster = k->hopper.cluster,
+        .block = 128 * (teams(k) + 1),
+        .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k),
+        .workspace = k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
+        .num_maps = 1,
+        .map = {{.operand = k->launch->num_operands,
+                 .element_bytes = 1,
+                 .box_rows = k->hopper.bm,
+                 .box_bytes = UNIT_BYTES,
+                 .swizzle = UNIT_BYTES,
+                 .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8}}};
 }
 
 /* Candidates ----------------------------------------------------------------------------------- */
@@ -250,7 +272,7 @@ static const char *tile_problem(const CudaKernel *k)
     if (k->hopper.promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop &&
         k->hopper.bn % 128)
         return "its columns have scales of several blocks";
-    if (is_int(k) && k->spec.mainloop && right_rows(k) > most_int_rows(k))
+    if (adds_in_order(k) && right_rows(k) > most_int_rows(k))
         return "its sums and scaled sums exceed the registers";
     if (!outers_fit(k))
         return "its sums and what they are multiplied by exceed the registers";
@@ -264,7 +286,8 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->hopper.stages = 0;
     int64_t room = held_columns(k) ? c->budget : cuda_room(c, k);
-    int64_t left = room - geometry(k).smem, most = k->hopper.swap ? FEW_STAGES : MOST_STAGES;
+    int most = k->hopper.swap && !is_small(k) ? FEW_STAGES : MOST_STAGES;
+    int64_t left = (is_small(k) ? cuda_half_room(room) : room) - smem_bytes(k);
     int64_t fit = left < 0 ? 0 : left / stage_bytes(k);
     k->hopper.stages = (int)(fit < most ? fit : most);
 }
@@ -304,8 +327,8 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     put_parts_of_k(c, k);
     int held = held_sums(k);
     if (held > SHARE_SUMS || teams(k) > 2 || tiles > CUDA_SPLIT_TILES ||
-        units(k) < 2 * LEAST_UNITS || (is_int(k) && k->spec.mainloop))
-        return; /* (blocks of integers have one order) */
+        units(k) < 2 * LEAST_UNITS || adds_in_order(k))
+        return;
     bool uneven = tiles * units(k) / processors >= LEAST_UNITS;
     for (int i = 0; i < 2; i++) {
         k->hopper.shares = (int)(i ? even : processors);
@@ -339,6 +362,17 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
         cuda_candidate_valid(c, &k);
 }
 
+/* Half the columns, of which K need not be shared out for all processors to have a tile. */
+static void put_small_tile(CudaCandidates *c, int least)
+{
+    int64_t halves = cuda_ceil_div(c->rows, MOST_SMALL);
+    for (size_t i = 0; i < COUNT_OF(few_rows) && c->rows <= SMALL_ROWS && !least; i++)
+        if (few_rows[i] * halves >= c->rows)
+            least = few_rows[i];
+    if (least)
+        put_tile(c, true, least, 64);
+}
+
 /* Few rows of a are the right operand of instructions, whose left one has 64 rows at least. */
 static void candidates(CudaCandidates *c)
 {
@@ -349,6 +383,8 @@ static void candidates(CudaCandidates *c)
     int before = c->num_valid;
     if (least)
         put_tile(c, true, least, 128);
+    if (adds_in_order(&c->like))
+        put_small_tile(c, least);
     for (size_t i = 0;
          i < COUNT_OF(wide_tiles) && (c->rows > 32 || c->num_valid == before || c->like.invariant);
          i++)
@@ -391,7 +427,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_bool(sb, "kWUniform", uniform_scales(k));
     cuda_put_int(sb, "kCols", k->hopper.bn / k->spec.parts);
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
-    cuda_put_int(sb, "kSmemBytes", geometry(k).smem);
+    cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
 }
 
 static const char *type_word(FormatId fmt)
@@ -568,8 +604,10 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
     double read = rows * UNIT_BYTES / (L2_BYTES / processors);
     double unit = compute > read ? compute : read;
+    unit *= is_small(k) && blocks > processors ? 2 : 1;
     double us = busiest * (unit > UNIT_US ? unit : UNIT_US);
-    double memory = weights / MEMORY * (blocks < processors ? processors / blocks : 1);
+    double memory = weights / MEMORY;
+    memory *= blocks < processors && !is_small(k) ? processors / blocks : 1;
     us = us > memory ? us : memory;
     double folds = k->hopper.parts_of_k > 1 ? FOLD_US * k->hopper.parts_of_k : 0;
     return us + START_US + (TILE_US + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
@@ -582,7 +620,7 @@ const CudaFamilyRow cuda_hopper = {
     .launch = LAUNCH_GEMM,
     .seed = 2,
     .slowness = 4,
-    .min_blocks = 1,
+    .min_blocks_of = per_processor,
     .layouts = 1 << CUDA_PANELS,
     .aligned = true,
     .takes = takes,

@@ -27,7 +27,6 @@
 #define CODE_WORDS   16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS    32   /* of a, staged at once */
 #define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
-#define BLOCK_BYTES  1536 /* of shared memory that two blocks cannot have: kept, and barriers */
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -270,11 +269,9 @@ static int64_t smem_bytes(const CudaKernel *k)
     return (table ? cuda_ceil_div(bytes, 128) * 128 + table : bytes) + ALIGN_BYTES;
 }
 
-/* Where each block can have a processor, two would share one at times (30 or 43 us on an H200). */
 static int64_t launched_bytes(const CudaKernel *k)
 {
-    int64_t bytes = smem_bytes(k), most = cuda_smem(k->gpu) / 2 + 1;
-    return is_small(k) && bytes < most && num_tiles(k) <= k->gpu->processors ? most : bytes;
+    return is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k);
 }
 
 /* Places for two shares of each block, or for all parts of each tile. */
@@ -322,11 +319,11 @@ static const char *tile_problem(const CudaKernel *k)
     return NULL;
 }
 
-/* The most stages that fit; of each block the hardware keeps 1 KB. */
+/* The most stages that fit. */
 static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->mixed.stages = 0;
-    int64_t room = cuda_room(c, k) / per_processor(k) - (is_small(k) ? BLOCK_BYTES : 0);
+    int64_t room = is_small(k) ? cuda_half_room(cuda_room(c, k)) : cuda_room(c, k);
     int64_t left = room - smem_bytes(k), fit = left < 0 ? 0 : left / stage_bytes(k);
     int most = MOST_STAGES * (k->mixed.turns > 2 ? 2 : 1), step = k->mixed.turns > 1 ? COPIERS : 1;
     k->mixed.stages = (int)(fit < most ? fit : most) / step * step;

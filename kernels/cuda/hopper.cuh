@@ -12,7 +12,8 @@
  * left operand each: three keep the tensor cores busy where promotion holds each up as long as its
  * instructions. Of the last warpgroup one thread fills a ring of kStages stages of 128 bytes of K
  * (a unit), and one warp copies the scales that belong to them. With kSwap w is the left operand:
- * 128 rows of w by few rows of a, for which the tile is transposed in shared memory.
+ * 128 rows of w by few rows of a, for which the tile is transposed in shared memory; or 64, by one
+ * team: two such blocks share a processor, and hide what the other waits for.
  *
  * kCluster = 2: two blocks take tiles one below the other and copy half of their rows of w each,
  * for both.
@@ -50,7 +51,8 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kWarps = 4 * kTeams, kThreads = 128 * kTeams; /* that multiply */
     /* Of a thread that copies (more where it copies scales), and of one that multiplies: what the
      * block starts with, a multiple of 8 for each thread, is shared out. */
-    static constexpr int kStartRegisters = 512 / (kTeams + 1) / 8 * 8 * (kTeams + 1);
+    static constexpr int kShared = kTeams == 1 ? 256 : 512; /* two blocks have a processor */
+    static constexpr int kStartRegisters = kShared / (kTeams + 1) / 8 * 8 * (kTeams + 1);
     static constexpr int kFewRegisters = Cfg::kMainloop ? 40 : 24;
     static constexpr int kManyRegisters = (kStartRegisters - kFewRegisters) / kTeams / 8 * 8;
     static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
@@ -85,7 +87,7 @@ template <class Cfg, class Product> struct HopperShape {
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
                   "equal parts of K, by one block");
-    static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 2 && kTeams <= 3,
+    static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 3,
                   "warpgroups of 64 rows each");
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");
     static_assert(!Cfg::kMainloop || Cfg::kBlockK % (kElements / kSubs) == 0,
