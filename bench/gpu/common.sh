@@ -71,6 +71,7 @@ rules()
     w4a8-fp8) text='weight i4 sym group 128; act e4m3 per token dynamic' ;;
     w4a16-zero) text='weight u4 asym group 128 scale f16; act bf16' ;;
     w4a4) text='weight i4 sym group 128; act i4 sym per token group 128 dynamic' ;;
+    int8-group) text='weight i8 sym group 128; act i8 sym per token group 128 dynamic' ;;
     w8a16) text='weight i8 sym per channel; act bf16' ;;
     mxfp4 | nvfp4) text="weight $1; act bf16" ;;
     mxfp8 | nvfp4-nvfp4) text="weight ${1%-*}; act ${1#*-}" ;;

@@ -80,7 +80,7 @@ static bool block_fits(int64_t block, int64_t k)
 }
 
 /* The operands of an instruction can be had: the activation as it is, the weight decoded to its
- * type. */
+ * type. (Pairs of 8 bits are better off as they are but where sums have one order.) */
 static bool multiplies(const CudaPackSpec *spec, const CudaPacked *packed)
 {
     bool nibbles = format_info[spec->fmt].bits == 4;
@@ -88,7 +88,7 @@ static bool multiplies(const CudaPackSpec *spec, const CudaPacked *packed)
     case FMT_BF16: return packed->home == CUDA_HOME_BF16;
     case FMT_F16: return packed->home == CUDA_HOME_F16;
     case FMT_I8:
-    case FMT_U8: return packed->home == CUDA_HOME_I8 && nibbles;
+    case FMT_U8: return packed->home == CUDA_HOME_I8 && (nibbles || spec->mainloop);
     case FMT_E4M3:
     case FMT_E5M2:
         return (spec->fmt == FMT_E2M1 || spec->fmt == FMT_I4 || spec->fmt == FMT_U4) &&
@@ -177,15 +177,16 @@ static int fragment_words(const CudaKernel *k)
 
 /* What ptxas says of three warpgroups: bytes with a scale a unit need fewer registers beside the
  * sums than the others, and clusters more. Beside 16-bit floats codes of 8 bits and signed ones
- * need more, and zero points and codebooks do where K is cut into parts; beside bytes four scales a
- * unit do, parts of K, and gate and up beside scales that a tile has. */
+ * need more, and zero points and codebooks do where K is cut into parts; beside bytes those of 8
+ * bits do, four scales a unit, parts of K, and gate and up beside scales that a tile has. */
 static bool needs_more(const CudaKernel *k, bool is_fine)
 {
     bool is_cut = k->mixed.parts_of_k > 1;
+    int bits = format_info[k->spec.fmt].bits;
     if (has_bytes(k))
-        return (is_fine && k->packed.block_k < UNIT / 2) || is_cut ||
+        return (is_fine && k->packed.block_k < UNIT / 2) || is_cut || bits == 8 ||
                (k->spec.parts > 1 && scales_act(k) && !scales_along_k(k) && !is_int(k));
-    return format_info[k->spec.fmt].bits == 8 || k->spec.fmt == FMT_I4 ||
+    return bits == 8 || k->spec.fmt == FMT_I4 ||
            (is_cut && (family_of(k->spec.fmt) == FAMILY_CODEBOOK || k->packed.zeros));
 }
 
@@ -479,10 +480,12 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
 }
 
-static const char *type_words(const CudaKernel *k) /* of sums, the left operand, the right one */
+/* Of sums, the left operand, the right one. */
+static const char *type_words(Arena *arena, const CudaKernel *k)
 {
     if (is_int(k))
-        return k->spec.act_fmt == FMT_U8 ? "s32.s8.u8" : "s32.s8.s8";
+        return arena_printf(arena, "s32.%s.%s", k->spec.fmt == FMT_U8 ? "u8" : "s8",
+                            k->spec.act_fmt == FMT_U8 ? "u8" : "s8");
     if (has_bytes(k))
         return k->spec.act_fmt == FMT_E5M2 ? "f32.e4m3.e5m2" : "f32.e4m3.e4m3";
     return k->packed.home == CUDA_HOME_F16 ? "f32.f16.f16" : "f32.bf16.bf16";
@@ -502,7 +505,7 @@ static void put_parts(Sb *sb, const CudaKernel *k)
     sb_printf(sb,
               "        asm volatile(\"{\\n.reg .pred keep;\\nsetp.ne.b32 keep, %%%d, 0;\\n\"\n"
               "            \"wgmma.mma_async.sync.aligned.m64n%dk%d.%s {",
-              num + 5, n, has_bytes(k) ? 32 : 16, type_words(k));
+              num + 5, n, has_bytes(k) ? 32 : 16, type_words(sb->arena, k));
     cuda_put_list(sb, "%%%d", num);
     sb_printf(sb, "}, {%%%d, %%%d, %%%d, %%%d}, %%%d, keep%s;\\n}\"\n            : ", num, num + 1,
               num + 2, num + 3, num + 4,

@@ -52,6 +52,29 @@ __device__ __forceinline__ uint32_t pass_back(uint32_t raw, int lane)
     return (low & 0x0F0F0F0Fu) | (high & 0xF0F0F0F0u);
 }
 
+/* Of bytes, two words of each lane: word `of` of the lanes `low` and `high` of the four. */
+__device__ __forceinline__ void pass_words(const uint32_t *raw, uint32_t *out, int lane, int low,
+                                           int high, int of)
+{
+    const int quad = lane & 28;
+    const uint32_t low0 = __shfl_sync(0xFFFFFFFFu, raw[0], quad + low);
+    const uint32_t low1 = __shfl_sync(0xFFFFFFFFu, raw[1], quad + low);
+    const uint32_t high0 = __shfl_sync(0xFFFFFFFFu, raw[0], quad + high);
+    const uint32_t high1 = __shfl_sync(0xFFFFFFFFu, raw[1], quad + high);
+    out[0] = of ? low1 : low0;
+    out[1] = of ? high1 : high0;
+}
+/* Eight neighbours for fours, .. */
+__device__ __forceinline__ void pass_fours(const uint32_t *raw, uint32_t *out, int lane)
+{
+    pass_words(raw, out, lane, lane % 4 / 2, 2 + lane % 4 / 2, lane % 2);
+}
+/* .. and fours for eight neighbours. */
+__device__ __forceinline__ void pass_back(const uint32_t *raw, uint32_t *out, int lane)
+{
+    pass_words(raw, out, lane, lane % 2 * 2, lane % 2 * 2 + 1, lane % 4 / 2);
+}
+
 /* Eight nibbles in the order of bytes, in that of 16-bit floats. */
 __device__ __forceinline__ uint32_t order_of_halves(uint32_t bytes)
 {
@@ -66,6 +89,8 @@ template <class Cfg> __device__ __forceinline__ void to_records(uint32_t *raw, i
 {
     if constexpr (Cfg::kNeighbours == 2)
         pass_pairs<Bits<Cfg::kW>::kBits>(raw, lane % 4, raw);
+    else if constexpr (Cfg::kNeighbours == 4 && Bits<Cfg::kW>::kBits == 8)
+        pass_back(raw, raw, lane);
     else if constexpr (Cfg::kNeighbours == 4)
         raw[0] = Cfg::kHome == HOME_I8 ? pass_back(raw[0], lane)
                                        : order_of_halves(pass_back(raw[0], lane));

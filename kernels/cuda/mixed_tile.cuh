@@ -206,8 +206,10 @@ template <class Cfg> struct MixedLeft {
 #pragma unroll
                     for (int i = 0; i < kWords; i++)
                         codes[i] = raw[h][step * kWords + i];
-                else if constexpr (S::kInt)
+                else if constexpr (S::kInt && kWords == 1)
                     codes[0] = pass_fours(raw[h][step * kWords], lane);
+                else if constexpr (S::kInt)
+                    pass_fours(raw[h] + step * kWords, codes, lane);
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
                 if constexpr (S::kRaw)

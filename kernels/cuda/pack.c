@@ -147,8 +147,9 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
 static bool plan_fragments(const CudaPackSpec *spec, CudaPacked *ret)
 {
     int act = facts[spec->act_fmt].bits;
-    if (!plan_records(spec, ret) || (act != 8 && act != 16) || ret->bits > act / 2 ||
-        ret->block_k % 32 || (ret->folded ? act == 8 : spec->mainloop && weight_block(spec) % 32))
+    if (!plan_records(spec, ret) || (act != 8 && act != 16) ||
+        ret->bits > (ret->exact && spec->mainloop ? act : act / 2) || ret->block_k % 32 ||
+        (ret->folded ? act == 8 : spec->mainloop && weight_block(spec) % 32))
         return false;
     ret->neighbours = act == 16 ? 2 : 4;
     return true;

@@ -34,6 +34,7 @@ weight i8 sym per tensor; act i8 sym per tensor dynamic
 weight i8 sym per channel; act i8 asym per tensor static
 weight i8 asym per channel; act u8 asym per token dynamic
 weight u8 asym per channel; act i8 asym per token dynamic
+weight i8 sym group 128; act i8 sym per token dynamic
 weight u8 asym group 64; act u8 asym per token group 64 dynamic
 weight i8 sym group 128; act i8 sym per token group 128 dynamic
 weight i8 sym block 64x64; act i8 sym per token group 64 dynamic
@@ -335,6 +336,7 @@ weight nvfp4; act bf16
 weight nf4 group 64; act bf16
 weight i4 sym group 128; act i8 sym per token dynamic
 weight i4 sym per channel; act i4 sym per token group 32 dynamic
+weight i8 sym group 128; act i8 sym per token group 64 dynamic
 weight i4 sym group 128; act e4m3 per token dynamic
 weight mxfp4; act e4m3 per token dynamic
 weight u3 asym group 64; act bf16

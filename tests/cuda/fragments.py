@@ -22,6 +22,7 @@ HELD = {  # whether fragments hold the codes, and their order pays
     "weight u4 asym per channel; act u8 asym per token dynamic": True,
     "weight i4 sym group 128; act i4 sym per token dynamic": True,
     "weight u4 asym per channel; act u4 asym per token dynamic": True,
+    "weight i8 sym group 128; act i8 sym per token group 128 dynamic": True,
     "weight i4 sym group 128; act e4m3 per token dynamic": True,
     "weight mxfp4; act mxfp8": True,
     "weight ternary group 128; act e5m2 per token dynamic": True,

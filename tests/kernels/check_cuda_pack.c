@@ -332,8 +332,10 @@ static CudaPackSpec random_spec(void)
     return s;
 }
 
-/* Whether fragments hold such a weight: the codes of an instruction are under one scale, but where
- * scales of four bits are multiplied into codes of 16-bit floats, those of eight columns. */
+/* Whether fragments hold such a weight: it has half the activation's bits at most, or as many where
+ * both are integers whose blocks of K are added in order; the codes of an instruction are under one
+ * scale, but where scales of four bits are multiplied into codes of 16-bit floats, those of eight
+ * columns. */
 static bool fits_fragments(const CudaPackSpec *s)
 {
     int act = format_info[s->act_fmt].bits, bits = format_info[s->fmt].bits;
@@ -341,7 +343,9 @@ static bool fits_fragments(const CudaPackSpec *s)
     bool folds = (s->fmt == FMT_E2M1 || s->fmt == FMT_I4 || s->fmt == FMT_U4) && !s->has_zero &&
                  s->scale_fmt == FMT_E4M3 && !(is_int(s->fmt) && is_int(s->act_fmt));
     bool one_scale = block % 32 == 0 || (folds && act == 16 && block % 8 == 0);
-    return (act == 16 && bits <= 8 && one_scale) || (act == 8 && bits <= 4 && one_scale);
+    bool blocks = is_int(s->fmt) && is_int(s->act_fmt) && s->mainloop; /* of bytes by bytes */
+    return one_scale &&
+           ((act == 16 && bits <= 8) || (act == 8 && (bits <= 4 || (bits == 8 && blocks))));
 }
 
 static CudaPackSpec random_fragments(void)
