@@ -711,6 +711,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         }
         if constexpr (S::kTurning)
             mixed_join<Cfg>(sums, ring + S::kRingBytes, at, part);
+        MixedSums<Cfg>::leave_unit(sums);
         mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, part, tile_m, n0);
     }
 }

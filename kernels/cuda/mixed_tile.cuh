@@ -62,7 +62,7 @@ template <class Cfg> struct MixedShape {
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     /* Operands are decoded in a unit of their own, or left raw for a scale to decode. */
-    static constexpr bool kInUnit = kPromotes && !kBytes && !Cfg::kWFold;
+    static constexpr bool kInUnit = !kBytes && !Cfg::kWFold;
     static constexpr bool kRaw =
         kPromotes && !kBytes && Cfg::kWFold && Cfg::kW == FMT_E2M1 && Cfg::kScaleFmt == FMT_E4M3;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
@@ -303,6 +303,15 @@ template <class Cfg> struct MixedSums {
             for (int j = 0; j < 4; j++)
                 sums[i + j] = num_fma(value_of(block[i + j]), sa[j % 2] * sw[j / 2], sums[i + j]);
         }
+    }
+
+    /* In place: ptxas spilled where passes had products of their own. */
+    static __device__ __forceinline__ void leave_unit(Sum *sums)
+    {
+        if constexpr (!S::kPromotes && kUnit != 1.0f)
+#pragma unroll
+            for (int i = 0; i < S::kSums; i++)
+                sums[i] *= kUnit;
     }
 
     /* Rows [PASS * kPassRows, ..) of a, row after row, the columns in their
