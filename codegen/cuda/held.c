@@ -1,10 +1,9 @@
 /* codegen/cuda/held: activations of small floats whose scales vary along K (mxfp8, mxfp4, nvfp4),
- * held as bf16 between the launch that quantises them and a product: a row kernel multiplies the
- * codes by their scales, exactly; that which quantised them, where it runs before this product
- * alone. The product decodes the weight as it does beside any bf16, or a
- * launch decodes it likewise (decode.c), and wgmma multiplies both. Outer scales, which have too
- * many bits for bf16, are the epilogue's. Which products that is for, what it takes beside them,
- * and the launches. */
+ * held as bf16 for a product: a row kernel multiplies the codes by their scales, exactly, the one
+ * that quantises them for this product alone or one behind it. The product decodes the weight as it
+ * does beside any bf16, or a launch decodes it likewise (decode.c), and wgmma multiplies both.
+ * Outer scales, which have too many bits for bf16, are the epilogue's. Which products that is for,
+ * what it takes beside them, and the launches. */
 #include "codegen/cuda/plan.h"
 #include "codegen/cuda/why.h"
 

@@ -362,7 +362,8 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
         cuda_candidate_valid(c, &k);
 }
 
-/* Half the columns, of which K need not be shared out for all processors to have a tile. */
+/* A tile of half the columns: where K is not shared out, more processors have one. least: rows of
+ * tiles that hold all; 0: too many for one. */
 static void put_small_tile(CudaCandidates *c, int least)
 {
     int64_t halves = cuda_ceil_div(c->rows, MOST_SMALL);
@@ -571,6 +572,8 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define CLOCK       1755.0 /* cycles a microsecond under load */
 #define MMA_BUSY    0.82   /* of their rate that instructions reach, .. */
 #define MMA_PROMOTE 0.87   /* .. and of that where sums are promoted once a unit */
+#define INT_US      0.24   /* of a promotion of integers once a unit, by two warpgroups, .. */
+#define INT_COL_US  0.0012 /* .. and of each column of it; */
 #define SCALED_US   0.12   /* of a promotion where a unit has several, which wait, .. */
 #define COLUMN_US   0.0018 /* .. and of each column of it; */
 #define HALF        0.85   /* of that where an instruction has half the tile's columns */
@@ -601,6 +604,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
         compute /= MMA_PROMOTE;
     else if (k->hopper.promote && k->hopper.promote < 4)
         compute += scaled_us(k);
+    if (k->hopper.promote == 4 && adds_in_order(k))
+        compute += (INT_US + INT_COL_US * right_rows(k)) * teams(k) / 2;
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
     double read = rows * UNIT_BYTES / (L2_BYTES / processors);
     double unit = compute > read ? compute : read;

@@ -46,10 +46,10 @@ int cuda_hold_tensors(const CudaDraft *d, const PlanLaunch *product, int weight,
 uint64_t cuda_hold_bytes(const CudaDraft *d, const PlanLaunch *product, int bucket);
 /* The launch that fills them, and the product that reads them and this tensor of the weight. */
 PlanLaunch cuda_hold_launch(Arena *arena, const PlanLaunch *product, const CudaHold *hold);
-/* The row kernel `row` that quantises the activation, and fills them besides; false: it does not
- * end with that. */
-bool cuda_hold_rows(Arena *arena, const PlanLaunch *row, const CudaHold *hold, PlanLaunch *ret);
 PlanLaunch cuda_held_product(Arena *arena, const PlanLaunch *product, const CudaHold *hold,
                              int weight);
+/* Instead of the first: the row kernel `row`, which quantises the activation, and fills them
+ * besides; false: it does not end with that. */
+bool cuda_hold_rows(Arena *arena, const PlanLaunch *row, const CudaHold *hold, PlanLaunch *ret);
 
 #endif

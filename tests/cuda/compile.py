@@ -336,7 +336,6 @@ weight nvfp4; act bf16
 weight nf4 group 64; act bf16
 weight i4 sym group 128; act i8 sym per token dynamic
 weight i4 sym per channel; act i4 sym per token group 32 dynamic
-weight i8 sym group 128; act i8 sym per token group 64 dynamic
 weight i4 sym group 128; act e4m3 per token dynamic
 weight mxfp4; act e4m3 per token dynamic
 weight u3 asym group 64; act bf16
@@ -348,7 +347,7 @@ weight ternary group 128; act e4m3 per token dynamic
 def check_wgmma(folder):
     for scheme in WGMMA:
         check_layout(folder, scheme, "hopper", "panels", "16, 512", "auto")
-    for scheme in WGMMA_DECODED:
+    for scheme in [*WGMMA_DECODED, "weight i8 sym group 128; act i8 sym per token group 64 dynamic"]:
         for layout in "records", "fragments":
             check_layout(folder, scheme, "mixed", layout, "512", layout)
 

@@ -26,7 +26,7 @@ GATED = "param u: f32[{columns}, 4096]\n    y = silu(linear(x, g)) * linear(x, u
 PRODUCTS = {"plain": "y = linear(x, g)", "gated": GATED,
             "layer": GATED.replace("y = ", "param d: f32[4096, {columns}]\n    y = linear(") + ", d)"}
 
-# family; scheme; rows; product; columns. Each is, or was, taken for these sizes and spilled or waited. decode: with
+# family, of weights in a layout that is asked for, on another target than sm_90a; scheme; rows; product; columns. Each is, or was, taken for these sizes and spilled or waited. decode: with
 # activations that are held in bf16.
 CASES = """
 mixed; weight u4 asym per channel; act f16; 64, 256; gated; 4096
@@ -39,13 +39,18 @@ mixed; weight i4 sym group 128; act bf16; 4096; gated; 4096
 mixed; weight mxfp4; act mxfp8; 4096; layer; 14336
 mixed; weight i4 sym group 128; act i8 sym per token dynamic; 64, 128, 256; plain; 4096
 mixed; weight i4 sym per channel; act i8 sym per token dynamic; 192, 256; plain; 25344
-hopper; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 1024; gated; 4096
-hopper; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 4096; gated; 14336
+mixed; weight i8 sym per channel; act bf16; 96, 1024; gated; 14336
+mixed as fragments; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 16, 128, 1024; gated; 14336
+hopper as panels; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 16, 64, 256, 1024; plain; 4096
+hopper as panels; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 1024; gated; 4096
+hopper as panels; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 4096; gated; 14336
 gemm_mma; weight i4 asym group 128; act f32; 64; plain; 4096
 gemm_mma; weight i4 sym group 128; act f32; 32; gated; 4096
 gemm_mma; weight u8 asym group 64; act u8 asym per token group 64 dynamic; 1024; layer; 4096
 gemm_mma; weight nf4 per channel; act i8 sym per token dynamic; 64, 256; gated; 14336
 gemm_mma; ; act e4m3 per token dynamic; 1024; gated; 4096
+gemm_mma on sm_80; weight u4 asym per channel; act f16; 64, 256, 1024; plain; 14336
+gemm_mma on sm_80; weight u4 asym per channel; act bf16; 256, 1024; gated; 14336
 stream; weight nf4 per channel; act f16; 1, 8; gated; 4096
 stream; weight nf4 per channel; act i8 sym per token dynamic; 1; gated; 4096
 decode; weight nvfp4; act nvfp4; 128, 1024, 4096; gated; 14336
@@ -65,7 +70,10 @@ def problems_of(folder, case):
                                  out=4096 if product == "layer" else columns,
                                  product=PRODUCTS[product].format(columns=columns)))
     how = "held" if family == "decode" else "never"
-    done = sinter("show", "--emit=kernels", "--no-weights", "--target=sm_90a", f"--decode-weights={how}", path)
+    family, _, target = family.partition(" on ")
+    family, _, layout = family.partition(" as ")
+    done = sinter("show", "--emit=kernels", "--no-weights", f"--target={target or 'sm_90a'}", f"--decode-weights={how}",
+                  f"--weight-layout={layout or 'auto'}", path)
     if done.returncode:
         return [done.stderr]
     kernels = re.findall(r"^k_\w+ +(\w+) .*$", done.stdout, re.M)
