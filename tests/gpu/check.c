@@ -269,11 +269,11 @@ static bool check_session(Check *c, const Built *b, Rig *r, SinterSession *sessi
     }
     if (differ)
         printf("# a session gives other bits than its launches: %s\n", differ);
+    c->totals->digest += digest(&got);
+    c->totals->sessions++;
     side_free(&in);
     side_free(&want);
     side_free(&got);
-    c->totals->digest += digest(&got);
-    c->totals->sessions++;
     return ok && !differ;
 }
 

@@ -115,11 +115,19 @@ static bool make_model(Arena *arena, Mode mode, uint64_t number, const char *dir
 }
 
 /* One model, whose kernels are compiled or which is checked. */
-static bool run_job(const CheckJob *job, bool compile, Totals *totals)
+static bool run_job(CheckJob job, bool compile, Totals *totals)
 {
+    if (options.wish)
+        job.wish = options.wish;
+    if (options.hold || options.decode)
+        job.decode = options.hold ? CUDA_DECODE_HELD : CUDA_DECODE_ALWAYS;
+    if (options.layout)
+        job.layout = options.layout;
+    job.only = options.layout != NULL;
+    job.invariant = options.invariant;
     if (!compile)
-        return check_model(job, &options.check, totals);
-    check_compile(job, &options.check, totals);
+        return check_model(&job, &options.check, totals);
+    check_compile(&job, &options.check, totals);
     return true;
 }
 
@@ -136,15 +144,11 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                               .number = number,
                               .more = mode == MODE_CASES ? options.sizes : 1,
                               .family = c.family,
-                              .wish = options.wish ? options.wish : c.wish,
-                              .decode = options.hold     ? CUDA_DECODE_HELD
-                                        : options.decode ? CUDA_DECODE_ALWAYS
-                                                         : c.decode,
-                              .layout = options.layout ? options.layout : c.layout,
-                              .only = options.layout != NULL,
-                              .invariant = options.invariant,
+                              .wish = c.wish,
+                              .decode = c.decode,
+                              .layout = c.layout,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
-        ok = run_job(&job, compile, totals);
+        ok = run_job(job, compile, totals);
     } else {
         totals->failed++;
     }
@@ -170,7 +174,7 @@ static bool run_number(const Work *w, uint64_t number, bool compile, Totals *tot
                           .number = number,
                           .more = 3,
                           .unfused = true};
-    return run_job(&job, compile, totals);
+    return run_job(job, compile, totals);
 }
 
 /* All modules of a folder but those that other passes gave (NAME.out.ir). */
@@ -417,15 +421,15 @@ int main(int argc, char **argv)
 {
     static char buffer[1 << 16]; /* what a process prints about a model stays together */
     char temporary[] = "/tmp/sinter-device-XXXXXX";
-    char *word[64];
+    static char *word[MAX_FILES + 1];
     int num = 0;
     Work w = {.begin = check_seconds(), .temporary = temporary};
     nvrtc_serve(argv);
     for (int i = 1; i < argc; i++)
-        if (argv[i][0] != '-')
-            word[num] = argv[i], num += num < (int)COUNT_OF(word) - 1;
-        else if (!parse_option(argv[i]))
+        if (argv[i][0] == '-' ? !parse_option(argv[i]) : num == (int)COUNT_OF(word))
             return usage();
+        else if (argv[i][0] != '-')
+            word[num++] = argv[i];
     if (!find_work(&w, word, num) || options.jobs + options.compilers > MAX_JOBS)
         return usage();
     if (!options.check.rig.dry && !options.check.count && !options.here && !has_gpu())
