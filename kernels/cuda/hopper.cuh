@@ -49,6 +49,10 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kClusterM = Cfg::kCluster, kClusterN = 1;
     static constexpr int kTeams = (Cfg::kSwap ? Cfg::kBN : Cfg::kBM) / 64;
     static constexpr int kWarps = 4 * kTeams, kThreads = 128 * kTeams; /* that multiply */
+    /* Warps whose first thread begins copies, a unit each in turn: one takes 130 ns for a unit's,
+     * as long as the products of small tiles; and warps that copy scales, likewise: one is slower
+     * than products where each column has a scale. Four at most. */
+    static constexpr int kCopiers = kTeams == 1 ? 2 : 1, kScaleWarps = Cfg::kWUniform ? 1 : 2;
     /* Of a thread that copies (more where it copies scales), and of one that multiplies: what the
      * block starts with, a multiple of 8 for each thread, is shared out. */
     static constexpr int kShared = kTeams == 1 ? 256 : 512; /* two blocks have a processor */
@@ -76,6 +80,12 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * kWarps; /* 8 of each, or all */
     static constexpr int kPieceBytes = kThreads * kSums * 4;
     static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK; /* along K */
+    /* The first element of K of promotion `sub` of unit k. (Padding of K has any scale.) */
+    static __device__ __forceinline__ int first_of(int k, int sub)
+    {
+        const int at = (k * kSubs + sub) * (kElements / kSubs);
+        return Cfg::kK % kElements == 0 || at < Cfg::kK ? at : Cfg::kK - 1;
+    }
     /* Each column has a scale of w. They lie as threads read them: those of the fragments that one
      * holds of 32 columns side by side. */
     static constexpr bool kEachScale = !Cfg::kSwap && !Cfg::kWUniform;
@@ -89,6 +99,7 @@ template <class Cfg, class Product> struct HopperShape {
                   "equal parts of K, by one block");
     static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 3,
                   "warpgroups of 64 rows each");
+    static_assert(Cfg::kStages >= 2, "who copies every other unit is at most a round ahead");
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");
     static_assert(!Cfg::kMainloop || Cfg::kBlockK % (kElements / kSubs) == 0,
                   "scales change between promotions");
@@ -278,11 +289,11 @@ template <class Cfg, class S> struct HopperStage {
     }
 };
 
-/* One thread: fills the ring, in the order in which it is read. Weights do not depend on earlier
- * kernels, unless one decoded them (kWDecoded): those of the first stages are on their way before
- * it waits for the producer of a. */
+/* One thread, of number `mine` of kCopiers: fills the stages of every kCopiers-th unit, in the
+ * order in which they are read. Weights do not depend on earlier kernels, unless one decoded them
+ * (kWDecoded): those of the first stages are on their way before it waits for the producer of a. */
 template <class Cfg, class S, class Params>
-__device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint32_t full)
+__device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint32_t full, int mine)
 {
     typedef HopperStage<Cfg, S> Stage;
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
@@ -310,7 +321,8 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
     while (started < Cfg::kStages && early.next()) {
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++) {
-            load_w(ahead, k, n0);
+            if (S::kCopiers == 1 || started % S::kCopiers == mine)
+                load_w(ahead, k, n0);
             ahead.advance();
         }
     }
@@ -319,65 +331,77 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
         work.place(&m0, &n0);
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++) {
-            if (filled >= started) {
-                stage.wait_empty();
-                load_w(stage, k, n0);
+            if (S::kCopiers == 1 || filled % S::kCopiers == mine) {
+                if (filled >= started) {
+                    stage.wait_empty();
+                    load_w(stage, k, n0);
+                }
+                copy_box(stage.at, p.map[0], k * 128, m0, stage.full);
             }
-            copy_box(stage.at, p.map[0], k * 128, m0, stage.full);
             stage.advance();
         }
     }
 }
 
-/* One warp: the scales of every stage, in the same order, as copies that arrive by themselves. */
+/* A warp, of number `mine` of kScaleWarps: the scales of every kScaleWarps-th unit, as copies that
+ * arrive by themselves. */
 template <class Cfg, class S, class Params>
-__device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full)
+__device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full,
+                                                   int mine)
 {
-    constexpr int kStep = S::kElements / S::kSubs; /* of K, that a promotion adds up */
+    constexpr int kSub = Cfg::kBM + S::kWScales; /* words of a promotion */
     constexpr int kABlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
     constexpr int kABlockRows = Cfg::kABlockRows ? Cfg::kABlockRows : 1;
     constexpr int kWBlock = Cfg::kWBlockK ? Cfg::kWBlockK : Cfg::kK;
     constexpr int kACols = (Cfg::kK + kABlock - 1) / kABlock;
+    constexpr int kParts = Cfg::kWUniform ? Cfg::kParts : 1; /* of the grid */
     constexpr int kEach = Cfg::kWUniform ? (Cfg::kN / Cfg::kParts + 127) / 128 : Cfg::kN;
+    constexpr int kRows = (Cfg::kBM + 31) / 32, kColumns = (S::kWScales + 31) / 32; /* of a lane */
     const int lane = threadIdx.x % 32;
     const float *of_a = p.op[Cfg::kOperandA].scale;
     const float *grid = (const float *)((const char *)p.op[Cfg::kOperandW].data + Cfg::kWScaleAt);
     const int last_row = (int)p.dim[0] - 1;
     HopperWork<Cfg, S> work(p.dim[0]);
     HopperStage<Cfg, S> stage(ring, full);
-    int m0, n0;
+    int filled = 0, m0, n0;
     wait_for_producer();
     while (work.next()) {
         work.place(&m0, &n0);
 #pragma unroll 1
-        for (int k = work.from; k < work.to; k++) {
+        for (int k = work.from; k < work.to; k++, filled++, stage.advance()) {
+            if (S::kScaleWarps > 1 && filled % S::kScaleWarps != mine)
+                continue;
             const uint32_t scales = stage.at + S::kABytes + S::kWBytes;
+            if constexpr (S::kSubs == 1) /* addresses kept for the whole tile would spill */
+                asm volatile("" : "+r"(m0), "+r"(n0));
             stage.wait_empty();
+#pragma unroll(S::kSubs > 1 ? 1 : kRows)
+            for (int j = 0; j < kRows; j++) {
+                const int i = lane + 32 * j, row = m0 + i < last_row ? m0 + i : last_row;
+                const int block = Cfg::kABlockRows ? row / kABlockRows : 0;
+                const float *from = of_a + (int64_t)block * kACols;
 #pragma unroll
-            for (int sub = 0; sub < S::kSubs; sub++) {
-                const uint32_t to = scales + sub * ((Cfg::kBM + S::kWScales) * 4);
-                int at = (k * S::kSubs + sub) * kStep; /* padding of K has any scale */
-                at = at < Cfg::kK ? at : Cfg::kK - 1;
-#pragma unroll 1
-                for (int i = lane; i < Cfg::kBM; i += 32) {
-                    const int row = m0 + i < last_row ? m0 + i : last_row;
-                    const int block = Cfg::kABlockRows ? row / kABlockRows : 0;
-                    copy_word(to + i * 4, of_a + (int64_t)block * kACols + at / kABlock);
-                }
-#pragma unroll 1
-                for (int i = lane; i < S::kWScales; i += 32) {
-                    int column = n0 + i, of = at / kWBlock * (Cfg::kWUniform ? Cfg::kParts : 1);
-                    if (Cfg::kWUniform) {
-                        of += Cfg::kParts > 1 ? i : 0;
-                        column = Cfg::kParts > 1 ? n0 / Cfg::kParts / 128 : (n0 + i * 64) / 128;
-                    }
-                    column = column < kEach ? column : kEach - 1;
-                    copy_word(to + (Cfg::kBM + S::place_of(i)) * 4,
-                              grid + (int64_t)of * kEach + column);
-                }
+                for (int sub = 0; sub < S::kSubs; sub++)
+                    if (Cfg::kBM % 32 == 0 || i < Cfg::kBM)
+                        copy_word(scales + (sub * kSub + i) * 4,
+                                  from + S::first_of(k, sub) / kABlock);
+            }
+#pragma unroll(S::kSubs > 1 ? 1 : kColumns)
+            for (int j = 0; j < kColumns; j++) {
+                const int i = lane + 32 * j;
+                int column = n0 + i;
+                if (Cfg::kWUniform)
+                    column = kParts > 1 ? n0 / kParts / 128 : (n0 + i * 64) / 128;
+                column = column < kEach ? column : kEach - 1;
+                const float *from = grid + column + (kParts > 1 ? i * kEach : 0);
+                const uint32_t to = scales + (Cfg::kBM + S::place_of(lane) + 32 * j) * 4;
+#pragma unroll
+                for (int sub = 0; sub < S::kSubs; sub++)
+                    if (S::kWScales % 32 == 0 || i < S::kWScales)
+                        copy_word(to + sub * (kSub * 4),
+                                  from + (int64_t)(S::first_of(k, sub) / kWBlock * kParts) * kEach);
             }
             arrive_after_copies(stage.full);
-            stage.advance();
         }
     }
 }
@@ -510,17 +534,19 @@ __device__ __forceinline__ void hopper(const Params &p)
         map_prefetch(p.map[0]);
         for (int i = 0; i < Cfg::kStages; i++) {
             barrier_init(full + i * 8, S::kScales ? 33 : 1);
-            barrier_init(empty + i * 8, S::kWarps * Cfg::kCluster); /* a lane of each that reads */
+            barrier_init(empty + i * 8, S::kWarps * Cfg::kCluster * kWarpArrivals);
         }
         barrier_init_done();
     }
     cluster_begin<Cfg::kCluster>();
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
-        if (threadIdx.x == S::kThreads)
-            hopper_copy<Cfg, S>(p, ring, full);
-        if (S::kScales && threadIdx.x / 32 == S::kWarps + 1)
-            hopper_copy_scales<Cfg, S>(p, ring, full);
+        const int copier = S::kCopiers == 1 ? 0 : threadIdx.x / 32 - S::kWarps;
+        const int scaler = threadIdx.x / 32 - S::kWarps - S::kCopiers;
+        if (copier < S::kCopiers && threadIdx.x == S::kThreads + 32 * copier)
+            hopper_copy<Cfg, S>(p, ring, full, copier);
+        if (S::kScales && scaler >= 0 && scaler < S::kScaleWarps)
+            hopper_copy_scales<Cfg, S>(p, ring, full, scaler);
         return;
     }
     registers_take<S::kManyRegisters>();

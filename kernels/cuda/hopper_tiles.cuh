@@ -30,13 +30,24 @@ template <int BLOCKS> __device__ __forceinline__ void cluster_end()
     if (BLOCKS > 1)
         meet_cluster();
 }
+/* Arrivals of a warp: one lane stands for all whose reads __syncwarp() has ordered before it. The
+ * racecheck of compute-sanitizer does not see that order, and reports those reads: for it each lane
+ * arrives. */
+#ifdef SINTER_RACECHECK
+enum { kWarpArrivals = 32 };
+#else
+enum { kWarpArrivals = 1 };
+#endif
 /* A lane of a warp for each block: this one, or all of the cluster. */
 template <int BLOCKS> __device__ __forceinline__ void cluster_arrive(uint32_t barrier, int lane)
 {
-    if (BLOCKS > 1) {
+    if (BLOCKS > 1 && kWarpArrivals > 1) {
+        for (int i = 0; i < BLOCKS; i++)
+            barrier_arrive_at(barrier, i);
+    } else if (BLOCKS > 1) {
         if (lane < BLOCKS)
             barrier_arrive_at(barrier, lane);
-    } else if (lane == 0) {
+    } else if (kWarpArrivals > 1 || lane == 0) {
         barrier_arrive(barrier);
     }
 }

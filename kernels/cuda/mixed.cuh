@@ -126,6 +126,8 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
     typedef MixedShape<Cfg> S;
     constexpr int kBlock = S::kStageScales ? Cfg::kABlockK : Cfg::kK;
     constexpr int kCols = (Cfg::kK + kBlock - 1) / kBlock;
+    constexpr int kRows = (Cfg::kBM + 31) / 32; /* of a lane */
+    const int lane = threadIdx.x % 32;
     HopperWork<Cfg, S> work(p.dim[0]);
     int filled = 0, m0, n0;
     wait_for_producer();
@@ -134,12 +136,19 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++) {
             const int slot = filled % Cfg::kStages;
+            const uint32_t to = ring + slot * S::kStageBytes + S::kScalesAt + lane * 4;
+            asm volatile("" : "+r"(m0)); /* addresses for the whole tile would spill */
             barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
-#pragma unroll 1
-            for (int i = threadIdx.x % 32; i < S::kActSubs * Cfg::kBM; i += 32) {
-                const int at = k * 128 / kBlock + i / Cfg::kBM;
-                copy_word(ring + slot * S::kStageBytes + S::kScalesAt + i * 4,
-                          act_scale<Cfg>(p, m0 + i % Cfg::kBM, kCols, at < kCols ? at : kCols - 1));
+#pragma unroll
+            for (int j = 0; j < kRows; j++) {
+                const float *of_row = act_scale<Cfg>(p, m0 + lane + 32 * j, kCols, 0);
+#pragma unroll
+                for (int sub = 0; sub < S::kActSubs; sub++) {
+                    const int at = k * 128 / kBlock + sub;
+                    if (Cfg::kBM % 32 == 0 || lane + 32 * j < Cfg::kBM)
+                        copy_word(to + (sub * Cfg::kBM + 32 * j) * 4,
+                                  of_row + (Cfg::kK % 128 == 0 || at < kCols ? at : kCols - 1));
+                }
             }
             arrive_after_copies(full + slot * 8);
         }
@@ -489,7 +498,7 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
     map_prefetch(map);
     for (int i = 0; i < Cfg::kStages; i++) {
         barrier_init(full + i * 8, S::kStageScales ? 33 : 1);
-        barrier_init(empty + i * 8, S::kThreads / 32 / Cfg::kTurns * Cfg::kCluster);
+        barrier_init(empty + i * 8, S::kThreads / 32 / Cfg::kTurns * Cfg::kCluster * kWarpArrivals);
     }
     barrier_init_done();
 }
