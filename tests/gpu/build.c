@@ -57,6 +57,16 @@ static bool open_file(Built *b, const char *path)
     return true;
 }
 
+static void for_racecheck(Built *b)
+{
+    CudaSource *source = ARENA_NEW_ARRAY(b->arena, CudaSource, (size_t)b->cuda.num_sources);
+    for (int i = 0; i < b->cuda.num_sources; i++) {
+        source[i] = b->cuda.source[i];
+        source[i].text = arena_printf(b->arena, "#define SINTER_RACECHECK\n%s", source[i].text);
+    }
+    b->cuda.source = source;
+}
+
 bool built_make(Built *b, const BuildOptions *options)
 {
     const PassOptions how = {.opt_level = options->level, .base_dir = options->dir};
@@ -83,6 +93,8 @@ bool built_make(Built *b, const BuildOptions *options)
     if (!codegen_plan(b->m, b->arena, &b->cpu) ||
         !cuda_plan(b->m, b->arena, &b->cpu, &plan, &b->cuda))
         return complain(b, "there is no plan");
+    if (options->racecheck)
+        for_racecheck(b);
     if (options->code && !compile_code(b))
         return false;
     if (!codegen_write(b->m, options->code ? 2 : 1, target, out, &write) || b->diag.num_errors)

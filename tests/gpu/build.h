@@ -26,6 +26,7 @@ typedef struct BuildOptions {
     CudaDecode decode;        /* weights, by launches of their own */
     const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
     bool invariant;           /* one order of sums for all sizes */
+    bool racecheck;           /* kernels for that tool (kWarpArrivals, hopper_tiles.cuh) */
     bool code;
 } BuildOptions;
 

@@ -382,7 +382,8 @@ static BuildOptions build_options(const CheckJob *job, int level)
                           .wish = job->wish,
                           .decode = job->decode,
                           .layout = job->layout,
-                          .invariant = job->invariant};
+                          .invariant = job->invariant,
+                          .racecheck = job->racecheck};
 }
 
 /* None of its weights lies in the layout that alone is asked for. */

@@ -32,6 +32,7 @@ typedef struct CheckJob {
     const CudaLayout *layout; /* of weights, where they can lie so; NULL: the fastest */
     bool invariant;           /* one order of sums for all sizes */
     bool unfused;             /* compile it without fusion too */
+    bool racecheck;           /* kernels for that tool (BuildOptions) */
     bool only;                /* leave it out if none of its weights lies in that layout */
 } CheckJob;
 

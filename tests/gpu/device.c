@@ -26,6 +26,7 @@
  * --apart         every tensor in an allocation of its own, for compute-sanitizer; no sessions
  * --bench         times of the launches at the largest size of each bucket
  * --verbose       a line for every model
+ * --racecheck     kernels in which every lane arrives at barriers, for that tool
  * --keep          keep the folder of each model and say where it is
  *
  * A failing model is named by its number: `device cases 17 1 --verbose` runs it alone. At the end:
@@ -59,7 +60,7 @@ typedef enum Mode { MODE_CASES, MODE_RANDOM, MODE_FILES } Mode;
 
 typedef struct Options {
     CheckOptions check;
-    bool keep, all, here, decode, hold, invariant;
+    bool keep, all, here, decode, hold, invariant, racecheck;
     int part, parts, jobs, compilers, sizes;
     double seconds;
     const char *wish;
@@ -125,6 +126,7 @@ static bool run_job(CheckJob job, bool compile, Totals *totals)
         job.layout = options.layout;
     job.only = options.layout != NULL;
     job.invariant = options.invariant;
+    job.racecheck = options.racecheck;
     if (!compile)
         return check_model(&job, &options.check, totals);
     check_compile(&job, &options.check, totals);
@@ -362,11 +364,19 @@ static bool parse_option(const char *word)
     const struct {
         const char *name;
         bool *flag;
-    } flag[] = {
-        {"--count", &c->count},     {"--dry", &c->rig.dry},     {"--apart", &c->rig.apart},
-        {"--bench", &c->rig.bench}, {"--verbose", &c->verbose}, {"--keep", &o->keep},
-        {"--all", &o->all},         {"--spoil", &c->spoil},     {"--here", &o->here},
-        {"--decode", &o->decode},   {"--hold", &o->hold},       {"--invariant", &o->invariant}};
+    } flag[] = {{"--count", &c->count},
+                {"--dry", &c->rig.dry},
+                {"--apart", &c->rig.apart},
+                {"--bench", &c->rig.bench},
+                {"--verbose", &c->verbose},
+                {"--keep", &o->keep},
+                {"--all", &o->all},
+                {"--spoil", &c->spoil},
+                {"--here", &o->here},
+                {"--decode", &o->decode},
+                {"--hold", &o->hold},
+                {"--invariant", &o->invariant},
+                {"--racecheck", &o->racecheck}};
     for (size_t i = 0; i < COUNT_OF(flag); i++)
         if (!strcmp(word, flag[i].name))
             return *flag[i].flag = true;

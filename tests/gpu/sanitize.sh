@@ -22,6 +22,7 @@ cores=$(getconf _NPROCESSORS_ONLN)
 code=$?
 [ $code != 77 ] || { cat "$out/plain"; rm -r "$out"; exit 77; }
 grep -v '^# digest' "$out/plain"
+"$device" sample "$each" --sizes=1 --jobs=3 "--compilers=$cores" --racecheck >/dev/null 2>&1
 echo "# at $(($(date +%s) - begin)) s"
 
 # Tensors in allocations of their very size, filled by copies, are what memcheck wants; initcheck wants
@@ -29,9 +30,10 @@ echo "# at $(($(date +%s) - begin)) s"
 for tool in memcheck racecheck synccheck initcheck; do
     apart=--apart
     [ $tool != initcheck ] || apart=
+    [ $tool != racecheck ] || apart="$apart --racecheck"
     part=0
     while [ $part -lt $parts ]; do
-        # shellcheck disable=SC2086 # none or one word
+        # shellcheck disable=SC2086 # up to two words
         "$sanitizer" --tool $tool --error-exitcode 9 "$device" sample "$each" --sizes=1 --here \
             $apart "--part=$part/$parts" --verbose >"$out/$tool.$part" 2>&1 &
         part=$((part + 1))
