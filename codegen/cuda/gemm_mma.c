@@ -94,6 +94,12 @@ static bool fine_blocks(const CudaKernel *k)
     return k->spec.mainloop && k->packed.block_k % 32;
 }
 
+/* 128 of K of an activation have several scales. */
+static bool has_finer(const CudaKernel *k)
+{
+    return k->spec.mainloop && k->spec.act_block && k->spec.act_block < 128;
+}
+
 /* An operand that one 16-bit float does not hold (format.cuh, Pieces). */
 static bool in_pieces(const CudaKernel *k)
 {
@@ -118,7 +124,7 @@ static int most_sums(const CudaKernel *k)
     if (scaled && a == FMT_F32 && (codebook || nibbles))
         return 16; /* decoded, codes stay in registers for all pieces of an f32 beside them */
     if (fine_blocks(k) || in_pieces(k) || k->packed.act_folded || cuda_is_chunked(k) ||
-        (scaled && looked_up(k)))
+        (scaled && (looked_up(k) || (has_finer(k) && k->packed.home != CUDA_HOME_I8))))
         return 32;
     bool widens = format_info[w].bits == 16 && format_info[a].bits < 16; /* of a to w's */
     return widens || (codebook && cuda_codebook_pieces(k) > 1) ? 64 : MOST_SUMS;
@@ -300,14 +306,18 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define TILES_L2  1.46e7 /* CUDA_L2_RATE for tiles, which neighbours read at the same time */
 #define WARPS     5.5    /* that reach half of what endless many would */
 #define STEP      0.034  /* us for each 128 of K, beside the products */
+#define FINER     0.44   /* of the products, to scale each further sum that blocks of a ask for */
 #define IN_FLIGHT 13.6e3 /* bytes on their way to a processor for 63 % of its bandwidth */
 
 /* Multiplications and additions, 1e6 a microsecond of the whole GPU, of eight warps a processor. */
 static double rate_of(const CudaKernel *k)
 {
+    int64_t block = k->spec.act_block > 32 ? k->spec.act_block : 32; /* as much as a step has */
+    double sums = has_finer(k) ? 128.0 / (double)block : 1;
+    double slower = 1 + FINER * (sums - 1);
     switch (k->packed.home) {
-    case CUDA_HOME_I8: return k->spec.mainloop ? 465 : 825;
-    case CUDA_HOME_F16: return k->spec.mainloop ? 325 : 520;
+    case CUDA_HOME_I8: return k->spec.mainloop ? 465 / slower : 825;
+    case CUDA_HOME_F16: return k->spec.mainloop ? 325 / slower : 520;
     case CUDA_HOME_BF16: return k->spec.mainloop ? 479 : 505;
     default: return 30;
     }

@@ -572,12 +572,15 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define CLOCK       1755.0 /* cycles a microsecond under load */
 #define MMA_BUSY    0.82   /* of their rate that instructions reach, .. */
 #define MMA_PROMOTE 0.87   /* .. and of that where sums are promoted once a unit */
-#define INT_US      0.24   /* of a promotion of integers once a unit, by two warpgroups, .. */
-#define INT_COL_US  0.0012 /* .. and of each column of it; */
-#define SCALED_US   0.12   /* of a promotion where a unit has several, which wait, .. */
-#define COLUMN_US   0.0018 /* .. and of each column of it; */
-#define HALF        0.85   /* of that where an instruction has half the tile's columns */
+#define INT_US      0.11   /* of a promotion of integers once a unit, .. */
+#define INT_COL_US  0.0009 /* .. and of each column of it, .. */
+#define THREE_TIMES 1.5    /* .. of three warpgroups by so much; */
+#define SCALED_US   0.06   /* of a promotion where a unit has several, which wait, .. */
+#define ALONE       0.67   /* less so one warpgroup, .. */
+#define COLUMN_US   0.0017 /* .. and of each column of it; */
+#define HALF        0.9    /* of that where an instruction has half the tile's columns */
 #define L2_BYTES    7.0e6  /* a microsecond, of all processors */
+#define SMALL_BYTES 7.0e4  /* .. and of one, where few have tiles */
 #define MEMORY      4.3e6
 #define UNIT_US     0.06 /* least time of a unit */
 #define START_US    1.6  /* until the first unit is there */
@@ -589,7 +592,8 @@ static void describe(Sb *sb, const CudaKernel *k)
 static double scaled_us(const CudaKernel *k)
 {
     double halves = right_rows(k) / instruction_columns(k);
-    double each = (SCALED_US + COLUMN_US * instruction_columns(k)) * (halves > 1 ? HALF : 1);
+    double wait = SCALED_US * (teams(k) == 1 ? ALONE : 1);
+    double each = (wait + COLUMN_US * instruction_columns(k)) * (halves > 1 ? HALF : 1);
     return 4.0 / k->hopper.promote * halves * each;
 }
 
@@ -605,9 +609,9 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     else if (k->hopper.promote && k->hopper.promote < 4)
         compute += scaled_us(k);
     if (k->hopper.promote == 4 && adds_in_order(k))
-        compute += (INT_US + INT_COL_US * right_rows(k)) * teams(k) / 2;
+        compute += (INT_US + INT_COL_US * right_rows(k)) * (teams(k) < 3 ? 1 : THREE_TIMES);
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
-    double read = rows * UNIT_BYTES / (L2_BYTES / processors);
+    double read = rows * UNIT_BYTES / (is_small(k) ? SMALL_BYTES : L2_BYTES / processors);
     double unit = compute > read ? compute : read;
     unit *= is_small(k) && blocks > processors ? 2 : 1;
     double us = busiest * (unit > UNIT_US ? unit : UNIT_US);

@@ -574,7 +574,10 @@ static const struct {
 #define FEW_TIMES    1.3 /* .. by so much beside this one */
 #define SMALL_TIMES  1.1 /* what blocks that share a processor take from each other */
 #define BLOCK_US     0.02
-#define L2_BYTES     7.0e6 /* a microsecond, of all processors */
+#define ACT_US       0.07   /* of such a block of a: its share of K has sums of its own, .. */
+#define ACT_SUM_US   1.8e-5 /* .. each of which is converted, scaled and added; .. */
+#define FLOAT_TIMES  0.6    /* .. of floats, only the two latter */
+#define L2_BYTES     7.0e6  /* a microsecond, of all processors */
 #define MEMORY       4.3e6
 #define START_US     1.6  /* until the first unit is there */
 #define ROW_US       0.02 /* of an epilogue, for each row of a tile of 128 columns */
@@ -592,6 +595,9 @@ static double unit_us(const CudaKernel *k)
     slab *=
         family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
+    if (scales_act(k) && scales_along_k(k))
+        us += (double)(act_scales(k) - 1) * (ACT_US + ACT_SUM_US * k->mixed.bm * columns(k)) *
+              (family_of(k->spec.act_fmt) == FAMILY_INT ? 1 : FLOAT_TIMES);
     double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
                    columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;
     double read = bytes * per_processor(k) / (L2_BYTES / processors);

@@ -575,7 +575,8 @@ REASONS = {
                 r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
     "wide": (2, [r"a group of 512 columns does not lie inside a tile of 256"]),
     "whole": (6, [r"apart at apart.sinter:12:21: one range is of the whole tensor.*\(static ranges, or"]),
-    "nvfp4": (7, [r"apart at apart.sinter:13:13: the outer scale is of the whole tensor.*\(a static outer"]),
+    "nvfp4": (8, [r"apart at apart.sinter:13:13: the outer scale is of the whole tensor.*\(a static outer",
+                  r"apart at apart.sinter:12:14, where T = 64: its input,.* is held in bf16"]),
     "plain": (1, [r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
 }
 
