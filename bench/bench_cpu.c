@@ -209,7 +209,7 @@ static void bench_launches(void)
 
 /* Products ------------------------------------------------------------------------------------- */
 
-#define MAX_COPIES 64
+#define MAX_COPIES 128
 typedef struct Product {
     int64_t m, n, k;
     CpuGemm g;
@@ -387,7 +387,15 @@ static void fill_activation(CpuTensor *a)
     }
 }
 
-#define COLD_BYTES ((uint64_t)600 << 20) /* of weights, more than caches hold */
+/* Of weights, so many that caches hold none of what was read before. */
+static uint64_t cold_bytes(void)
+{
+    long cache = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return cache > 200 << 20 ? 3 * (uint64_t)cache : (uint64_t)600 << 20;
+}
 
 static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t k)
 {
@@ -421,8 +429,8 @@ static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t 
     int32_t *zero = allocate((uint64_t)grid * 4);
     for (int64_t i = 0; i < grid; i++)
         scale[i] = 0.0078125f;
-    p->copies = (int)(COLD_BYTES / cpu_pack_bytes(&p->g.spec)) + 1;
-    p->copies = p->copies > MAX_COPIES || m > 16 ? 1 : p->copies;
+    p->copies = (int)(cold_bytes() / cpu_pack_bytes(&p->g.spec)) + 1;
+    p->copies = m > 16 ? 1 : p->copies < MAX_COPIES ? p->copies : MAX_COPIES;
     p->operand[0] = tensor(FMT_BF16, 2, m, n);
     p->g.num_operands = 1;
     step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_F32, .dst = 0});
