@@ -222,6 +222,8 @@ bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
 int32_t plan_stored_weight(const Plan *plan, int32_t weight);
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);
+/* plan_alias.c: a launch meets other rows or columns of the tensor than its own. */
+bool plan_operand_is_mapped(const PlanOperand *o);
 /* plan_alias.c: no two tensors of one launch overlap but in place, and everything read was written
  * before and not overwritten since. */
 bool plan_check_aliasing(const Plan *plan, int bucket, const PlanLayout *layout, IoError *err);

@@ -118,7 +118,7 @@ static void effect_add(Effects *e, int32_t tensor, bool write, bool mapped)
     e->effect[e->num++] = (Effect){tensor, write, mapped};
 }
 
-static bool operand_is_mapped(const PlanOperand *o)
+bool plan_operand_is_mapped(const PlanOperand *o)
 {
     return o->row_div.mul != 0 || o->row_div.add != 1 || o->row_mod.mul != 0 ||
            o->row_mod.add != 0 || o->col_step != 1;
@@ -140,7 +140,7 @@ static void program_effects(Effects *e, const PlanLaunch *l, const PlanProgram *
         bool write = plan_writes((TileOp)s->op);
         if (write || (s->op == TILE_LOAD && !has_quantised(p, i, s->tensor)))
             effect_add(e, l->operand[s->tensor].tensor, write,
-                       s->op == TILE_LOAD && operand_is_mapped(&l->operand[s->tensor]));
+                       s->op == TILE_LOAD && plan_operand_is_mapped(&l->operand[s->tensor]));
         if (s->op == TILE_CODE_SUM && !has_quantised(p, i, s->tensor2))
             effect_add(e, l->operand[s->tensor2].tensor, false, false);
     }

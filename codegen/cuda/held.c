@@ -214,17 +214,11 @@ PlanLaunch cuda_hold_launch(Arena *arena, const PlanLaunch *product, const CudaH
     return cuda_row_launch(product, "hold activation", 2, operand, (PlanProgram){step, 2});
 }
 
-static bool is_whole(const PlanOperand *o)
-{
-    return !o->row_div.mul && o->row_div.add == 1 && !o->row_mod.mul && !o->row_mod.add &&
-           o->col_step;
-}
-
 bool cuda_hold_rows(Arena *arena, const PlanLaunch *row, const CudaHold *hold, PlanLaunch *ret)
 {
     const PlanProgram *p = &row->program;
     const TileStep *last = &p->step[p->num_steps - 1];
-    if (last->op != TILE_QUANTIZE || !is_whole(&row->operand[last->tensor]) ||
+    if (last->op != TILE_QUANTIZE || plan_operand_is_mapped(&row->operand[last->tensor]) ||
         row->operand[last->tensor].tensor != hold->from || row->num_operands == PLAN_MAX_OPERANDS ||
         p->num_steps + 2 > PLAN_MAX_STEPS)
         return false;
