@@ -142,6 +142,7 @@ typedef struct MatrixProduct {
     void *c;              /* f32 or i32 */
     int64_t ldc;
     bool accumulate;
+    bool one_pass; /* c has the rows of one pass, whose sums are taken before the next */
     int64_t pairs; /* of K in all steps that are not filled up with 0; floats of one part */
 } MatrixProduct;
 

@@ -166,7 +166,7 @@ INLINE void span_ahead(const MatrixProduct *p, int64_t pass, int64_t passes, Spa
 INLINE void product_spans(bool is_float, bool is_wide, int vecs, const MatrixProduct *p,
                           int64_t row, int col, const Span *ahead)
 {
-    int32_t *c = (int32_t *)p->c + row * p->ldc + col;
+    int32_t *c = (int32_t *)p->c + (p->one_pass ? 0 : row) * p->ldc + col;
     if (p->accumulate)
         sums_move(true, vecs, is_wide, c, p->ldc);
     else
@@ -289,10 +289,11 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
                        .ldc = ldc,
                        .accumulate = accumulate};
     bool ends = finish && done == units;
+    p.one_pass = ends && finish->out && !accumulate;
     for (int64_t row = 0, num; row < rows; row += num) {
         num = product_rows(false, &p, row, rows);
         if (ends)
-            finish_i32(finish, row, (int)num, cols, c + row * ldc, ldc);
+            finish_i32(finish, row, (int)num, cols, c + (p.one_pass ? 0 : row * ldc), ldc);
     }
     if (done < units)
         cpu_kernels_avx512.dot_i32(rows, a + 4 * done, lda, w + 4 * done * cols, cols, units - done,
@@ -335,12 +336,17 @@ static void finish_rows_f32(const BlockFinish *f, int64_t row, int rows, int col
         finish_f32_columns(1, *f, row, rows, col, c, ldc);
 }
 
-static void dot_bf16(const MatrixProduct *p, int64_t rows, const BlockFinish *finish)
+/* Sums that are scaled and added to others take little memory, that of a pass: it stays in the
+ * nearest cache. */
+static void dot_bf16(const MatrixProduct *given, int64_t rows, const BlockFinish *finish)
 {
+    MatrixProduct p = *given;
+    p.one_pass = finish && !p.accumulate;
     for (int64_t row = 0, num; row < rows; row += num) {
-        num = product_rows(true, p, row, rows);
+        const float *c = (float *)p.c + (p.one_pass ? 0 : row * p.ldc);
+        num = product_rows(true, &p, row, rows);
         if (finish)
-            finish_rows_f32(finish, row, (int)num, p->cols, (float *)p->c + row * p->ldc, p->ldc);
+            finish_rows_f32(finish, row, (int)num, p.cols, c, p.ldc);
     }
 }
 
