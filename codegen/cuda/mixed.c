@@ -574,9 +574,9 @@ static const struct {
 #define FEW_TIMES    1.3 /* .. by so much beside this one */
 #define SMALL_TIMES  1.1 /* what blocks that share a processor take from each other */
 #define BLOCK_US     0.02
-#define ACT_US       0.07   /* of such a block of a: its share of K has sums of its own, .. */
-#define ACT_SUM_US   1.8e-5 /* .. each of which is converted, scaled and added; .. */
-#define FLOAT_TIMES  0.6    /* .. of floats, only the two latter */
+#define ACT_US       0.07   /* of such a block that has scales of a of its own, .. */
+#define ACT_SUM_US   1.8e-5 /* .. and of each of its sums; .. */
+#define FLOAT_TIMES  0.6    /* .. floats, which need no conversion, take so much of that */
 #define L2_BYTES     7.0e6  /* a microsecond, of all processors */
 #define MEMORY       4.3e6
 #define START_US     1.6  /* until the first unit is there */
