@@ -1,5 +1,6 @@
 /* Packing of weights for the GPU; the layouts are described in pack.h. */
 #include "kernels/cuda/pack.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct FormatFacts {
@@ -373,6 +374,14 @@ static inline void pack_thin_row(const CudaPackSpec *spec, const CudaPacked *pac
         }
 }
 
+static void put_scale(const CudaPackSpec *spec, const CudaPacked *packed, float scale, uint8_t *at)
+{
+    uint32_t code =
+        packed->scale_bytes == 4 ? num_bits(scale) : num_encode((int)spec->scale_fmt, scale);
+    for (int i = 0; i < packed->scale_bytes; i++)
+        at[i] = (uint8_t)(code >> (8 * i));
+}
+
 /* The scales and zero points of a row in all records of its group. */
 static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, int64_t in_group,
                             int64_t row, const CudaParams *params, uint8_t *group)
@@ -384,17 +393,90 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
         for (int sub = 0; sub < packed->subs; sub++) {
             int64_t of = block ? k / block + sub : 0, at = sub * CUDA_GROUP_ROWS + in_group;
             int64_t from = grid_at(spec, row, 0) + (of < last ? of : last);
-            uint32_t code = 0;
             if (packed->scales)
-                code = packed->scale_bytes == 4 ? num_bits(scale[from])
-                                                : num_encode((int)spec->scale_fmt, scale[from]);
-            for (int i = 0; i < packed->scale_bytes; i++)
-                group[packed->scale_at + at * packed->scale_bytes + i] = (uint8_t)(code >> (8 * i));
+                put_scale(spec, packed, scale[from],
+                          group + packed->scale_at + at * packed->scale_bytes);
             if (packed->zero_bits == 8)
                 group[packed->zero_at + at] = (uint8_t)zero[from];
             else if (packed->zero_bits == 4)
                 group[packed->zero_at + at / 2] |= (uint8_t)((zero[from] & 15) << (at % 2 * 4));
         }
+}
+
+/* Steps between scales ------------------------------------------------------------------------- */
+
+#define MOST_STEP 0x1p-64f /* down from one scale to the next one along K */
+
+/* Sums may lie in the unit of the block of K that was added last (mixed.cuh). */
+static bool changes_unit(const CudaPackSpec *spec, const CudaPacked *packed)
+{
+    int64_t block = weight_block(spec);
+    return packed->scales && !packed->folded && block && packed->bits >= 4 &&
+           (block == 32 || block == 64 || block % CUDA_TILE_K == 0) &&
+           (packed->home == CUDA_HOME_F16 || packed->home == CUDA_HOME_BF16);
+}
+
+/* Some step between the scales of the row may be too large. */
+static bool has_steep_scales(const CudaPackSpec *spec, const float *scale, int64_t row)
+{
+    const float *first = scale + grid_at(spec, row, 0);
+    float least = INFINITY, most = 0;
+    for (int64_t i = 0; i < grid_cols(spec); i++) {
+        least = first[i] < least ? first[i] : least;
+        most = first[i] > most ? first[i] : most;
+    }
+    return least < most * MOST_STEP;
+}
+
+/* Columns [k, end) of a packed row hold the code that decodes to zero. */
+static void put_zeros(const CudaPacked *packed, int64_t row, int64_t k, int64_t end, uint32_t zero,
+                      uint8_t *group)
+{
+    uint8_t codes[32]; /* as wide as codes may be */
+    memset(codes, packed->bits == 4 ? (int)(zero * 17) : (int)zero, sizeof codes);
+    for (; k < end; k += 8)
+        put_codes(group + lane_at(packed->bits, packed->record, row, k), has_byte_order(packed),
+                  packed->bits, codes);
+}
+
+static bool are_zeros(const CudaPackSpec *spec, const uint8_t *codes, int64_t k, int64_t end,
+                      uint32_t zero)
+{
+    for (; k < end; k++)
+        if (code_at(codes, facts[spec->fmt].bits, k) != zero)
+            return false;
+    return true;
+}
+
+/* Blocks of a packed row that hold nothing, or next to nothing beside the block before them (under
+ * a scale of less than 2^-64 of its, or of 0), are zeros under the same scale as that block. */
+static void bridge_row(const CudaPackSpec *spec, const CudaPacked *packed, int64_t r, int64_t row,
+                       const uint8_t *codes, const CudaParams *params, uint8_t *group)
+{
+    int64_t block = weight_block(spec), width = block < CUDA_TILE_K ? block : CUDA_TILE_K;
+    uint8_t *record = group;
+    float last = 0; /* under which something lies */
+    for (int64_t k = 0; k < spec->k; k += width) {
+        int64_t end = k + width < spec->k ? k + width : spec->k, at = grid_at(spec, row, k);
+        record = group + k / CUDA_TILE_K * packed->record;
+        float scale = params->scale[at];
+        uint32_t mask = facts[spec->fmt].bits == 4 ? 15u : 255u;
+        uint32_t zero = spec->fmt == FMT_NF4 ? 7u
+                        : packed->zeros      ? (uint32_t)params->zero[at] & mask
+                                             : 0;
+        bool is_zero = are_zeros(spec, codes, k, end, zero);
+        if (scale != scale || (!is_zero && scale > 0 && scale >= last * MOST_STEP)) {
+            last = scale == scale ? scale : last;
+            continue;
+        }
+        if (!is_zero)
+            put_zeros(packed, r, k, round_up(end, 32), zero, group);
+        if (last > 0)
+            put_scale(spec, packed, last,
+                      record + packed->scale_at +
+                          (k % CUDA_TILE_K / width * CUDA_GROUP_ROWS + r % CUDA_GROUP_ROWS) *
+                              packed->scale_bytes);
+    }
 }
 
 /* A table in pieces of bf16 whose sum a value is, each to the nearest; of each piece the low bytes
@@ -435,6 +517,8 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
         default: pack_codes_row(spec, packed, 32, r, codes, pad, group); break;
         }
         pack_params_row(spec, packed, r % CUDA_GROUP_ROWS, row, params, group);
+        if (changes_unit(spec, packed) && has_steep_scales(spec, params->scale, row))
+            bridge_row(spec, packed, r, row, codes, params, group);
     }
     if (packed->table_at)
         put_table(params->table, 1 << packed->bits, (uint8_t *)dst + packed->table_at);
@@ -466,12 +550,8 @@ static void pack_bits(const CudaPackSpec *spec, const CudaPacked *packed, const 
             put_bits((uint8_t *)dst + r * packed->pitch, bits, k, code_at(codes, held, k));
     }
     for (int64_t i = 0; packed->scales && i < entries; i++) {
-        uint32_t code = packed->scale_bytes == 4
-                            ? num_bits(params->scale[i])
-                            : num_encode((int)spec->scale_fmt, params->scale[i]);
-        for (int b = 0; b < packed->scale_bytes; b++)
-            ((uint8_t *)dst)[packed->scale_at + i * packed->scale_bytes + b] =
-                (uint8_t)(code >> (8 * b));
+        put_scale(spec, packed, params->scale[i],
+                  (uint8_t *)dst + packed->scale_at + i * packed->scale_bytes);
     }
     memcpy((uint8_t *)dst + packed->table_at, params->table,
            packed->bytes - (uint64_t)packed->table_at);

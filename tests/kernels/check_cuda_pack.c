@@ -216,7 +216,7 @@ static void check_params(const Matrix *m)
                 fail(m, "another scale", at);
             float scale;
             if (p->scales && bytes == 4 && memcpy(&scale, record + p->scale_at + at * 4, 4) &&
-                scale != m->scale[cell])
+                scale != m->scale[cell] && !(isnan(scale) && isnan(m->scale[cell])))
                 fail(m, "another scale", at);
             if (!p->zeros)
                 continue;
@@ -385,6 +385,93 @@ static CudaPackSpec random_looked_up(void)
     return s;
 }
 
+/* Blocks of a row, by their scales: '0' is a block of zeros, whatever its scale; what becomes of
+ * them is what pack.h says. */
+static const struct {
+    float scale[4];
+    char codes[5]; /* x: not all zeros */
+    float packed[4];
+    char becomes[5];
+} steep_rows[] = {
+    {{1.0f, 0.5f, 0x1p-60f, 0.25f}, "xxxx", {1.0f, 0.5f, 0x1p-60f, 0.25f}, "xxxx"},
+    {{1.0f, 0x1p-90f, 0x1p-89f, 0x1p-90f}, "0xxx", {1.0f, 0x1p-90f, 0x1p-89f, 0x1p-90f}, "0xxx"},
+    {{0x1p-90f, 1.0f, 0x1p-91f, 1.0f}, "x0x0", {0x1p-90f, 0x1p-90f, 0x1p-91f, 0x1p-91f}, "x0x0"},
+    {{1.0f, 0x1p-65f, 0x1p-64f, 2.0f}, "xxxx", {1.0f, 1.0f, 0x1p-64f, 2.0f}, "x0xx"},
+    {{0.0f, 0.5f, 0.0f, 0.25f}, "xxxx", {0.0f, 0.5f, 0.5f, 0.25f}, "0x0x"},
+    {{1.0f, NAN, 0.0f, 1.0f}, "xxxx", {1.0f, NAN, 1.0f, 1.0f}, "xx0x"},
+    {{0x1p-80f, 0x1p80f, 0x1p-80f, 0x1p80f}, "xxxx", {0x1p-80f, 0x1p80f, 0x1p80f, 0x1p80f}, "xx0x"},
+};
+
+/* Makes block `block` of a row all zeros where `kind` says so, else not. */
+static void fill_block(Matrix *m, int64_t row, int64_t block, char kind)
+{
+    int64_t width = m->spec.block_cols;
+    for (int64_t k = block * width; k < (block + 1) * width; k++) {
+        uint32_t zero = m->spec.fmt == FMT_NF4 ? 7
+                        : m->packed.zeros      ? (uint32_t)m->zero[grid_entry(m, row, k)]
+                                               : 0;
+        uint8_t *at = m->codes + row * m->pitch + k * m->bits / 8;
+        uint32_t code = kind == '0' ? zero : zero + (k % width == 5);
+        if (m->bits == 8)
+            *at = (uint8_t)code;
+        else
+            *at = (uint8_t)(k % 2 ? (*at & 15) | code << 4 : (*at & 240) | (code & 15));
+    }
+}
+
+/* Rows whose scales differ by more than sums survive. */
+static void check_steep(FormatId fmt, FormatId act, CudaLayout layout, int64_t block, bool zeros)
+{
+    const int64_t rows = COUNT_OF(steep_rows);
+    Matrix m = {.spec = {.fmt = fmt,
+                         .act_fmt = act,
+                         .scale_fmt = FMT_F32,
+                         .n = rows,
+                         .k = 4 * block,
+                         .parts = 1,
+                         .mainloop = true,
+                         .has_zero = zeros,
+                         .block_rows = 1,
+                         .block_cols = block,
+                         .layout = layout}};
+    if (!cuda_pack_plan(&m.spec, &m.packed)) {
+        fail(&m, "no plan", 0);
+        return;
+    }
+    matrix_fill(&m);
+    for (int pass = 0; pass < 2; pass++) { /* what is packed; then what must lie there */
+        for (int64_t i = 0; i < 4 * rows; i++) {
+            m.scale[i] = pass ? steep_rows[i / 4].packed[i % 4] : steep_rows[i / 4].scale[i % 4];
+            fill_block(&m, i / 4, i % 4,
+                       pass ? steep_rows[i / 4].becomes[i % 4] : steep_rows[i / 4].codes[i % 4]);
+        }
+        CudaParams params = {.scale = m.scale, .zero = m.zero, .outer = 1.0f};
+        if (!pass)
+            cuda_pack(&m.spec, m.codes, m.pitch, &params, m.dst);
+    }
+    check_codes(&m);
+    check_params(&m);
+    free(m.codes);
+    free(m.dst);
+    free(m.scale);
+    free(m.table);
+    free(m.zero);
+}
+
+static void check_all_steep(void)
+{
+    static const int64_t blocks[] = {32, 64, 128, 256};
+    for (size_t i = 0; i < COUNT_OF(blocks); i++)
+        for (int layout = 0; layout < 2; layout++) {
+            CudaLayout in = layout ? CUDA_FRAGMENTS : CUDA_RECORDS;
+            check_steep(FMT_I4, FMT_BF16, in, blocks[i], false);
+            check_steep(FMT_U4, FMT_BF16, in, blocks[i], true);
+            check_steep(FMT_U8, FMT_F16, in, blocks[i], true);
+            check_steep(FMT_NF4, FMT_F16, in, blocks[i], false);
+            check_steep(FMT_E4M3, FMT_BF16, in, blocks[i], false);
+        }
+}
+
 /* Fragments hold what they may, and nothing else. */
 static int check_held(int num)
 {
@@ -432,6 +519,7 @@ int main(int argc, char **argv)
         free(m.table);
         free(m.zero);
     }
+    check_all_steep();
     int refused = check_held(num);
     printf("# %d matrices, %d of them with scales and zero points\n", num, params);
     printf("%sok 1 - every packed element is in its place\n", failures ? "not " : "");
