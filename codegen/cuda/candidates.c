@@ -33,6 +33,14 @@ void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *f
 
 #define BLOCK_BYTES 1536 /* that two blocks cannot have: what the hardware keeps, and barriers */
 
+/* Those of a cluster are of one group of processors, which are pairs: 8 of 14 to 18 where a GPU has
+ * 132. */
+int64_t cuda_most_clusters(const CudaKernel *k, int blocks)
+{
+    int processors = k->gpu->processors;
+    return blocks == 2 ? processors / 2 : processors * 2 / 33 * (14 / blocks);
+}
+
 int64_t cuda_half_room(int64_t room)
 {
     return room / 2 - BLOCK_BYTES;

@@ -207,11 +207,12 @@ static CudaGeometry geometry(const CudaKernel *k)
 {
     int64_t piece = 128 * teams(k) * (int64_t)right_rows(k) / 2 * 4;
     return (CudaGeometry){
-        .blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k),
+        .blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k) * k->hopper.gather,
         .per_processor = per_processor(k),
-        .cluster = k->hopper.cluster,
+        .cluster = k->hopper.cluster * k->hopper.gather,
         .block = 128 * (teams(k) + 1),
-        .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k),
+        .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k) * k->hopper.gather)
+                            : smem_bytes(k),
         .workspace = k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
         .num_maps = 1,
         .map = {{.operand = k->launch->num_operands,
@@ -348,7 +349,7 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
     k.hopper.swap = swap;
     k.hopper.bm = bm, k.hopper.bn = bn;
     k.hopper.promote = promotion(&k);
-    k.hopper.cluster = 1;
+    k.hopper.cluster = k.hopper.gather = 1;
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem) {
@@ -359,6 +360,26 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
     k.hopper.shares = 0;
     k.hopper.cluster = 2;
     if (!swap && c->rows > bm)
+        cuda_candidate_valid(c, &k);
+}
+
+/* Tiles of which the blocks of a cluster have a part of K each, where that occupies most
+ * processors. */
+static void put_gathered(CudaCandidates *c, bool swap, int bm, int bn)
+{
+    CudaKernel k = c->like;
+    k.family = CUDA_HOPPER;
+    k.hopper =
+        (CudaHopper){.swap = swap, .bm = bm, .bn = bn, .parts_of_k = 1, .cluster = 1, .gather = 1};
+    k.hopper.promote = promotion(&k);
+    int64_t tiles = num_tiles(&k);
+    for (int blocks = 2; blocks <= CUDA_MOST_GATHERED; blocks++)
+        if (tiles <= cuda_most_clusters(&k, blocks))
+            k.hopper.gather = blocks;
+    fill_ring(c, &k);
+    if (k.hopper.gather > 1 && 4 * tiles * k.hopper.gather > 3 * k.gpu->processors &&
+        !adds_in_order(&k) && units(&k) / k.hopper.gather >= LEAST_UNITS && !tile_problem(&k) &&
+        (swap || held_columns(&k)))
         cuda_candidate_valid(c, &k);
 }
 
@@ -384,6 +405,10 @@ static void candidates(CudaCandidates *c)
     int before = c->num_valid;
     if (least)
         put_tile(c, true, least, 128);
+    for (int columns = 64; least && columns <= 128; columns *= 2)
+        put_gathered(c, true, least, columns);
+    if (c->rows > 32 && c->rows <= 128 && 64 / c->like.spec.parts % 32 == 0)
+        put_gathered(c, false, 128, 64);
     if (adds_in_order(&c->like))
         put_small_tile(c, least);
     for (size_t i = 0;
@@ -404,6 +429,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     if (k->hopper.parts_of_k > 1)
         sb_printf(sb, " p%d", k->hopper.parts_of_k);
     sb_put(sb, k->hopper.cluster > 1 ? " c2" : "");
+    if (k->hopper.gather > 1)
+        sb_printf(sb, " k%d", k->hopper.gather);
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -423,6 +450,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kCluster", k->hopper.cluster);
     cuda_put_bool(sb, "kSwap", k->hopper.swap);
     cuda_put_bool(sb, "kShare", k->hopper.shares > 0);
+    cuda_put_int(sb, "kGather", k->hopper.gather);
     cuda_put_int(sb, "kPartsOfK", k->hopper.parts_of_k);
     cuda_put_int(sb, "kPromote", k->hopper.promote);
     cuda_put_bool(sb, "kWUniform", uniform_scales(k));
@@ -546,8 +574,11 @@ static bool put_order(Sb *sb, const CudaKernel *k)
 {
     if (k->hopper.promote)
         sb_printf(sb, " promoted every %d", k->hopper.promote * elements(k) / 4);
-    if (k->hopper.parts_of_k > 1)
-        sb_printf(sb, " in %d parts of K", k->hopper.parts_of_k);
+    int parts = k->hopper.parts_of_k * k->hopper.gather;
+    if (parts > 1)
+        sb_printf(sb, " in %d parts of K", parts);
+    if (units(k) % k->hopper.gather)
+        return false;
     return cuda_put_shares(sb, k, k->hopper.shares, num_tiles(k), units(k));
 }
 
@@ -563,6 +594,8 @@ static void describe(Sb *sb, const CudaKernel *k)
         sb_printf(sb, ", K in %d parts", k->hopper.parts_of_k);
     if (k->hopper.cluster > 1)
         sb_put(sb, ", clusters of 2");
+    if (k->hopper.gather > 1)
+        sb_printf(sb, ", K over clusters of %d", k->hopper.gather);
     if (!held_columns(k))
         sb_put(sb, ", epilogue in shared memory");
 }
@@ -603,6 +636,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double tiles = (double)num_tiles(k), each = (double)units(k);
     double blocks = (double)g->grid;
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
+    if (k->hopper.gather > 1)
+        busiest = ceil(each / k->hopper.gather);
     double compute = 2.0 * teams(k) * right_rows(k) / CLOCK / MMA_BUSY;
     if (k->hopper.promote == 4 && teams(k) < 3)
         compute /= MMA_PROMOTE;

@@ -45,6 +45,7 @@ typedef struct CudaHopper {
     int shares;     /* blocks that share out the units of tiles; 0: none do */
     int parts_of_k; /* that a block adds up one after the other, then the parts; 1: none */
     int cluster;    /* blocks that copy for each other */
+    int gather;     /* blocks of a cluster that have a part of a tile's K each; 1: none */
 } CudaHopper;
 typedef struct CudaMixed {
     int bm, teams, slabs, stages; /* rows of a; warpgroups, each with slabs of 64 rows of w */
@@ -53,6 +54,8 @@ typedef struct CudaMixed {
     int parts_of_k;               /* each added up for itself, then the parts; 1: none, or as many
                                      as blocks share a tile */
     int cluster;                  /* blocks that copy for each other */
+    int gather;    /* blocks of a cluster that have a part of a tile's K each; 1: none */
+    bool in_place; /* sums stay in the unit of their last block of K, not scaled ones beside them */
 } CudaMixed;
 typedef struct CudaGemmPair {
     int bm, bn, warps_m, warps_n; /* of a group */

@@ -23,6 +23,11 @@
 #define MOST_OF_FOUR 64   /* .. where four do */
 #define FOUR_SUMS    64   /* .. of each, those of a block of K among them, .. */
 #define FOUR_FEW     48   /* .. where sums are gathered */
+#define PLACE_SUMS   128  /* .. of two warpgroups, in place, .. */
+#define PLACE_FEW    112  /* .. of codebooks with two scales a unit, or zero points with four, .. */
+#define PLACE_THREE  96   /* .. of three, .. */
+#define PLACE_FOUR   64   /* .. of four */
+#define LEAST_PLACED 64   /* rows of a */
 #define FEW_UNFOLDED 64   /* rows of a: each block of K has its sums scaled */
 #define CODE_WORDS   16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS    32   /* of a, staged at once */
@@ -46,7 +51,15 @@ static bool has_bytes(const CudaKernel *k) /* the activation: else 16-bit floats
 /* Sums of blocks of K, or of 8-bit floats at the end of units, are added to others. */
 static bool promotes(const CudaKernel *k)
 {
-    return k->spec.mainloop || (has_bytes(k) && !is_int(k));
+    return !k->mixed.in_place && (k->spec.mainloop || (has_bytes(k) && !is_int(k)));
+}
+
+/* Products of 16-bit floats of which the weight alone has scales. Sums that are not promoted are
+ * too short for results in f32. */
+static bool can_add_in_place(const CudaKernel *k)
+{
+    return k->spec.mainloop && !has_bytes(k) && !k->plan->tensor[k->launch->a].quantised &&
+           !k->invariant && !k->spec.bits && !cuda_gives_f32(k) && !cuda_amplifies(k);
 }
 
 /* Integers whose blocks of K are scaled: added in one order, so that no K is shared out. */
@@ -146,6 +159,12 @@ static int64_t stage_bytes(const CudaKernel *k)
 
 static int pass_rows(const CudaKernel *k)
 {
+    int rows = 8;
+    while (k->mixed.gather > 1 && /* each block of a cluster has one pass at most */
+           (rows * k->mixed.gather < k->mixed.bm || k->mixed.bm % rows))
+        rows += 8;
+    if (k->mixed.gather > 1)
+        return rows;
     return k->mixed.bm % PASS_ROWS ? k->mixed.bm % 16 ? 8 : 16 : PASS_ROWS;
 }
 
@@ -200,6 +219,13 @@ static bool has_few_of_four(const CudaKernel *k, bool is_fine)
 static int most_sums(const CudaKernel *k)
 {
     bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
+    if (k->mixed.in_place)
+        return k->mixed.teams == 4   ? PLACE_FOUR
+               : k->mixed.teams == 3 ? PLACE_THREE
+               : is_fine && (family_of(k->spec.fmt) == FAMILY_CODEBOOK ||
+                             (k->packed.zeros && k->packed.block_k < UNIT / 2))
+                   ? PLACE_FEW
+                   : PLACE_SUMS;
     if (k->mixed.teams == 4)
         return has_few_of_four(k, is_fine) ? FOUR_FEW : FOUR_SUMS;
     if (k->mixed.teams < 3)
@@ -216,6 +242,8 @@ static int most_sums(const CudaKernel *k)
 static int most_shared_sums(const CudaKernel *k)
 {
     bool is_finer = !has_bytes(k) && k->packed.block_k && k->packed.block_k < UNIT / 2;
+    if (k->mixed.in_place)
+        return most_sums(k);
     if (k->mixed.teams == 4)
         return k->mixed.turns > 1 ? FOUR_SUMS : FOUR_FEW;
     return k->mixed.teams == 2 || is_finer ? SHARE_SUMS : SHARE_FEW;
@@ -285,9 +313,10 @@ static int64_t workspace_bytes(const CudaKernel *k)
 
 static CudaGeometry geometry(const CudaKernel *k)
 {
-    return (CudaGeometry){.blocks = k->mixed.shares ? k->mixed.shares : num_tiles(k),
+    return (CudaGeometry){.blocks =
+                              k->mixed.shares ? k->mixed.shares : num_tiles(k) * k->mixed.gather,
                           .per_processor = per_processor(k),
-                          .cluster = k->mixed.cluster,
+                          .cluster = k->mixed.cluster * k->mixed.gather,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
                           .smem = launched_bytes(k),
                           .workspace = workspace_bytes(k),
@@ -374,6 +403,23 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     }
 }
 
+/* Tiles of which the blocks of a cluster have a part of K each: as many blocks as occupy the most
+ * processors. */
+static void put_gathered(CudaCandidates *c, const CudaKernel *like)
+{
+    CudaKernel k = *like;
+    int64_t tiles = num_tiles(&k);
+    if (adds_in_order(&k))
+        return;
+    for (int blocks = 2; blocks <= CUDA_MOST_GATHERED; blocks++)
+        if (tiles <= cuda_most_clusters(&k, blocks))
+            k.mixed.gather = blocks;
+    fill_ring(c, &k);
+    if (k.mixed.gather > 1 && units(&k) / k.mixed.gather >= LEAST_UNITS && !tile_problem(&k) &&
+        k.mixed.stages * stage_bytes(&k) >= piece_bytes(&k) / k.mixed.turns)
+        cuda_candidate_valid(c, &k);
+}
+
 /* Where several blocks of a unit have scales that are powers of two, these are multiplied into the
  * codes, which bf16 holds exactly: beside many rows that is less than scaling the sums of each
  * block. It changes where sums are promoted, which no order of sums says. */
@@ -388,12 +434,18 @@ static void fold_scales(CudaKernel *k)
     packed->block_k = 0;
 }
 
-static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns)
+static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns, bool in_place)
 {
     CudaKernel k = c->like;
     k.family = CUDA_MIXED;
-    k.mixed = (CudaMixed){
-        .bm = bm, .teams = teams, .slabs = slabs, .turns = turns, .parts_of_k = 1, .cluster = 1};
+    k.mixed = (CudaMixed){.bm = bm,
+                          .teams = teams,
+                          .slabs = slabs,
+                          .turns = turns,
+                          .parts_of_k = 1,
+                          .cluster = 1,
+                          .gather = 1,
+                          .in_place = in_place};
     fold_scales(&k);
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
@@ -403,6 +455,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns)
     }
     put_shares(c, &k);
     k.mixed.shares = 0;
+    put_gathered(c, &k);
     k.mixed.cluster = 2;
     if (bm >= 64 && !is_small(&k) && turns == 1 && k.packed.rows > columns(&k) &&
         held_sums(&k) <= most_sums(&k)) {
@@ -438,8 +491,11 @@ static void candidates(CudaCandidates *c)
             if (turns == 1 && weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
                 (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR))
                 continue;
+            if (can_add_in_place(&c->like) && token_tiles[i] >= LEAST_PLACED && turns == 1)
+                put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs, 1, true);
             if ((holds_all || token_tiles[i] >= least) && (!one || token_tiles[i] <= MOST_OF_ONE))
-                put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs, turns);
+                put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs, turns,
+                         false);
         }
     }
 }
@@ -454,6 +510,9 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     if (k->mixed.parts_of_k > 1)
         sb_printf(sb, " p%d", k->mixed.parts_of_k);
     sb_put(sb, k->mixed.cluster > 1 ? " c2" : "");
+    if (k->mixed.gather > 1)
+        sb_printf(sb, " k%d", k->mixed.gather);
+    sb_put(sb, k->mixed.in_place ? " inplace" : "");
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -474,6 +533,8 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kCluster", k->mixed.cluster);
     cuda_put_bool(sb, "kShare", k->mixed.shares > 0);
     cuda_put_int(sb, "kPartsOfK", k->mixed.parts_of_k);
+    cuda_put_int(sb, "kGather", k->mixed.gather);
+    cuda_put_bool(sb, "kInPlace", k->mixed.in_place);
     cuda_put_int(sb, "kCols", columns(k) / k->spec.parts);
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
@@ -532,13 +593,15 @@ static bool shares_parts(const CudaKernel *k)
 
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
-    if (k->mixed.turns > 1 && (k->mixed.shares || units(k) % k->mixed.turns))
+    if (k->mixed.turns > 1 && (k->mixed.shares || k->mixed.gather > 1 || units(k) % k->mixed.turns))
         return false;
     if (k->mixed.turns > 1) {
         cuda_put_parts(sb, promotes(k), k->mixed.turns);
         return true;
     }
-    cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k);
+    if (k->mixed.in_place || units(k) % k->mixed.gather)
+        return false;
+    cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k * k->mixed.gather);
     if (k->mixed.parts_of_k > 1)
         return shares_parts(k);
     return cuda_put_shares(sb, k, k->mixed.shares, num_tiles(k), units(k));
@@ -555,6 +618,10 @@ static void describe(Sb *sb, const CudaKernel *k)
         sb_printf(sb, ", K in %d parts", k->mixed.parts_of_k);
     if (k->mixed.cluster > 1)
         sb_put(sb, ", clusters of 2");
+    if (k->mixed.gather > 1)
+        sb_printf(sb, ", K over clusters of %d", k->mixed.gather);
+    if (k->mixed.in_place)
+        sb_put(sb, ", sums in place");
     sb_put(sb, ", weights decoded in registers");
 }
 
@@ -582,6 +649,9 @@ static const struct {
 #define START_US     1.6  /* until the first unit is there */
 #define ROW_US       0.02 /* of an epilogue, for each row of a tile of 128 columns */
 #define GATHER_US    2.8
+#define CLUSTER_US   1.2  /* .. in a cluster */
+#define PLACE_TIMES  0.9  /* where sums stay in place; .. */
+#define PLACE_OF_3   1.1  /* .. by three warpgroups */
 #define SUM_US       3e-5 /* a part of K, for each sum of a tile, to its total: a guess */
 
 static double unit_us(const CudaKernel *k)
@@ -594,6 +664,8 @@ static double unit_us(const CudaKernel *k)
     slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
     slab *=
         family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
+    if (k->mixed.in_place)
+        slab *= k->mixed.teams == 3 ? PLACE_OF_3 : PLACE_TIMES;
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
     if (scales_act(k) && scales_along_k(k))
         us += (double)(act_scales(k) - 1) * (ACT_US + ACT_SUM_US * k->mixed.bm * columns(k)) *
@@ -609,11 +681,15 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double processors = k->gpu->processors, blocks = (double)g->grid;
     double tiles = (double)num_tiles(k), each = (double)units(k), waves = ceil(tiles / blocks);
     double us = (k->mixed.shares ? ceil(tiles * each / blocks) : waves * each) * unit_us(k);
+    if (k->mixed.gather > 1)
+        us = ceil(each / k->mixed.gather) * unit_us(k);
     double memory = (double)k->packed.bytes / MEMORY;
     memory *= blocks < processors ? processors / blocks : 1;
     us = us > memory ? us : memory;
     double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
     us += START_US + epilogue * (k->mixed.shares ? 1 : waves) + (k->mixed.shares ? GATHER_US : 0);
+    if (k->mixed.gather > 1)
+        us += CLUSTER_US - epilogue * (1 - 1.0 / k->mixed.gather);
     double sharers = k->mixed.shares ? blocks / tiles : 1; /* whose own sums are gathered anyway */
     if (k->mixed.parts_of_k > 1)
         us += SUM_US * (k->mixed.parts_of_k - sharers) * k->mixed.bm * columns(k) * waves;

@@ -23,11 +23,13 @@
  * with kMainloop where scales change along K, f = fma((float)block, sa * sw, f), blocks ascending.
  * Else sums stay where they are: integers are exact, 16-bit floats are added in f32.
  *
+ * kGather > 1: so many blocks of a cluster have a part of K of the tile each (hopper_tiles.cuh).
+ *
  * kPartsOfK > 1: a block adds up as many equal parts of K, each from zero, and then the parts, in
  * the order of blocks that share a tile evenly (hopper_tiles.cuh: kShare).
  *
- * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kCluster kParts kSwap kShare kPartsOfK
- * kPromote kMainloop kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded (an
+ * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kCluster kParts kSwap kShare kGather
+ * kPartsOfK kPromote kMainloop kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded (an
  * earlier launch made w) kWUniform (128 rows share a
  * scale of w:
  * the grid is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
@@ -46,7 +48,7 @@ template <class Cfg, class Product> struct HopperShape {
     typedef typename AccumulatorOf<kInt && !Cfg::kMainloop>::Type Sum;   /* of the tile */
     static constexpr int kElements = 1024 / Bits<Cfg::kA>::kBits;        /* in 128 bytes */
     static constexpr int kUnits = (Cfg::kK + kElements - 1) / kElements; /* along K */
-    static constexpr int kClusterM = Cfg::kCluster, kClusterN = 1;
+    static constexpr int kClusterM = Cfg::kCluster, kClusterN = 1, kGather = Cfg::kGather;
     static constexpr int kTeams = (Cfg::kSwap ? Cfg::kBN : Cfg::kBM) / 64;
     static constexpr int kWarps = 4 * kTeams, kThreads = 128 * kTeams; /* that multiply */
     /* Warps whose first thread begins copies, a unit each in turn: one takes 130 ns for a unit's,
@@ -79,6 +81,10 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * kWarps; /* 8 of each, or all */
     static constexpr int kPieceBytes = kThreads * kSums * 4;
+    /* With kSwap rows of the tile that a block finishes: all, or of a cluster that gathers sums its
+     * share. */
+    static constexpr int kOwnRows = kGather > 1 ? (Cfg::kBM / 8 + kGather - 1) / kGather * 8
+                                                : Cfg::kBM;
     static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK; /* along K */
     /* The first element of K of promotion `sub` of unit k. (Padding of K has any scale.) */
     static __device__ __forceinline__ int first_of(int k, int sub)
@@ -95,6 +101,9 @@ template <class Cfg, class Product> struct HopperShape {
         return kEachScale ? column - in + in % 8 / 2 * 8 + in / 8 * 2 + in % 2 : column;
     }
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
+    static_assert(kGather == 1 || (!(Cfg::kMainloop && kInt) && Cfg::kPartsOfK == 1 &&
+                                   kRingBytes >= kPieceBytes + kGather * kThreads * 16),
+                  "floats, or integers of one scale; each block reads some of them");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
                   "equal parts of K, by one block");
     static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 3,
@@ -231,7 +240,7 @@ template <class Cfg, class Product> struct HopperSums {
                                                             int lane)
     {
 #pragma unroll
-        for (int i = 0; i < S::kSums; i++) {
+        for (int i = 0; i < (Cfg::kSwap ? S::kOwnRows / 2 : S::kSums); i++) {
             const int n = row + i / 2 % 2 * 8, in = n % 32, block = n / 32;
             const int col = block % Cfg::kParts * S::kCols + block / Cfg::kParts * 32 +
                             in % 8 / 2 * 8 + in / 8 * 2 + in % 2;
@@ -406,28 +415,68 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
     }
 }
 
+/* kGather: sums go through the ring, once all have read it, to whichever blocks of the cluster
+ * finish them. */
+template <class S, class Sum>
+__device__ __forceinline__ void hopper_leave(const Sum *sums, uint32_t ring)
+{
+    meet<1, S::kThreads>();
+#pragma unroll
+    for (int i = 0; i < S::kSums; i += 4)
+        store_sums(ring + (i / 4 * S::kThreads + threadIdx.x) * 16, sums + i);
+    meet_cluster_stored();
+}
+/* NUM sums of all blocks, from those that were the thread's `from`-th on. */
+template <class S, int NUM, class Sum>
+__device__ __forceinline__ void hopper_gather_cluster(Sum *sums, uint32_t ring, int from)
+{
+#pragma unroll
+    for (int i = 0; i < NUM; i += 4)
+        gather_sums<S::kGather>(sums + i, ring + ((from + i) / 4 * S::kThreads + threadIdx.x) * 16);
+}
+
 /* The epilogue of a tile of `m` rows in all: in registers, or over rows staged in shared memory.
- * row0: the thread's first row of the tile. */
+ * row0: the thread's first row of the tile. With kGather of some of its columns, or rows. */
 template <class Cfg, class Product, class Epilogue, class Params, class Sums>
-__device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &a, const Sums &sums,
+__device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &a, Sums &sums,
                                                 int64_t m, int64_t m0, int n0, int row0,
-                                                char *staged)
+                                                char *staged, uint32_t ring)
 {
     typedef HopperShape<Cfg, Product> S;
     typedef HopperSums<Cfg, Product> H;
     typedef typename S::Sum Sum;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if constexpr (Epilogue::kHeld) {
+    const int rank = S::kGather > 1 ? HopperWork<Cfg, S>::rank() : 0;
+    if constexpr (S::kGather > 1)
+        hopper_leave<S>(sums, ring);
+    if constexpr (Epilogue::kHeld && S::kGather > 1) {
+        constexpr int kRuns = S::kCols / Epilogue::kRun, kSums = Epilogue::kRun / 2 * Cfg::kParts;
+#pragma unroll
+        for (int i = 0; i < kRuns; i += S::kGather) {
+            const int run = i + rank, own = i / S::kGather;
+            if (run >= kRuns)
+                continue;
+            hopper_gather_cluster<S, kSums>(sums + own * kSums, ring, run * kSums);
+            Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, own * Epilogue::kRun, 0},
+                           m0 + row0, m, n0 / Cfg::kParts + run * Epilogue::kRun, lane % 4);
+        }
+    } else if constexpr (Epilogue::kHeld) {
 #pragma unroll
         for (int c = 0; c < S::kCols; c += Epilogue::kRun)
             Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, c, 0}, m0 + row0, m,
                            n0 / Cfg::kParts + c, lane % 4);
     } else if constexpr (Cfg::kSwap) {
+        if constexpr (S::kGather > 1)
+            hopper_gather_cluster<S, S::kOwnRows / 2>(sums, ring, rank * (S::kOwnRows / 2));
         meet<1, S::kThreads>(); /* the rows before these have been read */
         H::stage_transposed(staged, sums, row0, lane);
         meet<1, S::kThreads>();
+        const int own = rank * S::kOwnRows;
+        const int rows =
+            S::kGather > 1 && Cfg::kBM - own < S::kOwnRows ? Cfg::kBM - own : S::kOwnRows;
+        m0 += own;
 #pragma unroll 1
-        for (int row = warp; row < Cfg::kBM && m0 + row < m; row += S::kWarps)
+        for (int row = warp; row < rows && m0 + row < m; row += S::kWarps)
             Epilogue::row(p, a, staged + row * S::kPitch * 4, m0 + row, n0 / Cfg::kParts, lane);
     } else {
         char *rows = staged + warp * (8 * S::kPitch * 4);
@@ -613,9 +662,10 @@ __device__ __forceinline__ void hopper(const Params &p)
         /* What the epilogue loads may be loaded before what it stores, but not before this. */
         asm volatile("" : "+r"(tile_m), "+r"(n0));
         hopper_epilogue<Cfg, Product, Epilogue>(p, a, sums, m, tile_m, n0, row0,
-                                                smem + (ring - smem_address(smem)) + S::kRingBytes);
+                                                smem + (ring - smem_address(smem)) + S::kRingBytes,
+                                                ring);
     }
-    cluster_end<Cfg::kCluster>();
+    cluster_end<Cfg::kCluster * Cfg::kGather>();
 }
 
 #endif

@@ -8,7 +8,11 @@
  * Clusters of kClusterM by kClusterN blocks take tiles that lie side by side, of one size: what
  * they have in common each copies a part of, for all.
  *
- * Cfg: kBM kBN kBand kShare kSplitSums. S: kClusterM, kClusterN, kTilesN (of a
+ * kGather > 1: the blocks of a cluster, so many, have a part of the units of one tile each, in
+ * order, and read each other's sums in shared memory: of some rows of the tile each block those of
+ * all, which it adds ascending along K. There are no more tiles than clusters.
+ *
+ * Cfg: kBM kBN kBand kShare kSplitSums. S: kClusterM, kClusterN, kGather, kTilesN (of a
  * block), kUnits (of K), kSums (of each of the
  * kThreads that multiply), kPieceBytes (of all of them). */
 #ifndef SINTER_CUDA_HOPPER_TILES
@@ -55,6 +59,7 @@ template <int BLOCKS> __device__ __forceinline__ void cluster_arrive(uint32_t ba
 /* The tiles of a block, or its shares of tiles: units [from, to) of K. */
 template <class Cfg, class S> struct HopperWork {
     static constexpr int kBlocks = S::kClusterM * S::kClusterN;
+    static constexpr int kGather = S::kGather;
     static constexpr int kRows = Cfg::kBM * S::kClusterM;
     static constexpr int kTilesN = (S::kTilesN + S::kClusterN - 1) / S::kClusterN;
     int tiles_m, tiles, at, end; /* of a cluster's tiles */
@@ -62,16 +67,26 @@ template <class Cfg, class S> struct HopperWork {
 
     __device__ __forceinline__ HopperWork(int64_t m)
     {
-        static_assert(!Cfg::kShare || kBlocks == 1, "clusters take whole tiles");
+        static_assert(!Cfg::kShare || kBlocks * kGather == 1, "clusters take whole tiles");
+        static_assert(kBlocks == 1 || kGather == 1, "of one kind");
         tiles_m = (int)((m + kRows - 1) / kRows);
         tiles = tiles_m * kTilesN;
         if (Cfg::kShare) {
             at = (int)begin_of(blockIdx.x);
             end = (int)begin_of(blockIdx.x + 1);
         } else {
-            at = blockIdx.x / kBlocks;
+            at = blockIdx.x / (kBlocks * kGather);
             end = tiles;
         }
+    }
+    /* kGather: which of the tile's blocks this one is, and where the part of K of one begins. */
+    static __device__ __forceinline__ int rank()
+    {
+        return blockIdx.x % kGather;
+    }
+    static __device__ __forceinline__ int part_of(int rank)
+    {
+        return S::kUnits * rank / kGather;
     }
     /* kShare: the first unit of a block, of all tiles' units. */
     __device__ __forceinline__ int64_t begin_of(int block) const
@@ -88,13 +103,13 @@ template <class Cfg, class S> struct HopperWork {
         if (at >= end)
             return false;
         tile = Cfg::kShare ? at / S::kUnits : at;
-        from = Cfg::kShare ? at % S::kUnits : 0;
-        to = S::kUnits;
+        from = Cfg::kShare ? at % S::kUnits : kGather > 1 ? part_of(rank()) : 0;
+        to = kGather > 1 ? part_of(rank() + 1) : S::kUnits;
         if (Cfg::kShare) {
             to = to - from < end - at ? to : from + end - at;
             at += to - from;
         } else {
-            at += gridDim.x / kBlocks;
+            at += gridDim.x / (kBlocks * kGather);
         }
         return true;
     }
@@ -188,6 +203,67 @@ __device__ __forceinline__ bool hopper_gather(Sum *sums, const HopperWork<Cfg, S
             add_l2(sums + 4 * i, from + i * S::kThreads * 16);
     }
     return true;
+}
+
+/* Sums of a cluster's blocks ------------------------------------------------------------------- */
+
+/* Everybody sees what everybody stored before. */
+__device__ __forceinline__ void meet_cluster_stored()
+{
+    asm volatile("barrier.cluster.arrive.release;\n"
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
+}
+__device__ __forceinline__ void store_sums(uint32_t to, const float *sums)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(sums[0]), "f"(sums[1]),
+                 "f"(sums[2]), "f"(sums[3])
+                 : "memory");
+}
+__device__ __forceinline__ void store_sums(uint32_t to, const int32_t *sums)
+{
+    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(sums[0]), "r"(sums[1]),
+                 "r"(sums[2]), "r"(sums[3])
+                 : "memory");
+}
+/* Four sums that lie at this address of block `rank`. */
+__device__ __forceinline__ void load_sums(float (&sums)[4], uint32_t from, int rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+                 "}"
+                 : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+                 : "r"(from), "r"(rank)
+                 : "memory");
+}
+__device__ __forceinline__ void load_sums(int32_t (&sums)[4], uint32_t from, int rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [there];\n"
+                 "}"
+                 : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+                 : "r"(from), "r"(rank)
+                 : "memory");
+}
+/* Four sums of all blocks of the cluster, added ascending along K. */
+template <int BLOCKS, class Sum> __device__ __forceinline__ void gather_sums(Sum *to, uint32_t from)
+{
+    Sum each[BLOCKS][4];
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block++)
+        load_sums(each[block], from, block);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        Sum sum = 0;
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++)
+            sum = sum + each[block][i];
+        to[i] = sum;
+    }
 }
 
 #endif

@@ -33,6 +33,8 @@
  * of every unit at least, of 8-bit floats without kMainloop too. Else sums stay
  * where they are.
  *
+ * kGather > 1: so many blocks of a cluster have a part of K of the tile each (hopper_tiles.cuh).
+ *
  * kPartsOfK > 1: so many equal parts of K are added up, each from zero, and then
  * the parts, in the order of blocks that share a tile evenly: by one block, whose
  * total lies in shared memory meanwhile, or with kShare by blocks that have
@@ -40,7 +42,7 @@
  *
  * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
  * rows) kBM kBN kTeams kTurns kSlabs kStages kBand kParts kShare kPartsOfK
- * kMainloop kBlockK (0: all of K)
+ * kGather kInPlace kMainloop kBlockK (0: all of K)
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
@@ -231,11 +233,13 @@ template <class Cfg> struct MixedStage {
         cluster_arrive<Cfg::kCluster>(full + 8 * Cfg::kStages, lane);
     }
     /* The rows of a of a step of 32. */
+    static __device__ __forceinline__ int further(int step)
+    {
+        return S::kBoxes == 2 ? step / 2 * (S::kBoxBytes / 16) + step % 2 * 4 : step * 2;
+    }
     __device__ __forceinline__ uint64_t right(int step) const
     {
-        const int further =
-            S::kBoxes == 2 ? step / 2 * (S::kBoxBytes / 16) + step % 2 * 4 : step * 2;
-        return operand_at(0) & ~0xFFFFFFFFull | (operands + further);
+        return operand_at(0) & ~0xFFFFFFFFull | (operands + further(step));
     }
 };
 
@@ -287,7 +291,9 @@ template <class Cfg, class Product> struct MixedTile {
                                                          const HopperWork<Cfg, S> &work, int &read,
                                                          char *bytes, uint32_t ring, uint32_t full)
     {
-        if constexpr (S::kAhead)
+        if constexpr (S::kInPlace)
+            in_place(sums, at, work, read, bytes, ring, full);
+        else if constexpr (S::kAhead)
             by_units(sums, at, work, read, bytes, ring, full);
         else
             by_steps(sums, at, work, read, bytes, ring, full);
@@ -488,6 +494,87 @@ template <class Cfg, class Product> struct MixedTile {
                 stage.template advance<Cfg::kTurns>();
         }
     }
+
+    /* Sums stay in one place, in the unit of the block of K that was added last: its scale. Before
+     * the next block is added they are multiplied by its scale's share in that (kVaries: or all
+     * have one). So a tile takes the registers of its sums alone. ------------------------------ */
+
+    static constexpr bool kVaries = Cfg::kWScales && !Cfg::kWFold;
+
+    static __device__ __forceinline__ void in_place(Sum (&sums)[S::kSums], const Thread &at,
+                                                    const HopperWork<Cfg, S> &work, int &read,
+                                                    char *bytes, uint32_t ring, uint32_t full)
+    {
+        const int part = at.part(read), begin = part_begin<Cfg>(work.from, work.to, part);
+        const int end = part_begin<Cfg>(work.from, work.to, part + 1);
+        Stage stage(read + part, ring, full);
+        read += work.to - work.from;
+        if (begin >= end)
+            return;
+        int first = S::kABytes + at.slab0 * Cfg::kRecord, row = at.row;
+        int codes_at = Left::codes_at(at.row, at.lane);
+        asm volatile("" : "+r"(first), "+r"(row), "+r"(codes_at)); /* or each unit has its own */
+        Codes codes[2];
+        Slab slab;
+        float unit[Cfg::kSlabs][2], times[2];
+#pragma unroll
+        for (int s = 0; s < Cfg::kSlabs; s++)
+            unit[s][0] = unit[s][1] = kVaries ? 1.0f : at.outer;
+        auto change_unit = [&](int s, int k, int step) {
+            if constexpr (kVaries)
+                M::change_unit(times, unit[s], slab.record, at.outer, row,
+                               Record<Cfg>::sub_of(in_k(k, step)));
+        };
+        auto begin_slab = [&](const char *record, int s, int k) {
+            slab.open(record, codes_at);
+            slab.step(codes[0], 0, row, k, at);
+            change_unit(s, k, 0);
+        };
+        stage.wait();
+        begin_slab(bytes + stage.offset + first, 0, begin);
+#pragma unroll 1
+        for (int k = begin; k < end; k++) {
+            const int more = k + 1 < end ? 1 : 0; /* the last one's own again, as in by_units */
+            const uint64_t right = stage.right(0);
+            Stage ahead = stage;
+            if (more)
+                ahead.template advance<Cfg::kTurns>();
+#pragma unroll
+            for (int s = 0; s < Cfg::kSlabs; s++) {
+                Acc *d = (Acc *)sums + s * S::kSlabSums;
+                if constexpr (kVaries)
+                    M::multiply(d, times);
+#pragma unroll
+                for (int step = 0; step < 4; step++) {
+                    if constexpr (kVaries)
+                        if (step > 0 && step % S::kBlockSteps == 0) {
+                            change_unit(s, k, step);
+                            products_wait<0>();
+                            M::multiply(d, times);
+                        }
+                    multiply(d, codes[step % 2], right + Stage::further(step), true);
+                    products_wait<1>();
+                    if (step < 3) {
+                        slab.step(codes[(step + 1) % 2], step + 1, row, k, at);
+                    } else if (s + 1 < Cfg::kSlabs) {
+                        begin_slab(slab.record + Cfg::kRecord, s + 1, k);
+                    } else {
+                        ahead.wait();
+                        begin_slab(bytes + ahead.offset + first, 0, k + more);
+                    }
+                }
+            }
+            products_wait<0>(); /* or ptxas waits after every product (C7513) */
+            Stage::release(stage.full, at.lane);
+            stage = ahead;
+        }
+        if constexpr (kVaries &&
+                      S::kBlockSteps < 4) /* it is in the last unit's first block's again */
+            M::multiply(sums, times);
+#pragma unroll
+        for (int s = 0; s < Cfg::kSlabs; s++)
+            M::leave_place(sums + s * S::kSlabSums, unit[s]);
+    }
 };
 
 /* One thread: the barriers of the ring. A lane of each warp that reads frees a stage. */
@@ -618,7 +705,7 @@ __device__ __forceinline__ void mixed_sums(
     do {
         if constexpr (Cfg::kPartsOfK > 1)
             work.to = work.from + S::kPartUnits;
-        if constexpr (S::kPromotes || S::kTurning) { /* a warpgroup may have no unit */
+        if constexpr (S::kPromotes || S::kInPlace || S::kTurning) { /* perhaps it has no unit */
 #pragma unroll
             for (int i = 0; i < S::kSums; i++)
                 sums[i] = 0;
@@ -656,7 +743,33 @@ __device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const M
             add_total(sums + i, staged + (i / 4 * kOthers + other) * kBytes + thread * 16);
 }
 
-/* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time. */
+/* kGather: the sums of all of the cluster's blocks for the pass that this one finishes, in the
+ * places of the first pass. They go through the ring, which all have read. */
+template <class Cfg, class Sum>
+__device__ __forceinline__ void mixed_gather(Sum *sums, uint32_t ring, const MixedThread<Cfg> &at,
+                                             int part, int rank)
+{
+    typedef MixedShape<Cfg> S;
+    constexpr int kBytes = S::kThreads / Cfg::kTurns * 16, kOfPass = Cfg::kPassRows / 2;
+    const uint32_t place = ring + (at.slab0 / Cfg::kSlabs * 128 + threadIdx.x % 128) * 16;
+    meet<1, S::kThreads>();
+    if (part == 0)
+#pragma unroll
+        for (int i = 0; i < S::kSums; i += 4)
+            store_sums(place + i / 4 * kBytes, sums + i);
+    meet_cluster_stored();
+    if (part == 0 && rank * Cfg::kPassRows < Cfg::kBM)
+#pragma unroll
+        for (int slab = 0; slab < Cfg::kSlabs; slab++)
+#pragma unroll
+            for (int i = 0; i < kOfPass; i += 4)
+                gather_sums<S::kGather>(sums + slab * S::kSlabSums + i,
+                                        place + (slab * S::kSlabSums + rank * kOfPass + i) / 4 *
+                                                    kBytes);
+}
+
+/* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time; with kGather the one
+ * pass that the block has gathered. */
 template <class Cfg, class Epilogue, class Params>
 __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
                                              const typename MixedShape<Cfg>::Sum *sums,
@@ -666,11 +779,14 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
     typedef MixedShape<Cfg> S;
     constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
     const int64_t m = p.dim[0];
+    const int own = S::kGather > 1 ? HopperWork<Cfg, S>::rank() : 0;
 #pragma unroll 1
-    for (int pass = 0; pass * Cfg::kPassRows < Cfg::kBM; pass++) {
+    for (int pass = own; pass * Cfg::kPassRows < Cfg::kBM && (S::kGather == 1 || pass == own);
+         pass++) {
         meet<1, S::kThreads>(); /* the rows before these have been read */
         if (part == 0)
-            MixedSums<Cfg>::template stage_pass<0>(pass, staged, sums, at.slab0, at.row, at.lane);
+            MixedSums<Cfg>::template stage_pass<0>(S::kGather > 1 ? 0 : pass, staged, sums,
+                                                   at.slab0, at.row, at.lane);
         meet<1, S::kThreads>();
         const int64_t first = (int64_t)tile_m + pass * Cfg::kPassRows;
         const int rows = m - first < Cfg::kPassRows ? (int)(m - first) : Cfg::kPassRows;
@@ -720,7 +836,16 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         }
         if constexpr (S::kTurning)
             mixed_join<Cfg>(sums, ring + S::kRingBytes, at, part);
+        if constexpr (S::kGather > 1)
+            mixed_gather<Cfg>(sums, ring, at, part, work.rank());
         MixedSums<Cfg>::leave_unit(sums);
+        if constexpr (S::kInPlace) { /* or ptxas finds the places of its rows in the loop over K */
+            MixedThread<Cfg> here = at;
+            here.row = __shfl_sync(0xFFFFFFFFu, at.row, at.lane);
+            here.lane = __shfl_sync(0xFFFFFFFFu, at.lane, at.lane);
+            mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, here, part, tile_m, n0);
+            continue;
+        }
         mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, part, tile_m, n0);
     }
 }
@@ -762,7 +887,7 @@ __device__ __forceinline__ void mixed(const Params &p)
     }
     wait_for_producer();
     mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full);
-    cluster_end<Cfg::kCluster>();
+    cluster_end<Cfg::kCluster * Cfg::kGather>();
 }
 
 #endif

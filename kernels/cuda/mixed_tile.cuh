@@ -10,13 +10,15 @@
 template <class Cfg> struct MixedShape {
     static constexpr bool kInt = Cfg::kHome == HOME_I8;
     static constexpr bool kBytes = ActBits<Cfg::kA>::kBits == 8;
-    /* Sums of a block of K, or of a unit, are added to f32 ones beside them. */
-    static constexpr bool kPromotes = Cfg::kMainloop || (kBytes && !kInt);
+    /* Sums of a block of K, or of a unit, are added to f32 ones beside them; or these stay where
+     * they are, in the unit that the scale of the block before left them in. */
+    static constexpr bool kInPlace = Cfg::kInPlace;
+    static constexpr bool kPromotes = (Cfg::kMainloop || (kBytes && !kInt)) && !kInPlace;
     typedef typename AccumulatorOf<kInt>::Type Acc;               /* of an instruction */
     typedef typename AccumulatorOf<kInt && !kPromotes>::Type Sum; /* of the tile */
     static constexpr int kWBits = Bits<Cfg::kW>::kBits;
     static constexpr int kUnits = (Cfg::kK + 127) / 128;
-    static constexpr int kClusterM = 1, kClusterN = Cfg::kCluster;
+    static constexpr int kClusterM = 1, kClusterN = Cfg::kCluster, kGather = Cfg::kGather;
     static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
     static constexpr int kGroups = Cfg::kBN / 64; /* records of a stage */
     static constexpr bool kTurning = Cfg::kTurns > 1;
@@ -63,15 +65,15 @@ template <class Cfg> struct MixedShape {
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     /* Operands are decoded in a unit of their own, or left raw for a scale to decode. */
     static constexpr bool kInUnit = !kBytes && !Cfg::kWFold;
-    static constexpr bool kRaw =
-        kPromotes && !kBytes && Cfg::kWFold && Cfg::kW == FMT_E2M1 && Cfg::kScaleFmt == FMT_E4M3;
+    static constexpr bool kRaw = Cfg::kMainloop && !kBytes && Cfg::kWFold && Cfg::kW == FMT_E2M1 &&
+                                 Cfg::kScaleFmt == FMT_E4M3;
     static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
     /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
     static constexpr int kBlockSteps =
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
     /* Two units of operands have room beside the sums. */
     static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
-    static constexpr bool kAhead = Cfg::kTeams < 4 && !kTurning && Cfg::kSlabs == 1 &&
+    static constexpr bool kAhead = !kInPlace && Cfg::kTeams < 4 && !kTurning && Cfg::kSlabs == 1 &&
                                    kBlockSteps == 4 && kPieces == 1 &&
                                    kHeld < (Cfg::kTeams == 3 ? 96 : 144);
     /* Few rows gain nothing by it: other warps hide what a unit's first step waits for. */
@@ -81,9 +83,14 @@ template <class Cfg> struct MixedShape {
                                 Cfg::kStages % kCopiers == 0 && !kInt && Cfg::kCluster == 1 &&
                                 Cfg::kPartsOfK == 1),
                   "a stage is always filled by one warp and read by one warpgroup of a slab");
+    static_assert(!kInPlace || (Cfg::kMainloop && !kBytes && !Cfg::kAScale),
+                  "sums in place are of 16-bit floats whose weights alone have scales");
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
     static_assert(Cfg::kRecord % 16 == 0, "records are copied");
+    static_assert(kGather == 1 || (Cfg::kPartsOfK == 1 && kGather * Cfg::kPassRows >= Cfg::kBM &&
+                                   kRingBytes >= kPieceBytes / Cfg::kTurns),
+                  "each block of a cluster finishes at most one pass");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !kInt),
                   "equal parts of K, of floats");
 };
@@ -243,6 +250,21 @@ template <class Cfg> struct MixedLeft {
 
 /* The sums of a tile --------------------------------------------------------------------------- */
 
+/* Of a scale, to about a unit in the last place (PTX ISA, "rcp"); of one that is 0, as rows have
+ * that pad a weight, a large number. */
+__device__ __forceinline__ float scale_reciprocal(float scale)
+{
+    float ret;
+    asm("{\n"
+        ".reg .f32 least;\n"
+        "max.f32 least, %1, 0f00800000;\n"
+        "rcp.approx.ftz.f32 %0, least;\n"
+        "}"
+        : "=f"(ret)
+        : "f"(scale));
+    return ret;
+}
+
 template <class Cfg> struct MixedSums {
     typedef MixedShape<Cfg> S;
     typedef typename S::Acc Acc;
@@ -270,11 +292,12 @@ template <class Cfg> struct MixedSums {
 
     /* What the sums of a block of K are multiplied by, of a lane's two rows of w. */
     static __device__ __forceinline__ void weight_scales(float (&sw)[2], const char *record,
-                                                         float outer, int row, int sub)
+                                                         float outer, int row, int sub,
+                                                         float unit = kUnit)
     {
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            sw[h] = kUnit *
+            sw[h] = unit *
                     (Cfg::kWScales && !Cfg::kWFold
                          ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
                          : outer);
@@ -305,10 +328,34 @@ template <class Cfg> struct MixedSums {
         }
     }
 
+    /* Goes on to the unit of block `sub` of K: what sums so far are multiplied by to be in it.
+     * (Packing leaves no steps between scales of a row that sums do not survive: pack.h.) */
+    static __device__ __forceinline__ void change_unit(float (&times)[2], float (&unit)[2],
+                                                       const char *record, float outer, int row,
+                                                       int sub)
+    {
+        float next[2];
+        weight_scales(next, record, outer, row, sub, 1.0f);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            times[h] = unit[h] * scale_reciprocal(next[h]), unit[h] = next[h];
+    }
+    static __device__ __forceinline__ void multiply(Sum *sums, const float (&times)[2])
+    {
+#pragma unroll
+        for (int i = 0; i < S::kSlabSums; i++)
+            sums[i] *= times[i / 2 % 2];
+    }
+    static __device__ __forceinline__ void leave_place(Sum *sums, const float (&unit)[2])
+    {
+        const float times[2] = {kUnit * unit[0], kUnit * unit[1]};
+        multiply(sums, times);
+    }
+
     /* In place: ptxas spilled where passes had products of their own. */
     static __device__ __forceinline__ void leave_unit(Sum *sums)
     {
-        if constexpr (!S::kPromotes && kUnit != 1.0f)
+        if constexpr (!S::kPromotes && !S::kInPlace && kUnit != 1.0f)
 #pragma unroll
             for (int i = 0; i < S::kSums; i++)
                 sums[i] *= kUnit;

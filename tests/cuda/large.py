@@ -41,6 +41,11 @@ mixed; weight i4 sym group 128; act i8 sym per token dynamic; 64, 128, 256; plai
 mixed; weight i4 sym per channel; act i8 sym per token dynamic; 192, 256; plain; 25344
 mixed; weight i8 sym per channel; act bf16; 96, 1024; gated; 14336
 mixed as fragments; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 16, 128, 1024; gated; 14336
+mixed as fragments; weight i4 sym group 128; act bf16; 64, 128, 1024; gated; 14336
+mixed as fragments; weight u4 asym group 32; act f16; 1024; plain; 14336
+mixed as fragments; weight nf4 group 64; act bf16; 128; plain; 14336
+mixed as fragments; weight i4 sym group 128; act e4m3 per token dynamic; 16, 64; plain; 4096
+hopper as panels; weight e4m3 per channel; act e4m3 per token dynamic; 1, 64, 128; plain; 4096
 hopper as panels; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 16, 64, 256, 1024; plain; 4096
 hopper as panels; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 1024; gated; 4096
 hopper as panels; weight i8 sym block 64x64; act i8 sym per token group 64 dynamic; 4096; gated; 14336
