@@ -14,6 +14,7 @@
 
 const char *const timing_source_name[NUM_TIMING_SOURCES] = {
     [TIMING_MODEL] = "cost model",
+    [TIMING_LIKE] = "like GPU's table",
     [TIMING_SHIPPED] = "shipped table",
     [TIMING_MEASURED] = "measured",
 };

@@ -25,6 +25,7 @@
 
 typedef enum TimingSource { /* ascending by trust */
                             TIMING_MODEL,
+                            TIMING_LIKE, /* of a like GPU, scaled */
                             TIMING_SHIPPED,
                             TIMING_MEASURED,
                             NUM_TIMING_SOURCES
@@ -82,11 +83,12 @@ const char *timing_shipped(const char *gpu, size_t *ret_len);
 bool timing_library(Arena *arena, const char *gpu, TimingTable *ret);
 const char *timing_library_problem(Arena *arena, int64_t n, int64_t k);
 
-/* What a compilation goes by: rows measured here over shipped ones. */
+/* What a compilation goes by: rows measured here over shipped ones, and these over the shipped ones
+ * of a like GPU, which differs in its memory alone ("sm_90-132sm-80g"). */
 typedef struct Timings {
     const char *gpu; /* NULL: no tables, the cost model decides alone */
-    bool has_own, has_shipped;
-    TimingTable own, shipped;
+    bool has_own, has_shipped, has_like;
+    TimingTable own, shipped, like;
 } Timings;
 /* which: "none"; a GPU; a file (it holds '/' or '.'); NULL: for the last of the architectures
  * ("sm_90a") that has one, the GPU whose table was measured here, else whose table is shipped. A
@@ -96,5 +98,8 @@ bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int
 /* The row that counts and its source; NULL: only the cost model knows. */
 const TimingRow *timings_find(const Timings *t, const char *problem, int64_t rows,
                               const char *candidate, TimingSource *ret_source);
+/* .. and a like GPU's, whose times are not this one's. */
+const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
+                                   const char *candidate);
 
 #endif

@@ -153,17 +153,35 @@ static void open_own(Timings *t, Arena *arena, Diag *diag)
     }
 }
 
-static bool open_shipped(Timings *t, Arena *arena, Diag *diag)
+/* A table that is part of the compiler; none is no error. */
+static bool open_embedded(TimingTable *ret, bool *ret_is, Arena *arena, Diag *diag, const char *gpu)
 {
     IoError err;
     size_t len;
-    const char *text = timing_shipped(t->gpu, &len);
+    const char *text = gpu ? timing_shipped(gpu, &len) : NULL;
     if (!text)
         return true;
-    t->has_shipped = timing_table_parse(&t->shipped, arena, t->gpu, text, len, &err);
-    if (!t->has_shipped)
+    *ret_is = timing_table_parse(ret, arena, gpu, text, len, &err);
+    if (!*ret_is)
         diag_error(diag, (Span){0}, err.id, "%s", err.text);
-    return t->has_shipped;
+    return *ret_is;
+}
+
+/* Another GPU of a shipped table that has as many processors of this architecture. */
+static const char *like_gpu(const char *gpu)
+{
+    const char *memory = strrchr(gpu, '-');
+    for (size_t i = 0; i < COUNT_OF(shipped) && memory; i++)
+        if (!strncmp(shipped[i].gpu, gpu, (size_t)(memory - gpu) + 1) &&
+            strcmp(shipped[i].gpu, gpu) != 0)
+            return shipped[i].gpu;
+    return NULL;
+}
+
+static bool open_shipped(Timings *t, Arena *arena, Diag *diag)
+{
+    return open_embedded(&t->shipped, &t->has_shipped, arena, diag, t->gpu) &&
+           open_embedded(&t->like, &t->has_like, arena, diag, like_gpu(t->gpu));
 }
 
 const char *timing_library_problem(Arena *arena, int64_t n, int64_t k)
@@ -221,4 +239,10 @@ const TimingRow *timings_find(const Timings *t, const char *problem, int64_t row
     if (!row && t->has_shipped)
         row = timing_table_find(&t->shipped, problem, rows, candidate);
     return row;
+}
+
+const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
+                                   const char *candidate)
+{
+    return t->has_like ? timing_table_find(&t->like, problem, rows, candidate) : NULL;
 }

@@ -116,13 +116,61 @@ static void enumerate(CudaCandidates *c)
             cuda_family[i]->candidates(c);
 }
 
-static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *at,
-                                 const Timings *timings, TimingSource *ret)
+static const char *candidate_text(const CudaCandidates *c, const CudaCandidate *at)
 {
     Sb word;
     sb_init(&word, c->arena);
     cuda_candidate_put(&word, &at->kernel);
-    return timings_find(timings, c->problem, c->rows, word.text, ret);
+    return word.text;
+}
+
+static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *at,
+                                 const Timings *timings, TimingSource *ret)
+{
+    return timings_find(timings, c->problem, c->rows, candidate_text(c, at), ret);
+}
+
+/* What a like GPU takes; NULL: that was not measured, or failed. */
+static const TimingRow *measured_alike(const CudaCandidates *c, const CudaCandidate *at,
+                                       const Timings *timings)
+{
+    const TimingRow *row = timings_find_like(timings, c->problem, c->rows, candidate_text(c, at));
+    return row && row->us > 0 ? row : NULL;
+}
+
+/* How many times as long as a like GPU this one takes: with the candidate that is the fastest there
+ * of those that both measured. */
+static double times_of_like(const CudaCandidates *c, const Timings *timings)
+{
+    double least = 0, ret = 1;
+    for (int i = 0; i < c->list.num; i++) {
+        const CudaCandidate *at = &c->list.elem[i];
+        const TimingRow *row = at->reason || at->failed || at->source == TIMING_MODEL
+                                   ? NULL
+                                   : measured_alike(c, at, timings);
+        if (row && (least == 0 || row->us < least)) {
+            least = row->us;
+            ret = at->us / row->us;
+        }
+    }
+    return ret;
+}
+
+/* Candidates that were measured on a like GPU alone. */
+static void look_up_alike(CudaCandidates *c, const Timings *timings)
+{
+    double times = times_of_like(c, timings);
+    for (int i = 0; i < c->list.num; i++) {
+        CudaCandidate *at = &c->list.elem[i];
+        const TimingRow *row = at->reason || at->failed || at->source != TIMING_MODEL
+                                   ? NULL
+                                   : measured_alike(c, at, timings);
+        if (!row)
+            continue;
+        at->source = TIMING_LIKE;
+        at->us = row->us * times;
+        at->old = row->old;
+    }
 }
 
 /* Of candidates of the same tile that were measured, the one that the model thinks nearest; NULL:
@@ -180,6 +228,8 @@ static void look_up(CudaCandidates *c, const Timings *timings)
             at->failed = row->note[0] ? row->note : "for no known reason";
         num_failed += at->failed != NULL;
     }
+    if (timings && timings->has_like)
+        look_up_alike(c, timings);
     scale_predictions(c);
     for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
         if (c->list.elem[i].failed)
