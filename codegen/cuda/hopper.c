@@ -208,7 +208,7 @@ static CudaGeometry geometry(const CudaKernel *k)
     int64_t piece = 128 * teams(k) * (int64_t)right_rows(k) / 2 * 4;
     return (CudaGeometry){
         .blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k) * k->hopper.gather,
-        .per_processor = per_processor(k),
+        .per_processor = k->hopper.gather > 1 ? 0 : per_processor(k), /* a tile each, on any GPU */
         .cluster = k->hopper.cluster * k->hopper.gather,
         .block = 128 * (teams(k) + 1),
         .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k) * k->hopper.gather)

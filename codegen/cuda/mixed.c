@@ -315,7 +315,8 @@ static CudaGeometry geometry(const CudaKernel *k)
 {
     return (CudaGeometry){.blocks =
                               k->mixed.shares ? k->mixed.shares : num_tiles(k) * k->mixed.gather,
-                          .per_processor = per_processor(k),
+                          /* those of a cluster have a tile, on any GPU */
+                          .per_processor = k->mixed.gather > 1 ? 0 : per_processor(k),
                           .cluster = k->mixed.cluster * k->mixed.gather,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
                           .smem = launched_bytes(k),
