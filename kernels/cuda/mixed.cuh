@@ -831,7 +831,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         }
         if (S::kTileScales && !Cfg::kShare) { /* found again: it takes no register before */
             asm volatile("" : "+r"(work.at));
-            work.tile = work.at - (int)gridDim.x / work.kBlocks;
+            work.tile = work.at - (int)gridDim.x / (work.kBlocks * work.kGather);
             work.place(&tile_m, &n0);
         }
         if constexpr (S::kTurning)
