@@ -143,10 +143,44 @@ static bool saturates(FormatId fmt, const uint8_t *want, uint64_t from, uint64_t
     return 2 * (zeros + ones) >= to - from && 4 * ones >= to - from;
 }
 
+/* The largest errors of FLIPS codes or values that lie one step from the right ones: among few of
+ * few bits one weighs more than the mean square of all may be. */
+typedef struct Flips {
+    double error[FLIPS];
+} Flips;
+
+static void flips_add(Flips *f, double error)
+{
+    for (int i = 0; i < FLIPS; i++)
+        if (error > f->error[i]) {
+            double smaller = f->error[i];
+            f->error[i] = error;
+            error = smaller;
+        }
+}
+
+static void without_flips(Sums *s, const Flips *f)
+{
+    for (int i = 0; i < FLIPS; i++)
+        s->error = fmax(s->error - f->error[i], 0);
+}
+
+/* Is one of them of 16 bits the next number to the other? */
+static bool is_next(FormatId fmt, const uint8_t *want, const uint8_t *got, uint64_t at)
+{
+    uint16_t a, b;
+    if (format_info[fmt].bits != 16)
+        return false;
+    memcpy(&a, want + 2 * at, 2);
+    memcpy(&b, got + 2 * at, 2);
+    return a + 1 == b || b + 1 == a;
+}
+
 static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, uint64_t cols,
                        const uint8_t *want, const uint8_t *got, double bound)
 {
     Sums s = {0};
+    Flips flips = {0};
     double largest = fmt == FMT_F16 ? format_info[fmt].qmax : INFINITY;
     for (uint64_t row = 0; row < num; row += cols) {
         bool overflows = false;
@@ -159,10 +193,14 @@ static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, ui
             double x = number(fmt, want, i), y = number(fmt, got, i);
             if (limits && x != 0 && fabs(x) != 1)
                 continue;
+            double before = s.error;
             if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
                 sums_add(&s, x, y, i);
+            if (is_next(fmt, want, got, i))
+                flips_add(&flips, s.error - before);
         }
     }
+    without_flips(&s, &flips);
     return sums_near(n, what, &s, bound);
 }
 
@@ -260,22 +298,6 @@ static bool are_neighbours(FormatId fmt, uint8_t a, uint8_t b)
     return x < y || y < x;
 }
 
-/* The largest errors of FLIPS codes that lie one step from the right ones: among few codes of few
- * bits one weighs more than the mean square of all may be. */
-typedef struct Flips {
-    double error[FLIPS];
-} Flips;
-
-static void flips_add(Flips *f, double error)
-{
-    for (int i = 0; i < FLIPS; i++)
-        if (error > f->error[i]) {
-            double smaller = f->error[i];
-            f->error[i] = error;
-            error = smaller;
-        }
-}
-
 /* Codes of float sums that were quantised at once: a code flips where the sum is next to a tie, and
  * with a scale those of its block may. In the last row of odd inputs infinite sums may be no
  * numbers where codes are multiplied in pieces, which static codes do not tell. */
@@ -308,8 +330,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
         if (differ > before && are_neighbours(t->fmt, of_cpu, of_gpu))
             flips_add(&flips, s.error - error);
     }
-    for (int i = 0; i < FLIPS; i++)
-        s.error = fmax(s.error - flips.error[i], 0);
+    without_flips(&s, &flips);
     if (!t->is_static)
         apart = scales_apart(&a, &b, of_scales, &worst);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))

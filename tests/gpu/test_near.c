@@ -61,6 +61,27 @@ static void test_few_values(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+/* Of few values of 16 bits one rounded the other way weighs more than the mean of many may be. */
+static void test_flips(void **state)
+{
+    (void)state;
+    enum { NUM = 21 };
+    uint16_t want[NUM], got[NUM];
+    const PlanTensor t = {.name = "t", .fmt = FMT_BF16};
+    const PlanLayout l = {.rows = 1, .cols = NUM, .pitch = 2 * NUM};
+    Near n = {.bound = near_bound(FMT_BF16)};
+    for (int i = 0; i < NUM; i++)
+        want[i] = got[i] = (uint16_t)(i % 3 ? 0x3d00 : 0xbd00); /* 1/32 */
+    want[7] = 0xbe08, got[7] = 0xbe09;                          /* -0.1328125, -0.1337890625 */
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[7] = 0xbe0a;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[7] = 0xbe09;
+    for (int i = 8; i < NUM; i++)
+        got[i] ^= 1;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+}
+
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -336,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cast_before_store),
         cmocka_unit_test(test_few_values),
+        cmocka_unit_test(test_flips),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_next_to_overflow),
         cmocka_unit_test(test_scales),
