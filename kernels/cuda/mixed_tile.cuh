@@ -250,19 +250,21 @@ template <class Cfg> struct MixedLeft {
 
 /* The sums of a tile --------------------------------------------------------------------------- */
 
-/* Of a scale, to about a unit in the last place (PTX ISA, "rcp"); of one that is 0, as rows have
- * that pad a weight, a large number. */
+/* Of a scale, to about a unit in the last place (PTX ISA, "rcp"), with its sign: some checkpoints
+ * have scales below 0. Of one that is 0, as rows have that pad a weight, a large number. */
 __device__ __forceinline__ float scale_reciprocal(float scale)
 {
-    float ret;
+    uint32_t ret;
     asm("{\n"
         ".reg .f32 least;\n"
-        "max.f32 least, %1, 0f00800000;\n"
-        "rcp.approx.ftz.f32 %0, least;\n"
+        "abs.f32 least, %1;\n"
+        "max.f32 least, least, 0f00800000;\n"
+        "rcp.approx.ftz.f32 least, least;\n"
+        "mov.b32 %0, least;\n"
         "}"
-        : "=f"(ret)
+        : "=r"(ret)
         : "f"(scale));
-    return ret;
+    return num_float(ret ^ (num_bits(scale) & 0x80000000u));
 }
 
 template <class Cfg> struct MixedSums {

@@ -411,7 +411,7 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
 static bool changes_unit(const CudaPackSpec *spec, const CudaPacked *packed)
 {
     int64_t block = weight_block(spec);
-    return packed->scales && !packed->folded && block && packed->bits >= 4 &&
+    return packed->scales && !packed->folded && block && packed->bits >= 4 && !spec->table &&
            (block == 32 || block == 64 || block % CUDA_TILE_K == 0) &&
            (packed->home == CUDA_HOME_F16 || packed->home == CUDA_HOME_BF16);
 }
@@ -422,8 +422,8 @@ static bool has_steep_scales(const CudaPackSpec *spec, const float *scale, int64
     const float *first = scale + grid_at(spec, row, 0);
     float least = INFINITY, most = 0;
     for (int64_t i = 0; i < grid_cols(spec); i++) {
-        least = first[i] < least ? first[i] : least;
-        most = first[i] > most ? first[i] : most;
+        least = fabsf(first[i]) < least ? fabsf(first[i]) : least;
+        most = fabsf(first[i]) > most ? fabsf(first[i]) : most;
     }
     return least < most * MOST_STEP;
 }
@@ -465,13 +465,14 @@ static void bridge_row(const CudaPackSpec *spec, const CudaPacked *packed, int64
                         : packed->zeros      ? (uint32_t)params->zero[at] & mask
                                              : 0;
         bool is_zero = are_zeros(spec, codes, k, end, zero);
-        if (scale != scale || (!is_zero && scale > 0 && scale >= last * MOST_STEP)) {
+        bool counts = scale != 0 && fabsf(scale) >= fabsf(last) * MOST_STEP;
+        if (scale != scale || (!is_zero && counts)) {
             last = scale == scale ? scale : last;
             continue;
         }
         if (!is_zero)
             put_zeros(packed, r, k, round_up(end, 32), zero, group);
-        if (last > 0)
+        if (last != 0)
             put_scale(spec, packed, last,
                       record + packed->scale_at +
                           (k % CUDA_TILE_K / width * CUDA_GROUP_ROWS + r % CUDA_GROUP_ROWS) *

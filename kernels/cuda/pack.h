@@ -15,9 +15,10 @@
  *   zero   [subs][64] zero points, as wide as the codes (of nibbles, the even row is the low one)
  *
  * Where 16-bit floats are multiplied, no step down from one scale of a row to the next along K is
- * more than 2^64, so that sums may be kept in the unit of the block that was added last: a block of
- * zeros lies under the scale of the block before it, and so does one whose own scale is less than
- * 2^-64 of that, or 0, as zeros.
+ * more than 2^64 (either may be below 0), so that sums may be kept in the unit of the block that
+ * was added last: a block of zeros lies under the scale of the block before it, and so does one
+ * whose own scale is less than 2^-64 of that, or 0, as zeros. Codebooks are left alone: they need
+ * have no zero.
  *
  * and behind all records, aligned to 256 bytes, the outer scale, f32, or the table of a codebook of
  * up to 16 values: three times, for each piece in bf16, 16 low bytes and 16 high ones. Only scales

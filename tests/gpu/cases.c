@@ -291,7 +291,30 @@ typedef struct Product {
     Place place;
     int k, n, w, a; /* w, a: indices of parts.h */
     int sibling;    /* columns of y1; 0: there is none */
+    int group;      /* of a weight that is stored as codes */
 } Product;
+
+/* A weight stored as codes, whose scales have either sign, as in some checkpoints. */
+static bool is_stored(const Place *at)
+{
+    enum { U4 = 3 };
+    return at->kind == KIND_WIDE && at->w == U4 && at->time % 4 == 3;
+}
+
+static const char *stored_weight(Product *p, int rows, int cols)
+{
+    Gen *g = p->g;
+    const char *name = arena_printf(g->arena, "p%d", g->num_names++);
+    int blocks = (cols + p->group - 1) / p->group;
+    sb_printf(&g->params,
+              "    param %s: u4[%d, %d] asym group %d from codes \"%s.q\" scale \"%s.s\" zero "
+              "\"%s.z\"\n",
+              name, rows, cols, p->group, name, name, name);
+    param_codes(g, arena_printf(g->arena, "%s.q", name), rows, cols, 16);
+    param_scales(g, arena_printf(g->arena, "%s.s", name), rows, blocks);
+    param_codes(g, arena_printf(g->arena, "%s.z", name), rows, blocks, 16);
+    return name;
+}
 
 /* A weight of a codebook: one table, one a row or one an entry of the grid. */
 static const char *codebook(Product *p, int rows, int cols)
@@ -323,6 +346,8 @@ static const char *weight(Product *p, int rows, int cols)
     int plain = formats[p->place.w].plain;
     if (p->place.w >= FIRST_BOOK)
         return codebook(p, rows, cols);
+    if (is_stored(&p->place))
+        return stored_weight(p, rows, cols);
     g->fmt = plain >= 0 ? plain_name[plain] : plain_name[draw(g, 3)];
     const char *name = arena_printf(g->arena, "p%d", g->num_names++);
     const char *tensor = arena_printf(g->arena, "t.%s", name);
@@ -426,9 +451,9 @@ static const char *make_product(Gen *g, const Place *at)
     static const int step[] = {16, 32, 64};
     Product p = {.g = g, .place = *at, .n = draw_n(g, at->kind)};
     bool aligned = at->kind <= KIND_WIDE;
-    p.w = weight_index(at->w, at->time + at->round);
+    p.w = is_stored(at) ? NUM_WEIGHTS - 1 : weight_index(at->w, at->time + at->round);
     p.a = act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
-    bool groups = grain_has_groups(p.w) || act_has_groups(p.a);
+    bool groups = grain_has_groups(p.w) || act_has_groups(p.a) || is_stored(at);
     bool is_long = at->kind == KIND_MANY && at->time % 4 == 1; /* few columns: blocks split K */
     uint64_t side = (uint64_t)(8 * p.a + 4 * is_long + 2 * groups + aligned) +
                     1000 * (at->time % 2 + at->round);
@@ -443,9 +468,10 @@ static const char *make_product(Gen *g, const Place *at)
         p.k += 32;
     if (aligned && groups)
         g->group = p.k >= 128 && chance(g, 50) ? 128 : p.k >= 64 && chance(g, 50) ? 64 : 32;
+    p.group = g->group;
     swap_state(g, &side);
     g->input[0] = (Shape){.sym = 'B', .cols = p.k};
-    const char *s = put_scheme(g, p.w, p.a, p.k, is_codebook(at->w), &side);
+    const char *s = put_scheme(g, p.w, p.a, p.k, is_codebook(at->w) || is_stored(at), &side);
     g->group = 0;
     swap_state(g, &side);
     const char *x = put_before(&p);

@@ -299,6 +299,10 @@ static void matrix_fill(Matrix *m)
     m->outer = (float)range(1, 4) * 0.5f;
     for (int64_t i = 0; i < cells; i++) {
         m->scale[i] = (float)(1 << range(0, 7)) * 0x1p-3f * (s->scale_fmt == FMT_E8M0 ? 1 : 1.25f);
+        if (s->scale_fmt != FMT_E8M0 && range(0, 1))
+            m->scale[i] = -m->scale[i];
+        if (s->table && s->scale_fmt != FMT_E8M0 && range(0, 7) == 0)
+            m->scale[i] = 0; /* whose codes stay: none need decode to 0 */
         m->zero[i] = (int32_t)range(0, m->bits == 4 ? 15 : 127);
     }
     m->table = malloc(table_values(m) * sizeof *m->table);
@@ -400,6 +404,9 @@ static const struct {
     {{0.0f, 0.5f, 0.0f, 0.25f}, "xxxx", {0.0f, 0.5f, 0.5f, 0.25f}, "0x0x"},
     {{1.0f, NAN, 0.0f, 1.0f}, "xxxx", {1.0f, NAN, 1.0f, 1.0f}, "xx0x"},
     {{0x1p-80f, 0x1p80f, 0x1p-80f, 0x1p80f}, "xxxx", {0x1p-80f, 0x1p80f, 0x1p80f, 0x1p80f}, "xx0x"},
+    {{1.0f, -0.5f, 0.25f, -1.0f}, "xxxx", {1.0f, -0.5f, 0.25f, -1.0f}, "xxxx"},
+    {{-1.0f, 0x1p-65f, -0x1p-64f, -2.0f}, "xxxx", {-1.0f, -1.0f, -0x1p-64f, -2.0f}, "x0xx"},
+    {{-0.0f, -0.5f, 0.0f, 0.25f}, "xxxx", {-0.0f, -0.5f, -0.5f, 0.25f}, "0x0x"},
 };
 
 /* Makes block `block` of a row all zeros where `kind` says so, else not. */
