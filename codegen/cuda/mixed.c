@@ -405,12 +405,12 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
 }
 
 /* Tiles of which the blocks of a cluster have a part of K each: as many blocks as occupy the most
- * processors. (Not yet where a tile has scales of a, which no GPU has run.) */
+ * processors. */
 static void put_gathered(CudaCandidates *c, const CudaKernel *like)
 {
     CudaKernel k = *like;
     int64_t tiles = num_tiles(&k);
-    if (adds_in_order(&k) || scales_act(&k))
+    if (adds_in_order(&k))
         return;
     for (int blocks = 2; blocks <= CUDA_MOST_GATHERED; blocks++)
         if (tiles <= cuda_most_clusters(&k, blocks))
