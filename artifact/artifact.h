@@ -245,6 +245,13 @@ typedef struct DeviceMap {
 } DeviceMap;
 #define DEVICE_MAX_MAPS 4 /* of one launch */
 
+/* What the blocks of a launch read first of its weight, w: so many runs of so many bytes, multiples
+ * of 16, `stride` bytes apart. runs 0: nothing worth fetching early. */
+typedef struct DeviceRuns {
+    int64_t stride;
+    int32_t runs, bytes;
+} DeviceRuns;
+
 /* How one launch is started under one bucket. kernel -1: it is not part of that bucket's list. */
 typedef struct DeviceLaunch {
     int32_t kernel;
@@ -253,7 +260,9 @@ typedef struct DeviceLaunch {
     int32_t cluster;       /* blocks that run together and share memory; 0: 1 */
     int32_t block, smem;   /* threads; dynamic shared memory in bytes */
     int32_t num_maps;
-    int64_t workspace; /* bytes; those at its beginning are zero before each launch and after */
+    int64_t workspace;     /* bytes; those at its beginning are zero before each launch and after */
+    int32_t fetches_ahead; /* has L2 fetch what the next launch reads first: parameters say what */
+    DeviceRuns first;
     DeviceMap map[DEVICE_MAX_MAPS];
 } DeviceLaunch;
 
@@ -267,10 +276,11 @@ typedef struct DeviceImage {
 
 /* Parameters of every kernel: one struct by value, of 32 bytes an operand (data, scale, zero,
  * outer: device addresses, 0 where there is none) in the order of the launch's operands, for GEMM
- * followed by a and w, for MOVE src and dst instead, and by the workspace where there is one; then
- * i64s: rows of a (GEMM), rows of operand 0 (TILE), elements (MOVE); and behind it the sizes that
- * kernels of launches that vary read (plan_launch_sizes); other kernels have them as constants.
- * Then, from a multiple of 128 on, 128 bytes for each tensor map. */
+ * followed by a and w, for MOVE src and dst instead, and by the workspace where there is one; where
+ * it fetches ahead, as much room for an address, stride, runs and bytes (DeviceRuns); then i64s:
+ * rows of a (GEMM), rows of operand 0 (TILE), elements (MOVE); and behind it the sizes that kernels
+ * of launches that vary read (plan_launch_sizes); other kernels have them as constants. Then, from
+ * a multiple of 128 on, 128 bytes for each tensor map. */
 #define DEVICE_OPERAND_BYTES 32
 #define DEVICE_MAP_BYTES     128
 #define DEVICE_MAP_ALIGN     128
@@ -310,7 +320,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 4
+#define ARTIFACT_VERSION 5
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

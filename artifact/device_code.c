@@ -122,11 +122,13 @@ uint64_t device_workspace(const DeviceCode *code)
 /* Every field in turn. */
 static void put_launch(Bytes *b, const DeviceLaunch *l)
 {
-    const int32_t word[] = {l->kernel, l->grid, l->per_processor, l->cluster,
-                            l->block,  l->smem, l->num_maps};
+    const int32_t word[] = {l->kernel,     l->grid,       l->per_processor, l->cluster,
+                            l->block,      l->smem,       l->num_maps,      l->fetches_ahead,
+                            l->first.runs, l->first.bytes};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         put_u64(b, (uint32_t)word[i], 4);
     put_u64(b, (uint64_t)l->workspace, 8);
+    put_u64(b, (uint64_t)l->first.stride, 8);
     for (int i = 0; i < l->num_maps; i++) {
         const DeviceMap *m = &l->map[i];
         const int64_t field[] = {m->operand, m->element_bytes, m->box_rows, m->box_bytes,
@@ -203,11 +205,12 @@ static const char *read_names(Reader *r, CodeBox *box)
 static DeviceLaunch get_launch(Reader *r)
 {
     DeviceLaunch l = {0};
-    int32_t *word[] = {&l.kernel, &l.grid, &l.per_processor, &l.cluster,
-                       &l.block,  &l.smem, &l.num_maps};
+    int32_t *word[] = {&l.kernel, &l.grid,     &l.per_processor, &l.cluster,    &l.block,
+                       &l.smem,   &l.num_maps, &l.fetches_ahead, &l.first.runs, &l.first.bytes};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         *word[i] = (int32_t)get(r, 4);
     l.workspace = (int64_t)get(r, 8);
+    l.first.stride = (int64_t)get(r, 8);
     r->failed = r->failed || l.num_maps < 0 || l.num_maps > DEVICE_MAX_MAPS;
     for (int i = 0; i < l.num_maps && !r->failed; i++) {
         DeviceMap *m = &l.map[i];
@@ -234,11 +237,26 @@ static bool map_ok(const DeviceMap *m, const PlanLaunch *l)
            m->plane_pitch >= 0 && m->plane_pitch % 16 == 0;
 }
 
-static bool launch_ok(const DeviceLaunch *d, const PlanLaunch *l)
+/* They lie in the weight: nobody is to fetch from elsewhere. */
+static bool runs_ok(const DeviceRuns *r, const Plan *plan, const PlanLaunch *l)
+{
+    if (!r->runs)
+        return true;
+    if (l->family != LAUNCH_GEMM || !plan->tensor[l->w].packed)
+        return false;
+    uint64_t end = plan->tensor[l->w].bytes;
+    return r->runs > 0 && r->bytes > 0 && r->stride >= 0 && r->bytes % 16 == 0 &&
+           r->stride % 16 == 0 && (uint64_t)r->bytes <= end &&
+           (r->stride == 0 ||
+            (uint64_t)(r->runs - 1) <= (end - (uint64_t)r->bytes) / (uint64_t)r->stride);
+}
+
+static bool launch_ok(const DeviceLaunch *d, const Plan *plan, const PlanLaunch *l)
 {
     bool ok = d->grid >= 0 && d->per_processor >= 0 && d->cluster >= 0 && d->cluster <= 16 &&
               (d->cluster < 2 || d->grid % d->cluster == 0) && d->block >= 1 && d->block <= 1024 &&
-              d->smem >= 0 && d->workspace >= 0 && d->workspace <= (int64_t)LIMIT_BYTES;
+              d->smem >= 0 && d->workspace >= 0 && d->workspace <= (int64_t)LIMIT_BYTES &&
+              (d->fetches_ahead == 0 || d->fetches_ahead == 1) && runs_ok(&d->first, plan, l);
     for (int i = 0; i < d->num_maps && ok; i++)
         ok = map_ok(&d->map[i], l);
     return ok;
@@ -248,7 +266,7 @@ static const char *read_launches(Reader *r, CodeBox *box, const Plan *plan)
 {
     DeviceCode *code = &box->code;
     size_t num = (size_t)code->num_launches * (size_t)code->num_buckets;
-    if (num > (uint64_t)(r->end - r->pos) / 36)
+    if (num > (uint64_t)(r->end - r->pos) / 56)
         return "it ends too early";
     DeviceLaunch *launch = ARENA_NEW_ARRAY(box->arena, DeviceLaunch, num);
     for (size_t i = 0; i < num; i++) {
@@ -258,7 +276,7 @@ static const char *read_launches(Reader *r, CodeBox *box, const Plan *plan)
         if (launch[i].kernel < -1 || launch[i].kernel >= code->num_kernels)
             return "a launch names a kernel that is not there";
         if (launch[i].kernel >= 0 &&
-            !launch_ok(&launch[i], &plan->launch[i / (size_t)code->num_buckets]))
+            !launch_ok(&launch[i], plan, &plan->launch[i / (size_t)code->num_buckets]))
             return "the shape of a launch is out of range";
     }
     code->launch = launch;

@@ -73,6 +73,7 @@ typedef struct CudaLaunch {
     DrvFunction function;
     unsigned grid[2], block, shared, cluster; /* grid 0: nothing is started */
     const void *params;                       /* the kernel's one argument */
+    void *ahead;                              /* in params, where it fetches ahead; else NULL */
 } CudaLaunch;
 
 /* What launches of a plan are bound to. */
@@ -91,6 +92,9 @@ size_t cuda_params_bytes(const PlanLaunch *l);
 /* Fills params (aligned so) and ret but for its function; encodes tensor maps, which may fail. */
 DrvResult cuda_bind(const CudaPlace *place, const PlanLaunch *l, const DeviceLaunch *d,
                     void *params, CudaLaunch *ret);
+/* The launch, bound, is to fetch ahead what `next`, with a weight, reads first. */
+void cuda_bind_ahead(const CudaPlace *place, const PlanLaunch *next, const DeviceLaunch *d,
+                     const CudaLaunch *l);
 /* early: may start before its producer ends, for which its kernel waits. */
 DrvResult cuda_launch(const Driver *d, const CudaLaunch *l, DrvStream stream, bool early);
 

@@ -10,7 +10,14 @@
 typedef struct CudaOperand { /* as kernels/cuda/prelude.cuh declares it */
     DrvAddress data, scale, zero, outer;
 } CudaOperand;
+typedef struct CudaAhead { /* as kernels/cuda/ahead.cuh declares it */
+    DrvAddress data;
+    int64_t stride;
+    int32_t runs, bytes;
+    int64_t unused;
+} CudaAhead;
 _Static_assert(sizeof(CudaOperand) == DEVICE_OPERAND_BYTES &&
+                   sizeof(CudaAhead) == DEVICE_OPERAND_BYTES &&
                    sizeof(DrvTensorMap) == DEVICE_MAP_BYTES,
                "parameters");
 
@@ -88,7 +95,7 @@ static size_t align_maps(size_t at)
 
 size_t cuda_params_bytes(const PlanLaunch *l)
 {
-    return align_maps((size_t)(plan_launch_parameters(l) + 1) * sizeof(CudaOperand) +
+    return align_maps((size_t)(plan_launch_parameters(l) + 2) * sizeof(CudaOperand) +
                       MAX_SIZES * sizeof(int64_t)) +
            DEVICE_MAX_MAPS * sizeof(DrvTensorMap);
 }
@@ -111,6 +118,9 @@ DrvResult cuda_bind(const CudaPlace *p, const PlanLaunch *l, const DeviceLaunch 
         operand[i] = bind_tensor(p, parameter_tensor(l, i));
     if (d->workspace)
         operand[num++] = (CudaOperand){.data = p->workspace};
+    CudaAhead *ahead = d->fetches_ahead ? (CudaAhead *)(void *)(operand + num++) : NULL;
+    if (ahead)
+        *ahead = (CudaAhead){0};
     int64_t *size = (int64_t *)(void *)(operand + num);
     size[0] = launch_count(p, l);
     size += plan_launch_sizes(p->plan, l, p->layout, p->size, size);
@@ -119,11 +129,22 @@ DrvResult cuda_bind(const CudaPlace *p, const PlanLaunch *l, const DeviceLaunch 
                         .block = (unsigned)d->block,
                         .shared = (unsigned)d->smem,
                         .cluster = d->cluster > 1 ? (unsigned)d->cluster : 1,
-                        .params = params};
+                        .params = params,
+                        .ahead = ahead};
     DrvResult result = DRV_SUCCESS;
     for (int i = 0; i < d->num_maps && ret->grid[0] && !result; i++, at += sizeof(DrvTensorMap))
         result = encode_map(p, l, &d->map[i], (DrvTensorMap *)(void *)((char *)params + at));
     return result;
+}
+
+void cuda_bind_ahead(const CudaPlace *p, const PlanLaunch *next, const DeviceLaunch *d,
+                     const CudaLaunch *l)
+{
+    CudaAhead *to = l->ahead;
+    *to = (CudaAhead){.data = bind_tensor(p, next->w).data,
+                      .stride = d->first.stride,
+                      .runs = d->first.runs,
+                      .bytes = d->first.bytes};
 }
 
 DrvResult cuda_launch(const Driver *d, const CudaLaunch *l, DrvStream stream, bool early)
@@ -217,6 +238,22 @@ static bool list_alloc(CudaSession *s)
     return s->list && s->root && s->params;
 }
 
+/* Launches that fetch ahead learn what the next one with a weight reads first; the last ones what
+ * the first one does, for the next run. */
+static void bind_ahead(const CudaSession *s, int bucket, const CudaPlace *place)
+{
+    const PlanLaunch *first = s->model->plan->launch;
+    const CudaListed *next = NULL;
+    for (int i = 2 * s->num_list - 1; i >= 0; i--) {
+        const CudaListed *at = &s->list[i % s->num_list];
+        if (next && at->launch.ahead)
+            cuda_bind_ahead(place, next->of, device_launch(s, (int)(next->of - first), bucket),
+                            &at->launch);
+        if (device_launch(s, (int)(at->of - first), bucket)->first.runs)
+            next = at;
+    }
+}
+
 SinterStatus cuda_bind_list(CudaSession *s, int bucket, const int64_t *size,
                             const PlanLayout *layout, SinterError *err)
 {
@@ -251,6 +288,8 @@ SinterStatus cuda_bind_list(CudaSession *s, int bucket, const int64_t *size,
         params += cuda_params_bytes(&p->launch[i]);
         s->num_list++;
     }
+    if (!status)
+        bind_ahead(s, bucket, &place);
     return status;
 }
 

@@ -51,6 +51,9 @@ typedef struct CudaFamilyRow {
     /* The epilogue over sums in the registers in which they were added up; false: it gets staged
      * rows. NULL: it always does. */
     bool (*put_held)(Sb *sb, const CudaKernel *k);
+    bool fetches_ahead; /* its blocks have L2 fetch what the next launch reads first (ahead.cuh) */
+    /* Parts of K in which blocks begin at once; NULL: one. */
+    int (*begins)(const CudaKernel *k);
     bool many_rows; /* its warps take several staged rows at once, where columns do not meet */
     const char *instruction; /* that multiplies, without the format: "wgmma"; NULL: none does */
     const char *call[2]; /* the function of the device file, with a given input or with another */
@@ -104,6 +107,12 @@ int64_t cuda_half_room(int64_t room);
 int64_t cuda_half_bytes(const CudaKernel *k, int64_t bytes, int64_t tiles);
 /* The widest dynamic group of the epilogue, 0 if it has none. */
 int64_t cuda_epilogue_group(const CudaKernel *k);
+
+/* Parts of K in which the blocks begin that share out tiles evenly, or have one of a cluster's. */
+static inline int cuda_parts_begun(int64_t shares, int64_t tiles, int gather)
+{
+    return gather > 1 ? gather : shares && shares % tiles == 0 ? (int)(shares / tiles) : 1;
+}
 
 /* cost.c */
 #define CUDA_BANDWIDTH 4.1e6 /* bytes a microsecond from memory, read once */

@@ -658,6 +658,11 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
            (k->hopper.shares ? GATHER_US : 0);
 }
 
+static int begins(const CudaKernel *k)
+{
+    return cuda_parts_begun(k->hopper.shares, num_tiles(k), k->hopper.gather);
+}
+
 const CudaFamilyRow cuda_hopper = {
     .instruction = "wgmma",
     .serves = "sm_90a",
@@ -680,4 +685,6 @@ const CudaFamilyRow cuda_hopper = {
     .call = {"hopper<Cfg, Product, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
+    .fetches_ahead = true,
+    .begins = begins,
 };

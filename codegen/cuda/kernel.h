@@ -169,6 +169,8 @@ CudaGeometry cuda_geometry(const CudaKernel *k);
 #define CUDA_SPLIT_TILES (CUDA_SPLIT_SUMS / 4 - 3)
 #define CUDA_SPLIT_ROWS  CUDA_SPLIT_TILES
 /* The same for the file; `kernel`: its number there. */
+/* ahead.c */
+DeviceRuns cuda_first_read(const CudaKernel *k, const CudaGeometry *g);
 DeviceLaunch cuda_device_launch(const CudaKernel *k, int kernel);
 
 #endif

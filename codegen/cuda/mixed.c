@@ -698,6 +698,11 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
 }
 
+static int begins(const CudaKernel *k)
+{
+    return cuda_parts_begun(k->mixed.shares, num_tiles(k), k->mixed.gather);
+}
+
 const CudaFamilyRow cuda_mixed = {
     .instruction = "wgmma",
     .serves = "sm_90a",
@@ -720,4 +725,6 @@ const CudaFamilyRow cuda_mixed = {
     .call = {"mixed<Cfg, Product, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
+    .fetches_ahead = true,
+    .begins = begins,
 };

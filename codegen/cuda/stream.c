@@ -341,6 +341,11 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     return us > weights ? us : weights;
 }
 
+static int begins(const CudaKernel *k)
+{
+    return k->stream.as_wgmma ? k->stream.split_k : 1; /* else warps take one unit each in turn */
+}
+
 const CudaFamilyRow cuda_stream = {
     .instruction = "mma.sync",
     .launch = LAUNCH_GEMM,
@@ -360,5 +365,7 @@ const CudaFamilyRow cuda_stream = {
     .call = {"stream<Cfg, GivenRows<Cfg>, Epilogue>", "stream<Cfg, Prologue, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
+    .fetches_ahead = true,
+    .begins = begins,
     .adds_as = adds_as,
 };

@@ -290,6 +290,11 @@ template <class Cfg, class S> struct HopperStage {
     {
         barrier_wait(full + kEmpty, parity ^ 1);
     }
+    /* Until the one before it is full, if there is one. */
+    __device__ __forceinline__ void wait_last() const
+    {
+        barrier_wait(number ? full - 8 : full + kEmpty - 8, number ? parity : parity ^ 1);
+    }
     /* This thread has read the stage whose barrier is `full`. */
     static __device__ __forceinline__ void release(uint32_t full, int lane)
     {
@@ -349,6 +354,10 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
             }
             stage.advance();
         }
+    }
+    if (mine == 0) { /* once its own weight is here */
+        stage.wait_last();
+        fetch_ahead(p.ahead);
     }
 }
 

@@ -18,6 +18,7 @@
 #ifndef SINTER_CUDA_HOPPER_TILES
 #define SINTER_CUDA_HOPPER_TILES
 
+#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/async.cuh"
 
 /* Blocks may copy to each other's shared memory once all have initialised their barriers .. */

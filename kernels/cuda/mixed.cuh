@@ -108,6 +108,11 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
             }
         }
     }
+    if (mine == 0) { /* once its own weight is here; of no unit at once */
+        const int last = filled + 2 * Cfg::kStages - 1;
+        barrier_wait(full + last % Cfg::kStages * 8, last / Cfg::kStages & 1);
+        fetch_ahead(p.ahead);
+    }
 }
 
 /* The scale of row `row` of a, of block `at` of `cols` along K. */

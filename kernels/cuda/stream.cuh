@@ -702,6 +702,8 @@ __device__ __forceinline__ void stream(const Params &p)
                 buffer = (buffer + 1) % Cfg::kBuffers;
             }
         }
+        if (unit + gridDim.x >= S::kUnitsN && threadIdx.x == 0)
+            fetch_share(p.ahead, blockIdx.x);
         typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum;
         Sum *of_unit = (Sum *)(staged + buffer * S::kStagedWords);
         if constexpr (!S::kOrdered) {

@@ -3,6 +3,7 @@
 #ifndef SINTER_CUDA_STREAM_RING
 #define SINTER_CUDA_STREAM_RING
 
+#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/gemm_mma.cuh"
 
 template <class Cfg> struct StreamShape {

@@ -321,6 +321,75 @@ static void codes_lie_as_gpus_hold_them(void **state)
     }
 }
 
+/* A plan's code with `first` for its launch number `at`; what decoding says of it, NULL: nothing.
+ */
+static const char *refusal(const Plan *plan, int at, DeviceRuns first, int fetches)
+{
+    static const char *const kernel[] = {"k_1"};
+    static char said[512];
+    DeviceLaunch launch[16];
+    assert_true(plan->num_launches * plan->num_buckets <= (int)COUNT_OF(launch));
+    for (int i = 0; i < plan->num_launches * plan->num_buckets; i++)
+        launch[i] = (DeviceLaunch){.grid = 1, .block = 32};
+    launch[at * plan->num_buckets].first = first;
+    launch[at * plan->num_buckets].fetches_ahead = fetches;
+    const DeviceCode code = {.num_kernels = 1,
+                             .num_launches = plan->num_launches,
+                             .num_buckets = plan->num_buckets,
+                             .kernel = kernel,
+                             .launch = launch};
+    Bytes b;
+    IoError err = {0};
+    assert_true(device_code_encode(&code, &b));
+    DeviceCode *got = device_code_decode(b.data, b.size, plan, &err);
+    if (got)
+        assert_memory_equal(&got->launch[at * plan->num_buckets].first, &first, sizeof first);
+    snprintf(said, sizeof said, "%s", err.text);
+    bool is_read = got != NULL;
+    device_code_free(got);
+    bytes_free(&b);
+    return is_read ? NULL : said;
+}
+
+static void what_is_fetched_early_lies_in_the_weight(void **state)
+{
+    TestModel m;
+    (void)state;
+    model_float(&m);
+    const Plan *plan = &m.plan;
+    int gemm = 0, other = 1;
+    assert_int_equal(plan->launch[gemm].family, LAUNCH_GEMM);
+    assert_int_not_equal(plan->launch[other].family, LAUNCH_GEMM);
+    int32_t all = (int32_t)plan->tensor[plan->launch[gemm].w].bytes;
+    const struct {
+        int at;
+        DeviceRuns first;
+        int fetches;
+        bool is_read;
+    } row[] = {
+        {gemm, {0}, 1, true},
+        {gemm, {.stride = 64, .runs = 2, .bytes = 32}, 0, true},
+        {gemm, {.stride = 0, .runs = 1, .bytes = all}, 0, true},
+        {gemm, {.stride = 16, .runs = all / 16, .bytes = 16}, 0, true},
+        {gemm, {.stride = 16, .runs = all / 16 + 1, .bytes = 16}, 0, false},
+        {gemm, {.stride = 0, .runs = 1, .bytes = all + 16}, 0, false},
+        {gemm, {.stride = INT64_MAX / 16 * 16, .runs = 2, .bytes = 16}, 0, false},
+        {gemm, {.stride = 64, .runs = -1, .bytes = 16}, 0, false},
+        {gemm, {.stride = 64, .runs = 1, .bytes = -16}, 0, false},
+        {gemm, {.stride = -64, .runs = 2, .bytes = 16}, 0, false},
+        {gemm, {.stride = 64, .runs = 2, .bytes = 24}, 0, false},
+        {gemm, {.stride = 40, .runs = 2, .bytes = 16}, 0, false},
+        {gemm, {0}, 2, false},
+        {other, {.stride = 64, .runs = 1, .bytes = 16}, 0, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(row); i++) {
+        const char *said = refusal(plan, row[i].at, row[i].first, row[i].fetches);
+        if (row[i].is_read ? said != NULL : !said || !strstr(said, "out of range"))
+            fail_msg("row %zu: %s", i, said ? said : "read");
+    }
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +404,7 @@ int main(void)
         cmocka_unit_test(gpus_take_the_first_class_that_serves_them),
         cmocka_unit_test(specs_must_be_equal_in_all),
         cmocka_unit_test(codes_lie_as_gpus_hold_them),
+        cmocka_unit_test(what_is_fetched_early_lies_in_the_weight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,10 @@
  */
 #include "fake_driver.h"
 #include "fake_asked.h"
+#include "fake_text.h"
 #include "runtime/cuda_api.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +66,6 @@ static FakeCounts counts;
 static Object *objects;
 static Block *blocks;
 static uint64_t allocated;
-static char *log_text;
-static size_t log_size, log_cap;
 static int calls_of_function;
 static FakeKernel *kernel_function;
 static double clock_ms, idle_ms; /* now, and when the GPU last had nothing to do */
@@ -75,25 +73,6 @@ static __thread int capturing;   /* streams that this thread captures */
 static __thread int pushed;
 
 /* Bookkeeping ---------------------------------------------------------------------------------- */
-
-__attribute__((format(printf, 1, 2))) static void log_line(const char *fmt, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, fmt);
-    int len = vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    if (log_size + (size_t)len + 2 > log_cap) {
-        log_cap = 2 * log_cap + 4096;
-        log_text = realloc(log_text, log_cap);
-        if (!log_text)
-            abort();
-    }
-    memcpy(log_text + log_size, line, (size_t)len);
-    log_size += (size_t)len;
-    log_text[log_size++] = '\n';
-    log_text[log_size] = 0;
-}
 
 void fake_reset(const FakeOptions *o)
 {
@@ -110,9 +89,7 @@ void fake_reset(const FakeOptions *o)
                           .contexts = alive.contexts,
                           .pushed = alive.pushed};
     calls_of_function = 0;
-    log_size = 0;
-    if (log_text)
-        log_text[0] = 0;
+    log_clear();
     pthread_mutex_unlock(&lock);
 }
 
@@ -143,7 +120,7 @@ double fake_busy(void)
 
 const char *fake_log(void)
 {
-    return log_text ? log_text : "";
+    return log_lines();
 }
 
 /* Locks; the result that the call must return, or success. */
@@ -587,10 +564,30 @@ DrvResult fake_cuPointerGetAttributes(unsigned num, int *attribute, void **value
 /* The parameters of a kernel whose name tells how many operands it has; false: they are wrong. */
 #define MAP_MAGIC UINT64_C(0x70616d726f736e74)
 
+/* Where kernels expect it: behind the operands; logged where there is something to fetch. */
+static bool read_ahead(const void *params, const FakeParams *p)
+{
+    struct {
+        const void *data;
+        int64_t stride;
+        int32_t runs, bytes;
+    } ahead;
+    memcpy(&ahead, (const char *)params + (size_t)p->num_operands * sizeof p->operand[0],
+           sizeof ahead);
+    if (!ahead.runs)
+        return true;
+    for (int i = 0; i < p->num_operands; i++)
+        if (ahead.data == p->operand[i].data)
+            log_line("ahead %d runs of %d, %lld apart, of operand %d", ahead.runs, ahead.bytes,
+                     (long long)ahead.stride, i);
+    return block_find(ahead.data, (uint64_t)((ahead.runs - 1) * ahead.stride + ahead.bytes)) !=
+           NULL;
+}
+
 /* Where kernels expect it: at the next multiple of 128 bytes. */
 static bool read_map(const void *params, const FakeParams *p)
 {
-    size_t at = (size_t)p->num_operands * sizeof p->operand[0] + sizeof(int64_t);
+    size_t at = (size_t)(p->num_operands + 1) * sizeof p->operand[0] + sizeof(int64_t);
     const uint64_t *map =
         (const uint64_t *)(const void *)((const char *)params + (at + 127) / 128 * 128);
     bool found = false;
@@ -607,19 +604,19 @@ static bool read_params(const char *name, void *const *params, FakeParams *ret)
     *ret = (FakeParams){.count = -1};
     if (!suffix || num < 1 || num > 8 || *end)
         return true;
+    bool mapped = strncmp(name, "mapped", 6) == 0;
+    const char *sizes = (const char *)params[0] + (size_t)(num + mapped) * sizeof ret->operand[0];
     ret->num_operands = (int)num;
     memcpy(ret->operand, params[0], (size_t)num * sizeof ret->operand[0]);
-    memcpy(&ret->count, (const char *)params[0] + (size_t)num * sizeof ret->operand[0],
-           sizeof ret->count);
-    memcpy(ret->size, (const char *)params[0] + (size_t)num * sizeof ret->operand[0],
-           sizeof ret->size);
+    memcpy(&ret->count, sizes, sizeof ret->count);
+    memcpy(ret->size, sizes, sizeof ret->size);
     for (int i = 0; i < (int)num; i++) {
         const Block *b = block_find(ret->operand[i].data, 1);
         if (!b)
             return false;
         ret->bytes[i] = (uint64_t)(b->data + b->size - (uint8_t *)ret->operand[i].data);
     }
-    return strncmp(name, "mapped", 6) != 0 || read_map(params[0], ret);
+    return !mapped || (read_ahead(params[0], ret) && read_map(params[0], ret));
 }
 
 static void run_kernel(const Node *node)

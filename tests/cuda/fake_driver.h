@@ -1,8 +1,8 @@
 /* A libcuda.so.1 for tests: objects are counted, device memory is host memory, copies happen at
  * once, every call can be made to fail, and what was captured and launched is logged. Kernels are a
  * function of the test; those named "<word>_<N>" are checked to have N operands in device memory,
- * and "mapped_<N>" a tensor map over one of them behind one size. The runtime loads it through
- * SINTER_LIBCUDA; tests load it too and call these. */
+ * and "mapped_<N>" what to fetch ahead behind them and a tensor map over one of them behind one
+ * size. The runtime loads it through SINTER_LIBCUDA; tests load it too and call these. */
 #ifndef SINTER_FAKE_DRIVER_H
 #define SINTER_FAKE_DRIVER_H
 

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_40031c6589a63104 */
+/* k_1f1ea81cf1eecf16 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -90,6 +90,7 @@ struct Cfg {
 };
 struct Params {
     Operand op[3];
+    Ahead ahead;
     int64_t dim[1];
 };
 struct Epilogue {
@@ -113,7 +114,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_40031c6589a63104(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_1f1ea81cf1eecf16(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

@@ -1,4 +1,4 @@
-/* k_d3e58e2d8f67af4f */
+/* k_dd62f2bb93014673 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -45,6 +45,7 @@ struct Cfg {
 };
 struct Params {
     Operand op[8];
+    Ahead ahead;
     int64_t dim[1];
 };
 struct Prologue {
@@ -114,7 +115,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_d3e58e2d8f67af4f(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_dd62f2bb93014673(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
