@@ -211,6 +211,20 @@ template <class Cfg, class Product> struct HopperSums {
         }
     }
 
+    static __device__ __forceinline__ void clear(Sum *sums)
+    {
+#pragma unroll
+        for (int i = 0; i < S::kSums; i++)
+            sums[i] = 0;
+    }
+    /* .. and the last part, too: the sums are the total. */
+    static __device__ __forceinline__ void end(Sum *total, Sum *sums)
+    {
+        fold(total, sums);
+#pragma unroll
+        for (int i = 0; i < S::kSums; i++)
+            sums[i] = total[i];
+    }
     /* A part of K is whole: the total takes its sums, and the next part begins at zero. */
     static __device__ __forceinline__ void fold(Sum *total, Sum *sums)
     {
@@ -570,6 +584,52 @@ __device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, boo
     }
 }
 
+/* The warps behind those that multiply. */
+template <class Cfg, class S, class Params>
+__device__ __forceinline__ void hopper_copies(const Params &p, uint32_t ring, uint32_t full)
+{
+    const int copier = S::kCopiers == 1 ? 0 : threadIdx.x / 32 - S::kWarps;
+    const int scaler = threadIdx.x / 32 - S::kWarps - S::kCopiers;
+    if (copier < S::kCopiers && threadIdx.x == S::kThreads + 32 * copier)
+        hopper_copy<Cfg, S>(p, ring, full, copier);
+    if (S::kScales && scaler >= 0 && scaler < S::kScaleWarps)
+        hopper_copy_scales<Cfg, S>(p, ring, full, scaler);
+}
+
+/* The sums of a tile's units of K. used: the barrier of the stage before this one. */
+template <class Cfg, class Product, class Work, class Stage, class Sum>
+__device__ __forceinline__ void hopper_sums(Sum *sums, Sum *total, const Work &work, Stage &stage,
+                                            uint32_t &used, bool &ready, int group, int row0,
+                                            int lane)
+{
+    typedef HopperShape<Cfg, Product> S;
+    typedef HopperSums<Cfg, Product> H;
+#pragma unroll 1
+    for (int k = work.from; k < work.to; k++) {
+        bool is_first = k == work.from; /* of a part of K */
+        if constexpr (Cfg::kPartsOfK > 1) {
+            is_first = k % S::kPartUnits == 0;
+            if (is_first && k > 0) {
+                if constexpr (!Cfg::kPromote) {
+                    products_wait<0>();
+                    stage.release(used, lane);
+                }
+                H::fold(total, sums);
+            }
+        }
+        if constexpr (Cfg::kPromote)
+            hopper_add_promoted<Cfg, Product>(sums, stage, &ready, group, row0, lane);
+        else
+            hopper_add<Cfg, Product>(sums, stage, &used, group, is_first, lane);
+    }
+    if constexpr (!Cfg::kPromote) {
+        products_wait<0>();
+        stage.release(used, lane);
+    }
+    if constexpr (Cfg::kPartsOfK > 1)
+        H::end(total, sums);
+}
+
 /* Epilogue::kHeld: held(p, a, sums, row, m, n0, lane): four lanes hold Epilogue::kRun columns of
  * each part of rows `row` and row + 8 of m, from column n0 of each part on, as HeldSums. No branch
  * depends on the row: loads of all columns may then be on their way at once. Else row(p, a, acc, m,
@@ -599,12 +659,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     cluster_begin<Cfg::kCluster>();
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
-        const int copier = S::kCopiers == 1 ? 0 : threadIdx.x / 32 - S::kWarps;
-        const int scaler = threadIdx.x / 32 - S::kWarps - S::kCopiers;
-        if (copier < S::kCopiers && threadIdx.x == S::kThreads + 32 * copier)
-            hopper_copy<Cfg, S>(p, ring, full, copier);
-        if (S::kScales && scaler >= 0 && scaler < S::kScaleWarps)
-            hopper_copy_scales<Cfg, S>(p, ring, full, scaler);
+        hopper_copies<Cfg, S>(p, ring, full);
         return;
     }
     registers_take<S::kManyRegisters>();
@@ -624,44 +679,11 @@ __device__ __forceinline__ void hopper(const Params &p)
         int tile_m, n0;
         work.place(&tile_m, &n0);
         Sum sums[S::kSums], total[Cfg::kPartsOfK > 1 ? S::kSums : 1];
-        if constexpr (Cfg::kPromote) {
-#pragma unroll
-            for (int i = 0; i < S::kSums; i++)
-                sums[i] = 0;
-        }
-        if constexpr (Cfg::kPartsOfK > 1) {
-#pragma unroll
-            for (int i = 0; i < S::kSums; i++)
-                total[i] = 0;
-        }
-#pragma unroll 1
-        for (int k = work.from; k < work.to; k++) {
-            bool is_first = k == work.from; /* of a part of K */
-            if constexpr (Cfg::kPartsOfK > 1) {
-                is_first = k % S::kPartUnits == 0;
-                if (is_first && k > 0) {
-                    if constexpr (!Cfg::kPromote) {
-                        products_wait<0>();
-                        stage.release(used, lane);
-                    }
-                    H::fold(total, sums);
-                }
-            }
-            if constexpr (Cfg::kPromote)
-                hopper_add_promoted<Cfg, Product>(sums, stage, &ready, group, row0, lane);
-            else
-                hopper_add<Cfg, Product>(sums, stage, &used, group, is_first, lane);
-        }
-        if constexpr (!Cfg::kPromote) {
-            products_wait<0>();
-            stage.release(used, lane);
-        }
-        if constexpr (Cfg::kPartsOfK > 1) {
-            H::fold(total, sums);
-#pragma unroll
-            for (int i = 0; i < S::kSums; i++)
-                sums[i] = total[i];
-        }
+        if constexpr (Cfg::kPromote)
+            H::clear(sums);
+        if constexpr (Cfg::kPartsOfK > 1)
+            H::clear(total);
+        hopper_sums<Cfg, Product>(sums, total, work, stage, used, ready, group, row0, lane);
         if (work.at >= work.end)
             let_consumer_start();
         if constexpr (Cfg::kShare)

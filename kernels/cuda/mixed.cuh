@@ -597,14 +597,8 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
 
 /* Parts of K ----------------------------------------------------------------------------------- */
 
-/* Four sums to shared memory, and what lies there added to four (as leave_l2 and add_l2 of
- * hopper_tiles.cuh, for the same reasons). */
-__device__ __forceinline__ void leave_total(uint32_t to, const float *sums)
-{
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(sums[0]), "f"(sums[1]),
-                 "f"(sums[2]), "f"(sums[3])
-                 : "memory");
-}
+/* What lies in shared memory added to four sums (as add_l2 of hopper_tiles.cuh, for the same
+ * reason). */
 __device__ __forceinline__ void add_total(float *to, uint32_t from)
 {
     asm volatile("{\n"
@@ -644,7 +638,7 @@ template <class Cfg, bool SHARE> struct MixedParts {
                 for (int j = 0; j < 4; j++)
                     sums[i + j] = 0.0f + sums[i + j];
             if (to < S::kUnits)
-                leave_total(at, sums + i);
+                store_sums(at, sums + i);
         }
     }
 };
@@ -734,7 +728,7 @@ __device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const M
     if (part > 0)
 #pragma unroll
         for (int i = 0; i < S::kSums; i += 4)
-            leave_total(staged + (i / 4 * kOthers + part - 1) * kBytes + thread * 16, sums + i);
+            store_sums(staged + (i / 4 * kOthers + part - 1) * kBytes + thread * 16, sums + i);
     meet<1, S::kThreads>();
     if (part > 0)
         return;
