@@ -10,22 +10,27 @@
 /* Loops of constant length, unrolled so that their arrays are registers. */
 #define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)
 
-/* Weights that are met in the order of memory are fetched ahead, but from several pages in turn:
- * the hardware follows each page's lines for itself and asks for few of one page at a time, so that
+/* Weights that are met in the order of memory are fetched ahead. From several pages in turn: some
+ * processors follow each page's lines for themselves and ask for few of one page at a time, so that
  * reading in order gets two thirds of what memory gives. */
 #define FETCH_PAGE  4096
-#define FETCH_PAGES 4
-#define FETCH_AHEAD ((uintptr_t)FETCH_PAGES * FETCH_PAGE)
+#define FETCH_TURNS 4 /* pages */
+#define FETCH_AHEAD ((uintptr_t)FETCH_TURNS * FETCH_PAGE)
+#define FETCH_FAR   8192 /* bytes, line after line */
 
 /* For a run of memory, called once for each `lines` cache lines of it (1, 2 or 4) with any address
- * in them, this fetches each line of the run FETCH_AHEAD bytes further on once. */
-INLINE void fetch_ahead(const void *at, int lines)
+ * in them, this fetches each line of the run once, FETCH_AHEAD or FETCH_FAR bytes further on. */
+INLINE void fetch_ahead(CpuFetch how, const void *at, int lines)
 {
-    uintptr_t a = (uintptr_t)at + FETCH_AHEAD, page = 64 * (uintptr_t)(FETCH_PAGES - lines);
+    uintptr_t a = (uintptr_t)at + FETCH_AHEAD, page = 64 * (uintptr_t)(FETCH_TURNS - lines);
     uintptr_t from =
-        (a & ~(FETCH_AHEAD - 1)) + (a & page) * (FETCH_PAGE / 64) + (a / FETCH_PAGES & 0xfc0);
-    for_each(i, lines)
-        _mm_prefetch((const char *)(from + (uintptr_t)(i * FETCH_PAGE)), _MM_HINT_T0);
+        (a & ~(FETCH_AHEAD - 1)) + (a & page) * (FETCH_PAGE / 64) + (a / FETCH_TURNS & 0xfc0);
+    if (how == FETCH_PAGES)
+        for_each(i, lines)
+            _mm_prefetch((const char *)(from + (uintptr_t)(i * FETCH_PAGE)), _MM_HINT_T0);
+    else if (how == FETCH_LINES)
+        for_each(i, lines)
+            _mm_prefetch((const char *)at + FETCH_FAR + 64 * i, _MM_HINT_T0);
 }
 
 INLINE __m512 code_table(FormatId fmt)
@@ -114,12 +119,12 @@ INLINE RecordSteps record_steps(const PackLayout *l, const uint8_t *panel, int c
 }
 
 /* The words behind the codes, which were fetched so many lines at a time. */
-INLINE void record_fetch(const RecordSteps *s, const PackBlock *b, int lines)
+INLINE void record_fetch(CpuFetch how, const RecordSteps *s, const PackBlock *b, int lines)
 {
     uintptr_t step = 64 * (uintptr_t)lines, codes = (uintptr_t)b->codes;
-    uintptr_t end = (codes + (uintptr_t)s->record) / step;
+    uintptr_t end = how == FETCH_NONE ? 0 : (codes + (uintptr_t)s->record) / step;
     for (uintptr_t at = codes + (uintptr_t)s->codes; at / step < end; at += step)
-        fetch_ahead((const void *)at, lines);
+        fetch_ahead(how, (const void *)at, lines);
 }
 
 /* The block after b, which is number i; the last may be shorter. */

@@ -152,6 +152,7 @@ typedef struct CpuMatrix {
     int most_parts; /* of a format that is multiplied as a sum of bf16 */
     bool folds;     /* scales of e4m3 are multiplied into weights */
     int64_t few_nibbles, few_bytes, few_halves; /* rows of products that few_rows likes to do */
+    int64_t few_often; /* .. of nibbles where cpu_doubles_pairs(); 0: as many */
     bool crosses; /* elements i and i + 4 of eight of K in nibbles are a pair, not neighbours */
     void (*begin)(void);
     void (*end)(void);
@@ -225,9 +226,15 @@ extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avxv
 extern const CpuMatrix cpu_matrix_bf16, cpu_matrix_amx;
 const CpuKernels *cpu_kernels(void); /* of cpu_isa() */
 
-/* Do programs get less of memory when they fetch from several pages in turn than when they read in
- * order? */
-bool cpu_reads_ahead(void);
+/* How this processor likes to be asked for what will be read in order. */
+typedef enum CpuFetch {
+    FETCH_NONE,  /* not at all */
+    FETCH_LINES, /* line after line, far ahead */
+    FETCH_PAGES  /* lines of several pages in turn */
+} CpuFetch;
+CpuFetch cpu_fetch(void);
+/* Does it begin two products of vectors of pairs of bf16 in a cycle? */
+bool cpu_doubles_pairs(void);
 
 /* dot_i32 of cpu_kernels_avxvnni without the end of the block; kernels_avxvnni.c */
 void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,

@@ -113,7 +113,7 @@ INLINE void span_narrow(bool is_float, int vecs, const Span *s, bool streams)
                 MULTIPLY(is_float, 3, 4, 7);
             }
             for (int j = 0; streams && vecs == 4 && j < STEP_UNITS; j++)
-                fetch_ahead(w + j * s->w_step, 4);
+                fetch_ahead(FETCH_PAGES, w + j * s->w_step, 4);
             w += STEP_UNITS * s->w_step;
         }
         a += TILE_BYTES;

@@ -135,7 +135,7 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, c
     if (bytes) {
         for (int64_t u = 0; u < b->units; u += 2) {
             if (fetches)
-                fetch_ahead(w + u * step, 2 * bytes);
+                fetch_ahead(FETCH_PAGES, w + u * step, 2 * bytes);
             few_wide(rows, vecs, fmt, bytes, f, a + u, w + u * step, u + 1 < b->units, s);
             if ((u + 2) % MATRIX_K == 0 || u + 2 >= b->units)
                 few_step(rows, vecs, s);
@@ -144,7 +144,7 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, c
     }
     for (int64_t u = 0; u < b->units; u++) {
         if (fetches)
-            fetch_ahead(w + u * step, 4);
+            fetch_ahead(FETCH_PAGES, w + u * step, 4);
         few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, s);
         bool ends = u + 1 == b->units && (!folds || b->k_begin + b->k_count == f->layout->k);
         if ((k + 8 * (u + 1)) % MATRIX_K == 0 || ends)
@@ -183,7 +183,7 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
             scale[v] = few_scale(folds, l, b.scale, col + 16 * v, outer);
         few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, fetches, &s);
         if (fetches)
-            record_fetch(&steps, &b, bytes ? 2 * bytes : 4);
+            record_fetch(FETCH_PAGES, &steps, &b, bytes ? 2 * bytes : 4);
         a += b.units * l->unit;
         for (int r = 0; fmt == FMT_E4M3 && vecs == 4 && r < rows; r++)
             few_e4m3_sums(s.all[r]);

@@ -16,7 +16,7 @@ INLINE void step_decode(int vecs, __m512i table, const uint8_t *w, int64_t w_ste
 {
     for (int64_t u = 0; u < units; u++, w += w_step) {
         if (vecs == 4)
-            fetch_ahead(w, 4);
+            fetch_ahead(FETCH_PAGES, w, 4);
         for_each(v, vecs) {
             __m512i words = _mm512_loadu_si512(w + 64 * v);
             for_each(i, 4) {
@@ -114,7 +114,7 @@ INLINE void step_next(int vecs, const MatrixFew *f, int col, __m512i table,
     if (s->u < s->b.units)
         return;
     if (vecs == 4)
-        record_fetch(steps, &s->b, 4);
+        record_fetch(FETCH_PAGES, steps, &s->b, 4);
     record_next(steps, l, f->panel, f->cols, s->i++, &s->b);
     s->u = 0;
 }

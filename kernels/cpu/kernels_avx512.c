@@ -48,7 +48,7 @@ INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, con
                           int64_t w_step, int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                           const BlockFinish *finish, const uint8_t *ahead, int64_t row, int col)
 {
-    const bool fetches = rows <= DIRECT_ROWS && vecs == 4 && !cpu_reads_ahead();
+    const CpuFetch fetch = rows <= DIRECT_ROWS && vecs == 4 ? cpu_fetch() : FETCH_NONE;
     __m512i acc[BLOCK_ROWS][4];
     for_each(r, rows)
         for_each(v, vecs)
@@ -59,8 +59,7 @@ INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, con
         __m512i b[4];
         if (rows > DIRECT_ROWS)
             _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-        if (fetches)
-            fetch_ahead(w, 4);
+        fetch_ahead(fetch, w, 4);
         for_each(v, vecs)
             b[v] = _mm512_loadu_si512(w + 64 * v);
         for_each(r, rows) {
@@ -247,12 +246,11 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
 /* `units` units of `rows` rows by `vecs` vectors of columns. */
 INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *d, const float *a,
                            const uint8_t *w, int64_t units, const __m512 *zero, bool has_zero,
-                           bool fetches, __m512 acc[DIRECT_ROWS][4])
+                           CpuFetch fetch, __m512 acc[DIRECT_ROWS][4])
 {
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i word[4];
-        if (fetches)
-            fetch_ahead(w, 4);
+        fetch_ahead(fetch, w, 4);
         for_each(v, vecs)
             word[v] = _mm512_loadu_si512(w + 64 * v);
         for_each(i, 8)
@@ -273,12 +271,11 @@ INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *
 
 INLINE void direct_wide(int rows, int vecs, FormatId fmt, int bytes, const DirectPanel *d,
                         const float *a, const uint8_t *w, int64_t units, const __m512 *zero,
-                        bool has_zero, bool fetches, __m512 acc[DIRECT_ROWS][4])
+                        bool has_zero, CpuFetch fetch, __m512 acc[DIRECT_ROWS][4])
 {
     for (int64_t u = 0; u < units; u++, w += bytes * d->cols) {
         __m512 b[4];
-        if (fetches)
-            fetch_ahead(w, bytes);
+        fetch_ahead(fetch, w, bytes);
         for_each(v, vecs) {
             b[v] = decode_16(fmt, w + 16 * v * bytes);
             if (has_zero)
@@ -299,7 +296,7 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
     const PackLayout *l = d->layout;
     const __m512 table = bytes ? _mm512_setzero_ps() : _mm512_loadu_ps(d->table);
     const __m512 outer = _mm512_set1_ps(d->outer);
-    const bool fetches = vecs == 4 && !cpu_reads_ahead();
+    const CpuFetch fetch = vecs == 4 ? cpu_fetch() : FETCH_NONE;
     const float *a = d->a;
     __m512 out[DIRECT_ROWS][4];
     for_each(r, rows)
@@ -318,13 +315,12 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
         }
         bool early = has_zero && !l->late_zero, late = has_zero && l->late_zero;
         if (bytes)
-            direct_wide(rows, vecs, fmt, bytes, d, a, w, b.units, zero, has_zero, fetches, acc);
+            direct_wide(rows, vecs, fmt, bytes, d, a, w, b.units, zero, has_zero, fetch, acc);
         else if (early)
-            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, true, fetches, acc);
+            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, true, fetch, acc);
         else
-            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, fetches, acc);
-        if (fetches)
-            record_fetch(&steps, &b, bytes ? bytes : 4);
+            direct_nibbles(rows, vecs, table, d, a, w, b.units, zero, false, fetch, acc);
+        record_fetch(fetch, &steps, &b, bytes ? bytes : 4);
         a += b.units * l->unit;
         for_each(v, vecs) {
             __m512 sb =

@@ -4,14 +4,13 @@
 /* Units of a block of nibbles for few rows. Weights are the unsigned operand and activations, less
  * 128, the signed one: without zero points of activations nobody needs the sums of weights. */
 INLINE void nibbles_units(int rows, int vecs, const DirectNibbles *d, const uint8_t *a,
-                          const uint8_t *w, int64_t units, bool fetches,
+                          const uint8_t *w, int64_t units, CpuFetch fetch,
                           __m512i acc[DIRECT_ROWS][4])
 {
     const __m512i low = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(-128);
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
         __m512i x0[DIRECT_ROWS], x1[DIRECT_ROWS];
-        if (fetches)
-            fetch_ahead(w, 4);
+        fetch_ahead(fetch, w, 4);
         for_each(r, rows) {
             x0[r] = _mm512_xor_si512(broadcast_4(a + r * d->lda), flip);
             x1[r] = _mm512_xor_si512(broadcast_4(a + r * d->lda + 4), flip);
@@ -76,7 +75,7 @@ INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
 {
     const PackLayout *l = d->layout;
     const __m512 outer = _mm512_set1_ps(d->outer);
-    const bool fetches = vecs == 4 && !cpu_reads_ahead();
+    const CpuFetch fetch = vecs == 4 ? cpu_fetch() : FETCH_NONE;
     const uint8_t *a = d->a;
     __m512 out[DIRECT_ROWS][4];
     PackBlock b = layout_block(l, d->panel, d->cols, 0);
@@ -89,9 +88,8 @@ INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
         for_each(r, rows)
             for_each(v, vecs)
                 acc[r][v] = _mm512_setzero_si512();
-        nibbles_units(rows, vecs, d, a, b.codes + 4 * col, b.units, fetches, acc);
-        if (fetches)
-            record_fetch(&steps, &b, 4);
+        nibbles_units(rows, vecs, d, a, b.codes + 4 * col, b.units, fetch, acc);
+        record_fetch(fetch, &steps, &b, 4);
         a += b.units * l->unit;
         bool sums = nibbles_need_sums(rows, d, i);
         for_each(v, vecs) {

@@ -245,7 +245,7 @@ INLINE void sums_in_order(FormatId fmt, __m512 *sum)
 
 /* One block's sums of 16 * vecs columns; bytes 0: nibbles. */
 INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f,
-                      const PackBlock *b, int col, const uint16_t *a, bool fetches, FewTables *t,
+                      const PackBlock *b, int col, const uint16_t *a, CpuFetch fetch, FewTables *t,
                       FewSums acc)
 {
     const uint8_t *w = b->codes + col * (bytes ? bytes : 4);
@@ -253,13 +253,11 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixF
         for_each(v, vecs)
             acc[r][v] = _mm512_setzero_ps();
     for (int64_t u = 0; !bytes && u < b->units; u++, w += 4 * f->cols, a += 8) {
-        if (fetches)
-            fetch_ahead(w, 4);
+        fetch_ahead(fetch, w, 4);
         few_nibbles(rows, vecs, f, a, w, t, acc);
     }
     for (int64_t u = 0; bytes && u < b->units; u += 2, w += 2 * bytes * f->cols, a += 2) {
-        if (fetches)
-            fetch_ahead(w, 2 * bytes);
+        fetch_ahead(fetch, w, 2 * bytes);
         bool has_odd = u + 1 < b->units;
         if (fmt == FMT_BF16 && vecs == 4)
             few_bf16(rows, f, a, w, has_odd, t, acc);
@@ -346,7 +344,7 @@ INLINE void few_finish(int rows, int vecs, const MatrixFew *f, const PackBlock *
 INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const MatrixFew *f, int col)
 {
     const PackLayout *l = f->layout;
-    const bool fetches = vecs == 4 && !cpu_reads_ahead();
+    const CpuFetch fetch = vecs == 4 ? cpu_fetch() : FETCH_NONE;
     const uint16_t *a = f->halves;
     FewTables t = {.seen = NO_HALVES};
     FewSums acc, out;
@@ -363,9 +361,8 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
     PackBlock b = layout_block(l, f->panel, f->cols, 0);
     const RecordSteps steps = record_steps(l, f->panel, f->cols);
     for (int64_t i = 0; i < l->blocks; record_next(&steps, l, f->panel, f->cols, i++, &b)) {
-        few_block(rows, vecs, fmt, bytes, f, &b, col, a, fetches, &t, acc);
-        if (fetches)
-            record_fetch(&steps, &b, bytes ? 2 * bytes : 4);
+        few_block(rows, vecs, fmt, bytes, f, &b, col, a, fetch, &t, acc);
+        record_fetch(fetch, &steps, &b, bytes ? 2 * bytes : 4);
         a += b.units * l->unit;
         few_finish(rows, vecs, f, &b, i, col, &t, acc, out);
     }
@@ -412,7 +409,8 @@ static void few_rows_at_once(const MatrixFew *f)
 }
 
 /* More rows are as many times so few: decoding four times as often costs less than memory for what
- * was decoded, as permutations and products take different units. */
+ * was decoded, as permutations and products take different units (up to few_often where a cycle has
+ * two products: permutations are what takes time then). */
 static bool few_rows(const MatrixFew *f)
 {
     const PackLayout *l = f->layout;
@@ -442,6 +440,7 @@ const CpuMatrix cpu_matrix_bf16 = {.begin = nothing,
                                    .few_rows = few_rows,
                                    .split = pairs_split,
                                    .few_nibbles = INT64_MAX,
+                                   .few_often = 48,
                                    .few_bytes = 64,
                                    .few_halves = 8, /* panels of more bits may not fit a cache */
                                    .most_parts = 1,

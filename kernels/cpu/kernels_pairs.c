@@ -20,8 +20,8 @@ INLINE uint16_t *pair_at(const MatrixDecode *d, int64_t k, int part)
 
 INLINE void decode_fetch(const MatrixDecode *d, const void *src, int lines)
 {
-    if (d->cols == PANEL_COLS && !cpu_reads_ahead())
-        fetch_ahead(src, lines);
+    if (d->cols == PANEL_COLS)
+        fetch_ahead(cpu_fetch(), src, lines);
 }
 
 /* bf16 itself: words of two rows change places. */
