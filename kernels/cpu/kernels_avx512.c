@@ -68,6 +68,8 @@ INLINE void dot_i32_block(int rows, int vecs, const uint8_t *a, int64_t lda, con
                 acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], x, b[v]);
         }
     }
+    for_each(i, 2) /* the block's words, which lie between its codes and the next one's */
+        fetch_ahead(fetch, w + 256 * i, 4);
     if (finish) {
         for_each(v, vecs)
             finish_i32(finish, row, rows, col + 16 * v, &acc[0][v], 4, c - col, ldc);
