@@ -123,7 +123,7 @@ CpuFetch cpu_fetch(void)
     return !family ? FETCH_PAGES : family < FAMILY_ZEN5 ? FETCH_NONE : FETCH_LINES;
 }
 
-bool cpu_doubles_pairs(void)
+bool cpu_is_wide(void)
 {
     return amd_family() >= FAMILY_ZEN5;
 }

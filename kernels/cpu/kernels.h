@@ -152,7 +152,7 @@ typedef struct CpuMatrix {
     int most_parts; /* of a format that is multiplied as a sum of bf16 */
     bool folds;     /* scales of e4m3 are multiplied into weights */
     int64_t few_nibbles, few_bytes, few_halves; /* rows of products that few_rows likes to do */
-    int64_t few_often; /* .. of nibbles where cpu_doubles_pairs(); 0: as many */
+    int64_t few_often;                          /* .. of nibbles where cpu_is_wide(); 0: as many */
     bool crosses; /* elements i and i + 4 of eight of K in nibbles are a pair, not neighbours */
     void (*begin)(void);
     void (*end)(void);
@@ -233,8 +233,8 @@ typedef enum CpuFetch {
     FETCH_PAGES  /* lines of several pages in turn */
 } CpuFetch;
 CpuFetch cpu_fetch(void);
-/* Does it begin two products of vectors of pairs of bf16 in a cycle? */
-bool cpu_doubles_pairs(void);
+/* Does it begin two shifts, or two products of pairs of bf16, of whole vectors in a cycle? */
+bool cpu_is_wide(void);
 
 /* dot_i32 of cpu_kernels_avxvnni without the end of the block; kernels_avxvnni.c */
 void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,

@@ -245,29 +245,41 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
 
 /* Products with few rows ----------------------------------------------------------------------- */
 
-/* `units` units of `rows` rows by `vecs` vectors of columns. */
+/* A unit of `rows` rows by `vecs` vectors of columns. Only the low four bits of an index count:
+ * another byte of the word is a shift away, or, where shifts are what takes time, a load. */
+INLINE void direct_unit(int rows, int vecs, bool shifts, __m512 table, const DirectPanel *d,
+                        const float *a, const uint8_t *w, const __m512 *zero, bool has_zero,
+                        __m512 acc[DIRECT_ROWS][4])
+{
+    __m512i word[4];
+    for_each(v, vecs)
+        word[v] = _mm512_loadu_si512(w + 64 * v);
+    for_each(i, 8)
+        for_each(v, vecs) {
+            if (!shifts && i && i % 2 == 0)
+                word[v] = _mm512_loadu_si512(w + 64 * v + i / 2);
+            unsigned by = 4 * (unsigned)(shifts ? i : i % 2);
+            __m512i index = by ? _mm512_srli_epi32(word[v], by) : word[v];
+            __m512 b = _mm512_permutexvar_ps(index, table);
+            if (has_zero)
+                b = _mm512_sub_ps(b, zero[v]);
+            for_each(r, rows)
+                acc[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[r * d->lda + i]), b, acc[r][v]);
+        }
+}
+
+/* `units` units. */
 INLINE void direct_nibbles(int rows, int vecs, __m512 table, const DirectPanel *d, const float *a,
                            const uint8_t *w, int64_t units, const __m512 *zero, bool has_zero,
                            CpuFetch fetch, __m512 acc[DIRECT_ROWS][4])
 {
+    const bool shifts = cpu_is_wide();
     for (int64_t u = 0; u < units; u++, w += 4 * d->cols, a += 8) {
-        __m512i word[4];
         fetch_ahead(fetch, w, 4);
-        for_each(v, vecs)
-            word[v] = _mm512_loadu_si512(w + 64 * v);
-        for_each(i, 8)
-            for_each(v, vecs) {
-                /* only the low four bits of an index count: another byte of the word is a load away
-                 */
-                if (i && i % 2 == 0)
-                    word[v] = _mm512_loadu_si512(w + 64 * v + i / 2);
-                __m512i index = i % 2 ? _mm512_srli_epi32(word[v], 4) : word[v];
-                __m512 b = _mm512_permutexvar_ps(index, table);
-                if (has_zero)
-                    b = _mm512_sub_ps(b, zero[v]);
-                for_each(r, rows)
-                    acc[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[r * d->lda + i]), b, acc[r][v]);
-            }
+        if (shifts)
+            direct_unit(rows, vecs, true, table, d, a, w, zero, has_zero, acc);
+        else
+            direct_unit(rows, vecs, false, table, d, a, w, zero, has_zero, acc);
     }
 }
 

@@ -27,7 +27,7 @@ static int matrix_parts_of(const CpuKernels *kern, const CpuGemm *g, const PackL
 static int64_t few_rows_of(const CpuKernels *kern, const PackLayout *l)
 {
     const CpuMatrix *m = kern->matrix;
-    int64_t nibbles = m->few_often && cpu_doubles_pairs() ? m->few_often : m->few_nibbles;
+    int64_t nibbles = m->few_often && cpu_is_wide() ? m->few_often : m->few_nibbles;
     int64_t rows = l->unit == 8 ? nibbles : l->unit_bytes == 1 ? m->few_bytes : m->few_halves;
     bool early = (l->has_zero && !l->late_zero) || l->fmt == FMT_U8;
     return early && rows > MATRIX_FEW ? MATRIX_FEW : rows;
