@@ -45,7 +45,7 @@ DeviceRuns cuda_first_read(const CudaKernel *k, const CudaGeometry *g)
         return (DeviceRuns){0};
     int parts = family->begins ? family->begins(k) : 1;
     int64_t bytes = (int64_t)FETCH_BYTES * k->gpu->processors;
-    int64_t rows = g->grid / parts * family->tile(k).cols; /* of the first tiles of all blocks */
+    int64_t rows = g->grid * family->tile(k).cols; /* of all blocks' first tiles, if each has one */
     rows = rows < k->packed.rows ? rows : k->packed.rows;
     bytes = bytes < (int64_t)k->packed.bytes / 2 ? bytes : (int64_t)k->packed.bytes / 2;
     return k->packed.layout == CUDA_PANELS ? of_panels(k, bytes, rows, parts)

@@ -595,6 +595,21 @@ def under(listing, size):
     return runs, apart
 
 
+def check_few_columns(folder):
+    """Weights of fewer rows than a GPU has processors: what is fetched of them early lies in them, or the file is refused."""
+    for rows, cols in ((1, 128), (8, 4096), (64, 4096), (200, 2048)):
+        write_safetensors(folder / "few.safetensors", {"w": [rows, cols]})
+        for scheme in ("weight i4 sym group 128; act bf16", "weight e4m3 per channel; act e4m3 per token dynamic"):
+            for rule in ("", " invariant"):
+                (folder / "few.sinter").write_text(
+                    f"version 1\nweights \"few.safetensors\"\ndim M in [1, 16, 64]\nscheme s {{ {scheme} }}\n"
+                    f"quant {{ default : s{rule} }}\nmodel m (x: bf16[M, {cols}]) -> (y: bf16[M, {rows}]) {{\n"
+                    f"    param w: f32[{rows}, {cols}] from \"w\"\n    y = linear(x, w)\n}}\n")
+                problems = sinter("compile", "few.sinter", "--target=sm_90a", "-o", "few", cwd=folder)[1]
+                problems += [] if problems else sinter("inspect", "few", cwd=folder)[1]
+                report(f"{rows} rows of {cols}: {scheme}{rule}", problems)
+
+
 def check_apart(folder):
     """Each launch of a layer beyond one has a reason at its place, and rules that say fused fail by it."""
     (folder / "apart.sinter").write_text(APART)
@@ -647,6 +662,7 @@ def run_golden(folder):
     check_no_tile(folder)
     check_long_groups(folder)
     check_bits_of(folder)
+    check_few_columns(folder)
     check_apart(folder)
     check_words(folder)
     for path in sorted((HERE / "golden").glob("*.sinter")):
