@@ -15,6 +15,7 @@
 #define SCALE_TIMES  100  /* by how much more a scale may be off beside itself alone */
 #define SCALE_FLOOR  6e-8 /* .. unless by one rounding (2^-24) of what is usual in its tensor */
 #define CODES_SHARE  0.02 /* of the codes, of the scales may differ: values next to a tie */
+#define MANY         256  /* values: one step of one of them is not much of their mean square */
 #define FLIPS        2    /* .. and besides these so many */
 
 double near_bound(FormatId fmt)
@@ -196,7 +197,7 @@ static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, ui
             double before = s.error;
             if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
                 sums_add(&s, x, y, i);
-            if (is_next(fmt, want, got, i))
+            if (num < MANY && is_next(fmt, want, got, i))
                 flips_add(&flips, s.error - before);
         }
     }
