@@ -15,8 +15,8 @@
 #define SCALE_TIMES  100  /* by how much more a scale may be off beside itself alone */
 #define SCALE_FLOOR  6e-8 /* .. unless by one rounding (2^-24) of what is usual in its tensor */
 #define CODES_SHARE  0.02 /* of the codes, of the scales may differ: values next to a tie */
-#define MANY         256  /* values: one step of one of them is not much of their mean square */
-#define FLIPS        2    /* .. and besides these so many */
+#define MANY         256 /* like values: one step of one of them is not much of their mean square */
+#define FLIPS        2   /* .. and besides these so many */
 
 double near_bound(FormatId fmt)
 {
@@ -62,8 +62,8 @@ static bool same_plain(Near *n, const char *what, FormatId fmt, uint64_t num, co
 }
 
 typedef struct Sums {
-    double error, power;
-    uint64_t num, lost; /* compared; finite on one side alone */
+    double error, power, fourth; /* fourth powers of the values */
+    uint64_t num, lost;          /* compared; finite on one side alone */
     uint64_t first_lost;
     double most, most_want, most_got; /* the largest difference */
     uint64_t most_at;
@@ -84,6 +84,7 @@ static void sums_add(Sums *s, double want, double got, uint64_t at)
         bool is_largest = power > s->largest;
         s->error += error;
         s->power += power;
+        s->fourth += power * power;
         s->rest += is_largest ? s->largest : power;
         s->rest_error += is_largest ? s->largest_error : error;
         s->largest = is_largest ? power : s->largest;
@@ -166,6 +167,13 @@ static void without_flips(Sums *s, const Flips *f)
         s->error = fmax(s->error - f->error[i], 0);
 }
 
+/* Do fewer than MANY values make up most of the mean square? As many of one size have the same
+ * ratio of sums. */
+static bool are_few(const Sums *s)
+{
+    return s->power * s->power < MANY * s->fourth;
+}
+
 /* Is one of them of 16 bits the next number to the other? */
 static bool is_next(FormatId fmt, const uint8_t *want, const uint8_t *got, uint64_t at)
 {
@@ -197,11 +205,12 @@ static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, ui
             double before = s.error;
             if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
                 sums_add(&s, x, y, i);
-            if (num < MANY && is_next(fmt, want, got, i))
+            if (is_next(fmt, want, got, i))
                 flips_add(&flips, s.error - before);
         }
     }
-    without_flips(&s, &flips);
+    if (are_few(&s))
+        without_flips(&s, &flips);
     return sums_near(n, what, &s, bound);
 }
 

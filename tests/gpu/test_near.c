@@ -82,6 +82,28 @@ static void test_flips(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+/* .. and so does one beside which many others are next to nothing, but not of many that are alike.
+ */
+static void test_flips_of_many(void **state)
+{
+    (void)state;
+    enum { NUM = 3640 };
+    uint16_t want[NUM], got[NUM];
+    const PlanTensor t = {.name = "t", .fmt = FMT_BF16};
+    const PlanLayout l = {.rows = 7, .cols = NUM / 7, .pitch = 2 * NUM / 7};
+    Near n = {.bound = near_bound(FMT_BF16)};
+    for (int i = 0; i < NUM; i++)
+        want[i] = got[i] = (uint16_t)(i % 3 ? 0x3c00 : 0xbc00); /* 1/128 */
+    want[520] = 0xc083, got[520] = 0xc082;                      /* -4.09375, -4.0625 */
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[520] = 0xc081;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[520] = want[520] = 0xbc00;
+    for (int i = 0; i < NUM / 2; i++)
+        got[i] ^= 1;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+}
+
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -358,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_cast_before_store),
         cmocka_unit_test(test_few_values),
         cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_flips_of_many),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_next_to_overflow),
         cmocka_unit_test(test_scales),
