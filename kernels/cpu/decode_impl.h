@@ -1,5 +1,5 @@
-/* Decoding of float-class weights and the end of blocks in C over numerics.h, for the instruction
- * sets that have no code of their own for them. */
+/* Decoding of float-class weights in C over numerics.h, for the instruction sets that have no code
+ * of their own for it. */
 #include "kernels/cpu/kernels.h"
 #include "numerics/each.h"
 #include <string.h>
@@ -58,32 +58,4 @@ static void block_decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t
     }
     if (zero)
         block_subtract_zero(zero, cols, k, dst);
-}
-
-static void block_finish_i32(const BlockFinish *f, int64_t rows, int cols, int32_t *c, int64_t ldc)
-{
-    const int32_t *restrict sum = f->sum, *restrict zero = f->zero;
-    for (int64_t r = 0; r < rows; r++, c += ldc) {
-        uint32_t *acc = (uint32_t *)c;
-        uint32_t ra = (uint32_t)f->ra[r * f->step], rb = (uint32_t)f->rb[r * f->step];
-        uint32_t all = (uint32_t)f->offset * rb;
-        for (int i = 0; i < cols; i++)
-            acc[i] -= ra * (uint32_t)sum[i] + (zero ? (uint32_t)zero[i] * rb : all);
-        float sa = f->sa ? f->sa[r * f->step] : 1.0f, *out = f->out ? f->out + r * f->ld : NULL;
-        for (int i = 0; out && i < cols; i++)
-            out[i] = num_fma((float)c[i], sa * f->sb[i], out[i]);
-    }
-}
-
-static void block_finish_f32(const BlockFinish *f, int64_t rows, int cols, const float *c,
-                             int64_t ldc)
-{
-    for (int64_t r = 0; f->out && r < rows; r++, c += ldc) {
-        float sa = f->sa ? f->sa[r * f->step] : 1.0f, *out = f->out + r * f->ld;
-        float sum = f->zero ? f->rb_f32[r * f->step] : 0;
-        for (int i = 0; i < cols; i++) {
-            float whole = f->zero ? num_fma(-(float)f->zero[i], sum, c[i]) : c[i];
-            out[i] = num_fma(whole, f->sb ? sa * f->sb[i] : sa, out[i]);
-        }
-    }
 }

@@ -146,7 +146,8 @@ static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b
                         const float *a, float *acc, int64_t ldc, const BlockFinish *finish)
 {
     const int32_t *zero = b->zero && !p->l.late_zero ? j->words->zero : NULL;
-    int64_t step = CHUNK_K / p->l.unit;
+    bool decodes = p->l.fmt != FMT_F32;
+    int64_t step = !decodes && p->kern->float_k ? p->kern->float_k : CHUNK_K / p->l.unit;
     CodeTables tables;
     bool looks_up = block_tables(p, j, b, &tables);
     a -= range.begin * p->l.unit;
@@ -154,7 +155,7 @@ static void block_float(const GemmPlan *p, const PanelJob *j, const PackBlock *b
         int64_t num = range.end - u < step ? range.end - u : step;
         const uint8_t *codes = b->codes + u * j->cols * p->l.unit_bytes;
         const float *w = j->decoded;
-        if (p->l.fmt == FMT_F32)
+        if (!decodes)
             w = (const float *)(const void *)codes;
         else
             p->kern->decode_f32(p->l.fmt, codes, j->cols, num, zero, looks_up ? &tables : NULL,

@@ -177,6 +177,7 @@ static inline bool matrix_has_integers(const CpuMatrix *matrix)
 typedef struct CpuKernels {
     const CpuMatrix *matrix; /* may be NULL */
     int column_bytes; /* of a column of weights that stay in a cache while rows pass by; 0: few */
+    int float_k;      /* of K of f32 weights that dot_f32 likes at a time; 0: CHUNK_K */
     /* c[rows, cols] (+)= a[rows, units * 4] * w, w as [units][cols][4], cols a multiple of 16; then
      * finish unless NULL. Unless `ahead` is NULL, as many bytes as w has are read there next */
     void (*dot_i32)(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
@@ -240,7 +241,8 @@ bool cpu_is_wide(void);
 void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                          int64_t units, int32_t *c, int64_t ldc, bool accumulate);
 
-/* direct_i4 of both; kernels_avx2_nibbles.c */
+/* direct and direct_i4 of both; kernels_avx2_few.c, kernels_avx2_nibbles.c */
+void cpu_direct_avx2(const DirectPanel *d);
 void cpu_direct_i4_avx2(const DirectNibbles *d);
 
 #define NO_RANGE ((RowRange){0, INT32_MAX, INT32_MIN})

@@ -1,62 +1,218 @@
 /* AVX2 and FMA: blocks of rows by 16 columns. Without VNNI, bytes are widened to 16 bits and
  * multiplied in pairs, which cannot saturate. */
+#include "kernels/cpu/avx2_impl.h"
 #include "kernels/cpu/decode_impl.h"
 #include "kernels/cpu/tile_impl.h"
-#include <immintrin.h>
 
 #define INT_ROWS   4
 #define FLOAT_ROWS 6
-#define INLINE     static inline __attribute__((always_inline))
-/* Loops of constant length, unrolled so that their arrays are registers. */
-#define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)
 
-INLINE __m256i load_i32(const void *p)
+/* Each word of w holds bytes of four k: the even ones and the odd ones become pairs of 16 bits. */
+INLINE __m256i even_pairs(__m256i words)
 {
-    return _mm256_loadu_si256((const __m256i *)p);
+    return _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8);
 }
 
-/* Each word of w holds bytes of four k: the even ones and the odd ones as pairs of 16 bits. */
-INLINE void dot_i32_block(int rows, const uint8_t *a, int64_t lda, const int8_t *w, int64_t w_step,
-                          int64_t units, int32_t *c, int64_t ldc, bool accumulate)
+INLINE __m256i odd_pairs(__m256i words)
+{
+    return _mm256_srai_epi16(words, 8);
+}
+
+/* 8 columns of the sums of row `row`: the end of their block, unless f is NULL. */
+INLINE void leave_i32(const BlockFinish *f, int64_t row, int col, __m256i acc, int32_t *c)
+{
+    if (!f) {
+        _mm256_storeu_si256((__m256i *)c, acc);
+        return;
+    }
+    int64_t at = row * f->step;
+    __m256i rb = _mm256_set1_epi32(f->rb[at]);
+    __m256i less = _mm256_mullo_epi32(_mm256_set1_epi32(f->ra[at]), load_i32(f->sum + col));
+    __m256i part =
+        _mm256_mullo_epi32(rb, f->zero ? load_i32(f->zero + col) : _mm256_set1_epi32(f->offset));
+    acc = _mm256_sub_epi32(acc, _mm256_add_epi32(less, part));
+    if (!f->out) {
+        _mm256_storeu_si256((__m256i *)c, acc);
+        return;
+    }
+    float *out = f->out + row * f->ld + col;
+    __m256 scale = _mm256_set1_ps(f->sa ? f->sa[at] : 1.0f);
+    if (f->sb)
+        scale = _mm256_mul_ps(scale, _mm256_loadu_ps(f->sb + col));
+    _mm256_storeu_ps(out, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), scale, _mm256_loadu_ps(out)));
+}
+
+INLINE void leave_f32(const BlockFinish *f, int64_t row, int col, __m256 acc, float *c)
+{
+    if (!f || !f->out) {
+        _mm256_storeu_ps(c, acc);
+        return;
+    }
+    int64_t at = row * f->step;
+    float *out = f->out + row * f->ld + col;
+    __m256 scale = _mm256_set1_ps(f->sa ? f->sa[at] : 1.0f);
+    if (f->sb)
+        scale = _mm256_mul_ps(scale, _mm256_loadu_ps(f->sb + col));
+    if (f->zero)
+        acc = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(load_i32(f->zero + col)),
+                               _mm256_set1_ps(f->rb_f32[at]), acc);
+    _mm256_storeu_ps(out, _mm256_fmadd_ps(acc, scale, _mm256_loadu_ps(out)));
+}
+
+/* Few rows, by weights that come from memory. */
+INLINE void dot_i32_few(int rows, int vecs, const uint8_t *a, int64_t lda, const int8_t *w,
+                        int64_t w_step, int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                        CpuFetch fetch, const BlockFinish *finish, int col)
 {
     const __m256i low = _mm256_set1_epi16(255);
-    __m256i acc[INT_ROWS][2];
+    __m256i acc[INT_ROWS][8];
     for_each(r, rows)
-        for_each(v, 2)
-            acc[r][v] = accumulate ? load_i32(c + r * ldc + 8 * v) : _mm256_setzero_si256();
+        for_each(v, vecs)
+            acc[r][v] = accumulate ? load_i32(c + r * ldc + COLS * v) : _mm256_setzero_si256();
     for (int64_t u = 0; u < units; u++, w += w_step, a += 4) {
-        __m256i even[2], odd[2];
-        for_each(v, 2) {
-            __m256i b = load_i32(w + 32 * v);
-            even[v] = _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8);
-            odd[v] = _mm256_srai_epi16(b, 8);
-        }
+        __m256i x_even[INT_ROWS], x_odd[INT_ROWS];
+        fetch_ahead(fetch, w, 4);
         for_each(r, rows) {
             int32_t word;
             memcpy(&word, a + r * lda, 4);
-            __m256i x = _mm256_set1_epi32(word);
-            __m256i x_even = _mm256_and_si256(x, low), x_odd = _mm256_srli_epi16(x, 8);
-            for_each(v, 2) {
-                __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even, even[v]),
-                                               _mm256_madd_epi16(x_odd, odd[v]));
+            x_even[r] = _mm256_and_si256(_mm256_set1_epi32(word), low);
+            x_odd[r] = _mm256_srli_epi16(_mm256_set1_epi32(word), 8);
+        }
+        for_each(v, vecs) {
+            __m256i b = load_i32(w + 32 * v), even = even_pairs(b), odd = odd_pairs(b);
+            for_each(r, rows) {
+                __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even[r], even),
+                                               _mm256_madd_epi16(x_odd[r], odd));
                 acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
             }
         }
     }
     for_each(r, rows)
+        for_each(v, vecs)
+            leave_i32(finish, r, col + COLS * v, acc[r][v], c + r * ldc + COLS * v);
+}
+
+static void dot_i32_rows(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
+                         int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                         const BlockFinish *finish)
+{
+    const int64_t step = 4 * (int64_t)cols;
+    const CpuFetch fetch = cols == PANEL_COLS ? cpu_fetch() : FETCH_NONE;
+    if (rows == 1 && cols == PANEL_COLS) {
+        dot_i32_few(1, 8, a, lda, w, step, units, c, ldc, accumulate, fetch, finish, 0);
+        return;
+    }
+    for (int col = 0; col < cols; col += 2 * COLS) {
+        const int8_t *b = w + 4 * col;
+        int32_t *out = c + col;
+        const CpuFetch how = col ? FETCH_NONE : fetch;
+        switch (rows) {
+        case 1:
+            dot_i32_few(1, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
+            break;
+        case 2:
+            dot_i32_few(2, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
+            break;
+        case 3:
+            dot_i32_few(3, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
+            break;
+        default:
+            dot_i32_few(4, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
+            break;
+        }
+    }
+}
+
+/* Many rows: pairs of weights are made once for all of them, those of activations once for all
+ * columns. */
+#define PAIR_UNITS 32
+typedef struct WeightPairs {
+    __m256i even[2], odd[2];
+} WeightPairs; /* of 16 columns */
+
+static void pairs_of_weights(const int8_t *w, int cols, int64_t units, WeightPairs *dst)
+{
+    for (int col = 0; col < cols; col += 2 * COLS, dst += PAIR_UNITS)
+        for (int64_t u = 0; u < units; u++)
+            for_each(v, 2) {
+                __m256i b = load_i32(w + 4 * (u * cols + col + COLS * v));
+                dst[u].even[v] = even_pairs(b);
+                dst[u].odd[v] = odd_pairs(b);
+            }
+}
+
+static void pairs_of_rows(int64_t rows, const uint8_t *a, int64_t lda, int64_t units,
+                          uint32_t *even, uint32_t *odd)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t u = 0; u < units; u++) {
+            uint32_t word;
+            memcpy(&word, a + r * lda + 4 * u, 4);
+            even[r * PAIR_UNITS + u] = word & 0x00ff00ff;
+            odd[r * PAIR_UNITS + u] = word >> 8 & 0x00ff00ff;
+        }
+}
+
+INLINE void dot_pairs(int rows, const uint32_t *even, const uint32_t *odd, const WeightPairs *w,
+                      int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                      const BlockFinish *finish, int64_t row, int col)
+{
+    __m256i acc[INT_ROWS][2];
+    for_each(r, rows)
         for_each(v, 2)
-            _mm256_storeu_si256((__m256i *)(c + r * ldc + 8 * v), acc[r][v]);
+            acc[r][v] = accumulate ? load_i32(c + r * ldc + COLS * v) : _mm256_setzero_si256();
+    for (int64_t u = 0; u < units; u++)
+        for_each(r, rows) {
+            __m256i x_even = _mm256_set1_epi32((int32_t)even[r * PAIR_UNITS + u]);
+            __m256i x_odd = _mm256_set1_epi32((int32_t)odd[r * PAIR_UNITS + u]);
+            for_each(v, 2) {
+                __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even, w[u].even[v]),
+                                               _mm256_madd_epi16(x_odd, w[u].odd[v]));
+                acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
+            }
+        }
+    for_each(r, rows)
+        for_each(v, 2)
+            leave_i32(finish, row + r, col + COLS * v, acc[r][v], c + r * ldc + COLS * v);
+}
+
+static void dot_i32_pairs(int64_t rows, const uint8_t *a, int64_t lda, const WeightPairs *w,
+                          int cols, int64_t units, int32_t *c, int64_t ldc, bool accumulate,
+                          const BlockFinish *finish)
+{
+    uint32_t even[INT_ROWS * PAIR_UNITS], odd[INT_ROWS * PAIR_UNITS];
+    for (int64_t r = 0; r < rows; r += INT_ROWS, a += INT_ROWS * lda, c += INT_ROWS * ldc) {
+        int64_t some = rows - r < INT_ROWS ? rows - r : INT_ROWS;
+        pairs_of_rows(some, a, lda, units, even, odd);
+        const WeightPairs *b = w;
+        for (int col = 0; col < cols; col += 2 * COLS, b += PAIR_UNITS)
+            switch (some) {
+            case 1:
+                dot_pairs(1, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
+                break;
+            case 2:
+                dot_pairs(2, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
+                break;
+            case 3:
+                dot_pairs(3, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
+                break;
+            default:
+                dot_pairs(4, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
+                break;
+            }
+    }
 }
 
 INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w, int64_t w_step,
-                          int64_t k, float *c, int64_t ldc, bool accumulate)
+                          int64_t k, float *c, int64_t ldc, bool accumulate,
+                          const BlockFinish *finish, int64_t row, int col)
 {
     __m256 acc[FLOAT_ROWS][2];
     for_each(r, rows)
         for_each(v, 2)
-            acc[r][v] = accumulate ? _mm256_loadu_ps(c + r * ldc + 8 * v) : _mm256_setzero_ps();
+            acc[r][v] = accumulate ? _mm256_loadu_ps(c + r * ldc + COLS * v) : _mm256_setzero_ps();
     for (int64_t i = 0; i < k; i++, w += w_step) {
-        __m256 b0 = _mm256_loadu_ps(w), b1 = _mm256_loadu_ps(w + 8);
+        __m256 b0 = _mm256_loadu_ps(w), b1 = _mm256_loadu_ps(w + COLS);
         for_each(r, rows) {
             __m256 x = _mm256_broadcast_ss(a + r * lda + i);
             acc[r][0] = _mm256_fmadd_ps(x, b0, acc[r][0]);
@@ -65,84 +221,150 @@ INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w,
     }
     for_each(r, rows)
         for_each(v, 2)
-            _mm256_storeu_ps(c + r * ldc + 8 * v, acc[r][v]);
+            leave_f32(finish, row + r, col + COLS * v, acc[r][v], c + r * ldc + COLS * v);
 }
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                     const BlockFinish *finish, const uint8_t *ahead)
 {
+    WeightPairs pairs[PANEL_COLS / (2 * COLS) * PAIR_UNITS];
     (void)ahead;
-    for (int col = 0; col < cols; col += 16)
-        for (int64_t r = 0; r < rows; r += INT_ROWS) {
-            const uint8_t *x = a + r * lda;
-            const int8_t *b = w + 4 * col;
-            int32_t *out = c + r * ldc + col;
-            int64_t step = 4 * (int64_t)cols;
-            switch (rows - r) {
-            case 1: dot_i32_block(1, x, lda, b, step, units, out, ldc, accumulate); break;
-            case 2: dot_i32_block(2, x, lda, b, step, units, out, ldc, accumulate); break;
-            case 3: dot_i32_block(3, x, lda, b, step, units, out, ldc, accumulate); break;
-            default: dot_i32_block(4, x, lda, b, step, units, out, ldc, accumulate); break;
-            }
-        }
-    if (finish)
-        block_finish_i32(finish, rows, cols, c, ldc);
+    if (rows <= INT_ROWS)
+        dot_i32_rows(rows, a, lda, w, cols, units, c, ldc, accumulate, finish);
+    for (int64_t u = 0; rows > INT_ROWS && u < units; u += PAIR_UNITS) {
+        bool is_last = units - u <= PAIR_UNITS;
+        int64_t some = is_last ? units - u : PAIR_UNITS;
+        pairs_of_weights(w + 4 * u * cols, cols, some, pairs);
+        dot_i32_pairs(rows, a + 4 * u, lda, pairs, cols, some, c, ldc, accumulate || u > 0,
+                      is_last ? finish : NULL);
+    }
+}
+
+/* 16 columns of a panel side by side: as they lie there, a fourth of the first cache's sets would
+ * have to hold them. */
+#define SLICE_K    256
+#define SLICE_ROWS (2 * FLOAT_ROWS) /* that make up for the copy */
+
+static const float *slice_of(const float *w, int cols, int64_t k, float (*dst)[2 * COLS])
+{
+    for (int64_t i = 0; i < k; i++, w += cols) {
+        _mm256_store_ps(dst[i], _mm256_loadu_ps(w));
+        _mm256_store_ps(dst[i] + COLS, _mm256_loadu_ps(w + COLS));
+    }
+    return dst[0];
 }
 
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish)
 {
-    for (int col = 0; col < cols; col += 16)
+    _Alignas(32) float slice[SLICE_K][2 * COLS];
+    bool copies = rows > SLICE_ROWS && k <= SLICE_K && cols == PANEL_COLS;
+    int64_t step = copies ? 2 * COLS : cols;
+    for (int col = 0; col < cols; col += 2 * COLS) {
+        const float *b = copies ? slice_of(w + col, cols, k, slice) : w + col;
         for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
-            const float *x = a + r * lda, *b = w + col;
-            float *out = c + r * ldc + col;
+            const float *x = a + r * lda;
+            float *to = c + r * ldc + col;
             switch (rows - r) {
-            case 1: dot_f32_block(1, x, lda, b, cols, k, out, ldc, accumulate); break;
-            case 2: dot_f32_block(2, x, lda, b, cols, k, out, ldc, accumulate); break;
-            case 3: dot_f32_block(3, x, lda, b, cols, k, out, ldc, accumulate); break;
-            case 4: dot_f32_block(4, x, lda, b, cols, k, out, ldc, accumulate); break;
-            case 5: dot_f32_block(5, x, lda, b, cols, k, out, ldc, accumulate); break;
-            default: dot_f32_block(6, x, lda, b, cols, k, out, ldc, accumulate); break;
+            case 1:
+                dot_f32_block(1, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
+                break;
+            case 2:
+                dot_f32_block(2, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
+                break;
+            case 3:
+                dot_f32_block(3, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
+                break;
+            case 4:
+                dot_f32_block(4, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
+                break;
+            case 5:
+                dot_f32_block(5, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
+                break;
+            default:
+                dot_f32_block(6, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
+                break;
             }
         }
-    if (finish)
-        block_finish_f32(finish, rows, cols, c, ldc);
+    }
 }
 
-/* Eight values of 4-bit codes: two tables of eight, chosen by the code's highest bit. */
-INLINE __m256 lookup(__m256i code, __m256 low, __m256 high)
+/* Decoding ------------------------------------------------------------------------------------- */
+
+INLINE void decode_nibbles(const NibbleTables *t, bool is_half, const uint8_t *src, int cols,
+                           int64_t units, const int32_t *zero, float *dst)
 {
-    __m256 choose = _mm256_castsi256_ps(_mm256_slli_epi32(code, 28));
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code),
-                            _mm256_permutevar8x32_ps(high, code), choose);
+    for (int64_t u = 0; u < units; u++)
+        for (int col = 0; col < cols; col += COLS) {
+            NibbleUnit unit;
+            nibble_unit(t, is_half, src + (u * cols + col) * 4, &unit);
+            __m256 z = zero ? _mm256_cvtepi32_ps(load_i32(zero + col)) : _mm256_setzero_ps();
+            for_each(k, 8) {
+                __m256 x = nibble_values(&unit, is_half, k);
+                _mm256_storeu_ps(dst + (u * 8 + k) * cols + col, zero ? _mm256_sub_ps(x, z) : x);
+            }
+        }
+}
+
+INLINE void decode_columns(FormatId fmt, int bytes, int vecs, const ByteTables *t,
+                           const uint8_t *src, int cols, int64_t units, const int32_t *zero,
+                           float *dst)
+{
+    for (int64_t u = 0; u < units; u++) {
+        __m256 x[4];
+        for_each(g, vecs * COLS / values_at_once(fmt, vecs)) {
+            int at_once = values_at_once(fmt, vecs);
+            wide_values(fmt, vecs, t, src + (u * cols + g * at_once) * bytes,
+                        x + g * at_once / COLS);
+        }
+        wide_in_order(fmt, vecs, x);
+        for_each(v, vecs) {
+            if (zero)
+                x[v] = _mm256_sub_ps(x[v], _mm256_cvtepi32_ps(load_i32(zero + COLS * v)));
+            _mm256_storeu_ps(dst + u * cols + COLS * v, x[v]);
+        }
+    }
+}
+
+INLINE void decode_wide(FormatId fmt, int bytes, const uint8_t *src, int cols, int64_t units,
+                        const int32_t *zero, float *dst)
+{
+    const ByteTables t = fmt == FMT_E4M3 ? e4m3_tables() : (ByteTables){0};
+    int col = 0;
+    for (; col + 4 * COLS <= cols; col += 4 * COLS)
+        decode_columns(fmt, bytes, 4, &t, src + col * bytes, cols, units, zero ? zero + col : NULL,
+                       dst + col);
+    for (; col < cols; col += 2 * COLS)
+        decode_columns(fmt, bytes, 2, &t, src + col * bytes, cols, units, zero ? zero + col : NULL,
+                       dst + col);
 }
 
 static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units,
                        const int32_t *zero, const CodeTables *tables, float *dst)
 {
-    if (!format_is_nibble(fmt) || !tables->all) {
-        block_decode_f32(fmt, src, cols, units, zero, tables, dst);
+    if (format_is_nibble(fmt) && tables->all) {
+        NibbleTables t = nibble_tables(tables->all);
+        if (t.is_half)
+            decode_nibbles(&t, true, src, cols, units, zero, dst);
+        else
+            decode_nibbles(&t, false, src, cols, units, zero, dst);
         return;
     }
-    const __m256 low = _mm256_loadu_ps(tables->all), high = _mm256_loadu_ps(tables->all + 8);
-    for (int64_t u = 0; u < units; u++)
-        for (int col = 0; col < cols; col += 8) {
-            __m256i word = load_i32(src + (u * cols + col) * 4);
-            __m256 z = _mm256_setzero_ps();
-            if (zero)
-                z = _mm256_cvtepi32_ps(load_i32(zero + col));
-            for_each(i, 8) {
-                __m256 x = lookup(word, low, high);
-                word = _mm256_srli_epi32(word, 4);
-                _mm256_storeu_ps(dst + (u * 8 + i) * cols + col, _mm256_sub_ps(x, z));
-            }
-        }
+    switch (tables ? FMT_NONE : fmt) {
+    case FMT_F16: decode_wide(FMT_F16, 2, src, cols, units, zero, dst); break;
+    case FMT_BF16: decode_wide(FMT_BF16, 2, src, cols, units, zero, dst); break;
+    case FMT_I8: decode_wide(FMT_I8, 1, src, cols, units, zero, dst); break;
+    case FMT_U8: decode_wide(FMT_U8, 1, src, cols, units, zero, dst); break;
+    case FMT_E4M3: decode_wide(FMT_E4M3, 1, src, cols, units, zero, dst); break;
+    case FMT_E5M2: decode_wide(FMT_E5M2, 1, src, cols, units, zero, dst); break;
+    default: block_decode_f32(fmt, src, cols, units, zero, tables, dst); break;
+    }
 }
 
-#define AVX2_KERNELS                                                               \
-    .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct_i4 = cpu_direct_i4_avx2, \
-    CPU_KERNELS_SHARED
+#define AVX2_KERNELS                                                         \
+    .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct = cpu_direct_avx2, \
+    .direct_i4 = cpu_direct_i4_avx2, .float_k = SLICE_K, CPU_KERNELS_SHARED
 const CpuKernels cpu_kernels_avx2 = {.dot_i32 = dot_i32, AVX2_KERNELS};
 
 #if defined(SINTER_CPU_AVXVNNI)
@@ -152,8 +374,9 @@ static void dot_i32_vnni(int64_t rows, const uint8_t *a, int64_t lda, const int8
 {
     (void)ahead;
     cpu_dot_i32_avxvnni(rows, a, lda, w, cols, units, c, ldc, accumulate);
-    if (finish)
-        block_finish_i32(finish, rows, cols, c, ldc);
+    for (int64_t r = 0; finish && r < rows; r++, c += ldc)
+        for (int col = 0; col < cols; col += COLS)
+            leave_i32(finish, r, col, load_i32(c + col), c + col);
 }
 
 const CpuKernels cpu_kernels_avxvnni = {.dot_i32 = dot_i32_vnni, AVX2_KERNELS};

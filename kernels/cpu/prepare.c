@@ -46,8 +46,10 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
     p.is_few = p.parts == 1 && g->m <= few_rows_of(kern, l);
     if (p.is_few || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
-    p.lda = p.is_direct ? g->a.pitch / 4 : (p.range_k + 15) / 16 * 16;
-    if (p.parts) /* steps may go beyond the end of a row; rows do not lie a power of two apart */
+    int64_t line = 64 / (l->is_int ? 1 : 4);
+    /* an odd number of cache lines: rows that are a power of two apart share a few of their sets */
+    p.lda = p.is_direct ? g->a.pitch / 4 : (ceil_blocks(p.range_k, line) | 1) * line;
+    if (p.parts) /* .. and steps may go beyond the end of a row */
         p.lda = (p.range_k / MATRIX_K + 2) / 2 * 2 * MATRIX_K + MATRIX_K;
     p.range_step = p.lda * rows;
     p.part_step = p.range_step * ceil_blocks(l->k_padded, p.range_k);
