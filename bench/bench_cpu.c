@@ -730,6 +730,17 @@ static void prepare_peers(char **argv)
     execv("/proc/self/exe", argv);
 }
 
+/* Of a name, or of none: false. */
+static bool limit_isa(const char *name)
+{
+    for (int isa = 0; isa < NUM_CPU_ISAS; isa++)
+        if (!strcmp(name, cpu_isa_name((CpuIsa)isa))) {
+            cpu_isa_limit((CpuIsa)isa);
+            return true;
+        }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     threads = team_threads();
@@ -746,10 +757,12 @@ int main(int argc, char **argv)
             only = argv[i] + 7;
         else if (!strncmp(argv[i], "--json=", 7))
             json = fopen(argv[i] + 7, "w");
+        else if (!strncmp(argv[i], "--isa=", 6) && limit_isa(argv[i] + 6))
+            ;
         else
             return fprintf(stderr,
                            "usage: %s [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] "
-                           "[--only=TEXT] [--busy]\n",
+                           "[--only=TEXT] [--isa=NAME] [--busy]\n",
                            argv[0]),
                    2;
     }

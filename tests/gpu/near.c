@@ -62,8 +62,8 @@ static bool same_plain(Near *n, const char *what, FormatId fmt, uint64_t num, co
 }
 
 typedef struct Sums {
-    double error, power, fourth; /* fourth powers of the values */
-    uint64_t num, lost;          /* compared; finite on one side alone */
+    double error, power;
+    uint64_t num, lost; /* compared; finite on one side alone */
     uint64_t first_lost;
     double most, most_want, most_got; /* the largest difference */
     uint64_t most_at;
@@ -84,7 +84,6 @@ static void sums_add(Sums *s, double want, double got, uint64_t at)
         bool is_largest = power > s->largest;
         s->error += error;
         s->power += power;
-        s->fourth += power * power;
         s->rest += is_largest ? s->largest : power;
         s->rest_error += is_largest ? s->largest_error : error;
         s->largest = is_largest ? power : s->largest;
@@ -167,29 +166,54 @@ static void without_flips(Sums *s, const Flips *f)
         s->error = fmax(s->error - f->error[i], 0);
 }
 
-/* Do fewer than MANY values make up most of the mean square? As many of one size have the same
- * ratio of sums. */
-static bool are_few(const Sums *s)
-{
-    return s->power * s->power < MANY * s->fourth;
-}
-
-/* Is one of them of 16 bits the next number to the other? */
-static bool is_next(FormatId fmt, const uint8_t *want, const uint8_t *got, uint64_t at)
+/* Is one of two of 16 bits the next number to the other? */
+static bool is_next(const uint8_t *want, const uint8_t *got, uint64_t at)
 {
     uint16_t a, b;
-    if (format_info[fmt].bits != 16)
-        return false;
     memcpy(&a, want + 2 * at, 2);
     memcpy(&b, got + 2 * at, 2);
     return a + 1 == b || b + 1 == a;
+}
+
+/* A value that was compared; `flip`: its error, if it lies one step from the right one. */
+typedef struct Value {
+    double want, flip;
+} Value;
+
+static int by_value(const void *a, const void *b)
+{
+    double x = ((const Value *)a)->want, y = ((const Value *)b)->want;
+    return (x > y) - (x < y);
+}
+
+/* .. of values of 16 bits. Those that are equal are one sum, which may be stored in all columns of
+ * a row, and are rounded the other way together. Do fewer than MANY sums make up most of the mean
+ * square, so that one of them is much of it? As many of one size have this ratio of powers. */
+static void without_flipped_sums(Sums *s, Value *value, uint64_t num)
+{
+    Flips flips = {0};
+    double power = 0, squares = 0;
+    qsort(value, num, sizeof *value, by_value);
+    for (uint64_t i = 0; i < num;) {
+        double error = 0, own = 0, want = value[i].want;
+        for (; i < num && value[i].want == want; i++) {
+            own += want * want;
+            error += value[i].flip;
+        }
+        power += own;
+        squares += own * own;
+        flips_add(&flips, error);
+    }
+    if (power * power < MANY * squares)
+        without_flips(s, &flips);
 }
 
 static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, uint64_t cols,
                        const uint8_t *want, const uint8_t *got, double bound)
 {
     Sums s = {0};
-    Flips flips = {0};
+    uint64_t num_values = 0;
+    Value *value = format_info[fmt].bits == 16 ? malloc((num + 1) * sizeof *value) : NULL;
     double largest = fmt == FMT_F16 ? format_info[fmt].qmax : INFINITY;
     for (uint64_t row = 0; row < num; row += cols) {
         bool overflows = false;
@@ -199,18 +223,18 @@ static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, ui
             continue;
         bool limits = n->is_odd && saturates(fmt, want, row, row + cols);
         for (uint64_t i = row; i < row + cols; i++) {
-            double x = number(fmt, want, i), y = number(fmt, got, i);
+            double x = number(fmt, want, i), y = number(fmt, got, i), before = s.error;
             if (limits && x != 0 && fabs(x) != 1)
                 continue;
-            double before = s.error;
             if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
                 sums_add(&s, x, y, i);
-            if (is_next(fmt, want, got, i))
-                flips_add(&flips, s.error - before);
+            if (value && isfinite(x) && isfinite(y))
+                value[num_values++] = (Value){x, is_next(want, got, i) ? s.error - before : 0};
         }
     }
-    if (are_few(&s))
-        without_flips(&s, &flips);
+    if (value && s.error > bound * s.power)
+        without_flipped_sums(&s, value, num_values);
+    free(value);
     return sums_near(n, what, &s, bound);
 }
 

@@ -71,8 +71,8 @@ static void test_flips(void **state)
     const PlanLayout l = {.rows = 1, .cols = NUM, .pitch = 2 * NUM};
     Near n = {.bound = near_bound(FMT_BF16)};
     for (int i = 0; i < NUM; i++)
-        want[i] = got[i] = (uint16_t)(i % 3 ? 0x3d00 : 0xbd00); /* 1/32 */
-    want[7] = 0xbe08, got[7] = 0xbe09;                          /* -0.1328125, -0.1337890625 */
+        want[i] = got[i] = (uint16_t)((i % 3 ? 0x3d00 : 0xbd00) + 2 * i); /* 1/32 and more */
+    want[7] = 0xbe08, got[7] = 0xbe09; /* -0.1328125, -0.1337890625 */
     assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
     got[7] = 0xbe0a;
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
@@ -82,25 +82,32 @@ static void test_flips(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
-/* .. and so does one beside which many others are next to nothing, but not of many that are alike.
- */
+/* .. and so does one sum that is stored in all columns of a row, or one beside which many others
+ * are next to nothing; but not all of many that differ. */
 static void test_flips_of_many(void **state)
 {
     (void)state;
-    enum { NUM = 3640 };
+    enum { ROWS_OF = 7, COLS_OF = 520, NUM = ROWS_OF * COLS_OF };
     uint16_t want[NUM], got[NUM];
     const PlanTensor t = {.name = "t", .fmt = FMT_BF16};
-    const PlanLayout l = {.rows = 7, .cols = NUM / 7, .pitch = 2 * NUM / 7};
+    const PlanLayout l = {.rows = ROWS_OF, .cols = COLS_OF, .pitch = 2 * COLS_OF};
     Near n = {.bound = near_bound(FMT_BF16)};
     for (int i = 0; i < NUM; i++)
-        want[i] = got[i] = (uint16_t)(i % 3 ? 0x3c00 : 0xbc00); /* 1/128 */
-    want[520] = 0xc083, got[520] = 0xc082;                      /* -4.09375, -4.0625 */
+        want[i] = got[i] = (uint16_t)(i / COLS_OF == 1 ? 0xc083 : 0x3c00 + i % 99); /* -4.09375 */
+    for (int i = COLS_OF; i < 2 * COLS_OF; i++)
+        got[i] = 0xc082;
     assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
-    got[520] = 0xc081;
+    for (int i = COLS_OF; i < 2 * COLS_OF; i++)
+        got[i] = 0xc081;
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
-    got[520] = want[520] = 0xbc00;
-    for (int i = 0; i < NUM / 2; i++)
-        got[i] ^= 1;
+    for (int i = 0; i < NUM; i++)
+        want[i] = (uint16_t)(0x3f80 + i % 1024), got[i] = want[i] ^ 1;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    for (int i = 0; i < NUM; i++)
+        got[i] = want[i];
+    want[520] = 0x5083, got[520] = 0x5082; /* 1.75e10 */
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[520] = 0x5080;
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
