@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW          16   /* values that may all be what cancellation left */
 #define FEW_BOUND    1e4  /* by how much more these may differ */
 #define STRAY        10   /* of a mean of so many values, times its root: how far it may stray */
 #define EDGE         0.99 /* of the largest number of a format: a sum next to it may overflow */
@@ -111,7 +110,7 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
     double nmse = s->error == 0 ? 0 : s->power > 0 ? s->error / s->power : INFINITY;
     if (nmse > bound && n->is_odd)
         nmse = fmin(nmse, without_largest(s, bound));
-    bound *= s->num < FEW ? FEW_BOUND : n->rounds ? 1 + STRAY / sqrt((double)s->num) : 1;
+    bound *= s->num < NEAR_FEW ? FEW_BOUND : n->rounds ? 1 + STRAY / sqrt((double)s->num) : 1;
     n->worst = nmse / bound > n->worst ? nmse / bound : n->worst;
     if (s->lost && !n->is_odd)
         snprintf(n->why, sizeof n->why,
@@ -297,8 +296,11 @@ static double scale_share(double x, double y, double usual)
     return error <= SCALE_FLOOR * usual ? of_all : fmax(of_all, error / fabs(x) / SCALE_TIMES);
 }
 
-/* Scales that differ by more than `most`. */
-static uint64_t scales_apart(const Params *a, const Params *b, double most, double *ret_worst)
+/* Scales that differ by more than `most`. Those from `odd` on are of sums of numbers so large that
+ * what cancellation left of them may be anything: they are only finite on both sides, or on
+ * neither. */
+static uint64_t scales_apart(const Params *a, const Params *b, uint64_t odd, double most,
+                             double *ret_worst)
 {
     double power = 0;
     uint64_t apart = 0;
@@ -307,6 +309,8 @@ static uint64_t scales_apart(const Params *a, const Params *b, double most, doub
     double usual = sqrt(power / (double)(a->blocks ? a->blocks : 1));
     *ret_worst = 0;
     for (uint64_t i = 0; i < a->blocks; i++) {
+        if (i >= odd && isfinite(a->scale[i]) && isfinite(b->scale[i]))
+            continue;
         double share = scale_share((double)a->scale[i], (double)b->scale[i], usual);
         apart += !(share <= most); /* one that is not finite, too */
         *ret_worst = share > *ret_worst ? share : *ret_worst;
@@ -332,6 +336,19 @@ static bool are_neighbours(FormatId fmt, uint8_t a, uint8_t b)
     return x < y || y < x;
 }
 
+/* The first of the blocks of the last row of odd inputs. */
+static uint64_t odd_blocks(const Near *n, const PlanTensor *t, const PlanLayout *l, uint64_t blocks)
+{
+    bool by_rows = n->is_odd && t->scheme.block[0] == 1;
+    return by_rows ? blocks - (uint64_t)scheme_col_blocks(&t->scheme, l->cols) : blocks;
+}
+
+/* A code that differs: what it stands for. */
+typedef struct Differing {
+    int64_t block;
+    double x, y;
+} Differing;
+
 /* Codes of float sums that were quantised at once: a code flips where the sum is next to a tie, and
  * with a scale those of its block may. In the last row of odd inputs infinite sums may be no
  * numbers where codes are multiplied in pieces, which static codes do not tell. */
@@ -346,6 +363,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     int64_t first = -1;
     Sums s = {0};
     Flips flips = {{0}};
+    Differing last = {-1, 0, 0};
     for (int64_t i = 0; i < (int64_t)num; i++) {
         int64_t row = i / l->cols, col = i % l->cols, block = block_of(t, l, row, col);
         uint8_t of_cpu = want[code_at(l, i)], of_gpu = got[code_at(l, i)];
@@ -357,16 +375,21 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
         else
             sums_add(&s, x * (double)num_scale_effective(a.scale[block], a.outer),
                      y * (double)num_scale_effective(b.scale[block], b.outer), (uint64_t)i);
-        differ +=
-            !same_number(x, y) &&
-            (t->is_static || !is_moved((double)a.scale[block], (double)b.scale[block], of_scales));
+        bool moved =
+            !t->is_static && is_moved((double)a.scale[block], (double)b.scale[block], of_scales);
+        Differing d = {block, x, y};
+        /* one sum in all columns, whose zero point lies next to a tie */
+        bool again = a.zero && !t->is_static && a.zero[block] != b.zero[block] &&
+                     d.block == last.block && d.x == last.x && d.y == last.y;
+        differ += !same_number(x, y) && !moved && !again;
+        last = differ > before ? d : last;
         first = differ > before && first < 0 ? i : first;
         if (differ > before && are_neighbours(t->fmt, of_cpu, of_gpu))
             flips_add(&flips, s.error - error);
     }
     without_flips(&s, &flips);
     if (!t->is_static)
-        apart = scales_apart(&a, &b, of_scales, &worst);
+        apart = scales_apart(&a, &b, odd_blocks(n, t, l, a.blocks), of_scales, &worst);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
         return false;
     if ((double)differ <= CODES_SHARE * (double)num + FLIPS &&

@@ -425,11 +425,12 @@ static double sums_bound(const Rig *r, int launch, int bucket)
 
 /* A float sum in another order may fall on the other side of a tie wherever it is rounded, at a
  * cast inside the epilogue as at the store: the bound is that of the coarsest format on the way, or
- * that of the sums. */
+ * that of the sums. A norm of few columns makes large numbers of what cancellation left. */
 static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, double of_sums,
                         bool is_rounded)
 {
     double reg[TILE_MAX_REGS] = {0};
+    bool norms = false;
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
         bool reads = s->op != TILE_ACC && s->op != TILE_LOAD && s->op != TILE_CONST;
@@ -438,10 +439,13 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             bound = reg[s->src[1]];
         if (s->op == TILE_ROUND && near_bound((FormatId)s->fmt) > bound)
             bound = near_bound((FormatId)s->fmt);
+        norms = norms || s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM;
         if (plan_writes((TileOp)s->op)) {
             int32_t tensor = l->operand[s->tensor].tensor;
             double *to = &r->bound[r->layout[tensor].root];
             double own = near_bound(r->gpu.tensor[tensor].fmt);
+            if (norms && r->layout[tensor].cols < NEAR_FEW && own < near_bound(FMT_F16))
+                own = near_bound(FMT_F16);
             bound = own > bound ? own : bound;
             bound = is_rounded ? near_rounded(bound) : bound;
             *to = bound > *to ? bound : *to;

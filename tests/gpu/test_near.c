@@ -381,6 +381,60 @@ static void test_moved_zero(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
 }
 
+/* .. and where all columns have one sum, codes stay at a limit and the zero point moves alone. */
+static void test_moved_zero_of_one_sum(void **state)
+{
+    (void)state;
+    enum { ROWS_OF = 15, NUM = 64 };
+    struct {
+        uint8_t code[ROWS_OF * NUM];
+        float scale[ROWS_OF];
+        int32_t zero[ROWS_OF];
+    } want = {.code = {0}}, got;
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_U8,
+                          .quantised = true,
+                          .scheme = {FMT_U8, FMT_F32, .zero = ZERO_INT, .block = {1, 0}}};
+    const PlanLayout l = {.rows = ROWS_OF,
+                          .cols = NUM,
+                          .pitch = NUM,
+                          .scale_at = ROWS_OF * NUM,
+                          .zero_at = ROWS_OF * NUM + sizeof want.scale};
+    Near n = {.bound = near_bound(FMT_F32)};
+    for (int i = 0; i < ROWS_OF; i++)
+        want.scale[i] = 0.002f, want.zero[i] = 255;
+    got = want;
+    got.zero[14] = 254;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    for (int i = 0; i < NUM; i++) /* of sums that differ it would move them all */
+        want.code[14 * NUM + i] = got.code[14 * NUM + i] = (uint8_t)i;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+}
+
+/* Scales of the last row of odd inputs. */
+static void test_odd_scales(void **state)
+{
+    (void)state;
+    enum { ROWS_OF = 4, NUM = 32, BLOCKS = 8 };
+    struct {
+        uint8_t code[ROWS_OF * NUM];
+        float scale[BLOCKS];
+    } want = {.code = {0}}, got;
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_I8,
+                          .quantised = true,
+                          .scheme = {FMT_I8, FMT_F32, .block = {1, 16}}};
+    const PlanLayout l = {.rows = ROWS_OF, .cols = NUM, .pitch = NUM, .scale_at = ROWS_OF * NUM};
+    Near n = {.bound = near_bound(FMT_F32), .is_odd = true};
+    for (int i = 0; i < BLOCKS; i++)
+        want.scale[i] = i < BLOCKS - 2 ? 1.0f : 1e5f;
+    got = want;
+    got.scale[BLOCKS - 1] = 1.0f, got.scale[BLOCKS - 2] = 2.0f;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    got.scale[0] = got.scale[2] = got.scale[4] = 2.0f;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +452,8 @@ int main(void)
         cmocka_unit_test(test_flipped_codes),
         cmocka_unit_test(test_padded_codes),
         cmocka_unit_test(test_moved_zero),
+        cmocka_unit_test(test_moved_zero_of_one_sum),
+        cmocka_unit_test(test_odd_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
