@@ -296,22 +296,30 @@ static double scale_share(double x, double y, double usual)
     return error <= SCALE_FLOOR * usual ? of_all : fmax(of_all, error / fabs(x) / SCALE_TIMES);
 }
 
-/* Scales that differ by more than `most`. Those from `odd` on are of sums of numbers so large that
- * what cancellation left of them may be anything: they are only finite on both sides, or on
- * neither. */
-static uint64_t scales_apart(const Params *a, const Params *b, uint64_t odd, double most,
+/* Does a block hold a number other than 0, of each side? */
+enum { OF_CPU = 1, OF_GPU = 2 };
+
+/* The scale of a block of zeros is 1 and stands for 0. */
+static double scale_of(const Params *p, uint64_t block, bool holds)
+{
+    return holds || p->scale[block] != 1 ? (double)p->scale[block] : 0;
+}
+
+/* Scales that differ by more than `most`. */
+static uint64_t scales_apart(const Params *a, const Params *b, const uint8_t *holds, double most,
                              double *ret_worst)
 {
     double power = 0;
     uint64_t apart = 0;
-    for (uint64_t i = 0; i < a->blocks; i++)
-        power += isfinite(a->scale[i]) ? (double)a->scale[i] * (double)a->scale[i] : 0;
+    for (uint64_t i = 0; i < a->blocks; i++) {
+        double x = scale_of(a, i, holds[i] & OF_CPU);
+        power += isfinite(x) ? x * x : 0;
+    }
     double usual = sqrt(power / (double)(a->blocks ? a->blocks : 1));
     *ret_worst = 0;
     for (uint64_t i = 0; i < a->blocks; i++) {
-        if (i >= odd && isfinite(a->scale[i]) && isfinite(b->scale[i]))
-            continue;
-        double share = scale_share((double)a->scale[i], (double)b->scale[i], usual);
+        double share = scale_share(scale_of(a, i, holds[i] & OF_CPU),
+                                   scale_of(b, i, holds[i] & OF_GPU), usual);
         apart += !(share <= most); /* one that is not finite, too */
         *ret_worst = share > *ret_worst ? share : *ret_worst;
     }
@@ -336,13 +344,6 @@ static bool are_neighbours(FormatId fmt, uint8_t a, uint8_t b)
     return x < y || y < x;
 }
 
-/* The first of the blocks of the last row of odd inputs. */
-static uint64_t odd_blocks(const Near *n, const PlanTensor *t, const PlanLayout *l, uint64_t blocks)
-{
-    bool by_rows = n->is_odd && t->scheme.block[0] == 1;
-    return by_rows ? blocks - (uint64_t)scheme_col_blocks(&t->scheme, l->cols) : blocks;
-}
-
 /* A code that differs: what it stands for. */
 typedef struct Differing {
     int64_t block;
@@ -364,12 +365,14 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     Sums s = {0};
     Flips flips = {{0}};
     Differing last = {-1, 0, 0};
+    uint8_t *holds = calloc(a.blocks + 1, 1);
     for (int64_t i = 0; i < (int64_t)num; i++) {
         int64_t row = i / l->cols, col = i % l->cols, block = block_of(t, l, row, col);
         uint8_t of_cpu = want[code_at(l, i)], of_gpu = got[code_at(l, i)];
         double x = number_of(t, &a, block, of_cpu), y = number_of(t, &b, block, of_gpu);
         uint64_t before = differ;
         double error = s.error;
+        holds[block] |= (uint8_t)((x != 0 ? OF_CPU : 0) | (y != 0 ? OF_GPU : 0));
         if (t->is_static) /* their scales are constants, not here: codes are compared as numbers */
             sums_add(&s, x, y, (uint64_t)i);
         else
@@ -389,7 +392,8 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     }
     without_flips(&s, &flips);
     if (!t->is_static)
-        apart = scales_apart(&a, &b, odd_blocks(n, t, l, a.blocks), of_scales, &worst);
+        apart = scales_apart(&a, &b, holds, of_scales, &worst);
+    free(holds);
     if (!sums_near(n, "codes", &s, num < 256 ? 10 * CODES_BOUND : CODES_BOUND))
         return false;
     if ((double)differ <= CODES_SHARE * (double)num + FLIPS &&
