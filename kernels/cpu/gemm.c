@@ -295,7 +295,7 @@ static void tile_product(const GemmPlan *p, PanelJob *j, int64_t panel0, int64_t
                 if (range == 0)
                     *j->exponent = NO_EXPONENTS;
                 if (j->open) {
-                    narrow_open(&p->stored, j->panel, j->cols, j->open);
+                    narrow_open(p->kern, &p->stored, j->panel, j->cols, j->open);
                     j->panel = j->open;
                 }
                 for (int64_t r = range; r < range + at_once; r++)

@@ -43,6 +43,10 @@ int32_t tensor_zero(const CpuTensor *t, int64_t grid_at);
 void tensor_read(const CpuKernels *kern, const CpuTensor *t, int64_t mapped_row, int64_t col,
                  float *dst, int64_t num);
 
+/* narrow.c: a panel with its codes opened. */
+void narrow_open(const CpuKernels *kern, const PackLayout *l, const uint8_t *panel, int cols,
+                 uint8_t *dst);
+
 /* tile.c --------------------------------------------------------------------------------------- */
 
 /* Ranges gathered over a whole tensor before the pass that quantises it. */

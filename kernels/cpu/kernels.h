@@ -6,6 +6,7 @@
 #define SINTER_CPU_KERNELS_H
 
 #include "kernels/cpu/layout.h"
+#include "numerics/fields.h"
 
 /* An operand of a row step: a row of elements, or one element for the whole row. */
 typedef struct RowArg {
@@ -188,6 +189,9 @@ typedef struct CpuKernels {
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);
     /* [units][cols][4] nibbles to [2 * units][cols][4] bytes */
     void (*decode_i4)(const uint8_t *src, int cols, int64_t units, int8_t *dst);
+    /* fields_open of numerics/fields.h */
+    void (*open_fields)(int bits, const FieldsMap *map, const uint8_t *src, uint64_t num,
+                        uint8_t *dst);
     /* units of a float-class weight to [units * unit][cols] f32, zero points subtracted; tables
      * where codes are looked up, else NULL */
     void (*decode_f32)(FormatId fmt, const uint8_t *src, int cols, int64_t units,

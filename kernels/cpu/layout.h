@@ -83,8 +83,6 @@ uint64_t layout_codes_bytes(const PackLayout *l, int cols, int64_t units);
 /* The layout of an open panel, which the products read. */
 PackLayout narrow_opened(const PackLayout *l);
 uint64_t narrow_bytes(const PackLayout *l); /* of an open panel; 0 where codes are not narrow */
-/* The panel with its codes opened. */
-void narrow_open(const PackLayout *l, const uint8_t *panel, int cols, uint8_t *dst);
 /* The codes of column `col` of a record, from its row of the weight; returns the sum of what an
  * open record stores. */
 int32_t narrow_pack(const PackLayout *l, const uint8_t *row, const PackBlock *b, int col, int cols);

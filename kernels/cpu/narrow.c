@@ -4,8 +4,7 @@
  * A field of the stream is the code less the smallest one, so unsigned. An open lane, a nibble or a
  * byte, is (field * step + add) ^ flip: what layout.h stores of that code. Lanes are in the order
  * of memory, low nibbles first. */
-#include "kernels/cpu/layout.h"
-#include "numerics/fields.h"
+#include "kernels/cpu/internal.h"
 #include <string.h>
 
 typedef struct Fields {
@@ -82,7 +81,8 @@ int32_t narrow_pack(const PackLayout *l, const uint8_t *row, const PackBlock *b,
 
 /* Opening -------------------------------------------------------------------------------------- */
 
-void narrow_open(const PackLayout *l, const uint8_t *panel, int cols, uint8_t *dst)
+void narrow_open(const CpuKernels *kern, const PackLayout *l, const uint8_t *panel, int cols,
+                 uint8_t *dst)
 {
     Fields f = fields_of(l);
     PackLayout open = narrow_opened(l);
@@ -90,8 +90,9 @@ void narrow_open(const PackLayout *l, const uint8_t *panel, int cols, uint8_t *d
     for (int64_t i = 0; i < l->blocks; i++) {
         PackBlock from = layout_block(l, panel, cols, i), to = layout_block(&open, dst, cols, i);
         uint64_t codes = layout_codes_bytes(l, cols, from.units);
-        fields_open(f.bits, &f.map, from.codes, (uint64_t)cols * (uint64_t)(from.units * l->unit),
-                    (uint8_t *)(uintptr_t)to.codes);
+        kern->open_fields(f.bits, &f.map, from.codes,
+                          (uint64_t)cols * (uint64_t)(from.units * l->unit),
+                          (uint8_t *)(uintptr_t)to.codes);
         memcpy((uint8_t *)(uintptr_t)to.codes + layout_codes_bytes(&open, cols, to.units),
                from.codes + codes, words);
     }

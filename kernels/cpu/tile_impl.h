@@ -240,6 +240,12 @@ static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t 
         }
 }
 
+static void block_open_fields(int bits, const FieldsMap *map, const uint8_t *src, uint64_t num,
+                              uint8_t *dst)
+{
+    fields_open(bits, map, src, num, dst);
+}
+
 #define SCALE_CASE(FMT, Elem)                                                       \
     case FMT:                                                                       \
         for (int i = 0; i < cols; i++)                                              \
@@ -270,10 +276,10 @@ static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols
     }
 }
 
-#define CPU_KERNELS_SHARED                                                                  \
-    .decode_i4 = block_decode_i4, .decode_words = block_decode_words, .load = row_load,     \
-    .store = row_store, .round = row_round, .elementwise = row_elementwise,                 \
-    .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, .dequantise = row_dequantise, \
-    .quantise = row_quantise, .range = row_range, .outer_bits = row_outer_bits,             \
-    .code_sum = row_code_sum, .widen_codes = row_widen_codes, .rmsnorm = row_rmsnorm,       \
-    .layernorm = row_layernorm, .softmax = row_softmax
+#define CPU_KERNELS_SHARED                                                                        \
+    .decode_i4 = block_decode_i4, .open_fields = block_open_fields,                               \
+    .decode_words = block_decode_words, .load = row_load, .store = row_store, .round = row_round, \
+    .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32,     \
+    .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,                   \
+    .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,       \
+    .rmsnorm = row_rmsnorm, .layernorm = row_layernorm, .softmax = row_softmax
