@@ -178,10 +178,12 @@ INLINE ByteTables e4m3_tables(void)
                         _mm256_broadcastsi128_si256(load_16(small_low))};
 }
 
-/* 32 columns: vector i has columns 4 * i to 4 * i + 3, and the same 16 further on. */
-INLINE void e4m3_values(const ByteTables *t, const uint8_t *w, __m256 *x)
+/* 32 columns: vector i has columns 4 * i to 4 * i + 3, and the same 16 further on. Unless `most` is
+ * NULL, NaNs come out as numbers and it grows to E4M3_NAN in some byte. */
+#define E4M3_NAN 0x7f
+INLINE void e4m3_values(const ByteTables *t, const uint8_t *w, __m256 *x, __m256i *most)
 {
-    const __m256i low4 = _mm256_set1_epi8(15), magnitude = _mm256_set1_epi8(0x7f);
+    const __m256i low4 = _mm256_set1_epi8(15), magnitude = _mm256_set1_epi8(E4M3_NAN);
     __m256i codes = load_i32(w), none = _mm256_setzero_si256();
     __m256i upper = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low4);
     __m256i low = _mm256_slli_epi16(_mm256_and_si256(codes, low4), 4);
@@ -191,9 +193,13 @@ INLINE void e4m3_values(const ByteTables *t, const uint8_t *w, __m256 *x)
     __m256i high = _mm256_or_si256(_mm256_shuffle_epi8(t->high, upper),
                                    _mm256_shuffle_epi8(t->small_high, small));
     low = _mm256_xor_si256(low, _mm256_shuffle_epi8(t->small_low, small));
-    __m256i nan = _mm256_cmpeq_epi8(bits, magnitude);
-    high = _mm256_blendv_epi8(high, _mm256_set1_epi8(NUM_NAN_BITS >> 24), nan);
-    low = _mm256_blendv_epi8(low, _mm256_set1_epi8((char)(NUM_NAN_BITS >> 16)), nan);
+    if (most) {
+        *most = _mm256_max_epu8(*most, bits);
+    } else {
+        __m256i nan = _mm256_cmpeq_epi8(bits, magnitude);
+        high = _mm256_blendv_epi8(high, _mm256_set1_epi8(NUM_NAN_BITS >> 24), nan);
+        low = _mm256_blendv_epi8(low, _mm256_set1_epi8((char)(NUM_NAN_BITS >> 16)), nan);
+    }
     for_each(h, 2) {
         __m256i half = h ? _mm256_unpackhi_epi8(low, high) : _mm256_unpacklo_epi8(low, high);
         x[2 * h] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, half));
@@ -223,15 +229,24 @@ INLINE int values_at_once(FormatId fmt, int vecs)
     return fmt == FMT_E4M3 && vecs % 4 == 0 ? 32 : fmt == FMT_BF16 ? 16 : COLS;
 }
 
-/* The values of so many columns; wide_in_order puts them, or their sums, in order. */
-INLINE void wide_values(FormatId fmt, int vecs, const ByteTables *t, const uint8_t *w, __m256 *x)
+/* Has e4m3_values met a NaN? */
+INLINE bool e4m3_met_nan(__m256i most)
+{
+    __m256i nan = _mm256_cmpeq_epi8(most, _mm256_set1_epi8(E4M3_NAN));
+    return !_mm256_testz_si256(nan, nan);
+}
+
+/* The values of so many columns; wide_in_order puts them, or their sums, in order. most: as
+ * e4m3_values. */
+INLINE void wide_values(FormatId fmt, int vecs, const ByteTables *t, const uint8_t *w, __m256 *x,
+                        __m256i *most)
 {
     if (values_at_once(fmt, vecs) == COLS)
         x[0] = decode_8(fmt, w);
     else if (fmt == FMT_BF16)
         bf16_values(w, x);
     else
-        e4m3_values(t, w, x);
+        e4m3_values(t, w, x, most);
 }
 
 INLINE void wide_in_order(FormatId fmt, int vecs, __m256 *x)

@@ -316,7 +316,7 @@ INLINE void decode_columns(FormatId fmt, int bytes, int vecs, const ByteTables *
         for_each(g, vecs * COLS / values_at_once(fmt, vecs)) {
             int at_once = values_at_once(fmt, vecs);
             wide_values(fmt, vecs, t, src + (u * cols + g * at_once) * bytes,
-                        x + g * at_once / COLS);
+                        x + g * at_once / COLS, NULL);
         }
         wide_in_order(fmt, vecs, x);
         for_each(v, vecs) {

@@ -42,25 +42,30 @@ INLINE void few_nibbles(int rows, int vecs, bool is_half, bool has_zero, const F
     for (int64_t u = 0; u < r->b.units; u++, w += step, a += 8) {
         fetch_ahead(fetch, w, 4);
         NibbleUnit unit[MOST_VECS];
-        for_each(v, vecs)
-            nibble_unit(&f->nibble, is_half, w + 32 * v, &unit[v]);
-        for_each(k, 8) {
-            __m256 x[DIRECT_ROWS];
+        for_each(part, 2) { /* four of K, of which a word holds two */
+            __m256 x[DIRECT_ROWS][4];
             for_each(m, rows)
-                x[m] = _mm256_broadcast_ss(a + m * lda + k);
+                for_each(j, 4)
+                    x[m][j] = _mm256_broadcast_ss(a + m * lda + 4 * part + j);
             for_each(v, vecs) {
-                __m256 b = nibble_values(&unit[v], is_half, k);
-                if (has_zero)
-                    b = _mm256_sub_ps(b, zero[v]);
-                for_each(m, rows)
-                    acc[m][v] = _mm256_fmadd_ps(x[m], b, acc[m][v]);
+                if (part == 0)
+                    nibble_unit(&f->nibble, is_half, w + 32 * v, &unit[v]);
+                for_each(j, 4) {
+                    __m256 b = nibble_values(&unit[v], is_half, 4 * part + j);
+                    if (has_zero)
+                        b = _mm256_sub_ps(b, zero[v]);
+                    for_each(m, rows)
+                        acc[m][v] = _mm256_fmadd_ps(x[m][j], b, acc[m][v]);
+                }
             }
         }
     }
 }
 
+/* most: as wide_values. */
 INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, bool has_zero, const Few *f,
-                     const FewRecord *r, int row, int col, CpuFetch fetch, FewSums acc)
+                     const FewRecord *r, int row, int col, CpuFetch fetch, __m256i *most,
+                     FewSums acc)
 {
     const int64_t step = bytes * (int64_t)f->d->cols, lda = f->d->lda;
     const int at_once = values_at_once(fmt, vecs);
@@ -73,7 +78,7 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, bool has_zero,
             x[m] = _mm256_broadcast_ss(a + m * lda);
         for_each(g, vecs * COLS / at_once) {
             __m256 b[4];
-            wide_values(fmt, vecs, &f->byte, w + g * at_once * bytes, b);
+            wide_values(fmt, vecs, &f->byte, w + g * at_once * bytes, b, most);
             for_each(v, at_once / COLS) {
                 int at = g * at_once / COLS + v;
                 if (has_zero)
@@ -87,19 +92,57 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, bool has_zero,
         wide_in_order(fmt, vecs, acc[m]);
 }
 
+/* 32 scales of e8m0; false: one is the denormal or the NaN, which are not made by a shift. */
+INLINE bool scales_e8m0(const uint8_t *codes, __m256 *sb)
+{
+    __m256i less = _mm256_add_epi8(load_i32(codes), _mm256_set1_epi8(-1));
+    __m256i most = _mm256_max_epu8(less, _mm256_set1_epi8((char)0xfe));
+    if (!_mm256_testz_si256(_mm256_cmpeq_epi8(most, less), _mm256_set1_epi8(-1)))
+        return false;
+    for_each(v, 4)
+        sb[v] = _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu8_epi32(load_8(codes + COLS * v)), 23));
+    return true;
+}
+
+/* Scales of a record's columns, those of bytes 32 at a time where there are as many. */
+INLINE void few_scales(int vecs, const Few *f, const FewRecord *r, int col, __m256 *sb)
+{
+    const PackLayout *l = f->d->layout;
+    const __m256 outer = _mm256_set1_ps(f->d->outer);
+    for_each(v, vecs)
+        sb[v] = _mm256_set1_ps(1.0f);
+    if (!r->b.scale)
+        return;
+    for_each(g, vecs / 4) {
+        const uint8_t *codes = (const uint8_t *)r->b.scale + col + 32 * g;
+        bool is_done = l->scale_fmt == FMT_E4M3;
+        if (is_done) {
+            e4m3_values(&f->byte, codes, sb + 4 * g, NULL);
+            wide_in_order(FMT_E4M3, 4, sb + 4 * g);
+        } else if (l->scale_fmt == FMT_E8M0) {
+            is_done = scales_e8m0(codes, sb + 4 * g);
+        }
+        for_each(v, 4)
+            sb[4 * g + v] = is_done ? _mm256_mul_ps(sb[4 * g + v], outer)
+                                    : decode_scale(l, r->b.scale, col + 32 * g + COLS * v, outer);
+    }
+    for_each(v, vecs % 4)
+        sb[vecs / 4 * 4 + v] = decode_scale(l, r->b.scale, col + vecs / 4 * 32 + COLS * v, outer);
+}
+
 /* The end of a block. */
 INLINE void few_finish(int rows, int vecs, const Few *f, const FewRecord *r, int row, int col,
                        FewSums acc)
 {
     const DirectPanel *d = f->d;
     const PackLayout *l = d->layout;
-    const __m256 outer = _mm256_set1_ps(d->outer);
     const bool late = r->b.zero && l->late_zero;
+    __m256 sb[MOST_VECS];
+    few_scales(vecs, f, r, col, sb);
     for_each(v, vecs) {
         int at_col = col + COLS * v;
-        __m256 sb = _mm256_set1_ps(1.0f), zero = _mm256_setzero_ps();
-        if (r->b.scale)
-            sb = decode_scale(l, r->b.scale, at_col, outer);
+        __m256 zero = _mm256_setzero_ps();
         if (late)
             zero = early_zero(r, at_col);
         for_each(m, rows) {
@@ -109,7 +152,7 @@ INLINE void few_finish(int rows, int vecs, const Few *f, const FewRecord *r, int
             if (late)
                 x = _mm256_fnmadd_ps(zero, _mm256_set1_ps(d->sum[at]), x);
             if (l->mainloop) {
-                __m256 both = d->scale ? _mm256_mul_ps(_mm256_set1_ps(d->scale[at]), sb) : sb;
+                __m256 both = d->scale ? _mm256_mul_ps(_mm256_set1_ps(d->scale[at]), sb[v]) : sb[v];
                 x = _mm256_fmadd_ps(x, both, r->i ? _mm256_loadu_ps(out) : _mm256_setzero_ps());
             }
             _mm256_storeu_ps(out, x);
@@ -123,13 +166,20 @@ INLINE void few_record(int rows, int vecs, FormatId fmt, int bytes, bool is_half
 {
     FewSums acc;
     const CpuFetch fetch = row || col || f->d->cols < PANEL_COLS ? FETCH_NONE : f->fetch;
+    __m256i most = _mm256_setzero_si256();
     for_each(m, rows)
         for_each(v, vecs)
             acc[m][v] = _mm256_setzero_ps();
     if (bytes)
-        few_wide(rows, vecs, fmt, bytes, has_zero, f, r, row, col, fetch, acc);
+        few_wide(rows, vecs, fmt, bytes, has_zero, f, r, row, col, fetch, &most, acc);
     else
         few_nibbles(rows, vecs, is_half, has_zero, f, r, row, col, fetch, acc);
+    if (fmt == FMT_E4M3 && e4m3_met_nan(most)) {
+        for_each(m, rows)
+            for_each(v, vecs)
+                acc[m][v] = _mm256_setzero_ps();
+        few_wide(rows, vecs, fmt, bytes, has_zero, f, r, row, col, FETCH_NONE, NULL, acc);
+    }
     few_finish(rows, vecs, f, r, row, col, acc);
 }
 
@@ -140,10 +190,6 @@ INLINE void few_rows(FormatId fmt, int bytes, bool is_half, bool has_zero, const
 {
     const int rows = f->d->rows, cols = f->d->cols;
     bool is_e4m3 = fmt == FMT_E4M3 && cols == PANEL_COLS;
-    if (rows == 1 && cols == PANEL_COLS) {
-        few_record(1, MOST_VECS, fmt, bytes, is_half, has_zero, f, r, 0, 0);
-        return;
-    }
     for (int row = 0; is_e4m3 && row < rows; row += 2)
         for (int col = 0; col < cols; col += 4 * COLS)
             if (rows - row > 1)
@@ -159,11 +205,28 @@ INLINE void few_rows(FormatId fmt, int bytes, bool is_half, bool has_zero, const
         }
 }
 
+INLINE void few_panel(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f)
+{
+    const DirectPanel *d = f->d;
+    const PackLayout *l = d->layout;
+    FewRecord r = {.b = layout_block(l, d->panel, d->cols, 0), .a = d->a};
+    const bool is_whole = d->cols == PANEL_COLS;
+    for (; r.i < l->blocks; record_next(&f->steps, l, d->panel, d->cols, r.i++, &r.b)) {
+        if (d->rows == 1 && is_whole)
+            few_record(1, MOST_VECS, fmt, bytes, is_half, has_zero, f, &r, 0, 0);
+        else
+            few_rows(fmt, bytes, is_half, has_zero, f, &r);
+        if (is_whole)
+            record_fetch(f->fetch, &f->steps, &r.b, bytes ? bytes : 4);
+        r.a += r.b.units * (bytes ? 1 : 8);
+    }
+}
+
 /* Functions of their own, for what is constant in them. */
-#define FEW_FORMAT(name, fmt, bytes, is_half, has_zero)         \
-    static void record_##name(const Few *f, const FewRecord *r) \
-    {                                                           \
-        few_rows(fmt, bytes, is_half, has_zero, f, r);          \
+#define FEW_FORMAT(name, fmt, bytes, is_half, has_zero) \
+    static void panel_##name(const Few *f)              \
+    {                                                   \
+        few_panel(fmt, bytes, is_half, has_zero, f);    \
     }
 FEW_FORMAT(f32, FMT_F32, 4, false, false)
 FEW_FORMAT(f16, FMT_F16, 2, false, false)
@@ -177,38 +240,24 @@ FEW_FORMAT(nibbles, FMT_NONE, 0, false, false)
 FEW_FORMAT(nibbles_half, FMT_NONE, 0, true, false)
 FEW_FORMAT(nibbles_asym, FMT_NONE, 0, true, true)
 
-static void few_record_of(const Few *f, const FewRecord *r)
-{
-    const PackLayout *l = f->d->layout;
-    bool early = r->b.zero && !l->late_zero;
-    switch (l->fmt) {
-    case FMT_F32: record_f32(f, r); break;
-    case FMT_F16: record_f16(f, r); break;
-    case FMT_BF16: record_bf16(f, r); break;
-    case FMT_E4M3: record_e4m3(f, r); break;
-    case FMT_E5M2: record_e5m2(f, r); break;
-    case FMT_I8: (early ? record_i8_asym : record_i8)(f, r); break;
-    case FMT_U8: record_u8(f, r); break;
-    default:
-        (early               ? record_nibbles_asym
-         : f->nibble.is_half ? record_nibbles_half
-                             : record_nibbles)(f, r);
-    }
-}
-
 void cpu_direct_avx2(const DirectPanel *d)
 {
     const PackLayout *l = d->layout;
     Few f = {.d = d, .fetch = cpu_fetch(), .steps = record_steps(l, d->panel, d->cols)};
-    FewRecord r = {.b = layout_block(l, d->panel, d->cols, 0), .a = d->a};
+    bool early = l->has_zero && !l->late_zero;
     if (l->unit == 8)
         f.nibble = nibble_tables(d->table);
-    if (l->fmt == FMT_E4M3)
+    if (l->fmt == FMT_E4M3 || l->scale_fmt == FMT_E4M3)
         f.byte = e4m3_tables();
-    for (; r.i < l->blocks; record_next(&f.steps, l, d->panel, d->cols, r.i++, &r.b)) {
-        few_record_of(&f, &r);
-        if (d->cols == PANEL_COLS)
-            record_fetch(f.fetch, &f.steps, &r.b, l->unit == 8 ? 4 : l->unit_bytes);
-        r.a += r.b.units * l->unit;
+    switch (l->fmt) {
+    case FMT_F32: panel_f32(&f); break;
+    case FMT_F16: panel_f16(&f); break;
+    case FMT_BF16: panel_bf16(&f); break;
+    case FMT_E4M3: panel_e4m3(&f); break;
+    case FMT_E5M2: panel_e5m2(&f); break;
+    case FMT_I8: (early ? panel_i8_asym : panel_i8)(&f); break;
+    case FMT_U8: panel_u8(&f); break;
+    default:
+        (early ? panel_nibbles_asym : f.nibble.is_half ? panel_nibbles_half : panel_nibbles)(&f);
     }
 }
