@@ -117,7 +117,7 @@ static unsigned amd_family(void)
 /* AMD's cores get half as much of memory when they are asked for lines of several pages in turn.
  * Zen 4 fetches by itself what is read in order as fast as memory gives it. Zen 3 and Zen 5 do so
  * for a loop of loads alone: where 4-bit codes are decoded between them Zen 5 gets 27 GB/s of 40,
- * and 37 to 40 when lines are asked for, Zen 3 9 of 15, and 15. */
+ * and 37 to 40 when lines are asked for. */
 CpuFetch cpu_fetch(void)
 {
     unsigned family = amd_family();

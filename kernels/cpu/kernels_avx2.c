@@ -106,20 +106,8 @@ static void dot_i32_rows(int64_t rows, const uint8_t *a, int64_t lda, const int8
         const int8_t *b = w + 4 * col;
         int32_t *out = c + col;
         const CpuFetch how = col ? FETCH_NONE : fetch;
-        switch (rows) {
-        case 1:
-            dot_i32_few(1, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
-            break;
-        case 2:
-            dot_i32_few(2, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
-            break;
-        case 3:
-            dot_i32_few(3, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
-            break;
-        default:
-            dot_i32_few(4, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish, col);
-            break;
-        }
+        CASES_OF_4(rows, dot_i32_few, 2, a, lda, b, step, units, out, ldc, accumulate, how, finish,
+                   col)
     }
 }
 
@@ -186,20 +174,8 @@ static void dot_i32_pairs(int64_t rows, const uint8_t *a, int64_t lda, const Wei
         pairs_of_rows(some, a, lda, units, even, odd);
         const WeightPairs *b = w;
         for (int col = 0; col < cols; col += 2 * COLS, b += PAIR_UNITS)
-            switch (some) {
-            case 1:
-                dot_pairs(1, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
-                break;
-            case 2:
-                dot_pairs(2, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
-                break;
-            case 3:
-                dot_pairs(3, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
-                break;
-            default:
-                dot_pairs(4, even, odd, b, units, c + col, ldc, accumulate, finish, r, col);
-                break;
-            }
+            CASES_OF_4(some, dot_pairs, even, odd, b, units, c + col, ldc, accumulate, finish, r,
+                       col)
     }
 }
 
@@ -266,26 +242,8 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
         for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
             const float *x = a + r * lda;
             float *to = c + r * ldc + col;
-            switch (rows - r) {
-            case 1:
-                dot_f32_block(1, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
-                break;
-            case 2:
-                dot_f32_block(2, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
-                break;
-            case 3:
-                dot_f32_block(3, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
-                break;
-            case 4:
-                dot_f32_block(4, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
-                break;
-            case 5:
-                dot_f32_block(5, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
-                break;
-            default:
-                dot_f32_block(6, x, lda, b, step, k, to, ldc, accumulate, finish, r, col);
-                break;
-            }
+            CASES_OF_6(rows - r, dot_f32_block, x, lda, b, step, k, to, ldc, accumulate, finish, r,
+                       col)
         }
     }
 }

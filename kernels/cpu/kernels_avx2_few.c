@@ -197,12 +197,7 @@ INLINE void few_rows(FormatId fmt, int bytes, bool is_half, bool has_zero, const
             else
                 few_record(1, 4, fmt, bytes, is_half, has_zero, f, r, row, col);
     for (int col = 0; !is_e4m3 && col < cols; col += 2 * COLS)
-        switch (rows) {
-        case 1: few_record(1, 2, fmt, bytes, is_half, has_zero, f, r, 0, col); break;
-        case 2: few_record(2, 2, fmt, bytes, is_half, has_zero, f, r, 0, col); break;
-        case 3: few_record(3, 2, fmt, bytes, is_half, has_zero, f, r, 0, col); break;
-        default: few_record(4, 2, fmt, bytes, is_half, has_zero, f, r, 0, col); break;
-        }
+        CASES_OF_4(rows, few_record, 2, fmt, bytes, is_half, has_zero, f, r, 0, col)
 }
 
 INLINE void few_panel(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f)

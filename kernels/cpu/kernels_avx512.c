@@ -108,17 +108,6 @@ INLINE void dot_f32_block(int rows, int vecs, const float *a, int64_t lda, const
             _mm512_storeu_ps(c + r * ldc + 16 * v, acc[r][v]);
 }
 
-/* A call of `block` with its numbers of rows and vectors as constants. */
-#define BLOCK_CASES(block, vecs, ...)                        \
-    switch (rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS) { \
-    case 1: block(1, vecs, __VA_ARGS__); break;              \
-    case 2: block(2, vecs, __VA_ARGS__); break;              \
-    case 3: block(3, vecs, __VA_ARGS__); break;              \
-    case 4: block(4, vecs, __VA_ARGS__); break;              \
-    case 5: block(5, vecs, __VA_ARGS__); break;              \
-    default: block(6, vecs, __VA_ARGS__); break;             \
-    }
-
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
                     int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                     const BlockFinish *finish, const uint8_t *ahead)
@@ -128,14 +117,15 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
         const uint8_t *x = a + r * lda;
         const uint8_t *next = ahead && r < 4 * BLOCK_ROWS ? ahead + r / BLOCK_ROWS * quarter : NULL;
         int32_t *out = c + r * ldc;
+        int64_t some = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
         if (cols == PANEL_COLS) {
-            BLOCK_CASES(dot_i32_block, 4, x, lda, w, 256, units, out, ldc, accumulate, finish, next,
-                        r, 0)
+            CASES_OF_6(some, dot_i32_block, 4, x, lda, w, 256, units, out, ldc, accumulate, finish,
+                       next, r, 0)
             continue;
         }
         for (int col = 0; col < cols; col += 16)
-            BLOCK_CASES(dot_i32_block, 1, x, lda, w + 4 * col, 4 * cols, units, out + col, ldc,
-                        accumulate, finish, NULL, r, col)
+            CASES_OF_6(some, dot_i32_block, 1, x, lda, w + 4 * col, 4 * cols, units, out + col, ldc,
+                       accumulate, finish, NULL, r, col)
     }
 }
 
@@ -145,13 +135,14 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
     for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
         const float *x = a + r * lda;
         float *out = c + r * ldc;
+        int64_t some = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
         if (cols == PANEL_COLS) {
-            BLOCK_CASES(dot_f32_block, 4, x, lda, w, 64, k, out, ldc, accumulate, finish, r, 0)
+            CASES_OF_6(some, dot_f32_block, 4, x, lda, w, 64, k, out, ldc, accumulate, finish, r, 0)
             continue;
         }
         for (int col = 0; col < cols; col += 16)
-            BLOCK_CASES(dot_f32_block, 1, x, lda, w + col, cols, k, out + col, ldc, accumulate,
-                        finish, r, col)
+            CASES_OF_6(some, dot_f32_block, 1, x, lda, w + col, cols, k, out + col, ldc, accumulate,
+                       finish, r, col)
     }
 }
 

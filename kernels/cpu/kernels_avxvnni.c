@@ -51,13 +51,6 @@ void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8
             const int8_t *b = w + 4 * col;
             int32_t *out = c + r * ldc + col;
             const CpuFetch how = col ? FETCH_NONE : fetch;
-            switch (rows - r) {
-            case 1: dot_block(1, 2, x, lda, b, step, units, out, ldc, accumulate, how); break;
-            case 2: dot_block(2, 2, x, lda, b, step, units, out, ldc, accumulate, how); break;
-            case 3: dot_block(3, 2, x, lda, b, step, units, out, ldc, accumulate, how); break;
-            case 4: dot_block(4, 2, x, lda, b, step, units, out, ldc, accumulate, how); break;
-            case 5: dot_block(5, 2, x, lda, b, step, units, out, ldc, accumulate, how); break;
-            default: dot_block(6, 2, x, lda, b, step, units, out, ldc, accumulate, how); break;
-            }
+            CASES_OF_6(rows - r, dot_block, 2, x, lda, b, step, units, out, ldc, accumulate, how)
         }
 }

@@ -9,6 +9,24 @@
 /* Loops of constant length, unrolled so that their arrays are registers. */
 #define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)
 
+/* A call of `block` with the number of its rows, at most 4 or 6, as a constant. */
+#define CASES_OF_4(rows, block, ...)       \
+    switch (rows) {                        \
+    case 1: block(1, __VA_ARGS__); break;  \
+    case 2: block(2, __VA_ARGS__); break;  \
+    case 3: block(3, __VA_ARGS__); break;  \
+    default: block(4, __VA_ARGS__); break; \
+    }
+#define CASES_OF_6(rows, block, ...)       \
+    switch (rows) {                        \
+    case 1: block(1, __VA_ARGS__); break;  \
+    case 2: block(2, __VA_ARGS__); break;  \
+    case 3: block(3, __VA_ARGS__); break;  \
+    case 4: block(4, __VA_ARGS__); break;  \
+    case 5: block(5, __VA_ARGS__); break;  \
+    default: block(6, __VA_ARGS__); break; \
+    }
+
 /* Weights that are met in the order of memory are fetched ahead. From several pages in turn: some
  * processors follow each page's lines for themselves and ask for few of one page at a time, so that
  * reading in order gets two thirds of what memory gives. */
