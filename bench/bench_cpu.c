@@ -741,9 +741,9 @@ static bool limit_isa(const char *name)
     return false;
 }
 
-int main(int argc, char **argv)
+/* False: one is not known. */
+static bool read_options(int argc, char **argv)
 {
-    threads = team_threads();
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "--threads=", 10))
             threads = atoi(argv[i] + 10);
@@ -757,15 +757,21 @@ int main(int argc, char **argv)
             only = argv[i] + 7;
         else if (!strncmp(argv[i], "--json=", 7))
             json = fopen(argv[i] + 7, "w");
-        else if (!strncmp(argv[i], "--isa=", 6) && limit_isa(argv[i] + 6))
-            ;
-        else
-            return fprintf(stderr,
-                           "usage: %s [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] "
-                           "[--only=TEXT] [--isa=NAME] [--busy]\n",
-                           argv[0]),
-                   2;
+        else if (strncmp(argv[i], "--isa=", 6) || !limit_isa(argv[i] + 6))
+            return false;
     }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    threads = team_threads();
+    if (!read_options(argc, argv))
+        return fprintf(stderr,
+                       "usage: %s [--threads=N] [--reps=N] [--cpu-time] [--json=FILE] "
+                       "[--only=TEXT] [--isa=NAME] [--busy]\n",
+                       argv[0]),
+               2;
     threads = threads < 1 ? 1 : threads;
     reps = reps < 1 ? 1 : reps;
     prepare_peers(argv);

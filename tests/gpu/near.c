@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FEW          16   /* values that may all be what cancellation left */
 #define FEW_BOUND    1e4  /* by how much more these may differ */
 #define STRAY        10   /* of a mean of so many values, times its root: how far it may stray */
 #define EDGE         0.99 /* of the largest number of a format: a sum next to it may overflow */
@@ -14,8 +15,8 @@
 #define SCALE_TIMES  100  /* by how much more a scale may be off beside itself alone */
 #define SCALE_FLOOR  6e-8 /* .. unless by one rounding (2^-24) of what is usual in its tensor */
 #define CODES_SHARE  0.02 /* of the codes, of the scales may differ: values next to a tie */
-#define MANY         256 /* like values: one step of one of them is not much of their mean square */
-#define FLIPS        2   /* .. and besides these so many */
+#define MANY         256  /* sums: one step of one of them is not much of their mean square */
+#define FLIPS        2    /* .. and besides these so many */
 
 double near_bound(FormatId fmt)
 {
@@ -110,7 +111,7 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
     double nmse = s->error == 0 ? 0 : s->power > 0 ? s->error / s->power : INFINITY;
     if (nmse > bound && n->is_odd)
         nmse = fmin(nmse, without_largest(s, bound));
-    bound *= s->num < NEAR_FEW ? FEW_BOUND : n->rounds ? 1 + STRAY / sqrt((double)s->num) : 1;
+    bound *= s->num < FEW ? FEW_BOUND : n->rounds ? 1 + STRAY / sqrt((double)s->num) : 1;
     n->worst = nmse / bound > n->worst ? nmse / bound : n->worst;
     if (s->lost && !n->is_odd)
         snprintf(n->why, sizeof n->why,

@@ -13,8 +13,6 @@ typedef struct Near {
     char why[640]; /* what differs */
 } Near;
 
-#define NEAR_FEW 16 /* values that may all be what cancellation left */
-
 /* Normalised mean square errors of float sums whose order is free: docs/numerics.md. */
 double near_bound(FormatId fmt);
 /* Such a bound where errors come near it: what is compared with was rounded, too, in bf16 by 8e-4

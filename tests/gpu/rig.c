@@ -425,7 +425,7 @@ static double sums_bound(const Rig *r, int launch, int bucket)
 
 /* A float sum in another order may fall on the other side of a tie wherever it is rounded, at a
  * cast inside the epilogue as at the store: the bound is that of the coarsest format on the way, or
- * that of the sums. A norm of few columns makes large numbers of what cancellation left. */
+ * that of the sums. A norm of one column makes a large number of what cancellation left. */
 static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, double of_sums,
                         bool is_rounded)
 {
@@ -444,7 +444,7 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             int32_t tensor = l->operand[s->tensor].tensor;
             double *to = &r->bound[r->layout[tensor].root];
             double own = near_bound(r->gpu.tensor[tensor].fmt);
-            if (norms && r->layout[tensor].cols < NEAR_FEW && own < near_bound(FMT_F16))
+            if (norms && r->layout[tensor].cols == 1 && own < near_bound(FMT_F16))
                 own = near_bound(FMT_F16);
             bound = own > bound ? own : bound;
             bound = is_rounded ? near_rounded(bound) : bound;
