@@ -22,15 +22,14 @@
 #define ANEW_US        3e4  /* .. and before the first of another product */
 #define MIN_REPLAYS    5
 #define MAX_REPLAYS    100
-#define PATTERN_BYTES  (UINT64_C(4) << 20)
+#define PATTERN_BYTES  (UINT64_C(1) << 20)
+#define DEVIATIONS     7.0 /* between the least and the greatest code of a format */
 
+/* What memory is filled with: elements of a format, or numbers that codes are multiplied by. */
 typedef enum Pattern {
-    PATTERN_BYTES_ANY, /* integers and 4-bit codes */
-    PATTERN_FP8,       /* no NaN, no infinity */
-    PATTERN_BF16,
-    PATTERN_F16,
-    PATTERN_SMALL_F32, /* scales too */
-    PATTERN_SMALL_I32, /* zero points too */
+    PATTERN_ELEMENTS = 0, /* + FormatId */
+    PATTERN_SCALES = NUM_FORMATS,
+    PATTERN_ZERO_POINTS,
     NUM_PATTERNS
 } Pattern;
 
@@ -124,45 +123,59 @@ TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT])
 
 /* Data ----------------------------------------------------------------------------------------- */
 
-static Pattern pattern_of(FormatId fmt)
-{
-    switch (fmt) {
-    case FMT_F32: return PATTERN_SMALL_F32;
-    case FMT_BF16: return PATTERN_BF16;
-    case FMT_F16: return PATTERN_F16;
-    case FMT_I32: return PATTERN_SMALL_I32;
-    default:
-        return format_info[fmt].bits == 8 && format_info[fmt].family == FAMILY_MINIFLOAT
-                   ? PATTERN_FP8
-                   : PATTERN_BYTES_ANY;
-    }
-}
-
 static uint32_t next_random(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(*state >> 32);
 }
 
-/* 32 random bits as values of about one, or codes. */
-static uint32_t pattern_word(Pattern pattern, uint32_t r)
+/* Normal, nearly: the sum of a word's bytes, of deviation 1. */
+static float next_normal(uint64_t *state)
 {
-    switch (pattern) {
-    case PATTERN_FP8: return r & 0xbfbfbfbf;
-    case PATTERN_BF16: return (r & 0x83ff83ff) | 0x3c003c00;
-    case PATTERN_F16: return (r & 0x83ff83ff) | 0x38003800;
-    case PATTERN_SMALL_F32: return (r & 0x83ffffff) | 0x3c000000;
-    case PATTERN_SMALL_I32: return r % 8;
-    default: return r;
+    uint32_t r = next_random(state), sum = 0;
+    for (int i = 0; i < 32; i += 8)
+        sum += r >> i & 0xff;
+    return ((float)sum - 510) / 148;
+}
+
+/* What a product takes where power limits it depends on how many bits change from one number to the
+ * next: elements are normal, as trained weights and activations are, and scaled as quantisers do.
+ */
+static void fill_elements(FormatId fmt, uint32_t *word, uint64_t num)
+{
+    const FormatInfo *info = &format_info[fmt];
+    uint64_t seed = 1;
+    bool in_planes = info->bits < 4 || 32 % info->bits, is_code = info->bits <= 8;
+    double low = is_code ? info->qmin : -DEVIATIONS / 2, high = is_code ? info->qmax : -low;
+    float middle = (float)(low + high) / 2, deviation = (float)(high - low) / DEVIATIONS;
+    for (uint64_t i = 0; i < num; i++) {
+        word[i] = in_planes ? next_random(&seed) : 0;
+        for (int at = 0; at < 32 && !in_planes; at += info->bits)
+            word[i] |= format_encode(fmt, middle + deviation * next_normal(&seed)) << at;
     }
+}
+
+static void fill_pattern(Pattern pattern, uint32_t *word, uint64_t num)
+{
+    uint64_t seed = 1;
+    if (pattern < PATTERN_SCALES)
+        fill_elements((FormatId)pattern, word, num);
+    for (uint64_t i = 0; i < num && pattern >= PATTERN_SCALES; i++) {
+        uint32_t r = next_random(&seed);
+        word[i] = pattern == PATTERN_SCALES ? (r & 0x03ffffff) | 0x3c000000 : r % 8;
+    }
+}
+
+static Pattern elements_of(FormatId fmt)
+{
+    return fmt == FMT_I32 ? PATTERN_ZERO_POINTS : PATTERN_ELEMENTS + fmt;
 }
 
 static bool make_pattern(TuneSession *s, Pattern pattern, char *text)
 {
-    uint64_t seed = 1;
     uint32_t *word = malloc(PATTERN_BYTES);
-    for (uint64_t i = 0; word && i < PATTERN_BYTES / 4; i++)
-        word[i] = pattern_word(pattern, next_random(&seed));
+    if (word)
+        fill_pattern(pattern, word, PATTERN_BYTES / 4);
     bool ok = word &&
               check(s, s->d->cuMemAlloc(&s->pattern[pattern], PATTERN_BYTES), "allocating", text) &&
               check(s, s->d->cuMemcpyHtoDAsync(s->pattern[pattern], word, PATTERN_BYTES, s->stream),
@@ -210,14 +223,14 @@ static bool make_root(TuneSession *s, const CudaKernel *k, int root, char *text)
         return false;
     s->root[root] = base;
     if (!t->quantised || t->storage == STORAGE_CONST)
-        return fill(s, base, bytes, pattern_of(t->fmt), text);
+        return fill(s, base, bytes, elements_of(t->fmt), text);
     bool zeros = t->scheme.zero != ZERO_NONE;
     uint64_t outer = t->scheme.outer ? l->outer_at : bytes;
-    return fill(s, base, bytes, pattern_of(t->fmt), text) &&
+    return fill(s, base, bytes, elements_of(t->fmt), text) &&
            (l->params_root != root ||
-            (fill_part(s, base, l->scale_at, zeros ? l->zero_at : outer, PATTERN_SMALL_F32, text) &&
-             (!zeros || fill_part(s, base, l->zero_at, outer, PATTERN_SMALL_I32, text)) &&
-             fill_part(s, base, outer, bytes, PATTERN_SMALL_F32, text)));
+            (fill_part(s, base, l->scale_at, zeros ? l->zero_at : outer, PATTERN_SCALES, text) &&
+             (!zeros || fill_part(s, base, l->zero_at, outer, PATTERN_ZERO_POINTS, text)) &&
+             fill_part(s, base, outer, bytes, PATTERN_SCALES, text)));
 }
 
 /* As the candidate's layout has it, which the plan may not take in the end. */
@@ -233,14 +246,14 @@ static bool make_weight(TuneSession *s, const CudaKernel *k, DrvAddress *ret, ch
     uint64_t bytes = weight_bytes(k);
     uint64_t scales = (uint64_t)k->packed.scale_at, zeros = (uint64_t)k->packed.zero_at;
     if (!check(s, s->d->cuMemAlloc(ret, bytes), "allocating", text) ||
-        !fill(s, *ret, bytes, pattern_of(w->packed ? k->spec.fmt : w->fmt), text))
+        !fill(s, *ret, bytes, elements_of(w->packed ? k->spec.fmt : w->fmt), text))
         return false;
     if (!w->packed)
         return true;
     return (!scales ||
-            fill_part(s, *ret, scales, zeros > scales ? zeros : bytes, PATTERN_SMALL_F32, text)) &&
+            fill_part(s, *ret, scales, zeros > scales ? zeros : bytes, PATTERN_SCALES, text)) &&
            (!zeros ||
-            fill_part(s, *ret, zeros, scales > zeros ? scales : bytes, PATTERN_SMALL_I32, text));
+            fill_part(s, *ret, zeros, scales > zeros ? scales : bytes, PATTERN_ZERO_POINTS, text));
 }
 
 static void forget_product(TuneSession *s)

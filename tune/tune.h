@@ -52,7 +52,9 @@ typedef struct TuneRun {
     void *user;
 } TuneRun;
 
-/* tune_child.c: false with the reason in *ret_why when no process can be started or use the GPU. */
+/* tune_child.c: false with the reason in *ret_why when no process can be started or use the GPU. Of
+ * a product's items those that are nearly as fast as the fastest, and sustained, are measured
+ * several times, in turn; done is called again for those it was called for. */
 bool tune_probe(const TuneRun *run, TuneGpu *ret, const char **ret_why);
 bool tune_measure(TuneRun *run, const char **ret_why);
 /* The other side. What a process was started for; job -1: only to report the GPU. False: nothing,
@@ -83,13 +85,13 @@ bool tune_compile_end(TuneCompiler *c, Diag *diag);
 typedef struct TuneSession TuneSession;
 TuneSession *tune_open(int ordinal, TuneGpu *ret, char text[TUNE_TEXT]);
 /* Microseconds of one launch among others in a captured graph, over weights that do not fit in L2
- * and random data; the median of replays. They are a burst of some ms, with pauses, in which power
- * does not limit a GPU. If `best`, that of the fastest so far, is sustained, or 0 (there is none)
- * and this launch is long, then so is this, unless it is far behind in the burst: the median of
- * replays without a pause, once others have brought the clocks down to where they stay. Those far
- * behind have the burst's time, which a sustained one is not below; slower ones than 1.5 times
- * `best` are measured less exactly. Negative: the candidate failed, 0: its product does not fit the
- * GPU; text says why. */
+ * and normal numbers, quantised; the median of replays. They are a burst of some ms, with pauses,
+ * in which power does not limit a GPU. If `best`, that of the fastest so far, is sustained, or 0
+ * (there is none) and this launch is long, then so is this, unless it is far behind in the burst:
+ * the median of replays without a pause, once others have brought the clocks down to where they
+ * stay. Those far behind have the burst's time, which a sustained one is not below; slower ones
+ * than 1.5 times `best` are measured less exactly. Negative: the candidate failed, 0: its product
+ * does not fit the GPU; text says why. */
 TuneTime tune_time(TuneSession *s, const TuneItem *item, TuneTime best, char text[TUNE_TEXT]);
 
 #endif
