@@ -38,14 +38,28 @@ void timing_table_init(TimingTable *t, Arena *arena, const char *gpu)
 static const char *row_key(const TimingTable *t, const char *problem, int64_t rows,
                            const char *candidate)
 {
+    char digit[20], *at = digit + sizeof digit;
     t->key->len = 0;
-    sb_printf(t->key, "%" PRId64 " %s\n%s", rows, candidate, problem);
+    for (uint64_t left = (uint64_t)rows; left || at == digit + sizeof digit; left /= 10)
+        *--at = (char)('0' + left % 10);
+    sb_putn(t->key, at, (size_t)(digit + sizeof digit - at));
+    sb_putc(t->key, ' ');
+    sb_put(t->key, candidate);
+    sb_putc(t->key, '\n');
+    sb_put(t->key, problem);
     return t->key->text;
 }
 
 static int find_row(const TimingTable *t, const char *problem, int64_t rows, const char *candidate)
 {
     return (int)(uintptr_t)map_get(&t->index, row_key(t, problem, rows, candidate)) - 1;
+}
+
+/* A row that the table does not hold, and whose texts live as long; its key is t->key. */
+static void add_row(TimingTable *t, const TimingRow *row)
+{
+    ARRAY_PUSH(t->arena, &t->row, *row);
+    map_put(&t->index, t->key->text, (void *)(uintptr_t)t->row.num);
 }
 
 const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
@@ -64,13 +78,10 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
                       .note = arena_strdup(t->arena, row->note),
                       .old = row->old};
     int at = find_row(t, row->problem, row->rows, row->candidate);
-    if (at >= 0) {
+    if (at >= 0)
         t->row.elem[at] = copy;
-        return;
-    }
-    ARRAY_PUSH(t->arena, &t->row, copy);
-    map_put(&t->index, row_key(t, row->problem, row->rows, row->candidate),
-            (void *)(uintptr_t)t->row.num);
+    else
+        add_row(t, &copy);
 }
 
 /* Device code ---------------------------------------------------------------------------------- */
@@ -263,7 +274,9 @@ static bool read_row(const Reader *r, char *line)
         return fail(r, "'%.80s' with %" PRId64 " rows stands here twice", row.candidate, row.rows);
     if (r->table->row.num >= LIMIT_TIMING_ROWS)
         return fail(r, "a table holds at most %d rows", LIMIT_TIMING_ROWS);
-    timing_table_put(r->table, &row);
+    row.candidate = arena_strdup(r->table->arena, row.candidate);
+    row.note = row.note[0] ? arena_strdup(r->table->arena, row.note) : "";
+    add_row(r->table, &row); /* under the key that was looked for */
     return true;
 }
 

@@ -49,17 +49,31 @@ static const char *skip_quoted(const char *at, const char *end)
     return at < end ? at + 1 : end;
 }
 
-/* The text without comments and blanks, but with what stands in quotes as it is. */
-static void put_code(Sb *sb, const char *at, const char *end)
+/* Neither blank nor what a comment or a text in quotes begins with. */
+static bool is_plain(char c)
+{
+    return c != ' ' && c != '\t' && c != '\n' && c != '/' && c != '"' && c != '\'';
+}
+
+/* Text without comments and blanks, but with what stands in quotes as it is. There is room for that
+ * of all files. */
+typedef struct Code {
+    char *text;
+    size_t len;
+} Code;
+
+static void put_code(Code *c, const char *at, const char *end)
 {
     while (at < end) {
         const char *next = skip_comment(at, end);
         if (next == at) {
             next = skip_quoted(at, end);
-            if (next == at)
-                next = at + 1;
-            if (!strchr(" \t\n", *at))
-                sb_putn(sb, at, (size_t)(next - at));
+            while (next < end && is_plain(*next))
+                next++;
+            next += next == at && *at == '/';
+            memcpy(c->text + c->len, at, (size_t)(next - at));
+            c->len += (size_t)(next - at);
+            next += next == at; /* a blank */
         }
         at = next;
     }
@@ -92,7 +106,7 @@ void cuda_included(const char *text, size_t len, bool used[NUM_CUDA_DEVICE_FILES
 }
 
 /* A file and, where it names them first, those that it includes; each once. */
-static void put_file(Sb *sb, int file, bool *done)
+static void put_file(Code *c, int file, bool *done)
 {
     const char *at = (const char *)cuda_device_files[file].text;
     const char *end = at + *cuda_device_files[file].size;
@@ -104,10 +118,10 @@ static void put_file(Sb *sb, int file, bool *done)
         stop = stop ? stop : end;
         int other = included(line, stop);
         if (other >= 0)
-            put_file(sb, other, done);
+            put_file(c, other, done);
         line = stop + 1;
     }
-    put_code(sb, at, end);
+    put_code(c, at, end);
 }
 
 const char *cuda_family_code(Arena *arena, const char *family)
@@ -116,11 +130,14 @@ const char *cuda_family_code(Arena *arena, const char *family)
     bool done[NUM_CUDA_DEVICE_FILES] = {false};
     const char *path = arena_printf(arena, "kernels/cuda/%s.cuh", family);
     int file = find_file(path, strlen(path));
-    Sb sb;
+    Code code = {0};
+    size_t room = 0;
     if (file < 0)
         return NULL;
-    sb_init(&sb, arena);
-    put_file(&sb, file, done);
-    put_file(&sb, find_file(shared, sizeof shared - 1), done);
-    return arena_printf(arena, "%08" PRIx32, (uint32_t)hash_bytes(sb.text, sb.len, 0));
+    for (int i = 0; i < NUM_CUDA_DEVICE_FILES; i++)
+        room += *cuda_device_files[i].size;
+    code.text = arena_alloc(arena, room);
+    put_file(&code, file, done);
+    put_file(&code, find_file(shared, sizeof shared - 1), done);
+    return arena_printf(arena, "%08" PRIx32, (uint32_t)hash_bytes(code.text, code.len, 0));
 }
