@@ -3,9 +3,9 @@
 
 Measures the table of timings that ships with the compiler (codegen/timing/) on the first GPU: the
 linear layers of an 8B model (a gated feed-forward layer; query, key and value of one input; the
-projection behind attention) in every format, under usual numbers of rows, with `sinter tune`. What
-matters most comes first; after SECONDS (default: no end) the table holds what there was time for.
-An existing table is completed.
+projection behind attention) in every format, and the feed-forward layer of a 70B model in the usual
+ones, under usual numbers of rows, with `sinter tune`. What matters most comes first; after SECONDS
+(default: no end) the table holds what there was time for. An existing table is completed.
 """
 import pathlib
 import subprocess
@@ -37,19 +37,20 @@ USUAL, BETWEEN = (1, 16, 128, 1024), (4, 64, 512, 4096)
 # layers, schemes, rows
 STEPS = (("ffn", FIRST, USUAL), ("ffn", OTHERS, USUAL), ("attn", FIRST, USUAL),
          ("ffn", FIRST, BETWEEN), ("attn", FIRST, BETWEEN), ("ffn", OTHERS, BETWEEN),
+         ("large", FIRST, USUAL), ("large", FIRST, BETWEEN),
          ("attn", OTHERS, USUAL), ("attn", OTHERS, BETWEEN))
 
 HEAD = """version 1
 weights "unread.safetensors"
-const D = 4096
+const D = {columns}
 dim T in [{rows}]
 """
 FFN = """
 block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {
     param norm: bf16[D]    from "ffn.{i}.norm"
-    param gate: bf16[14336, D] from "ffn.{i}.gate"
-    param up:   bf16[14336, D] from "ffn.{i}.up"
-    param down: bf16[D, 14336] from "ffn.{i}.down"
+    param gate: bf16[F, D] from "ffn.{i}.gate"
+    param up:   bf16[F, D] from "ffn.{i}.up"
+    param down: bf16[D, F] from "ffn.{i}.down"
     n = rmsnorm(x, norm, eps=1e-5)
     h = silu(linear(n, gate)) * linear(n, up)
     return x + linear(h, down)
@@ -73,20 +74,23 @@ block attn[i] (x: bf16[T, D]) -> (o: bf16[T, D], q: bf16[T, D], k: bf16[T, 1024]
 
 def text_of(layer, schemes, rows):
     """One model with a layer in each scheme."""
-    text = [HEAD.format(rows=", ".join(map(str, rows))), FFN if layer == "ffn" else ATTN]
+    columns, inner = (8192, 28672) if layer == "large" else (4096, 14336)
+    kind = "attn" if layer == "attn" else "ffn"
+    text = [HEAD.format(rows=", ".join(map(str, rows)), columns=columns)]
+    text += [f"const F = {inner}", FFN] if kind == "ffn" else [ATTN]
     text += [f"scheme {name} {{ {SCHEMES[name]} }}" for name in schemes if SCHEMES[name]]
     results, body = [], []
     for i, _ in enumerate(schemes):
-        if layer == "ffn":
+        if kind == "ffn":
             names = [f"y{i}: bf16[T, D]"]
         else:
             names = [f"o{i}: bf16[T, D]", f"q{i}: bf16[T, D]", f"k{i}: bf16[T, 1024]",
                      f"v{i}: bf16[T, 1024]"]
         results += names
-        body.append("    " + ", ".join(name.split(":")[0] for name in names) + f" = {layer}[{i}](x)")
+        body.append("    " + ", ".join(name.split(":")[0] for name in names) + f" = {kind}[{i}](x)")
     text.append(f"model tuned (x: bf16[T, D]) -> ({', '.join(results)}) {{")
     text += [*body, "}", "quant {"]
-    text += [f"    {layer}[{i}].* : {name}" for i, name in enumerate(schemes) if SCHEMES[name]]
+    text += [f"    {kind}[{i}].* : {name}" for i, name in enumerate(schemes) if SCHEMES[name]]
     return "\n".join([*text, "}", ""])
 
 
