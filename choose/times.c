@@ -262,6 +262,7 @@ static void predict_cuda(Times *t)
 {
     static const TimeSource source[NUM_TIMING_SOURCES] = {[TIMING_MODEL] = TIME_MODEL,
                                                           [TIMING_LIKE] = TIME_TABLE,
+                                                          [TIMING_AKIN] = TIME_TABLE,
                                                           [TIMING_SHIPPED] = TIME_TABLE,
                                                           [TIMING_MEASURED] = TIME_MEASURED};
     const Plan *plan = t->target->plan;

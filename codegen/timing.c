@@ -13,9 +13,8 @@
 #define LONG_NAME 64  /* of a GPU */
 
 const char *const timing_source_name[NUM_TIMING_SOURCES] = {
-    [TIMING_MODEL] = "cost model",
-    [TIMING_LIKE] = "like GPU's table",
-    [TIMING_SHIPPED] = "shipped table",
+    [TIMING_MODEL] = "cost model",          [TIMING_LIKE] = "like GPU's table",
+    [TIMING_AKIN] = "like product's times", [TIMING_SHIPPED] = "shipped table",
     [TIMING_MEASURED] = "measured",
 };
 
@@ -58,6 +57,11 @@ static int find_row(const TimingTable *t, const char *problem, int64_t rows, con
 /* A row that the table does not hold, and whose texts live as long; its key is t->key. */
 static void add_row(TimingTable *t, const TimingRow *row)
 {
+    const TimingRun *last = t->run.num ? &t->run.elem[t->run.num - 1] : NULL;
+    const TimingRun fresh = {row->problem, t->row.num, 0};
+    if (!last || (last->problem != row->problem && strcmp(last->problem, row->problem) != 0))
+        ARRAY_PUSH(t->arena, &t->run, fresh);
+    t->run.elem[t->run.num - 1].num++;
     ARRAY_PUSH(t->arena, &t->row, *row);
     map_put(&t->index, t->key->text, (void *)(uintptr_t)t->row.num);
 }
@@ -82,6 +86,59 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
         t->row.elem[at] = copy;
     else
         add_row(t, &copy);
+}
+
+/* Akin problems -------------------------------------------------------------------------------- */
+
+/* Of a word of a problem (codegen/cuda/problem.c): its length without what the epilogue sees to; 0:
+ * the epilogue's own begin here. */
+static size_t main_loop_part(const char *word)
+{
+    static const char *const ends[] = {"/fast", "/1x0", "/0x0"};
+    size_t len = strcspn(word, " ");
+    if (!*word || !strncmp(word, "reads=", 6))
+        return 0;
+    for (size_t i = 0; i < COUNT_OF(ends) && !strncmp(word, "a=", 2); i++) {
+        size_t num = strlen(ends[i]);
+        if (len > num && !memcmp(word + len - num, ends[i], num))
+            len -= num;
+    }
+    return len;
+}
+
+static bool are_akin(const char *a, const char *b)
+{
+    size_t same = strcspn(a, " ") + 1; /* the weight's word; most differ there */
+    if (strncmp(a, b, same) != 0)
+        return false;
+    for (;;) {
+        size_t len = main_loop_part(a);
+        if (len != main_loop_part(b) || memcmp(a, b, len) != 0)
+            return false;
+        if (!len)
+            return true;
+        a += strcspn(a, " ") + strspn(a + strcspn(a, " "), " ");
+        b += strcspn(b, " ") + strspn(b + strcspn(b, " "), " ");
+    }
+}
+
+const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t rows)
+{
+    const char *ret = NULL;
+    int most = 0;
+    for (int i = 0; i < t->run.num; i++) {
+        const TimingRun *run = &t->run.elem[i];
+        int num = 0;
+        if (!are_akin(run->problem, problem) || !strcmp(run->problem, problem))
+            continue;
+        for (int k = run->first; k < run->first + run->num; k++)
+            num += t->row.elem[k].rows == rows && t->row.elem[k].us > 0;
+        if (num > most) {
+            most = num;
+            ret = run->problem;
+        }
+    }
+    return ret;
 }
 
 /* Device code ---------------------------------------------------------------------------------- */

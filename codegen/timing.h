@@ -26,6 +26,7 @@
 typedef enum TimingSource { /* ascending by trust */
                             TIMING_MODEL,
                             TIMING_LIKE, /* of a like GPU, scaled */
+                            TIMING_AKIN, /* of a product with another epilogue, likewise */
                             TIMING_SHIPPED,
                             TIMING_MEASURED,
                             NUM_TIMING_SOURCES
@@ -44,11 +45,17 @@ typedef struct TimingCode { /* a family of kernels and the word for its device c
     const char *family, *word;
 } TimingCode;
 
+typedef struct TimingRun { /* rows of one problem that stand together */
+    const char *problem;
+    int first, num;
+} TimingRun;
+
 typedef struct TimingTable {
     Arena *arena;
     const char *gpu;
     ARRAY(TimingCode) code;
     ARRAY(TimingRow) row;
+    ARRAY(TimingRun) run;
     Map index; /* problem, rows and candidate -> index of the row + 1 */
     Sb *key;   /* of the row that is looked for */
 } TimingTable;
@@ -64,6 +71,9 @@ void timing_table_print(Sb *sb, const TimingTable *t);
 void timing_table_put(TimingTable *t, const TimingRow *row); /* replaces; texts are copied */
 const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
                                    const char *candidate);
+
+/* See timings_akin. */
+const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t rows);
 
 /* For new measurements: rows that are old go, the others are of this compiler's device code. */
 void timing_table_renew(TimingTable *t);
@@ -98,6 +108,10 @@ bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int
 /* The row that counts and its source; NULL: only the cost model knows. */
 const TimingRow *timings_find(const Timings *t, const char *problem, int64_t rows,
                               const char *candidate, TimingSource *ret_source);
+/* A problem of the tables whose products differ from this one in their epilogue, in how activations
+ * are scaled there or in `fast` alone: of these the one with the most rows of this number. NULL:
+ * there is none. */
+const char *timings_akin(const Timings *t, const char *problem, int64_t rows);
 /* .. and a like GPU's, whose times are not this one's. */
 const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
                                    const char *candidate);

@@ -241,6 +241,12 @@ const TimingRow *timings_find(const Timings *t, const char *problem, int64_t row
     return row;
 }
 
+const char *timings_akin(const Timings *t, const char *problem, int64_t rows)
+{
+    const char *own = t->has_own ? timing_table_akin(&t->own, problem, rows) : NULL;
+    return own || !t->has_shipped ? own : timing_table_akin(&t->shipped, problem, rows);
+}
+
 const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
                                    const char *candidate)
 {

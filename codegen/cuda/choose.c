@@ -127,27 +127,36 @@ static const char *candidate_text(const CudaCandidates *c, const CudaCandidate *
 static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *at,
                                  const Timings *timings, TimingSource *ret)
 {
-    return timings_find(timings, c->problem, c->rows, candidate_text(c, at), ret);
+    return timings_find(timings, c->problem, c->rows, at->text, ret);
 }
 
-/* What a like GPU takes; NULL: that was not measured, or failed. */
+/* Times that are not this product's on this GPU, but differ from them alike. */
+typedef struct Alike {
+    TimingSource source;
+    const char *problem;
+} Alike;
+
+/* NULL: that was not measured, or failed. */
 static const TimingRow *measured_alike(const CudaCandidates *c, const CudaCandidate *at,
-                                       const Timings *timings)
+                                       const Timings *timings, const Alike *from)
 {
-    const TimingRow *row = timings_find_like(timings, c->problem, c->rows, candidate_text(c, at));
+    TimingSource source;
+    const TimingRow *row = from->source == TIMING_LIKE
+                               ? timings_find_like(timings, from->problem, c->rows, at->text)
+                               : timings_find(timings, from->problem, c->rows, at->text, &source);
     return row && row->us > 0 ? row : NULL;
 }
 
-/* How many times as long as a like GPU this one takes: with the candidate that is the fastest there
- * of those that both measured. */
-static double times_of_like(const CudaCandidates *c, const Timings *timings)
+/* How many times as long this product takes here: with the candidate that is the fastest there of
+ * those that were measured both here and there. */
+static double times_of_alike(const CudaCandidates *c, const Timings *timings, const Alike *from)
 {
     double least = 0, ret = 1;
     for (int i = 0; i < c->list.num; i++) {
         const CudaCandidate *at = &c->list.elem[i];
         const TimingRow *row = at->reason || at->failed || at->source == TIMING_MODEL
                                    ? NULL
-                                   : measured_alike(c, at, timings);
+                                   : measured_alike(c, at, timings, from);
         if (row && (least == 0 || row->us < least)) {
             least = row->us;
             ret = at->us / row->us;
@@ -156,18 +165,18 @@ static double times_of_like(const CudaCandidates *c, const Timings *timings)
     return ret;
 }
 
-/* Candidates that were measured on a like GPU alone. */
-static void look_up_alike(CudaCandidates *c, const Timings *timings)
+/* Candidates that were measured there alone. */
+static void look_up_alike(CudaCandidates *c, const Timings *timings, const Alike *from)
 {
-    double times = times_of_like(c, timings);
+    double times = times_of_alike(c, timings, from);
     for (int i = 0; i < c->list.num; i++) {
         CudaCandidate *at = &c->list.elem[i];
         const TimingRow *row = at->reason || at->failed || at->source != TIMING_MODEL
                                    ? NULL
-                                   : measured_alike(c, at, timings);
+                                   : measured_alike(c, at, timings, from);
         if (!row)
             continue;
-        at->source = TIMING_LIKE;
+        at->source = from->source;
         at->us = row->us * times;
         at->old = row->old;
     }
@@ -217,6 +226,7 @@ static void look_up(CudaCandidates *c, const Timings *timings)
         if (at->reason)
             continue;
         at->us = at->predicted = cuda_cost(&at->kernel);
+        at->text = candidate_text(c, at);
         const TimingRow *row =
             timings && timings->gpu ? measured(c, at, timings, &at->source) : NULL;
         at->old = row && row->old && row->us > 0;
@@ -228,8 +238,11 @@ static void look_up(CudaCandidates *c, const Timings *timings)
             at->failed = row->note[0] ? row->note : "for no known reason";
         num_failed += at->failed != NULL;
     }
+    const char *akin = timings && timings->gpu ? timings_akin(timings, c->problem, c->rows) : NULL;
+    if (akin)
+        look_up_alike(c, timings, &(Alike){TIMING_AKIN, akin});
     if (timings && timings->has_like)
-        look_up_alike(c, timings);
+        look_up_alike(c, timings, &(Alike){TIMING_LIKE, c->problem});
     scale_predictions(c);
     for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
         if (c->list.elem[i].failed)

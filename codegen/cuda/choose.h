@@ -12,7 +12,8 @@ typedef struct CudaCandidate {
     CudaKernel kernel;
     const char *reason;  /* why it cannot run; NULL: it can */
     const char *failed;  /* why it could not be measured; NULL: it could, or nobody tried */
-    double us;           /* of a valid one */
+    const char *text;    /* of a valid one, as tables of timings name it */
+    double us;           /* likewise */
     double predicted;    /* likewise, by the cost model */
     TimingSource source; /* of us */
     bool old;            /* measured, but of other device code than this compiler's */

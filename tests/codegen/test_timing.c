@@ -200,6 +200,33 @@ static void put(const char *gpu, double us)
     assert_true(timing_table_write(&t, timing_own_path(arena, gpu, true), &err));
 }
 
+/* Problems whose main loops are alike; of several the one with the most rows. */
+static void test_akin(void **state)
+{
+    static const char *const problem[] = {
+        "w=e4m3 panels a=e4m3/1x0 n=8 k=4 parts=2 reads=3 out=f32",
+        "w=e4m3 panels a=e4m3/0x0/fast n=8 k=4 parts=2 reads=0 out=bf16",
+        "w=e4m3 panels a=e4m3/1x128 n=8 k=4 parts=2 reads=3 out=f32",
+        "w=e4m3 panels a=e4m3/1x0 n=8 k=4 reads=3 out=f32",
+        "w=e4m3 panels a=e4m3/1x0 n=8 k=4 parts=2 inside=4 reads=3 out=f32",
+        "w=e4m3/1x0 panels a=e4m3/1x0 n=8 k=4 parts=2 reads=3 out=f32"};
+    TimingTable t;
+    (void)state;
+    timing_table_init(&t, arena, "sm_90-132sm-144g");
+    for (size_t i = 1; i < COUNT_OF(problem); i++)
+        timing_table_put(&t, &(TimingRow){problem[i], "c", 16, 2, "", false});
+    timing_table_put(&t, &(TimingRow){problem[1], "failed", 64, -1, "", false});
+    const char *found = timing_table_akin(&t, problem[0], 16);
+    assert_true(found && !strcmp(found, problem[1]));
+    assert_null(timing_table_akin(&t, problem[0], 64));
+    for (size_t i = 2; i < COUNT_OF(problem); i++)
+        assert_null(timing_table_akin(&t, problem[i], 16));
+    timing_table_put(&t, &(TimingRow){problem[0], "c", 16, 2, "", false});
+    timing_table_put(&t, &(TimingRow){problem[0], "d", 16, 2, "", false});
+    found = timing_table_akin(&t, "w=e4m3 panels a=e4m3 n=8 k=4 parts=2 reads=7 out=i8", 16);
+    assert_true(found && !strcmp(found, problem[0]));
+}
+
 static void test_choice_of_tables(void **state)
 {
     static const char *const arch[] = {"sm_75", "compute_80"};
@@ -273,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names_of_gpus, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_akin, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choice_of_tables, setup, teardown),
         cmocka_unit_test_setup_teardown(test_device_code, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shipped, setup, teardown),

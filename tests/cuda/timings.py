@@ -187,6 +187,33 @@ quant { default : s }
         report(f"what a like GPU measured counts {times} times", "" if good else f"{us} {out} {err}")
 
 
+def check_akin(folder, home):
+    """A product with another epilogue than the one that was measured: its times count, scaled where both were."""
+    (folder / "akin.sinter").write_text("""version 1
+dim T in [128]
+scheme s { weight i4 sym group 128; act bf16 }
+model m (x: bf16[T, 4096]) -> (y: bf16[T, 4608]) {
+    param w: bf16[4608, 4096] from "w"
+    param b: bf16[4608] from "b"
+    y = gelu(linear(x, w, b))
+}
+quant { default : s }
+""")
+    words = ["explain", "--no-weights", "--target=sm_90a", "--weight-layout=records", "--slower=off"]
+    plain = "product w=i4/1x128 a=bf16 n=4608 k=4096 reads=0 out=bf16\n128 40.00 mixed 128x128 s5 g132\n" \
+            "128 30.00 mixed 128x128 s5 g132 inplace\n"
+    other = plain.replace("k=4096", "k=8192").replace("30.00", "3.00")
+    own = "product w=i4/1x128 a=bf16 n=4608 k=4096 reads=1 out=bf16\n128 80.00 mixed 128x128 s5 g132\n"
+    for what, tables, wanted in (("alone", plain + other, ("30.0", "like product's times")),
+                                 ("of another K", other, (None, "cost model")),
+                                 ("beside one of its own", plain + own, ("60.0", "like product's times"))):
+        (folder / "akin.timing").write_text(f"sinter timings 1\ngpu sm_90-132sm-96g\n\n{tables}")
+        _, out, err = run(*words, f"--timing={folder}/akin.timing", folder / "akin.sinter", env=home)
+        got = re.search(r"T = 128: .*  ([\d.]+) us \[([^],]*)", out)
+        good = got and got[2] == wanted[1] and wanted[0] in (None, got[1])
+        report(f"times of a product without its bias, {what}", "" if good else f"{out} {err}")
+
+
 def check_errors(folder):
     table(folder / "broken.timing", "4 fast stream 4x32 w1 k8 s2\n")
     code, _, err = run("explain", "--no-weights", "--target=sm_90a",
@@ -302,6 +329,7 @@ def main():
         check_few_rows(pathlib.Path(path))
         check_shipped(pathlib.Path(path))
         check_like(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
+        check_akin(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
         check_errors(pathlib.Path(path))
         check_native()
         check_tune(pathlib.Path(path))
