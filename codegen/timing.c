@@ -141,6 +141,22 @@ const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t
     return ret;
 }
 
+void timing_table_around(const TimingTable *t, const char *problem, int64_t rows, int64_t ret[2])
+{
+    for (int i = 0; i < t->run.num; i++) {
+        const TimingRun *run = &t->run.elem[i];
+        if (strcmp(run->problem, problem) != 0)
+            continue;
+        for (int k = run->first; k < run->first + run->num; k++) {
+            int64_t size = t->row.elem[k].us > 0 ? t->row.elem[k].rows : rows;
+            if (size < rows && size > ret[0])
+                ret[0] = size;
+            if (size > rows && (!ret[1] || size < ret[1]))
+                ret[1] = size;
+        }
+    }
+}
+
 /* Device code ---------------------------------------------------------------------------------- */
 
 /* The word that the table has for a candidate's family; NULL: it says nothing. */

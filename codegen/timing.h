@@ -72,6 +72,8 @@ void timing_table_put(TimingTable *t, const TimingRow *row); /* replaces; texts 
 const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
                                    const char *candidate);
 
+/* Narrows [ret[0], ret[1]]: see timings_around. */
+void timing_table_around(const TimingTable *t, const char *problem, int64_t rows, int64_t ret[2]);
 /* See timings_akin. */
 const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t rows);
 
@@ -112,6 +114,9 @@ const TimingRow *timings_find(const Timings *t, const char *problem, int64_t row
  * are scaled there or in `fast` alone: of these the one with the most rows of this number. NULL:
  * there is none. */
 const char *timings_akin(const Timings *t, const char *problem, int64_t rows);
+/* The nearest smaller and larger numbers of rows that were measured of a problem, 0 for none of
+ * them; false: none was. */
+bool timings_around(const Timings *t, const char *problem, int64_t rows, int64_t ret[2]);
 /* .. and a like GPU's, whose times are not this one's. */
 const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
                                    const char *candidate);

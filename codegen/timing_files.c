@@ -247,6 +247,16 @@ const char *timings_akin(const Timings *t, const char *problem, int64_t rows)
     return own || !t->has_shipped ? own : timing_table_akin(&t->shipped, problem, rows);
 }
 
+bool timings_around(const Timings *t, const char *problem, int64_t rows, int64_t ret[2])
+{
+    ret[0] = ret[1] = 0;
+    if (t->has_own)
+        timing_table_around(&t->own, problem, rows, ret);
+    if (t->has_shipped)
+        timing_table_around(&t->shipped, problem, rows, ret);
+    return ret[0] || ret[1];
+}
+
 const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
                                    const char *candidate)
 {

@@ -215,6 +215,14 @@ static void scale_predictions(CudaCandidates *c)
     }
 }
 
+static bool is_known(const CudaCandidates *c) /* anything that was measured counts */
+{
+    for (int i = 0; i < c->list.num; i++)
+        if (c->list.elem[i].source != TIMING_MODEL)
+            return true;
+    return false;
+}
+
 /* Measured times where a table has them, also those of older device code: they are closer than a
  * prediction. What failed when it was measured cannot run, unless everything failed or the code is
  * another one now. */
@@ -243,7 +251,10 @@ static void look_up(CudaCandidates *c, const Timings *timings)
         look_up_alike(c, timings, &(Alike){TIMING_AKIN, akin});
     if (timings && timings->has_like)
         look_up_alike(c, timings, &(Alike){TIMING_LIKE, c->problem});
-    scale_predictions(c);
+    if (is_known(c))
+        scale_predictions(c);
+    else if (timings && timings->gpu)
+        cuda_scale_between(c, timings);
     for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
         if (c->list.elem[i].failed)
             c->list.elem[i].reason = arena_printf(c->arena, "it failed when it was measured: %s",

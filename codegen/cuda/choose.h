@@ -42,6 +42,9 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
  * are only predicted. -1: none. */
 int cuda_candidates_best(const CudaCandidates *c);
 
+/* between.c: scales what is predicted under a size of which nothing was measured. */
+void cuda_scale_between(CudaCandidates *c, const Timings *timings);
+
 /* problem.c: what a product's time depends on beside its rows, as text: formats and their
  * granularity, sizes, what the prologue and epilogue read and write. */
 const char *cuda_problem(Arena *arena, const CudaKernel *k);

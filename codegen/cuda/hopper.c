@@ -250,17 +250,23 @@ static int further_steps(const CudaKernel *k, const PlanProgram *p, int *ret_num
     return num - *ret_numbers;
 }
 
-/* The outer scales of held activations stay in registers: where an epilogue does more than multiply
- * by them, ptxas spills up to 20 bytes of tiles of 224 columns and more. */
-static bool outers_fit(const CudaKernel *k)
+/* The outer scales of held activations, which an epilogue that does more than multiply by them
+ * keeps in registers. */
+static bool keeps_outers(const CudaKernel *k)
 {
     const PlanLaunch *l = k->launch;
     bool may = k->spec.act_fmt == FMT_BF16 && k->plan->tensor[l->w].packed &&
-               k->plan->tensor[l->w].storage == STORAGE_ARENA && right_rows(k) > 192;
+               k->plan->tensor[l->w].storage == STORAGE_ARENA;
     for (int i = 0, numbers; i < l->num_segments && may; i++)
         if (further_steps(k, &l->segment[i].epilogue, &numbers) > 0 && numbers)
-            return false;
-    return true;
+            return true;
+    return false;
+}
+
+/* .. ptxas spills up to 20 bytes of tiles of 224 columns and more. */
+static bool outers_fit(const CudaKernel *k)
+{
+    return right_rows(k) <= 192 || !keeps_outers(k);
 }
 
 static const char *tile_problem(const CudaKernel *k)
@@ -546,7 +552,10 @@ static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int
 /* The epilogue over the fragments' registers: each call gets some columns of two rows. */
 static bool put_held(Sb *sb, const CudaKernel *k)
 {
-    int columns = held_columns(k), run = whole_tiles(k) ? k->hopper.bn / k->spec.parts : columns;
+    /* (whole tiles of 128 columns of these would spill up to 196 bytes: all their loads come first)
+     */
+    int columns = held_columns(k);
+    int run = whole_tiles(k) && !keeps_outers(k) ? k->hopper.bn / k->spec.parts : columns;
     sb_line(sb, "static constexpr bool kHeld = %s;", columns ? "true" : "false");
     if (!columns)
         return false;

@@ -227,6 +227,31 @@ static void test_akin(void **state)
     assert_true(found && !strcmp(found, problem[0]));
 }
 
+/* The nearest sizes of a problem, wherever its rows stand; what failed tells nothing. */
+static void test_around(void **state)
+{
+    static const int64_t sizes[] = {64, 4, 512, 1024, 128};
+    TimingTable t;
+    (void)state;
+    timing_table_init(&t, arena, "sm_90-132sm-144g");
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        timing_table_put(&t, &(TimingRow){"p", "c", sizes[i], i == 4 ? -1 : 2, "", false});
+        timing_table_put(&t, &(TimingRow){"q", "c", 200, 2, "", false});
+    }
+    int64_t found[2] = {0};
+    timing_table_around(&t, "p", 256, found);
+    assert_true(found[0] == 64 && found[1] == 512);
+    found[0] = found[1] = 0;
+    timing_table_around(&t, "p", 4, found);
+    assert_true(found[0] == 0 && found[1] == 64);
+    found[0] = 300, found[1] = 400; /* another table has nearer ones */
+    timing_table_around(&t, "p", 320, found);
+    assert_true(found[0] == 300 && found[1] == 400);
+    found[0] = found[1] = 0;
+    timing_table_around(&t, "r", 256, found);
+    assert_true(found[0] == 0 && found[1] == 0);
+}
+
 static void test_choice_of_tables(void **state)
 {
     static const char *const arch[] = {"sm_75", "compute_80"};
@@ -301,6 +326,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names_of_gpus, setup, teardown),
         cmocka_unit_test_setup_teardown(test_akin, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_around, setup, teardown),
         cmocka_unit_test_setup_teardown(test_choice_of_tables, setup, teardown),
         cmocka_unit_test_setup_teardown(test_device_code, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shipped, setup, teardown),

@@ -214,6 +214,30 @@ quant { default : s }
         report(f"times of a product without its bias, {what}", "" if good else f"{out} {err}")
 
 
+def check_between(folder, home):
+    """A size that was not measured, between two that were: predictions are scaled as they erred there."""
+    (folder / "between.sinter").write_text((folder / "akin.sinter").read_text().replace("dim T in [128]", "dim T in [256]"))
+    words = ["explain", "--no-weights", "--target=sm_90a", "--weight-layout=records", "--slower=off"]
+    listing = run(*words, "--timing=none", folder / "between.sinter", env=home)[1]
+    fast, slow = re.findall(r"^      not (mixed [^:]*): ([\d.]+) us$", listing, re.M)[:2]
+    chosen = re.search(r"T = 256: .*  ([\d.]+) us \[cost model\]", listing)
+    product = "product w=i4/1x128 a=bf16 n=4608 k=4096 reads=1 out=bf16\n"
+
+    def rows(size, us):
+        return f"{size} {us} {fast[0]}\n{size} {1e6 / us} {slow[0]}\n"
+
+    for what, tables, wanted in (("two sizes", product + rows(128, 1) + rows(512, 1), True),
+                                 ("one", product + rows(512, 1), True),
+                                 ("another K", product.replace("k=4096", "k=8192") + rows(512, 1), False)):
+        (folder / "between.timing").write_text(f"sinter timings 1\ngpu sm_90-131sm-96g\n\n{tables}")
+        _, out, err = run(*words, f"--timing={folder}/between.timing", folder / "between.sinter", env=home)
+        got = re.search(r"T = 256: .*  ([\d.]+) us \[cost model\]", out)
+        tile = " ".join(fast[0].split()[:2])
+        good = got and (float(got[1]) < 0.5 * float(chosen[1]) and f"T = 256: {tile}," in out if wanted else
+                        got[1] == chosen[1])
+        report(f"predictions are scaled by {what}" if wanted else f".. not by {what}", "" if good else f"{out} {err}")
+
+
 def check_errors(folder):
     table(folder / "broken.timing", "4 fast stream 4x32 w1 k8 s2\n")
     code, _, err = run("explain", "--no-weights", "--target=sm_90a",
@@ -330,6 +354,7 @@ def main():
         check_shipped(pathlib.Path(path))
         check_like(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
         check_akin(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
+        check_between(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
         check_errors(pathlib.Path(path))
         check_native()
         check_tune(pathlib.Path(path))
