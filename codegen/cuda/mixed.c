@@ -209,11 +209,14 @@ static bool needs_more(const CudaKernel *k, bool is_fine)
            (is_cut && (family_of(k->spec.fmt) == FAMILY_CODEBOOK || k->packed.zeros));
 }
 
-/* Four have no room for several blocks of integers a unit beside most sums, nor in turn for gate
- * and up beside 8-bit floats. */
+/* Four have no room for several blocks a unit beside most sums, of integers or, all at once, of
+ * 8-bit floats; nor in turn for gate and up beside these. */
 static bool has_few_of_four(const CudaKernel *k, bool is_fine)
 {
-    return is_int(k) ? is_fine : has_bytes(k) && k->mixed.turns == 4 && k->spec.parts > 1;
+    if (is_int(k))
+        return is_fine;
+    return has_bytes(k) &&
+           ((is_fine && k->mixed.turns == 1) || (k->mixed.turns == 4 && k->spec.parts > 1));
 }
 
 static int most_sums(const CudaKernel *k)
