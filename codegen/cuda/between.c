@@ -3,11 +3,7 @@
  * under the nearest sizes below and above, by the logarithm of the rows between them; one that was
  * measured under neither, as others of its tile. Where none of these was, the least of many
  * predictions would be one that errs most: it takes what all took, and the deviation of their
- * errors more. Few rows have tiles of as many rows, which others tell nothing of.
- *
- * With 128, 512, 1024 and 4096 rows left out of an H200's table in turn, what is taken is 7.5, 2.5,
- * 2 and 3 % slower than the fastest that was measured there, in the geometric mean; by the model
- * alone 17, 4, 4.5 and 3 %. */
+ * errors more. Few rows have tiles of as many rows, which others tell nothing of. */
 #include "codegen/cuda/family.h"
 
 #include <math.h>
