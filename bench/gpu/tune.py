@@ -33,12 +33,13 @@ SCHEMES = {
     "w4a4": "weight i4 sym group 128; act i4 sym per token group 128 dynamic",
 }
 FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]
-USUAL, BETWEEN = (1, 16, 128, 1024), (4, 64, 512, 4096)
+USUAL, BETWEEN, FURTHER = (1, 16, 128, 1024), (4, 64, 512, 4096), (2, 8, 32, 192, 256, 384, 2048)
 # layers, schemes, rows
 STEPS = (("ffn", FIRST, USUAL), ("ffn", OTHERS, USUAL), ("attn", FIRST, USUAL),
          ("ffn", FIRST, BETWEEN), ("attn", FIRST, BETWEEN), ("ffn", OTHERS, BETWEEN),
          ("large", FIRST, USUAL), ("large", FIRST, BETWEEN),
-         ("attn", OTHERS, USUAL), ("attn", OTHERS, BETWEEN))
+         ("ffn", FIRST, FURTHER), ("ffn", OTHERS, FURTHER),
+         ("attn", OTHERS, USUAL), ("attn", FIRST, FURTHER), ("attn", OTHERS, BETWEEN))
 
 HEAD = """version 1
 weights "unread.safetensors"
