@@ -141,3 +141,27 @@ bool eval_op_code_sum(Eval *e, const Op *op)
     }
     return true;
 }
+
+bool eval_op_outer(Eval *e, const Op *op)
+{
+    Tensor *out = eval_result(e, op, 0);
+    if (!out)
+        return false;
+    float outer = eval_in(e, op, 0)->q.outer;
+    if (out->fmt == FMT_F64)
+        *(double *)out->data = (double)outer;
+    else
+        *(float *)out->data = outer;
+    return true;
+}
+
+bool eval_op_inner(Eval *e, const Op *op)
+{
+    Tensor t;
+    if (!tensor_take(e, op, 0, &t))
+        return false;
+    t.q.outer = 1;
+    t.q.scheme.outer = false;
+    eval_slot(e, &op->out[0])->tensor = t;
+    return true;
+}

@@ -496,6 +496,31 @@ static const Type *rule_code_sum(Module *m, const Op *op, const Type *declared)
     return per_row(m, op, FMT_I32, false);
 }
 
+static const Type *need_outer(Module *m, const Op *op)
+{
+    const Type *in = need_quantised(m, op);
+    if (in && !in->scheme->outer)
+        return clash(m, op, E_SCHEME_FIT, "%s has no outer scale", text(m, in));
+    return in;
+}
+
+static const Type *rule_outer(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    return need_outer(m, op) ? type_plain(m, FMT_F32, 0, NULL) : NULL;
+}
+
+static const Type *rule_inner(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    const Type *in = need_outer(m, op);
+    if (!in)
+        return NULL;
+    Scheme scheme = *in->scheme;
+    scheme.outer = false;
+    return type_quantised(m, &scheme, in->rank, in->dim);
+}
+
 /* Matmul -------------------------------------------------------------------------------------- */
 
 static bool is_integer_code(const Type *type)

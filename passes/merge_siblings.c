@@ -19,7 +19,7 @@ enum { MERGE_MOST = 16 }; /* more segments than a kernel's epilogue can hold gai
 
 typedef struct Sibling {
     Op *matmul;
-    Value *weight;      /* plain [N, K], or the codes that a checkpoint stores */
+    Value *weight;      /* plain [N, K], or codes: a checkpoint's, or without their outer scale */
     const Op *quantize; /* NULL: the weight stays as it is */
     int64_t rows;
 } Sibling;
@@ -36,7 +36,7 @@ static bool sibling_of(Op *matmul, Sibling *ret)
     *ret = (Sibling){.matmul = matmul, .weight = b};
     if (b->def->kind == OP_DEQUANTIZE) {
         ret->quantize = op_in(b->def, 0)->def;
-        if (ret->quantize->kind == OP_CONST) {
+        if (ret->quantize->kind == OP_CONST || ret->quantize->kind == OP_INNER) {
             ret->weight = op_in(b->def, 0);
             ret->quantize = NULL;
             ret->rows = ret->weight->type->dim[0].add;

@@ -186,9 +186,9 @@ def check_held(folder):
 
 
 def check_outer(folder):
-    """Scales of all of a tensor are multiplied into sums, one after the other. Weights that have one are not stacked."""
-    for scheme, num, parts in (("weight nvfp4; act nvfp4", 2, 1), ("weight mxfp4; act nvfp4", 1, 2),
-                               ("weight nvfp4; act mxfp8", 1, 1), ("weight mxfp4; act mxfp8", 0, 2)):
+    """Scales of all of a tensor are multiplied into sums, one after the other; stacked weights have their own."""
+    for scheme, num, parts in (("weight nvfp4; act nvfp4", 2, 2), ("weight mxfp4; act nvfp4", 1, 2),
+                               ("weight nvfp4; act mxfp8", 1, 2), ("weight mxfp4; act mxfp8", 0, 2)):
         two = text(scheme, body="silu(linear(x, a)) * linear(x, b)")
         (folder / "m.sinter").write_text(two.replace("    param", "    param b: bf16[4096, 4096]\n    param", 1))
         plan = run(folder, "show", "--emit=plan", "--no-weights", "--target=sm_90a", "--decode-weights=held", "m.sinter")

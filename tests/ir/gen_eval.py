@@ -431,6 +431,14 @@ def case_parts():
     t.check("tensor", t.op("scales", [q], ty("f32", (1, 1)), "axis = 0"),
             quantise(w, **scheme)[1][:1, :1])
     t.check("tensor1", t.op("scales", [q], ty("f32", (1,)), "axis = 1"), quantise(w, **scheme)[1][0, :1])
+    scheme = dict(fmt="e2m1", block=(1, 2), scale_fmt="e4m3", outer=True)
+    q = quantise_op(t, t.const(w), w.shape, scheme)
+    codes, scale, zero, outer = quantise(w, **scheme)
+    t.check("outer", t.op("outer", [q], ty("f32", ())), outer)
+    inner = dict(scheme, outer=None)
+    q = t.op("inner", [q], f"{scheme_text(**inner)}[3, 6]")
+    t.check("inner", t.op("dequantize", [q], ty("f32", w.shape)),
+            dequantise((codes, scale, zero, F32(1))))
     return t
 
 
