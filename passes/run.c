@@ -20,10 +20,10 @@ static EvalCheck pass_check(const char *name)
         const char *name;
         EvalCheck check;
     } rows[] = {
-        {"bind-weights", CHECK_NONE},   {"smooth", CHECK_LOOSE},
-        {"rotate", CHECK_LOOSE},        {"calibrate", CHECK_NONE},
-        {"insert-quant", CHECK_NONE},   {"quantise-weights", CHECK_NONE},
-        {"factor-outer", CHECK_CLOSE},  {"factor-scales", CHECK_CLOSE},
+        {"bind-weights", CHECK_NONE},  {"smooth", CHECK_LOOSE},
+        {"rotate", CHECK_LOOSE},       {"calibrate", CHECK_NONE},
+        {"insert-quant", CHECK_NONE},  {"quantise-weights", CHECK_NONE},
+        {"factor-outer", CHECK_CLOSE}, {"factor-scales", CHECK_CLOSE},
     };
 
     for (size_t i = 0; i < COUNT_OF(rows); i++)
