@@ -299,19 +299,46 @@ template <> struct Decode<FMT_E5M2, HOME_BF16> : DecodeFloatThroughF16<FMT_E5M2>
 template <int HOME> struct RawE2m1 {
     static constexpr float kScaleTimes = HOME == HOME_F16 ? 0x1p6f : 0x1p118f, kSumsTimes = 0x1p8f;
 
+    template <bool PLANES>
     static __device__ __forceinline__ void eight(const uint32_t *raw, uint32_t (&out)[4])
     {
+        if constexpr (PLANES && HOME == HOME_BF16)
+            return planes_bf16(raw[0], out);
+        else if constexpr (PLANES)
+            return planes_f16(raw[0], out);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t x = raw[0] >> (4 * i);
             out[i] = ((x & 0x00080008u) << 12) | ((x & 0x00070007u) << (HOME == HOME_F16 ? 9 : 6));
         }
     }
+    /* Magnitudes have places that one shift of a word brings where they belong, and of two codes
+     * in four the signs come along. */
+    static __device__ __forceinline__ void planes_bf16(uint32_t w, uint32_t (&out)[4])
+    {
+        out[0] = w & 0x81C081C0u;
+        out[1] = __funnelshift_r(w, w, 3) & 0x81C081C0u;
+        out[2] = (w >> 6 & 0x01C001C0u) | (w << 15 & 0x80008000u);
+        out[3] = (w << 3 & 0x01C001C0u) | (w << 14 & 0x80008000u);
+    }
+    static __device__ __forceinline__ void planes_f16(uint32_t w, uint32_t (&out)[4])
+    {
+        const uint32_t turned = __funnelshift_r(w, w, 3);
+        out[0] = (w << 3 & 0x0E000E00u) | (w & 0x80008000u);
+        out[1] = (w & 0x0E000E00u) | (turned & 0x80008000u);
+        out[2] = (turned & 0x0E000E00u) | (w << 15 & 0x80008000u);
+        out[3] = (w << 6 & 0x0E000E00u) | (w << 14 & 0x80008000u);
+    }
+};
+/* Do the eight codes of a word lie in planes (pack.h, FRAGMENTS)? */
+template <class Cfg> struct InPlanes {
+    static constexpr bool kYes = Cfg::kW == FMT_E2M1 && Cfg::kNeighbours == 2;
 };
 template <int HOME> struct Decode<FMT_E2M1, HOME> {
+    template <bool PLANES = false>
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
-        RawE2m1<HOME>::eight(raw, out);
+        RawE2m1<HOME>::template eight<PLANES>(raw, out);
 #pragma unroll
         for (int i = 0; i < 4; i++) /* 2^14 or 2^126; plus -0: a zero keeps its sign */
             out[i] = HOME == HOME_F16 ? fma_f16x2(out[i], 0x74007400u, 0x80008000u)
@@ -623,7 +650,8 @@ __device__ __forceinline__ void decode_wide(const uint32_t *raw, uint32_t (&out)
 
 /* Eight codes of a weight, or a piece of each. table: where codes are places in one. IN_UNIT: times
  * DecodeInUnit's kUnit. */
-template <int FMT, int HOME, bool ZERO, int PIECE, bool IN_UNIT = false, class Table>
+template <int FMT, int HOME, bool ZERO, int PIECE, bool IN_UNIT = false, bool PLANES = false,
+          class Table>
 __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, const Table &table,
                                               uint32_t (&out)[4])
 {
@@ -637,6 +665,8 @@ __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, con
         DecodeIntZero<FMT>::eight(raw, zero, out);
     else if constexpr (IN_UNIT && DecodeInUnit<FMT, HOME>::kIs)
         DecodeInUnit<FMT, HOME>::eight(raw, zero, out);
+    else if constexpr (PLANES)
+        Decode<FMT, HOME>::template eight<true>(raw, zero, out);
     else
         Decode<FMT, HOME>::eight(raw, zero, out);
 }
@@ -683,13 +713,21 @@ template <int FMT> __device__ __forceinline__ float scale_value(uint32_t bits)
     }
 }
 
-/* Multiplies four words of codes by one scale; exact where the compiler folds. */
-template <int HOME> __device__ __forceinline__ void fold_pair(uint32_t &v, float scale)
+/* Multiplies words of codes by one scale; exact where the compiler folds. */
+template <int HOME> __device__ __forceinline__ uint32_t scale_pair(float scale)
+{
+    return HOME == HOME_F16 ? pack_f16x2(scale, scale) : pack_bf16x2(scale, scale);
+}
+template <int HOME> __device__ __forceinline__ void fold_word(uint32_t &v, uint32_t scales)
 {
     if (HOME == HOME_F16)
-        v = fma_f16x2(v, pack_f16x2(scale, scale), 0x80008000u); /* -0: a zero keeps its sign */
+        v = fma_f16x2(v, scales, 0x80008000u); /* -0: a zero keeps its sign */
     else
-        v = fma_bf16x2(v, pack_bf16x2(scale, scale), 0x80008000u);
+        v = fma_bf16x2(v, scales, 0x80008000u);
+}
+template <int HOME> __device__ __forceinline__ void fold_pair(uint32_t &v, float scale)
+{
+    fold_word<HOME>(v, scale_pair<HOME>(scale));
 }
 template <int HOME> __device__ __forceinline__ void fold_scale(uint32_t (&v)[4], float scale)
 {

@@ -317,6 +317,7 @@ template <class Cfg, class Product> struct MixedTile {
         int zero[2];
         stage.wait();
         left.read(record + Left::codes_at(at.row, at.lane));
+        left.read_folds(record, at.row, at.lane);
         Left::read_zeros(zero, record, at.row, last);
 #pragma unroll
         for (int step = 0; step < 4; step++)
@@ -400,20 +401,23 @@ template <class Cfg, class Product> struct MixedTile {
     }
 
     /* Operands are decoded a step ahead: they alternate, and stay until the products of the next
-     * step run. kAcross: so are those of the unit that follows. (One function: ptxas spilled up to
-     * 52 bytes where a slab had its own.) -------------------------------------------------------
-     */
+     * step run. kAcross: so are the next unit's. (One function: own ones of slabs spilled.) ---- */
 
     /* What a slab of a unit is decoded from. */
     struct Slab {
         Left left;
         int zero[2];
+        float own[2]; /* kPassScales */
         const char *record;
 
-        __device__ __forceinline__ void open(const char *unit, int codes_at)
+        __device__ __forceinline__ void open(const char *unit, int codes_at, int row,
+                                             const Thread &at)
         {
             record = unit;
             left.read(record + codes_at);
+            left.read_folds(record, row, at.lane);
+            if constexpr (S::kPassScales)
+                M::weight_scales(own, record, at.outer, row, at.lane % 4, 1.0f);
         }
         __device__ __forceinline__ void step(Codes &codes, int step, int row, int k,
                                              const Thread &at)
@@ -446,7 +450,7 @@ template <class Cfg, class Product> struct MixedTile {
         Slab slab;
         auto begin_unit = [&](const Stage &of, int k) {
             of.wait();
-            slab.open(bytes + of.offset + first, codes_at);
+            slab.open(bytes + of.offset + first, codes_at, row, at);
             slab.step(codes[0], 0, row, k, at);
         };
         if constexpr (S::kAcross)
@@ -466,6 +470,7 @@ template <class Cfg, class Product> struct MixedTile {
                 if constexpr (!S::kPromotes)
                     d = (Acc *)sums + s * S::kSlabSums;
                 const char *record = slab.record;
+                const float own[2] = {slab.own[0], slab.own[1]};
 #pragma unroll
                 for (int step = 0; step < 4; step++) {
                     const bool begins = S::kPromotes ? step % S::kBlockSteps == 0 : step == 0;
@@ -475,7 +480,7 @@ template <class Cfg, class Product> struct MixedTile {
                     if (step < 3) {
                         slab.step(codes[(step + 1) % 2], step + 1, row, k, at);
                     } else if (s + 1 < Cfg::kSlabs) {
-                        slab.open(record + Cfg::kRecord, codes_at);
+                        slab.open(record + Cfg::kRecord, codes_at, row, at);
                         slab.step(codes[0], 0, row, k, at);
                     } else if constexpr (S::kAcross) {
                         begin_unit(ahead, k + more);
@@ -483,8 +488,8 @@ template <class Cfg, class Product> struct MixedTile {
                     if constexpr (S::kPromotes)
                         if (step % S::kBlockSteps == S::kBlockSteps - 1) {
                             float sw[2];
-                            M::weight_scales(sw, record, at.outer, row,
-                                             Record<Cfg>::sub_of(in_k(k, step)));
+                            M::block_scales(sw, own, record, at.outer, row, in_k(k, step), at.lane,
+                                            M::kUnit);
                             products_wait<0>();
                             M::promote(sums + s * S::kSlabSums, block, sw,
                                        act_scales(ring, stage, step), at.lane);
@@ -526,12 +531,15 @@ template <class Cfg, class Product> struct MixedTile {
         for (int s = 0; s < Cfg::kSlabs; s++)
             unit[s][0] = unit[s][1] = kVaries ? 1.0f : at.outer;
         auto change_unit = [&](int s, int k, int step) {
-            if constexpr (kVaries)
-                M::change_unit(times, unit[s], slab.record, at.outer, row,
-                               Record<Cfg>::sub_of(in_k(k, step)));
+            if constexpr (kVaries) {
+                float next[2];
+                M::block_scales(next, slab.own, slab.record, at.outer, row, in_k(k, step), at.lane,
+                                1.0f);
+                M::change_unit(times, unit[s], next);
+            }
         };
         auto begin_slab = [&](const char *record, int s, int k) {
-            slab.open(record, codes_at);
+            slab.open(record, codes_at, row, at);
             slab.step(codes[0], 0, row, k, at);
             change_unit(s, k, 0);
         };

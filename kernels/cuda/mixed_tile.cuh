@@ -71,6 +71,12 @@ template <class Cfg> struct MixedShape {
     /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
     static constexpr int kBlockSteps =
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
+    /* Scales of a unit's four blocks of K: of the four lanes of a row each reads and decodes one,
+     * or two of eight, and passes it round when its block comes. */
+    static constexpr bool kPassScales = Cfg::kWScales && !Cfg::kWFold && Cfg::kSubs == 4;
+    static constexpr bool kPassFolds = Cfg::kWFold && ((Cfg::kSubs == 4 && Cfg::kWBlockK == 32) ||
+                                                       (Cfg::kSubs == 8 && Cfg::kWBlockK == 16));
+    static constexpr int kOwnFolds = Cfg::kSubs == 8 ? 2 : 1; /* of a row, a lane's */
     /* Two units of operands have room beside the sums. */
     static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
     static constexpr bool kAhead = !kInPlace && Cfg::kTeams < 4 && !kTurning && Cfg::kSlabs == 1 &&
@@ -161,6 +167,8 @@ template <class Cfg> struct MixedLeft {
 
     /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
     uint32_t raw[2][S::kRawWords];
+    /* kPassFolds: what multiplies those of blocks lane % 4 and 4 more of the unit */
+    uint32_t own[2][S::kOwnFolds];
 
     /* Where they lie in a record. */
     static __device__ __forceinline__ int codes_at(int row, int lane)
@@ -183,6 +191,20 @@ template <class Cfg> struct MixedLeft {
                 raw[h][i + 2] = v.z, raw[h][i + 3] = v.w;
             }
         }
+    }
+
+    static constexpr float kFoldTimes = S::kRaw ? RawE2m1<Cfg::kHome>::kScaleTimes : 1.0f;
+    __device__ __forceinline__ void read_folds(const char *record, int row, int lane)
+    {
+        if constexpr (S::kPassFolds)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int j = 0; j < S::kOwnFolds; j++) {
+                    const int sub = j * 4 + lane % 4;
+                    own[h][j] = scale_pair<Cfg::kHome>(
+                        kFoldTimes * R::scale(record + Cfg::kScaleAt, sub, row + h * 8));
+                }
     }
 
     /* Zero points of its two rows, those of column k of K. */
@@ -220,13 +242,24 @@ template <class Cfg> struct MixedLeft {
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
                 if constexpr (S::kRaw)
-                    RawE2m1<Cfg::kHome>::eight(codes, out);
+                    RawE2m1<Cfg::kHome>::template eight<InPlanes<Cfg>::kYes>(codes, out);
                 else
-                    decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
-                        codes, zero[h], table, out);
+                    decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit,
+                                  InPlanes<Cfg>::kYes>(codes, zero[h], table, out);
             }
-            if constexpr (Cfg::kWFold)
+            if constexpr (S::kPassFolds) {
+                constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
+                uint32_t by = 0;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int sub = (step * 32 + i * 8) / kBlock;
+                    if (i * 8 % kBlock == 0)
+                        by = __shfl_sync(0xFFFFFFFFu, own[h][sub / 4], (lane & 28) + sub % 4);
+                    fold_word<Cfg::kHome>(out[i], by);
+                }
+            } else if constexpr (Cfg::kWFold) {
                 fold(out, record, row + h * 8, k);
+            }
 #pragma unroll
             for (int i = 0; i < S::kProducts; i++)
                 to[i][h] = out[2 * i], to[i][2 + h] = out[2 * i + 1];
@@ -237,12 +270,11 @@ template <class Cfg> struct MixedLeft {
                                                 int k)
     {
         constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
-        constexpr float kTimes = S::kRaw ? RawE2m1<Cfg::kHome>::kScaleTimes : 1.0f;
         float scale = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (32 % kBlock || i * 8 % kBlock == 0)
-                scale = kTimes * R::scale(record + Cfg::kScaleAt, R::sub_of(k + i * 8), row);
+                scale = kFoldTimes * R::scale(record + Cfg::kScaleAt, R::sub_of(k + i * 8), row);
             fold_pair<Cfg::kHome>(codes[i], scale);
         }
     }
@@ -304,6 +336,18 @@ template <class Cfg> struct MixedSums {
                          ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
                          : outer);
     }
+    /* .. of the block that column k lies in; own: what the lane has read, kPassScales. */
+    static __device__ __forceinline__ void block_scales(float (&sw)[2], const float (&own)[2],
+                                                        const char *record, float outer, int row,
+                                                        int k, int lane, float unit)
+    {
+        const int sub = R::sub_of(k);
+        if constexpr (!S::kPassScales)
+            return weight_scales(sw, record, outer, row, sub, unit);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            sw[h] = unit * __shfl_sync(0xFFFFFFFFu, own[h], (lane & 28) + sub);
+    }
     /* Of a block's sums one as it is scaled; exact, as sums of a unit are below 2^24. */
     static __device__ __forceinline__ float value_of(Acc sum)
     {
@@ -333,11 +377,8 @@ template <class Cfg> struct MixedSums {
     /* Goes on to the unit of block `sub` of K: what sums so far are multiplied by to be in it.
      * (Packing leaves no steps between scales of a row that sums do not survive: pack.h.) */
     static __device__ __forceinline__ void change_unit(float (&times)[2], float (&unit)[2],
-                                                       const char *record, float outer, int row,
-                                                       int sub)
+                                                       const float (&next)[2])
     {
-        float next[2];
-        weight_scales(next, record, outer, row, sub, 1.0f);
 #pragma unroll
         for (int h = 0; h < 2; h++)
             times[h] = unit[h] * scale_reciprocal(next[h]), unit[h] = next[h];

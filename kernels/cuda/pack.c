@@ -213,13 +213,27 @@ static uint32_t code_at(const uint8_t *row, int bits, int64_t k)
     }
 }
 
-/* The eight codes of a lane's 32 bits, from k order (lowest k in the lowest bits) to the order that
- * decoding wants: for bytes, codes 0..3 in the low nibbles and 4..7 in the high ones; for halves,
- * even codes in the low 16 bits and odd ones in the high. */
-static uint32_t order_nibbles(bool bytes, uint32_t word)
+/* Of nibbles in the order of halves (pack.h, FRAGMENTS). */
+static uint32_t order_planes(uint32_t word)
+{
+    uint32_t magnitudes = (word & 0x00070007) << 6 | (word & 0x00700070) << 5 |
+                          (word & 0x07000700) << 4 | (word >> 9 & 0x00380038);
+    uint32_t signs =
+        (word & 0x00080008) << 12 | (word >> 11 & 0x00010001) | (word >> 14 & 0x00020002);
+    uint32_t second = word >> 5 & 0x00040004;
+    return magnitudes | signs | second << 16 | second >> 16;
+}
+
+/* How the eight codes of a lane's 32 bits lie. */
+typedef enum NibbleOrder { IN_HALVES, IN_BYTES, IN_PLANES } NibbleOrder;
+
+/* From k order (lowest k in the lowest bits) to the order that decoding wants: for bytes, codes
+ * 0..3 in the low nibbles and 4..7 in the high ones; for halves, even codes in the low 16 bits and
+ * odd ones in the high. */
+static uint32_t order_nibbles(NibbleOrder order, uint32_t word)
 {
     uint32_t even, odd;
-    if (bytes) {
+    if (order == IN_BYTES) {
         even = word & 0xFFFF;
         odd = word >> 16;
         even = (even | even << 8) & 0x00FF00FF;
@@ -232,16 +246,19 @@ static uint32_t order_nibbles(bool bytes, uint32_t word)
     odd = word >> 4 & 0x0F0F0F0F;
     even = (even | even >> 4) & 0x00FF00FF;
     odd = (odd | odd >> 4) & 0x00FF00FF;
-    return ((even | even >> 8) & 0xFFFF) | (odd | odd >> 8) << 16;
+    word = ((even | even >> 8) & 0xFFFF) | (odd | odd >> 8) << 16;
+    return order == IN_PLANES ? order_planes(word) : word;
 }
 
-static bool has_byte_order(const CudaPacked *packed)
+static NibbleOrder nibble_order(const CudaPackSpec *spec, const CudaPacked *packed)
 {
-    return packed->home == CUDA_HOME_I8 || packed->neighbours == 4;
+    if (packed->home == CUDA_HOME_I8 || packed->neighbours == 4)
+        return IN_BYTES;
+    return packed->neighbours == 2 && spec->fmt == FMT_E2M1 ? IN_PLANES : IN_HALVES;
 }
 
 /* Eight codes of one lane from canonical bytes. */
-static inline void put_codes(uint8_t *at, bool bytes, int bits, const uint8_t *codes)
+static inline void put_codes(uint8_t *at, NibbleOrder order, int bits, const uint8_t *codes)
 {
     if (bits == 32) { /* the lane's second sixteen bytes lie in the next unit */
         memcpy(at, codes, 16);
@@ -251,7 +268,7 @@ static inline void put_codes(uint8_t *at, bool bytes, int bits, const uint8_t *c
     } else {
         uint32_t word = (uint32_t)codes[0] | (uint32_t)codes[1] << 8 | (uint32_t)codes[2] << 16 |
                         (uint32_t)codes[3] << 24;
-        word = order_nibbles(bytes, word);
+        word = order_nibbles(order, word);
         for (int i = 0; i < 4; i++)
             at[i] = (uint8_t)(word >> (8 * i));
     }
@@ -317,10 +334,10 @@ static inline void pack_codes_row(const CudaPackSpec *spec, const CudaPacked *pa
     int log = log_of(packed->neighbours);
     int64_t whole = log == 3 ? spec->k / 8 * 8 : spec->k / 32 * 32;
     int64_t padded = round_up(spec->k, CUDA_TILE_K);
-    bool bytes = has_byte_order(packed);
+    NibbleOrder order = nibble_order(spec, packed);
     for (int64_t k = 0; k < whole; k += 8) {
         uint8_t room[8];
-        put_codes(group + lane_at(bits, packed->record, row, k), bytes, bits,
+        put_codes(group + lane_at(bits, packed->record, row, k), order, bits,
                   gather(log, bits, codes, k, room));
     }
     for (int64_t k = whole; k < padded; k += 8) {
@@ -331,7 +348,7 @@ static inline void pack_codes_row(const CudaPackSpec *spec, const CudaPacked *pa
             for (int b = 0; b < bits; b += 4) /* nibble by nibble */
                 tail[(i * bits + b) / 8] |= (uint8_t)((code >> b & 15) << (i * bits + b) % 8);
         }
-        put_codes(group + lane_at(bits, packed->record, row, k), bytes, bits, tail);
+        put_codes(group + lane_at(bits, packed->record, row, k), order, bits, tail);
     }
 }
 
@@ -353,7 +370,7 @@ static inline uint32_t thin_nibbles(const CudaPackSpec *spec, const CudaPacked *
         int64_t column = column_of(log_of(packed->neighbours), k, i);
         word |= (column < spec->k ? code_at(codes, 4, column) : pad) << (4 * i);
     }
-    return order_nibbles(has_byte_order(packed), word);
+    return order_nibbles(nibble_order(spec, packed), word);
 }
 
 /* .. of codes of fewer bits than a nibble: of binary ones bit 1, which -1 has and 1 has not. */
@@ -429,13 +446,13 @@ static bool has_steep_scales(const CudaPackSpec *spec, const float *scale, int64
 }
 
 /* Columns [k, end) of a packed row hold the code that decodes to zero. */
-static void put_zeros(const CudaPacked *packed, int64_t row, int64_t k, int64_t end, uint32_t zero,
-                      uint8_t *group)
+static void put_zeros(const CudaPackSpec *spec, const CudaPacked *packed, int64_t row, int64_t k,
+                      int64_t end, uint32_t zero, uint8_t *group)
 {
     uint8_t codes[32]; /* as wide as codes may be */
     memset(codes, packed->bits == 4 ? (int)(zero * 17) : (int)zero, sizeof codes);
     for (; k < end; k += 8)
-        put_codes(group + lane_at(packed->bits, packed->record, row, k), has_byte_order(packed),
+        put_codes(group + lane_at(packed->bits, packed->record, row, k), nibble_order(spec, packed),
                   packed->bits, codes);
 }
 
@@ -471,7 +488,7 @@ static void bridge_row(const CudaPackSpec *spec, const CudaPacked *packed, int64
             continue;
         }
         if (!is_zero)
-            put_zeros(packed, r, k, round_up(end, 32), zero, group);
+            put_zeros(spec, packed, r, k, round_up(end, 32), zero, group);
         if (last != 0)
             put_scale(spec, packed, last,
                       record + packed->scale_at +
@@ -589,7 +606,7 @@ bool cuda_packs_alike(const CudaPackSpec *from, const CudaPackSpec *as)
 {
     CudaPacked x, y;
     return from->layout == as->layout && cuda_pack_plan(from, &x) && cuda_pack_plan(as, &y) &&
-           has_byte_order(&x) == has_byte_order(&y) && x.neighbours == y.neighbours &&
+           nibble_order(from, &x) == nibble_order(as, &y) && x.neighbours == y.neighbours &&
            x.bits == y.bits && x.scales == y.scales && x.zeros == y.zeros && x.subs == y.subs &&
            x.record == y.record && x.pitch == y.pitch && x.table_at == y.table_at;
 }

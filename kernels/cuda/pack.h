@@ -28,10 +28,11 @@
  *
  * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
  * which the eight codes of a lane's step are those that its fragments have: beside activations of
- * 16 bits those of columns 8j + 2t and 8j + 2t + 1, j = 0 .. 3; beside 8 bits those of columns
- * 4t .. 4t + 3, in the low nibbles of its bytes, and 16 + 4t .. in the high ones, whatever the
- * home, or of integers of 8 bits with scales in the main loop in a word each. No block of scales
- * ends inside a step.
+ * 16 bits those of columns 8j + 2t and 8j + 2t + 1, j = 0 .. 3, of e2m1 in planes: the magnitudes
+ * of even ones at bits 6, 9, 12 and 3 of the low half, of odd ones in the high half, signs at bits
+ * 15 and (of the other half) 2, 0 and 1; beside 8 bits those of columns 4t .. 4t + 3, in the low
+ * nibbles of its bytes, and 16 + 4t .. in the high ones, whatever the home, or of integers of 8
+ * bits with scales in the main loop in a word each. No block of scales ends inside a step.
  *
  * PANELS, for wgmma (pack_panels.c), for weights of 8 and 16 bits: for each 128 bytes of K (padded
  * with zero codes) all rows; 8 rows by 128 bytes are 1024 bytes, in which 16-byte chunk c of row r

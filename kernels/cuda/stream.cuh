@@ -48,14 +48,16 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     static_assert(kNear == 8 || (!S::kFine && !Cfg::kAFold && kNear * kABytes == 4),
                   "words of columns that share their scales");
     static_assert(Cfg::kNBlocks % 2 == 0, "a warp's columns are multiples of 16");
-    static constexpr bool kEarly = Cfg::kSubs == 1; /* a slot is free once it has been read */
+    /* a slot is free once it has been read */
+    static constexpr bool kEarly = Cfg::kSubs == 1 || S::kPassScales || S::kPassFolds;
 
     /* Sum i of half h of a pair: column lane / 4 of block i / 2, row 8 * h + lane % 4 * 2 + i % 2
      */
     struct State {
         Acc acc[kPairs][S::kHalves][4];
         float sum[kApart || (Cfg::kMainloop && !S::kOrdered) ? kPairs : 1][S::kHalves][4];
-        float scale[S::kScales ? Cfg::kNBlocks : 1];
+        float scale[S::kScales ? Cfg::kNBlocks : 1], own[S::kPassScales ? Cfg::kNBlocks : 1];
+        uint32_t fold[S::kPassFolds ? Cfg::kNBlocks : 1][2];
         int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
         int a_zero[S::kHalves];
         typename S::Pairs::Type table;
@@ -384,6 +386,17 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         }
     }
 
+    /* .. that lanes pass round: of one half of the step, or of columns from both. */
+    static __device__ __forceinline__ void fold_passed(uint32_t (&codes)[4], const State &s, int nb,
+                                                       int step, int lane)
+    {
+        const uint32_t first = Ring::pass_fold(s, nb, step, kNear == 8 ? lane % 4 / 2 : 0, lane);
+        const uint32_t second = kNear == 8 ? first : Ring::pass_fold(s, nb, step, 1, lane);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            fold_word<Cfg::kHome>(codes[i], i < 2 ? first : second);
+    }
+
     /* One piece of the operands of a pair of blocks of columns. */
     template <int PIECE>
     static __device__ __forceinline__ void decode_pair(uint32_t (&to)[2][4], const State &s,
@@ -394,12 +407,16 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int b = 0; b < 2; b++) {
             const int nb = 2 * pair + b;
             if constexpr (S::kRaw)
-                RawE2m1<Cfg::kHome>::eight(q.raw[nb] + step * kWWords, to[b]);
+                RawE2m1<Cfg::kHome>::template eight<InPlanes<Cfg>::kYes>(q.raw[nb] + step * kWWords,
+                                                                         to[b]);
             else
-                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit>(
-                    q.raw[nb] + step * kWWords, Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0,
-                    s.table, to[b]);
-            if constexpr (Cfg::kWFold && kNear == 8)
+                decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit,
+                              InPlanes<Cfg>::kYes>(q.raw[nb] + step * kWWords,
+                                                   Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0,
+                                                   s.table, to[b]);
+            if constexpr (S::kPassFolds)
+                fold_passed(to[b], s, nb, step, lane);
+            else if constexpr (Cfg::kWFold && kNear == 8)
                 fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k + lane % 4 * 8, lane));
             else if constexpr (Cfg::kWFold)
                 fold_apart(to[b], slot, nb, k, lane);
@@ -494,6 +511,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
                 if (i % S::kSubSteps == 0) {
                     if (!kEarly)
                         Ring::read_params(s, slot, R::sub_of(k), row, scales.outer, lane);
+                    if constexpr (S::kPassScales)
+                        Ring::pass_scales(s, i / S::kSubSteps, lane);
                     read_zeros(s, r, a, k);
                 }
                 products<0, 0, true>(s, r, q, a, slot, from, i, k, 0, 0, lane);
@@ -587,8 +606,10 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         __syncwarp();
         if (live) {
             Ring::read_weights(q, at, lane);
-            if (kEarly)
-                Ring::read_params(s, at, 0, row, outer, lane);
+            if constexpr (S::kPassFolds)
+                Ring::read_folds(s, at, lane);
+            else if (kEarly)
+                Ring::read_params(s, at, S::kPassScales ? lane % 4 : 0, row, outer, lane);
         }
     }
 

@@ -53,6 +53,13 @@ template <class Cfg> struct StreamShape {
                         : 1;
     /* Blocks of K that end inside a step: each is multiplied alone, the other codes left out. */
     static constexpr bool kFine = kBlockK % 32 != 0;
+    /* Scales of a tile's four blocks of K: of the four lanes of a column each reads and decodes
+     * one, and passes it round when its block comes. (nf4's two in f32 took longer so.) */
+    static constexpr bool kPassScales =
+        kScales && !Cfg::kWZero && !kFine && kSub == 4 && Cfg::kSubs == kSub;
+    /* .. or, of eight blocks whose scales are folded into codes, two. */
+    static constexpr bool kPassFolds =
+        Cfg::kWFold && !Cfg::kWZero && Cfg::kSubs == 8 && Cfg::kWBlockK == 16;
     /* parameters of a warp's columns, for one of the tile's blocks of K */
     static constexpr int kScaleRun =
         Cfg::kWScales ? Cfg::kNBlocks * 8 * Record<Cfg>::kScaleBytes : 0;
@@ -221,11 +228,11 @@ template <class Cfg> struct StreamRing {
 #pragma unroll
         for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
             const int at = nb * 8 + lane / 4;
-            if constexpr (S::kScales)
-                s.scale[nb] =
-                    S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(param_bits(
-                                                     params + at * R::kScaleBytes, R::kScaleBytes)),
-                                                 outer);
+            if constexpr (S::kScales) {
+                const uint32_t bits = param_bits(params + at * R::kScaleBytes, R::kScaleBytes);
+                (S::kPassScales ? s.own : s.scale)[nb] =
+                    S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(bits), outer);
+            }
             if constexpr (Cfg::kWZero && R::kNibbles) {
                 uint32_t from = params + S::kScaleRun + row / 2 % 16 + at / 2;
                 int code = load_shared1(from) >> (at % 2 * 4) & 15;
@@ -235,6 +242,34 @@ template <class Cfg> struct StreamRing {
                 s.zero[nb] = Bits<Cfg::kW>::kSigned ? (int)(int8_t)code : code;
             }
         }
+    }
+    /* kPassScales: those of block `sub` of the tile, of which each lane has read its own. */
+    template <class State>
+    static __device__ __forceinline__ void pass_scales(State &s, int sub, int lane)
+    {
+#pragma unroll
+        for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+            s.scale[nb] = __shfl_sync(0xFFFFFFFFu, s.own[nb], (lane & 28) + sub);
+    }
+    /* kPassFolds: what the lane's codes of blocks lane % 4 and 4 more of the tile are multiplied
+     * by;
+     * .. */
+    template <class State>
+    static __device__ __forceinline__ void read_folds(State &s, uint32_t slot, int lane)
+    {
+#pragma unroll
+        for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                s.fold[nb][i] =
+                    scale_pair<Cfg::kHome>(fold_of(slot, nb, (lane % 4 + 4 * i) * 16, lane));
+    }
+    /* .. and those of half `half` of a step. */
+    template <class State>
+    static __device__ __forceinline__ uint32_t pass_fold(const State &s, int nb, int step, int half,
+                                                         int lane)
+    {
+        return __shfl_sync(0xFFFFFFFFu, s.fold[nb][step / 2], (lane & 28) + step % 2 * 2 + half);
     }
     /* The scale of the lane's codes at column k of K, of each block of columns. */
     static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)

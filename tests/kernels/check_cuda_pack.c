@@ -117,6 +117,14 @@ static bool in_byte_order(const Matrix *m)
     return m->packed.home == CUDA_HOME_I8 || (is_fragments(m) && by_bytes(m));
 }
 
+/* .. or in planes, as bf16 has them: sign, and three bits of magnitude from bit 6 on. */
+static uint32_t code_in_planes(uint32_t word, int j)
+{
+    static const int magnitude[4] = {6, 9, 12, 3}, sign[4] = {15, 16 + 2, 0, 1};
+    int i = j / 2, half = j % 2 * 16;
+    return (word >> (magnitude[i] + half) & 7) | (word >> ((sign[i] + half) % 32) & 1) << 3;
+}
+
 /* Code j of a lane's eight: 32 bits of nibbles, 64 of bytes, 128 of halves, twice 128 of words. */
 static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
 {
@@ -131,6 +139,8 @@ static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
     uint32_t word = lane[0] + 256u * lane[1] + 65536u * lane[2] + 16777216u * lane[3];
     if (in_byte_order(m)) /* (word & 0x0F0F0F0F), then (word >> 4 & 0x0F0F0F0F) */
         return (j < 4 ? word : word >> 4) >> (8 * (j % 4)) & 15;
+    if (is_fragments(m) && m->spec.fmt == FMT_E2M1)
+        return code_in_planes(word, j);
     return word >> (4 * (j / 2)) >> (j % 2 * 16) & 15; /* (word >> 4 * i) & 0x000F000F */
 }
 
