@@ -56,7 +56,7 @@ typedef enum PlanStorage {
     STORAGE_SCALES, /* the scales (f32 [row blocks, column blocks]), */
     STORAGE_ZEROS,  /* the zero points (i32, likewise) */
     STORAGE_OUTER   /* or the outer scale (f32 [1, 1]) of the quantised tensor `index`; its scheme
-                       says how many rows there are, not `dim`. Also of a packed weight (GPUs) */
+                       says how many rows there are, not `dim` */
 } PlanStorage;
 
 /* A tensor that launches touch. Quantised tensors: codes (one byte each on the CPU), then scales
@@ -320,7 +320,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 5
+#define ARTIFACT_VERSION 6
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

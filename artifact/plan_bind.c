@@ -142,17 +142,6 @@ static bool bind_view(const Binder *b, int i, int depth)
                      (long long)to->cols);
 }
 
-/* The outer scale of a packed weight, which lies behind its records. */
-static void bind_packed_outer(const Binder *b, int i)
-{
-    const PlanTensor *t = &b->plan->tensor[i];
-    CudaPacked packed;
-    CudaPackSpec spec = plan_cuda_spec(&b->plan->tensor[t->index].pack_spec);
-    cuda_pack_plan(&spec, &packed); /* it is there (plan_check) */
-    b->layout[i].root = b->layout[i].params_root = t->index;
-    b->layout[i].at = (uint64_t)packed.outer_at;
-}
-
 /* The scales, zero points or outer scale of a quantised tensor, as a tensor. */
 static bool bind_params(const Binder *b, int i)
 {
@@ -189,10 +178,7 @@ static bool bind_tensors(const Binder *b)
         PlanStorage storage = p->tensor[i].storage;
         if (storage == STORAGE_VIEW && !bind_view(b, i, 0))
             return false;
-        bool is_packed = storage > STORAGE_VIEW && p->tensor[p->tensor[i].index].packed;
-        if (is_packed)
-            bind_packed_outer(b, i);
-        else if (storage > STORAGE_VIEW && !bind_params(b, i))
+        if (storage > STORAGE_VIEW && !bind_params(b, i))
             return false;
     }
     return true;

@@ -31,8 +31,7 @@ bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b)
            a->parts == b->parts && a->mainloop == b->mainloop && a->has_zero == b->has_zero &&
            a->act_zero == b->act_zero && a->block_rows == b->block_rows &&
            a->block_cols == b->block_cols && a->act_block_cols == b->act_block_cols &&
-           a->scale_fmt == b->scale_fmt && a->outer == b->outer && a->table == b->table &&
-           a->layout == b->layout;
+           a->scale_fmt == b->scale_fmt && a->table == b->table && a->layout == b->layout;
 }
 
 uint64_t plan_weight_bytes(const Plan *plan)
@@ -89,7 +88,6 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
                         .binary = spec->fmt == FMT_BINARY,
                         .act_fmt = act_format(spec->act_fmt),
                         .scale_fmt = spec->scale_fmt,
-                        .outer = spec->outer,
                         .n = spec->n,
                         .k = spec->k,
                         .parts = spec->parts,
@@ -251,7 +249,6 @@ static bool check_packed_view(const PlanTensor *t, const PlanTensor *of)
     own.act_fmt = t->pack_spec.act_fmt;
     own.act_zero = t->pack_spec.act_zero;
     own.act_block_cols = t->pack_spec.act_block_cols;
-    own.outer = own.outer && t->pack_spec.outer;
     CudaPackSpec from = plan_cuda_spec(&of->pack_spec), as = plan_cuda_spec(&own);
     return of->storage == STORAGE_CONST && t->view_col == 0 &&
            pack_spec_equal(&own, &t->pack_spec) && cuda_packs_alike(&from, &as);
@@ -273,23 +270,11 @@ static bool check_view(const Plan *p, const PlanTensor *t, IoError *err)
     return true;
 }
 
-/* .. whose outer scale lies behind its records. */
-static bool has_packed_outer(const Plan *p, const PlanTensor *t)
-{
-    CudaPacked packed;
-    CudaPackSpec spec = plan_cuda_spec(&t->pack_spec);
-    return plan_is_cuda(p) && t->storage == STORAGE_CONST && cuda_pack_plan(&spec, &packed) &&
-           packed.outer_at > 0;
-}
-
 static bool check_params_of(const Plan *p, const PlanTensor *t, IoError *err)
 {
     if (t->index < 0 || t->index >= p->num_tensors || t->quantised)
         return plan_fail(err, "\"%s\" is out of range", t->name);
     const PlanTensor *of = &p->tensor[t->index];
-    if (of->packed && t->storage == STORAGE_OUTER && t->fmt == FMT_F32 && t->rank == 1 &&
-        t->dim[0].mul == 0 && t->dim[0].add == 1 && has_packed_outer(p, of))
-        return true;
     bool exists = of->quantised && !of->packed && of->storage <= STORAGE_VIEW;
     if (t->storage == STORAGE_ZEROS)
         exists = exists && of->scheme.zero != ZERO_NONE && t->fmt == FMT_I32;

@@ -121,8 +121,7 @@ void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
     if (spec.table && packed.layout == CUDA_RECORDS)
         sb_put(sb, ", a table of bf16 in pieces");
     if (packed.scales)
-        sb_printf(sb, ", scales %s%s", format_info[packed.scale_fmt].name,
-                  packed.outer_at ? " and one f32" : "");
+        sb_printf(sb, ", scales %s", format_info[packed.scale_fmt].name);
     if (packed.zeros)
         sb_printf(sb, ", zero points of %d bits", packed.zero_bits);
     sb_printf(sb, ": %.2f bits an element",

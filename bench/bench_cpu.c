@@ -250,7 +250,7 @@ static void product_finish(Product *p, const void *w, int64_t pitch, const float
     for (int i = 0; i < p->copies; i++) {
         p->packed[i] = allocate(bytes);
         if (i == 0)
-            cpu_pack(&p->g.spec, w, pitch, scale, zero, 1.0f, NULL, p->packed[0]);
+            cpu_pack(&p->g.spec, w, pitch, scale, zero, NULL, p->packed[0]);
         else
             memcpy(p->packed[i], p->packed[0], bytes);
     }

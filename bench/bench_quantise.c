@@ -51,8 +51,7 @@ static void measure_packing(const Scheme *scheme, const QTensor *q, double gb)
                        .has_zero = has_zero,
                        .block_rows = scheme->block[0],
                        .block_cols = scheme->block[1],
-                       .scale_fmt = scheme->scale_fmt,
-                       .outer = scheme->outer};
+                       .scale_fmt = scheme->scale_fmt};
     CudaPackSpec cuda = {.fmt = scheme->fmt,
                          .act_fmt = FMT_BF16,
                          .n = q->rows,
@@ -71,11 +70,10 @@ static void measure_packing(const Scheme *scheme, const QTensor *q, double gb)
             double start = clock_now(CLOCK_PROCESS_CPUTIME_ID);
             memset(dst, 0, bytes[target]);
             if (target == 0)
-                cpu_pack(&cpu, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, q->outer, NULL,
-                         dst);
+                cpu_pack(&cpu, q->codes, (int64_t)q->row_bytes, q->scale, q->zero, NULL, dst);
             else
                 cuda_pack(&cuda, q->codes, (int64_t)q->row_bytes,
-                          &(CudaParams){q->scale, q->zero, q->table, q->outer}, dst);
+                          &(CudaParams){q->scale, q->zero, q->table}, dst);
             double took = clock_now(CLOCK_PROCESS_CPUTIME_ID) - start;
             best[target] = took < best[target] ? took : best[target];
         }

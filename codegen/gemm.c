@@ -151,7 +151,6 @@ static CpuPackSpec pack_spec(const Gemm *g)
         spec.block_rows = w->scheme->block[0];
         spec.block_cols = w->scheme->block[1];
         spec.scale_fmt = w->scheme->scale_fmt;
-        spec.outer = w->scheme->outer;
         spec.table = w->scheme->table;
     }
     return spec;

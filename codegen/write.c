@@ -102,15 +102,14 @@ static float *tables_of(const CudaPackSpec *spec, const Tensor *t)
 static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t bytes, void *packed)
 {
     CudaPackSpec cuda = plan_cuda_spec(spec);
-    CudaParams params = {t->q.scale, t->q.zero, t->q.table, t->q.outer};
+    CudaParams params = {t->q.scale, t->q.zero, t->q.table};
     memset(packed, 0, (size_t)bytes);
     float *own = cuda.table && !spec->table ? tables_of(&cuda, t) : NULL;
     params.table = own ? own : params.table;
     if (t->q.codes)
         cuda_pack(&cuda, t->q.codes, (int64_t)t->q.row_bytes, &params, packed);
     else
-        cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8,
-                  &(CudaParams){.outer = 1.0f}, packed);
+        cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8, &(CudaParams){0}, packed);
     free(own);
 }
 
@@ -126,11 +125,10 @@ static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
     if (plan_is_cuda(c->target->plan))
         pack_for_cuda(spec, t, p->bytes, packed);
     else if (t->q.codes)
-        cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.outer,
-                 t->q.table, packed);
-    else
-        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, 1.0f, NULL,
+        cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.table,
                  packed);
+    else
+        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, NULL, packed);
     bool ok = artifact_write(w->out, packed, p->bytes);
     free(packed);
     return ok;

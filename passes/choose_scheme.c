@@ -134,7 +134,6 @@ static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, con
                         .block_rows = w ? w->block[0] : 0,
                         .block_cols = w ? w->block[1] : 0,
                         .scale_fmt = w ? w->scale_fmt : FMT_F32,
-                        .outer = w && w->outer,
                         .table = w ? w->table : TABLE_NONE};
     if (pack.mainloop && spec->act)
         pack.act_block_cols = spec->act->block[1];

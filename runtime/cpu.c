@@ -181,7 +181,7 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
     g.packed = weight;
     if (!w->packed) {
         g.packed = r->state->scratch.data;
-        cpu_pack(&g.spec, weight, w_at->pitch, NULL, NULL, 1.0f, NULL, r->state->scratch.data);
+        cpu_pack(&g.spec, weight, w_at->pitch, NULL, NULL, NULL, r->state->scratch.data);
     }
     cpu_gemm(&g, r->state->scratch.data + pack, threads);
     return SINTER_OK;

@@ -19,8 +19,8 @@ static bool is_codebook(const CudaPackSpec *spec)
 /* Codes that bf16 holds times powers of two, or 4 bits times 4. */
 static bool has_exact_scales(const CudaPackSpec *spec)
 {
-    return !spec->outer && (spec->scale_fmt == FMT_E8M0 ||
-                            (format_info[spec->fmt].bits == 4 && spec->scale_fmt == FMT_E4M3));
+    return spec->scale_fmt == FMT_E8M0 ||
+           (format_info[spec->fmt].bits == 4 && spec->scale_fmt == FMT_E4M3);
 }
 
 /* Scales are multiplied into the codes of a bf16. */
@@ -79,12 +79,11 @@ static bool decoded_to(const PlanTensor *weight, FormatId to, const CudaPacked *
     spec->table = TABLE_NONE;
     spec->has_zero = spec->has_zero && !from->zeros;
     if (format_info[to].bits == 16) { /* nothing is left for the main loop */
-        spec->mainloop = spec->outer = false;
+        spec->mainloop = false;
         spec->scale_fmt = FMT_NONE;
         spec->block_rows = spec->block_cols = spec->act_block_cols = 0;
-    } else {
-        spec->scale_fmt = spec->mainloop ? FMT_F32 : spec->scale_fmt;
-        spec->outer = false;
+    } else if (spec->mainloop) {
+        spec->scale_fmt = FMT_F32;
     }
     CudaPackSpec cuda = plan_cuda_spec(spec);
     bool fits = cuda_pack_plan(&cuda, &packed);
@@ -104,7 +103,6 @@ bool cuda_decoded_exactly(const PlanTensor *weight, PlanTensor *ret)
     CudaPacked packed;
     CudaPackSpec spec = plan_cuda_spec(&weight->pack_spec);
     int64_t block = spec.block_cols < spec.k ? spec.block_cols : 0;
-    spec.outer = false;
     if (!weight->packed || !cuda_in_records(spec.layout) || !spec.mainloop || is_codebook(&spec) ||
         format_info[spec.fmt].bits > 8 || block % 8 ||
         (spec.scale_fmt != FMT_NONE && !has_exact_scales(&spec)) || !cuda_pack_plan(&spec, &packed))
@@ -134,7 +132,7 @@ bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret)
 /* The launch ----------------------------------------------------------------------------------- */
 
 /* Beside an activation that is held as bf16 (held.c) the home is another than the weight was packed
- * for, in which its codes lie alike, and the outer scale is the product's. */
+ * for, in which its codes lie alike. */
 static void shape(CudaKernel *k, const char **ret_problem)
 {
     FormatId act = plan_cuda_spec(&k->plan->tensor[k->launch->dst].pack_spec).act_fmt;
@@ -144,7 +142,6 @@ static void shape(CudaKernel *k, const char **ret_problem)
     if (act == k->spec.act_fmt)
         return;
     k->packed.home = CUDA_HOME_BF16;
-    k->packed.outer_at = 0;
 }
 
 static CudaPackSpec panels_of(const CudaKernel *k, CudaPacked *ret)

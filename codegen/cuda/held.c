@@ -41,16 +41,13 @@ static int free_register(const PlanProgram *p)
     return -1;
 }
 
-#define MOST_OUTERS 2 /* of the activation and of the weight */
-
-/* There is room for outer scales. */
+/* There is room for the activation's outer scale. */
 static bool has_room(const PlanLaunch *l)
 {
-    bool ret = l->num_operands + MOST_OUTERS <= PLAN_MAX_OPERANDS;
+    bool ret = l->num_operands < PLAN_MAX_OPERANDS;
     for (int i = 0; i < l->num_segments; i++) {
         const PlanProgram *p = &l->segment[i].epilogue;
-        ret =
-            ret && free_register(p) >= 0 && p->num_steps * (1 + 2 * MOST_OUTERS) <= PLAN_MAX_STEPS;
+        ret = ret && free_register(p) >= 0 && p->num_steps * 3 <= PLAN_MAX_STEPS;
     }
     return ret;
 }
@@ -76,7 +73,6 @@ static bool as_it_lies(const PlanTensor *weight, int index, PlanTensor *ret)
     ret->storage = STORAGE_VIEW;
     ret->index = index;
     ret->view_col = 0;
-    ret->scheme.outer = spec->outer = false;
     spec->act_fmt = FMT_BF16;
     spec->act_zero = false;
     spec->act_block_cols = 0;
@@ -157,7 +153,7 @@ static int put_activation(const CudaDraft *d, int a, int64_t k, const uint64_t *
                           PlanTensor *ret, CudaHold *hold)
 {
     int num = put_rows(d, a, k, at, first, 0, ret);
-    *hold = (CudaHold){.from = a, .to = first + num - 1, .of_a = -1, .of_w = -1};
+    *hold = (CudaHold){.from = a, .to = first + num - 1, .outer = -1};
     if (!d->plan->tensor[a].scheme.outer)
         return num;
     PlanTensor inner = d->plan->tensor[a]; /* codes times the scales of blocks alone */
@@ -168,7 +164,7 @@ static int put_activation(const CudaDraft *d, int a, int64_t k, const uint64_t *
     inner.arena_offset = NULL;
     hold->from = first + num;
     ret[num++] = inner;
-    hold->of_a = first + num;
+    hold->outer = first + num;
     ret[num++] = outer_of(d, a);
     return num;
 }
@@ -181,9 +177,6 @@ int cuda_hold_tensors(const CudaDraft *d, const PlanLaunch *product, int weight,
     int num = known ? 0 : put_activation(d, product->a, w->k, at, first, ret, hold);
     if (known)
         *hold = *known;
-    hold->of_w = w->outer ? first + num : -1;
-    if (w->outer)
-        ret[num++] = outer_of(d, weight);
     return num;
 }
 
@@ -243,7 +236,7 @@ bool cuda_hold_rows(Arena *arena, const PlanLaunch *row, const CudaHold *hold, P
 static PlanProgram scaled(Arena *arena, const PlanProgram *p, int first, int outers)
 {
     int num = 0, by = free_register(p);
-    TileStep *step = ARENA_NEW_ARRAY(arena, TileStep, (size_t)p->num_steps * (1 + 2 * MOST_OUTERS));
+    TileStep *step = ARENA_NEW_ARRAY(arena, TileStep, (size_t)p->num_steps * 3);
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
         step[num++] = *s;
@@ -264,13 +257,11 @@ PlanLaunch cuda_held_product(Arena *arena, const PlanLaunch *product, const Cuda
 {
     PlanLaunch ret = *product;
     size_t num = (size_t)product->num_operands;
-    PlanOperand *operand = ARENA_NEW_ARRAY(arena, PlanOperand, num + MOST_OUTERS);
+    PlanOperand *operand = ARENA_NEW_ARRAY(arena, PlanOperand, num + 1);
     PlanSegment *segment = ARENA_NEW_ARRAY(arena, PlanSegment, (size_t)product->num_segments);
     memcpy(operand, product->operand, num * sizeof *operand);
-    if (hold->of_a >= 0)
-        operand[ret.num_operands++] = operand_of(hold->of_a, true);
-    if (hold->of_w >= 0)
-        operand[ret.num_operands++] = operand_of(hold->of_w, true);
+    if (hold->outer >= 0)
+        operand[ret.num_operands++] = operand_of(hold->outer, true);
     for (int i = 0; i < product->num_segments; i++) {
         segment[i] = product->segment[i];
         segment[i].epilogue = scaled(arena, &product->segment[i].epilogue, product->num_operands,

@@ -109,8 +109,7 @@ static bool is_held_in_bits(const CpuPackSpec *weight)
                         ? weight->act_block_cols
                         : weight->block_cols;
     double most = 2.0 * (num_qmax((int)act) + 1) * 2.0 * (num_qmax((int)weight->fmt) + 1);
-    return !weight->outer &&
-           (!exact || (weight->mainloop && block && most * (double)block < 1 << 24));
+    return !exact || (weight->mainloop && block && most * (double)block < 1 << 24);
 }
 
 /* Families of all classes read fragments, but only those of one gain by them. */

@@ -31,12 +31,12 @@ const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes);
 bool cuda_put_copies(CudaBuilder *b, Plan *plan, const CudaDraft *d, const uint8_t *under);
 
 /* held.c: what holds the activation of a product as bf16: the tensor that is read (without its
- * outer scale), the one that is written, and the outer scales that the epilogue multiplies by: of
- * the activation, of the weight; -1: it has none. */
+ * outer scale), the one that is written, and the outer scale that the epilogue multiplies by; -1:
+ * it has none. */
 typedef struct CudaHold {
-    int from, to, of_a, of_w;
+    int from, to, outer;
 } CudaHold;
-#define CUDA_HOLD_TENSORS 5
+#define CUDA_HOLD_TENSORS 4
 /* Fills the further tensors, numbered from `first` on; at: their place in the arena. weight: as it
  * is stored. known: of another product that reads the same activation; NULL: there is none. Returns
  * how many there are. */

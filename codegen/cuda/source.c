@@ -52,8 +52,7 @@ void cuda_put_records(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kSubs", packed->subs);
     cuda_put_int(sb, "kWBlockK", blocks ? spec->block_cols : 0);
     cuda_put_scale_format(sb, k);
-    sb_line(sb, "static constexpr int64_t kOuterAt = %" PRId64 ", kTableAt = %" PRId64 ";",
-            packed->outer_at, packed->table_at);
+    sb_line(sb, "static constexpr int64_t kTableAt = %" PRId64 ";", packed->table_at);
     cuda_put_bool(sb, "kWScales", packed->scales);
     cuda_put_bool(sb, "kWZero", packed->zeros);
     cuda_put_bool(sb, "kWFold", packed->folded);

@@ -64,16 +64,16 @@ INLINE __m256 decode_8(FormatId fmt, const uint8_t *p)
     }
 }
 
-/* 8 scales of a record, times the outer one. */
-INLINE __m256 decode_scale(const PackLayout *l, const void *scale, int col, __m256 outer)
+/* 8 scales of a record. */
+INLINE __m256 decode_scale(const PackLayout *l, const void *scale, int col)
 {
     const uint8_t *p = (const uint8_t *)scale + col * l->scale_bytes;
     switch (l->scale_fmt) {
-    case FMT_F16: return _mm256_mul_ps(decode_8(FMT_F16, p), outer);
-    case FMT_BF16: return _mm256_mul_ps(decode_8(FMT_BF16, p), outer);
-    case FMT_E4M3: return _mm256_mul_ps(decode_8(FMT_E4M3, p), outer);
-    case FMT_E8M0: return _mm256_mul_ps(decode_8(FMT_E8M0, p), outer);
-    default: return _mm256_mul_ps(decode_8(FMT_F32, p), outer);
+    case FMT_F16: return decode_8(FMT_F16, p);
+    case FMT_BF16: return decode_8(FMT_BF16, p);
+    case FMT_E4M3: return decode_8(FMT_E4M3, p);
+    case FMT_E8M0: return decode_8(FMT_E8M0, p);
+    default: return decode_8(FMT_F32, p);
     }
 }
 

@@ -62,16 +62,16 @@ INLINE __m512 decode_16(FormatId fmt, const uint8_t *p)
     }
 }
 
-/* 16 scales of a record, times the outer one. */
-INLINE __m512 decode_scale(const PackLayout *l, const void *scale, int col, __m512 outer)
+/* 16 scales of a record. */
+INLINE __m512 decode_scale(const PackLayout *l, const void *scale, int col)
 {
     const uint8_t *p = (const uint8_t *)scale + col * l->scale_bytes;
     switch (l->scale_fmt) {
-    case FMT_F16: return _mm512_mul_ps(decode_16(FMT_F16, p), outer);
-    case FMT_BF16: return _mm512_mul_ps(decode_16(FMT_BF16, p), outer);
-    case FMT_E4M3: return _mm512_mul_ps(decode_16(FMT_E4M3, p), outer);
-    case FMT_E8M0: return _mm512_mul_ps(decode_16(FMT_E8M0, p), outer);
-    default: return _mm512_mul_ps(_mm512_loadu_ps(p), outer);
+    case FMT_F16: return decode_16(FMT_F16, p);
+    case FMT_BF16: return decode_16(FMT_BF16, p);
+    case FMT_E4M3: return decode_16(FMT_E4M3, p);
+    case FMT_E8M0: return decode_16(FMT_E8M0, p);
+    default: return _mm512_loadu_ps(p);
     }
 }
 

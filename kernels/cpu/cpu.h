@@ -52,7 +52,6 @@ typedef struct CpuPackSpec {
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block_cols;         /* mainloop: of the activation's scheme; 0 = all or plain */
     FormatId scale_fmt;
-    bool outer;
     TableKind table; /* codes are places in a codebook */
     uint8_t layout;  /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */
 } CpuPackSpec;
@@ -63,7 +62,7 @@ const char *cpu_pack_problem(const CpuPackSpec *spec);
  * byte), row pitch src_pitch. scale, zero, table: QTensor's. dst: cpu_pack_bytes, 64-byte aligned.
  */
 void cpu_pack(const CpuPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
-              const int32_t *zero, float outer, const float *table, void *dst);
+              const int32_t *zero, const float *table, void *dst);
 
 /* gemm.c --------------------------------------------------------------------------------------- */
 

@@ -197,7 +197,6 @@ void panel_direct(const GemmPlan *p, const PanelJob *j)
     d.sum = p->a.sum ? p->a.sum + at : NULL;
     d.scale = p->a.scale ? p->a.scale + at : NULL;
     d.table = p->value;
-    d.outer = p->outer;
     d.out = j->out;
     d.ld = ACC_COLS;
     p->kern->direct(&d);
@@ -217,7 +216,6 @@ static bool panel_nibbles(const GemmPlan *p, const PanelJob *j)
     d.ra = p->a.ra + at;
     d.rb = p->a.rb + at;
     d.scale = p->a.scale ? p->a.scale + at : NULL;
-    d.outer = p->outer;
     d.out = j->out;
     d.ld = ACC_COLS;
     p->kern->direct_i4(&d);
@@ -232,7 +230,7 @@ static void panel_block(const GemmPlan *p, const PanelJob *j, int64_t index, Uni
     int64_t ldc = l->mainloop ? PANEL_COLS : ACC_COLS,
             k_at = (index * l->block_units + range.begin) * l->unit;
     PackBlock b = layout_block(l, j->panel, j->cols, index);
-    p->kern->decode_words(l, &b, j->cols, p->outer, j->words);
+    p->kern->decode_words(l, &b, j->cols, j->words);
     BlockFinish finish = block_finish(p, j, &b, index);
     if (range.end > b.units)
         range.end = b.units;
@@ -405,10 +403,7 @@ void cpu_gemm(const CpuGemm *g, void *scratch, int threads)
     int64_t most = rows_at_once(g);
     p.a = prepare_shape(p.kern, g, &p.l, most);
     plan_scratch(&p, threads);
-    p.outer = 1.0f;
     plan_values(&p);
-    if (p.l.outer)
-        memcpy(&p.outer, (const char *)g->packed + layout_outer_at(&p.stored), sizeof p.outer);
     bool small = (double)g->m * (double)g->spec.n * (double)g->spec.k < SMALL_WORK;
     prepare_place(&p.a, g, &p.l, most, scratch);
     p.folds = plan_folds(&p);

@@ -14,7 +14,6 @@ typedef struct GemmPlan {
     PackLayout l;      /* of what is multiplied */
     PackLayout stored; /* of what is in memory: the same, or narrow */
     Prepared a;
-    float outer;         /* of the weight */
     const float *tables; /* of a codebook, in `packed` */
     float value[256];    /* of the codes of nibbles, and of a codebook of one table */
     bool folds;          /* scales are multiplied into the weights when those are decoded */

@@ -76,14 +76,6 @@ bool plan_folds(const GemmPlan *p)
            FOLD_K % l->block == 0 && l->block % l->unit == 0 && l->block % 2 == 0;
 }
 
-/* The outer scale of a product whose other scales are folded. */
-static void scale_rows(const GemmPlan *p, const PanelJob *j)
-{
-    for (int r = 0; p->outer != 1.0f && r < j->rows; r++)
-        for (int c = 0; c < j->cols; c++)
-            j->out[r * ACC_COLS + c] *= p->outer;
-}
-
 void panel_folded(const GemmPlan *p, const PanelJob *j, int64_t range)
 {
     const PackLayout *l = &p->l;
@@ -93,13 +85,11 @@ void panel_folded(const GemmPlan *p, const PanelJob *j, int64_t range)
         num = end - k < FOLD_K ? end - k : FOLD_K;
         for (int64_t at = 0; at < num; at += l->block) {
             PackBlock b = layout_block(l, j->panel, j->cols, (k + at) / l->block);
-            p->kern->decode_words(l, &b, j->cols, 1.0f, j->words);
+            p->kern->decode_words(l, &b, j->cols, j->words);
             matrix_decode(p, j, b.codes, b.units, NULL, j->words->scale, at);
         }
         matrix_product(p, j, num, k, j->out, ACC_COLS, k > 0, NULL);
     }
-    if (end == l->k_padded)
-        scale_rows(p, j);
 }
 
 bool panel_few(const GemmPlan *p, const PanelJob *j)
@@ -114,14 +104,11 @@ bool panel_few(const GemmPlan *p, const PanelJob *j)
     f.lda = p->a.lda;
     f.sum = p->a.sum ? p->a.sum + at : NULL;
     f.scale = p->a.scale ? p->a.scale + at : NULL;
-    f.outer = p->outer;
     f.out = j->out;
     f.ld = ACC_COLS;
     f.exponent = j->exponent;
     if (!p->kern->matrix->few_rows(&f))
         return false;
-    if (p->folds)
-        scale_rows(p, j);
     return true;
 }
 

@@ -61,7 +61,6 @@ typedef struct DirectPanel {
     int64_t lda;
     const float *sum, *scale; /* [rows][blocks] of the activation; may be NULL */
     const float *table;       /* of nibbles: their 16 values */
-    float outer;
     float *out;
     int64_t ld;
 } DirectPanel;
@@ -75,8 +74,7 @@ typedef struct DirectNibbles {
     int64_t lda;
     const int32_t *ra, *rb; /* [rows][blocks], as BlockFinish */
     const float *scale;     /* [rows][blocks] of the activation; may be NULL */
-    float outer;
-    void *out; /* f32 where scales apply inside, else i32 */
+    void *out;              /* f32 where scales apply inside, else i32 */
     int64_t ld;
 } DirectNibbles;
 
@@ -114,7 +112,6 @@ typedef struct MatrixFew {
     const uint16_t *halves; /* the same as bf16 */
     int64_t lda;            /* of both */
     const float *sum, *scale;
-    float outer;
     float *out;
     int64_t ld;
     ExponentRange *exponent; /* as MatrixDecode */
@@ -196,9 +193,8 @@ typedef struct CpuKernels {
      * where codes are looked up, else NULL */
     void (*decode_f32)(FormatId fmt, const uint8_t *src, int cols, int64_t units,
                        const int32_t *zero, const CodeTables *tables, float *dst);
-    /* the words of a record, widened; scales times outer. Those that the record lacks are left */
-    void (*decode_words)(const PackLayout *l, const PackBlock *b, int cols, float outer,
-                         BlockWords *words);
+    /* the words of a record, widened. Those that the record lacks are left */
+    void (*decode_words)(const PackLayout *l, const PackBlock *b, int cols, BlockWords *words);
     /* all blocks of a panel, the bits of decode_f32 and dot_f32; may be NULL */
     void (*direct)(const DirectPanel *d);
     /* the same for the integer class; may be NULL */

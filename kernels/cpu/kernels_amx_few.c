@@ -152,21 +152,12 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, c
     }
 }
 
-/* Scales of 16 columns; when those are folded, without the outer one. */
-INLINE __m512 few_scale(bool folds, const PackLayout *l, const void *scale, int col, __m512 outer)
-{
-    if (folds)
-        return decode_16(FMT_E4M3, (const uint8_t *)scale + col);
-    return scale ? decode_scale(l, scale, col, outer) : _mm512_set1_ps(1.0f);
-}
-
 /* Columns [col, col + 16 * vecs) of a panel, all blocks. bytes 0: nibbles. */
 INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds, const MatrixFew *f,
                         int col)
 {
     const PackLayout *l = f->layout;
     const __m512 table = bytes ? _mm512_setzero_ps() : code_table(l->fmt);
-    const __m512 outer = _mm512_set1_ps(folds ? 1.0f : f->outer);
     const float *a = f->a;
     __m512 out[FEW_DIRECT][4], scale[4];
     FewSums s;
@@ -180,7 +171,7 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
     const bool fetches = f->cols == PANEL_COLS && col == 0; /* for all columns */
     for (int64_t i = 0; i < l->blocks; record_next(&steps, l, f->panel, f->cols, i++, &b)) {
         for_each(v, vecs)
-            scale[v] = few_scale(folds, l, b.scale, col + 16 * v, outer);
+            scale[v] = b.scale ? decode_scale(l, b.scale, col + 16 * v) : _mm512_set1_ps(1.0f);
         few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, fetches, &s);
         if (fetches)
             record_fetch(FETCH_PAGES, &steps, &b, bytes ? 2 * bytes : 4);

@@ -75,7 +75,7 @@ INLINE void block_finish(const MatrixFew *f, const PackBlock *b, int64_t i, int 
     const PackLayout *l = f->layout;
     __m512 sb = _mm512_set1_ps(1.0f), zero = _mm512_setzero_ps();
     if (b->scale)
-        sb = decode_scale(l, b->scale, col, _mm512_set1_ps(f->outer));
+        sb = decode_scale(l, b->scale, col);
     if (b->zero)
         zero = decode_16(FMT_I8, (const uint8_t *)b->zero + col);
     for (int r = 0; r < f->rows; r++, sums += PANEL_COLS, out += f->ld) {

@@ -109,7 +109,6 @@ INLINE bool scales_e8m0(const uint8_t *codes, __m256 *sb)
 INLINE void few_scales(int vecs, const Few *f, const FewRecord *r, int col, __m256 *sb)
 {
     const PackLayout *l = f->d->layout;
-    const __m256 outer = _mm256_set1_ps(f->d->outer);
     for_each(v, vecs)
         sb[v] = _mm256_set1_ps(1.0f);
     if (!r->b.scale)
@@ -124,11 +123,11 @@ INLINE void few_scales(int vecs, const Few *f, const FewRecord *r, int col, __m2
             is_done = scales_e8m0(codes, sb + 4 * g);
         }
         for_each(v, 4)
-            sb[4 * g + v] = is_done ? _mm256_mul_ps(sb[4 * g + v], outer)
-                                    : decode_scale(l, r->b.scale, col + 32 * g + COLS * v, outer);
+            if (!is_done)
+                sb[4 * g + v] = decode_scale(l, r->b.scale, col + 32 * g + COLS * v);
     }
     for_each(v, vecs % 4)
-        sb[vecs / 4 * 4 + v] = decode_scale(l, r->b.scale, col + vecs / 4 * 32 + COLS * v, outer);
+        sb[vecs / 4 * 4 + v] = decode_scale(l, r->b.scale, col + vecs / 4 * 32 + COLS * v);
 }
 
 /* The end of a block. */

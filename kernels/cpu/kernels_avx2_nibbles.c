@@ -91,11 +91,10 @@ INLINE void nibbles_record(int vecs, const DirectNibbles *d, const PackBlock *b,
 {
     __m256i acc[MOST_VECS], sum[MOST_VECS];
     __m256 scale[MOST_VECS];
-    const __m256 outer = _mm256_set1_ps(d->outer);
     bool has_sums = false;
     for_each(v, vecs)
-        scale[v] = b->scale ? decode_scale(d->layout, b->scale, col + COLS * v, outer)
-                            : _mm256_set1_ps(1.0f);
+        scale[v] =
+            b->scale ? decode_scale(d->layout, b->scale, col + COLS * v) : _mm256_set1_ps(1.0f);
     for (int r = 0; r < d->rows; r++) {
         if (!has_sums && d->ra[r * d->layout->blocks + i] != 128) {
             nibbles_sums(vecs, d, b, col, sum);

@@ -300,7 +300,6 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
 {
     const PackLayout *l = d->layout;
     const __m512 table = bytes ? _mm512_setzero_ps() : _mm512_loadu_ps(d->table);
-    const __m512 outer = _mm512_set1_ps(d->outer);
     const CpuFetch fetch = vecs == 4 ? cpu_fetch() : FETCH_NONE;
     const float *a = d->a;
     __m512 out[DIRECT_ROWS][4];
@@ -328,8 +327,7 @@ INLINE void direct_columns(int rows, int vecs, FormatId fmt, int bytes, bool has
         record_fetch(fetch, &steps, &b, bytes ? bytes : 4);
         a += b.units * l->unit;
         for_each(v, vecs) {
-            __m512 sb =
-                b.scale ? decode_scale(l, b.scale, col + 16 * v, outer) : _mm512_set1_ps(1.0f);
+            __m512 sb = b.scale ? decode_scale(l, b.scale, col + 16 * v) : _mm512_set1_ps(1.0f);
             for_each(r, rows) {
                 int64_t at = r * l->blocks + i;
                 __m512 scale = _mm512_mul_ps(_mm512_set1_ps(d->scale ? d->scale[at] : 1.0f), sb);

@@ -74,7 +74,6 @@ INLINE __m512i nibbles_less(const DirectNibbles *d, const PackBlock *b, int64_t 
 INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
 {
     const PackLayout *l = d->layout;
-    const __m512 outer = _mm512_set1_ps(d->outer);
     const CpuFetch fetch = vecs == 4 ? cpu_fetch() : FETCH_NONE;
     const uint8_t *a = d->a;
     __m512 out[DIRECT_ROWS][4];
@@ -96,7 +95,7 @@ INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
             __m512i sum = sums ? nibbles_sum(d, &b, col + 16 * v) : _mm512_setzero_si512();
             __m512 sb = _mm512_set1_ps(1.0f);
             if (b.scale)
-                sb = decode_scale(l, b.scale, col + 16 * v, outer);
+                sb = decode_scale(l, b.scale, col + 16 * v);
             for_each(r, rows) {
                 __m512i x =
                     _mm512_sub_epi32(acc[r][v], nibbles_less(d, &b, i, r, col + 16 * v, sum));

@@ -302,18 +302,14 @@ INLINE bool scales_e8m0(const uint8_t *codes, __m512 *sb)
 INLINE void few_scales(int vecs, const MatrixFew *f, const PackBlock *b, int col,
                        const FewTables *t, __m512 *sb)
 {
-    const __m512 outer = _mm512_set1_ps(f->outer);
     bool is_e4m3 = vecs == 4 && f->layout->scale_fmt == FMT_E4M3;
     bool is_e8m0 = vecs == 4 && f->layout->scale_fmt == FMT_E8M0;
     if (is_e4m3)
         scales_e4m3(b->scale, t, sb);
-    if (is_e4m3 || (is_e8m0 && scales_e8m0(b->scale, sb))) {
-        for_each(v, vecs)
-            sb[v] = _mm512_mul_ps(sb[v], outer);
+    if (is_e4m3 || (is_e8m0 && scales_e8m0(b->scale, sb)))
         return;
-    }
     for_each(v, vecs)
-        sb[v] = decode_scale(f->layout, b->scale, col + 16 * v, outer);
+        sb[v] = decode_scale(f->layout, b->scale, col + 16 * v);
 }
 
 /* The end of block number i for 16 * vecs columns. */

@@ -95,7 +95,6 @@ static void layout_words(PackLayout *l, const CpuPackSpec *s)
     default: l->scale_bytes = 4; break;
     }
     l->scale_fmt = l->scale_bytes == 4 ? FMT_F32 : s->scale_fmt;
-    l->outer = s->outer;
 }
 
 static void layout_table_sizes(PackLayout *l, const CpuPackSpec *s)
@@ -185,7 +184,7 @@ uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part)
            (uint64_t)part * layout_panel_bytes(l, layout_panel_cols(l, panel));
 }
 
-uint64_t layout_outer_at(const PackLayout *l)
+static uint64_t panels_end(const PackLayout *l)
 {
     int last = layout_panel_cols(l, l->panels - 1);
     return layout_panel_at(l, l->panels - 1, 0) + (uint64_t)l->parts * layout_panel_bytes(l, last);
@@ -193,7 +192,7 @@ uint64_t layout_outer_at(const PackLayout *l)
 
 uint64_t layout_tables_at(const PackLayout *l)
 {
-    return (layout_outer_at(l) + sizeof(float) + 63) / 64 * 64;
+    return (panels_end(l) + sizeof(float) + 63) / 64 * 64;
 }
 
 int64_t layout_table(const PackLayout *l, int64_t n, int64_t k)
@@ -207,7 +206,7 @@ uint64_t layout_bytes(const PackLayout *l)
     if (l->table)
         return layout_tables_at(l) + (uint64_t)l->tables * (uint64_t)l->table_codes * sizeof(float);
     /* nibbles are also read from one to three bytes on */
-    return layout_outer_at(l) + (l->outer || l->unit == 8 ? sizeof(float) : 0);
+    return panels_end(l) + (l->unit == 8 ? sizeof(float) : 0);
 }
 
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block)

@@ -11,8 +11,8 @@
  *   scale  [cols] the scheme's format  mainloop and quantised
  *   zero   [cols] i8                   zero points of the stored codes
  *
- * and after all panels comes the outer scale, f32 (or as many bytes that may be read), or, from a
- * multiple of 64 on, the tables of a codebook, f32. Decoding a record's words once serves all rows.
+ * and after all panels four bytes that may be read, of nibbles, or, from a multiple of 64 on, the
+ * tables of a codebook, f32. Decoding a record's words once serves all rows.
  *
  * The block of K is the smaller of the two operands' blocks when scales apply in the main loop,
  * else all of K. Each block is padded to whole units with codes 0, and the activation with zeros.
@@ -39,8 +39,7 @@ typedef struct PackLayout {
     FormatId fmt;
     bool is_int, has_scale, has_zero;
     FormatId scale_fmt;
-    int sum_bytes, scale_bytes; /* of a column; 0: absent */
-    bool outer;
+    int sum_bytes, scale_bytes;           /* of a column; 0: absent */
     TableKind table;                      /* of a codebook, float class: the value of each code */
     int table_codes;                      /* values of a table */
     int64_t tables, grid_rows, grid_cols; /* tables; rows and columns that share a scale */
@@ -68,8 +67,6 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *spec);
 int layout_panel_cols(const PackLayout *l, int64_t panel);
 uint64_t layout_panel_at(const PackLayout *l, int64_t panel, int part);
 uint64_t layout_bytes(const PackLayout *l);
-/* Where the outer scale is. */
-uint64_t layout_outer_at(const PackLayout *l);
 /* Where the tables of a codebook are, and which of them row n of the weight has from column k. */
 uint64_t layout_tables_at(const PackLayout *l);
 int64_t layout_table(const PackLayout *l, int64_t n, int64_t k);

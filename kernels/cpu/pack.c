@@ -267,7 +267,7 @@ static void pack_record(const PackLayout *l, const PackSource *src, int64_t n, i
 }
 
 void cpu_pack(const CpuPackSpec *spec, const void *codes, int64_t src_pitch, const float *scale,
-              const int32_t *zero, float outer, const float *table, void *dst)
+              const int32_t *zero, const float *table, void *dst)
 {
     PackLayout l;
     if (layout_init(&l, spec))
@@ -276,8 +276,6 @@ void cpu_pack(const CpuPackSpec *spec, const void *codes, int64_t src_pitch, con
     if (spec->block_cols > 0)
         src.grid_cols = (spec->k + spec->block_cols - 1) / spec->block_cols;
     memset(dst, 0, layout_bytes(&l));
-    if (l.outer)
-        memcpy((uint8_t *)dst + layout_outer_at(&l), &outer, sizeof outer);
     if (l.table)
         memcpy((uint8_t *)dst + layout_tables_at(&l), table,
                (size_t)(l.tables * l.table_codes) * sizeof *table);

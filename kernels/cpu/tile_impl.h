@@ -246,14 +246,13 @@ static void block_open_fields(int bits, const FieldsMap *map, const uint8_t *src
     fields_open(bits, map, src, num, dst);
 }
 
-#define SCALE_CASE(FMT, Elem)                                                       \
-    case FMT:                                                                       \
-        for (int i = 0; i < cols; i++)                                              \
-            words->scale[i] = num_decode(FMT, ((const Elem *)b->scale)[i]) * outer; \
+#define SCALE_CASE(FMT, Elem)                                               \
+    case FMT:                                                               \
+        for (int i = 0; i < cols; i++)                                      \
+            words->scale[i] = num_decode(FMT, ((const Elem *)b->scale)[i]); \
         break;
 
-static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols, float outer,
-                               BlockWords *words)
+static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols, BlockWords *words)
 {
     const int32_t *sum = b->sum;
     const int16_t *short_sum = b->sum;
@@ -269,10 +268,7 @@ static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols
         SCALE_CASE(FMT_BF16, uint16_t)
         SCALE_CASE(FMT_E4M3, uint8_t)
         SCALE_CASE(FMT_E8M0, uint8_t)
-    default:
-        for (int i = 0; i < cols; i++)
-            words->scale[i] = scale[i] * outer;
-        break;
+    default: memcpy(words->scale, scale, (size_t)cols * sizeof *scale); break;
     }
 }
 

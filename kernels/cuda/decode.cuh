@@ -79,7 +79,7 @@ __device__ __forceinline__ void read_block(uint32_t (&to)[4 * DecodeShape<Cfg>::
  * step in the weight. */
 template <class Cfg>
 __device__ __forceinline__ void decode_step(const uint32_t *raw, const char *params, int row, int k,
-                                            uint32_t place, float outer,
+                                            uint32_t place,
                                             const typename Record<Cfg>::Table &table,
                                             uint32_t (&out)[4])
 {
@@ -95,7 +95,8 @@ __device__ __forceinline__ void decode_step(const uint32_t *raw, const char *par
         out[0] = narrow_pair(out[0]) | narrow_pair(out[1]) << 16;
         out[1] = narrow_pair(out[2]) | narrow_pair(out[3]) << 16;
     } else if constexpr (Cfg::kScaled) {
-        const float scale = Cfg::kWScales ? R::effective(R::scale(params, sub, row), outer) : outer;
+        const float scale =
+            Cfg::kWScales ? R::effective(R::scale(params, sub, row)) : R::kTableUnit;
         constexpr bool kByChance = IsCodebook<Cfg::kW>::kYes;
         const uint32_t random = kByChance ? random_bits(place) : 0;
         uint32_t rest[4] = {0, 0, 0, 0};
@@ -147,8 +148,7 @@ __device__ __forceinline__ void store_scales(char *panels, const char *w, int ru
             return; /* it began in an earlier tile */
         float scale = 1.0f;
         if (Cfg::kWScales && is_there)
-            scale =
-                R::effective(R::scale(params, R::sub_of(k), block % 8 * 8 + row % 8), R::outer(w));
+            scale = R::effective(R::scale(params, R::sub_of(k), block % 8 * 8 + row % 8));
         if constexpr (!Cfg::kUniform)
             grid[(int64_t)(k / kBlock) * Cfg::kPanelRows + packed] = scale;
         else if (row % 128 == 0)
@@ -171,7 +171,6 @@ template <class Cfg, class Params> __device__ __forceinline__ void decode(const 
     const int tile = (int)(task % R::kTilesK), of = (int)(task / R::kTilesK);
     const int part = of % Cfg::kParts, run = of / Cfg::kParts;
     const typename R::Table table = R::table(w);
-    const float outer = R::outer(w);
     uint32_t raw[4][4 * S::kWords];
     const char *record[4];
 #pragma unroll
@@ -194,8 +193,8 @@ template <class Cfg, class Params> __device__ __forceinline__ void decode(const 
                 to_records<Cfg>(raw[b] + step * S::kWords, lane);
                 decode_step<Cfg>(raw[b] + step * S::kWords, record[b] + Cfg::kScaleAt,
                                  block % 8 * 8 + g, k + step * 32,
-                                 (uint32_t)row * (R::kTilesK * 16) + (k + step * 32) / 8, outer,
-                                 table, v[step]);
+                                 (uint32_t)row * (R::kTilesK * 16) + (k + step * 32) / 8, table,
+                                 v[step]);
             }
 #pragma unroll
         for (int step = 0; step < 4; step++)

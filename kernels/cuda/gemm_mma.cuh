@@ -89,7 +89,6 @@ template <class Cfg> struct GemmTile {
         const float *a_scale[Cfg::kAFold ? S::kMFrags : 1][2]; /* of its rows */
         int32_t part[S::kChunks ? S::kMFrags : 1][S::kChunks ? S::kNFrags : 1][4];
         float fold[Cfg::kWFold ? S::kNFrags : 1]; /* of the step's codes */
-        float outer;
         typename Record<Cfg>::Table table;
         float sa[Cfg::kMainloop ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
     };
@@ -380,7 +379,6 @@ template <class Cfg> struct GemmTile {
     static __device__ __forceinline__ void begin_rows(State &s, const Operand &a, const char *w,
                                                       int64_t m0, int64_t m, int lane)
     {
-        s.outer = R::outer(w);
         s.table = R::table(w);
         if constexpr (Cfg::kAFold)
 #pragma unroll
@@ -419,9 +417,8 @@ template <class Cfg> struct GemmTile {
                 for (int i = 0; i < 2; i++)
                     s.sw[Cfg::kMainloop ? nf : 0][i] =
                         Cfg::kWScales && !Cfg::kWFold
-                            ? R::effective(R::scale(p, sub, first + lane % 4 * 2 + nf * 8 + i),
-                                           s.outer)
-                            : s.outer;
+                            ? R::effective(R::scale(p, sub, first + lane % 4 * 2 + nf * 8 + i))
+                            : R::kTableUnit;
             if (Cfg::kWZero)
                 s.zero[Cfg::kWZero ? nf : 0] = R::zero(p, sub, first + lane / 4 + nf * 8);
         }

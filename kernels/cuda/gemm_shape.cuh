@@ -72,16 +72,17 @@ template <class Cfg> struct Record {
             return Bits<Cfg::kW>::kSigned ? (int)(int8_t)p[at] : (int)p[at];
         }
     }
-    /* The outer scale, of a scaled table in its unit. */
-    static __device__ __forceinline__ float outer(const char *w)
+    /* What a scaled table's values are multiplied by, .. */
+    static constexpr float kTableUnit = []() {
+        if constexpr (kScaled)
+            return Table::kUnit;
+        else
+            return 1.0f;
+    }();
+    /* .. and scales therefore. */
+    static __device__ __forceinline__ float effective(float scale)
     {
-        const float outer = Cfg::kOuterAt ? *(const float *)(w + Cfg::kOuterAt) : 1.0f;
-        return kScaled ? outer * Table::kUnit : outer;
-    }
-    /* A scale with the outer one, as the contract multiplies them. */
-    static __device__ __forceinline__ float effective(float scale, float outer)
-    {
-        return Cfg::kOuterAt || kScaled ? num_scale_effective(scale, outer) : scale;
+        return kScaled ? num_scale_effective(scale, kTableUnit) : scale;
     }
 };
 

@@ -181,7 +181,6 @@ __device__ __forceinline__ void mixed_tile_scales(const Params &p, uint32_t to, 
  * row of 64, and its turn. */
 template <class Cfg> struct MixedThread {
     int warp, lane, slab0, row, turn;
-    float outer;
     typename MixedShape<Cfg>::Pairs::Type table;
 
     __device__ __forceinline__ MixedThread(const char *w, uint32_t ring)
@@ -192,7 +191,6 @@ template <class Cfg> struct MixedThread {
         turn = Cfg::kTurns > 1 ? __shfl_sync(0xFFFFFFFFu, warp / 4 % Cfg::kTurns, 0) : 0;
         slab0 = threadIdx.x / 128 / Cfg::kTurns * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
-        outer = Record<Cfg>::outer(w);
         if constexpr (MixedShape<Cfg>::Pairs::kBytes > 0)
             table = table.of_lane(ring + MixedShape<Cfg>::kPairsAt, lane);
     }
@@ -340,8 +338,8 @@ template <class Cfg, class Product> struct MixedTile {
     static __device__ __forceinline__ void unit_scales(float (&sw)[2], const Thread &at, int k,
                                                        const Stage &stage, const char *bytes)
     {
-        M::weight_scales(sw, bytes + stage.offset + S::kABytes + at.slab0 * Cfg::kRecord, at.outer,
-                         at.row, Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1));
+        M::weight_scales(sw, bytes + stage.offset + S::kABytes + at.slab0 * Cfg::kRecord, at.row,
+                         Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1));
     }
     /* Unit k, whose operands are `codes`; then `next` are those of the unit behind it (of the last
      * one itself: no branch stands between products and their wait), and `stage` is its stage. */
@@ -417,7 +415,7 @@ template <class Cfg, class Product> struct MixedTile {
             left.read(record + codes_at);
             left.read_folds(record, row, at.lane);
             if constexpr (S::kPassScales)
-                M::weight_scales(own, record, at.outer, row, at.lane % 4, 1.0f);
+                M::weight_scales(own, record, row, at.lane % 4, 1.0f);
         }
         __device__ __forceinline__ void step(Codes &codes, int step, int row, int k,
                                              const Thread &at)
@@ -488,8 +486,7 @@ template <class Cfg, class Product> struct MixedTile {
                     if constexpr (S::kPromotes)
                         if (step % S::kBlockSteps == S::kBlockSteps - 1) {
                             float sw[2];
-                            M::block_scales(sw, own, record, at.outer, row, in_k(k, step), at.lane,
-                                            M::kUnit);
+                            M::block_scales(sw, own, record, row, in_k(k, step), at.lane, M::kUnit);
                             products_wait<0>();
                             M::promote(sums + s * S::kSlabSums, block, sw,
                                        act_scales(ring, stage, step), at.lane);
@@ -529,12 +526,11 @@ template <class Cfg, class Product> struct MixedTile {
         float unit[Cfg::kSlabs][2], times[2];
 #pragma unroll
         for (int s = 0; s < Cfg::kSlabs; s++)
-            unit[s][0] = unit[s][1] = kVaries ? 1.0f : at.outer;
+            unit[s][0] = unit[s][1] = kVaries ? 1.0f : Record<Cfg>::kTableUnit;
         auto change_unit = [&](int s, int k, int step) {
             if constexpr (kVaries) {
                 float next[2];
-                M::block_scales(next, slab.own, slab.record, at.outer, row, in_k(k, step), at.lane,
-                                1.0f);
+                M::block_scales(next, slab.own, slab.record, row, in_k(k, step), at.lane, 1.0f);
                 M::change_unit(times, unit[s], next);
             }
         };

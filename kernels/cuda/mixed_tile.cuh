@@ -326,24 +326,22 @@ template <class Cfg> struct MixedSums {
 
     /* What the sums of a block of K are multiplied by, of a lane's two rows of w. */
     static __device__ __forceinline__ void weight_scales(float (&sw)[2], const char *record,
-                                                         float outer, int row, int sub,
-                                                         float unit = kUnit)
+                                                         int row, int sub, float unit = kUnit)
     {
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            sw[h] = unit *
-                    (Cfg::kWScales && !Cfg::kWFold
-                         ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8), outer)
-                         : outer);
+            sw[h] = unit * (Cfg::kWScales && !Cfg::kWFold
+                                ? R::effective(R::scale(record + Cfg::kScaleAt, sub, row + h * 8))
+                                : R::kTableUnit);
     }
     /* .. of the block that column k lies in; own: what the lane has read, kPassScales. */
     static __device__ __forceinline__ void block_scales(float (&sw)[2], const float (&own)[2],
-                                                        const char *record, float outer, int row,
-                                                        int k, int lane, float unit)
+                                                        const char *record, int row, int k,
+                                                        int lane, float unit)
     {
         const int sub = R::sub_of(k);
         if constexpr (!S::kPassScales)
-            return weight_scales(sw, record, outer, row, sub, unit);
+            return weight_scales(sw, record, row, sub, unit);
 #pragma unroll
         for (int h = 0; h < 2; h++)
             sw[h] = unit * __shfl_sync(0xFFFFFFFFu, own[h], (lane & 28) + sub);

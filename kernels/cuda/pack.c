@@ -133,10 +133,6 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
     if (__builtin_mul_overflow(tiles, (uint64_t)ret->record, &ret->bytes) ||
         ret->bytes >= UINT64_C(1) << 44)
         return false;
-    if (ret->scales && spec->outer) {
-        ret->outer_at = round_up((int64_t)ret->bytes, 256);
-        ret->bytes = (uint64_t)ret->outer_at + 256;
-    }
     if (spec->table) {
         ret->table_at = round_up((int64_t)ret->bytes, 256);
         ret->bytes = (uint64_t)ret->table_at + 256;
@@ -540,8 +536,6 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
     }
     if (packed->table_at)
         put_table(params->table, 1 << packed->bits, (uint8_t *)dst + packed->table_at);
-    if (packed->outer_at)
-        memcpy((uint8_t *)dst + packed->outer_at, &params->outer, sizeof params->outer);
 }
 
 /* Stores a code of `bits` bits, the at'th of a row of zeros. */

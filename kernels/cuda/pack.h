@@ -20,11 +20,11 @@
  * whose own scale is less than 2^-64 of that, or 0, as zeros. Codebooks are left alone: they need
  * have no zero.
  *
- * and behind all records, aligned to 256 bytes, the outer scale, f32, or the table of a codebook of
- * up to 16 values: three times, for each piece in bf16, 16 low bytes and 16 high ones. Only scales
- * that belong to the main loop and zero points that are subtracted when decoding are there. K is
- * padded with codes of the value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up;
- * blocks of 8 rows alternate between them.
+ * and behind all records, aligned to 256 bytes, the table of a codebook of up to 16 values: three
+ * times, for each piece in bf16, 16 low bytes and 16 high ones. Only scales that belong to the main
+ * loop and zero points that are subtracted when decoding are there. K is padded with codes of the
+ * value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up; blocks of 8 rows
+ * alternate between them.
  *
  * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
  * which the eight codes of a lane's step are those that its fragments have: beside activations of
@@ -79,7 +79,6 @@ typedef struct CudaPackSpec {
     bool mainloop;                  /* scales are applied per block of K */
     bool has_zero;                  /* the weight is asymmetric */
     bool act_zero;                  /* the activation is asymmetric */
-    bool outer;                     /* a second scale, of the whole weight */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block;              /* along K, of the activation's; 0 = all */
     TableKind table;   /* codes are places in a codebook; fmt is NF4 in RECORDS, else their own */
@@ -103,7 +102,6 @@ typedef struct CudaPacked { /* what a spec comes to */
     int scale_bytes, zero_bits;
     int64_t scale_at, zero_at; /* in a record */
     int64_t record;            /* bytes */
-    int64_t outer_at;          /* bytes; 0: there is none */
     int64_t pitch, table_at;   /* of BITS: bytes of a row; where the tables are */
     uint64_t bytes;
 } CudaPacked;
@@ -112,7 +110,6 @@ typedef struct CudaParams { /* the weight's grids and tables, NULL where it has 
     const float *scale;
     const int32_t *zero;
     const float *table;
-    float outer;
 } CudaParams;
 
 /* A layout: what a spec comes to, of a `ret` that is zero but for the layout, and how it is filled;
@@ -132,8 +129,8 @@ void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const 
 /* RECORDS hold every pair of formats, and of codebooks one for all of a weight whose K is
  * whole tiles; BITS hold codebooks. */
 bool cuda_pack_plan(const CudaPackSpec *spec, CudaPacked *ret);
-/* Specs of one weight beside two activations: what the first packs reads as what the second does,
- * but for an outer scale behind it. */
+/* Specs of one weight beside two activations: what the first packs reads as what the second does.
+ */
 bool cuda_packs_alike(const CudaPackSpec *from, const CudaPackSpec *as);
 /* Takes the activation's scales into its codes where the products stay exact: scales of
  * `scale_fmt` in blocks that the main loop would have to end inside a step. */

@@ -96,14 +96,14 @@ static int64_t scale_row(const CudaPackSpec *spec, int64_t column)
     return row < rows ? column / each * rows + row : -1;
 }
 
-static void pack_scales(const CudaPackSpec *spec, const float *scale, float outer, uint8_t *dst)
+static void pack_scales(const CudaPackSpec *spec, const float *scale, uint8_t *dst)
 {
     int64_t columns = scale_columns(spec), blocks = scale_blocks(spec);
     for (int64_t c = 0; c < columns; c++) {
         int64_t row = scale_row(spec, c);
         for (int64_t b = 0; b < blocks; b++) {
             int64_t at = (spec->block_rows && row > 0 ? row / spec->block_rows : 0) * blocks + b;
-            float s = row < 0 || !scale ? 1.0f : num_scale_effective(scale[at], outer);
+            float s = row < 0 || !scale ? 1.0f : scale[at];
             memcpy(dst + (b * columns + c) * 4, &s, 4);
         }
     }
@@ -114,5 +114,5 @@ void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const 
 {
     pack_codes(spec, packed, src, src_pitch, dst);
     if (packed->scale_at)
-        pack_scales(spec, params->scale, params->outer, (uint8_t *)dst + packed->scale_at);
+        pack_scales(spec, params->scale, (uint8_t *)dst + packed->scale_at);
 }

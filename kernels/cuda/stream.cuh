@@ -228,7 +228,6 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     struct Scales {
         int row[S::kHalves][2];
         float scale[S::kHalves][2];
-        float outer; /* of the weight */
     };
     static __device__ __forceinline__ void find_scales(Scales &r, const Operand &a, int64_t m,
                                                        int lane)
@@ -260,7 +259,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     float sb = S::kScales ? s.scale[S::kScales ? 2 * pair + i / 2 : 0]
-                                          : S::kSumsTimes * r.outer;
+                                          : S::kSumsTimes * R::kTableUnit;
                     float scale = Cfg::kAScale ? sa[i % 2] * sb : sb;
                     float &sum = s.sum[pair][h][i];
                     Acc v = s.acc[pair][h][i];
@@ -471,7 +470,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int begin = k; begin < k + 32 && begin < Cfg::kK;) {
             int end = (begin / kBlock + 1) * kBlock;
             if (!kEarly)
-                Ring::read_params(s, slot, R::sub_of(begin), row, scales.outer, lane);
+                Ring::read_params(s, slot, R::sub_of(begin), row, lane);
             read_zeros(s, r, a, begin);
             products<0, 0, false>(s, r, q, a, slot, from, step, k, begin, end, lane);
             promote(s, a, scales, begin / kBlock);
@@ -510,7 +509,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             } else {
                 if (i % S::kSubSteps == 0) {
                     if (!kEarly)
-                        Ring::read_params(s, slot, R::sub_of(k), row, scales.outer, lane);
+                        Ring::read_params(s, slot, R::sub_of(k), row, lane);
                     if constexpr (S::kPassScales)
                         Ring::pass_scales(s, i / S::kSubSteps, lane);
                     read_zeros(s, r, a, k);
@@ -600,7 +599,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 
     /* Waits for the tile that is next in the warp's ring, and reads it, if there is one. */
     static __device__ __forceinline__ void take(Weights &q, State &s, uint32_t at, bool live,
-                                                int row, float outer, int lane)
+                                                int row, int lane)
     {
         copy_wait<Cfg::kStages - 1>();
         __syncwarp();
@@ -609,7 +608,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             if constexpr (S::kPassFolds)
                 Ring::read_folds(s, at, lane);
             else if (kEarly)
-                Ring::read_params(s, at, S::kPassScales ? lane % 4 : 0, row, outer, lane);
+                Ring::read_params(s, at, S::kPassScales ? lane % 4 : 0, row, lane);
         }
     }
 
@@ -688,7 +687,6 @@ __device__ __forceinline__ void stream(const Params &p)
     typename G::Scales scales;
     G::find_rows(rows, Cfg::kLocalA ? local : (const char *)a.data, m, lane);
     G::find_scales(scales, a, m, lane);
-    scales.outer = Record<Cfg>::outer(w);
     if (S::kOrdered)
         G::begin_chain(sums, a, m);
     G::load_first(rows, slice, lane);
@@ -708,7 +706,7 @@ __device__ __forceinline__ void stream(const Params &p)
             const bool live = S::kTilesK % Cfg::kSplitK == 0 || k < S::kTilesK;
             const uint32_t at = ring + slot;
             typename G::Weights q;
-            G::take(q, s, at, live, row, scales.outer, lane);
+            G::take(q, s, at, live, row, lane);
             G::template fetch_next<G::kEarly>(ahead, ring, w, slice, group, lane);
             if (live)
                 G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,

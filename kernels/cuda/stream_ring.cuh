@@ -222,7 +222,7 @@ template <class Cfg> struct StreamRing {
      * first one of its group. */
     template <class State>
     static __device__ __forceinline__ void read_params(State &s, uint32_t slot, int sub, int row,
-                                                       float outer, int lane)
+                                                       int lane)
     {
         const uint32_t params = slot + S::kWBytes + sub * S::kParamRun;
 #pragma unroll
@@ -231,7 +231,7 @@ template <class Cfg> struct StreamRing {
             if constexpr (S::kScales) {
                 const uint32_t bits = param_bits(params + at * R::kScaleBytes, R::kScaleBytes);
                 (S::kPassScales ? s.own : s.scale)[nb] =
-                    S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(bits), outer);
+                    S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(bits));
             }
             if constexpr (Cfg::kWZero && R::kNibbles) {
                 uint32_t from = params + S::kScaleRun + row / 2 % 16 + at / 2;

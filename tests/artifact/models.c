@@ -129,7 +129,7 @@ void model_float(TestModel *m)
     memset(m, 0, sizeof *m);
     fill_numbers(m);
     alloc_weights(m, packed, &bias_at);
-    cpu_pack(&spec, m->w, sizeof m->w[0], NULL, NULL, 1.0f, NULL, m->weights);
+    cpu_pack(&spec, m->w, sizeof m->w[0], NULL, NULL, NULL, m->weights);
     const PlanTensor t[] = {
         {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_K)}, .storage = STORAGE_INPUT},
         {"h", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_ARENA,
@@ -223,7 +223,7 @@ void model_int8(TestModel *m)
         for (int k = 0; k < MODEL_K; k++)
             codes[n][k] = (int8_t)m->w[n][k];
     }
-    cpu_pack(&spec, codes, MODEL_K, half, NULL, 1.0f, NULL, m->weights);
+    cpu_pack(&spec, codes, MODEL_K, half, NULL, NULL, m->weights);
     memcpy(m->weights + bias_at + 64, half, sizeof half);
     const PlanTensor t[] = {
         {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_K)}, .storage = STORAGE_INPUT},

@@ -638,48 +638,16 @@ static void weights_must_be_decoded_to_what_they_are(void **state)
     REFUSED("is not written yet", decode_weight(&b); b.launch[1] = b.launch[0]);
 }
 
-/* .. whose codes have scales along K and one of all of it. */
+/* .. whose codes have scales along K. */
 static void scale_weight(Broken *b)
 {
     decode_weight(b);
     CpuPackSpec *spec = &b->tensor[2].pack_spec;
-    spec->mainloop = spec->outer = true;
+    spec->mainloop = true;
     spec->scale_fmt = FMT_E4M3;
     spec->block_cols = 16;
     b->tensor[2].bytes = plan_packed_bytes(&b->m.plan, spec);
-    b->tensor[8] = (PlanTensor){.name = "outer",
-                                .fmt = FMT_F32,
-                                .rank = 1,
-                                .dim = {{.add = 1, .sym = {-1, -1}}},
-                                .storage = STORAGE_OUTER,
-                                .index = 2,
-                                .params = -1};
     b->m.plan.num_tensors = 9;
-}
-
-static void outer_scales_lie_behind_records(void **state)
-{
-    (void)state;
-    ACCEPTED(scale_weight(&b));
-    REFUSED("has no such parameters", scale_weight(&b); b.tensor[8].storage = STORAGE_SCALES);
-    REFUSED("has no such parameters", scale_weight(&b); b.tensor[8].fmt = FMT_F16);
-    REFUSED("has no such parameters", scale_weight(&b); b.tensor[8].dim[0].add = 2);
-    REFUSED("has no such parameters", scale_weight(&b); b.tensor[8].index = 7);
-    REFUSED("has no such parameters", scale_weight(&b); b.tensor[2].pack_spec.outer = false;
-            b.tensor[2].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[2].pack_spec));
-
-    Broken b;
-    PlanLayout layout[9];
-    CudaPacked packed;
-    IoError err;
-    break_begin(&b);
-    scale_weight(&b);
-    CudaPackSpec spec = plan_cuda_spec(&b.tensor[2].pack_spec);
-    assert_true(plan_bind(&b.m.plan, 0, plan_bucket(&b.m.plan, 0), layout, &err));
-    assert_true(cuda_pack_plan(&spec, &packed));
-    assert_int_equal(layout[8].root, 2);
-    assert_int_equal(layout[8].at, packed.bytes - 256);
-    model_free(&b.m);
 }
 
 /* A weight that has such scales, as kernels beside bf16 read it. */
@@ -690,10 +658,9 @@ static void view_weight(Broken *b)
     b->tensor[8] = b->tensor[2];
     b->tensor[8].storage = STORAGE_VIEW;
     b->tensor[8].index = 2;
-    b->tensor[8].scheme.outer = false;
     CpuPackSpec *as = &b->tensor[8].pack_spec;
     as->act_fmt = FMT_BF16;
-    as->act_zero = as->outer = false;
+    as->act_zero = false;
     as->act_block_cols = 0;
     b->tensor[8].bytes = plan_packed_bytes(&b->m.plan, as);
 }
@@ -887,7 +854,6 @@ int main(void)
         cmocka_unit_test(parts_are_the_same_or_apart),
         cmocka_unit_test(moves_must_stay_inside),
         cmocka_unit_test(weights_must_be_decoded_to_what_they_are),
-        cmocka_unit_test(outer_scales_lie_behind_records),
         cmocka_unit_test(weights_are_viewed_as_they_lie),
         cmocka_unit_test(code_sums_must_be_of_codes),
         cmocka_unit_test(blocks_must_lie_inside_tiles),

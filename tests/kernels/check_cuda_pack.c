@@ -16,7 +16,7 @@ typedef struct Matrix {
     int bits;
     int64_t pitch, grid_cols, grid_rows;
     uint8_t *codes, *dst;
-    float *scale, *table, outer;
+    float *scale, *table;
     int32_t *zero;
 } Matrix;
 
@@ -235,9 +235,6 @@ static void check_params(const Matrix *m)
             if (code != (m->zero[cell] & (p->zero_bits == 4 ? 15 : 255)))
                 fail(m, "another zero point", at);
         }
-    float outer;
-    if (p->outer_at && memcpy(&outer, m->dst + p->outer_at, 4) && outer != m->outer)
-        fail(m, "another outer scale", p->outer_at);
 }
 
 /* A bit of a row of codes, lowest bits first. */
@@ -306,7 +303,6 @@ static void matrix_fill(Matrix *m)
     int64_t cells = m->grid_rows * m->grid_cols;
     m->scale = malloc((size_t)cells * sizeof *m->scale);
     m->zero = malloc((size_t)cells * sizeof *m->zero);
-    m->outer = (float)range(1, 4) * 0.5f;
     for (int64_t i = 0; i < cells; i++) {
         m->scale[i] = (float)(1 << range(0, 7)) * 0x1p-3f * (s->scale_fmt == FMT_E8M0 ? 1 : 1.25f);
         if (s->scale_fmt != FMT_E8M0 && range(0, 1))
@@ -333,7 +329,6 @@ static CudaPackSpec random_spec(void)
     s.parts = (int)range(1, 2);
     s.n = range(1, 40) * s.parts;
     s.scale_fmt = format_info[s.fmt].family == FAMILY_FLOAT ? FMT_NONE : PICK(scales);
-    s.outer = range(0, 1);
     s.k = range(0, 3) ? range(1, 40) * 16 : range(1, 300);
     s.mainloop = range(0, 1);
     s.has_zero = is_int(s.fmt) && range(0, 1);
@@ -382,7 +377,7 @@ static CudaPackSpec random_codebook(void)
     s.scale_fmt = PICK(scales);
     s.table = (TableKind)range(TABLE_TENSOR, TABLE_BLOCK);
     s.layout = CUDA_BITS;
-    s.has_zero = s.outer = s.binary = false;
+    s.has_zero = s.binary = false;
     s.bits = 0;
     return s;
 }
@@ -462,7 +457,7 @@ static void check_steep(FormatId fmt, FormatId act, CudaLayout layout, int64_t b
             fill_block(&m, i / 4, i % 4,
                        pass ? steep_rows[i / 4].becomes[i % 4] : steep_rows[i / 4].codes[i % 4]);
         }
-        CudaParams params = {.scale = m.scale, .zero = m.zero, .outer = 1.0f};
+        CudaParams params = {.scale = m.scale, .zero = m.zero};
         if (!pass)
             cuda_pack(&m.spec, m.codes, m.pitch, &params, m.dst);
     }
@@ -518,8 +513,7 @@ int main(int argc, char **argv)
             continue;
         }
         matrix_fill(&m);
-        CudaParams params_of = {
-            .scale = m.scale, .zero = m.zero, .table = m.table, .outer = m.outer};
+        CudaParams params_of = {.scale = m.scale, .zero = m.zero, .table = m.table};
         cuda_pack(&m.spec, m.codes, m.pitch, &params_of, m.dst);
         params += m.packed.scales && m.packed.zeros;
         if (m.spec.layout == CUDA_BITS) {

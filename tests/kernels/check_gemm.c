@@ -68,7 +68,7 @@ static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols
         o.block_rows = kind == 0 ? 0 : kind == 3 && !is_act ? rng_range(rng, 2, 20) : 1;
         o.block_cols = kind >= 2 ? RNG_PICK(rng, groups) : 0;
         o.has_zero = ref_is_int(fmt) && rng_range(rng, 0, 1);
-        o.outer = rng_range(rng, 0, 7) == 0;
+        o.outer = is_act && rng_range(rng, 0, 7) == 0;
         o.scale_fmt = is_act ? FMT_F32 : RNG_PICK(rng, scale_formats);
     }
     if (o.outer)
@@ -238,7 +238,6 @@ static Case case_random(Rng *rng, FormatId fa, FormatId fw, int64_t m, int64_t n
     c.spec.block_cols = c.w.block_cols;
     c.spec.act_block_cols = c.a.quantised ? c.a.block_cols : 0;
     c.spec.scale_fmt = c.w.scale_fmt;
-    c.spec.outer = c.w.outer;
     return c;
 }
 
@@ -261,7 +260,7 @@ static void case_run(Case *c, int threads, int64_t first_row, int64_t m, uint32_
     char *a = operand_as_act(&c->a, &pitch_a), *w = operand_as_weight(&c->w, &pitch_w);
     uint64_t packed_bytes = cpu_pack_bytes(&c->spec);
     void *packed = guard_alloc(packed_bytes);
-    cpu_pack(&c->spec, w, pitch_w, c->w.scale, c->w.zero, c->w.outer_scale, c->w.table, packed);
+    cpu_pack(&c->spec, w, pitch_w, c->w.scale, c->w.zero, c->w.table, packed);
     bool is_i32 = c->is_int && !c->spec.mainloop;
     char *data = guard_alloc((uint64_t)(m * c->n) * 4);
     CpuTensor result[2];
@@ -483,7 +482,7 @@ static void check_codebooks(Rng *rng, const CheckOptions *options)
             operand_tables(rng, &c.w, (TableKind)(TABLE_TENSOR + i / 8), INT64_C(2) << i % 8);
             c.is_int = false;
             c.spec.table = c.w.kind;
-            c.spec.has_zero = c.spec.outer = false;
+            c.spec.has_zero = false;
             check_case(&c);
         }
 }

@@ -104,7 +104,7 @@ static void fill(Case *c)
         c->src[i] = (uint8_t)draw(256);
     for (int64_t i = 0; i < c->spec.n * c->blocks; i++)
         c->scale[i] = (float)(1 + draw(1000));
-    cuda_pack(&c->spec, c->src, c->pitch, &(CudaParams){.scale = c->scale, .outer = 1.0f}, c->dst);
+    cuda_pack(&c->spec, c->src, c->pitch, &(CudaParams){.scale = c->scale}, c->dst);
 }
 
 int main(int argc, char **argv)

@@ -399,7 +399,7 @@ static void check_epilogue_one(Rng *rng)
                       .col_step = 1,
                       .block_rows = 1};
     void *packed = guard_alloc(cpu_pack_bytes(&g.spec));
-    cpu_pack(&g.spec, e.w, e.k, NULL, NULL, 1, NULL, packed);
+    cpu_pack(&g.spec, e.w, e.k, NULL, NULL, NULL, packed);
     g.packed = packed;
     int threads = (int)rng_range(rng, 1, 2);
     void *scratch = guard_alloc(cpu_gemm_scratch(&g, threads));

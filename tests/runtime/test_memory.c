@@ -109,7 +109,7 @@ static bool write_model(void)
         x[i] = value_of(i);
     for (int i = 0; i < WIDE; i++)
         w[(size_t)i * WIDE + (size_t)i] = 2.0f;
-    cpu_pack(&spec, w, WIDE * 4, NULL, NULL, 1.0f, NULL, m.weights);
+    cpu_pack(&spec, w, WIDE * 4, NULL, NULL, NULL, m.weights);
     m.weights_bytes = packed;
     const int64_t dim[] = {ROWS, WIDE};
     return stub && model_write(&m, model_path, stub, stub_size) &&

@@ -1,4 +1,4 @@
-/* k_80bd788a711db848 */
+/* k_46077181f1366c58 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -25,7 +25,7 @@ struct Cfg {
     static constexpr int kSubs = 4;
     static constexpr int kWBlockK = 32;
     static constexpr int kScaleFmt = FMT_F32;
-    static constexpr int64_t kOuterAt = 0, kTableAt = 0;
+    static constexpr int64_t kTableAt = 0;
     static constexpr bool kWScales = true;
     static constexpr bool kWZero = true;
     static constexpr bool kWFold = false;
@@ -66,7 +66,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_80bd788a711db848(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_46077181f1366c58(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -1,4 +1,4 @@
-/* k_0e46de5ce28ac446 */
+/* k_740b3323fa805804 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -25,7 +25,7 @@ struct Cfg {
     static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
     static constexpr int kScaleFmt = FMT_F32;
-    static constexpr int64_t kOuterAt = 0, kTableAt = 0;
+    static constexpr int64_t kTableAt = 0;
     static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
     static constexpr bool kWFold = false;
@@ -98,7 +98,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_0e46de5ce28ac446(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_740b3323fa805804(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

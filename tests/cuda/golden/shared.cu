@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k_3967fc1958a79519(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_fd916b284842f67e */
+/* k_4d4f00c4fa4d297e */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -70,7 +70,7 @@ struct Cfg {
     static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
     static constexpr int kScaleFmt = FMT_F32;
-    static constexpr int64_t kOuterAt = 0, kTableAt = 0;
+    static constexpr int64_t kTableAt = 0;
     static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
     static constexpr bool kWFold = false;
@@ -121,7 +121,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_fd916b284842f67e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_4d4f00c4fa4d297e(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

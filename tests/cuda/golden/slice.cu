@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_1f1ea81cf1eecf16 */
+/* k_1ca1a68aa0a72906 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -70,7 +70,7 @@ struct Cfg {
     static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
     static constexpr int kScaleFmt = FMT_F32;
-    static constexpr int64_t kOuterAt = 0, kTableAt = 0;
+    static constexpr int64_t kTableAt = 0;
     static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
     static constexpr bool kWFold = false;
@@ -114,7 +114,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_1f1ea81cf1eecf16(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_1ca1a68aa0a72906(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

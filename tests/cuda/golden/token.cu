@@ -1,4 +1,4 @@
-/* k_dd62f2bb93014673 */
+/* k_e467a6fdf9381308 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -25,7 +25,7 @@ struct Cfg {
     static constexpr int kSubs = 1;
     static constexpr int kWBlockK = 0;
     static constexpr int kScaleFmt = FMT_F32;
-    static constexpr int64_t kOuterAt = 0, kTableAt = 0;
+    static constexpr int64_t kTableAt = 0;
     static constexpr bool kWScales = false;
     static constexpr bool kWZero = false;
     static constexpr bool kWFold = false;
@@ -115,7 +115,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_dd62f2bb93014673(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_e467a6fdf9381308(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
