@@ -167,7 +167,7 @@ template <class Cfg> struct MixedLeft {
 
     /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
     uint32_t raw[2][S::kRawWords];
-    /* kPassFolds: what multiplies those of blocks lane % 4 and 4 more of the unit */
+    /* kPassFolds: what multiplies codes of blocks lane % 4 and lane % 4 + 4 of the unit */
     uint32_t own[2][S::kOwnFolds];
 
     /* Where they lie in a record. */
@@ -372,7 +372,7 @@ template <class Cfg> struct MixedSums {
         }
     }
 
-    /* Goes on to the unit of block `sub` of K: what sums so far are multiplied by to be in it.
+    /* Goes on to the unit of a block whose scales are `next`: what sums so far are multiplied by.
      * (Packing leaves no steps between scales of a row that sums do not survive: pack.h.) */
     static __device__ __forceinline__ void change_unit(float (&times)[2], float (&unit)[2],
                                                        const float (&next)[2])

@@ -251,9 +251,8 @@ template <class Cfg> struct StreamRing {
         for (int nb = 0; nb < Cfg::kNBlocks; nb++)
             s.scale[nb] = __shfl_sync(0xFFFFFFFFu, s.own[nb], (lane & 28) + sub);
     }
-    /* kPassFolds: what the lane's codes of blocks lane % 4 and 4 more of the tile are multiplied
-     * by;
-     * .. */
+    /* kPassFolds: what codes of blocks lane % 4 and lane % 4 + 4 of the tile are multiplied by, ..
+     */
     template <class State>
     static __device__ __forceinline__ void read_folds(State &s, uint32_t slot, int lane)
     {
@@ -264,7 +263,7 @@ template <class Cfg> struct StreamRing {
                 s.fold[nb][i] =
                     scale_pair<Cfg::kHome>(fold_of(slot, nb, (lane % 4 + 4 * i) * 16, lane));
     }
-    /* .. and those of half `half` of a step. */
+    /* .. and, from the lane that has it, what those of half `half` of a step are. */
     template <class State>
     static __device__ __forceinline__ uint32_t pass_fold(const State &s, int nb, int step, int half,
                                                          int lane)

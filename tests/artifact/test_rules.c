@@ -676,6 +676,9 @@ static void weights_are_viewed_as_they_lie(void **state)
     REFUSED(other, view_weight(&b); b.tensor[8].view_col = 8);
     REFUSED(other, view_weight(&b); b.tensor[8].packed = false);
     REFUSED(other, view_weight(&b); b.tensor[2].pack_spec.act_fmt = FMT_I8);
+    REFUSED("has no such parameters", view_weight(&b); b.tensor[8].packed = false;
+            b.tensor[8].quantised = false; b.tensor[8].fmt = FMT_F32;
+            b.tensor[8].storage = STORAGE_OUTER);
     REFUSED(other, view_weight(&b); b.tensor[8].pack_spec.block_cols = 32;
             b.tensor[8].bytes = plan_packed_bytes(&b.m.plan, &b.tensor[8].pack_spec));
     REFUSED(other, view_weight(&b); b.tensor[8].pack_spec.k += 128;
