@@ -110,6 +110,12 @@ def nvfp4(t, name):
     return (q * np.repeat(s, 16, 1)).astype(np.float64)
 
 
+def nvfp4_last(t, name):
+    """What a product has of it that multiplies its sums by the outer scale: codes times blocks' scales are exact."""
+    q = E2M1[nibbles(t[name + ".weight_packed"])] * np.repeat(e4m3(t[name + ".weight_scale"]), 16, 1)
+    return q.astype(np.float32) * (np.float32(1) / t[name + ".weight_global_scale"])
+
+
 def mxfp4(codes, scales):
     return E2M1[nibbles(codes)] * np.repeat(2.0**(scales.astype(float) - 127), 32, -1)
 

@@ -215,14 +215,13 @@ def check_package(want, name, setting, folder):
 def check_weight(tmp, folder, name, n, k):
     """decode.py's values are those that a program multiplies by."""
     setting = setting_of(folder)
-    want = decoded(load(os.path.join(folder, "model.safetensors")), name, setting)
+    t = load(os.path.join(folder, "model.safetensors"))
+    want = decoded(t, name, setting)
     have = values(tmp, folder, name + ".weight", n, k)
     if isinstance(have, str):
         return [have]
-    bad = have != want
-    if setting.get("format") == "nvfp4-pack-quantized":  # a product is multiplied by the outer scale, not a block's
-        bad = np.abs(have - want) > 2.0**-23 * np.abs(want)
-    problems = [] if not bad.any() else [f"{bad.sum()} of {want.size} values differ from decode.py's"]
+    product = decode.nvfp4_last(t, name) if setting.get("format") == "nvfp4-pack-quantized" else want
+    problems = [] if np.array_equal(have, product) else [f"{(have != product).sum()} of {want.size} values differ from decode.py's"]
     if packages and setting.get("checkpoint_format") != "gptq_v2":  # which AutoGPTQ does not know
         problems += check_package(want, name, setting, folder)
     return problems
