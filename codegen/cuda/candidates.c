@@ -31,7 +31,8 @@ void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *f
     ARRAY_PUSH(c->arena, &c->list, candidate);
 }
 
-#define BLOCK_BYTES 1536 /* that two blocks cannot have: what the hardware keeps, and barriers */
+/* That two blocks cannot have: what the hardware keeps beside the most for one, and barriers. */
+#define BLOCK_BYTES 1536
 
 /* Those of a cluster are of one group of processors, which are pairs: 8 of 14 to 18 where a GPU has
  * 132. */
@@ -48,7 +49,7 @@ int64_t cuda_half_room(int64_t room)
 
 int64_t cuda_half_bytes(const CudaKernel *k, int64_t bytes, int64_t tiles)
 {
-    int64_t most = cuda_smem(k->gpu) / 2 + 1;
+    int64_t most = cuda_smem(k->gpu) / 2 + BLOCK_BYTES;
     return bytes < most && tiles <= k->gpu->processors ? most : bytes;
 }
 

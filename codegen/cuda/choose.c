@@ -9,6 +9,7 @@
 #define LOCAL_A_COLS  8192  /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES 17408 /* of all its rows; more leave too little for weights on their way */
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
+#define SHARED_A_90   18    /* .. where a launch of rows begins before the one ahead of it ends */
 #define SCRATCH_BYTES 1024  /* of epilogues, of the static shared memory that is set aside */
 #define SLOWER_SHOWN  3     /* candidates that `explain` shows beside the fastest */
 
@@ -572,7 +573,8 @@ static bool takes_in(const CudaCandidates *c, const CudaCandidate *at, const Pla
         return false;
     int64_t grid = cuda_geometry(ret).grid;
     int64_t makers = grid < ret->gpu->processors ? grid : ret->gpu->processors;
-    *ret_us = at->us + SHARED_A_US * (double)((c->rows + makers - 1) / makers);
+    double each = ret->gpu->from >= 90 && !one ? SHARED_A_90 : SHARED_A_US;
+    *ret_us = at->us + each * (double)((c->rows + makers - 1) / makers);
     return true;
 }
 

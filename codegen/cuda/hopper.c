@@ -11,6 +11,7 @@
 #define FEW_STAGES  6    /* .. with few rows */
 #define MOST_SMALL  64   /* of them in a tile of 64 columns, .. */
 #define SMALL_ROWS  256  /* .. of so many in all */
+#define MOST_WIDE   48   /* .. of tiles of 256, whose four warpgroups hold their sums twice */
 #define LEAST_UNITS 4    /* of a share of a tile */
 #define MOST_SHARES 8    /* of one */
 #define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
@@ -411,6 +412,8 @@ static void candidates(CudaCandidates *c)
     int before = c->num_valid;
     if (least)
         put_tile(c, true, least, 128);
+    if (least && least <= MOST_WIDE && c->num_valid == before) /* blocks of columns of two parts */
+        put_tile(c, true, least, 256);
     for (int columns = 64; least && columns <= 128; columns *= 2)
         put_gathered(c, true, least, columns);
     if (c->rows > 32 && c->rows <= 128 && 64 / c->like.spec.parts % 32 == 0)

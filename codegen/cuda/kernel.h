@@ -35,8 +35,11 @@ typedef struct CudaGemmMma {
 } CudaGemmMma;
 typedef struct CudaStream {
     int rows, n_blocks, n_warps, split_k, stages;
-    int buffers;   /* of staged sums */
-    bool as_wgmma; /* in the order of products by wgmma, split_k equal parts of K */
+    int buffers;    /* of staged sums */
+    bool copied;    /* rows of a lie in shared memory, a copy in each block */
+    int gather;     /* blocks of a cluster that have a part of K each; 1: none */
+    bool decoupled; /* warps go on to the next unit of columns without waiting for each other */
+    bool as_wgmma;  /* in the order of products by wgmma, split_k equal parts of K */
 } CudaStream;
 typedef struct CudaHopper {
     bool swap; /* w is the left operand */
@@ -82,7 +85,7 @@ typedef struct CudaKernel {
     CudaSpan span;
     int span_operand; /* i32 workspace of the ranges; -1 */
     CudaInput input;
-    int64_t local_pitch; /* INPUT_LOCAL: of a row of a in shared memory */
+    int64_t local_pitch; /* of a row of a in shared memory; 0: it does not lie there */
     CudaPackSpec spec;   /* of w */
     CudaPacked packed;
     CudaFamily family;

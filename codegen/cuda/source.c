@@ -69,8 +69,7 @@ void cuda_put_product(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kK", spec->k);
     cuda_put_int(sb, "kN", packed->rows);
     cuda_put_int(sb, "kParts", spec->parts);
-    cuda_put_int(sb, "kAPitch",
-                 k->input == INPUT_LOCAL ? k->local_pitch : k->layout[k->launch->a].pitch);
+    cuda_put_int(sb, "kAPitch", k->local_pitch ? k->local_pitch : k->layout[k->launch->a].pitch);
     /* a, w come after the operands of the programs */
     cuda_put_int(sb, "kOperandA", k->launch->num_operands);
     cuda_put_int(sb, "kOperandW", k->launch->num_operands + 1);

@@ -4,12 +4,15 @@
 
 #include <inttypes.h>
 
-#define MOST_ROWS  16
-#define RING       73728 /* bytes that its warps have on their way, if no less will do */
-#define SHARED     99328 /* .. and of shared memory in all, likewise */
-#define BUFFER     12288 /* .. that sums may have to be staged twice */
-#define MOST_PARTS 8     /* of K, that other families cut it into, too */
-#define MOST_APART 2     /* warps side by side, of f32, or ptxas spills a few bytes */
+#define MOST_ROWS    16
+#define RING         73728 /* bytes that its warps have on their way, if no less will do */
+#define SHARED       99328 /* .. and of shared memory in all, likewise */
+#define BUFFER       12288 /* .. that sums may have to be staged twice */
+#define DECOUPLED    49152 /* .. at least twice by warps that do not wait for each other, */
+#define MOST_BUFFERS 4     /* .. at most so often */
+#define ANOTHER_UNIT 4     /* registers of a thread for the unit that it finishes meanwhile */
+#define MOST_PARTS   8     /* of K, that other families cut it into, too */
+#define MOST_APART   2     /* warps side by side, of f32, or ptxas spills a few bytes */
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
 
@@ -25,7 +28,20 @@ static int64_t param_bytes(const CudaKernel *k) /* of a warp's columns, in a slo
     return k->packed.subs * (scales + zeros);
 }
 
-/* Shared memory without the rows of a prologue; what stream.cuh comes to. */
+static int64_t own_tiles(const CudaKernel *k) /* of K, of a block */
+{
+    return cuda_ceil_div(k->spec.k, CUDA_TILE_K) / k->stream.gather;
+}
+
+/* Of the chunks of a that are copied, and of buffers of sums. */
+static int64_t barrier_bytes(const CudaKernel *k)
+{
+    const CudaStream *s = &k->stream;
+    int64_t chunks = s->copied ? cuda_ceil_div(own_tiles(k), s->split_k) : 0;
+    return cuda_ceil_div((chunks + (s->decoupled ? 2 * s->buffers : 0)) * 8, 128) * 128;
+}
+
+/* Shared memory without rows of a; what stream.cuh comes to. */
 static int64_t ring_bytes(const CudaKernel *k)
 {
     const CudaStream *s = &k->stream;
@@ -39,7 +55,12 @@ static int64_t ring_bytes(const CudaKernel *k)
     int64_t staged = slices * (sums + (ordered && scales ? columns : 0));
     int64_t words = s->buffers * staged + (ordered ? sums : 0);
     int64_t bytes = s->split_k * s->n_warps * s->stages * stage + 4 * words;
-    return cuda_ceil_div(bytes, 128) * 128 + cuda_pair_table_bytes(k);
+    return cuda_ceil_div(bytes, 128) * 128 + cuda_pair_table_bytes(k) + barrier_bytes(k);
+}
+
+static bool is_local(const CudaKernel *k)
+{
+    return k->input == INPUT_LOCAL || k->stream.copied;
 }
 
 static int64_t local_grid(const CudaKernel *k) /* scales of one row of a */
@@ -56,10 +77,15 @@ static int64_t local_bytes(const CudaKernel *k)
 
 static CudaGeometry geometry(const CudaKernel *k)
 {
-    return (CudaGeometry){.blocks = cuda_ceil_div(k->packed.rows, num_columns(k)),
-                          .per_processor = 1, /* blocks stay */
-                          .block = 32 * k->stream.split_k * k->stream.n_warps,
-                          .smem = ring_bytes(k) + (k->input == INPUT_LOCAL ? local_bytes(k) : 0)};
+    int64_t units = cuda_ceil_div(k->packed.rows, num_columns(k)), gather = k->stream.gather;
+    int64_t most = gather > 1 ? cuda_most_clusters(k, (int)gather) : units;
+    return (CudaGeometry){
+        .blocks = (units < most ? units : most) * gather,
+        /* blocks stay; a grid of clusters is that of any GPU */
+        .per_processor = gather > 1 ? 0 : 1,
+        .cluster = (int)gather,
+        .block = 32 * k->stream.split_k * k->stream.n_warps,
+        .smem = cuda_half_bytes(k, ring_bytes(k) + (is_local(k) ? local_bytes(k) : 0), 1)};
 }
 
 static CudaTile tile(const CudaKernel *k)
@@ -79,7 +105,7 @@ static bool is_apart(const CudaKernel *k)
 static int num_registers(const CudaKernel *k)
 {
     int halves = k->stream.rows > 8 ? 2 : 1, units = format_info[k->spec.fmt].bits / 4;
-    int rows = (k->input == INPUT_LOCAL ? 1 : 4) * halves * cuda_act_bits(k->spec.act_fmt) / 4;
+    int rows = (is_local(k) ? 1 : 4) * halves * cuda_act_bits(k->spec.act_fmt) / 4;
     int sums = 4 + (k->spec.mainloop ? 2 * halves + 2 : 0) + (is_apart(k) ? 4 * halves + 2 : 0);
     int codes = 4 * units + k->packed.zeros;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
@@ -87,9 +113,16 @@ static int num_registers(const CudaKernel *k)
                  : k->spec.act_fmt == FMT_F32 ? 20
                  : k->stream.n_blocks > 4     ? 17
                                               : 14; /* looked up in registers, twice */
+    if (codes > 16 && is_local(k) && k->packed.layout == CUDA_FRAGMENTS)
+        codes += 2; /* beside rows that ldmatrix reads */
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
     return 36 + rows + (scales ? 24 * halves : 0) + k->stream.n_blocks * (codes + sums);
+}
+
+static int most_registers(const CudaKernel *k) /* .. that it may have */
+{
+    return k->stream.n_warps * k->stream.split_k > 8 ? 128 : 230;
 }
 
 /* The products of `mixed`, one 16-bit float for each code, in as many equal parts of K. */
@@ -103,14 +136,82 @@ static bool adds_as_wgmma(const CudaKernel *k)
            k->spec.k / CUDA_TILE_K % k->stream.split_k == 0 && k->stream.split_k <= MOST_PARTS;
 }
 
+/* How often sums are staged: twice where that is little. Where blocks have several units and none
+ * has to wait for its end, so often that warps may be far apart. */
+static void fill_buffers(CudaKernel *k, int64_t sums)
+{
+    CudaStream *s = &k->stream;
+    bool ordered = k->packed.exact && k->spec.mainloop && s->split_k > 1;
+    int64_t units = cuda_ceil_div(k->packed.rows, num_columns(k));
+    s->decoupled = cuda_family_serves(CUDA_MIXED, k->gpu) && !ordered && s->gather == 1 &&
+                   units > k->gpu->processors && 2 * sums <= DECOUPLED &&
+                   num_registers(k) + ANOTHER_UNIT <= most_registers(k);
+    s->buffers = s->gather > 1 || sums <= (ordered ? 2 * BUFFER : BUFFER) ? 2 : 1;
+    if (s->decoupled)
+        s->buffers = sums * MOST_BUFFERS <= DECOUPLED ? MOST_BUFFERS : (int)(DECOUPLED / sums);
+}
+
+/* Sets the ring and what goes with it; false: it does not fit. */
+static bool fill_ring(const CudaCandidates *c, CudaKernel *k)
+{
+    CudaStream *s = &k->stream;
+    /* whole tiles; the rows that one access reads lie in different banks */
+    int64_t bytes = cuda_act_bits(k->spec.act_fmt) / 8;
+    int64_t apart = k->packed.layout == CUDA_FRAGMENTS ? 16 : 32 * bytes;
+    k->local_pitch = is_local(k) ? own_tiles(k) * CUDA_TILE_K * bytes + apart : 0;
+    s->decoupled = false;
+    s->stages = 0;
+    s->buffers = 1;
+    int64_t table = cuda_pair_table_bytes(k), sums = ring_bytes(k) - table - barrier_bytes(k);
+    s->stages = 1;
+    int64_t stage = ring_bytes(k) - sums - table - barrier_bytes(k);
+    fill_buffers(k, sums);
+    int64_t local = (is_local(k) ? local_bytes(k) : 0) + barrier_bytes(k) +
+                    (k->input == INPUT_LOCAL ? 4 * cuda_prologue_scratch(k) : 0);
+    int64_t used = s->buffers * sums + local, budget = cuda_room(c, k) - table;
+    bool large = s->copied || s->decoupled;
+    int64_t left = (budget < SHARED || large ? budget : SHARED) - used;
+    int64_t most = (left < RING ? left : RING) / stage;
+    if (most < 2)
+        most = large ? left / stage < 2 ? left / stage : 2 : (budget - used) / stage;
+    s->stages = (int)(most < 2 ? most : most < 8 ? most : 8);
+    return s->stages >= 2;
+}
+
+/* The same with a's rows in shared memory, and K over the clusters that occupy the most processors.
+ */
+static void put_copied(CudaCandidates *c, const CudaKernel *like)
+{
+    CudaKernel k = *like;
+    int64_t tiles = cuda_ceil_div(k.spec.k, CUDA_TILE_K);
+    int64_t units = cuda_ceil_div(k.packed.rows, num_columns(&k));
+    if (!cuda_family_serves(CUDA_MIXED, k.gpu) || k.input != INPUT_GIVEN ||
+        k.spec.k * cuda_act_bits(k.spec.act_fmt) / 8 % 16)
+        return;
+    k.stream.copied = true;
+    if (fill_ring(c, &k))
+        cuda_candidate_valid(c, &k);
+    bool ordered = k.packed.exact && k.spec.mainloop;
+    if (ordered || k.stream.as_wgmma || k.spec.k % CUDA_TILE_K)
+        return;
+    int most = 1;
+    for (int gather = 2; gather <= CUDA_MOST_GATHERED; gather *= 2) {
+        k.stream.gather = gather;
+        if (tiles % gather == 0 && 2 * own_tiles(&k) >= k.stream.split_k && fill_ring(c, &k) &&
+            (most == 1 || units <= cuda_most_clusters(&k, gather)))
+            most = gather;
+    }
+    k.stream.gather = most;
+    if (most > 1 && fill_ring(c, &k))
+        cuda_candidate_valid(c, &k);
+}
+
 /* `part` columns of each part a unit. The threads are a power of two: they share the rows that a
  * prologue makes. */
 static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
 {
     CudaKernel k = c->like;
     int64_t blocks = part * k.spec.parts / 8; /* of 8 columns */
-    int64_t bytes = cuda_act_bits(k.spec.act_fmt) / 8;
-    int threads = 32 * n_warps * split_k;
     int64_t each = blocks / n_warps; /* an mma takes 16 columns; a group of columns has 64 */
     if (blocks % n_warps || (each != 2 && each != 4 && each != 8))
         return;
@@ -118,37 +219,24 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     if (k.packed.exact && k.spec.mainloop && !ordered && cuda_is_chunked(&k))
         return;
     k.family = CUDA_STREAM;
-    k.stream.as_wgmma = false;
-    for (k.stream.rows = 1; k.stream.rows < c->rows;)
+    k.stream = (CudaStream){
+        .rows = 1, .n_warps = n_warps, .n_blocks = (int)each, .split_k = split_k, .gather = 1};
+    while (k.stream.rows < c->rows)
         k.stream.rows *= 2;
-    k.stream.n_warps = n_warps;
-    k.stream.n_blocks = (int)(blocks / n_warps);
-    k.stream.split_k = split_k;
-    /* whole tiles; the rows that one access reads lie in different banks */
-    int64_t apart = k.packed.layout == CUDA_FRAGMENTS ? 16 : 32 * bytes;
-    k.local_pitch = k.input == INPUT_LOCAL ? (k.spec.k + 127) / 128 * 128 * bytes + apart : 0;
-    bool spills = is_apart(&k) && n_warps > MOST_APART;
-    if (spills || num_registers(&k) > (threads > 256 ? 128 : 230))
+    if (is_apart(&k) && n_warps > MOST_APART)
         return;
-    k.stream.stages = 0;
-    k.stream.buffers = 1;
-    int64_t table = cuda_pair_table_bytes(&k), sums = ring_bytes(&k) - table;
-    k.stream.stages = 1;
-    int64_t stage = ring_bytes(&k) - sums - table;
-    k.stream.buffers = sums <= (ordered ? 2 * BUFFER : BUFFER) ? 2 : 1;
-    int64_t local = k.input == INPUT_LOCAL ? local_bytes(&k) + 4 * cuda_prologue_scratch(&k) : 0;
-    int64_t used = k.stream.buffers * sums + local, budget = cuda_room(c, &k) - table;
-    int64_t left = (budget < SHARED ? budget : SHARED) - used;
-    int64_t most = (left < RING ? left : RING) / stage;
-    if (most < 2)
-        most = (budget - used) / stage;
-    k.stream.stages = (int)(most < 2 ? most : most < 8 ? most : 8);
-    if (k.stream.stages < 2)
-        return;
-    cuda_candidate_valid(c, &k);
-    k.stream.as_wgmma = true;
-    if (k.invariant && adds_as_wgmma(&k))
+    bool as_wgmma = k.invariant && adds_as_wgmma(&k);
+    if (num_registers(&k) <= most_registers(&k) && fill_ring(c, &k)) {
         cuda_candidate_valid(c, &k);
+        k.stream.as_wgmma = true;
+        if (as_wgmma)
+            cuda_candidate_valid(c, &k);
+    }
+    k.stream.as_wgmma = as_wgmma;
+    k.stream.copied = true;
+    /* of invariant products those in the order of few others would serve few buckets */
+    if ((as_wgmma || !k.invariant) && num_registers(&k) <= most_registers(&k))
+        put_copied(c, &k);
 }
 
 static void put_columns(CudaCandidates *c, int64_t part)
@@ -164,9 +252,8 @@ static void candidates(CudaCandidates *c)
     const CudaKernel *like = &c->like;
     CudaKernel k = *like;
     k.family = CUDA_STREAM;
-    k.stream.rows = MOST_ROWS;
-    k.stream.n_warps = 1;
-    k.stream.n_blocks = 4 * k.spec.parts;
+    k.stream = (CudaStream){
+        .rows = MOST_ROWS, .n_warps = 1, .n_blocks = 4 * k.spec.parts, .split_k = 1, .gather = 1};
     if (c->rows > MOST_ROWS) {
         cuda_candidate_reject(c, &k, "more than %d rows", MOST_ROWS);
         return;
@@ -202,6 +289,9 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
         sb_printf(sb, " w%d k%d s%d", k->stream.n_warps, k->stream.split_k, k->stream.stages);
     if (k->stream.as_wgmma)
         sb_printf(sb, " p%d", k->stream.split_k);
+    sb_put(sb, k->stream.copied ? " copied" : "");
+    if (k->stream.gather > 1)
+        sb_printf(sb, " x%d", k->stream.gather);
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -218,7 +308,11 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kStages", k->stream.stages);
     cuda_put_int(sb, "kBuffers", k->stream.buffers);
     cuda_put_int(sb, "kRows", k->stream.rows);
-    cuda_put_bool(sb, "kLocalA", k->input == INPUT_LOCAL);
+    cuda_put_bool(sb, "kLocalA", is_local(k));
+    cuda_put_bool(sb, "kCopiesA", k->stream.copied);
+    cuda_put_int(sb, "kGivenPitch", k->layout[k->launch->a].pitch);
+    cuda_put_int(sb, "kGather", k->stream.gather);
+    cuda_put_bool(sb, "kDecoupled", k->stream.decoupled);
     cuda_put_bool(sb, "kAsWgmma", k->stream.as_wgmma);
     cuda_put_int(sb, "kSmemBytes", ring_bytes(k));
     cuda_put_int(sb, "kCols", num_columns(k) / k->spec.parts);
@@ -269,6 +363,8 @@ static bool put_order(Sb *sb, const CudaKernel *k)
         cuda_put_parts(sb, k->spec.mainloop, k->stream.split_k);
     else
         sb_printf(sb, " in %d parts of K", k->stream.split_k);
+    if (k->stream.gather > 1)
+        sb_printf(sb, ", each of a run of %d", k->stream.gather);
     return true;
 }
 
@@ -277,13 +373,18 @@ static void describe(Sb *sb, const CudaKernel *k)
     sb_printf(sb, " %d rows x %d columns, K %sover %d of %d warps, %d stages%s%s", k->stream.rows,
               tile(k).cols, k->stream.as_wgmma ? "in runs " : "", k->stream.split_k,
               k->stream.split_k * k->stream.n_warps, k->stream.stages,
-              k->input == INPUT_LOCAL ? ", its input made in shared memory" : "",
+              k->input == INPUT_LOCAL ? ", its input made in shared memory"
+              : k->stream.copied      ? ", its input copied to shared memory"
+                                      : "",
               cuda_multiplied_by(k));
+    if (k->stream.gather > 1)
+        sb_printf(sb, ", K over clusters of %d", k->stream.gather);
 }
 
 /* Time ----------------------------------------------------------------------------------------- */
 
 #define BLOCK_START 0.5 /* us from a block's start to its first product */
+#define CLUSTER_US  1.0 /* .. in which the blocks of a cluster meet and read each other's sums */
 
 /* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */
 static double rate_of(const CudaKernel *k)
@@ -306,21 +407,23 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
 {
     int64_t columns = 8 * (int64_t)k->stream.n_blocks * k->stream.n_warps, warps = g->block / 32;
     int64_t units = (k->packed.rows + columns - 1) / columns;
-    double rounds = (double)((units + g->grid - 1) / g->grid);
-    double bits = k->packed.bits, codes = (double)columns * (double)k->spec.k;
-    double row_bytes = (double)k->spec.k * format_info[k->spec.act_fmt].bits / 8;
+    double rounds = (double)cuda_ceil_div(units, g->grid / k->stream.gather);
+    int gather = k->stream.gather;
+    double own_k = (double)k->spec.k / gather;
+    double bits = k->packed.bits, codes = (double)columns * own_k;
+    double rows_us = k->stream.rows * own_k * format_info[k->spec.act_fmt].bits / 8 / CUDA_L2_RATE;
     double loads = codes * bits / 8 / CUDA_BANDWIDTH +
-                   (k->input == INPUT_LOCAL ? 0
-                                            : k->stream.rows * (1 + 0.1 * k->stream.n_warps) *
-                                                  row_bytes / CUDA_L2_RATE);
+                   (is_local(k) ? 0 : rows_us * (1 + 0.1 * k->stream.n_warps));
     double held =
         (double)(warps * k->stream.n_blocks) * bits / 4; /* of a tile of K, 512 bytes each */
     double enough = k->stream.rows > 8 ? 32 : 64, busy = held < enough ? held / enough : 1;
     if (warps < 8)
         busy *= 0.6;
     double work = codes / (rate_of(k) * 1e6 * busy);
-    double join = 0.2 + 0.05 * k->stream.rows;
-    return rounds * ((loads > work ? loads : work) * k->gpu->processors + join) + BLOCK_START;
+    double join = 0.2 + 0.05 * k->stream.rows + (gather > 1 ? CLUSTER_US : 0);
+    double copies = k->stream.copied ? rows_us * k->gpu->processors : 0;
+    return rounds * ((loads > work ? loads : work) * k->gpu->processors + join) + copies +
+           BLOCK_START;
 }
 
 /* By how much fragments take longer than records: a is loaded in words of what it was loaded in
@@ -329,7 +432,7 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
 static double fragment_times(const CudaKernel *k)
 {
     bool wide = cuda_act_bits(k->spec.act_fmt) > 8;
-    if (k->packed.layout != CUDA_FRAGMENTS)
+    if (k->packed.layout != CUDA_FRAGMENTS || k->stream.copied)
         return 1;
     return (wide ? 1.03 + 0.02 * k->stream.rows : 1.01 + 0.008 * k->stream.rows) *
            (k->packed.folded ? 1.2 : 1);
@@ -343,7 +446,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
 
 static int begins(const CudaKernel *k)
 {
-    return k->stream.as_wgmma ? k->stream.split_k : 1; /* else warps take one unit each in turn */
+    return k->stream.as_wgmma ? k->stream.split_k /* else warps take one unit each in turn */
+                              : k->stream.gather;
 }
 
 const CudaFamilyRow cuda_stream = {

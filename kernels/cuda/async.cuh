@@ -87,6 +87,77 @@ __device__ __forceinline__ void meet_cluster()
                      : "memory");
 }
 
+/* .. and everybody sees what everybody stored before. */
+__device__ __forceinline__ void meet_cluster_stored()
+{
+    asm volatile("barrier.cluster.arrive.release;\n"
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
+}
+/* What lies at this address of the shared memory of a block of the cluster. */
+__device__ __forceinline__ float load_there(const float *of, int block)
+{
+    float v;
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %1, %2;\n"
+                 "ld.shared::cluster.f32 %0, [there];\n"
+                 "}"
+                 : "=f"(v)
+                 : "r"(smem_address(of)), "r"(block)
+                 : "memory");
+    return v;
+}
+__device__ __forceinline__ int32_t load_there(const int32_t *of, int block)
+{
+    int32_t v;
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %1, %2;\n"
+                 "ld.shared::cluster.s32 %0, [there];\n"
+                 "}"
+                 : "=r"(v)
+                 : "r"(smem_address(of)), "r"(block)
+                 : "memory");
+    return v;
+}
+/* Blocks may copy to each other's shared memory once all have initialised their barriers .. */
+template <int BLOCKS> __device__ __forceinline__ void cluster_begin()
+{
+    if (BLOCKS > 1)
+        meet_cluster();
+    else
+        __syncthreads();
+}
+/* .. and none leaves while another arrives at its barriers. */
+template <int BLOCKS> __device__ __forceinline__ void cluster_end()
+{
+    if (BLOCKS > 1)
+        meet_cluster();
+}
+
+/* Arrivals of a warp: one lane stands for all whose reads __syncwarp() has ordered before it. The
+ * racecheck of compute-sanitizer does not see that order, and reports those reads: for it each lane
+ * arrives. */
+#ifdef SINTER_RACECHECK
+enum { kWarpArrivals = 32 };
+#else
+enum { kWarpArrivals = 1 };
+#endif
+/* A lane of a warp for each block: this one, or all of the cluster. */
+template <int BLOCKS> __device__ __forceinline__ void cluster_arrive(uint32_t barrier, int lane)
+{
+    if (BLOCKS > 1 && kWarpArrivals > 1) {
+        for (int i = 0; i < BLOCKS; i++)
+            barrier_arrive_at(barrier, i);
+    } else if (BLOCKS > 1) {
+        if (lane < BLOCKS)
+            barrier_arrive_at(barrier, lane);
+    } else if (kWarpArrivals > 1 || lane == 0) {
+        barrier_arrive(barrier);
+    }
+}
+
 /* Copies to shared memory ---------------------------------------------------------------------- */
 
 __device__ __forceinline__ void map_prefetch(const TensorMap &map)
@@ -125,6 +196,15 @@ __device__ __forceinline__ void copy_bulk(uint32_t dst, const void *src, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(dst),
                  "l"(src), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+/* .. for bytes that others read again. */
+__device__ __forceinline__ void copy_bulk_kept(uint32_t dst, const void *src, uint32_t bytes,
+                                               uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(barrier)
                  : "memory");
 }
 __device__ __forceinline__ void copy_bulk_both(uint32_t dst, const void *src, uint32_t bytes,

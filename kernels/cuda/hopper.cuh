@@ -106,7 +106,7 @@ template <class Cfg, class Product> struct HopperShape {
                   "floats, or integers of one scale; each block reads some of them");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
                   "equal parts of K, by one block");
-    static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 3,
+    static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 4,
                   "warpgroups of 64 rows each");
     static_assert(Cfg::kStages >= 2, "who copies every other unit is at most a round ahead");
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");

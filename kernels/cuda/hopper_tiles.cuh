@@ -21,42 +21,6 @@
 #include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/async.cuh"
 
-/* Blocks may copy to each other's shared memory once all have initialised their barriers .. */
-template <int BLOCKS> __device__ __forceinline__ void cluster_begin()
-{
-    if (BLOCKS > 1)
-        meet_cluster();
-    else
-        __syncthreads();
-}
-/* .. and none leaves while another arrives at its barriers. */
-template <int BLOCKS> __device__ __forceinline__ void cluster_end()
-{
-    if (BLOCKS > 1)
-        meet_cluster();
-}
-/* Arrivals of a warp: one lane stands for all whose reads __syncwarp() has ordered before it. The
- * racecheck of compute-sanitizer does not see that order, and reports those reads: for it each lane
- * arrives. */
-#ifdef SINTER_RACECHECK
-enum { kWarpArrivals = 32 };
-#else
-enum { kWarpArrivals = 1 };
-#endif
-/* A lane of a warp for each block: this one, or all of the cluster. */
-template <int BLOCKS> __device__ __forceinline__ void cluster_arrive(uint32_t barrier, int lane)
-{
-    if (BLOCKS > 1 && kWarpArrivals > 1) {
-        for (int i = 0; i < BLOCKS; i++)
-            barrier_arrive_at(barrier, i);
-    } else if (BLOCKS > 1) {
-        if (lane < BLOCKS)
-            barrier_arrive_at(barrier, lane);
-    } else if (kWarpArrivals > 1 || lane == 0) {
-        barrier_arrive(barrier);
-    }
-}
-
 /* The tiles of a block, or its shares of tiles: units [from, to) of K. */
 template <class Cfg, class S> struct HopperWork {
     static constexpr int kBlocks = S::kClusterM * S::kClusterN;
@@ -208,13 +172,6 @@ __device__ __forceinline__ bool hopper_gather(Sum *sums, const HopperWork<Cfg, S
 
 /* Sums of a cluster's blocks ------------------------------------------------------------------- */
 
-/* Everybody sees what everybody stored before. */
-__device__ __forceinline__ void meet_cluster_stored()
-{
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
 __device__ __forceinline__ void store_sums(uint32_t to, const float *sums)
 {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(sums[0]), "f"(sums[1]),

@@ -7,9 +7,16 @@
  * reads only what it copied, so that weights need no barrier. Scales and zero points of the main
  * loop lie in the ring beside them. The first tiles are on their way before the producer of a is
  * waited for, and before the prologue runs. a comes from global memory into registers, one tile
- * ahead, or, with kLocalA, from shared memory that the prologue filled.
+ * ahead, or, with kLocalA, from shared memory that the prologue filled or, kCopiesA, bulk copies of
+ * all rows: a chunk for the tiles of each round.
  *
- * Sums of a unit: floats are added in the order of the warps. Integer blocks along K (kMainloop and
+ * kGather > 1: so many blocks of a cluster have a run of the tiles of K each. Of a unit each adds
+ * up its own sums; then it finishes some of the rows, to which it adds those of all blocks, in
+ * order.
+ *
+ * Sums of a unit: floats are added in the order of the warps. kDecoupled: no warp waits for the
+ * others at the end of a unit; each has rows of some units to finish, and does when it has staged
+ * its sums of the next. Integer blocks along K (kMainloop and
  * integers) keep their order: every round of kSplitK tiles the warps leave the exact sums of their
  * blocks in shared memory, and one thread an element adds them, blocks ascending:
  * f = fma((float)block, sa * sw, f).
@@ -19,23 +26,25 @@
  * lanes exchange codes but those of `fragments`.
  *
  * Cfg: that of gemm_mma.cuh, but kNBlocks (per warp; 2, 4, 8) kSplitK kNWarps kStages kRows (1 2 4
- * 8 16) kBuffers kLocalA kAsWgmma kSmemBytes instead of tiles. kAPitch: with kLocalA that of shared
- * memory, whole tiles of K long. kNeighbours: 8, or what weights as `fragments` have (pack.h): of
- * its rows a lane then reads the same columns, as many of them side by side. */
+ * 8 16) kBuffers kLocalA kCopiesA kGather kDecoupled kAsWgmma kSmemBytes instead of tiles. kAPitch:
+ * with kLocalA that of shared memory, whole tiles of K long; kGivenPitch: that of a. kNeighbours:
+ * 8, or what weights as `fragments` have (pack.h): of its rows a lane then reads the same columns,
+ * as many of them side by side. */
 #ifndef SINTER_CUDA_STREAM
 #define SINTER_CUDA_STREAM
 
-#include "kernels/cuda/stream_ring.cuh"
+#include "kernels/cuda/stream_rows.cuh"
 
-template <class Cfg> struct Stream : StreamRing<Cfg> {
+template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     typedef StreamShape<Cfg> S;
     typedef StreamRing<Cfg> Ring;
     typedef typename Ring::Weights Weights;
+    typedef StreamRows<Cfg> Given;
+    typedef typename Given::Rows Rows;
     typedef GemmMma<Cfg> G;
     typedef typename AccumulatorOf<S::kInt>::Type Acc;
+    typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum; /* staged */
     typedef Record<Cfg> R;
-    static constexpr int kABytes = ActBits<Cfg::kA>::kBits / 8;
-    static constexpr int kAWords = ActBits<Cfg::kA>::kWords;
     static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
     static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
@@ -45,8 +54,6 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
     static constexpr int kPairs = Cfg::kNBlocks / 2; /* of blocks of 8 columns: one mma */
     static constexpr int kNear = Cfg::kNeighbours;
-    static_assert(kNear == 8 || (!S::kFine && !Cfg::kAFold && kNear * kABytes == 4),
-                  "words of columns that share their scales");
     static_assert(Cfg::kNBlocks % 2 == 0, "a warp's columns are multiples of 16");
     /* a slot is free once it has been read */
     static constexpr bool kEarly = Cfg::kSubs == 1 || S::kPassScales || S::kPassFolds;
@@ -62,13 +69,6 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         int a_zero[S::kHalves];
         typename S::Pairs::Type table;
     };
-    /* The lane's eight elements of each step of a tile, of its one or two rows. */
-    struct Rows {
-        uint32_t raw[Cfg::kLocalA ? 1 : 4][S::kHalves][kAWords];
-        const char *row[S::kHalves];
-        int64_t at[S::kHalves]; /* row */
-    };
-
     /* Integer blocks are promoted once, and none past the last; floats as often as it suits. */
     static __device__ __forceinline__ bool ends_block(int tile_k, int sub)
     {
@@ -82,101 +82,6 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     }
 
     /* Rows of a -------------------------------------------------------------------------------- */
-
-    /* Rows past the last repeat it: an mma keeps rows apart. */
-    static __device__ __forceinline__ void find_rows(Rows &r, const char *a, int64_t m, int lane)
-    {
-#pragma unroll
-        for (int h = 0; h < S::kHalves; h++) {
-            int64_t row = lane / 4 + 8 * h;
-            r.at[h] = row < m ? row : m - 1;
-            const int column = S::kPasses ? lane % 2 * 8 + lane % 4 / 2 * 4 : lane % 4 * kNear;
-            r.row[h] = a + r.at[h] * Cfg::kAPitch + column * kABytes;
-        }
-    }
-
-    /* What lies past the end of local rows is multiplied: zeros. */
-    static __device__ __forceinline__ void clear_tails(char *local)
-    {
-        constexpr int kFrom = Cfg::kK * kABytes / 16, kLeft = Cfg::kAPitch / 16 - kFrom;
-        for (int i = threadIdx.x; i < Cfg::kRows * kLeft && Cfg::kK % 128; i += S::kThreads)
-            *(Bytes16 *)(local + i / kLeft * Cfg::kAPitch + (kFrom + i % kLeft) * 16) =
-                Bytes16{0, 0, 0, 0};
-    }
-
-    /* `left`: how many of the eight there are. Rows begin and end at multiples of 16 bytes; what is
-     * no element there becomes zero. */
-    static __device__ __forceinline__ void read_eight(uint32_t (&raw)[kAWords], const char *p,
-                                                      int left)
-    {
-        if constexpr (kAWords >= 4) {
-#pragma unroll
-            for (int i = 0; i < kAWords; i += 4) {
-                Bytes16 v = {0, 0, 0, 0};
-                if (i == 0 || left > 4)
-                    v = *(const Bytes16 *)(p + 4 * i);
-                raw[i] = v.x, raw[i + 1] = v.y, raw[i + 2] = v.z, raw[i + 3] = v.w;
-            }
-        } else {
-            Bytes8 v = *(const Bytes8 *)p;
-            raw[0] = v.x, raw[1] = v.y;
-        }
-        if (Cfg::kK % 8 && left < 8)
-#pragma unroll
-            for (int i = 0; i < kAWords; i++) {
-                int bits = left * kABytes * 8 - 32 * i; /* of the word that count */
-                raw[i] = bits <= 0 ? 0 : bits < 32 ? raw[i] & ((1u << bits) - 1) : raw[i];
-            }
-    }
-
-    /* kPasses: four of each 16 columns of a step, of rows of 16-bit floats. */
-    static __device__ __forceinline__ void read_halves(uint32_t (&raw)[kAWords], const char *p)
-    {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const Bytes8 v = *(const Bytes8 *)(p + 32 * i);
-            raw[2 * i] = v.x, raw[2 * i + 1] = v.y;
-        }
-    }
-
-    /* .. of columns that lie apart, a word of neighbours each; `left`: as many from the first. Of
-     * bytes that become 16-bit floats the weight has the even ones first (format.cuh). */
-    static __device__ __forceinline__ void read_apart(uint32_t (&raw)[kAWords], const char *p,
-                                                      int left)
-    {
-#pragma unroll
-        for (int i = 0; i < kAWords; i++) {
-            const int own = left - i * 4 * kNear;
-            raw[i] = own > 0 ? *(const uint32_t *)(p + i * 16) : 0;
-            if (Cfg::kK % kNear && own > 0 && own < kNear)
-                raw[i] &= (1u << own * kABytes * 8) - 1;
-        }
-        if constexpr (kABytes == 1 && !S::kInt) {
-            const uint32_t near = raw[0], far = raw[1];
-            raw[0] = __byte_perm(near, far, 0x6420);
-            raw[1] = __byte_perm(near, far, 0x7531);
-        }
-    }
-
-    static __device__ __forceinline__ void load_rows(Rows &r, int tile_k, int to, int step,
-                                                     int lane)
-    {
-        const int k = tile_k * 128 + step * 32, left = Cfg::kK - k - lane % 4 * kNear;
-        const bool whole = Cfg::kLocalA || (Cfg::kK % 128 == 0 && S::kTilesK % Cfg::kSplitK == 0);
-#pragma unroll
-        for (int h = 0; h < S::kHalves; h++) {
-            if constexpr (S::kPasses)
-                read_halves(r.raw[to][h], r.row[h] + k * kABytes);
-            else if constexpr (kNear < 8)
-                read_apart(r.raw[to][h], r.row[h] + k * kABytes, whole ? 32 : left);
-            else if (whole || left > 0)
-                read_eight(r.raw[to][h], r.row[h] + k * kABytes, whole ? 8 : left);
-            else
-#pragma unroll
-                for (int i = 0; i < kAWords; i++)
-                    r.raw[to][h][i] = 0;
-        }
-    }
 
     /* One piece of the lane's operand of each half, from k of K on. */
     template <int PIECE>
@@ -503,7 +408,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
         for (int i = 0; i < 4; i++) {
             const int from = Cfg::kLocalA ? 0 : i, k = tile_k * 128 + i * 32;
             if (Cfg::kLocalA)
-                load_rows(r, tile_k, 0, i, lane);
+                Given::load_rows(r, tile_k, 0, i, lane);
             if constexpr (S::kFine) {
                 fine_step(s, r, q, slot, a, scales, from, i, k, row, lane);
             } else {
@@ -519,7 +424,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             if constexpr (kApart)
                 add_apart(s);
             if (!Cfg::kLocalA)
-                load_rows(r, next, i, i, lane);
+                Given::load_rows(r, next, i, i, lane);
             if ((i + 1) % S::kSubSteps == 0 && !S::kFine) {
                 if constexpr (S::kOrdered)
                     stage_block(s, staged, slice, i / S::kSubSteps, group, lane);
@@ -573,15 +478,6 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
 
     /* Steps of a warp -------------------------------------------------------------------------- */
 
-    /* Rows of the first tile of a unit: a from global memory is one tile ahead. */
-    static __device__ __forceinline__ void load_first(Rows &r, int slice, int lane)
-    {
-        if (!Cfg::kLocalA)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                load_rows(r, S::tile_of(0, slice), i, i, lane);
-    }
-
     /* Ends the rows of a unit that lie in `sums` or, kOrdered, in `total`: the warps take turns at
      * them, while the others go on. */
     template <class Epilogue, class Sum, class Params>
@@ -594,6 +490,71 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
             if constexpr (!S::kOrdered)
                 sum = sum_slices(sums, i, lane);
             Epilogue::row(p, a, sum, i, unit * S::kCols, lane);
+        }
+    }
+
+    /* kDecoupled: leaves the warp's sums of the block's unit number `turn`. */
+    static __device__ __forceinline__ void stage_decoupled(const State &s, Sum *to,
+                                                           uint32_t barriers, int turn, int group,
+                                                           int lane)
+    {
+        const uint32_t full = barriers + 8 * (S::kChunks + turn % Cfg::kBuffers);
+        const int uses = turn / Cfg::kBuffers; /* of the buffer before */
+        if (uses > 0)
+            barrier_wait(full + 8 * Cfg::kBuffers, (uses - 1) % 2);
+        stage_sums(s, to, group, lane);
+        __syncwarp();
+        cluster_arrive<1>(full, lane);
+    }
+    /* .. and finishes the rows of a unit that are the warp's. */
+    template <class Epilogue, class Params>
+    static __device__ __forceinline__ void finish_decoupled(const Params &p, const Operand &a,
+                                                            Sum *staged, uint32_t barriers,
+                                                            int unit, int turn, int64_t m)
+    {
+        const int lane = threadIdx.x % 32, first = threadIdx.x / 32 + turn * Cfg::kRows;
+        const uint32_t full = barriers + 8 * (S::kChunks + turn % Cfg::kBuffers);
+        if (first % S::kWarps < Cfg::kRows && first % S::kWarps < m) {
+            barrier_wait(full, turn / Cfg::kBuffers % 2);
+            finish_rows<Epilogue>(p, a, staged + turn % Cfg::kBuffers * S::kStagedWords,
+                                  (const float *)0, unit, first, m, lane);
+            __syncwarp();
+        }
+        cluster_arrive<1>(full + 8 * Cfg::kBuffers, lane);
+    }
+
+    /* kGather: the same, once each block of the cluster has added up its own sums. Two buffers:
+     * when one is staged again, all blocks have met since they read it. */
+    template <class Epilogue, class Sum, class Params>
+    static __device__ __forceinline__ void finish_gathered(const Params &p, const Operand &a,
+                                                           Sum *sums, int unit, int warp, int64_t m,
+                                                           int lane)
+    {
+        constexpr int kEach = (S::kBN + 31) / 32;
+        const int rank = blockIdx.x % Cfg::kGather;
+        for (int i = warp; i < Cfg::kRows && i < m; i += S::kWarps)
+            sum_slices(sums, i, lane);
+        meet_cluster_stored();
+        for (int i = rank + warp * Cfg::kGather; i < Cfg::kRows && i < m;
+             i += S::kWarps * Cfg::kGather) {
+            Sum *row = sums + i * S::kPitch;
+            Sum part[kEach][Cfg::kGather];
+#pragma unroll
+            for (int j = 0; j < kEach; j++)
+#pragma unroll
+                for (int block = 0; block < Cfg::kGather; block++)
+                    if (S::kBN % 32 == 0 || j * 32 + lane < S::kBN)
+                        part[j][block] = load_there(row + j * 32 + lane, block);
+#pragma unroll
+            for (int j = 0; j < kEach; j++) {
+#pragma unroll
+                for (int block = 1; block < Cfg::kGather; block++)
+                    part[j][0] = part[j][0] + part[j][block];
+                if (S::kBN % 32 == 0 || j * 32 + lane < S::kBN)
+                    row[j * 32 + lane] = part[j][0];
+            }
+            __syncwarp();
+            Epilogue::row(p, a, (const char *)row, i, unit * S::kCols, lane);
         }
     }
 
@@ -646,14 +607,15 @@ template <class Cfg> struct Stream : StreamRing<Cfg> {
     }
 };
 
-/* a lies in global memory: a Prologue that makes nothing. */
-template <class Cfg> struct GivenRows {
-    template <class Params> static __device__ __forceinline__ Operand run(const Params &p, char *)
-    {
-        wait_for_producer();
-        return p.op[Cfg::kOperandA];
-    }
-};
+/* Before anybody waits at one. */
+template <class Cfg> __device__ __forceinline__ void begin_barriers(uint32_t barriers)
+{
+    typedef StreamShape<Cfg> S;
+    if (threadIdx.x < S::kBarriers)
+        barrier_init(barriers + 8 * threadIdx.x,
+                     threadIdx.x < S::kChunks ? 1 : S::kWarps * kWarpArrivals);
+    barrier_init_done();
+}
 
 template <class Cfg, class Prologue, class Epilogue, class Params>
 __device__ __forceinline__ void stream(const Params &p)
@@ -671,15 +633,18 @@ __device__ __forceinline__ void stream(const Params &p)
     int32_t *staged = (int32_t *)(smem + S::kRingBytes);
     float *total = (float *)(staged + Cfg::kBuffers * S::kStagedWords);
     char *local = smem + S::kLocalAt;
+    const uint32_t barriers = smem_address(smem) + S::kBarriersAt;
 
     typename G::Ahead ahead;
     G::fetch_first(ahead, ring, w, slice, group, lane);
-    if constexpr (S::Pairs::kBytes > 0) {
+    if constexpr (S::Pairs::kBytes > 0)
         S::Pairs::Type::fill(smem_address(smem) + S::kPairsAt, Record<Cfg>::table(w), S::kThreads);
-        __syncthreads();
-    }
     if constexpr (Cfg::kLocalA)
         G::clear_tails(local);
+    if constexpr (S::kBarriers > 0)
+        begin_barriers<Cfg>(barriers);
+    if (S::Pairs::kBytes > 0 || S::kBarriers > 0)
+        __syncthreads();
     const Operand a = Prologue::run(p, local);
 
     typename G::Rows rows;
@@ -693,7 +658,7 @@ __device__ __forceinline__ void stream(const Params &p)
 
     uint32_t slot = 0;
     int buffer = 0, turn = 0;
-    for (int unit = blockIdx.x; unit < S::kUnitsN; unit += gridDim.x, turn++) {
+    for (int unit = S::first_unit(); unit < S::kUnitsN; unit += S::unit_step(), turn++) {
         typename G::State s = {};
         if constexpr (S::Pairs::kBytes > 0)
             s.table = s.table.of_lane(smem_address(smem) + S::kPairsAt, lane);
@@ -703,11 +668,13 @@ __device__ __forceinline__ void stream(const Params &p)
 #pragma unroll 1
         for (int r = 0; r < S::kRounds; r++) {
             const int k = S::tile_of(r, slice);
-            const bool live = S::kTilesK % Cfg::kSplitK == 0 || k < S::kTilesK;
+            const bool live = S::has_tile(r, slice);
             const uint32_t at = ring + slot;
             typename G::Weights q;
             G::take(q, s, at, live, row, lane);
             G::template fetch_next<G::kEarly>(ahead, ring, w, slice, group, lane);
+            if (Cfg::kCopiesA && turn == 0 && live)
+                barrier_wait(barriers + 8 * (S::own_tile(r, slice) / Cfg::kSplitK), 0);
             if (live)
                 G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
                         r + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice), slice, group,
@@ -721,22 +688,39 @@ __device__ __forceinline__ void stream(const Params &p)
                 buffer = (buffer + 1) % Cfg::kBuffers;
             }
         }
-        if (unit + gridDim.x >= S::kUnitsN && threadIdx.x == 0)
+        if (unit + S::unit_step() >= S::kUnitsN && threadIdx.x == 0)
             fetch_share(p.ahead, blockIdx.x);
-        typedef typename AccumulatorOf<S::kInt && !Cfg::kMainloop>::Type Sum;
+        typedef typename G::Sum Sum;
         Sum *of_unit = (Sum *)(staged + buffer * S::kStagedWords);
+        if constexpr (Cfg::kDecoupled) {
+            G::stage_decoupled(s, of_unit + slice * Cfg::kRows * S::kPitch, barriers, turn, group,
+                               lane);
+            if (turn > 0)
+                G::template finish_decoupled<Epilogue>(p, a, (Sum *)staged, barriers,
+                                                       unit - S::unit_step(), turn - 1, m);
+            buffer = (buffer + 1) % Cfg::kBuffers;
+            continue;
+        }
         if constexpr (!S::kOrdered) {
             G::stage_sums(s, of_unit + slice * Cfg::kRows * S::kPitch, group, lane);
             __syncthreads(); /* also, with two buffers, behind the reads of the unit before last */
             buffer = (buffer + 1) % Cfg::kBuffers;
         }
-        G::template finish_rows<Epilogue>(p, a, of_unit, total, unit, warp + turn * Cfg::kRows, m,
-                                          lane);
+        if constexpr (Cfg::kGather > 1)
+            G::template finish_gathered<Epilogue>(p, a, of_unit, unit, warp, m, lane);
+        else
+            G::template finish_rows<Epilogue>(p, a, of_unit, total, unit, warp + turn * Cfg::kRows,
+                                              m, lane);
         if (Cfg::kBuffers == 1 && !S::kOrdered)
             __syncthreads();
     }
+    if constexpr (Cfg::kDecoupled)
+        G::template finish_decoupled<Epilogue>(p, a, (typename G::Sum *)staged, barriers,
+                                               S::first_unit() + (turn - 1) * S::unit_step(),
+                                               turn - 1, m);
     copy_wait<0>();
     let_consumer_start();
+    cluster_end<Cfg::kGather>();
 }
 
 #endif

@@ -4,6 +4,7 @@
 #define SINTER_CUDA_STREAM_RING
 
 #include "kernels/cuda/ahead.cuh"
+#include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm_mma.cuh"
 
 template <class Cfg> struct StreamShape {
@@ -14,14 +15,35 @@ template <class Cfg> struct StreamShape {
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kHalves = Cfg::kRows > 8 ? 2 : 1; /* of the 16 rows of one mma */
     static constexpr int kTilesK = (Cfg::kK + 127) / 128;
-    static constexpr int kRounds = (kTilesK + Cfg::kSplitK - 1) / Cfg::kSplitK;
+    static constexpr int kOwn = kTilesK / Cfg::kGather; /* tiles of a block */
+    static constexpr int kRounds = (kOwn + Cfg::kSplitK - 1) / Cfg::kSplitK;
     /* The tile of K that a warp takes in a round, and from one to the next. */
     static constexpr int kStride = Cfg::kAsWgmma ? 1 : Cfg::kSplitK;
     /* Codes are passed round, for products of 16 columns: those of fragments lie so. */
     static constexpr bool kPasses = Cfg::kAsWgmma && Cfg::kNeighbours == 8;
-    static __device__ __forceinline__ int tile_of(int round, int slice)
+    static __device__ __forceinline__ int first_tile() /* of the block's part of K */
+    {
+        return Cfg::kGather > 1 ? (int)(blockIdx.x % Cfg::kGather) * kOwn : 0;
+    }
+    static __device__ __forceinline__ int own_tile(int round, int slice) /* from there on */
     {
         return Cfg::kAsWgmma ? slice * kRounds + round : round * Cfg::kSplitK + slice;
+    }
+    static __device__ __forceinline__ int tile_of(int round, int slice)
+    {
+        return first_tile() + own_tile(round, slice);
+    }
+    static __device__ __forceinline__ bool has_tile(int round, int slice)
+    {
+        return kOwn % Cfg::kSplitK == 0 || own_tile(round, slice) < kOwn;
+    }
+    static __device__ __forceinline__ int first_unit()
+    {
+        return blockIdx.x / Cfg::kGather;
+    }
+    static __device__ __forceinline__ int unit_step()
+    {
+        return gridDim.x / Cfg::kGather;
     }
     static constexpr int kRun = Record<Cfg>::kRun;
     static constexpr int kUnits = 128 * Bits<Cfg::kW>::kBits / 512; /* of 4 words, decoded */
@@ -77,10 +99,20 @@ template <class Cfg> struct StreamShape {
     static constexpr int kTotalWords = kOrdered ? Cfg::kRows * kPitch : 0;
     static constexpr int kPairsAt =
         (kRingBytes + 4 * (Cfg::kBuffers * kStagedWords + kTotalWords) + 127) / 128 * 128;
-    static constexpr int kLocalAt = kPairsAt + Pairs::kBytes;
+    /* Barriers: of the chunks in which rows of a are copied, each the tiles of a round, then of the
+     * buffers of staged sums, when they are full and when they are free. */
+    static constexpr int kChunks = Cfg::kCopiesA ? kRounds : 0;
+    static constexpr int kBarriers = kChunks + (Cfg::kDecoupled ? 2 * Cfg::kBuffers : 0);
+    static constexpr int kBarriersAt = kPairsAt + Pairs::kBytes;
+    static constexpr int kLocalAt = kBarriersAt + (kBarriers * 8 + 127) / 128 * 128;
     static_assert(!Cfg::kExact || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
                   "blocks of integers lie inside tiles, or tiles inside blocks");
     static_assert(kLocalAt <= Cfg::kSmemBytes, "what the compiler asked for is enough");
+    static_assert(Cfg::kGather == 1 || (!kOrdered && !Cfg::kAsWgmma && Cfg::kBuffers == 2 &&
+                                        kTilesK % Cfg::kGather == 0),
+                  "equal parts of K, whose sums are added in any place");
+    static_assert(!Cfg::kDecoupled || (!kOrdered && Cfg::kGather == 1 && Cfg::kBuffers > 1),
+                  "sums of one unit are added while those of the next are staged");
     static_assert(!Cfg::kAsWgmma || (!kOrdered && !kFine && !Cfg::kWFold && Cfg::kK % 128 == 0 &&
                                      kTilesK % Cfg::kSplitK == 0 && ActBits<Cfg::kA>::kBits == 16 &&
                                      Bits<Cfg::kW>::kBits <= 8),
@@ -104,10 +136,12 @@ template <class Cfg> struct StreamRing {
 
     /* Where the next copies come from and go to. */
     struct Ahead {
-        const char *record;
-        int unit, round, row; /* row: the warp's first one of the group */
-        uint32_t slot;        /* of the ring, bytes */
+        const char *codes; /* of the tile, the lane's */
+        int params;        /* .. and from there to its first parameters */
+        int unit, round;   /* of it */
+        uint32_t slot;     /* of the ring, bytes */
     };
+    static constexpr int kEach = S::kParamRun / 16, kAll = Cfg::kSubs * kEach; /* pieces */
 
     /* The first block of 8 columns of a warp; past the last group the last ones are read again,
      * nobody takes those columns. */
@@ -121,42 +155,49 @@ template <class Cfg> struct StreamRing {
     static __device__ __forceinline__ void begin(Ahead &f, const char *w, int slice, int group,
                                                  int lane)
     {
-        f.unit = blockIdx.x;
+        f.unit = S::first_unit();
         f.round = 0;
         f.slot = 0;
-        find_record(f, w, slice, group);
+        find_record(f, w, slice, group, lane);
+    }
+    /* Where piece c of the parameters of a warp's columns lies in a record. row: the first of them.
+     */
+    static __device__ __forceinline__ int param_at(int c, int row)
+    {
+        const int sub = c / (kEach ? kEach : 1), at = (c - sub * kEach) * 16;
+        row += sub * 64;
+        if (Cfg::kWZero && at >= S::kScaleRun)
+            return Cfg::kZeroAt + (row * Bits<Cfg::kW>::kBits / 8 & ~15) + at - S::kScaleRun;
+        return Cfg::kScaleAt + row * R::kScaleBytes + at;
     }
     static __device__ __forceinline__ void find_record(Ahead &f, const char *w, int slice,
-                                                       int group)
+                                                       int group, int lane)
     {
-        int block = block_of_unit(f.unit, group);
-        f.row = block % 8 * 8;
-        f.record = w + block / 8 * R::kGroup + (int64_t)S::tile_of(0, slice) * Cfg::kRecord;
+        const int block = block_of_unit(f.unit, group), row = block % 8 * 8;
+        const int codes = row / 8 * S::kRun + lane * 16;
+        f.codes = w + block / 8 * R::kGroup + (int64_t)S::tile_of(0, slice) * Cfg::kRecord + codes;
+        f.params = param_at(lane, row) - codes;
     }
 
     /* Starts the copies of one tile to the next slot of the warp's ring. */
     static __device__ __forceinline__ void fetch(Ahead &f, uint32_t ring, const char *w, int slice,
                                                  int group, int lane)
     {
-        const int tile_k = S::tile_of(f.round, slice);
-        if (f.unit < S::kUnitsN && (S::kTilesK % Cfg::kSplitK == 0 || tile_k < S::kTilesK)) {
-            const uint32_t slot = ring + f.slot;
-            const char *codes = f.record + f.row / 8 * S::kRun + lane * 16;
+        if (f.unit < S::kUnitsN && S::has_tile(f.round, slice)) {
+            const uint32_t slot = ring + f.slot + lane * 16;
 #pragma unroll
             for (int i = 0; i < (S::kWBytes + 511) / 512; i++)
                 if (S::kWBytes % 512 == 0 || i * 512 + lane * 16 < S::kWBytes)
-                    copy_stream16(slot + i * 512 + lane * 16, codes + i * 512);
-            constexpr int kEach = S::kParamRun / 16, kAll = Cfg::kSubs * kEach;
+                    copy_stream16(slot + i * 512, f.codes + i * 512);
 #pragma unroll
             for (int i = 0; i < (kAll + 31) / 32; i++) {
-                const int c = lane + i * 32, sub = c / (kEach ? kEach : 1), at = c - sub * kEach;
-                const int row = sub * 64 + f.row;
-                const char *from = f.record + Cfg::kScaleAt + row * R::kScaleBytes + at * 16;
-                if (Cfg::kWZero && at * 16 >= S::kScaleRun)
-                    from = f.record + Cfg::kZeroAt + (row * Bits<Cfg::kW>::kBits / 8 & ~15) +
-                           at * 16 - S::kScaleRun;
-                if (c < kAll)
-                    copy_stream16(slot + S::kWBytes + c * 16, from);
+                int from = f.params;
+                if (i > 0) {
+                    const int row = block_of_unit(f.unit, group) % 8 * 8;
+                    from += param_at(lane + i * 32, row) - param_at(lane, row);
+                }
+                if (lane + i * 32 < kAll)
+                    copy_stream16(slot + S::kWBytes + i * 512, f.codes + from);
             }
         } else if (f.unit >= S::kUnitsN) {
             let_consumer_start(); /* to fetch its weights, now that these are on their way */
@@ -164,14 +205,13 @@ template <class Cfg> struct StreamRing {
         copy_commit();
         f.slot =
             f.slot + S::kStageBytes == Cfg::kStages * S::kStageBytes ? 0 : f.slot + S::kStageBytes;
-        f.record += S::kStride * Cfg::kRecord;
+        f.codes += S::kStride * Cfg::kRecord;
         if (++f.round == S::kRounds) {
             f.round = 0;
-            f.unit += gridDim.x;
-            find_record(f, w, slice, group);
+            f.unit += S::unit_step();
+            find_record(f, w, slice, group, lane);
         }
     }
-
     static __device__ __forceinline__ void read_weights(Weights &q, uint32_t slot, int lane)
     {
 #pragma unroll
@@ -225,11 +265,12 @@ template <class Cfg> struct StreamRing {
                                                        int lane)
     {
         const uint32_t params = slot + S::kWBytes + sub * S::kParamRun;
+        const uint32_t scales = params + lane / 4 * R::kScaleBytes;
 #pragma unroll
         for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
             const int at = nb * 8 + lane / 4;
             if constexpr (S::kScales) {
-                const uint32_t bits = param_bits(params + at * R::kScaleBytes, R::kScaleBytes);
+                const uint32_t bits = param_bits(scales + nb * 8 * R::kScaleBytes, R::kScaleBytes);
                 (S::kPassScales ? s.own : s.scale)[nb] =
                     S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(bits));
             }
@@ -273,10 +314,10 @@ template <class Cfg> struct StreamRing {
     /* The scale of the lane's codes at column k of K, of each block of columns. */
     static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)
     {
-        const int at = nb * 8 + lane / 4, sub = R::sub_of(k);
+        const uint32_t at = slot + S::kWBytes + lane / 4 * R::kScaleBytes;
         return S::kFoldTimes *
                scale_value<Cfg::kScaleFmt>(param_bits(
-                   slot + S::kWBytes + sub * S::kParamRun + at * R::kScaleBytes, R::kScaleBytes));
+                   at + R::sub_of(k) * S::kParamRun + nb * 8 * R::kScaleBytes, R::kScaleBytes));
     }
 };
 

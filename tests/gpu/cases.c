@@ -444,6 +444,12 @@ static const char *put_post(Product *p, const char *x, const char *s)
     return "softmax";
 }
 
+/* How streams have their rows: from memory, copied to shared memory, or over clusters. */
+static int rows_way(const Place *at)
+{
+    return (int)((at->time / 2 + (uint64_t)(at->w + at->a)) % 3);
+}
+
 /* K and what happens to x before the product come from few numbers, so that many cases share the
  * kernels that do it. */
 static const char *make_product(Gen *g, const Place *at)
@@ -464,6 +470,12 @@ static const char *make_product(Gen *g, const Place *at)
     p.n = is_long ? 1 + p.n % 64 : p.n;
     if (at->kind == KIND_WIDE)
         p.k = groups ? 128 * (1 + p.k % 12) : 16 * (1 + p.k % 90);
+    if (at->kind == KIND_FEW && rows_way(at) == 2)
+        p.k = 256 * (1 + p.k % 6);
+    if (at->kind == KIND_FEW && at->time % 14 == 5) { /* blocks take several units of columns */
+        p.n = 2200 + 8 * p.n;
+        p.k = p.k > 256 ? 256 : p.k;
+    }
     if (p.k < 32) /* the widest block of a named format */
         p.k += 32;
     if (aligned && groups)
@@ -672,7 +684,8 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS;
     bool apart = (at.time + at.time / 6 + (uint64_t)(at.w + at.a)) % 2;
     ret->layout = alone ? &records : !mixes ? NULL : apart ? &fragments : &records;
-    ret->wish = streams ? NULL : ways[at.time / 3 % COUNT_OF(ways)];
+    static const char *const rows[] = {NULL, "copied", "x4 x2"};
+    ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
     if (at.kind == KIND_PAIR) {
         ret->family = &pair;
         ret->wish = tiles[(at.time + (uint64_t)(at.w + at.a)) % COUNT_OF(tiles)];

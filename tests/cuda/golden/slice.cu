@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_1ca1a68aa0a72906 */
+/* k_750af055c9facdaa */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -51,7 +51,7 @@ struct Cfg {
     static constexpr int kK = 16;
     static constexpr int kN = 16;
     static constexpr int kParts = 1;
-    static constexpr int kAPitch = 32;
+    static constexpr int kAPitch = 320;
     static constexpr int kOperandA = 1;
     static constexpr int kOperandW = 2;
     static constexpr int kOperandSplit = 0;
@@ -83,9 +83,13 @@ struct Cfg {
     static constexpr int kStages = 2;
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
-    static constexpr bool kLocalA = false;
+    static constexpr bool kLocalA = true;
+    static constexpr bool kCopiesA = true;
+    static constexpr int kGivenPitch = 32;
+    static constexpr int kGather = 1;
+    static constexpr bool kDecoupled = false;
     static constexpr bool kAsWgmma = false;
-    static constexpr int kSmemBytes = 70656;
+    static constexpr int kSmemBytes = 70784;
     static constexpr int kCols = 16;
 };
 struct Params {
@@ -114,7 +118,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_1ca1a68aa0a72906(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_750af055c9facdaa(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

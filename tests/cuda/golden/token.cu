@@ -1,4 +1,4 @@
-/* k_e467a6fdf9381308 */
+/* k_0359cbf8a434d216 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -39,6 +39,10 @@ struct Cfg {
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
+    static constexpr bool kCopiesA = false;
+    static constexpr int kGivenPitch = 64;
+    static constexpr int kGather = 1;
+    static constexpr bool kDecoupled = false;
     static constexpr bool kAsWgmma = false;
     static constexpr int kSmemBytes = 75776;
     static constexpr int kCols = 16;
@@ -115,7 +119,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_e467a6fdf9381308(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_0359cbf8a434d216(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
