@@ -160,6 +160,46 @@ quant { default : s }
            "" if code == 0 and found == 2 * ["shipped table"] else f"{found}\n{err}")
 
 
+def check_one_a_processor(folder):
+    """Blocks of products of few rows ask for so much shared memory that none has another beside it: what the hardware
+    keeps of 228 KB is 1 KB for each."""
+    for scheme in ("weight i4 sym group 128; act bf16", "weight i4 sym group 128; act i8 sym per token dynamic",
+                   "weight nf4 group 64; act f16", "weight e4m3 per channel; act bf16"):
+        (folder / "narrow.sinter").write_text(f"""version 1
+dim T in [1, 8, 16]
+scheme s {{ {scheme} }}
+quant {{ default : s }}
+model m (x: bf16[T, 4096]) -> (y: bf16[T, 4096]) {{
+    param w: bf16[4096, 4096]
+    y = linear(x, w)
+}}
+""")
+        _, out, err = run("explain", "--no-weights", "--target=sm_90a", "--timing=none", folder / "narrow.sinter")
+        found = re.findall(r": stream .* (\d+) bytes shared", out)
+        alone = found and all(2 * (int(word) + 1024) > 228 * 1024 for word in found)
+        report(f"one block a processor: {scheme}", "" if alone else f"{found}\n{out}{err}")
+
+
+def check_block_tiles(folder):
+    """Gate and up of few rows whose result has groups of 128: tiles hold those of both, and no more rows than they need."""
+    (folder / "blocks.sinter").write_text("""version 1
+dim T in [1, 16, 48]
+scheme s { weight e4m3 block 128x128; act e4m3 per token group 128 dynamic }
+model m (x: bf16[T, 4096]) -> (y: bf16[T, 4096]) {
+    param gate: bf16[14336, 4096]
+    param up:   bf16[14336, 4096]
+    param down: bf16[4096, 14336]
+    y = linear(silu(linear(x, gate)) * linear(x, up), down)
+}
+quant { default : s }
+""")
+    _, out, err = run("explain", "--no-weights", "--target=sm_90a", "--timing=none", "--weight-layout=panels",
+                      folder / "blocks.sinter")
+    found = re.findall(r"T = (\d+): hopper (\d+x256), transposed", out)
+    want = [("1", "8x256"), ("16", "16x256"), ("48", "48x256")]
+    report("tiles of few rows by blocks of two parts", "" if found == want else f"{found}\n{out}{err}")
+
+
 def check_like(folder, home):
     """A GPU that differs from one with a shipped table in its memory alone: what only that one measured counts, times
     what a candidate takes that both measured."""
@@ -352,6 +392,8 @@ def main():
         check_predictions(pathlib.Path(path))
         check_few_rows(pathlib.Path(path))
         check_shipped(pathlib.Path(path))
+        check_one_a_processor(pathlib.Path(path))
+        check_block_tiles(pathlib.Path(path))
         check_like(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
         check_akin(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
         check_between(pathlib.Path(path), {"XDG_DATA_HOME": f"{path}/none"})
