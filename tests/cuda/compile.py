@@ -347,7 +347,7 @@ weight ternary group 128; act e4m3 per token dynamic
 
 def check_wgmma(folder):
     for scheme in WGMMA:
-        check_layout(folder, scheme, "hopper", "panels", "16, 2048", "auto")
+        check_layout(folder, scheme, "hopper", "panels", "16, 512, 2048", "auto")
     for scheme in [*WGMMA_DECODED, "weight i8 sym group 128; act i8 sym per token group 64 dynamic"]:
         for layout in LAYOUTS:
             check_layout(folder, scheme, "mixed", layout, "512", layout)
