@@ -1,13 +1,15 @@
 /* codegen/cuda/choose: which family and tile runs a launch under one bucket. */
 #include "codegen/cuda/family.h"
 
-#include <math.h>
 #include <string.h>
 
-#define FEW_ROWS      4     /* up to here a product takes its prologue in .. */
-#define MANY_ROWS     16    /* .. where a rule says that it is to be one launch */
-#define LOCAL_A_COLS  8192  /* longest row that a prologue inside a product makes */
-#define LOCAL_A_BYTES 17408 /* of all its rows; more leave too little for weights on their way */
+#define FEW_ROWS     4     /* up to here a product takes its prologue in .. */
+#define MANY_ROWS    16    /* .. where a rule says that it is to be one launch */
+#define LOCAL_A_COLS 32768 /* longest row that a prologue inside a product makes */
+#define LOCAL_A_BYTES \
+    17408 /* of all its rows; more leave too little for weights on their way, .. */
+#define LOCAL_A_MOST  34816 /* .. unless it was measured to be faster */
+#define ROW_LAUNCH_US 0.7   /* more than a row kernel takes itself, between two products */
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
 #define SHARED_A_90   18    /* .. where a launch of rows begins before the one ahead of it ends */
 #define SCRATCH_BYTES 1024  /* of epilogues, of the static shared memory that is set aside */
@@ -117,151 +119,6 @@ static void enumerate(CudaCandidates *c)
             cuda_family[i]->candidates(c);
 }
 
-static const char *candidate_text(const CudaCandidates *c, const CudaCandidate *at)
-{
-    Sb word;
-    sb_init(&word, c->arena);
-    cuda_candidate_put(&word, &at->kernel);
-    return word.text;
-}
-
-static const TimingRow *measured(const CudaCandidates *c, const CudaCandidate *at,
-                                 const Timings *timings, TimingSource *ret)
-{
-    return timings_find(timings, c->problem, c->rows, at->text, ret);
-}
-
-/* Times that are not this product's on this GPU, but differ from them alike. */
-typedef struct Alike {
-    TimingSource source;
-    const char *problem;
-} Alike;
-
-/* NULL: that was not measured, or failed. */
-static const TimingRow *measured_alike(const CudaCandidates *c, const CudaCandidate *at,
-                                       const Timings *timings, const Alike *from)
-{
-    TimingSource source;
-    const TimingRow *row = from->source == TIMING_LIKE
-                               ? timings_find_like(timings, from->problem, c->rows, at->text)
-                               : timings_find(timings, from->problem, c->rows, at->text, &source);
-    return row && row->us > 0 ? row : NULL;
-}
-
-/* How many times as long this product takes here: with the candidate that is the fastest there of
- * those that were measured both here and there. */
-static double times_of_alike(const CudaCandidates *c, const Timings *timings, const Alike *from)
-{
-    double least = 0, ret = 1;
-    for (int i = 0; i < c->list.num; i++) {
-        const CudaCandidate *at = &c->list.elem[i];
-        const TimingRow *row = at->reason || at->failed || at->source == TIMING_MODEL
-                                   ? NULL
-                                   : measured_alike(c, at, timings, from);
-        if (row && (least == 0 || row->us < least)) {
-            least = row->us;
-            ret = at->us / row->us;
-        }
-    }
-    return ret;
-}
-
-/* Candidates that were measured there alone. */
-static void look_up_alike(CudaCandidates *c, const Timings *timings, const Alike *from)
-{
-    double times = times_of_alike(c, timings, from);
-    for (int i = 0; i < c->list.num; i++) {
-        CudaCandidate *at = &c->list.elem[i];
-        const TimingRow *row = at->reason || at->failed || at->source != TIMING_MODEL
-                                   ? NULL
-                                   : measured_alike(c, at, timings, from);
-        if (!row)
-            continue;
-        at->source = from->source;
-        at->us = row->us * times;
-        at->old = row->old;
-    }
-}
-
-/* Of candidates of the same tile that were measured, the one that the model thinks nearest; NULL:
- * there is none. */
-static const CudaCandidate *nearest_measured(const CudaCandidates *c, const CudaCandidate *to)
-{
-    const CudaCandidate *ret = NULL;
-    double least = 0;
-    for (int i = 0; i < c->list.num; i++) {
-        const CudaCandidate *at = &c->list.elem[i];
-        if (at->reason || at->failed || at->source == TIMING_MODEL ||
-            !cuda_same_tile(&at->kernel, &to->kernel))
-            continue;
-        double apart = fabs(log(at->predicted / to->predicted));
-        if (!ret || apart < least) {
-            ret = at;
-            least = apart;
-        }
-    }
-    return ret;
-}
-
-/* The model errs by tiles rather than in what candidates of one tile differ: those that were not
- * measured err as those that were, or the two could not be compared. */
-static void scale_predictions(CudaCandidates *c)
-{
-    for (int i = 0; i < c->list.num; i++) {
-        CudaCandidate *at = &c->list.elem[i];
-        const CudaCandidate *like =
-            at->reason || at->source != TIMING_MODEL ? NULL : nearest_measured(c, at);
-        if (like)
-            at->us = at->predicted * (like->us / like->predicted);
-    }
-}
-
-static bool is_known(const CudaCandidates *c) /* anything that was measured counts */
-{
-    for (int i = 0; i < c->list.num; i++)
-        if (c->list.elem[i].source != TIMING_MODEL)
-            return true;
-    return false;
-}
-
-/* Measured times where a table has them, also those of older device code: they are closer than a
- * prediction. What failed when it was measured cannot run, unless everything failed or the code is
- * another one now. */
-static void look_up(CudaCandidates *c, const Timings *timings)
-{
-    int num_failed = 0;
-    for (int i = 0; i < c->list.num; i++) {
-        CudaCandidate *at = &c->list.elem[i];
-        if (at->reason)
-            continue;
-        at->us = at->predicted = cuda_cost(&at->kernel);
-        at->text = candidate_text(c, at);
-        const TimingRow *row =
-            timings && timings->gpu ? measured(c, at, timings, &at->source) : NULL;
-        at->old = row && row->old && row->us > 0;
-        if (!row || (row->old && row->us < 0))
-            at->source = TIMING_MODEL;
-        else if (row->us > 0)
-            at->us = row->us;
-        else
-            at->failed = row->note[0] ? row->note : "for no known reason";
-        num_failed += at->failed != NULL;
-    }
-    const char *akin = timings && timings->gpu ? timings_akin(timings, c->problem, c->rows) : NULL;
-    if (akin)
-        look_up_alike(c, timings, &(Alike){TIMING_AKIN, akin});
-    if (timings && timings->has_like)
-        look_up_alike(c, timings, &(Alike){TIMING_LIKE, c->problem});
-    if (is_known(c))
-        scale_predictions(c);
-    else if (timings && timings->gpu)
-        cuda_scale_between(c, timings);
-    for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
-        if (c->list.elem[i].failed)
-            c->list.elem[i].reason = arena_printf(c->arena, "it failed when it was measured: %s",
-                                                  c->list.elem[i].failed);
-}
-
 /* Leaves only one family, where it has a valid candidate. */
 static void keep_family(CudaCandidates *c, CudaFamily family)
 {
@@ -351,7 +208,7 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
         keep_word(c, at, len);
         at += len;
     }
-    look_up(c, options->timings);
+    cuda_look_up(c, options->timings);
     if (k->order && !options->visit) /* what is measured decides which order is next */
         keep_order(c, k->order);
 }
@@ -533,27 +390,30 @@ static const char *no_room(Arena *arena, const PlanLayout *a)
                         (long long)a->rows, one ? "" : "s", (long long)a->cols, one ? "s" : "");
 }
 
-/* Why a block has no room for the rows that the prologue makes, up to so many, or no way to make
- * them; NULL: it has both. */
-static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int bucket, int most)
+/* Why a block has no room for the rows that the prologue makes, up to so many and of so many bytes,
+ * or no way to make them; NULL: it has both, and *ret is what takes the least then. */
+static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int bucket, int most,
+                                 int64_t bytes, CudaCandidate *ret)
 {
     CudaCandidates c;
     CudaKernel k = kernel_of(d, chain->fused, bucket, NULL);
     const PlanLayout *a = &k.layout[k.launch->a];
-    bool is_large = a->rows * a->pitch > LOCAL_A_BYTES;
     k.input = INPUT_LOCAL;
     if (a->rows > most)
         return arena_printf(scratch_of(d),
                             "each block of the product would make all %lld rows again, which it "
                             "does for %d at most",
                             (long long)a->rows, most);
-    if (a->cols > LOCAL_A_COLS || (is_large && most == FEW_ROWS))
+    if (a->cols > LOCAL_A_COLS || a->rows * a->pitch > bytes)
         return no_room(scratch_of(d), a);
     if (!k.plan->tensor[k.launch->w].packed || !look_at_weight(&k) || a->pitch % 16)
         return "the product's operands do not lie as tensor cores read them";
     cuda_candidates(&c, scratch_of(d), &k, d->options);
-    if (c.num_valid)
+    int best = cuda_candidates_best(&c);
+    if (best >= 0) {
+        *ret = c.list.elem[best];
         return NULL;
+    }
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++)
         if (multiplies(&k, (CudaFamily)i) && !family_problem(c.arena, &k, cuda_family[i]))
             return arena_printf(c.arena, "no tile leaves room for %lld rows that each block makes",
@@ -561,6 +421,44 @@ static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int
     return arena_printf(c.arena,
                         "no kernel whose blocks make their rows themselves reads a weight that %s",
                         lies_as(c.arena, &k));
+}
+
+/* What the row kernel and the product take apart; 0: the product was not measured. */
+static double measured_apart(const CudaDraft *d, const CudaChain *chain, int bucket)
+{
+    CudaCandidates c;
+    const char *problem = NULL;
+    CudaKernel row = kernel_of(d, chain->row, bucket, NULL);
+    CudaKernel product = kernel_of(d, chain->product, bucket, NULL);
+    shape(&row, &problem);
+    if (problem || !look_at_weight(&product))
+        return 0;
+    cuda_candidates(&c, scratch_of(d), &product, d->options);
+    int best = cuda_candidates_best(&c);
+    if (best < 0 || c.list.elem[best].source == TIMING_MODEL)
+        return 0;
+    return c.list.elem[best].us + cuda_cost(&row) + ROW_LAUNCH_US;
+}
+
+/* Why each block had better not make all of few rows; NULL: it had. Where nothing was measured, few
+ * bytes of them are what is faster. */
+static const char *inside_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
+{
+    CudaCandidate inside, ignored;
+    const char *few = local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_BYTES, &ignored);
+    if (local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_MOST, &inside))
+        return few;
+    double apart =
+        inside.source == TIMING_MODEL || is_one(d, chain) ? 0 : measured_apart(d, chain, bucket);
+    if (apart <= 0)
+        return few;
+    if (inside.us <= apart)
+        return NULL;
+    int64_t rows = inside.kernel.layout[inside.kernel.launch->a].rows;
+    return arena_printf(scratch_of(d),
+                        "blocks that each make the row%s would take %.1f us, the launches apart "
+                        "take %.1f",
+                        rows == 1 ? "" : "s", inside.us, apart);
 }
 
 /* Turns the candidate into one that takes the prologue of `inside` in; false: it cannot. */
@@ -759,6 +657,7 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
 {
     const CudaChain *chain = d->role[launch].chain;
     CudaSchedule ret = SCHEDULE_APART;
+    CudaCandidate inside;
     CudaCandidates c;
     CudaKernel k;
     double us;
@@ -767,11 +666,12 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
     *ret_runs = !d->role[launch].under || d->role[launch].under[bucket];
     if (!*ret_runs)
         return ret;
-    if (chain && !local_problem(d, chain, bucket, FEW_ROWS))
+    if (chain && !inside_problem(d, chain, bucket))
         ret = SCHEDULE_FUSED;
     else if (chain && best_shared(d, chain, bucket, NULL, &c, &k, &us, &why) >= 0)
         ret = SCHEDULE_SHARED;
-    else if (chain && is_one(d, chain) && !local_problem(d, chain, bucket, MANY_ROWS))
+    else if (chain && is_one(d, chain) &&
+             !local_problem(d, chain, bucket, MANY_ROWS, INT64_MAX, &inside))
         ret = SCHEDULE_FUSED;
     *ret_runs = !chain || (launch == chain->fused) == (ret != SCHEDULE_APART);
     return ret;
@@ -785,8 +685,11 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
     CudaKernel k;
     double us;
     arena_reset(d->scratch);
-    int most = is_one(d, chain) ? MANY_ROWS : FEW_ROWS;
-    const char *together = "", *local = local_problem(d, chain, bucket, most);
+    CudaCandidate inside;
+    const char *together = "",
+               *local = is_one(d, chain)
+                            ? local_problem(d, chain, bucket, MANY_ROWS, INT64_MAX, &inside)
+                            : inside_problem(d, chain, bucket);
     best_shared(d, chain, bucket, NULL, &c, &k, &us, &together);
     ret.text = arena_printf(d->arena, "%s%s%s; %s", ret.text ? ret.text : "", ret.text ? "; " : "",
                             local, together);
@@ -803,6 +706,25 @@ static const char *multiplied(const CudaDraft *d, const CudaKernel *k)
     if (k->packed.layout == CUDA_PANELS)
         return arena_printf(d->arena, " of %s", format_info[k->spec.act_fmt].name);
     return home[k->packed.home];
+}
+
+/* Who measures gets the candidates of the schedule that was not chosen, too. */
+static void visit_other(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule)
+{
+    CudaCandidates c;
+    CudaCandidate inside;
+    const CudaChain *chain = d->role[launch].chain;
+    if (!d->options->visit || !chain || launch == chain->row ||
+        (schedule == SCHEDULE_APART &&
+         local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_MOST, &inside)))
+        return;
+    CudaKernel k =
+        kernel_of(d, schedule == SCHEDULE_APART ? chain->fused : chain->product, bucket, NULL);
+    k.input = schedule == SCHEDULE_APART ? INPUT_LOCAL : INPUT_GIVEN;
+    if (!look_at_weight(&k))
+        return;
+    cuda_candidates(&c, scratch_of(d), &k, d->options);
+    d->options->visit(d->options->user, &c);
 }
 
 void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedule, CudaKernel *k,
@@ -822,6 +744,8 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
     } else if (k->launch->family == LAUNCH_GEMM) {
         k->input = schedule == SCHEDULE_FUSED ? INPUT_LOCAL : INPUT_GIVEN;
         choose_gemm(d, k, ret, ret_problem);
+        if (!*ret_problem)
+            visit_other(d, launch, bucket, schedule);
     } else {
         shape(k, ret_problem);
         ret->us = ret->predicted = *ret_problem ? 0 : cuda_cost(k);

@@ -42,6 +42,9 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
  * are only predicted. -1: none. */
 int cuda_candidates_best(const CudaCandidates *c);
 
+/* lookup.c: the times of all valid candidates, and how they are known. */
+void cuda_look_up(CudaCandidates *c, const Timings *timings);
+
 /* between.c: scales what is predicted under a size of which nothing was measured. */
 void cuda_scale_between(CudaCandidates *c, const Timings *timings);
 

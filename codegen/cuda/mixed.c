@@ -28,7 +28,7 @@
 #define PLACE_THREE  96   /* .. of three, .. */
 #define PLACE_FOUR   64   /* .. of four */
 #define LEAST_PLACED 64   /* rows of a */
-#define FEW_UNFOLDED 64   /* rows of a: each block of K has its sums scaled */
+#define FEW_UNFOLDED 16   /* rows of a: each block of K has its sums scaled */
 #define CODE_WORDS   16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS    32   /* of a, staged at once */
 #define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
