@@ -440,18 +440,20 @@ static double measured_apart(const CudaDraft *d, const CudaChain *chain, int buc
     return c.list.elem[best].us + cuda_cost(&row) + ROW_LAUNCH_US;
 }
 
-/* Why each block had better not make all of few rows; NULL: it had. Where nothing was measured, few
- * bytes of them are what is faster. */
+/* Why each block had better not make all of few rows; NULL: it had. What was measured stands before
+ * what is predicted; where nothing was, few bytes of them are what is faster. */
 static const char *inside_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
 {
     CudaCandidate inside, ignored;
     const char *few = local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_BYTES, &ignored);
     if (local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_MOST, &inside))
         return few;
-    double apart =
-        inside.source == TIMING_MODEL || is_one(d, chain) ? 0 : measured_apart(d, chain, bucket);
+    double apart = is_one(d, chain) ? 0 : measured_apart(d, chain, bucket);
     if (apart <= 0)
         return few;
+    if (inside.source == TIMING_MODEL)
+        return "what blocks that each make the rows would take is only predicted, and the launches "
+               "apart were measured";
     if (inside.us <= apart)
         return NULL;
     int64_t rows = inside.kernel.layout[inside.kernel.launch->a].rows;
@@ -703,7 +705,7 @@ static const char *multiplied(const CudaDraft *d, const CudaKernel *k)
                                        [CUDA_HOME_F16] = " of f16",
                                        [CUDA_HOME_BF16] = " of bf16",
                                        [CUDA_HOME_F32] = ""};
-    if (k->packed.layout == CUDA_PANELS)
+    if (k->packed.layout == CUDA_PANELS && k->packed.home == CUDA_HOME_F32)
         return arena_printf(d->arena, " of %s", format_info[k->spec.act_fmt].name);
     return home[k->packed.home];
 }

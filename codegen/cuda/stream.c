@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #define MOST_ROWS    16
+#define PANELS_ROWS  1 /* .. beside panels: two to eight take a layer 1 to 4 us more than hopper */
 #define RING         73728 /* bytes that its warps have on their way, if no less will do */
 #define SHARED       99328 /* .. and of shared memory in all, likewise */
 #define BUFFER       12288 /* .. that sums may have to be staged twice */
@@ -101,6 +102,39 @@ static bool is_apart(const CudaKernel *k)
     return k->spec.act_fmt == FMT_F32 || k->spec.fmt == FMT_F32;
 }
 
+/* A lane's codes of a step are those of a fragment, and so are those of its rows. */
+static bool has_fragments(const CudaKernel *k)
+{
+    return k->packed.layout == CUDA_FRAGMENTS || k->packed.layout == CUDA_PANELS;
+}
+
+/* `panels` of bytes beside bytes, whose scales are the epilogue's. */
+static bool takes(const CudaPackSpec *spec)
+{
+    return spec->layout != CUDA_PANELS || (format_info[spec->fmt].bits == 8 &&
+                                           cuda_act_bits(spec->act_fmt) == 8 && !spec->mainloop);
+}
+
+/* .. are multiplied like the records that they would have been. */
+static void open_panels(CudaKernel *k)
+{
+    CudaPackSpec spec = k->spec;
+    CudaPacked panels = k->packed;
+    spec.layout = CUDA_RECORDS;
+    if (panels.layout != CUDA_PANELS || !cuda_pack_plan(&spec, &k->packed))
+        return;
+    k->packed.layout = CUDA_PANELS;
+    k->packed.rows = panels.rows;
+    k->packed.bytes = panels.bytes;
+    k->packed.neighbours = 4;
+}
+
+/* Units are whole runs of 32 columns of each part, and a warp's columns lie inside the weight. */
+static bool fits_panels(const CudaKernel *k, int64_t part, int64_t each)
+{
+    return k->packed.layout != CUDA_PANELS || (part % 32 == 0 && k->packed.rows % (8 * each) == 0);
+}
+
 /* About as many as ptxas gives a thread. */
 static int num_registers(const CudaKernel *k)
 {
@@ -113,7 +147,7 @@ static int num_registers(const CudaKernel *k)
                  : k->spec.act_fmt == FMT_F32 ? 20
                  : k->stream.n_blocks > 4     ? 17
                                               : 14; /* looked up in registers, twice */
-    if (codes > 16 && is_local(k) && k->packed.layout == CUDA_FRAGMENTS)
+    if (codes > 16 && is_local(k) && has_fragments(k))
         codes += 2; /* beside rows that ldmatrix reads */
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
     bool scales = a->quantised && scheme_col_blocks(&a->scheme, k->spec.k) > 1;
@@ -157,7 +191,7 @@ static bool fill_ring(const CudaCandidates *c, CudaKernel *k)
     CudaStream *s = &k->stream;
     /* whole tiles; the rows that one access reads lie in different banks */
     int64_t bytes = cuda_act_bits(k->spec.act_fmt) / 8;
-    int64_t apart = k->packed.layout == CUDA_FRAGMENTS ? 16 : 32 * bytes;
+    int64_t apart = has_fragments(k) ? 16 : 32 * bytes;
     k->local_pitch = is_local(k) ? own_tiles(k) * CUDA_TILE_K * bytes + apart : 0;
     s->decoupled = false;
     s->stages = 0;
@@ -213,8 +247,9 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
     CudaKernel k = c->like;
     int64_t blocks = part * k.spec.parts / 8; /* of 8 columns */
     int64_t each = blocks / n_warps; /* an mma takes 16 columns; a group of columns has 64 */
-    if (blocks % n_warps || (each != 2 && each != 4 && each != 8))
+    if (blocks % n_warps || (each != 2 && each != 4 && each != 8) || !fits_panels(&k, part, each))
         return;
+    open_panels(&k);
     bool ordered = k.packed.exact && k.spec.mainloop && split_k > 1;
     if (k.packed.exact && k.spec.mainloop && !ordered && cuda_is_chunked(&k))
         return;
@@ -254,8 +289,10 @@ static void candidates(CudaCandidates *c)
     k.family = CUDA_STREAM;
     k.stream = (CudaStream){
         .rows = MOST_ROWS, .n_warps = 1, .n_blocks = 4 * k.spec.parts, .split_k = 1, .gather = 1};
-    if (c->rows > MOST_ROWS) {
-        cuda_candidate_reject(c, &k, "more than %d rows", MOST_ROWS);
+    int most = k.packed.layout == CUDA_PANELS ? PANELS_ROWS : MOST_ROWS;
+    if (c->rows > most) {
+        cuda_candidate_reject(c, &k, "more than %d row%s", most,
+                              most == 1 ? " beside panels" : "s");
         return;
     }
     int64_t group = cuda_epilogue_group(like),
@@ -302,6 +339,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_schemes(sb, k);
     cuda_put_records(sb, k);
     cuda_put_int(sb, "kNeighbours", k->packed.neighbours);
+    cuda_put_bool(sb, "kPanels", k->packed.layout == CUDA_PANELS);
     cuda_put_int(sb, "kNBlocks", k->stream.n_blocks);
     cuda_put_int(sb, "kSplitK", k->stream.split_k);
     cuda_put_int(sb, "kNWarps", k->stream.n_warps);
@@ -432,7 +470,7 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
 static double fragment_times(const CudaKernel *k)
 {
     bool wide = cuda_act_bits(k->spec.act_fmt) > 8;
-    if (k->packed.layout != CUDA_FRAGMENTS || k->stream.copied)
+    if (!has_fragments(k) || k->stream.copied)
         return 1;
     return (wide ? 1.03 + 0.02 * k->stream.rows : 1.01 + 0.008 * k->stream.rows) *
            (k->packed.folded ? 1.2 : 1);
@@ -456,9 +494,10 @@ const CudaFamilyRow cuda_stream = {
     .seed = 1,
     .slowness = 5,
     .min_blocks = 1,
-    .layouts = 1 << CUDA_RECORDS | 1 << CUDA_FRAGMENTS,
+    .layouts = 1 << CUDA_RECORDS | 1 << CUDA_FRAGMENTS | 1 << CUDA_PANELS,
     .aligned = true,
     .makes_rows = true,
+    .takes = takes,
     .candidates = candidates,
     .tile = tile,
     .put_numbers = put_numbers,

@@ -29,7 +29,8 @@
  * 8 16) kBuffers kLocalA kCopiesA kGather kDecoupled kAsWgmma kSmemBytes instead of tiles. kAPitch:
  * with kLocalA that of shared memory, whole tiles of K long; kGivenPitch: that of a. kNeighbours:
  * 8, or what weights as `fragments` have (pack.h): of its rows a lane then reads the same columns,
- * as many of them side by side. */
+ * as many of them side by side. kPanels: weights of 8 bits lie as `panels`, which ldmatrix reads in
+ * that order. */
 #ifndef SINTER_CUDA_STREAM
 #define SINTER_CUDA_STREAM
 
@@ -180,6 +181,11 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     static __device__ __forceinline__ int column_of(int group, int nb, int lane)
     {
         int block = group * Cfg::kNBlocks + nb;
+        if (Cfg::kPanels) { /* runs of 32 alternate between the parts; pack.h has their order */
+            const int run = block / 4;
+            return run % Cfg::kParts * S::kCols + run / Cfg::kParts * 32 + lane / 8 * 8 +
+                   block % 4 * 2 + lane / 4 % 2;
+        }
         return block % Cfg::kParts * S::kCols + block / Cfg::kParts * 8 + lane / 4;
     }
 

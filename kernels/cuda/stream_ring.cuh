@@ -46,6 +46,8 @@ template <class Cfg> struct StreamShape {
         return gridDim.x / Cfg::kGather;
     }
     static constexpr int kRun = Record<Cfg>::kRun;
+    /* From one tile of K to the next: of `panels`, which hold bytes without parameters, all rows. */
+    static constexpr int64_t kTileBytes = Cfg::kPanels ? (int64_t)Cfg::kN * 128 : Cfg::kRecord;
     static constexpr int kUnits = 128 * Bits<Cfg::kW>::kBits / 512; /* of 4 words, decoded */
     static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps;    /* of 8 columns, of a unit */
     static constexpr int kBN = 8 * kBlocks;
@@ -105,6 +107,10 @@ template <class Cfg> struct StreamShape {
     static constexpr int kBarriers = kChunks + (Cfg::kDecoupled ? 2 * Cfg::kBuffers : 0);
     static constexpr int kBarriersAt = kPairsAt + Pairs::kBytes;
     static constexpr int kLocalAt = kBarriersAt + (kBarriers * 8 + 127) / 128 * 128;
+    static_assert(!Cfg::kPanels ||
+                      (Cfg::kWBits == 8 && kParamRun == 0 && Cfg::kN % (8 * Cfg::kNBlocks) == 0 &&
+                       kBN % (32 * Cfg::kParts) == 0 && Cfg::kNeighbours == 4),
+                  "units of panels are whole runs of 32 columns of each part");
     static_assert(!Cfg::kExact || kBlockK == 0 || kBlockK % 128 == 0 || 128 % kBlockK == 0,
                   "blocks of integers lie inside tiles, or tiles inside blocks");
     static_assert(kLocalAt <= Cfg::kSmemBytes, "what the compiler asked for is enough");
@@ -147,7 +153,8 @@ template <class Cfg> struct StreamRing {
      * nobody takes those columns. */
     static __device__ __forceinline__ int block_of_unit(int unit, int group)
     {
-        constexpr int kLast = (Cfg::kN + 63) / 64 * 8 - Cfg::kNBlocks;
+        constexpr int kAll = Cfg::kPanels ? Cfg::kN / 8 : (Cfg::kN + 63) / 64 * 8;
+        constexpr int kLast = kAll - Cfg::kNBlocks;
         int block = unit * S::kBlocks + group * Cfg::kNBlocks;
         return block < kLast ? block : kLast;
     }
@@ -174,6 +181,11 @@ template <class Cfg> struct StreamRing {
                                                        int group, int lane)
     {
         const int block = block_of_unit(f.unit, group), row = block % 8 * 8;
+        if constexpr (Cfg::kPanels) {
+            f.codes = w + S::tile_of(0, slice) * S::kTileBytes + block * 1024 + lane * 16;
+            f.params = 0;
+            return;
+        }
         const int codes = row / 8 * S::kRun + lane * 16;
         f.codes = w + block / 8 * R::kGroup + (int64_t)S::tile_of(0, slice) * Cfg::kRecord + codes;
         f.params = param_at(lane, row) - codes;
@@ -205,15 +217,36 @@ template <class Cfg> struct StreamRing {
         copy_commit();
         f.slot =
             f.slot + S::kStageBytes == Cfg::kStages * S::kStageBytes ? 0 : f.slot + S::kStageBytes;
-        f.codes += S::kStride * Cfg::kRecord;
+        f.codes += S::kStride * S::kTileBytes;
         if (++f.round == S::kRounds) {
             f.round = 0;
             f.unit += S::unit_step();
             find_record(f, w, slice, group, lane);
         }
     }
+    /* Chunk c of 16 bytes of row r lies at c ^ r: as matrices, so that a lane has what it has of
+     * `fragments`. */
+    static __device__ __forceinline__ void read_panels(Weights &q, uint32_t slot, int lane)
+    {
+        const int row = lane % 8;
+#pragma unroll
+        for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+#pragma unroll
+            for (int u = 0; u < S::kUnits; u++) {
+                uint32_t words[4];
+                load_matrices(words,
+                              slot + nb * S::kRun + row * 128 + ((u * 4 + lane / 8) ^ row) * 16);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    q.raw[nb][4 * u + i] = words[i];
+            }
+    }
     static __device__ __forceinline__ void read_weights(Weights &q, uint32_t slot, int lane)
     {
+        if constexpr (Cfg::kPanels) {
+            read_panels(q, slot, lane);
+            return;
+        }
 #pragma unroll
         for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
             const uint32_t block = slot + nb * S::kRun;

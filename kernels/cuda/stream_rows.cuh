@@ -61,10 +61,10 @@ template <class Cfg> struct StreamRows {
             pair_bytes(raw[h]);
     }
 
-    /* Of bytes that become 16-bit floats the weight has the even ones first (format.cuh). */
+    /* Beside bytes that become 16-bit floats nibbles have the even ones first (format.cuh). */
     static __device__ __forceinline__ void pair_bytes(uint32_t (&raw)[kAWords])
     {
-        if constexpr (kABytes == 1 && !S::kInt) {
+        if constexpr (kABytes == 1 && !S::kInt && Bits<Cfg::kW>::kBits == 4) {
             const uint32_t near = raw[0], far = raw[1];
             raw[0] = __byte_perm(near, far, 0x6420);
             raw[1] = __byte_perm(near, far, 0x7531);

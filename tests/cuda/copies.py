@@ -11,11 +11,11 @@ from plans import expect, main, report, run
 
 SIZE = 256
 RECORDS, PANELS = f"w=i8 a=i8/0x0 n={SIZE} k={SIZE}", f"w=i8 panels a=i8/0x0 n={SIZE} k={SIZE}"
-def text(size, weights="", twice=False, many=64, fmt="f32"):
+def text(size, weights="", twice=False, few=1, many=64, fmt="f32"):
     body = "linear(relu(linear(x, a)), b)" if twice else "linear(x, a)"
     return f"""version 1
 {weights}
-dim T in [1, {many}]
+dim T in [{few}, {many}]
 scheme w8a8 {{ weight i8 sym per channel; act i8 sym per tensor static 0.05 }}
 quant {{ default : w8a8 }}
 model m (x: {fmt}[T, {size}]) -> (y: {fmt}[T, {size}]) {{
@@ -72,18 +72,32 @@ def check_orders(folder):
     for fmt, words, want in (("i8 sym", [], 2), ("i8 sym", ["--invariant"], 2), ("e4m3", [], 2),
                              ("e4m3", ["--invariant"], 1)):
         scheme = f"{{ weight {fmt} per channel; act {fmt} per token dynamic }}"
-        (folder / "m.sinter").write_text(re.sub("{ weight.*}", scheme, text(4096, many=2048, fmt="bf16")))
+        (folder / "m.sinter").write_text(re.sub("{ weight.*}", scheme, text(4096, few=4, many=2048, fmt="bf16")))
         layouts = {layout for layout, _ in explained(folder, "--timing=none", "--copies=2", *words)[0]}
         expect(f"layouts of {' '.join([fmt, *words])}", len(layouts), want)
 
 
 def check_predicted(folder):
-    (folder / "m.sinter").write_text(text(4096, twice=True, many=2048, fmt="bf16"))
+    (folder / "m.sinter").write_text(text(4096, twice=True, few=4, many=2048, fmt="bf16"))
     _, one, _ = explained(folder, "--timing=none")
     found, two, _ = explained(folder, "--timing=none", "--copies=2")
     report("two layers", {layout for layout, _ in found} != {"records", "panels"} and found)
     report("no size is slower with copies", any(two[t] > one[t] for t in one) and f"{one} {two}")
     report("one is faster by more than 5 %", all(two[t] > 0.95 * one[t] for t in one) and f"{one} {two}")
+
+
+def check_streamed(folder):
+    """One row streams bytes that lie in panels, if their scales are the epilogue's; more are hopper's."""
+    for scheme, rows, want in (("weight e4m3 per channel; act e4m3 per token dynamic", 1, "stream"),
+                               ("weight i8 sym per channel; act u8 asym per token dynamic", 1, "stream"),
+                               ("weight e4m3 per channel; act e4m3 per token dynamic", 2, "hopper"),
+                               ("weight e4m3 block 128x128; act e4m3 per token group 128 dynamic", 1, "hopper"),
+                               ("weight mxfp8; act mxfp8", 1, "hopper")):
+        body = re.sub("{ weight.*}", f"{{ {scheme} }}", text(4096, few=rows, many=64, fmt="bf16"))
+        (folder / "m.sinter").write_text(body)
+        found = explained(folder, "--timing=none", "--weight-layout=panels")[0]
+        got = [sizes[f"T = {rows}"] for _, sizes in found if f"T = {rows}" in sizes]
+        expect(f"{scheme}, {rows} row{'s' * (rows > 1)}", got, [want])
 
 
 def make(folder):
@@ -130,4 +144,4 @@ def check_files(folder):
                                             if event["ph"] == "X"], family)
 
 
-sys.exit(main(check_choice, check_orders, check_predicted, check_files))
+sys.exit(main(check_choice, check_orders, check_predicted, check_streamed, check_files))

@@ -328,7 +328,7 @@ def check_inside(folder):
             ("of two schedules the faster one", 9.5, 1, 2, "blocks that each make the rows would take 9.5 us, "
              "the launches apart take 3.1"),
             (".. with the launch of the rows", 2.5, 1, 1, ""),
-            ("one alone tells nothing", 9.5, 0, 1, ""), ("nor the other", 0, 1, 1, "")):
+            ("the one that was measured", 9.5, 0, 1, ""), ("and the other", 0, 9.5, 2, "is only predicted, and")):
         rows = [f"product {PROBLEM}\n4 {inside} stream 4x32 w1 k8 s2\n"] if inside else []
         rows += [f"product {PROBLEM.replace(' inside=4', '')}\n4 {apart} stream 4x32 w1 k8 s2\n"] if apart else []
         path = folder / "i.timing"

@@ -615,10 +615,11 @@ static const char *make_pair(Gen *g, const Place *at)
 /* Files ---------------------------------------------------------------------------------------- */
 
 /* Few rows stream weights, more fill tiles; the other families have but one kernel for all. */
-static const char *buckets(Gen *g, Kind kind)
+static const char *buckets(Gen *g, Kind kind, bool one)
 {
     static const int few[] = {16, 16, 13, 16};
-    int most = kind == KIND_FEW    ? few[draw(g, COUNT_OF(few))]
+    int most = one                 ? 1
+               : kind == KIND_FEW  ? few[draw(g, COUNT_OF(few))]
                : kind == KIND_MANY ? 69 + draw(g, 125)
                : kind == KIND_WIDE ? 8 << draw(g, 6)
                : kind == KIND_ODD  ? 69 + draw(g, 43)
@@ -626,14 +627,14 @@ static const char *buckets(Gen *g, Kind kind)
     return arena_printf(g->arena, "[%d]", most);
 }
 
-static const char *assemble(Gen *g, Kind kind)
+static const char *assemble(Gen *g, Kind kind, bool one)
 {
     Sb text;
     sb_init(&text, g->arena);
     sb_put(&text, "version 1\nweights \"w.safetensors\"\n");
     if (g->has_static)
         sb_put(&text, "calibrate \"calib.safetensors\"\n");
-    sb_printf(&text, "dim B in %s\n%smodel m (", buckets(g, kind), g->schemes.text);
+    sb_printf(&text, "dim B in %s\n%smodel m (", buckets(g, kind, one), g->schemes.text);
     for (int i = 0; i < g->num_inputs; i++) {
         sb_printf(&text, "%sx%d: ", i ? ", " : "", i);
         put_shape(&text, g->fmt, g->input[i]);
@@ -680,17 +681,24 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                             : CUDA_DECODE_BY_TIME;
     bool by_mixed = alone || (mixes && !decodes && !holds);
     ret->family = streams ? &stream : !wgmma ? NULL : by_mixed ? &mixed : &hopper;
-    /* every second weight that may lie in the order of fragments does */
-    static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS;
+    /* every second weight that may lie in the order of fragments does, or, of bytes that streams
+     * multiply, in panels beside one row */
+    static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS,
+                            panels = CUDA_PANELS;
     bool apart = (at.time + at.time / 6 + (uint64_t)(at.w + at.a)) % 2;
-    ret->layout = alone ? &records : !mixes ? NULL : apart ? &fragments : &records;
+    bool panelled = streams && apart && is_even(at.w, at.a) && at.w <= FIRST_PLAIN;
+    ret->layout = alone            ? &records
+                  : mixes && apart ? &fragments
+                  : mixes          ? &records
+                  : panelled       ? &panels
+                                   : NULL;
     static const char *const rows[] = {NULL, "copied", "x4 x2"};
     ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
     if (at.kind == KIND_PAIR) {
         ret->family = &pair;
         ret->wish = tiles[(at.time + (uint64_t)(at.w + at.a)) % COUNT_OF(tiles)];
     }
-    const char *text = assemble(g, at.kind);
+    const char *text = assemble(g, at.kind, panelled);
     ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
     FILE *file = fopen(ret->text_path, "w");
     bool ok = file && fputs(text, file) >= 0;

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_750af055c9facdaa */
+/* k_c185baa7beb19e3e */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -77,6 +77,7 @@ struct Cfg {
     static constexpr bool kAFold = false;
     static constexpr bool kExact = false;
     static constexpr int kNeighbours = 8;
+    static constexpr bool kPanels = false;
     static constexpr int kNBlocks = 2;
     static constexpr int kSplitK = 8;
     static constexpr int kNWarps = 1;
@@ -118,7 +119,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_750af055c9facdaa(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_c185baa7beb19e3e(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

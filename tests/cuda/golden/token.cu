@@ -1,4 +1,4 @@
-/* k_0359cbf8a434d216 */
+/* k_7c81c2468d259ff0 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -32,6 +32,7 @@ struct Cfg {
     static constexpr bool kAFold = false;
     static constexpr bool kExact = true;
     static constexpr int kNeighbours = 8;
+    static constexpr bool kPanels = false;
     static constexpr int kNBlocks = 2;
     static constexpr int kSplitK = 16;
     static constexpr int kNWarps = 1;
@@ -119,7 +120,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_0359cbf8a434d216(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_7c81c2468d259ff0(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
