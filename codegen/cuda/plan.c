@@ -4,8 +4,8 @@
  * - an activation whose rows the tensor cores cannot read in place is copied: a slice of others,
  * rows of odd lengths;
  * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
- * - a quantisation whose blocks span rows takes three launches: clear the ranges, gather them,
- * store;
+ * - a quantisation whose blocks span rows takes two launches: gather the ranges, store; one before
+ * the first of these clears all ranges;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
  * - a weight that lies in several layouts has its launches once for each, and so has one that a
  * launch of its own decodes for products of many rows;
@@ -105,25 +105,51 @@ const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes)
 }
 
 /* Words of such memory, as many for every bucket. */
-static int add_space(CudaBuilder *b, const char *name, int64_t words)
+static const uint64_t *grow_by_words(CudaBuilder *b, int64_t words)
 {
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     for (int i = 0; i < b->list->num_buckets; i++)
         bytes[i] = (uint64_t)words * 4;
-    PlanTensor space = {.name = name,
-                        .fmt = FMT_F32, /* cleared by storing 0 */
-                        .rank = 1,
-                        .dim = {{.add = words, .sym = {-1, -1}}},
-                        .storage = STORAGE_ARENA,
-                        .index = -1,
-                        .arena_offset = cuda_grow_arena(b, bytes),
-                        .params = -1};
+    return cuda_grow_arena(b, bytes);
+}
+
+static int add_words(CudaBuilder *b, PlanTensor space, int64_t words)
+{
+    space.fmt = FMT_F32; /* cleared by storing 0 */
+    space.rank = 1;
+    space.dim[0] = (PlanDim){.add = words, .sym = {-1, -1}};
+    space.params = -1;
     ARRAY_PUSH(b->arena, &b->tensors, space);
     return b->tensors.num - 1;
 }
 
-/* An i32-wide workspace: three words a block that spans rows and one for the outer scale. */
-static int add_workspace(CudaBuilder *b, const PlanTensor *t)
+/* One launch clears the ranges of all: before the first of them is looked for. */
+static void put_clear(CudaBuilder *b, const PlanLaunch *like, CudaApartWhy apart, const Op *op)
+{
+    TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
+    step[0] = (TileStep){.op = TILE_CONST, .tensor = TILE_NO_TENSOR};
+    step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
+    PlanOperand *operand = ARENA_NEW(b->arena, PlanOperand);
+    PlanTensor all = {.name = "ranges", .storage = STORAGE_ARENA, .index = -1};
+    *operand = whole_tensor(add_words(b, all, 0));
+    b->ranges = operand->tensor + 1;
+    PlanLaunch clear = cuda_row_launch(like, "clear ranges", 1, operand, (PlanProgram){step, 2});
+    CudaRole role = no_role;
+    role.apart = apart;
+    cuda_launch_put(b, clear, role, op);
+}
+
+/* Their memory, once all are known. */
+static void place_ranges(CudaBuilder *b)
+{
+    PlanTensor *all = b->ranges ? &b->tensors.elem[b->ranges - 1] : NULL;
+    if (all)
+        all->arena_offset = grow_by_words(b, all->dim[0].add);
+}
+
+/* A part of them for a tensor: three i32-wide words a block that spans rows and one for the outer
+ * scale; -1: too many. */
+static int add_ranges(CudaBuilder *b, const PlanTensor *t)
 {
     int64_t words = 0;
     for (int i = 0; i < b->list->num_buckets; i++) {
@@ -133,25 +159,17 @@ static int add_workspace(CudaBuilder *b, const PlanTensor *t)
         int64_t blocks = cuda_span_blocks(&t->scheme, &l);
         words = 3 * blocks + 1 > words ? 3 * blocks + 1 : words;
     }
-    return add_space(b, t->name, words);
+    int64_t *end = &b->tensors.elem[b->ranges - 1].dim[0].add, begin = *end;
+    *end += (words + 3) / 4 * 4;
+    if (*end > LIMIT_DIM)
+        return fail(b, "the ranges of '%s' and others are too many", t->name) - 1;
+    PlanTensor part = {
+        .name = t->name, .storage = STORAGE_VIEW, .index = b->ranges - 1, .view_col = begin};
+    return add_words(b, part, words);
 }
 
-static void put_clear(CudaBuilder *b, const PlanLaunch *like, int workspace, CudaApartWhy apart,
-                      const Op *op)
-{
-    TileStep *step = ARENA_NEW_ARRAY(b->arena, TileStep, 2);
-    step[0] = (TileStep){.op = TILE_CONST, .tensor = TILE_NO_TENSOR};
-    step[1] = (TileStep){.op = TILE_STORE, .tensor = 0};
-    PlanOperand *operand = ARENA_NEW(b->arena, PlanOperand);
-    *operand = whole_tensor(workspace);
-    PlanLaunch clear = cuda_row_launch(like, "clear ranges", 1, operand, (PlanProgram){step, 2});
-    CudaRole role = no_role;
-    role.apart = apart;
-    cuda_launch_put(b, clear, role, op);
-}
-
-/* A row kernel; with blocks that span rows, three of them, of which the last does what the list
- * says. */
+/* A row kernel; with blocks that span rows, two of them, of which the last does what the list says,
+ * behind the one that clears their ranges. */
 static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
 {
     const PlanTensor *t = spanning(b, &l, &l.program);
@@ -159,15 +177,16 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
         cuda_launch_put(b, l, role, op);
         return;
     }
-    int workspace = add_workspace(b, t);
-    if (workspace < 0)
-        return;
     CudaRole gather = role;
     gather.apart = cuda_span_why(b->arena, t,
                                  role.apart.at.file ? role.apart.at : kernel_quantise_span(op, 0));
     gather.num_ops = 0; /* those of the last, done twice */
-    put_clear(b, &l, workspace, gather.apart, op);
-    l.operand = operands_with(b, &l, workspace, false);
+    if (!b->ranges)
+        put_clear(b, &l, gather.apart, op);
+    int ranges = add_ranges(b, t);
+    if (ranges < 0)
+        return;
+    l.operand = operands_with(b, &l, ranges, false);
     gather.span_operand = role.span_operand = l.num_operands++;
     gather.span = SPAN_GATHER;
     cuda_launch_put(b, l, gather, op);
@@ -594,6 +613,7 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
             b.tensors.elem[i].pack_spec.layout = CUDA_BITS;
     }
     put_launches(&b, list);
+    place_ranges(&b);
     plan->num_tensors = b.tensors.num;
     plan->tensor = b.tensors.elem;
     plan->num_launches = b.launches.num;

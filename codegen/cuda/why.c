@@ -57,10 +57,11 @@ CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, Span at)
                      : rows == 0     ? "one range is of the whole tensor"
                                  : arena_printf(arena, "a range is of %lld rows", (long long)rows);
     return (CudaApartWhy){
-        .text = arena_printf(arena,
-                             "%s, whose blocks run in any order: a launch clears the ranges, a "
-                             "second finds them, a third quantises",
-                             of),
+        .text =
+            arena_printf(arena,
+                         "%s, whose blocks run in any order: a launch finds the ranges, another "
+                         "quantises, and one before the first clears those of all",
+                         of),
         .remedy = t->scheme.outer ? "a static outer scale, from calibration data, would take one"
                                   : "static ranges, or dynamic ones of a row each, would take one",
         .at = at};
