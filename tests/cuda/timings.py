@@ -268,6 +268,7 @@ def check_between(folder, home):
 
     for what, tables, wanted in (("two sizes", product + rows(128, 1) + rows(512, 1), True),
                                  ("one", product + rows(512, 1), True),
+                                 ("one that is far", product + rows(1024, 1), False),
                                  ("another K", product.replace("k=4096", "k=8192") + rows(512, 1), False)):
         (folder / "between.timing").write_text(f"sinter timings 1\ngpu sm_90-131sm-96g\n\n{tables}")
         _, out, err = run(*words, f"--timing={folder}/between.timing", folder / "between.sinter", env=home)
