@@ -15,7 +15,7 @@ typedef struct CudaBuilder {
     ARRAY(CudaRole) roles; /* of the launches */
     ARRAY(const Op *) launch_ops;
     uint64_t *arena_bytes;
-    int ranges; /* tensor of all ranges that a launch clears, + 1; 0: none */
+    int ranges;  /* tensor of all ranges that a launch clears, + 1; 0: none */
     Map kernels; /* name -> index + 1 */
     ARRAY(CudaSource) sources;
     bool failed;

@@ -116,7 +116,8 @@ static CudaGeometry geometry(const CudaKernel *k)
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
     (void)g;
-    return cuda_pass_us(cuda_operand_bytes(k));
+    int times = k->row.sweeps > 1 ? k->row.sweeps : 1; /* over all of a row */
+    return times * cuda_pass_us(cuda_operand_bytes(k));
 }
 
 /* Text ----------------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ template <class Cfg> struct StreamShape {
         return gridDim.x / Cfg::kGather;
     }
     static constexpr int kRun = Record<Cfg>::kRun;
-    /* From one tile of K to the next: of `panels`, which hold bytes without parameters, all rows. */
+    /* From one tile of K to the next: of `panels`, which hold bytes alone, all rows. */
     static constexpr int64_t kTileBytes = Cfg::kPanels ? (int64_t)Cfg::kN * 128 : Cfg::kRecord;
     static constexpr int kUnits = 128 * Bits<Cfg::kW>::kBits / 512; /* of 4 words, decoded */
     static constexpr int kBlocks = Cfg::kNBlocks * Cfg::kNWarps;    /* of 8 columns, of a unit */
