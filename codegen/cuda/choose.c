@@ -3,11 +3,10 @@
 
 #include <string.h>
 
-#define FEW_ROWS     4     /* up to here a product takes its prologue in .. */
-#define MANY_ROWS    16    /* .. where a rule says that it is to be one launch */
-#define LOCAL_A_COLS 32768 /* longest row that a prologue inside a product makes */
-#define LOCAL_A_BYTES \
-    17408 /* of all its rows; more leave too little for weights on their way, .. */
+#define FEW_ROWS      4     /* up to here a product takes its prologue in .. */
+#define MANY_ROWS     16    /* .. where a rule says that it is to be one launch */
+#define LOCAL_A_COLS  32768 /* longest row that a prologue inside a product makes */
+#define LOCAL_A_BYTES 17408 /* of all its rows: more leave little for weights on their way, .. */
 #define LOCAL_A_MOST  34816 /* .. unless it was measured to be faster */
 #define ROW_LAUNCH_US 0.7   /* more than a row kernel takes itself, between two products */
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
@@ -444,23 +443,23 @@ static double measured_apart(const CudaDraft *d, const CudaChain *chain, int buc
  * what is predicted; where nothing was, few bytes of them are what is faster. */
 static const char *inside_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
 {
-    CudaCandidate inside, ignored;
-    const char *few = local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_BYTES, &ignored);
-    if (local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_MOST, &inside))
-        return few;
+    CudaCandidate inside;
+    const char *problem = local_problem(d, chain, bucket, FEW_ROWS, LOCAL_A_MOST, &inside);
+    if (problem)
+        return problem;
+    const PlanLayout *a = &inside.kernel.layout[inside.kernel.launch->a];
     double apart = is_one(d, chain) ? 0 : measured_apart(d, chain, bucket);
     if (apart <= 0)
-        return few;
+        return a->rows * a->pitch > LOCAL_A_BYTES ? no_room(scratch_of(d), a) : NULL;
     if (inside.source == TIMING_MODEL)
         return "what blocks that each make the rows would take is only predicted, and the launches "
                "apart were measured";
     if (inside.us <= apart)
         return NULL;
-    int64_t rows = inside.kernel.layout[inside.kernel.launch->a].rows;
     return arena_printf(scratch_of(d),
                         "blocks that each make the row%s would take %.1f us, the launches apart "
                         "take %.1f",
-                        rows == 1 ? "" : "s", inside.us, apart);
+                        a->rows == 1 ? "" : "s", inside.us, apart);
 }
 
 /* Turns the candidate into one that takes the prologue of `inside` in; false: it cannot. */

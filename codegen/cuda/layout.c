@@ -93,7 +93,7 @@ static bool is_faster(const LayoutTime *a, const LayoutTime *b)
 
 /* Behind a row's launch blocks of panels begin sooner than behind others of their own, as they are
  * measured: at 8 and 16 rows an H200's layer in int8 takes 3 us less in panels than in records,
- * whose products alone are 0.5 % faster. They lose to records that are this much faster. */
+ * whose products alone are 0.5 % faster. */
 static bool are_nearly_as_fast(const LayoutTime *panels, const LayoutTime *records, int buckets)
 {
     return panels->runs && records->runs && panels->measured && records->measured &&
