@@ -623,6 +623,21 @@ template <class Cfg> __device__ __forceinline__ void begin_barriers(uint32_t bar
     barrier_init_done();
 }
 
+/* What the block's threads share beside their rings: values of pairs of codes, zeros behind local
+ * rows, barriers. */
+template <class Cfg> __device__ __forceinline__ void begin_shared(char *smem, const char *w)
+{
+    typedef StreamShape<Cfg> S;
+    if constexpr (S::Pairs::kBytes > 0)
+        S::Pairs::Type::fill(smem_address(smem) + S::kPairsAt, Record<Cfg>::table(w), S::kThreads);
+    if constexpr (Cfg::kLocalA)
+        StreamRows<Cfg>::clear_tails(smem + S::kLocalAt);
+    if constexpr (S::kBarriers > 0)
+        begin_barriers<Cfg>(smem_address(smem) + S::kBarriersAt);
+    if (S::Pairs::kBytes > 0 || S::kBarriers > 0)
+        __syncthreads();
+}
+
 template <class Cfg, class Prologue, class Epilogue, class Params>
 __device__ __forceinline__ void stream(const Params &p)
 {
@@ -643,14 +658,7 @@ __device__ __forceinline__ void stream(const Params &p)
 
     typename G::Ahead ahead;
     G::fetch_first(ahead, ring, w, slice, group, lane);
-    if constexpr (S::Pairs::kBytes > 0)
-        S::Pairs::Type::fill(smem_address(smem) + S::kPairsAt, Record<Cfg>::table(w), S::kThreads);
-    if constexpr (Cfg::kLocalA)
-        G::clear_tails(local);
-    if constexpr (S::kBarriers > 0)
-        begin_barriers<Cfg>(barriers);
-    if (S::Pairs::kBytes > 0 || S::kBarriers > 0)
-        __syncthreads();
+    begin_shared<Cfg>(smem, w);
     const Operand a = Prologue::run(p, local);
 
     typename G::Rows rows;
