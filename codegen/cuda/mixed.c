@@ -28,9 +28,12 @@
 #define PLACE_THREE  96   /* .. of three, .. */
 #define PLACE_FOUR   64   /* .. of four */
 #define LEAST_PLACED 64   /* rows of a */
-#define FEW_UNFOLDED 16   /* rows of a: each block of K has its sums scaled */
+#define FEW_UNFOLDED 16   /* rows of a: each block of K has its sums scaled; .. */
+#define FEW_RAW      8    /* .. of codes that a scale decodes */
 #define CODE_WORDS   16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS    32   /* of a, staged at once */
+#define WHOLE_ROWS   32   /* of a: the loop over K takes several units at once, .. */
+#define MOST_AT_ONCE 4    /* .. so many */
 #define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
 
 static FormatFamily family_of(FormatId fmt)
@@ -353,7 +356,17 @@ static const char *tile_problem(const CudaKernel *k)
     return NULL;
 }
 
-/* The most stages that fit. */
+/* The loop over K takes several units at once (mixed_tile.cuh, kAtOnce). */
+static bool takes_several(const CudaKernel *k)
+{
+    const CudaMixed *m = &k->mixed;
+    bool is_fine = k->packed.block_k && k->packed.block_k < UNIT;
+    return m->slabs == 1 && !m->shares && m->parts_of_k == 1 &&
+           (m->in_place ? m->bm <= LEAST_PLACED && !is_fine
+                        : m->bm <= WHOLE_ROWS && !is_int(k) && (m->teams == 4 || m->turns > 1));
+}
+
+/* The most stages that fit, or so many that several units are taken at once. */
 static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->mixed.stages = 0;
@@ -361,6 +374,14 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
     int64_t left = room - smem_bytes(k), fit = left < 0 ? 0 : left / stage_bytes(k);
     int most = MOST_STAGES * (k->mixed.turns > 2 ? 2 : 1), step = k->mixed.turns > 1 ? COPIERS : 1;
     k->mixed.stages = (int)(fit < most ? fit : most) / step * step;
+    for (int n = MOST_AT_ONCE; n > 1 && takes_several(k); n--) { /* nearly all of them */
+        int turn = k->mixed.turns * n, stages = k->mixed.stages / turn * turn;
+        if (units(k) % (k->mixed.gather * turn) == 0 && 4 * stages >= 3 * k->mixed.stages &&
+            stages % step == 0) {
+            k->mixed.stages = stages;
+            return;
+        }
+    }
 }
 
 /* Parts of K that blocks add up one after the other, in one order for all sizes: those of a tile
@@ -396,6 +417,7 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
         return;
     for (int i = 0; i < 2; i++) {
         k->mixed.shares = (int)(i ? even : processors);
+        fill_ring(c, k);
         bool useful = i ? even > tiles && (turning || even != processors)
                         : !turning && tiles % processors != 0; /* even ones were always faster */
         useful = useful && k->mixed.shares <= fewest_units(k);
@@ -430,9 +452,11 @@ static void put_gathered(CudaCandidates *c, const CudaKernel *like)
 static void fold_scales(CudaKernel *k)
 {
     CudaPacked *packed = &k->packed;
-    if (k->mixed.bm <= FEW_UNFOLDED || k->invariant || packed->home != CUDA_HOME_BF16 ||
-        !packed->scales || packed->scale_fmt != FMT_E8M0 || packed->zeros ||
-        family_of(k->spec.fmt) == FAMILY_CODEBOOK || !packed->block_k || packed->block_k >= UNIT)
+    bool is_raw = k->spec.fmt == FMT_E2M1 && packed->block_k == 32; /* mixed_tile.cuh, kRaw */
+    if (k->mixed.bm <= (is_raw ? FEW_RAW : FEW_UNFOLDED) || k->invariant ||
+        packed->home != CUDA_HOME_BF16 || !packed->scales || packed->scale_fmt != FMT_E8M0 ||
+        packed->zeros || family_of(k->spec.fmt) == FAMILY_CODEBOOK || !packed->block_k ||
+        packed->block_k >= UNIT)
         return;
     packed->folded = true;
     packed->block_k = 0;
@@ -459,6 +483,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns,
     }
     put_shares(c, &k);
     k.mixed.shares = 0;
+    fill_ring(c, &k);
     put_gathered(c, &k);
     k.mixed.cluster = 2;
     if (bm >= 64 && !is_small(&k) && turns == 1 && k.packed.rows > columns(&k) &&

@@ -193,7 +193,8 @@ template <int FMT, int HOME> struct DecodeNibbleInUnit {
 
     static __device__ __forceinline__ uint32_t pair(float value)
     {
-        return kF16 ? pack_f16x2(value, value) : pack_bf16x2(value, value);
+        const uint32_t bits = num_bits(value); /* bf16 holds it */
+        return kF16 ? pack_f16x2(value, value) : __byte_perm(bits, bits, 0x3232);
     }
     static __device__ __forceinline__ uint32_t fma(uint32_t x, uint32_t times, uint32_t plus)
     {
@@ -312,27 +313,24 @@ template <int HOME> struct RawE2m1 {
             out[i] = ((x & 0x00080008u) << 12) | ((x & 0x00070007u) << (HOME == HOME_F16 ? 9 : 6));
         }
     }
-    /* Magnitudes have places that one shift of a word brings where they belong, and of two codes
-     * in four the signs come along. */
+    /* Three codes in four have places that one turn of a word brings where they belong; the bits of
+     * the last, which are what is left, one multiplication, whose terms meet nowhere. */
     static __device__ __forceinline__ void planes_bf16(uint32_t w, uint32_t (&out)[4])
     {
         out[0] = w & 0x81C081C0u;
         out[1] = __funnelshift_r(w, w, 3) & 0x81C081C0u;
-        out[2] = (w >> 6 & 0x01C001C0u) | (w << 15 & 0x80008000u);
-        out[3] = (w << 3 & 0x01C001C0u) | (w << 14 & 0x80008000u);
+        out[2] = __funnelshift_r(w, w, 6) & 0x81C081C0u;
+        out[3] = ((w & 0x001B001Bu) * 0x1084u) & 0x81C081C0u; /* 2^12 + 2^7 + 2^2 */
     }
     static __device__ __forceinline__ void planes_f16(uint32_t w, uint32_t (&out)[4])
     {
-        const uint32_t turned = __funnelshift_r(w, w, 3);
+        const uint32_t turned = __funnelshift_r(w, w, 3), again = __funnelshift_r(w, w, 6);
+        const uint32_t last = (w & 0x001B001Bu) * 0x1084u;
         out[0] = (w << 3 & 0x0E000E00u) | (w & 0x80008000u);
         out[1] = (w & 0x0E000E00u) | (turned & 0x80008000u);
-        out[2] = (turned & 0x0E000E00u) | (w << 15 & 0x80008000u);
-        out[3] = (w << 6 & 0x0E000E00u) | (w << 14 & 0x80008000u);
+        out[2] = (turned & 0x0E000E00u) | (again & 0x80008000u);
+        out[3] = (last << 3 & 0x0E000E00u) | (last & 0x80008000u);
     }
-};
-/* Do the eight codes of a word lie in planes (pack.h, FRAGMENTS)? */
-template <class Cfg> struct InPlanes {
-    static constexpr bool kYes = Cfg::kW == FMT_E2M1 && Cfg::kNeighbours == 2;
 };
 template <int HOME> struct Decode<FMT_E2M1, HOME> {
     template <bool PLANES = false>
@@ -353,6 +351,12 @@ template <int HOME> struct Decode<FMT_E2M1, HOME> {
  * would be slow to run and took NVRTC ten seconds and more. */
 template <int FMT> struct IsCodebook {
     static constexpr bool kYes = FMT == FMT_NF4 || FMT == FMT_FP4;
+};
+/* Do the eight codes of a word lie in the order that suits their own decoding (pack.h, FRAGMENTS)?
+ */
+template <class Cfg> struct InOwnOrder {
+    static constexpr bool kYes =
+        Cfg::kNeighbours == 2 && (Cfg::kW == FMT_E2M1 || IsCodebook<Cfg::kW>::kYes);
 };
 
 struct HomeNumber { /* of a magnitude: its bits, and what they stand for */
@@ -494,12 +498,21 @@ template <int FMT, int HOME> struct DecodeCodebook {
         out[0] = __byte_perm(p0, p1, 0x5140);
         out[1] = __byte_perm(p0, p1, 0x7362);
     }
-    template <int PIECE, class Table>
+    /* NEIGHBOURS: codes of a word in ascending order, else in that of 16-bit floats. */
+    template <int PIECE, bool NEIGHBOURS, class Table>
     static __device__ __forceinline__ void all(uint32_t raw, uint32_t (&out)[4], const Table &table)
     {
         uint32_t low_byte[4], high_byte[4], even[2], odd[2];
         table.template words<PIECE, 0>(low_byte);
         table.template words<PIECE, 1>(high_byte);
+        if constexpr (NEIGHBOURS) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                four(low_byte, high_byte, raw >> (16 * i), even);
+                out[2 * i] = even[0], out[2 * i + 1] = even[1];
+            }
+            return;
+        }
         four(low_byte, high_byte, raw, even);
         four(low_byte, high_byte, raw >> 16, odd);
 #pragma unroll
@@ -508,12 +521,12 @@ template <int FMT, int HOME> struct DecodeCodebook {
     }
     static __device__ __forceinline__ void eight(const uint32_t *raw, int, uint32_t (&out)[4])
     {
-        all<0>(raw[0], out, FixedTable<FMT, HOME>{});
+        all<0, false>(raw[0], out, FixedTable<FMT, HOME>{});
     }
 };
 /* Another way to look up, where shared memory has room: the values of two codes that are a byte, in
- * a word of each lane's own, so that lanes do not meet in a bank. (16 instructions for eight codes,
- * permutations take 27.) */
+ * a word of each lane's own, so that lanes do not meet in a bank. (12 or 16 instructions for eight
+ * codes, permutations take 23 or 27.) */
 template <int FMT, int HOME> struct PairTable {
     static constexpr bool kIsPairs = true;
     static constexpr int kBytes = 256 * 32 * 4;
@@ -536,9 +549,10 @@ template <int FMT, int HOME> struct PairTable {
                          : "memory");
         }
     }
+    template <bool NEIGHBOURS>
     __device__ __forceinline__ void eight(uint32_t raw, uint32_t (&out)[4]) const
     {
-        uint32_t two[4]; /* codes 2i and 2i + 1 */
+        uint32_t two[4]; /* of byte i */
 #pragma unroll
         for (int i = 0; i < 4; i++)
             asm("ld.shared.u32 %0, [%1];"
@@ -546,7 +560,8 @@ template <int FMT, int HOME> struct PairTable {
                 : "r"(__byte_perm(raw, 0, 0x4440 + i) * 128 + at));
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            out[i] = __byte_perm(two[i / 2], two[i / 2 + 2], i % 2 ? 0x7632 : 0x5410);
+            out[i] = NEIGHBOURS ? two[i]
+                                : __byte_perm(two[i / 2], two[i / 2 + 2], i % 2 ? 0x7632 : 0x5410);
     }
 };
 /* That one, or the table itself. */
@@ -650,7 +665,7 @@ __device__ __forceinline__ void decode_wide(const uint32_t *raw, uint32_t (&out)
 
 /* Eight codes of a weight, or a piece of each. table: where codes are places in one. IN_UNIT: times
  * DecodeInUnit's kUnit. */
-template <int FMT, int HOME, bool ZERO, int PIECE, bool IN_UNIT = false, bool PLANES = false,
+template <int FMT, int HOME, bool ZERO, int PIECE, bool IN_UNIT = false, bool OWN_ORDER = false,
           class Table>
 __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, const Table &table,
                                               uint32_t (&out)[4])
@@ -658,14 +673,14 @@ __device__ __forceinline__ void decode_weight(const uint32_t *raw, int zero, con
     if constexpr (FMT == FMT_F32 || Pieces<FMT, HOME>::kNum == 2 && FMT == FMT_F16)
         decode_wide<FMT, HOME, PIECE>(raw, out);
     else if constexpr (IsCodebook<FMT>::kYes && Table::kIsPairs)
-        table.eight(raw[0], out);
+        table.template eight<OWN_ORDER>(raw[0], out);
     else if constexpr (IsCodebook<FMT>::kYes)
-        DecodeCodebook<FMT, HOME>::template all<PIECE>(raw[0], out, table);
+        DecodeCodebook<FMT, HOME>::template all<PIECE, OWN_ORDER>(raw[0], out, table);
     else if constexpr (ZERO && HOME == HOME_I8)
         DecodeIntZero<FMT>::eight(raw, zero, out);
     else if constexpr (IN_UNIT && DecodeInUnit<FMT, HOME>::kIs)
         DecodeInUnit<FMT, HOME>::eight(raw, zero, out);
-    else if constexpr (PLANES)
+    else if constexpr (FMT == FMT_E2M1 && OWN_ORDER)
         Decode<FMT, HOME>::template eight<true>(raw, zero, out);
     else
         Decode<FMT, HOME>::eight(raw, zero, out);

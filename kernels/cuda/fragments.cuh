@@ -85,12 +85,19 @@ __device__ __forceinline__ uint32_t order_of_halves(uint32_t bytes)
 /* Eight codes of e2m1 in planes, in the order of 16-bit floats. */
 __device__ __forceinline__ uint32_t nibbles_of_planes(uint32_t w)
 {
-    const uint32_t other = w << 16 | w >> 16;
+    const uint32_t other = w << 16 | w >> 16, last = (w & 0x001B001Bu) * 0x1084u;
     const uint32_t magnitudes = (w >> 6 & 0x00070007u) | (w >> 5 & 0x00700070u) |
-                                (w >> 4 & 0x07000700u) | (w << 9 & 0x70007000u);
+                                (w >> 4 & 0x07000700u) | (last << 6 & 0x70007000u);
     const uint32_t signs = (w >> 12 & 0x00080008u) | (other << 5 & 0x00800080u) |
-                           (w << 11 & 0x08000800u) | (w << 14 & 0x80008000u);
+                           (other << 6 & 0x08000800u) | (last & 0x80008000u);
     return magnitudes | signs;
+}
+/* .. and eight in ascending order. */
+__device__ __forceinline__ uint32_t nibbles_of_neighbours(uint32_t w)
+{
+    const uint32_t even = (w & 0x000F000Fu) | (w >> 4 & 0x00F000F0u);
+    const uint32_t odd = (w >> 4 & 0x000F000Fu) | (w >> 8 & 0x00F000F0u);
+    return __byte_perm(even, odd, 0x6420);
 }
 
 /* The eight codes of a lane's step of fragments (Cfg: kNeighbours, kW, kHome), as records have
@@ -98,8 +105,8 @@ __device__ __forceinline__ uint32_t nibbles_of_planes(uint32_t w)
  */
 template <class Cfg> __device__ __forceinline__ void to_records(uint32_t *raw, int lane)
 {
-    if constexpr (InPlanes<Cfg>::kYes)
-        raw[0] = nibbles_of_planes(raw[0]);
+    if constexpr (InOwnOrder<Cfg>::kYes)
+        raw[0] = Cfg::kW == FMT_E2M1 ? nibbles_of_planes(raw[0]) : nibbles_of_neighbours(raw[0]);
     if constexpr (Cfg::kNeighbours == 2)
         pass_pairs<Bits<Cfg::kW>::kBits>(raw, lane % 4, raw);
     else if constexpr (Cfg::kNeighbours == 4 && Bits<Cfg::kW>::kBits == 8)

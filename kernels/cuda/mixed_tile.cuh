@@ -63,11 +63,8 @@ template <class Cfg> struct MixedShape {
     static constexpr int kBytesUsed = Pairs::kBytes > 0 ? kPairsAt + Pairs::kBytes : kScalesEnd;
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
-    /* Operands are decoded in a unit of their own, or left raw for a scale to decode. */
-    static constexpr bool kInUnit = !kBytes && !Cfg::kWFold;
-    static constexpr bool kRaw = Cfg::kMainloop && !kBytes && Cfg::kWFold && Cfg::kW == FMT_E2M1 &&
-                                 Cfg::kScaleFmt == FMT_E4M3;
-    static constexpr int kRawWords = 4 * (kWBits / 4); /* of a lane, a row and a unit */
+    static constexpr bool kInUnit = !kBytes && !Cfg::kWFold; /* decoded in a unit of their own */
+    static constexpr int kRawWords = 4 * (kWBits / 4);       /* of a lane, a row and a unit */
     /* Steps of 32 after which a block of K ends inside a unit; 4: only units end blocks. */
     static constexpr int kBlockSteps =
         Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK < 128 ? Cfg::kBlockK / 32 : 4;
@@ -77,11 +74,33 @@ template <class Cfg> struct MixedShape {
     static constexpr bool kPassFolds = Cfg::kWFold && ((Cfg::kSubs == 4 && Cfg::kWBlockK == 32) ||
                                                        (Cfg::kSubs == 8 && Cfg::kWBlockK == 16));
     static constexpr int kOwnFolds = Cfg::kSubs == 8 ? 2 : 1; /* of a row, a lane's */
+    /* Operands are left raw for a scale to decode; kWide: which may be too large for that. */
+    static constexpr bool kWide = kPassFolds && Cfg::kScaleFmt == FMT_E8M0;
+    static constexpr bool kRaw = Cfg::kMainloop && !kBytes && Cfg::kWFold && Cfg::kW == FMT_E2M1 &&
+                                 (Cfg::kScaleFmt == FMT_E4M3 || kWide);
     /* Two units of operands have room beside the sums. */
     static constexpr int kHeld = kSums + (kPromotes ? kSlabSums : 0) + 2 * 16 * kProducts;
     static constexpr bool kAhead = !kInPlace && Cfg::kTeams < 4 && !kTurning && Cfg::kSlabs == 1 &&
                                    kBlockSteps == 4 && kPieces == 1 &&
                                    kHeld < (Cfg::kTeams == 3 ? 96 : 144);
+    /* Few rows: units are decoded whole, the next one's codes read meanwhile where they have room.
+     */
+    static constexpr int kWholeHeld = kSums + (kPromotes ? kSlabSums : 0);
+    static constexpr bool kWhole = !kAhead && Cfg::kSlabs == 1 && kBlockSteps == 4 &&
+                                   kPieces == 1 && !kInt && Cfg::kBM <= (kInPlace ? 64 : 32) &&
+                                   (kWholeHeld < 32 || !Cfg::kWFold || kGather == 1 || kTurning);
+    static constexpr bool kReadsAhead = kWholeHeld <= (Cfg::kWFold ? 16 : 32);
+    /* Units of one turn of the loop over K, in stages that do not wrap round. */
+    static constexpr int kAtOnce = []() {
+        constexpr int kSharers = kGather * Cfg::kTurns;
+        constexpr bool kMay =
+            (kWhole || (Cfg::kSlabs == 1 && Cfg::kBM <= 32 && !kInPlace && !kInt)) && !kAhead &&
+            !Cfg::kShare && Cfg::kPartsOfK == 1;
+        for (int n = 4; n > 1 && kMay; n--)
+            if (kUnits % (kSharers * n) == 0 && Cfg::kStages % (Cfg::kTurns * n) == 0)
+                return n;
+        return 1;
+    }();
     /* Few rows gain nothing by it: other warps hide what a unit's first step waits for. */
     static constexpr bool kAcross = Cfg::kBM > 64 && Cfg::kTeams < 3 && !kInt;
     static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams / Cfg::kTurns, "slabs of 64 rows");
@@ -169,6 +188,7 @@ template <class Cfg> struct MixedLeft {
     uint32_t raw[2][S::kRawWords];
     /* kPassFolds: what multiplies codes of blocks lane % 4 and lane % 4 + 4 of the unit */
     uint32_t own[2][S::kOwnFolds];
+    bool wide; /* kWide: codes are decoded before they are scaled, of the whole warp */
 
     /* Where they lie in a record. */
     static __device__ __forceinline__ int codes_at(int row, int lane)
@@ -196,15 +216,33 @@ template <class Cfg> struct MixedLeft {
     static constexpr float kFoldTimes = S::kRaw ? RawE2m1<Cfg::kHome>::kScaleTimes : 1.0f;
     __device__ __forceinline__ void read_folds(const char *record, int row, int lane)
     {
-        if constexpr (S::kPassFolds)
+        if constexpr (S::kPassFolds) {
+            float scale[2][S::kOwnFolds], largest = 0.0f;
 #pragma unroll
             for (int h = 0; h < 2; h++)
 #pragma unroll
                 for (int j = 0; j < S::kOwnFolds; j++) {
-                    const int sub = j * 4 + lane % 4;
-                    own[h][j] = scale_pair<Cfg::kHome>(
-                        kFoldTimes * R::scale(record + Cfg::kScaleAt, sub, row + h * 8));
+                    scale[h][j] = R::scale(record + Cfg::kScaleAt, j * 4 + lane % 4, row + h * 8);
+                    largest = fmaxf(largest, scale[h][j]); /* but NaN */
                 }
+            wide = S::kRaw && S::kWide && __any_sync(0xFFFFFFFFu, largest > 0x1p9f);
+            const float times = wide ? 1.0f : kFoldTimes;
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int j = 0; j < S::kOwnFolds; j++)
+                    own[h][j] = scale_pair<Cfg::kHome>(times * scale[h][j]);
+        }
+    }
+    /* kRaw: codes as they are scaled. */
+    static __device__ __forceinline__ void open_raw(bool wide, const uint32_t *codes,
+                                                    uint32_t (&out)[4])
+    {
+        RawE2m1<Cfg::kHome>::template eight<InOwnOrder<Cfg>::kYes>(codes, out);
+        if (wide)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                fold_pair<Cfg::kHome>(out[i], kFoldTimes);
     }
 
     /* Zero points of its two rows, those of column k of K. */
@@ -221,6 +259,13 @@ template <class Cfg> struct MixedLeft {
     __device__ __forceinline__ void operands(uint32_t (&to)[S::kProducts][4], int step,
                                              const int (&zero)[2], const char *record, int row,
                                              int k, int lane, const Table &table) const
+    {
+        operands_of<PIECE>(S::kWide && wide, to, step, zero, record, row, k, lane, table);
+    }
+    template <int PIECE>
+    __device__ __forceinline__ void operands_of(bool is_wide, uint32_t (&to)[S::kProducts][4],
+                                                int step, const int (&zero)[2], const char *record,
+                                                int row, int k, int lane, const Table &table) const
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -242,10 +287,10 @@ template <class Cfg> struct MixedLeft {
                 else
                     pass_pairs<S::kWBits>(raw[h] + step * kWords, lane % 4, codes);
                 if constexpr (S::kRaw)
-                    RawE2m1<Cfg::kHome>::template eight<InPlanes<Cfg>::kYes>(codes, out);
+                    open_raw(is_wide, codes, out);
                 else
                     decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit,
-                                  InPlanes<Cfg>::kYes>(codes, zero[h], table, out);
+                                  InOwnOrder<Cfg>::kYes>(codes, zero[h], table, out);
             }
             if constexpr (S::kPassFolds) {
                 constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;

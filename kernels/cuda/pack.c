@@ -213,15 +213,15 @@ static uint32_t code_at(const uint8_t *row, int bits, int64_t k)
 static uint32_t order_planes(uint32_t word)
 {
     uint32_t magnitudes = (word & 0x00070007) << 6 | (word & 0x00700070) << 5 |
-                          (word & 0x07000700) << 4 | (word >> 9 & 0x00380038);
-    uint32_t signs =
-        (word & 0x00080008) << 12 | (word >> 11 & 0x00010001) | (word >> 14 & 0x00020002);
-    uint32_t second = word >> 5 & 0x00040004;
-    return magnitudes | signs | second << 16 | second >> 16;
+                          (word & 0x07000700) << 4 | (word >> 8 & 0x00100010) |
+                          (word >> 13 & 0x00030003);
+    uint32_t signs = (word & 0x00080008) << 12 | (word >> 12 & 0x00080008);
+    uint32_t apart = (word >> 5 & 0x00040004) | (word >> 6 & 0x00200020);
+    return magnitudes | signs | apart << 16 | apart >> 16;
 }
 
 /* How the eight codes of a lane's 32 bits lie. */
-typedef enum NibbleOrder { IN_HALVES, IN_BYTES, IN_PLANES } NibbleOrder;
+typedef enum NibbleOrder { IN_HALVES, IN_BYTES, IN_PLANES, ASCENDING } NibbleOrder;
 
 /* From k order (lowest k in the lowest bits) to the order that decoding wants: for bytes, codes
  * 0..3 in the low nibbles and 4..7 in the high ones; for halves, even codes in the low 16 bits and
@@ -229,6 +229,8 @@ typedef enum NibbleOrder { IN_HALVES, IN_BYTES, IN_PLANES } NibbleOrder;
 static uint32_t order_nibbles(NibbleOrder order, uint32_t word)
 {
     uint32_t even, odd;
+    if (order == ASCENDING)
+        return word;
     if (order == IN_BYTES) {
         even = word & 0xFFFF;
         odd = word >> 16;
@@ -250,7 +252,10 @@ static NibbleOrder nibble_order(const CudaPackSpec *spec, const CudaPacked *pack
 {
     if (packed->home == CUDA_HOME_I8 || packed->neighbours == 4)
         return IN_BYTES;
-    return packed->neighbours == 2 && spec->fmt == FMT_E2M1 ? IN_PLANES : IN_HALVES;
+    if (packed->neighbours == 2 && spec->fmt == FMT_E2M1)
+        return IN_PLANES;
+    return packed->neighbours == 2 && facts[spec->fmt].family == FAMILY_CODEBOOK ? ASCENDING
+                                                                                 : IN_HALVES;
 }
 
 /* Eight codes of one lane from canonical bytes. */

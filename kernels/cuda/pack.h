@@ -28,9 +28,10 @@
  *
  * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
  * which the eight codes of a lane's step are those that its fragments have: beside activations of
- * 16 bits those of columns 8j + 2t and 8j + 2t + 1, j = 0 .. 3, of e2m1 in planes: the magnitudes
- * of even ones at bits 6, 9, 12 and 3 of the low half, of odd ones in the high half, signs at bits
- * 15, 2 of the other half, 0 and 1; beside 8 bits those of columns 4t .. 4t + 3, in the low
+ * 16 bits those of columns 8j + 2t and 8j + 2t + 1, j = 0 .. 3, of codebooks in ascending order, of
+ * e2m1 in planes: the magnitudes of even ones from bits 6, 9 and 12 of the low half on, the last at
+ * bits 4, 0 and 1, of odd ones in the high half, signs at bits 15, 2 and 5 of the other half, and
+ * 3; beside 8 bits those of columns 4t .. 4t + 3, in the low
  * nibbles of its bytes, and 16 + 4t .. in the high ones, whatever the home, or of integers of 8
  * bits with scales in the main loop in a word each. No block of scales ends inside a step.
  *

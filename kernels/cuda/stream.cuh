@@ -317,13 +317,13 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         for (int b = 0; b < 2; b++) {
             const int nb = 2 * pair + b;
             if constexpr (S::kRaw)
-                RawE2m1<Cfg::kHome>::template eight<InPlanes<Cfg>::kYes>(q.raw[nb] + step * kWWords,
-                                                                         to[b]);
+                RawE2m1<Cfg::kHome>::template eight<InOwnOrder<Cfg>::kYes>(
+                    q.raw[nb] + step * kWWords, to[b]);
             else
                 decode_weight<Cfg::kW, Cfg::kHome, Cfg::kWZero, PIECE, S::kInUnit,
-                              InPlanes<Cfg>::kYes>(q.raw[nb] + step * kWWords,
-                                                   Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0,
-                                                   s.table, to[b]);
+                              InOwnOrder<Cfg>::kYes>(q.raw[nb] + step * kWWords,
+                                                     Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0,
+                                                     s.table, to[b]);
             if constexpr (S::kPassFolds)
                 fold_passed(to[b], s, nb, step, lane);
             else if constexpr (Cfg::kWFold && kNear == 8)

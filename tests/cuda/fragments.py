@@ -62,7 +62,8 @@ def explained(folder, *words, target="sm_90a"):
 
 
 def check_folded(folder):
-    """Scales of e8m0 that end inside a unit are multiplied into codes beside more than 16 rows of bf16, in no invariant layer."""
+    """Scales of e8m0 that end inside a unit are multiplied into codes beside more than 16 rows of bf16, of e2m1 beside 16, in no
+    invariant layer."""
     for scheme, rule, want in (("weight mxfp4; act bf16", "", {"24": True, "256": True}),
                                ("weight mxfp8; act bf16", "", {"64": True, "256": True}),
                                ("weight mxfp4; act bf16", " invariant", {"64": False, "256": False}),
@@ -74,15 +75,17 @@ def check_folded(folder):
                          "--weight-layout=records", "--decode-weights=never", "m.sinter")
             found = {re.search(r"kWFold = (\w+);", part)[1] for part in source.split("/* k_") if "mixed<Cfg" in part}
             expect(f"{scheme}{rule}, {rows} rows: scales {'folded' if folded else 'apart'}", found, {str(folded).lower()})
-    for scheme, product in (("weight mxfp4; act bf16", "w=e2m1/1x32"), ("weight mxfp8; act bf16", "w=e4m3/1x32")):
-        (folder / "m.sinter").write_text(text(scheme, sizes="16"))
+    for scheme, product, rows, want in (("weight mxfp4; act bf16", "w=e2m1/1x32", 16, "true"),
+                                        ("weight mxfp4; act bf16", "w=e2m1/1x32", 8, "false"),
+                                        ("weight mxfp8; act bf16", "w=e4m3/1x32", 16, "false")):
+        (folder / "m.sinter").write_text(text(scheme, sizes=str(rows)))
         (folder / "few.timing").write_text(  # or stream would be the faster one
             f"sinter timings 1\ngpu sm_90-132sm-144g\nproduct {product} a=bf16 n=4096 k=4096 reads=0 out=bf16\n"
-            "16 0.50 mixed 16x128 s8 g128\n")
+            f"{rows} 0.50 mixed {rows}x128 s8 g128\n")
         source = run(folder, "show", "--emit=cu", "--no-weights", "--target=sm_90a", "--timing=few.timing",
                      "--weight-layout=records", "--decode-weights=never", "m.sinter")
         found = {re.search(r"kWFold = (\w+);", part)[1] for part in source.split("/* k_") if "mixed<Cfg" in part}
-        expect(f"{scheme}, 16 rows: scales apart", found, {"false"})
+        expect(f"{scheme}, {rows} rows: scales {'folded' if want == 'true' else 'apart'}", found, {want})
 
 
 def check_formats(folder):

@@ -338,6 +338,17 @@ static const char *codebook(Product *p, int rows, int cols)
     return name;
 }
 
+/* Of codes that are multiplied as their scales decode them some have scales too large for that. */
+static void put_wide(Product *p)
+{
+    GenParam *last = &p->g->param[p->g->num_params - 1];
+    const char *format = formats[p->place.w].name;
+    if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 &&
+        strcmp(p->g->fmt, "f16") != 0 &&
+        (strcmp(format, "mxfp4") == 0 || strcmp(format, "e2m1") == 0))
+        last->has_wide = true;
+}
+
 /* A weight of `rows` rows of K; plain ones have their format's type, quantised ones any. */
 static const char *weight(Product *p, int rows, int cols)
 {
@@ -354,6 +365,7 @@ static const char *weight(Product *p, int rows, int cols)
     sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, g->fmt, rows, cols,
               tensor);
     param_data(g, tensor, 2, rows, cols);
+    put_wide(p);
     g->fmt = fmt;
     return name;
 }

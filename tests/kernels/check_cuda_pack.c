@@ -117,12 +117,15 @@ static bool in_byte_order(const Matrix *m)
     return m->packed.home == CUDA_HOME_I8 || (is_fragments(m) && by_bytes(m));
 }
 
-/* .. or in planes, as bf16 has them: sign, and three bits of magnitude from bit 6 on. */
+/* .. or in planes: where each bit of a code lies, the lowest first. */
 static uint32_t code_in_planes(uint32_t word, int j)
 {
-    static const int magnitude[4] = {6, 9, 12, 3}, sign[4] = {15, 16 + 2, 0, 1};
-    int i = j / 2, half = j % 2 * 16;
-    return (word >> (magnitude[i] + half) & 7) | (word >> ((sign[i] + half) % 32) & 1) << 3;
+    static const int place[4][4] = {
+        {6, 7, 8, 15}, {9, 10, 11, 16 + 2}, {12, 13, 14, 16 + 5}, {4, 0, 1, 3}};
+    uint32_t code = 0;
+    for (int bit = 0; bit < 4; bit++)
+        code |= (word >> ((place[j / 2][bit] + j % 2 * 16) % 32) & 1) << bit;
+    return code;
 }
 
 /* Code j of a lane's eight: 32 bits of nibbles, 64 of bytes, 128 of halves, twice 128 of words. */
@@ -141,6 +144,8 @@ static uint32_t lane_code(const Matrix *m, const uint8_t *lane, int j)
         return (j < 4 ? word : word >> 4) >> (8 * (j % 4)) & 15;
     if (is_fragments(m) && m->spec.fmt == FMT_E2M1)
         return code_in_planes(word, j);
+    if (is_fragments(m) && !by_bytes(m) && format_info[m->spec.fmt].family == FAMILY_CODEBOOK)
+        return word >> (4 * j) & 15;
     return word >> (4 * (j / 2)) >> (j % 2 * 16) & 15; /* (word >> 4 * i) & 0x000F000F */
 }
 

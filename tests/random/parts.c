@@ -300,6 +300,8 @@ bool write_weights(Gen *g, const char *path)
         else
             for (int64_t k = 0; k < num; k++)
                 data[k] = (float)(1 + 0.2 * random_normal(&g->state));
+        for (int64_t k = 0; p->has_wide && k < num; k++)
+            data[k] *= k / cols % 5 == 2 ? 0x1p17f : 1;
         for (int64_t k = 0; p->codes && k < num; k++)
             ((uint8_t *)stored)[k] = (uint8_t)draw(g, p->codes);
         if (!p->codes)

@@ -39,6 +39,7 @@ typedef struct GenParam {
     int64_t dim[3];
     int codes;     /* bytes below this; 0: floats */
     bool is_table; /* of a codebook: values of any sign */
+    bool has_wide; /* rows, whose values are beyond 2^10, which f16 may not hold */
 } GenParam;
 
 typedef struct Gen {
