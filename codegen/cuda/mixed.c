@@ -273,9 +273,9 @@ static int64_t fewest_units(const CudaKernel *k)
     return cuda_ceil_div(k->packed.rows, columns(k)) * units(k);
 }
 
-static CudaTile tile(const CudaKernel *k)
+static CudaTile tile(const CudaKernel *k) /* as it ends */
 {
-    return (CudaTile){k->mixed.bm, columns(k)};
+    return (CudaTile){k->mixed.bm, k->mixed.rest ? CUDA_GROUP_ROWS : columns(k)};
 }
 
 /* Of the sums of a tile. */
@@ -287,7 +287,8 @@ static int64_t piece_bytes(const CudaKernel *k)
 /* Rows of the tile, or its total over parts of K, or sums that are added to the first turn's. */
 static int64_t staged_bytes(const CudaKernel *k)
 {
-    int64_t rows = pass_rows(k) * (int64_t)(columns(k) + 4) * 4, others = 0;
+    int64_t ends = tile(k).cols, others = 0;
+    int64_t rows = pass_rows(k) * (ends + 4) * 4 * (columns(k) / ends);
     if (k->mixed.parts_of_k > 1 && !k->mixed.shares)
         others = piece_bytes(k);
     else if (k->mixed.turns > 1)
@@ -309,20 +310,30 @@ static int64_t launched_bytes(const CudaKernel *k)
     return is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k);
 }
 
-/* Places for two shares of each block, or for all parts of each tile. */
+/* Groups of rows of w that are left over where each block has one for each warpgroup but its last.
+ */
+static int64_t rest_groups(const CudaKernel *k)
+{
+    return k->packed.rows / CUDA_GROUP_ROWS - (k->mixed.teams - 1) * (int64_t)k->gpu->processors;
+}
+
+/* Places for two shares of each block, or for all parts of each tile or of what is left over. */
 static int64_t workspace_bytes(const CudaKernel *k)
 {
     int64_t places =
         k->mixed.parts_of_k > 1 ? num_tiles(k) * k->mixed.parts_of_k : 2 * (int64_t)k->mixed.shares;
+    if (k->mixed.rest)
+        return CUDA_SPLIT_SUMS + rest_groups(k) * k->mixed.rest * (piece_bytes(k) / k->mixed.teams);
     return k->mixed.shares ? CUDA_SPLIT_SUMS + places * piece_bytes(k) : 0;
 }
 
 static CudaGeometry geometry(const CudaKernel *k)
 {
-    return (CudaGeometry){.blocks =
-                              k->mixed.shares ? k->mixed.shares : num_tiles(k) * k->mixed.gather,
-                          /* those of a cluster have a tile, on any GPU */
-                          .per_processor = k->mixed.gather > 1 ? 0 : per_processor(k),
+    bool is_fixed = k->mixed.gather > 1 || k->mixed.rest; /* each has its own part, on any GPU */
+    return (CudaGeometry){.blocks = k->mixed.rest     ? k->gpu->processors
+                                    : k->mixed.shares ? k->mixed.shares
+                                                      : num_tiles(k) * k->mixed.gather,
+                          .per_processor = is_fixed ? 0 : per_processor(k),
                           .cluster = k->mixed.cluster * k->mixed.gather,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
                           .smem = launched_bytes(k),
@@ -366,7 +377,14 @@ static bool takes_several(const CudaKernel *k)
                         : m->bm <= WHOLE_ROWS && !is_int(k) && (m->teams == 4 || m->turns > 1));
 }
 
-/* The most stages that fit, or so many that several units are taken at once. */
+/* A block's units are whole turns of so many. */
+static bool fits_turn(const CudaKernel *k, int n)
+{
+    int rest = k->mixed.rest ? k->mixed.rest : 1;
+    return units(k) % (k->mixed.gather * k->mixed.turns * n * rest) == 0;
+}
+
+/* The most stages that fit, or nearly as many of which several units are taken at once. */
 static void fill_ring(const CudaCandidates *c, CudaKernel *k)
 {
     k->mixed.stages = 0;
@@ -374,14 +392,27 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
     int64_t left = room - smem_bytes(k), fit = left < 0 ? 0 : left / stage_bytes(k);
     int most = MOST_STAGES * (k->mixed.turns > 2 ? 2 : 1), step = k->mixed.turns > 1 ? COPIERS : 1;
     k->mixed.stages = (int)(fit < most ? fit : most) / step * step;
-    for (int n = MOST_AT_ONCE; n > 1 && takes_several(k); n--) { /* nearly all of them */
-        int turn = k->mixed.turns * n, stages = k->mixed.stages / turn * turn;
-        if (units(k) % (k->mixed.gather * turn) == 0 && 4 * stages >= 3 * k->mixed.stages &&
-            stages % step == 0) {
+    for (int n = MOST_AT_ONCE; n > 1 && takes_several(k); n--) {
+        int stages = k->mixed.stages / (k->mixed.turns * n) * (k->mixed.turns * n);
+        if (fits_turn(k, n) && 4 * stages >= 3 * k->mixed.stages && stages % step == 0) {
             k->mixed.stages = stages;
             return;
         }
     }
+}
+
+/* .. or fewer, of which more units are taken at once: decoding them may take longer than memory.
+ * false: there are none. */
+static bool halve_ring(CudaKernel *k)
+{
+    for (int n = MOST_AT_ONCE; n > 1 && takes_several(k); n--) {
+        int turn = k->mixed.turns * n, stages = k->mixed.stages / turn * turn;
+        if (fits_turn(k, n) && 2 * stages > k->mixed.stages && k->mixed.stages % turn) {
+            k->mixed.stages = stages;
+            return stages % (k->mixed.turns > 1 ? COPIERS : 1) == 0;
+        }
+    }
+    return false;
 }
 
 /* Parts of K that blocks add up one after the other, in one order for all sizes: those of a tile
@@ -401,6 +432,14 @@ static void put_parts_of_k(CudaCandidates *c, const CudaKernel *like, int64_t sh
     }
 }
 
+static void put_rings(CudaCandidates *c, const CudaKernel *like)
+{
+    CudaKernel k = *like;
+    cuda_candidate_valid(c, &k);
+    if (halve_ring(&k) && !tile_problem(&k))
+        cuda_candidate_valid(c, &k);
+}
+
 /* Tiles of which several blocks have a share: all processors, or as many as share evenly. (Of two
  * warpgroups in turn ptxas spilled what copiers keep of both.) */
 static void put_shares(CudaCandidates *c, CudaKernel *k)
@@ -409,7 +448,7 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     int64_t even = tiles * (processors / tiles);
     bool turning = k->mixed.turns > 1;
     k->mixed.shares = 0;
-    cuda_candidate_valid(c, k);
+    put_rings(c, k);
     put_parts_of_k(c, k, 1);
     if (num_sums(k) + 32 > SHARE_SUMS || held_sums(k) > most_shared_sums(k) ||
         tiles > CUDA_SPLIT_TILES || units(k) < 2 * LEAST_UNITS || adds_in_order(k) ||
@@ -443,7 +482,26 @@ static void put_gathered(CudaCandidates *c, const CudaKernel *like)
     fill_ring(c, &k);
     if (k.mixed.gather > 1 && units(&k) / k.mixed.gather >= LEAST_UNITS && !tile_problem(&k) &&
         k.mixed.stages * stage_bytes(&k) >= piece_bytes(&k) / k.mixed.turns)
-        cuda_candidate_valid(c, &k);
+        put_rings(c, &k);
+}
+
+/* Where tiles would leave some processors without one: those of all of them, three groups of rows
+ * of w each, and the groups that are left over by several blocks each (mixed_rest.cuh). */
+static void put_rest(CudaCandidates *c, const CudaKernel *like)
+{
+    CudaKernel k = *like;
+    int64_t rest = rest_groups(&k), processors = k.gpu->processors;
+    if (k.mixed.teams != 4 || k.mixed.turns > 1 || k.mixed.slabs > 1 || is_int(&k) || k.invariant ||
+        c->rows > k.mixed.bm || k.spec.k % UNIT || rest <= 0 || 2 * rest > processors ||
+        k.packed.rows % CUDA_GROUP_ROWS || !cuda_epilogue_fits(&k, CUDA_GROUP_ROWS / k.spec.parts))
+        return;
+    for (k.mixed.rest = (int)(processors / rest); units(&k) % k.mixed.rest;)
+        k.mixed.rest--;
+    if (k.mixed.rest < 2 || units(&k) / k.mixed.rest < LEAST_UNITS)
+        return;
+    fill_ring(c, &k);
+    if (!tile_problem(&k))
+        put_rings(c, &k);
 }
 
 /* Where several blocks of a unit have scales that are powers of two, these are multiplied into the
@@ -485,6 +543,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns,
     k.mixed.shares = 0;
     fill_ring(c, &k);
     put_gathered(c, &k);
+    put_rest(c, &k);
     k.mixed.cluster = 2;
     if (bm >= 64 && !is_small(&k) && turns == 1 && k.packed.rows > columns(&k) &&
         held_sums(&k) <= most_sums(&k)) {
@@ -541,6 +600,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     sb_put(sb, k->mixed.cluster > 1 ? " c2" : "");
     if (k->mixed.gather > 1)
         sb_printf(sb, " k%d", k->mixed.gather);
+    if (k->mixed.rest)
+        sb_printf(sb, " r%d", k->mixed.rest);
     sb_put(sb, k->mixed.in_place ? " inplace" : "");
 }
 
@@ -564,7 +625,10 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kPartsOfK", k->mixed.parts_of_k);
     cuda_put_int(sb, "kGather", k->mixed.gather);
     cuda_put_bool(sb, "kInPlace", k->mixed.in_place);
-    cuda_put_int(sb, "kCols", columns(k) / k->spec.parts);
+    cuda_put_int(sb, "kRest", k->mixed.rest);
+    cuda_put_int(sb, "kRestFrom", (k->mixed.teams - 1) * (int64_t)k->gpu->processors);
+    cuda_put_int(sb, "kRestGroups", k->mixed.rest ? rest_groups(k) : 0);
+    cuda_put_int(sb, "kCols", tile(k).cols / k->spec.parts);
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
@@ -628,7 +692,7 @@ static bool put_order(Sb *sb, const CudaKernel *k)
         cuda_put_parts(sb, promotes(k), k->mixed.turns);
         return true;
     }
-    if (k->mixed.in_place || units(k) % k->mixed.gather)
+    if (k->mixed.in_place || k->mixed.rest || units(k) % k->mixed.gather)
         return false;
     cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k * k->mixed.gather);
     if (k->mixed.parts_of_k > 1)
@@ -649,6 +713,9 @@ static void describe(Sb *sb, const CudaKernel *k)
         sb_put(sb, ", clusters of 2");
     if (k->mixed.gather > 1)
         sb_printf(sb, ", K over clusters of %d", k->mixed.gather);
+    if (k->mixed.rest)
+        sb_printf(sb, ", %d groups of 64 a block, the rest by %d each", k->mixed.teams - 1,
+                  k->mixed.rest);
     if (k->mixed.in_place)
         sb_put(sb, ", sums in place");
     sb_put(sb, ", weights decoded in registers");
@@ -679,6 +746,7 @@ static const struct {
 #define ROW_US       0.02 /* of an epilogue, for each row of a tile of 128 columns */
 #define GATHER_US    2.8
 #define CLUSTER_US   1.2  /* .. in a cluster */
+#define REST_US      0.5  /* what sums of the rest take from the others: a guess */
 #define PLACE_TIMES  0.9  /* where sums stay in place; .. */
 #define PLACE_OF_3   1.1  /* .. by three warpgroups */
 #define SUM_US       3e-5 /* a part of K, for each sum of a tile, to its total: a guess */
@@ -722,6 +790,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double sharers = k->mixed.shares ? blocks / tiles : 1; /* whose own sums are gathered anyway */
     if (k->mixed.parts_of_k > 1)
         us += SUM_US * (k->mixed.parts_of_k - sharers) * k->mixed.bm * columns(k) * waves;
+    if (k->mixed.rest) /* the last warpgroup has less to do */
+        us -= (1 - 1.0 / k->mixed.rest) * each * unit_us(k) / k->mixed.teams - REST_US;
     us *= is_small(k) ? SMALL_TIMES : 1;
     return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
 }

@@ -35,6 +35,8 @@
  *
  * kGather > 1: so many blocks of a cluster have a part of K of the tile each (hopper_tiles.cuh).
  *
+ * kRest > 0: mixed_rest.cuh.
+ *
  * kPartsOfK > 1: so many equal parts of K are added up, each from zero, and then
  * the parts, in the order of blocks that share a tile evenly: by one block, whose
  * total lies in shared memory meanwhile, or with kShare by blocks that have
@@ -42,7 +44,7 @@
  *
  * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
  * rows) kBM kBN kTeams kTurns kSlabs kStages kBand kParts kShare kPartsOfK
- * kGather kInPlace kMainloop kBlockK (0: all of K)
+ * kGather kInPlace kRest kRestFrom kRestGroups kMainloop kBlockK (0: all of K)
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
@@ -50,7 +52,7 @@
 #ifndef SINTER_CUDA_MIXED
 #define SINTER_CUDA_MIXED
 
-#include "kernels/cuda/mixed_units.cuh"
+#include "kernels/cuda/mixed_rest.cuh"
 
 /* Copies --------------------------------------------------------------------------------------- */
 
@@ -66,7 +68,12 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
     typedef MixedShape<Cfg> S;
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
     const uint64_t policy = policy_evict_first();
+    const MixedRest<Cfg> rest;
     auto load_w = [&](int slot, int k, int n0) {
+        if constexpr (Cfg::kRest > 0) {
+            rest.load(w, ring + slot * S::kStageBytes + S::kABytes, full + slot * 8, k, policy);
+            return;
+        }
         const int all = (Cfg::kN + 63) / 64 - n0 / 64;
         const int groups = all < 0 ? 0 : all < S::kGroups ? all : S::kGroups;
         barrier_expect(full + slot * 8, S::kABytes + groups * Cfg::kRecord);
@@ -91,11 +98,14 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
         for (int k = work.from; k < work.to; k++, filled++) {
             if (filled % S::kCopiers != mine)
                 continue;
-            const int slot = filled % Cfg::kStages, unit = unit_at<Cfg>(work.from, work.to, k);
+            const int slot = filled % Cfg::kStages;
+            int unit = unit_at<Cfg>(work.from, work.to, k);
             if (filled >= started) {
                 barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
                 load_w(slot, unit, n0);
             }
+            if constexpr (Cfg::kRest > 0)
+                unit = rest.unit(unit);
 #pragma unroll
             for (int box = 0; box < S::kBoxes; box++) {
                 const uint32_t to = ring + slot * S::kStageBytes + box * S::kBoxBytes;
@@ -113,15 +123,6 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
         barrier_wait(full + last % Cfg::kStages * 8, last / Cfg::kStages & 1);
         fetch_ahead(p.ahead);
     }
-}
-
-/* The scale of row `row` of a, of block `at` of `cols` along K. */
-template <class Cfg, class Params>
-__device__ __forceinline__ const float *act_scale(const Params &p, int64_t row, int cols, int at)
-{
-    const int64_t in = row < p.dim[0] ? row : p.dim[0] - 1;
-    const int64_t block = Cfg::kABlockRows ? in / (Cfg::kABlockRows ? Cfg::kABlockRows : 1) : 0;
-    return p.op[Cfg::kOperandA].scale + block * cols + at;
 }
 
 /* One warp: the scales of a that belong to every stage, as copies that arrive
@@ -160,19 +161,6 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
             arrive_after_copies(full + slot * 8);
         }
     }
-}
-
-/* Threads that multiply: the scales of a tile's rows of a, which are the same for all of K. Those
- * of the tile before have been read: its rows were staged since. */
-template <class Cfg, class Params>
-__device__ __forceinline__ void mixed_tile_scales(const Params &p, uint32_t to, int m0)
-{
-    typedef MixedShape<Cfg> S;
-    for (int i = threadIdx.x; i < Cfg::kBM; i += S::kThreads)
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + i * 4),
-                     "f"(*act_scale<Cfg>(p, m0 + i, 1, 0))
-                     : "memory");
-    meet<1, S::kThreads>();
 }
 
 /* The kernel ----------------------------------------------------------------------------------- */
@@ -480,7 +468,11 @@ __device__ __forceinline__ void mixed(const Params &p)
         meet<1, S::kThreads>();
     }
     wait_for_producer();
-    mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full);
+    if constexpr (Cfg::kRest > 0)
+        mixed_multiply_rest<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring,
+                                                    full);
+    else
+        mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full);
     cluster_end<Cfg::kCluster * Cfg::kGather>();
 }
 

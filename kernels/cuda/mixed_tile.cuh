@@ -19,7 +19,8 @@ template <class Cfg> struct MixedShape {
     static constexpr int kWBits = Bits<Cfg::kW>::kBits;
     static constexpr int kUnits = (Cfg::kK + 127) / 128;
     static constexpr int kClusterM = 1, kClusterN = Cfg::kCluster, kGather = Cfg::kGather;
-    static constexpr int kTilesN = (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
+    static constexpr int kTilesN = Cfg::kRest > 0 ? Cfg::kRestFrom / (Cfg::kTeams - 1)
+                                                  : (Cfg::kN + Cfg::kBN - 1) / Cfg::kBN;
     static constexpr int kGroups = Cfg::kBN / 64; /* records of a stage */
     static constexpr bool kTurning = Cfg::kTurns > 1;
     static constexpr int kBoxes = kBytes ? 1 : 2; /* of a */
@@ -46,10 +47,13 @@ template <class Cfg> struct MixedShape {
                                           : Cfg::kTeams == 3 ? 160
                                           : Cfg::kTeams == 2 ? 232
                                                              : 208;
-    static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
+    /* kRest: each of the warpgroups stages and ends its own columns. */
+    static constexpr int kStagedCols = Cfg::kRest > 0 ? 64 : Cfg::kBN;
+    static constexpr int kPitch = kStagedCols + 4; /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
-    static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK;              /* along K */
-    static constexpr int kRowBytes = Cfg::kPassRows * kPitch * 4,           /* staged rows, .. */
+    static constexpr int kPartUnits = kUnits / Cfg::kPartsOfK; /* along K */
+    static constexpr int kTeamBytes = Cfg::kPassRows * kPitch * 4;
+    static constexpr int kRowBytes = kTeamBytes * (Cfg::kBN / kStagedCols), /* staged rows, .. */
         kTotalBytes = Cfg::kPartsOfK > 1 && !Cfg::kShare ? kPieceBytes : 0, /* .. or totals, .. */
         kJoinBytes = kPieceBytes / Cfg::kTurns * (Cfg::kTurns - 1); /* .. or sums that are joined */
     static constexpr int kOtherBytes = kTotalBytes > kJoinBytes ? kTotalBytes : kJoinBytes;
@@ -96,8 +100,9 @@ template <class Cfg> struct MixedShape {
         constexpr bool kMay =
             (kWhole || (Cfg::kSlabs == 1 && Cfg::kBM <= 32 && !kInPlace && !kInt)) && !kAhead &&
             !Cfg::kShare && Cfg::kPartsOfK == 1;
+        constexpr int kOwn = kUnits / (Cfg::kRest > 1 ? Cfg::kRest : 1);
         for (int n = 4; n > 1 && kMay; n--)
-            if (kUnits % (kSharers * n) == 0 && Cfg::kStages % (Cfg::kTurns * n) == 0)
+            if (kOwn % (kSharers * n) == 0 && Cfg::kStages % (Cfg::kTurns * n) == 0)
                 return n;
         return 1;
     }();
@@ -116,6 +121,11 @@ template <class Cfg> struct MixedShape {
     static_assert(kGather == 1 || (Cfg::kPartsOfK == 1 && kGather * Cfg::kPassRows >= Cfg::kBM &&
                                    kRingBytes >= kPieceBytes / Cfg::kTurns),
                   "each block of a cluster finishes at most one pass");
+    static_assert(Cfg::kRest == 0 ||
+                      (Cfg::kTeams > 1 && Cfg::kSlabs == 1 && !kTurning && !Cfg::kShare && !kInt &&
+                       Cfg::kCluster == 1 && kGather == 1 && Cfg::kPartsOfK == 1 && !kAhead &&
+                       Cfg::kK % 128 == 0 && kUnits % (Cfg::kRest > 0 ? Cfg::kRest : 1) == 0),
+                  "one of several warpgroups has a part of whole units of K");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !kInt),
                   "equal parts of K, of floats");
 };

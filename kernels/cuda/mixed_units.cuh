@@ -10,6 +10,7 @@
  * row of 64, and its turn. */
 template <class Cfg> struct MixedThread {
     int warp, lane, slab0, row, turn;
+    int alone; /* kRest: units from which on it frees stages for the last warpgroup, too */
     typename MixedShape<Cfg>::Pairs::Type table;
 
     __device__ __forceinline__ MixedThread(const char *w, uint32_t ring)
@@ -17,6 +18,7 @@ template <class Cfg> struct MixedThread {
         warp = threadIdx.x / 32;
         lane = threadIdx.x % 32;
         /* the same in all lanes, which the compiler cannot see */
+        alone = 0x7FFFFFFF;
         turn = Cfg::kTurns > 1 ? __shfl_sync(0xFFFFFFFFu, warp / 4 % Cfg::kTurns, 0) : 0;
         slab0 = threadIdx.x / 128 / Cfg::kTurns * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
@@ -139,6 +141,15 @@ template <class Cfg, class Product> struct MixedTile {
             by_units(sums, at, work, read, bytes, ring, full);
         else
             by_steps(sums, at, work, read, bytes, ring, full);
+    }
+
+    /* The stage of unit k, counted as the block takes them. */
+    static __device__ __forceinline__ void release(const Thread &at, const Stage &of, int k)
+    {
+        Stage::release(of.full, at.lane);
+        if constexpr (Cfg::kRest > 0)
+            if (k >= at.alone)
+                Stage::release(of.full, at.lane);
     }
 
     /* Operands are decoded a unit ahead: while a unit's products run, the next one's codes. ---- */
@@ -313,7 +324,7 @@ template <class Cfg, class Product> struct MixedTile {
                 products_wait<0>();
                 if constexpr (S::kPromotes)
                     M::promote(sums, block, sw, act_scales(ring, here, 3), at.lane);
-                Stage::release(here.full, at.lane);
+                release(at, here, k);
             }
             stage = behind;
         }
@@ -415,7 +426,7 @@ template <class Cfg, class Product> struct MixedTile {
                 }
             }
             products_wait<0>(); /* or ptxas waits after every product (C7513) */
-            Stage::release(here.full, at.lane);
+            release(at, here, k);
         };
 #pragma unroll 1
         for (int k = begin; k < end; k += S::kAtOnce) {
@@ -505,7 +516,7 @@ template <class Cfg, class Product> struct MixedTile {
                 }
             }
             products_wait<0>(); /* or ptxas waits after every product (C7513) */
-            Stage::release(stage.full, at.lane);
+            release(at, stage, k);
             stage = ahead;
         }
         if constexpr (kVaries &&
