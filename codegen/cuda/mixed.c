@@ -12,6 +12,7 @@
 #define COPIERS      4   /* warps that fill the ring, each its own stages where some take turns */
 #define LEAST_UNITS  4   /* of a share of a tile */
 #define MOST_SHARES  8   /* of one */
+#define MOST_ROUNDS  3   /* .. before a rest */
 #define MOST_SUMS    160 /* registers of a thread: sums of the tile and of a block of K */
 #define SHARE_SUMS   128 /* .. where sums are gathered */
 #define FEW_SUMS     112 /* .. where three warpgroups multiply */
@@ -310,11 +311,19 @@ static int64_t launched_bytes(const CudaKernel *k)
     return is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k);
 }
 
-/* Groups of rows of w that are left over where each block has one for each warpgroup but its last.
- */
+/* Rounds in which each block has a group of rows of w for each warpgroup but its last; .. */
+static int64_t rest_rounds(const CudaKernel *k)
+{
+    return k->packed.rows / CUDA_GROUP_ROWS / ((k->mixed.teams - 1) * k->gpu->processors);
+}
+/* .. and the groups that these leave over, from this one on. */
+static int64_t rest_from(const CudaKernel *k)
+{
+    return rest_rounds(k) * (k->mixed.teams - 1) * k->gpu->processors;
+}
 static int64_t rest_groups(const CudaKernel *k)
 {
-    return k->packed.rows / CUDA_GROUP_ROWS - (k->mixed.teams - 1) * (int64_t)k->gpu->processors;
+    return k->packed.rows / CUDA_GROUP_ROWS - rest_from(k);
 }
 
 /* Places for two shares of each block, or for all parts of each tile or of what is left over. */
@@ -485,20 +494,26 @@ static void put_gathered(CudaCandidates *c, const CudaKernel *like)
         put_rings(c, &k);
 }
 
-/* Where tiles would leave some processors without one: those of all of them, three groups of rows
- * of w each, and the groups that are left over by several blocks each (mixed_rest.cuh). */
+/* Where whole tiles would leave some processors without one: rounds of all of them, three groups of
+ * rows of w each, and the groups that are left over by several blocks each or, beside two rounds,
+ * one (mixed_rest.cuh). */
 static void put_rest(CudaCandidates *c, const CudaKernel *like)
 {
     CudaKernel k = *like;
-    int64_t rest = rest_groups(&k), processors = k.gpu->processors;
+    int64_t processors = k.gpu->processors;
     if (k.mixed.teams != 4 || k.mixed.turns > 1 || k.mixed.slabs > 1 || is_int(&k) || k.invariant ||
-        c->rows > k.mixed.bm || k.spec.k % UNIT || rest <= 0 || 2 * rest > processors ||
-        k.packed.rows % CUDA_GROUP_ROWS || !cuda_epilogue_fits(&k, CUDA_GROUP_ROWS / k.spec.parts))
+        c->rows > k.mixed.bm || k.spec.k % UNIT || k.packed.rows % CUDA_GROUP_ROWS ||
+        !cuda_epilogue_fits(&k, CUDA_GROUP_ROWS / k.spec.parts))
         return;
-    for (k.mixed.rest = (int)(processors / rest); units(&k) % k.mixed.rest;)
-        k.mixed.rest--;
-    if (k.mixed.rest < 2 || units(&k) / k.mixed.rest < LEAST_UNITS)
+    int64_t rest = rest_groups(&k), rounds = rest_rounds(&k);
+    if (rounds < 1 || rounds > MOST_ROUNDS || rest < 1 || rest > processors)
         return;
+    int shares = (int)(processors / rest < MOST_SHARES ? processors / rest : MOST_SHARES);
+    while (units(&k) % shares)
+        shares--;
+    if ((shares == 1 && rounds == 1) || units(&k) / shares < LEAST_UNITS)
+        return;
+    k.mixed.rest = shares;
     fill_ring(c, &k);
     if (!tile_problem(&k))
         put_rings(c, &k);
@@ -626,7 +641,8 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kGather", k->mixed.gather);
     cuda_put_bool(sb, "kInPlace", k->mixed.in_place);
     cuda_put_int(sb, "kRest", k->mixed.rest);
-    cuda_put_int(sb, "kRestFrom", (k->mixed.teams - 1) * (int64_t)k->gpu->processors);
+    cuda_put_int(sb, "kRestRounds", k->mixed.rest ? rest_rounds(k) : 0);
+    cuda_put_int(sb, "kRestFrom", k->mixed.rest ? rest_from(k) : 0);
     cuda_put_int(sb, "kRestGroups", k->mixed.rest ? rest_groups(k) : 0);
     cuda_put_int(sb, "kCols", tile(k).cols / k->spec.parts);
     cuda_put_int(sb, "kPassRows", pass_rows(k));
@@ -714,8 +730,8 @@ static void describe(Sb *sb, const CudaKernel *k)
     if (k->mixed.gather > 1)
         sb_printf(sb, ", K over clusters of %d", k->mixed.gather);
     if (k->mixed.rest)
-        sb_printf(sb, ", %d groups of 64 a block, the rest by %d each", k->mixed.teams - 1,
-                  k->mixed.rest);
+        sb_printf(sb, ", %d groups of 64 a block, the rest by %d each",
+                  (k->mixed.teams - 1) * (int)rest_rounds(k), k->mixed.rest);
     if (k->mixed.in_place)
         sb_put(sb, ", sums in place");
     sb_put(sb, ", weights decoded in registers");
@@ -790,8 +806,11 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double sharers = k->mixed.shares ? blocks / tiles : 1; /* whose own sums are gathered anyway */
     if (k->mixed.parts_of_k > 1)
         us += SUM_US * (k->mixed.parts_of_k - sharers) * k->mixed.bm * columns(k) * waves;
-    if (k->mixed.rest) /* the last warpgroup has less to do */
-        us -= (1 - 1.0 / k->mixed.rest) * each * unit_us(k) / k->mixed.teams - REST_US;
+    if (k->mixed.rest) { /* the last warpgroup has less to do */
+        double rounds = (double)rest_rounds(k), own = rounds - 1.0 / k->mixed.rest;
+        us -= (waves - rounds) * each * unit_us(k); /* tiles are as wide as all of them */
+        us -= own * each * unit_us(k) / k->mixed.teams - REST_US;
+    }
     us *= is_small(k) ? SMALL_TIMES : 1;
     return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
 }

@@ -44,7 +44,7 @@
  *
  * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
  * rows) kBM kBN kTeams kTurns kSlabs kStages kBand kParts kShare kPartsOfK
- * kGather kInPlace kRest kRestFrom kRestGroups kMainloop kBlockK (0: all of K)
+ * kGather kInPlace kRest kRestRounds kRestFrom kRestGroups kMainloop kBlockK (0: all of K)
  * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
@@ -71,7 +71,9 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
     const MixedRest<Cfg> rest;
     auto load_w = [&](int slot, int k, int n0) {
         if constexpr (Cfg::kRest > 0) {
-            rest.load(w, ring + slot * S::kStageBytes + S::kABytes, full + slot * 8, k, policy);
+            constexpr int kBlocks = S::kTilesN / (Cfg::kRestRounds > 0 ? Cfg::kRestRounds : 1);
+            rest.load(w, ring + slot * S::kStageBytes + S::kABytes, full + slot * 8,
+                      n0 / Cfg::kBN / kBlocks, k, policy);
             return;
         }
         const int all = (Cfg::kN + 63) / 64 - n0 / 64;

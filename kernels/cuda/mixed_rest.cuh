@@ -1,13 +1,13 @@
 /* How a block of mixed (mixed.cuh) takes its part of a weight whose groups of 64 rows are no
  * multiple of the processors: kRest > 0.
  *
- * All warpgroups but the last multiply a group of the block's own each, over all of K; the groups
- * that are left over (kRestGroups of them, from kRestFrom on) have kRest blocks each, whose last
- * warpgroups multiply an equal part of K of theirs. A block begins with that part, wherever it lies
- * along K: so both read the same rows of a from one ring, and the sums of the rest, which go
- * through the workspace (as in hopper_tiles.cuh: the last to arrive adds them, ascending along K),
- * are finished while the others multiply. There is one tile of rows of a; each warpgroup stages and
- * ends its own columns, kCols of each part. */
+ * In kRestRounds rounds all warpgroups but the last multiply a group of the block's own each, over
+ * all of K; the groups that are left over (kRestGroups of them, from kRestFrom on) have kRest
+ * blocks each, whose last warpgroups multiply an equal part of K of theirs in the first round. A
+ * block begins with that part, wherever it lies along K: so both read the same rows of a from one
+ * ring, and the sums of the rest, which go through the workspace (as in hopper_tiles.cuh: the last
+ * to arrive adds them, ascending along K), are finished while the others multiply. There is one
+ * tile of rows of a; each warpgroup stages and ends its own columns, kCols of each part. */
 #ifndef SINTER_CUDA_MIXED_REST
 #define SINTER_CUDA_MIXED_REST
 
@@ -40,7 +40,7 @@ template <class Cfg> struct MixedRest {
     typedef MixedShape<Cfg> S;
     static constexpr int kShares = Cfg::kRest > 0 ? Cfg::kRest : 1;
     static constexpr int kUnits = S::kUnits / kShares; /* of a part */
-    static constexpr int kOwn = Cfg::kTeams - 1;       /* groups of the block alone */
+    static constexpr int kOwn = Cfg::kTeams - 1;       /* groups of the block alone, in a round */
     bool is_there;
     int index, share; /* of the group, and of the part of K */
 
@@ -55,14 +55,18 @@ template <class Cfg> struct MixedRest {
         const int at = share * kUnits + k;
         return at < S::kUnits ? at : at - S::kUnits;
     }
-    /* One thread: begins the copies of the weights of the k-th unit. */
-    __device__ __forceinline__ void load(const char *w, uint32_t to, uint32_t full, int k,
-                                         uint64_t policy) const
+    __device__ __forceinline__ int own_group(int round, int team) const
     {
-        const int groups = kOwn + (is_there && k < kUnits ? 1 : 0);
+        return (blockIdx.x * Cfg::kRestRounds + round) * kOwn + team;
+    }
+    /* One thread: begins the copies of the weights of the k-th unit. */
+    __device__ __forceinline__ void load(const char *w, uint32_t to, uint32_t full, int round,
+                                         int k, uint64_t policy) const
+    {
+        const int groups = kOwn + (is_there && round == 0 && k < kUnits ? 1 : 0);
         barrier_expect(full, S::kABytes + groups * Cfg::kRecord);
         for (int i = 0; i < groups; i++) {
-            const int group = i < kOwn ? (int)blockIdx.x * kOwn + i : Cfg::kRestFrom + index;
+            const int group = i < kOwn ? own_group(round, i) : Cfg::kRestFrom + index;
             copy_bulk(to + i * Cfg::kRecord,
                       w + ((int64_t)group * S::kUnits + unit(k)) * Cfg::kRecord, Cfg::kRecord, full,
                       policy);
@@ -149,29 +153,33 @@ __device__ __forceinline__ void mixed_multiply_rest(const Params &p, char *bytes
     HopperWork<Cfg, S> work(p.dim[0]);
     work.from = 0;
     work.to = is_last ? part : S::kUnits;
-    if (team == 0)
-        at.alone = part;
     if constexpr (S::kTileScales)
         mixed_tile_scales<Cfg>(p, ring + S::kTileScalesAt, 0);
-    typename S::Sum sums[S::kSums];
-#pragma unroll
-    for (int i = 0; i < S::kSums; i++)
-        sums[i] = 0;
     int read = 0;
-    MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full);
-    let_consumer_start();
-    if (is_last &&
-        (!rest.is_there || !rest_gather<Cfg>(sums, rest, p.op[Cfg::kOperandSplit].data, team)))
-        return;
-    MixedSums<Cfg>::leave_unit(sums);
-    MixedThread<Cfg> here = at;
-    if constexpr (S::kInPlace) { /* or ptxas finds the places of its rows in the loop over K */
-        here.row = __shfl_sync(0xFFFFFFFFu, at.row, at.lane);
-        here.lane = __shfl_sync(0xFFFFFFFFu, at.lane, at.lane);
+#pragma unroll 1
+    for (int round = 0; round < (is_last ? 1 : Cfg::kRestRounds); round++) {
+        if (team == 0)
+            at.alone = round == 0 ? part : 0;
+        typename S::Sum sums[S::kSums];
+#pragma unroll
+        for (int i = 0; i < S::kSums; i++)
+            sums[i] = 0;
+        MixedTile<Cfg, Product>::multiply_tile(sums, at, work, read, bytes, ring, full);
+        if (is_last || round == Cfg::kRestRounds - 1)
+            let_consumer_start();
+        if (is_last &&
+            (!rest.is_there || !rest_gather<Cfg>(sums, rest, p.op[Cfg::kOperandSplit].data, team)))
+            return;
+        MixedSums<Cfg>::leave_unit(sums);
+        MixedThread<Cfg> here = at;
+        if constexpr (S::kInPlace) { /* or ptxas finds the places of its rows in the loop over K */
+            here.row = __shfl_sync(0xFFFFFFFFu, at.row, at.lane);
+            here.lane = __shfl_sync(0xFFFFFFFFu, at.lane, at.lane);
+        }
+        const int group = is_last ? Cfg::kRestFrom + rest.index : rest.own_group(round, team);
+        rest_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes + team * S::kTeamBytes, here,
+                                   team, group * 64);
     }
-    const int group = is_last ? Cfg::kRestFrom + rest.index : (int)blockIdx.x * rest.kOwn + team;
-    rest_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes + team * S::kTeamBytes, here, team,
-                               group * 64);
 }
 
 #endif
