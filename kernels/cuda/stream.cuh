@@ -592,12 +592,12 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
 
     /* The next copy, if this is its place: behind the reads of the slot that it goes to. */
     template <bool NOW>
-    static __device__ __forceinline__ void fetch_next(typename Ring::Ahead &ahead, uint32_t ring,
+    static __device__ __forceinline__ void fetch_next(typename Ring::Ahead &ahead, uint32_t to,
                                                       const char *w, int slice, int group, int lane)
     {
         if (NOW) {
             __syncwarp();
-            Ring::fetch(ahead, ring, w, slice, group, lane);
+            Ring::fetch(ahead, to, w, slice, group, lane);
         }
     }
 
@@ -609,7 +609,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         Ring::begin(ahead, w, slice, group, lane);
 #pragma unroll 1
         for (int i = 0; i < Cfg::kStages; i++)
-            Ring::fetch(ahead, ring, w, slice, group, lane);
+            Ring::fetch(ahead, ring + i * S::kStageBytes, w, slice, group, lane);
     }
 };
 
@@ -670,7 +670,6 @@ __device__ __forceinline__ void stream(const Params &p)
         G::begin_chain(sums, a, m);
     G::load_first(rows, slice, lane);
 
-    uint32_t slot = 0;
     int buffer = 0, turn = 0;
     for (int unit = S::first_unit(); unit < S::kUnitsN; unit += S::unit_step(), turn++) {
         typename G::State s = {};
@@ -680,28 +679,30 @@ __device__ __forceinline__ void stream(const Params &p)
             s.table = Record<Cfg>::table(w);
         const int row = G::block_of_unit(unit, group) % 8 * 8;
 #pragma unroll 1
-        for (int r = 0; r < S::kRounds; r++) {
-            const int k = S::tile_of(r, slice);
-            const bool live = S::has_tile(r, slice);
-            const uint32_t at = ring + slot;
-            typename G::Weights q;
-            G::take(q, s, at, live, row, lane);
-            G::template fetch_next<G::kEarly>(ahead, ring, w, slice, group, lane);
-            if (Cfg::kCopiesA && turn == 0 && live)
-                barrier_wait(barriers + 8 * (S::own_tile(r, slice) / Cfg::kSplitK), 0);
-            if (live)
-                G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
-                        r + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice), slice, group,
-                        row, lane);
-            else
-                G::load_first(rows, slice, lane);
-            G::template fetch_next<!G::kEarly>(ahead, ring, w, slice, group, lane);
-            slot = ahead.slot;
-            if constexpr (S::kOrdered) {
-                G::add_round(sums, a, staged + buffer * S::kStagedWords, total, r, m);
-                buffer = (buffer + 1) % Cfg::kBuffers;
+        for (int r0 = 0; r0 < S::kRounds; r0 += S::kAtOnce)
+#pragma unroll
+            for (int r = r0; r < r0 + S::kAtOnce; r++) {
+                const int k = S::tile_of(r, slice);
+                const bool live = S::has_tile(r, slice);
+                const uint32_t at =
+                    ring + (S::kAtOnce > 1 ? (r - r0) * S::kStageBytes : ahead.slot);
+                typename G::Weights q;
+                G::take(q, s, at, live, row, lane);
+                G::template fetch_next<G::kEarly>(ahead, at, w, slice, group, lane);
+                if (Cfg::kCopiesA && turn == 0 && live)
+                    barrier_wait(barriers + 8 * (S::own_tile(r, slice) / Cfg::kSplitK), 0);
+                if (live)
+                    G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
+                            r + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice), slice,
+                            group, row, lane);
+                else
+                    G::load_first(rows, slice, lane);
+                G::template fetch_next<!G::kEarly>(ahead, at, w, slice, group, lane);
+                if constexpr (S::kOrdered) {
+                    G::add_round(sums, a, staged + buffer * S::kStagedWords, total, r, m);
+                    buffer = (buffer + 1) % Cfg::kBuffers;
+                }
             }
-        }
         if (unit + S::unit_step() >= S::kUnitsN && threadIdx.x == 0)
             fetch_share(p.ahead, blockIdx.x);
         typedef typename G::Sum Sum;

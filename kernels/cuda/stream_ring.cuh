@@ -95,6 +95,9 @@ template <class Cfg> struct StreamShape {
     static_assert(8 % Cfg::kNBlocks == 0 && kScaleRun % 16 == 0,
                   "a warp's columns are of one group");
     static constexpr int kRingBytes = kWarps * Cfg::kStages * kStageBytes;
+    /* Rounds of one turn of the loop over K, whose tiles lie in slots of their own. */
+    static constexpr int kAtOnce =
+        kRounds % Cfg::kStages == 0 && Cfg::kStages <= 2 ? Cfg::kStages : 1;
     static constexpr int kSlices = kOrdered ? Cfg::kSplitK * kSub : Cfg::kSplitK;
     static constexpr int kStagedWords =
         kSlices * (Cfg::kRows * kPitch + (kOrdered && kScales ? kBN : 0));
@@ -145,7 +148,7 @@ template <class Cfg> struct StreamRing {
         const char *codes; /* of the tile, the lane's */
         int params;        /* .. and from there to its first parameters */
         int unit, round;   /* of it */
-        uint32_t slot;     /* of the ring, bytes */
+        uint32_t slot;     /* of the ring, bytes; kAtOnce > 1: not kept */
     };
     static constexpr int kEach = S::kParamRun / 16, kAll = Cfg::kSubs * kEach; /* pieces */
 
@@ -191,12 +194,12 @@ template <class Cfg> struct StreamRing {
         f.params = param_at(lane, row) - codes;
     }
 
-    /* Starts the copies of one tile to the next slot of the warp's ring. */
-    static __device__ __forceinline__ void fetch(Ahead &f, uint32_t ring, const char *w, int slice,
+    /* Starts the copies of one tile to a slot of the warp's ring, the next one. */
+    static __device__ __forceinline__ void fetch(Ahead &f, uint32_t to, const char *w, int slice,
                                                  int group, int lane)
     {
         if (f.unit < S::kUnitsN && S::has_tile(f.round, slice)) {
-            const uint32_t slot = ring + f.slot + lane * 16;
+            const uint32_t slot = to + lane * 16;
 #pragma unroll
             for (int i = 0; i < (S::kWBytes + 511) / 512; i++)
                 if (S::kWBytes % 512 == 0 || i * 512 + lane * 16 < S::kWBytes)
@@ -215,8 +218,10 @@ template <class Cfg> struct StreamRing {
             let_consumer_start(); /* to fetch its weights, now that these are on their way */
         }
         copy_commit();
-        f.slot =
-            f.slot + S::kStageBytes == Cfg::kStages * S::kStageBytes ? 0 : f.slot + S::kStageBytes;
+        if (S::kAtOnce == 1)
+            f.slot = f.slot + S::kStageBytes == Cfg::kStages * S::kStageBytes
+                         ? 0
+                         : f.slot + S::kStageBytes;
         f.codes += S::kStride * S::kTileBytes;
         if (++f.round == S::kRounds) {
             f.round = 0;
