@@ -502,8 +502,8 @@ static void put_rest(CudaCandidates *c, const CudaKernel *like)
     CudaKernel k = *like;
     int64_t processors = k.gpu->processors;
     if (k.mixed.teams != 4 || k.mixed.turns > 1 || k.mixed.slabs > 1 || is_int(&k) || k.invariant ||
-        c->rows > k.mixed.bm || k.spec.k % UNIT || k.packed.rows % CUDA_GROUP_ROWS ||
-        !cuda_epilogue_fits(&k, CUDA_GROUP_ROWS / k.spec.parts))
+        (scales_act(&k) && scales_along_k(&k)) || c->rows > k.mixed.bm || k.spec.k % UNIT ||
+        k.packed.rows % CUDA_GROUP_ROWS || !cuda_epilogue_fits(&k, CUDA_GROUP_ROWS / k.spec.parts))
         return;
     int64_t rest = rest_groups(&k), rounds = rest_rounds(&k);
     if (rounds < 1 || rounds > MOST_ROUNDS || rest < 1 || rest > processors)

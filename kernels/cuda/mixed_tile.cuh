@@ -124,7 +124,8 @@ template <class Cfg> struct MixedShape {
     static_assert(Cfg::kRest == 0 ||
                       (Cfg::kTeams > 1 && Cfg::kSlabs == 1 && !kTurning && !Cfg::kShare && !kInt &&
                        Cfg::kCluster == 1 && kGather == 1 && Cfg::kPartsOfK == 1 && !kAhead &&
-                       Cfg::kK % 128 == 0 && kUnits % (Cfg::kRest > 0 ? Cfg::kRest : 1) == 0),
+                       !kStageScales && Cfg::kK % 128 == 0 &&
+                       kUnits % (Cfg::kRest > 0 ? Cfg::kRest : 1) == 0),
                   "one of several warpgroups has a part of whole units of K");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !kInt),
                   "equal parts of K, of floats");
