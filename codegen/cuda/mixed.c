@@ -746,26 +746,28 @@ static void describe(Sb *sb, const CudaKernel *k)
 static const struct {
     double slab, row;
 } unit_cost[] = {
-    [1] = {0.21, 0.003}, [2] = {0.2, 0.0019}, [3] = {0.21, 0.0014}, [4] = {0.22, 0.0011}};
-#define EXCHANGE_US  0.055 /* of them, that fragments do without */
-#define PIECES_TIMES 2.5
-#define FEW_ROWS     16  /* up to here streams are faster than their model says, .. */
-#define FEW_TIMES    1.3 /* .. by so much beside this one */
-#define SMALL_TIMES  1.1 /* what blocks that share a processor take from each other */
-#define BLOCK_US     0.02
-#define ACT_US       0.07   /* of such a block that has scales of a of its own, .. */
-#define ACT_SUM_US   1.8e-5 /* .. and of each of its sums; .. */
-#define FLOAT_TIMES  0.6    /* .. floats, which need no conversion, take so much of that */
-#define L2_BYTES     7.0e6  /* a microsecond, of all processors */
-#define MEMORY       4.3e6
-#define START_US     1.6  /* until the first unit is there */
-#define ROW_US       0.02 /* of an epilogue, for each row of a tile of 128 columns */
-#define GATHER_US    2.8
-#define CLUSTER_US   1.2  /* .. in a cluster */
-#define REST_US      0.5  /* what sums of the rest take from the others: a guess */
-#define PLACE_TIMES  0.9  /* where sums stay in place; .. */
-#define PLACE_OF_3   1.1  /* .. by three warpgroups */
-#define SUM_US       3e-5 /* a part of K, for each sum of a tile, to its total: a guess */
+    [1] = {0.21, 0.003}, [2] = {0.2, 0.0019}, [3] = {0.21, 0.0014}, [4] = {0.175, 0.0012}};
+#define EXCHANGE_US   0.055 /* of them, that fragments do without */
+#define PIECES_TIMES  2.5
+#define FLOAT_US      0.03 /* .. that codes of e2m1 and of codebooks take longer than integers, */
+#define ZERO_US       0.01 /* .. and those with zero points */
+#define SMALL_TIMES   1.1  /* what blocks that share a processor take from each other */
+#define BLOCK_US      0.02
+#define ACT_US        0.07   /* of such a block that has scales of a of its own, .. */
+#define ACT_SUM_US    1.8e-5 /* .. and of each of its sums; .. */
+#define FLOAT_TIMES   0.6    /* .. floats, which need no conversion, take so much of that */
+#define L2_BYTES      13.0e6 /* a microsecond, of all processors */
+#define MEMORY        4.3e6
+#define START_US      1.6  /* until the first unit is there */
+#define ROW_US        0.02 /* of an epilogue, for each row of a tile of 128 columns */
+#define GATHER_US     3.5
+#define FEW_GATHERED  64 /* rows of a: sums are few, but the loop over K is, too */
+#define FEW_GATHER_US 4.5
+#define CLUSTER_US    1.2  /* .. in a cluster */
+#define JOIN_US       1.0  /* of warpgroups in turn, for each tile, .. */
+#define JOIN_ROW_US   0.02 /* .. and row of a */
+#define REST_US       0.5  /* what sums of the rest take from the others: a guess */
+#define SUM_US        3e-5 /* a part of K, for each sum of a tile, to its total: a guess */
 
 static double unit_us(const CudaKernel *k)
 {
@@ -775,10 +777,9 @@ static double unit_us(const CudaKernel *k)
                         : 1;
     double slab = unit_cost[k->mixed.teams].slab + unit_cost[k->mixed.teams].row * k->mixed.bm;
     slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
+    slab += family_of(k->spec.fmt) == FAMILY_INT ? k->packed.zeros ? ZERO_US : 0 : FLOAT_US;
     slab *=
         family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
-    if (k->mixed.in_place)
-        slab *= k->mixed.teams == 3 ? PLACE_OF_3 : PLACE_TIMES;
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
     if (scales_act(k) && scales_along_k(k))
         us += (double)(act_scales(k) - 1) * (ACT_US + ACT_SUM_US * k->mixed.bm * columns(k)) *
@@ -800,7 +801,10 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     memory *= blocks < processors ? processors / blocks : 1;
     us = us > memory ? us : memory;
     double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
-    us += START_US + epilogue * (k->mixed.shares ? 1 : waves) + (k->mixed.shares ? GATHER_US : 0);
+    us += START_US + epilogue * (k->mixed.shares ? 1 : waves) +
+          (k->mixed.shares ? k->mixed.bm > FEW_GATHERED ? GATHER_US : FEW_GATHER_US : 0);
+    if (k->mixed.turns > 1)
+        us += waves * (JOIN_US + JOIN_ROW_US * k->mixed.bm);
     if (k->mixed.gather > 1)
         us += CLUSTER_US - epilogue * (1 - 1.0 / k->mixed.gather);
     double sharers = k->mixed.shares ? blocks / tiles : 1; /* whose own sums are gathered anyway */
@@ -812,7 +816,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
         us -= own * each * unit_us(k) / k->mixed.teams - REST_US;
     }
     us *= is_small(k) ? SMALL_TIMES : 1;
-    return k->mixed.bm > FEW_ROWS ? us : us * FEW_TIMES;
+    return us;
 }
 
 static int begins(const CudaKernel *k)

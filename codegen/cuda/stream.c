@@ -421,20 +421,21 @@ static void describe(Sb *sb, const CudaKernel *k)
 
 /* Time ----------------------------------------------------------------------------------------- */
 
-#define BLOCK_START 0.5 /* us from a block's start to its first product */
-#define CLUSTER_US  1.0 /* .. in which the blocks of a cluster meet and read each other's sums */
+#define BLOCK_START     0.5 /* us from a block's start to its first product */
+#define DECOUPLED_TIMES 0.4 /* of what joins sums that others do not wait for */
+#define CLUSTER_US      1.0 /* .. in which a cluster's blocks meet and read each other's sums */
 
 /* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */
 static double rate_of(const CudaKernel *k)
 {
     int bits = format_info[k->spec.fmt].bits;
-    double rate = bits == 16 ? 3.2 : bits == 8 ? 8.0 : 7.8;
+    double rate = bits == 16 ? 3.2 : bits == 8 || k->spec.fmt == FMT_E2M1 ? 8.0 : 9.3;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
-        rate = cuda_codebook_pieces(k) > 1 ? 1.5 : 4.0; /* one piece: a guess */
+        rate = cuda_codebook_pieces(k) > 1 ? 1.5 : 6.7;
     if (k->spec.bits)
         rate *= 0.8; /* a guess: they are opened to nibbles first */
     if (k->stream.rows > 8)
-        rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.7;
+        rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.58;
     return rate;
 }
 
@@ -458,10 +459,13 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
     if (warps < 8)
         busy *= 0.6;
     double work = codes / (rate_of(k) * 1e6 * busy);
-    double join = 0.2 + 0.05 * k->stream.rows + (gather > 1 ? CLUSTER_US : 0);
+    double join = (0.2 + 0.05 * k->stream.rows) * (k->stream.decoupled ? DECOUPLED_TIMES : 1) +
+                  (gather > 1 ? CLUSTER_US : 0);
     double copies = k->stream.copied ? rows_us * k->gpu->processors : 0;
-    return rounds * ((loads > work ? loads : work) * k->gpu->processors + join) + copies +
-           BLOCK_START;
+    /* who has more units reads faster meanwhile, but none alone as fast as all */
+    double processors = k->gpu->processors, all = rounds > 1 ? (double)units : processors;
+    double us = loads * all > work * rounds * processors ? loads * all : work * rounds * processors;
+    return us + rounds * join + copies + BLOCK_START;
 }
 
 /* By how much fragments take longer than records: a is loaded in words of what it was loaded in
