@@ -159,6 +159,14 @@ static int most_registers(const CudaKernel *k) /* .. that it may have */
     return k->stream.n_warps * k->stream.split_k > 8 ? 128 : 230;
 }
 
+/* Whether ptxas spills some bytes of 64 columns a warp, whose scales change at every k of an mma.
+ */
+static bool spills(const CudaKernel *k)
+{
+    return k->stream.rows > 8 && k->stream.n_blocks == 8 && k->spec.mainloop &&
+           k->packed.block_k == 32;
+}
+
 /* The products of `mixed`, one 16-bit float for each code, in as many equal parts of K. */
 static bool adds_as_wgmma(const CudaKernel *k)
 {
@@ -258,7 +266,7 @@ static void put_block(CudaCandidates *c, int64_t part, int n_warps, int split_k)
         .rows = 1, .n_warps = n_warps, .n_blocks = (int)each, .split_k = split_k, .gather = 1};
     while (k.stream.rows < c->rows)
         k.stream.rows *= 2;
-    if (is_apart(&k) && n_warps > MOST_APART)
+    if ((is_apart(&k) && n_warps > MOST_APART) || spills(&k))
         return;
     bool as_wgmma = k.invariant && adds_as_wgmma(&k);
     if (num_registers(&k) <= most_registers(&k) && fill_ring(c, &k)) {

@@ -58,6 +58,7 @@ gemm_mma on sm_80; weight u4 asym per channel; act f16; 64, 256, 1024; plain; 14
 gemm_mma on sm_80; weight u4 asym per channel; act bf16; 256, 1024; gated; 14336
 stream; weight nf4 per channel; act f16; 1, 8; gated; 4096
 stream; weight nf4 per channel; act i8 sym per token dynamic; 1; gated; 4096
+stream as records; weight i4 sym group 32; act bf16; 12, 16; gated; 8192
 decode; weight nvfp4; act nvfp4; 128, 1024, 4096; gated; 14336
 decode; weight mxfp4; act nvfp4; 1024, 4096; layer; 14336
 """.strip().splitlines()
