@@ -159,8 +159,7 @@ static int most_registers(const CudaKernel *k) /* .. that it may have */
     return k->stream.n_warps * k->stream.split_k > 8 ? 128 : 230;
 }
 
-/* Whether ptxas spills some bytes of 64 columns a warp, whose scales change at every k of an mma.
- */
+/* Whether ptxas spills some bytes: 64 columns a warp with scales for each 32 of K. */
 static bool spills(const CudaKernel *k)
 {
     return k->stream.rows > 8 && k->stream.n_blocks == 8 && k->spec.mainloop &&
