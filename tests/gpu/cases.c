@@ -365,8 +365,8 @@ static const char *weight(Product *p, int rows, int cols)
     sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, g->fmt, rows, cols,
               tensor);
     param_data(g, tensor, 2, rows, cols);
-    put_wide(p);
     g->fmt = fmt;
+    put_wide(p);
     return name;
 }
 
