@@ -490,8 +490,6 @@ template <class Cfg> struct GemmTile {
         constexpr int64_t kSlice = (int64_t)Cfg::kBM * Cfg::kBN * 4;
         constexpr int kFours = S::kMFrags * S::kNFrags;
         constexpr int kAtOnce = kSplitBatch < kFours ? kSplitBatch : kFours;
-        __shared__ uint32_t arrived;
-        uint32_t *counter = (uint32_t *)workspace + tile;
         char *all =
             (char *)workspace + Cfg::kSplitSums + tile * Cfg::kSplitK * kSlice + threadIdx.x * 16;
 #pragma unroll
@@ -500,14 +498,9 @@ template <class Cfg> struct GemmTile {
             store_l2(all + slice * kSlice + f * (S::kThreads * 16),
                      Bytes16{v[0], v[1], v[2], v[3]});
         }
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0)
-            arrived = atomicInc(counter, Cfg::kSplitK - 1);
-        __syncthreads();
-        if (arrived != Cfg::kSplitK - 1)
+        if (!is_last_block((uint32_t *)workspace + tile, Cfg::kSplitK - 1, threadIdx.x == 0,
+                           [] { __syncthreads(); }))
             return false;
-        __threadfence();
 #pragma unroll
         for (int f0 = 0; f0 < kFours; f0 += kAtOnce) {
             Bytes16 part[kAtOnce][Cfg::kSplitK];

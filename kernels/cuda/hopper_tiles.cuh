@@ -137,7 +137,6 @@ template <class Cfg, class S, class Sum>
 __device__ __forceinline__ bool hopper_gather(Sum *sums, const HopperWork<Cfg, S> &work,
                                               void *workspace)
 {
-    __shared__ uint32_t arrived;
     const int64_t begin = (int64_t)work.tile * S::kUnits;
     const int first = work.block_of(begin), last = work.block_of(begin + S::kUnits - 1);
     const int thread = threadIdx.x;
@@ -146,16 +145,9 @@ __device__ __forceinline__ bool hopper_gather(Sum *sums, const HopperWork<Cfg, S
 #pragma unroll
     for (int i = 0; i < S::kSums / 4; i++)
         leave_l2(mine + i * S::kThreads * 16, sums + 4 * i);
-    __threadfence();
-    meet<1, S::kThreads>();
-    if (thread == 0)
-        arrived = atomicInc((uint32_t *)workspace + work.tile, last - first);
-    meet<1, S::kThreads>();
-    const bool is_last = arrived == (uint32_t)(last - first);
-    meet<1, S::kThreads>(); /* `arrived` is free again */
-    if (!is_last)
+    if (!is_last_block((uint32_t *)workspace + work.tile, last - first, thread == 0,
+                       [] { meet<1, S::kThreads>(); }))
         return false;
-    __threadfence();
 #pragma unroll
     for (int i = 0; i < S::kSums; i++)
         sums[i] = 0;

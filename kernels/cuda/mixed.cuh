@@ -252,17 +252,8 @@ template <class Cfg> struct MixedParts<Cfg, true> {
     /* The last block to arrive has the total then, and true. */
     __device__ __forceinline__ bool gather(float *sums) const
     {
-        __shared__ uint32_t arrived;
-        __threadfence();
-        meet<1, S::kThreads>();
-        if (threadIdx.x == 0)
-            arrived = atomicInc(counter, sharers - 1);
-        meet<1, S::kThreads>();
-        const bool is_last = arrived == (uint32_t)(sharers - 1);
-        meet<1, S::kThreads>(); /* `arrived` is free again */
-        if (!is_last)
+        if (!is_last_block(counter, sharers - 1, threadIdx.x == 0, [] { meet<1, S::kThreads>(); }))
             return false;
-        __threadfence();
 #pragma unroll
         for (int i = 0; i < S::kSums; i++)
             sums[i] = 0;

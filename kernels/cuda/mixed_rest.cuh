@@ -88,20 +88,14 @@ __device__ __forceinline__ bool rest_gather(Sum *sums, const MixedRest<Cfg> &res
 {
     typedef MixedShape<Cfg> S;
     constexpr int kBytes = 128 * S::kSums * 4; /* of a part */
-    __shared__ uint32_t arrived;
     char *places = (char *)workspace + Cfg::kSplitSums +
                    (int64_t)rest.index * rest.kShares * kBytes + threadIdx.x % 128 * 16;
 #pragma unroll
     for (int i = 0; i < S::kSums; i += 4)
         leave_l2(places + rest.share * kBytes + i * 512, sums + i);
-    __threadfence();
-    meet_team(team);
-    if (threadIdx.x % 128 == 0)
-        arrived = atomicInc((uint32_t *)workspace + rest.index, rest.kShares - 1);
-    meet_team(team);
-    if (arrived != rest.kShares - 1)
+    if (!is_last_block((uint32_t *)workspace + rest.index, rest.kShares - 1, threadIdx.x % 128 == 0,
+                       [=] { meet_team(team); }))
         return false;
-    __threadfence();
 #pragma unroll
     for (int i = 0; i < S::kSums; i++)
         sums[i] = 0;

@@ -176,6 +176,31 @@ __device__ __forceinline__ void store_l2(void *p, const Bytes16 &v)
                  : "memory");
 }
 
+/* Whether this block is the last of those, `others` more, that leave sums in L2 for the last one to
+ * add; `counter` is zero before and after. All threads that `meet` does join call this, one of them
+ * with `counts`. What the threads of all blocks stored before is there for those of the last one:
+ * release and acquire are cumulative over what meet() orders (PTX ISA, "Memory Consistency Model"),
+ * so that no thread needs a fence of its own. */
+template <class Meet>
+__device__ __forceinline__ bool is_last_block(uint32_t *counter, uint32_t others, bool counts,
+                                              const Meet &meet)
+{
+    __shared__ uint32_t arrived;
+    meet();
+    if (counts) {
+        uint32_t before;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "l"(counter), "r"(others)
+                     : "memory");
+        arrived = before;
+    }
+    meet();
+    const bool ret = arrived == others;
+    meet(); /* `arrived` is free again */
+    return ret;
+}
+
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t *p)
 {
     uint32_t v;
