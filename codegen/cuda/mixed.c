@@ -490,7 +490,7 @@ static void put_gathered(CudaCandidates *c, const CudaKernel *like)
             k.mixed.gather = blocks;
     fill_ring(c, &k);
     if (k.mixed.gather > 1 && units(&k) / k.mixed.gather >= LEAST_UNITS && !tile_problem(&k) &&
-        k.mixed.stages * stage_bytes(&k) >= piece_bytes(&k) / k.mixed.turns)
+        k.mixed.stages * stage_bytes(&k) >= k.mixed.gather * pass_rows(&k) * 4 * columns(&k))
         put_rings(c, &k);
 }
 

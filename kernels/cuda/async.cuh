@@ -87,12 +87,32 @@ __device__ __forceinline__ void meet_cluster()
                      : "memory");
 }
 
-/* .. and everybody sees what everybody stored before. */
+/* .. and everybody sees what everybody stored before: each thread waits for its stores to reach
+ * L2, which takes longer than to send what is few (below). */
 __device__ __forceinline__ void meet_cluster_stored()
 {
     asm volatile("barrier.cluster.arrive.release;\n"
                  "barrier.cluster.wait.acquire;" ::
                      : "memory");
+}
+/* One thread: blocks of the cluster will send so many bytes to this one, or none. */
+__device__ __forceinline__ void barrier_init_sent(uint32_t barrier, int bytes)
+{
+    barrier_init(barrier, 1);
+    if (bytes > 0)
+        barrier_expect(barrier, bytes);
+}
+/* .. waits until they are here. */
+__device__ __forceinline__ void barrier_wait_sent(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again_%=:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again_%=;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
 }
 /* What lies at this address of the shared memory of a block of the cluster. */
 __device__ __forceinline__ float load_there(const float *of, int block)

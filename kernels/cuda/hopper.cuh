@@ -101,9 +101,8 @@ template <class Cfg, class Product> struct HopperShape {
         return kEachScale ? column - in + in % 8 / 2 * 8 + in / 8 * 2 + in % 2 : column;
     }
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
-    static_assert(kGather == 1 || (!(Cfg::kMainloop && kInt) && Cfg::kPartsOfK == 1 &&
-                                   kRingBytes >= kPieceBytes + kGather * kThreads * 16),
-                  "floats, or integers of one scale; each block reads some of them");
+    static_assert(kGather == 1 || (!(Cfg::kMainloop && kInt) && Cfg::kPartsOfK == 1),
+                  "floats, or integers of one scale");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !Cfg::kShare),
                   "equal parts of K, by one block");
     static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 4,
@@ -438,40 +437,39 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
     }
 }
 
-/* kGather: sums go through the ring, once all have read it, to whichever blocks of the cluster
- * finish them. */
-template <class S, class Sum>
-__device__ __forceinline__ void hopper_leave(const Sum *sums, uint32_t ring)
+/* kGather: the sums of a thread that are finished together: a run of columns, or rows. */
+template <class Cfg, class S, class Epilogue> __device__ constexpr int hopper_dealt()
 {
-    meet<1, S::kThreads>();
-#pragma unroll
-    for (int i = 0; i < S::kSums; i += 4)
-        store_sums(ring + (i / 4 * S::kThreads + threadIdx.x) * 16, sums + i);
-    meet_cluster_stored();
+    if constexpr (Epilogue::kHeld)
+        return Epilogue::kRun / 2 * Cfg::kParts;
+    else
+        return Cfg::kSwap ? S::kOwnRows / 2 : S::kSums;
 }
-/* NUM sums of all blocks, from those that were the thread's `from`-th on. */
-template <class S, int NUM, class Sum>
-__device__ __forceinline__ void hopper_gather_cluster(Sum *sums, uint32_t ring, int from)
-{
-#pragma unroll
-    for (int i = 0; i < NUM; i += 4)
-        gather_sums<S::kGather>(sums + i, ring + ((from + i) / 4 * S::kThreads + threadIdx.x) * 16);
-}
+template <class Cfg, class S, class Epilogue>
+using HopperDealt = Dealt<S::kGather, S::kThreads, S::kSums, hopper_dealt<Cfg, S, Epilogue>()>;
 
 /* The epilogue of a tile of `m` rows in all: in registers, or over rows staged in shared memory.
  * row0: the thread's first row of the tile. With kGather of some of its columns, or rows. */
 template <class Cfg, class Product, class Epilogue, class Params, class Sums>
 __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &a, Sums &sums,
                                                 int64_t m, int64_t m0, int n0, int row0,
-                                                char *staged, uint32_t ring)
+                                                char *staged, uint32_t ring, uint32_t sent)
 {
     typedef HopperShape<Cfg, Product> S;
     typedef HopperSums<Cfg, Product> H;
     typedef typename S::Sum Sum;
+    typedef HopperDealt<Cfg, S, Epilogue> Handed;
+    static_assert(S::kGather == 1 || S::kRingBytes >= Handed::kBytes, "what is sent has places");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int rank = S::kGather > 1 ? HopperWork<Cfg, S>::rank() : 0;
-    if constexpr (S::kGather > 1)
-        hopper_leave<S>(sums, ring);
+    const uint32_t place = ring + threadIdx.x * 16;
+    if constexpr (S::kGather > 1) { /* sums go through the ring, once all have read it */
+        meet<1, S::kThreads>();
+        meet_cluster();
+        Handed::send(sums, place, sent, rank);
+        if (rank < Handed::kParts)
+            barrier_wait_sent(sent, 0);
+    }
     if constexpr (Epilogue::kHeld && S::kGather > 1) {
         constexpr int kRuns = S::kCols / Epilogue::kRun, kSums = Epilogue::kRun / 2 * Cfg::kParts;
 #pragma unroll
@@ -479,7 +477,7 @@ __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &
             const int run = i + rank, own = i / S::kGather;
             if (run >= kRuns)
                 continue;
-            hopper_gather_cluster<S, kSums>(sums + own * kSums, ring, run * kSums);
+            Handed::template add_up<kSums>(sums + own * kSums, place, own);
             Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, own * Epilogue::kRun, 0},
                            m0 + row0, m, n0 / Cfg::kParts + run * Epilogue::kRun, lane % 4);
         }
@@ -490,7 +488,7 @@ __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &
                            n0 / Cfg::kParts + c, lane % 4);
     } else if constexpr (Cfg::kSwap) {
         if constexpr (S::kGather > 1)
-            hopper_gather_cluster<S, S::kOwnRows / 2>(sums, ring, rank * (S::kOwnRows / 2));
+            Handed::template add_up<S::kOwnRows / 2>(sums, place, 0);
         meet<1, S::kThreads>(); /* the rows before these have been read */
         H::stage_transposed(staged, sums, row0, lane);
         meet<1, S::kThreads>();
@@ -645,15 +643,19 @@ __device__ __forceinline__ void hopper(const Params &p)
                       Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
     extern __shared__ __align__(1024) char smem[];
-    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];
+    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages + (S::kGather > 1 ? 1 : 0)];
     const uint32_t ring = (smem_address(smem) + 1023) / 1024 * 1024;
     const uint32_t full = smem_address(barriers), empty = full + 8 * Cfg::kStages;
+    const uint32_t sent = empty + 8 * Cfg::kStages;
     if (threadIdx.x == 0) {
         map_prefetch(p.map[0]);
         for (int i = 0; i < Cfg::kStages; i++) {
             barrier_init(full + i * 8, S::kScales ? 33 : 1);
             barrier_init(empty + i * 8, S::kWarps * Cfg::kCluster * kWarpArrivals);
         }
+        if constexpr (S::kGather > 1)
+            barrier_init_sent(sent,
+                              HopperDealt<Cfg, S, Epilogue>::bytes_for(HopperWork<Cfg, S>::rank()));
         barrier_init_done();
     }
     cluster_begin<Cfg::kCluster>();
@@ -694,9 +696,9 @@ __device__ __forceinline__ void hopper(const Params &p)
         asm volatile("" : "+r"(tile_m), "+r"(n0));
         hopper_epilogue<Cfg, Product, Epilogue>(p, a, sums, m, tile_m, n0, row0,
                                                 smem + (ring - smem_address(smem)) + S::kRingBytes,
-                                                ring);
+                                                ring, sent);
     }
-    cluster_end<Cfg::kCluster * Cfg::kGather>();
+    cluster_end<Cfg::kCluster>();
 }
 
 #endif

@@ -9,8 +9,8 @@
  * they have in common each copies a part of, for all.
  *
  * kGather > 1: the blocks of a cluster, so many, have a part of the units of one tile each, in
- * order, and read each other's sums in shared memory: of some rows of the tile each block those of
- * all, which it adds ascending along K. There are no more tiles than clusters.
+ * order, and send each other sums: of some rows of the tile each block gets those of all, which it
+ * adds ascending along K. There are no more tiles than clusters.
  *
  * Cfg: kBM kBN kBand kShare kSplitSums. S: kClusterM, kClusterN, kGather, kTilesN (of a
  * block), kUnits (of K), kSums (of each of the
@@ -176,44 +176,100 @@ __device__ __forceinline__ void store_sums(uint32_t to, const int32_t *sums)
                  "r"(sums[2]), "r"(sums[3])
                  : "memory");
 }
-/* Four sums that lie at this address of block `rank`. */
-__device__ __forceinline__ void load_sums(float (&sums)[4], uint32_t from, int rank)
+/* Four sums to this address of block `rank`, whose barrier at `barrier` counts their bytes (PTX
+ * ISA, "st.async"). */
+__device__ __forceinline__ void send_sums(uint32_t to, uint32_t barrier, int rank,
+                                          const float *sums)
 {
     asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
-                 "}"
+                 ".reg .b32 there, counts;\n"
+                 "mapa.shared::cluster.u32 there, %0, %2;\n"
+                 "mapa.shared::cluster.u32 counts, %1, %2;\n"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], "
+                 "{%3, %4, %5, %6}, [counts];\n"
+                 "}" ::"r"(to),
+                 "r"(barrier), "r"(rank), "f"(sums[0]), "f"(sums[1]), "f"(sums[2]), "f"(sums[3])
+                 : "memory");
+}
+__device__ __forceinline__ void send_sums(uint32_t to, uint32_t barrier, int rank,
+                                          const int32_t *sums)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there, counts;\n"
+                 "mapa.shared::cluster.u32 there, %0, %2;\n"
+                 "mapa.shared::cluster.u32 counts, %1, %2;\n"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [there], "
+                 "{%3, %4, %5, %6}, [counts];\n"
+                 "}" ::"r"(to),
+                 "r"(barrier), "r"(rank), "r"(sums[0]), "r"(sums[1]), "r"(sums[2]), "r"(sums[3])
+                 : "memory");
+}
+__device__ __forceinline__ void load_sums(float (&sums)[4], uint32_t from)
+{
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-                 : "r"(from), "r"(rank)
+                 : "r"(from)
                  : "memory");
 }
-__device__ __forceinline__ void load_sums(int32_t (&sums)[4], uint32_t from, int rank)
+__device__ __forceinline__ void load_sums(int32_t (&sums)[4], uint32_t from)
 {
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [there];\n"
-                 "}"
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
-                 : "r"(from), "r"(rank)
+                 : "r"(from)
                  : "memory");
 }
-/* Four sums of all blocks of the cluster, added ascending along K. */
-template <int BLOCKS, class Sum> __device__ __forceinline__ void gather_sums(Sum *to, uint32_t from)
-{
-    Sum each[BLOCKS][4];
-#pragma unroll
-    for (int block = 0; block < BLOCKS; block++)
-        load_sums(each[block], from, block);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        Sum sum = 0;
-#pragma unroll
-        for (int block = 0; block < BLOCKS; block++)
-            sum = sum + each[block][i];
-        to[i] = sum;
+
+/* TOTAL sums of each of a block's THREADS threads, in parts of SIZE, which the BLOCKS blocks of a
+ * cluster finish in turn: each sends all of them, also its own, to whoever has the part. Their
+ * places (kBytes) are free in all blocks when these have met. */
+template <int BLOCKS, int THREADS, int TOTAL, int SIZE> struct Dealt {
+    static constexpr int kParts = (TOTAL + SIZE - 1) / SIZE;
+    static constexpr int kOwn = (kParts + BLOCKS - 1) / BLOCKS; /* of a block, at most */
+    static constexpr int kStep = THREADS * 16;                  /* between fours of a thread */
+    static constexpr int kSender = kOwn * (SIZE / 4) * kStep, kBytes = BLOCKS * kSender;
+    static_assert(TOTAL % 4 == 0 && SIZE % 4 == 0, "four sums are sent at once");
+
+    /* What is sent to block `rank`. */
+    static __device__ __forceinline__ int bytes_for(int rank)
+    {
+        int sums = 0;
+        for (int part = rank; part < kParts; part += BLOCKS)
+            sums += TOTAL - part * SIZE < SIZE ? TOTAL - part * SIZE : SIZE;
+        return BLOCKS * sums * 4 * THREADS;
     }
-}
+    /* place: of the thread, as in all blocks; rank: of its own. */
+    template <class Sum>
+    static __device__ __forceinline__ void send(const Sum *sums, uint32_t place, uint32_t barrier,
+                                                int rank)
+    {
+        place += rank * kSender;
+#pragma unroll
+        for (int i = 0; i < TOTAL; i += 4) {
+            const int part = i / SIZE;
+            send_sums(place + (part / BLOCKS * SIZE + i % SIZE) / 4 * kStep, barrier, part % BLOCKS,
+                      sums + i);
+        }
+    }
+    /* The sums of all blocks, ascending along K, of this one's `own`-th part, NUM of them. */
+    template <int NUM, class Sum>
+    static __device__ __forceinline__ void add_up(Sum *to, uint32_t place, int own)
+    {
+#pragma unroll
+        for (int i = 0; i < NUM; i += 4) {
+            Sum each[BLOCKS][4];
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++)
+                load_sums(each[block], place + block * kSender + (own * SIZE + i) / 4 * kStep);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                Sum sum = 0;
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++)
+                    sum = sum + each[block][j];
+                to[i + j] = sum;
+            }
+        }
+    }
+};
 
 #endif

@@ -169,7 +169,8 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
 
 /* One thread: the barriers of the ring. A lane of each warp that reads frees a stage. */
 template <class Cfg, class Map>
-__device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint32_t empty)
+__device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint32_t empty,
+                                            uint32_t sent)
 {
     typedef MixedShape<Cfg> S;
     map_prefetch(map);
@@ -177,6 +178,8 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
         barrier_init(full + i * 8, S::kStageScales ? 33 : 1);
         barrier_init(empty + i * 8, S::kThreads / 32 / Cfg::kTurns * Cfg::kCluster * kWarpArrivals);
     }
+    if constexpr (S::kGather > 1)
+        barrier_init_sent(sent, Cfg::kSlabs * S::Passes::bytes_for(HopperWork<Cfg, S>::rank()));
     barrier_init_done();
 }
 
@@ -321,26 +324,26 @@ __device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const M
 /* kGather: the sums of all of the cluster's blocks for the pass that this one finishes, in the
  * places of the first pass. They go through the ring, which all have read. */
 template <class Cfg, class Sum>
-__device__ __forceinline__ void mixed_gather(Sum *sums, uint32_t ring, const MixedThread<Cfg> &at,
-                                             int part, int rank)
+__device__ __forceinline__ void mixed_gather(Sum *sums, uint32_t ring, uint32_t sent,
+                                             const MixedThread<Cfg> &at, int part, int rank)
 {
     typedef MixedShape<Cfg> S;
-    constexpr int kBytes = S::kThreads / Cfg::kTurns * 16, kOfPass = Cfg::kPassRows / 2;
+    typedef typename S::Passes Passes;
     const uint32_t place = ring + (at.slab0 / Cfg::kSlabs * 128 + threadIdx.x % 128) * 16;
     meet<1, S::kThreads>();
-    if (part == 0)
+    meet_cluster();
+    if (part > 0)
+        return;
 #pragma unroll
-        for (int i = 0; i < S::kSums; i += 4)
-            store_sums(place + i / 4 * kBytes, sums + i);
-    meet_cluster_stored();
-    if (part == 0 && rank * Cfg::kPassRows < Cfg::kBM)
+    for (int slab = 0; slab < Cfg::kSlabs; slab++)
+        Passes::send(sums + slab * S::kSlabSums, place + slab * Passes::kBytes, sent, rank);
+    if (rank >= Passes::kParts)
+        return;
+    barrier_wait_sent(sent, 0);
 #pragma unroll
-        for (int slab = 0; slab < Cfg::kSlabs; slab++)
-#pragma unroll
-            for (int i = 0; i < kOfPass; i += 4)
-                gather_sums<S::kGather>(sums + slab * S::kSlabSums + i,
-                                        place + (slab * S::kSlabSums + rank * kOfPass + i) / 4 *
-                                                    kBytes);
+    for (int slab = 0; slab < Cfg::kSlabs; slab++)
+        Passes::template add_up<Cfg::kPassRows / 2>(sums + slab * S::kSlabSums,
+                                                    place + slab * Passes::kBytes, 0);
 }
 
 /* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time; with kGather the one
@@ -376,7 +379,7 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
 /* What the warpgroups do that multiply. */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uint32_t ring,
-                                               uint32_t full)
+                                               uint32_t full, uint32_t sent)
 {
     typedef MixedShape<Cfg> S;
     typedef typename S::Sum Sum;
@@ -412,7 +415,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         if constexpr (S::kTurning)
             mixed_join<Cfg>(sums, ring + S::kRingBytes, at, part);
         if constexpr (S::kGather > 1)
-            mixed_gather<Cfg>(sums, ring, at, part, work.rank());
+            mixed_gather<Cfg>(sums, ring, sent, at, part, work.rank());
         MixedSums<Cfg>::leave_unit(sums);
         if constexpr (S::kInPlace) { /* or ptxas finds the places of its rows in the loop over K */
             MixedThread<Cfg> here = at;
@@ -435,11 +438,12 @@ __device__ __forceinline__ void mixed(const Params &p)
     static_assert(S::kBytesUsed + 1024 == Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
     extern __shared__ __align__(1024) char smem[];
-    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages];
+    __shared__ __align__(8) uint64_t barriers[2 * Cfg::kStages + (S::kGather > 1 ? 1 : 0)];
     const uint32_t ring = (smem_address(smem) + 1023) / 1024 * 1024;
     const uint32_t full = smem_address(barriers), empty = full + 8 * Cfg::kStages;
+    const uint32_t sent = empty + 8 * Cfg::kStages;
     if (threadIdx.x == 0)
-        mixed_begin<Cfg>(p.map[0], full, empty);
+        mixed_begin<Cfg>(p.map[0], full, empty, sent);
     cluster_begin<Cfg::kCluster>();
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
@@ -465,8 +469,9 @@ __device__ __forceinline__ void mixed(const Params &p)
         mixed_multiply_rest<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring,
                                                     full);
     else
-        mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full);
-    cluster_end<Cfg::kCluster * Cfg::kGather>();
+        mixed_multiply<Cfg, Product, Epilogue>(p, smem + (ring - smem_address(smem)), ring, full,
+                                               sent);
+    cluster_end<Cfg::kCluster>();
 }
 
 #endif

@@ -118,8 +118,9 @@ template <class Cfg> struct MixedShape {
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBM <= 256, "one instruction");
     static_assert(Cfg::kBM % Cfg::kPassRows == 0 && Cfg::kPassRows % 8 == 0, "whole passes");
     static_assert(Cfg::kRecord % 16 == 0, "records are copied");
-    static_assert(kGather == 1 || (Cfg::kPartsOfK == 1 && kGather * Cfg::kPassRows >= Cfg::kBM &&
-                                   kRingBytes >= kPieceBytes / Cfg::kTurns),
+    typedef Dealt<kGather, kThreads / Cfg::kTurns, kSlabSums, Cfg::kPassRows / 2> Passes;
+    static_assert(kGather == 1 || (Cfg::kPartsOfK == 1 && Passes::kOwn == 1 &&
+                                   kRingBytes >= Cfg::kSlabs * Passes::kBytes),
                   "each block of a cluster finishes at most one pass");
     static_assert(Cfg::kRest == 0 ||
                       (Cfg::kTeams > 1 && Cfg::kSlabs == 1 && !kTurning && !Cfg::kShare && !kInt &&
