@@ -14,7 +14,7 @@ typedef struct CudaAhead { /* as kernels/cuda/ahead.cuh declares it */
     DrvAddress data;
     int64_t stride;
     int32_t runs, bytes;
-    int64_t unused;
+    int64_t alone;
 } CudaAhead;
 _Static_assert(sizeof(CudaOperand) == DEVICE_OPERAND_BYTES &&
                    sizeof(CudaAhead) == DEVICE_OPERAND_BYTES &&
@@ -238,18 +238,28 @@ static bool list_alloc(CudaSession *s)
     return s->list && s->root && s->params;
 }
 
-/* Launches that fetch ahead learn what the next one with a weight reads first; the last ones what
- * the first one does, for the next run. */
+/* Each block has a processor to itself: it is alone in what it may take of one, or takes most. */
+static bool is_alone(const CudaModel *model, const DeviceLaunch *d)
+{
+    return d->per_processor == 1 || 2 * d->smem > model->max_shared;
+}
+
+/* Launches that are told so learn how the next one begins: what the next with a weight reads first;
+ * the last ones, what the first one does, for the next run. */
 static void bind_ahead(const CudaSession *s, int bucket, const CudaPlace *place)
 {
     const PlanLaunch *first = s->model->plan->launch;
-    const CudaListed *next = NULL;
+    const DeviceLaunch *after = NULL; /* the very next one */
+    const CudaListed *next = NULL;    /* .. with a weight */
     for (int i = 2 * s->num_list - 1; i >= 0; i--) {
         const CudaListed *at = &s->list[i % s->num_list];
         if (next && at->launch.ahead)
             cuda_bind_ahead(place, next->of, device_launch(s, (int)(next->of - first), bucket),
                             &at->launch);
-        if (device_launch(s, (int)(at->of - first), bucket)->first.runs)
+        if (after && at->launch.ahead)
+            ((CudaAhead *)at->launch.ahead)->alone = is_alone(s->model, after);
+        after = device_launch(s, (int)(at->of - first), bucket);
+        if (after->first.runs)
             next = at;
     }
 }

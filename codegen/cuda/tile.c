@@ -8,9 +8,10 @@
 #define REGISTERS     40    /* of a thread beside the columns that it holds */
 #define SCRATCH_WORDS 11776 /* of a block's static shared memory, 48 KB with a reserve */
 #define ROWS_MANY     1056  /* eight for each processor of an H200 */
-#define SWEEP_THREADS 512   /* that go over a longer one .. */
-#define SWEEP_TILE    8192  /* .. in so many columns at once */
-#define GATHER_BLOCKS 1056  /* eight for each: they find ranges in row after row */
+#define FEW_ROWS      8
+#define SWEEP_THREADS 512  /* that go over a longer one .. */
+#define SWEEP_TILE    8192 /* .. in so many columns at once */
+#define GATHER_BLOCKS 1056 /* eight for each: they find ranges in row after row */
 
 /* Values that a thread holds: many where rows fill the processors, so that many bytes are on their
  * way and few threads wait for each other; few where a row should be done soon. */
@@ -131,6 +132,17 @@ static const char *row_edge(const CudaKernel *k, int64_t cols)
     return cuda_edge(0, cols, tile, (int64_t)k->row.threads_row * k->row.values, k->row.run);
 }
 
+/* Whether the next launch may begin before this one has its input (ahead.cuh). Few rows that are
+ * quantised have too few threads to bear what that launch's copies take of the memory. */
+static bool may_be_early(const CudaKernel *k)
+{
+    const PlanProgram *program = &k->launch->program;
+    bool quantises = false;
+    for (int i = 0; i < program->num_steps; i++)
+        quantises = quantises || program->step[i].op == TILE_QUANTIZE;
+    return !quantises || k->layout[k->launch->operand[0].tensor].rows > FEW_ROWS;
+}
+
 static void put_config(Sb *sb, const CudaKernel *k)
 {
     int64_t cols = k->layout[k->launch->operand[0].tensor].cols;
@@ -147,6 +159,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_bool(sb, "kBackwards", k->span == SPAN_GIVEN);
     cuda_put_int(sb, "kScratchWords", k->row.scratch_words);
     cuda_put_bool(sb, "kPersistent", k->row.per_processor > 0);
+    cuda_put_bool(sb, "kEarly", may_be_early(k));
 }
 
 static void put_parts(Sb *sb, const CudaKernel *k)
@@ -196,4 +209,5 @@ const CudaFamilyRow cuda_tile = {
     .put_parts = put_parts,
     .call = {"tile_rows<Cfg, Program>"},
     .describe = describe,
+    .fetches_ahead = true,
 };

@@ -8,12 +8,13 @@
 #include "kernels/cuda/prelude.cuh"
 
 /* Runs of a packed weight, as the runtime passes them: so many, of so many bytes (multiples of 16)
- * each, `stride` bytes apart. None: there is nothing to fetch. */
+ * each, `stride` bytes apart. None: there is nothing to fetch. alone: each block of the next launch
+ * has a processor of its own. */
 struct Ahead {
     const char *data;
     int64_t stride;
     int32_t runs, bytes;
-    int64_t unused;
+    int64_t alone;
 };
 
 /* The share of block `block`, by one thread (PTX ISA, "cp.async.bulk.prefetch"). */

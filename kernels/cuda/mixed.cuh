@@ -60,7 +60,8 @@
  * kCopiers-th unit, in the order in which they are read. (To begin a copy takes a thread some 200
  * cycles, and a unit has up to six: one thread alone was slower than the memory.) Weights do not
  * depend on earlier kernels: those of the first stages are on their way before it waits for the
- * producer of a. */
+ * producer of a. (Not all: what all blocks ask for at once comes at once, so that none had its
+ * first unit before most of it had come, and the producer waited for memory, too.) */
 template <class Cfg, class Params>
 __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint32_t full,
                                            uint32_t empty, int mine)
@@ -87,9 +88,9 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
     };
     HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
     int filled = 0, started = 0, m0, n0;
-    while (started < Cfg::kStages && early.next()) {
+    while (started < S::kEarlyStages && early.next()) {
         early.place(&m0, &n0);
-        for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++)
+        for (int k = early.from; k < early.to && started < S::kEarlyStages; k++, started++)
             if (started % S::kCopiers == mine)
                 load_w(started, unit_at<Cfg>(early.from, early.to, k), n0);
     }

@@ -38,6 +38,11 @@ template <class Cfg> struct MixedShape {
     static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
     static constexpr int kStageBytes =
         (kScalesAt + (kStageScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
+    /* Filled before a is there. */
+    static constexpr int kMostEarly = 49152 / (kGroups * Cfg::kRecord);
+    static constexpr int kEarlyStages = kMostEarly < 1              ? 1
+                                        : kMostEarly < Cfg::kStages ? kMostEarly
+                                                                    : Cfg::kStages;
     static constexpr int kSlabSums = Cfg::kBM / 2; /* of a thread */
     static constexpr int kSums = Cfg::kSlabs * kSlabSums;
     static constexpr int kThreads = 128 * Cfg::kTeams; /* that multiply */

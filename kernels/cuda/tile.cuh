@@ -4,13 +4,16 @@
  * columns; a block holds kGroups such rows. With kSweeps a row is longer than the threads hold:
  * they go over it in such tiles, several times; in the last sweep, which stores, in tiles of
  * kLastCols. Cfg: kT kV kE kEdge kGroups kVaries kCols kTileCols kLastCols kSweeps kScratchWords
- * kPersistent kBackwards: the last rows first, which an earlier kernel left in the cache. p.dim[0]:
- * rows; p.dim[1], where kVaries: columns, at most kCols. Program::row(p, row, m, found) runs the
- * steps of row m; with kPersistent a block takes row after row, and Program::end(p, found, scratch)
- * stores what it found in all of them. */
+ * kPersistent kBackwards: the last rows first, which an earlier kernel left in the cache. kEarly:
+ * the next launch may begin before this one has its input. p.dim[0]: rows; p.dim[1], where kVaries:
+ * columns, at most kCols. Program::row(p, row, m, found) runs the steps of row m; with kPersistent
+ * a block takes row after row, and Program::end(p, found, scratch) stores what it found in all of
+ * them.
+ */
 #ifndef SINTER_CUDA_TILE
 #define SINTER_CUDA_TILE
 
+#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/row.cuh"
 
 /* step(tile) for each tile of COLS columns of the row. */
@@ -41,8 +44,14 @@ __device__ __forceinline__ void tile_rows(const Params &p)
     if constexpr (Cfg::kVaries)
         cols = (int)p.dim[1];
     Found found = {};
+    /* The next launch's blocks, and weights, come while this one waits; but not where several of
+     * them would come to the first processors that are free. */
+    const bool early = Cfg::kEarly && p.ahead.alone;
+    if (early)
+        let_consumer_start();
     wait_for_producer();
-    let_consumer_start();
+    if (!early)
+        let_consumer_start();
     for (; unit < units; unit += (int64_t)gridDim.x * Cfg::kGroups) {
         const int64_t m = Cfg::kBackwards ? p.dim[0] - 1 - unit / kTiles : unit / kTiles;
         const int n0 = (int)(unit % kTiles) * kUnitCols;

@@ -104,8 +104,10 @@ static bool encode_code(const Plan *plan, bool mapped, Bytes *ret)
                                .grid = CUDA_MODEL_GRID,
                                .block = CUDA_MODEL_BLOCK,
                                .smem = i == 0 ? CUDA_MODEL_SHARED : 0};
-    for (int b = 0; b < plan->num_buckets && mapped; b++)
+    for (int b = 0; b < plan->num_buckets && mapped; b++) {
         map_product(&launch[b]);
+        launch[plan->num_buckets + b].per_processor = 1; /* of what follows it */
+    }
     const DeviceCode code = {.num_kernels = COUNT_OF(kernel),
                              .num_images = COUNT_OF(image),
                              .num_launches = plan->num_launches,

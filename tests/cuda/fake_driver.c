@@ -564,13 +564,15 @@ DrvResult fake_cuPointerGetAttributes(unsigned num, int *attribute, void **value
 /* The parameters of a kernel whose name tells how many operands it has; false: they are wrong. */
 #define MAP_MAGIC UINT64_C(0x70616d726f736e74)
 
-/* Where kernels expect it: behind the operands; logged where there is something to fetch. */
+/* Where kernels expect it: behind the operands; logged where there is something to fetch, with
+ * whether the blocks of the very next launch have a processor each. */
 static bool read_ahead(const void *params, const FakeParams *p)
 {
     struct {
         const void *data;
         int64_t stride;
         int32_t runs, bytes;
+        int64_t alone;
     } ahead;
     memcpy(&ahead, (const char *)params + (size_t)p->num_operands * sizeof p->operand[0],
            sizeof ahead);
@@ -578,8 +580,8 @@ static bool read_ahead(const void *params, const FakeParams *p)
         return true;
     for (int i = 0; i < p->num_operands; i++)
         if (ahead.data == p->operand[i].data)
-            log_line("ahead %d runs of %d, %lld apart, of operand %d", ahead.runs, ahead.bytes,
-                     (long long)ahead.stride, i);
+            log_line("ahead %d runs of %d, %lld apart, of operand %d%s", ahead.runs, ahead.bytes,
+                     (long long)ahead.stride, i, ahead.alone ? ", blocks alone" : "");
     return block_find(ahead.data, (uint64_t)((ahead.runs - 1) * ahead.stride + ahead.bytes)) !=
            NULL;
 }

@@ -275,12 +275,13 @@ static void test_actual_sizes(void **state)
 }
 
 /* Tensor maps are encoded when sizes are bound, not when launches are repeated; 132 processors hold
- * 66 clusters. The last product fetches ahead for the next run, which begins with itself. */
+ * 66 clusters. The last product fetches ahead for the next run, which begins with itself; behind it
+ * comes a launch of one block a processor. */
 static void test_maps(void **state)
 {
     (void)state;
     static const char launches[] =
-        "ahead 2 runs of 32, 64 apart, of operand 3\n"
+        "ahead 2 runs of 32, 64 apart, of operand 3, blocks alone\n"
         "launch mapped_4 grid 132 block 128 shared 65536 cluster 2 count 3\n"
         "launch tile_2 grid 3 block 128 shared 0 count 3 early\n"
         "launch move_2 grid 3 block 128 shared 0 count 48 early\n";

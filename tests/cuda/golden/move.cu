@@ -1,4 +1,4 @@
-/* k_71fa8a1375004ee0 */
+/* k_ad93b5844a1296dd */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -15,9 +15,11 @@ struct Cfg {
     static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 4;
     static constexpr bool kPersistent = false;
+    static constexpr bool kEarly = true;
 };
 struct Params {
     Operand op[2];
+    Ahead ahead;
     int64_t dim[1];
 };
 struct Program {
@@ -40,7 +42,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_71fa8a1375004ee0(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_ad93b5844a1296dd(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

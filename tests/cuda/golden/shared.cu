@@ -1,4 +1,4 @@
-/* k_3967fc1958a79519 */
+/* k_f7bea9540f9c50e1 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -15,9 +15,11 @@ struct Cfg {
     static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 32;
     static constexpr bool kPersistent = false;
+    static constexpr bool kEarly = true;
 };
 struct Params {
     Operand op[6];
+    Ahead ahead;
     int64_t dim[1];
 };
 struct Program {
@@ -38,7 +40,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(256) k_3967fc1958a79519(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256) k_f7bea9540f9c50e1(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }

@@ -1,4 +1,4 @@
-/* k_d928679024ef794b */
+/* k_e0cf7b17a087a003 */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -15,9 +15,11 @@ struct Cfg {
     static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 4;
     static constexpr bool kPersistent = false;
+    static constexpr bool kEarly = true;
 };
 struct Params {
     Operand op[2];
+    Ahead ahead;
     int64_t dim[1];
 };
 struct Program {
@@ -38,7 +40,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_d928679024ef794b(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_e0cf7b17a087a003(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
@@ -124,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) k_c185baa7beb19e3e(const __
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }
 
-/* k_f846981ca8b2fe63 */
+/* k_1536391f6d43596c */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -141,9 +143,11 @@ struct Cfg {
     static constexpr bool kBackwards = false;
     static constexpr int kScratchWords = 4;
     static constexpr bool kPersistent = false;
+    static constexpr bool kEarly = true;
 };
 struct Params {
     Operand op[2];
+    Ahead ahead;
     int64_t dim[1];
 };
 struct Program {
@@ -166,7 +170,7 @@ struct Program {
     {
     }
 };
-extern "C" __global__ void __launch_bounds__(32) k_f846981ca8b2fe63(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(32) k_1536391f6d43596c(const __grid_constant__ Params p)
 {
     tile_rows<Cfg, Program>(p);
 }
