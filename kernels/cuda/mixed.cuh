@@ -103,7 +103,7 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                 continue;
             const int slot = filled % Cfg::kStages;
             int unit = unit_at<Cfg>(work.from, work.to, k);
-            if (filled >= started) {
+            if (filled >= S::kEarlyStages) { /* else it is on its way */
                 barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
                 load_w(slot, unit, n0);
             }
