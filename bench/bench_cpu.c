@@ -684,7 +684,7 @@ typedef struct PackRun {
 static void pack_run(void *arg)
 {
     PackRun *p = arg;
-    cpu_pack(&p->spec, p->codes, p->pitch, p->scale, p->zero, 1.0f, NULL, p->packed);
+    cpu_pack(&p->spec, p->codes, p->pitch, p->scale, p->zero, NULL, p->packed);
 }
 
 static void bench_pack(const Weights *w, int64_t n, int64_t k)
