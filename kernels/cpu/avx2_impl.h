@@ -80,6 +80,7 @@ INLINE __m256 decode_scale(const PackLayout *l, const void *scale, int col)
 /* The values of 16 codes: byte i of each, in both halves of byte[i]. */
 typedef struct NibbleTables {
     __m256i byte[4];
+    __m256i up;   /* times it, words move up by 16 bits, in the units that shuffle nothing */
     bool is_half; /* the lower two bytes are 0, as where bf16 holds all values */
 } NibbleTables;
 
@@ -102,59 +103,61 @@ INLINE NibbleTables nibble_tables(const float *value)
     t.byte[2] = _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(high0, high1));
     t.byte[3] = _mm256_broadcastsi128_si256(_mm_unpackhi_epi64(high0, high1));
     t.is_half = _mm_testz_si128(all, _mm_set1_epi32(0xffff));
+    t.up = _mm256_set1_epi32(1 << 16);
+    __asm__("" : "+x"(t.up)); /* or a compiler would shift */
     return t;
 }
 
-/* A unit of 8 columns, of each of which there are 8 codes: upper and lower halves of their values,
- * those at k in high[k % 2][k / 4]. A word has those of bytes 2 * i and 2 * i + 1. */
-typedef struct NibbleUnit {
-    __m256i high[2][2], low[2][2];
-} NibbleUnit;
-
-INLINE void nibble_halves(const NibbleTables *t, bool is_half, __m256i codes, __m256i *high,
-                          __m256i *low)
+/* Bytes of units at w, each of two codes, with those of later columns between them; they come
+ * together by where they are loaded from. */
+INLINE __m256i nibble_bytes(const uint8_t *w, int later, __m128i order)
 {
-    __m256i byte2 = _mm256_shuffle_epi8(t->byte[2], codes);
-    __m256i byte3 = _mm256_shuffle_epi8(t->byte[3], codes);
-    high[0] = _mm256_unpacklo_epi8(byte2, byte3);
-    high[1] = _mm256_unpackhi_epi8(byte2, byte3);
-    if (is_half)
-        return;
-    __m256i byte0 = _mm256_shuffle_epi8(t->byte[0], codes);
-    __m256i byte1 = _mm256_shuffle_epi8(t->byte[1], codes);
-    low[0] = _mm256_unpacklo_epi8(byte0, byte1);
-    low[1] = _mm256_unpackhi_epi8(byte0, byte1);
+    __m256i both = _mm256_blend_epi16(load_i32(w), load_i32(w + later - 2), 0xaa);
+    return _mm256_shuffle_epi8(both, _mm256_broadcastsi128_si256(order));
 }
 
-INLINE void nibble_unit(const NibbleTables *t, bool is_half, const uint8_t *w, NibbleUnit *unit)
+/* The first or, with `part`, the last four of K of 16 columns: those of the first 8 are lower
+ * halves of lanes. */
+INLINE __m256i nibble_bytes_16(const uint8_t *w, int part)
 {
-    /* the first two bytes of each column, then the others */
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m256i low = _mm256_set1_epi8(15);
-    __m256i words = _mm256_shuffle_epi8(load_i32(w), order);
-    __m256i even = _mm256_and_si256(words, low);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi16(words, 4), low);
-    nibble_halves(t, is_half, even, unit->high[0], unit->low[0]);
-    nibble_halves(t, is_half, odd, unit->high[1], unit->low[1]);
+    return nibble_bytes(w + 2 * part, 32,
+                        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
 }
 
-/* Its values at k of 0 to 7, a constant. */
-INLINE __m256 nibble_values(const NibbleUnit *unit, bool is_half, int k)
+/* The same of 32 columns, two of K in each vector. */
+INLINE void nibble_bytes_32(const uint8_t *w, int part, __m256i *bytes)
 {
-    __m256i high = unit->high[k % 2][k / 4];
-    bool is_second = k / 2 % 2;
-    if (is_half) {
-        __m256i mask = _mm256_set1_epi32((int)0xffff0000);
-        return _mm256_castsi256_ps(is_second ? _mm256_and_si256(high, mask)
-                                             : _mm256_slli_epi32(high, 16));
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    __m256i even = nibble_bytes(w + 2 * part, 64, order);
+    __m256i odd = nibble_bytes(w + 32 + 2 * part, 64, order);
+    bytes[0] = _mm256_unpacklo_epi64(even, odd);
+    bytes[1] = _mm256_unpackhi_epi64(even, odd);
+}
+
+/* Values of the lower or, with `second`, the upper codes in bytes: of even and of odd bytes in the
+ * lower halves of lanes, then in their upper halves. */
+INLINE void nibble_values(const NibbleTables *t, bool is_half, __m256i bytes, bool second,
+                          __m256 *x)
+{
+    const __m256i mask = _mm256_set1_epi32((int)0xffff0000);
+    __m256i code = second ? _mm256_mulhi_epu16(bytes, _mm256_set1_epi16(1 << 12)) : bytes;
+    code = _mm256_and_si256(code, _mm256_set1_epi8(15));
+    __m256i byte2 = _mm256_shuffle_epi8(t->byte[2], code);
+    __m256i byte3 = _mm256_shuffle_epi8(t->byte[3], code);
+    __m256i byte0 = _mm256_shuffle_epi8(t->byte[0], code);
+    __m256i byte1 = _mm256_shuffle_epi8(t->byte[1], code);
+    for_each(h, 2) {
+        __m256i high = h ? _mm256_unpackhi_epi8(byte2, byte3) : _mm256_unpacklo_epi8(byte2, byte3);
+        __m256i low = h ? _mm256_unpackhi_epi8(byte0, byte1) : _mm256_unpacklo_epi8(byte0, byte1);
+        __m256i even = _mm256_mullo_epi32(high, t->up), odd = _mm256_and_si256(high, mask);
+        if (!is_half) {
+            even = _mm256_blend_epi16(low, even, 0xaa);
+            low = _mm256_madd_epi16(low, t->up);
+            odd = _mm256_blend_epi16(low, high, 0xaa);
+        }
+        x[2 * h] = _mm256_castsi256_ps(even);
+        x[2 * h + 1] = _mm256_castsi256_ps(odd);
     }
-    __m256i low = unit->low[k % 2][k / 4];
-    if (is_second)
-        low = _mm256_srli_epi32(low, 16);
-    else
-        high = _mm256_slli_epi32(high, 16);
-    return _mm256_castsi256_ps(_mm256_blend_epi16(high, low, 0x55));
 }
 
 /* What the bytes of e4m3's codes stand for as bf16. Of normal numbers the upper byte is known by
@@ -181,10 +184,10 @@ INLINE ByteTables e4m3_tables(void)
 /* 32 columns: vector i has columns 4 * i to 4 * i + 3, and the same 16 further on. Unless `most` is
  * NULL, NaNs come out as numbers and it grows to E4M3_NAN in some byte. */
 #define E4M3_NAN 0x7f
-INLINE void e4m3_values(const ByteTables *t, const uint8_t *w, __m256 *x, __m256i *most)
+INLINE void e4m3_values(const ByteTables *t, __m256i codes, __m256 *x, __m256i *most)
 {
     const __m256i low4 = _mm256_set1_epi8(15), magnitude = _mm256_set1_epi8(E4M3_NAN);
-    __m256i codes = load_i32(w), none = _mm256_setzero_si256();
+    __m256i none = _mm256_setzero_si256();
     __m256i upper = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low4);
     __m256i low = _mm256_slli_epi16(_mm256_and_si256(codes, low4), 4);
     __m256i bits = _mm256_and_si256(codes, magnitude);
@@ -246,7 +249,7 @@ INLINE void wide_values(FormatId fmt, int vecs, const ByteTables *t, const uint8
     else if (fmt == FMT_BF16)
         bf16_values(w, x);
     else
-        e4m3_values(t, w, x, most);
+        e4m3_values(t, load_i32(w), x, most);
 }
 
 INLINE void wide_in_order(FormatId fmt, int vecs, __m256 *x)

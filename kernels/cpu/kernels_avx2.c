@@ -253,16 +253,22 @@ static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, i
 INLINE void decode_nibbles(const NibbleTables *t, bool is_half, const uint8_t *src, int cols,
                            int64_t units, const int32_t *zero, float *dst)
 {
-    for (int64_t u = 0; u < units; u++)
-        for (int col = 0; col < cols; col += COLS) {
-            NibbleUnit unit;
-            nibble_unit(t, is_half, src + (u * cols + col) * 4, &unit);
-            __m256 z = zero ? _mm256_cvtepi32_ps(load_i32(zero + col)) : _mm256_setzero_ps();
-            for_each(k, 8) {
-                __m256 x = nibble_values(&unit, is_half, k);
-                _mm256_storeu_ps(dst + (u * 8 + k) * cols + col, zero ? _mm256_sub_ps(x, z) : x);
+    for (int64_t u = 0; u < units; u++, src += 4 * cols)
+        for (int col = 0; col < cols; col += 2 * COLS)
+            for_each(part, 2) {
+                __m256i bytes = nibble_bytes_16(src + 4 * col, part);
+                __m256 x[2][4];
+                for_each(i, 2)
+                    nibble_values(t, is_half, bytes, i, x[i]);
+                for_each(k, 4)
+                    for_each(v, 2) {
+                        int at = col + COLS * v;
+                        __m256 b = x[k % 2][2 * v + k / 2];
+                        if (zero)
+                            b = _mm256_sub_ps(b, _mm256_cvtepi32_ps(load_i32(zero + at)));
+                        _mm256_storeu_ps(dst + (u * 8 + 4 * part + k) * cols + at, b);
+                    }
             }
-        }
 }
 
 INLINE void decode_columns(FormatId fmt, int bytes, int vecs, const ByteTables *t,

@@ -30,10 +30,76 @@ INLINE __m256 early_zero(const FewRecord *r, int col)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8(r->b.zero + col)));
 }
 
-INLINE void few_nibbles(int rows, int vecs, bool is_half, bool has_zero, const Few *f,
-                        const FewRecord *r, int row, int col, CpuFetch fetch, FewSums acc)
+/* 16 columns of nibbles by their table. */
+INLINE void few_nibbles(int rows, bool is_half, const Few *f, const FewRecord *r, int row, int col,
+                        CpuFetch fetch, FewSums acc)
 {
     const int64_t step = 4 * (int64_t)f->d->cols, lda = f->d->lda;
+    const uint8_t *w = r->b.codes + 4 * col;
+    const float *a = r->a + row * lda;
+    for (int64_t u = 0; u < r->b.units; u++, w += step, a += 8) {
+        fetch_ahead(fetch, w, 4);
+        for_each(part, 2) {
+            __m256i bytes = nibble_bytes_16(w, part);
+            __m256 b[2][4];
+            for_each(i, 2)
+                nibble_values(&f->nibble, is_half, bytes, i, b[i]);
+            for_each(k, 4)
+                for_each(m, rows) {
+                    __m256 x = _mm256_broadcast_ss(a + m * lda + 4 * part + k);
+                    for_each(v, 2)
+                        acc[m][v] = _mm256_fmadd_ps(x, b[k % 2][2 * v + k / 2], acc[m][v]);
+                }
+        }
+    }
+}
+
+/* 32 columns for one row. Values of 32 bits take so long that the next ones' codes are best read
+ * before. */
+INLINE void one_nibbles(bool is_half, const Few *f, const FewRecord *r, int col, CpuFetch fetch,
+                        FewSums acc)
+{
+    const int64_t step = 4 * (int64_t)f->d->cols;
+    const uint8_t *w = r->b.codes + 4 * col;
+    const float *a = r->a;
+    __m256i bytes[2], next[2];
+    nibble_bytes_32(w, 0, next);
+    for (int64_t u = 0; u < r->b.units; u++, w += step, a += 8) {
+        fetch_ahead(fetch, w, 4);
+        for_each(part, 2) {
+            bytes[0] = next[0];
+            bytes[1] = next[1];
+            if (is_half)
+                nibble_bytes_32(w, part, bytes);
+            else
+                nibble_bytes_32(part && u + 1 < r->b.units ? w + step : w, 1 - part, next);
+            for_each(k, 4) {
+                __m256 b[4], x = _mm256_broadcast_ss(a + 4 * part + k);
+                nibble_values(&f->nibble, is_half, bytes[k / 2], k % 2, b);
+                for_each(v, 4)
+                    acc[0][v] = _mm256_fmadd_ps(x, b[v / 2 + v % 2 * 2], acc[0][v]);
+            }
+        }
+    }
+}
+
+/* Codes of i4 at k of a unit's 8 need no table: a code among the bits of a power of two whose last
+ * bit is worth 1, and less that, is itself. zero: NULL, or subtracted. */
+INLINE __m256 i4_values(const uint8_t *w, int k, const __m256 *zero)
+{
+    const int bit = 4 * (k % 2);
+    const __m256i more = _mm256_set1_epi32((127 + 23 - bit) << 23 | 8 << bit); /* 8 is the least */
+    const __m256 less = _mm256_set1_ps((float)((1 << (23 - bit)) + 8));
+    __m256i code = _mm256_and_si256(load_i32(w + k / 2), _mm256_set1_epi32(15 << bit));
+    __m256 x = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_xor_si256(code, more)), less);
+    return zero ? _mm256_sub_ps(x, *zero) : x;
+}
+
+INLINE void few_i4(int rows, int vecs, bool has_zero, const Few *f, const FewRecord *r, int row,
+                   int col, CpuFetch fetch, FewSums acc)
+{
+    const int64_t step = 4 * (int64_t)f->d->cols, lda = f->d->lda;
+    const int at_once = rows > 3 ? 2 : 1; /* or else all rows' activations would fill registers */
     const uint8_t *w = r->b.codes + 4 * col;
     const float *a = r->a + row * lda;
     __m256 zero[MOST_VECS];
@@ -41,24 +107,18 @@ INLINE void few_nibbles(int rows, int vecs, bool is_half, bool has_zero, const F
         zero[v] = has_zero ? early_zero(r, col + COLS * v) : _mm256_setzero_ps();
     for (int64_t u = 0; u < r->b.units; u++, w += step, a += 8) {
         fetch_ahead(fetch, w, 4);
-        NibbleUnit unit[MOST_VECS];
-        for_each(part, 2) { /* four of K, of which a word holds two */
-            __m256 x[DIRECT_ROWS][4];
-            for_each(m, rows)
-                for_each(j, 4)
-                    x[m][j] = _mm256_broadcast_ss(a + m * lda + 4 * part + j);
-            for_each(v, vecs) {
-                if (part == 0)
-                    nibble_unit(&f->nibble, is_half, w + 32 * v, &unit[v]);
-                for_each(j, 4) {
-                    __m256 b = nibble_values(&unit[v], is_half, 4 * part + j);
-                    if (has_zero)
-                        b = _mm256_sub_ps(b, zero[v]);
-                    for_each(m, rows)
-                        acc[m][v] = _mm256_fmadd_ps(x[m][j], b, acc[m][v]);
+        for_each(k, 8)
+            for_each(g, vecs / at_once) {
+                const int at = g * at_once;
+                __m256 b[2];
+                for_each(v, at_once)
+                    b[v] = i4_values(w + 32 * (at + v), k, has_zero ? &zero[at + v] : NULL);
+                for_each(m, rows) {
+                    __m256 x = _mm256_broadcast_ss(a + m * lda + k);
+                    for_each(v, at_once)
+                        acc[m][at + v] = _mm256_fmadd_ps(x, b[v], acc[m][at + v]);
                 }
             }
-        }
     }
 }
 
@@ -117,8 +177,9 @@ INLINE void few_scales(int vecs, const Few *f, const FewRecord *r, int col, __m2
         const uint8_t *codes = (const uint8_t *)r->b.scale + col + 32 * g;
         bool is_done = l->scale_fmt == FMT_E4M3;
         if (is_done) {
-            e4m3_values(&f->byte, codes, sb + 4 * g, NULL);
-            wide_in_order(FMT_E4M3, 4, sb + 4 * g);
+            const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+            e4m3_values(&f->byte, _mm256_permutevar8x32_epi32(load_i32(codes), order), sb + 4 * g,
+                        NULL);
         } else if (l->scale_fmt == FMT_E8M0) {
             is_done = scales_e8m0(codes, sb + 4 * g);
         }
@@ -130,33 +191,43 @@ INLINE void few_scales(int vecs, const Few *f, const FewRecord *r, int col, __m2
         sb[vecs / 4 * 4 + v] = decode_scale(l, r->b.scale, col + vecs / 4 * 32 + COLS * v);
 }
 
+/* Sums, to which scales of activations and zero points may apply first, times scales. */
+INLINE void few_scaled(int rows, int vecs, bool is_plain, const Few *f, const FewRecord *r, int row,
+                       int col, const __m256 *sb, FewSums acc)
+{
+    const DirectPanel *d = f->d;
+    for_each(m, rows) {
+        int64_t at = (row + m) * d->layout->blocks + r->i;
+        float *out = d->out + (row + m) * d->ld + col;
+        for_each(v, vecs) {
+            __m256 x = acc[m][v], both = sb[v];
+            if (!is_plain && r->b.zero && d->layout->late_zero)
+                x = _mm256_fnmadd_ps(early_zero(r, col + COLS * v), _mm256_set1_ps(d->sum[at]), x);
+            if (!is_plain && d->scale)
+                both = _mm256_mul_ps(_mm256_set1_ps(d->scale[at]), both);
+            x = _mm256_fmadd_ps(x, both, _mm256_loadu_ps(out + COLS * v));
+            _mm256_storeu_ps(out + COLS * v, x);
+        }
+    }
+}
+
 /* The end of a block. */
 INLINE void few_finish(int rows, int vecs, const Few *f, const FewRecord *r, int row, int col,
                        FewSums acc)
 {
     const DirectPanel *d = f->d;
-    const PackLayout *l = d->layout;
-    const bool late = r->b.zero && l->late_zero;
     __m256 sb[MOST_VECS];
+    for_each(m, rows)
+        for_each(v, vecs)
+            if (!d->layout->mainloop)
+                _mm256_storeu_ps(d->out + (row + m) * d->ld + col + COLS * v, acc[m][v]);
+    if (!d->layout->mainloop)
+        return;
     few_scales(vecs, f, r, col, sb);
-    for_each(v, vecs) {
-        int at_col = col + COLS * v;
-        __m256 zero = _mm256_setzero_ps();
-        if (late)
-            zero = early_zero(r, at_col);
-        for_each(m, rows) {
-            int64_t at = (row + m) * l->blocks + r->i;
-            float *out = d->out + (row + m) * d->ld + at_col;
-            __m256 x = acc[m][v];
-            if (late)
-                x = _mm256_fnmadd_ps(zero, _mm256_set1_ps(d->sum[at]), x);
-            if (l->mainloop) {
-                __m256 both = d->scale ? _mm256_mul_ps(_mm256_set1_ps(d->scale[at]), sb[v]) : sb[v];
-                x = _mm256_fmadd_ps(x, both, r->i ? _mm256_loadu_ps(out) : _mm256_setzero_ps());
-            }
-            _mm256_storeu_ps(out, x);
-        }
-    }
+    if (r->b.zero || d->scale)
+        few_scaled(rows, vecs, false, f, r, row, col, sb, acc);
+    else
+        few_scaled(rows, vecs, true, f, r, row, col, sb, acc);
 }
 
 /* Rows [row, row + rows) by columns [col, col + COLS * vecs) of a record. bytes 0: nibbles. */
@@ -171,8 +242,12 @@ INLINE void few_record(int rows, int vecs, FormatId fmt, int bytes, bool is_half
             acc[m][v] = _mm256_setzero_ps();
     if (bytes)
         few_wide(rows, vecs, fmt, bytes, has_zero, f, r, row, col, fetch, &most, acc);
+    else if (fmt == FMT_I4)
+        few_i4(rows, vecs, has_zero, f, r, row, col, fetch, acc);
+    else if (vecs == 2)
+        few_nibbles(rows, is_half, f, r, row, col, fetch, acc);
     else
-        few_nibbles(rows, vecs, is_half, has_zero, f, r, row, col, fetch, acc);
+        one_nibbles(is_half, f, r, col, fetch, acc);
     if (fmt == FMT_E4M3 && e4m3_met_nan(most)) {
         for_each(m, rows)
             for_each(v, vecs)
@@ -199,15 +274,29 @@ INLINE void few_rows(FormatId fmt, int bytes, bool is_half, bool has_zero, const
         CASES_OF_4(rows, few_record, 2, fmt, bytes, is_half, has_zero, f, r, 0, col)
 }
 
+/* All of a record of 64 columns for one row. */
+INLINE void few_row(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f,
+                    const FewRecord *r)
+{
+    if (bytes || fmt == FMT_I4) {
+        few_record(1, MOST_VECS, fmt, bytes, is_half, has_zero, f, r, 0, 0);
+        return;
+    }
+    few_record(1, 4, fmt, bytes, is_half, has_zero, f, r, 0, 0);
+    few_record(1, 4, fmt, bytes, is_half, has_zero, f, r, 0, 4 * COLS);
+}
+
 INLINE void few_panel(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f)
 {
     const DirectPanel *d = f->d;
     const PackLayout *l = d->layout;
     FewRecord r = {.b = layout_block(l, d->panel, d->cols, 0), .a = d->a};
     const bool is_whole = d->cols == PANEL_COLS;
+    for (int m = 0; l->mainloop && m < d->rows; m++)
+        memset(d->out + m * d->ld, 0, (size_t)d->cols * sizeof *d->out);
     for (; r.i < l->blocks; record_next(&f->steps, l, d->panel, d->cols, r.i++, &r.b)) {
         if (d->rows == 1 && is_whole)
-            few_record(1, MOST_VECS, fmt, bytes, is_half, has_zero, f, &r, 0, 0);
+            few_row(fmt, bytes, is_half, has_zero, f, &r);
         else
             few_rows(fmt, bytes, is_half, has_zero, f, &r);
         if (is_whole)
@@ -230,9 +319,10 @@ FEW_FORMAT(e5m2, FMT_E5M2, 1, false, false)
 FEW_FORMAT(i8, FMT_I8, 1, false, false)
 FEW_FORMAT(u8, FMT_U8, 1, false, false)
 FEW_FORMAT(i8_asym, FMT_I8, 1, false, true)
+FEW_FORMAT(i4, FMT_I4, 0, false, false)
+FEW_FORMAT(i4_asym, FMT_I4, 0, false, true)
 FEW_FORMAT(nibbles, FMT_NONE, 0, false, false)
 FEW_FORMAT(nibbles_half, FMT_NONE, 0, true, false)
-FEW_FORMAT(nibbles_asym, FMT_NONE, 0, true, true)
 
 void cpu_direct_avx2(const DirectPanel *d)
 {
@@ -251,7 +341,7 @@ void cpu_direct_avx2(const DirectPanel *d)
     case FMT_E5M2: panel_e5m2(&f); break;
     case FMT_I8: (early ? panel_i8_asym : panel_i8)(&f); break;
     case FMT_U8: panel_u8(&f); break;
-    default:
-        (early ? panel_nibbles_asym : f.nibble.is_half ? panel_nibbles_half : panel_nibbles)(&f);
+    case FMT_I4: (early ? panel_i4_asym : panel_i4)(&f); break;
+    default: (f.nibble.is_half ? panel_nibbles_half : panel_nibbles)(&f);
     }
 }
