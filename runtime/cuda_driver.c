@@ -30,7 +30,7 @@ static SinterStatus load_symbols(Driver *d, SinterError *err)
         if (!symbol)
             return model_fail(err, SINTER_ERROR_NO_DEVICE,
                               "the NVIDIA driver has no %s: it is older than CUDA %d.%d; update "
-                              "the driver, or run on the device cpu",
+                              "the driver, or run on the device cpu what has a plan for it",
                               driver_symbol[i].name, OLDEST_DRIVER / 1000,
                               OLDEST_DRIVER % 1000 / 10);
         memcpy((char *)d + driver_symbol[i].field, &symbol, sizeof symbol);
@@ -49,7 +49,7 @@ static SinterStatus start_driver(Driver *d, SinterError *err)
     if (d->cuDriverGetVersion(&d->version) != DRV_SUCCESS || d->version < OLDEST_DRIVER)
         return model_fail(err, SINTER_ERROR_NO_DEVICE,
                           "the NVIDIA driver is made for CUDA %d.%d, but %d.%d or newer is needed; "
-                          "update the driver, or run on the device cpu",
+                          "update the driver, or run on the device cpu what has a plan for it",
                           d->version / 1000, d->version % 1000 / 10, OLDEST_DRIVER / 1000,
                           OLDEST_DRIVER % 1000 / 10);
     DrvResult result = d->cuInit(0);
@@ -73,9 +73,11 @@ static SinterStatus load_driver(Driver *d, SinterError *err)
     d->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!d->library) {
         const char *why = dlerror();
-        return model_fail(err, SINTER_ERROR_NO_DEVICE,
-                          "there is no NVIDIA driver (%s); install it, or run on the device cpu",
-                          why ? why : path);
+        return model_fail(
+            err, SINTER_ERROR_NO_DEVICE,
+            "there is no NVIDIA driver (%s); install it, or run on the device cpu what "
+            "has a plan for it",
+            why ? why : path);
     }
     SinterStatus status = load_symbols(d, err);
     return status ? status : start_driver(d, err);
@@ -113,7 +115,7 @@ static const struct Meaning {
      "close sessions before the program ends"},
     {DRV_ERROR_STUB_LIBRARY, SINTER_ERROR_NO_DEVICE, false,
      "libcuda.so.1 is the toolkit's stub and no driver",
-     "take the stub out of LD_LIBRARY_PATH, or run on the device cpu"},
+     "take the stub out of LD_LIBRARY_PATH, or run on the device cpu what has a plan for it"},
     {DRV_ERROR_DEVICE_UNAVAILABLE, SINTER_ERROR_NO_DEVICE, false,
      "another program holds the GPU alone", "end it, or choose another GPU"},
     {DRV_ERROR_NO_DEVICE, SINTER_ERROR_NO_DEVICE, false, "there is no such GPU",

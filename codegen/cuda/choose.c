@@ -753,8 +753,10 @@ void cuda_choose(const CudaDraft *d, int launch, int bucket, CudaSchedule schedu
     }
     ret->rejected = rejected.text;
     if (!*ret_problem && cuda_family[k->family]->instruction)
-        ret->by = arena_printf(d->arena, "%s by %s%s", cuda_family_name[k->family],
-                               cuda_family[k->family]->instruction, multiplied(d, k));
+        ret->by =
+            arena_printf(d->arena, "%s by %s%s", cuda_family_name[k->family],
+                         cuda_emulates(k) ? "fma of f32" : cuda_family[k->family]->instruction,
+                         cuda_emulates(k) ? "" : multiplied(d, k));
     if (!*ret_problem)
         ret->floor_us = cuda_floor_us(k, &ret->bound);
     k->rejected = NULL;

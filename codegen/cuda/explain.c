@@ -4,12 +4,18 @@
 
 #include <string.h>
 
+/* mma.cuh does without the instruction. */
+bool cuda_emulates(const CudaKernel *k)
+{
+    return k->packed.home == CUDA_HOME_BF16 && k->gpu->from < 80;
+}
+
 const char *cuda_multiplied_by(const CudaKernel *k)
 {
     static const char *const word[] = {[CUDA_HOME_I8] = ", mma.sync s8",
                                        [CUDA_HOME_F16] = ", mma.sync f16",
                                        [CUDA_HOME_BF16] = ", mma.sync bf16"};
-    return word[k->packed.home];
+    return cuda_emulates(k) ? ", fma of f32" : word[k->packed.home];
 }
 
 void cuda_describe(Sb *sb, const CudaKernel *k)
@@ -131,8 +137,9 @@ static void put_share(Sb *sb, const CudaTarget *t)
 void cuda_explain(Sb *sb, const Module *m, const PassContext *ctx, const CudaTarget *t)
 {
     const Plan *plan = t->target.plan;
-    sb_printf(sb, "%d launches for %s by %d kernels, ", plan->num_launches, plan->target,
-              t->num_sources);
+    sb_printf(sb, "%d launch%s for %s by %d kernel%s, ", plan->num_launches,
+              plan->num_launches == 1 ? "" : "es", plan->target, t->num_sources,
+              t->num_sources == 1 ? "" : "s");
     plan_put_weight_bytes(sb, plan);
     sb_putc(sb, '\n');
     for (int i = 0, at = 0; i < plan->num_launches; i++) {

@@ -127,6 +127,7 @@ double cuda_stores_us(double bytes); /* .. and stores most of them */
 /* Bits of a code of an activation as it is stored: a byte at least. */
 int cuda_act_bits(FormatId fmt);
 const char *cuda_multiplied_by(const CudaKernel *k); /* ", mma.sync s8" */
+bool cuda_emulates(const CudaKernel *k); /* fma of f32 stand for its family's instruction */
 
 static inline int64_t cuda_ceil_div(int64_t a, int64_t b)
 {

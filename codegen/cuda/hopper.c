@@ -596,8 +596,8 @@ static bool put_order(Sb *sb, const CudaKernel *k)
 
 static void describe(Sb *sb, const CudaKernel *k)
 {
-    sb_printf(sb, " %dx%d%s, %d stages", k->hopper.bm, k->hopper.bn,
-              k->hopper.swap ? ", transposed" : "", k->hopper.stages);
+    sb_printf(sb, " %dx%d%s, %d stages, wgmma %s", k->hopper.bm, k->hopper.bn,
+              k->hopper.swap ? ", transposed" : "", k->hopper.stages, type_word(k->spec.act_fmt));
     if (k->hopper.promote)
         sb_printf(sb, ", promoted every %d", k->hopper.promote * elements(k) / 4);
     if (k->hopper.shares)

@@ -718,7 +718,11 @@ static bool put_order(Sb *sb, const CudaKernel *k)
 
 static void describe(Sb *sb, const CudaKernel *k)
 {
-    sb_printf(sb, " %dx%d, %d stages", k->mixed.bm, columns(k), k->mixed.stages);
+    const char *type = is_int(k)                         ? "s8"
+                       : has_bytes(k)                    ? "e4m3"
+                       : k->packed.home == CUDA_HOME_F16 ? "f16"
+                                                         : "bf16";
+    sb_printf(sb, " %dx%d, %d stages, wgmma %s", k->mixed.bm, columns(k), k->mixed.stages, type);
     if (k->mixed.shares)
         sb_put(sb, ", K shared out");
     if (k->mixed.turns > 1)

@@ -111,7 +111,7 @@ CudaApartWhy cuda_prologue_why(Arena *arena, const Plan *list, const PlanLaunch 
     ret.text = arena_printf(arena,
                             "a group of %lld columns does not lie inside a tile of %lld of what "
                             "makes them",
-                            (long long)group, (long long)tile_cols(1));
+                            (long long)group, (long long)tile_cols(2));
     ret.remedy = arena_printf(arena, "static ranges or groups of at most %lld would",
                               (long long)tile_cols(2));
     return ret;

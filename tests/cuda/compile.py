@@ -571,10 +571,10 @@ model m (x: bf16[T, 512]) -> (y: bf16[T, 512]) {
 """
 # scheme: launches with a reason under T = 64, and what some of them say
 REASONS = {
-    "row": (2, [r"apart at apart.sinter:13:13.*a group of 1024 columns does not lie inside a tile of 256 of "
+    "row": (2, [r"apart at apart.sinter:13:13.*a group of 1024 columns does not lie inside a tile of 128 of "
                 r".*\(static ranges or groups of at most 128 would\)",
                 r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
-    "wide": (2, [r"a group of 512 columns does not lie inside a tile of 256"]),
+    "wide": (2, [r"a group of 512 columns does not lie inside a tile of 128 of"]),
     "whole": (5, [r"one before the first clears those of all", r"apart at apart.sinter:12:21: one range is of the whole tensor.*\(static ranges, or"]),
     "nvfp4": (7, [r"apart at apart.sinter:13:13: the outer scale is of the whole tensor.*\(a static outer",
                   r"apart at apart.sinter:12:14, where T = 64: its input,.* is held in bf16"]),
