@@ -47,14 +47,24 @@ static int64_t units(const CudaKernel *k) /* along K */
 /* Which products the family takes ---------------------------------------------------------------
  */
 
+/* PTX ISA, "wgmma.mma_async": kinds of types that it multiplies with each other; 0: none. */
+static int native_kind(FormatId fmt)
+{
+    switch (fmt) {
+    case FMT_BF16: return 1;
+    case FMT_F16: return 2;
+    case FMT_E4M3:
+    case FMT_E5M2: return 3;
+    case FMT_I8:
+    case FMT_U8: return 4;
+    default: return 0;
+    }
+}
+
 /* wgmma multiplies the pair as it is. */
 static bool is_native(FormatId a, FormatId w)
 {
-    if (format_info[a].bits == 16)
-        return a == w && (a == FMT_F16 || a == FMT_BF16);
-    return format_info[a].bits == 8 && format_info[w].bits == 8 && family_of(a) == family_of(w) &&
-           (family_of(a) == FAMILY_INT || family_of(a) == FAMILY_MINIFLOAT) && a != FMT_E8M0 &&
-           w != FMT_E8M0;
+    return native_kind(a) && native_kind(a) == native_kind(w);
 }
 
 /* Scales change between instructions; sums of integers under one scale end inside a unit. */
