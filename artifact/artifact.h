@@ -260,8 +260,8 @@ typedef struct DeviceLaunch {
     int32_t cluster;       /* blocks that run together and share memory; 0: 1 */
     int32_t block, smem;   /* threads; dynamic shared memory in bytes */
     int32_t num_maps;
-    int64_t workspace;     /* bytes; those at its beginning are zero before each launch and after */
-    int32_t fetches_ahead; /* parameters say how the next launch begins, for L2 to fetch that */
+    int64_t workspace;   /* bytes; those at its beginning are zero before each launch and after */
+    int32_t looks_ahead; /* 1: parameters say how the next launch begins */
     DeviceRuns first;
     DeviceMap map[DEVICE_MAX_MAPS];
 } DeviceLaunch;
@@ -277,7 +277,7 @@ typedef struct DeviceImage {
 /* Parameters of every kernel: one struct by value, of 32 bytes an operand (data, scale, zero,
  * outer: device addresses, 0 where there is none) in the order of the launch's operands, for GEMM
  * followed by a and w, for MOVE src and dst instead, and by the workspace where there is one; where
- * it fetches ahead, as much room for an address, stride, runs and bytes (DeviceRuns), and whether
+ * it looks ahead, as much room for an address, stride, runs and bytes (DeviceRuns), and whether
  * each block of the next launch has a processor; then i64s: rows of a (GEMM), rows of operand 0
  * (TILE), elements (MOVE); and behind it the sizes that kernels of launches that vary read
  * (plan_launch_sizes); other kernels have them as constants. Then, from a multiple of 128 on, 128

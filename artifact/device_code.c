@@ -123,7 +123,7 @@ uint64_t device_workspace(const DeviceCode *code)
 static void put_launch(Bytes *b, const DeviceLaunch *l)
 {
     const int32_t word[] = {l->kernel,     l->grid,       l->per_processor, l->cluster,
-                            l->block,      l->smem,       l->num_maps,      l->fetches_ahead,
+                            l->block,      l->smem,       l->num_maps,      l->looks_ahead,
                             l->first.runs, l->first.bytes};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         put_u64(b, (uint32_t)word[i], 4);
@@ -206,7 +206,7 @@ static DeviceLaunch get_launch(Reader *r)
 {
     DeviceLaunch l = {0};
     int32_t *word[] = {&l.kernel, &l.grid,     &l.per_processor, &l.cluster,    &l.block,
-                       &l.smem,   &l.num_maps, &l.fetches_ahead, &l.first.runs, &l.first.bytes};
+                       &l.smem,   &l.num_maps, &l.looks_ahead,   &l.first.runs, &l.first.bytes};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         *word[i] = (int32_t)get(r, 4);
     l.workspace = (int64_t)get(r, 8);
@@ -256,7 +256,7 @@ static bool launch_ok(const DeviceLaunch *d, const Plan *plan, const PlanLaunch 
     bool ok = d->grid >= 0 && d->per_processor >= 0 && d->cluster >= 0 && d->cluster <= 16 &&
               (d->cluster < 2 || d->grid % d->cluster == 0) && d->block >= 1 && d->block <= 1024 &&
               d->smem >= 0 && d->workspace >= 0 && d->workspace <= (int64_t)LIMIT_BYTES &&
-              (d->fetches_ahead == 0 || d->fetches_ahead == 1) && runs_ok(&d->first, plan, l);
+              (d->looks_ahead == 0 || d->looks_ahead == 1) && runs_ok(&d->first, plan, l);
     for (int i = 0; i < d->num_maps && ok; i++)
         ok = map_ok(&d->map[i], l);
     return ok;

@@ -73,7 +73,7 @@ typedef struct CudaLaunch {
     DrvFunction function;
     unsigned grid[2], block, shared, cluster; /* grid 0: nothing is started */
     const void *params;                       /* the kernel's one argument */
-    void *ahead;                              /* in params, where it fetches ahead; else NULL */
+    void *ahead;                              /* in params, where it looks ahead; else NULL */
 } CudaLaunch;
 
 /* What launches of a plan are bound to. */

@@ -118,7 +118,7 @@ DrvResult cuda_bind(const CudaPlace *p, const PlanLaunch *l, const DeviceLaunch 
         operand[i] = bind_tensor(p, parameter_tensor(l, i));
     if (d->workspace)
         operand[num++] = (CudaOperand){.data = p->workspace};
-    CudaAhead *ahead = d->fetches_ahead ? (CudaAhead *)(void *)(operand + num++) : NULL;
+    CudaAhead *ahead = d->looks_ahead ? (CudaAhead *)(void *)(operand + num++) : NULL;
     if (ahead)
         *ahead = (CudaAhead){0};
     int64_t *size = (int64_t *)(void *)(operand + num);
@@ -238,10 +238,10 @@ static bool list_alloc(CudaSession *s)
     return s->list && s->root && s->params;
 }
 
-/* Each block has a processor to itself: it is alone in what it may take of one, or takes most. */
+/* Each block has a processor to itself: more than one may not come to one, or do not fit. */
 static bool is_alone(const CudaModel *model, const DeviceLaunch *d)
 {
-    return d->per_processor == 1 || 2 * d->smem > model->max_shared;
+    return d->per_processor == 1 || d->smem > model->max_shared / 2;
 }
 
 /* Launches that are told so learn how the next one begins: what the next with a weight reads first;

@@ -51,7 +51,7 @@ typedef struct CudaFamilyRow {
     /* The epilogue over sums in the registers in which they were added up; false: it gets staged
      * rows. NULL: it always does. */
     bool (*put_held)(Sb *sb, const CudaKernel *k);
-    bool fetches_ahead; /* its kernels learn how the next launch begins (ahead.cuh) */
+    bool looks_ahead; /* its kernels learn how the next launch begins (ahead.cuh) */
     /* Parts of K in which blocks begin at once; NULL: one. */
     int (*begins)(const CudaKernel *k);
     bool many_rows; /* its warps take several staged rows at once, where columns do not meet */

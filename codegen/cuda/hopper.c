@@ -707,6 +707,6 @@ const CudaFamilyRow cuda_hopper = {
     .call = {"hopper<Cfg, Product, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
-    .fetches_ahead = true,
+    .looks_ahead = true,
     .begins = begins,
 };

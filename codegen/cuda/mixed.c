@@ -850,6 +850,6 @@ const CudaFamilyRow cuda_mixed = {
     .call = {"mixed<Cfg, Product, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
-    .fetches_ahead = true,
+    .looks_ahead = true,
     .begins = begins,
 };

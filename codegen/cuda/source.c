@@ -291,7 +291,7 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     sb_line(&body, "};");
     sb_line(&body, "struct Params {");
     sb_line(&body, "    Operand op[%d];", plan_launch_parameters(k->launch) + (g.workspace > 0));
-    if (family->fetches_ahead)
+    if (family->looks_ahead)
         sb_line(&body, "    Ahead ahead;");
     sb_line(&body, "    int64_t dim[%d];", num_sizes(k));
     if (g.num_maps)
@@ -338,7 +338,7 @@ DeviceLaunch cuda_device_launch(const CudaKernel *k, int kernel)
                         .smem = (int32_t)g.smem,
                         .num_maps = g.num_maps,
                         .workspace = g.workspace,
-                        .fetches_ahead = cuda_family[k->family]->fetches_ahead,
+                        .looks_ahead = cuda_family[k->family]->looks_ahead,
                         .first = cuda_first_read(k, &g)};
     for (int i = 0; i < g.num_maps; i++)
         ret.map[i] = g.map[i];

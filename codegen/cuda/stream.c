@@ -519,7 +519,7 @@ const CudaFamilyRow cuda_stream = {
     .call = {"stream<Cfg, GivenRows<Cfg>, Epilogue>", "stream<Cfg, Prologue, Epilogue>"},
     .describe = describe,
     .put_order = put_order,
-    .fetches_ahead = true,
+    .looks_ahead = true,
     .begins = begins,
     .adds_as = adds_as,
 };

@@ -209,5 +209,5 @@ const CudaFamilyRow cuda_tile = {
     .put_parts = put_parts,
     .call = {"tile_rows<Cfg, Program>"},
     .describe = describe,
-    .fetches_ahead = true,
+    .looks_ahead = true,
 };

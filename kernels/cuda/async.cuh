@@ -88,7 +88,7 @@ __device__ __forceinline__ void meet_cluster()
 }
 
 /* .. and everybody sees what everybody stored before: each thread waits for its stores to reach
- * L2, which takes longer than to send what is few (below). */
+ * L2, which takes longer than to send a few sums (hopper_tiles.cuh). */
 __device__ __forceinline__ void meet_cluster_stored()
 {
     asm volatile("barrier.cluster.arrive.release;\n"

@@ -331,7 +331,7 @@ static const char *refusal(const Plan *plan, int at, DeviceRuns first, int fetch
     for (int i = 0; i < plan->num_launches * plan->num_buckets; i++)
         launch[i] = (DeviceLaunch){.grid = 1, .block = 32};
     launch[at * plan->num_buckets].first = first;
-    launch[at * plan->num_buckets].fetches_ahead = fetches;
+    launch[at * plan->num_buckets].looks_ahead = fetches;
     const DeviceCode code = {.num_kernels = 1,
                              .num_launches = plan->num_launches,
                              .num_buckets = plan->num_buckets,

@@ -80,7 +80,7 @@ static void map_product(DeviceLaunch *l)
     l->grid = 400;
     l->per_processor = 1;
     l->num_maps = 1;
-    l->fetches_ahead = 1;
+    l->looks_ahead = 1;
     l->first = (DeviceRuns){.stride = 64, .runs = 2, .bytes = 32};
     l->map[0] = (DeviceMap){
         .operand = 2, .element_bytes = 4, .box_rows = 2, .box_bytes = 32, .swizzle = 32};
@@ -106,7 +106,7 @@ static bool encode_code(const Plan *plan, bool mapped, Bytes *ret)
                                .smem = i == 0 ? CUDA_MODEL_SHARED : 0};
     for (int b = 0; b < plan->num_buckets && mapped; b++) {
         map_product(&launch[b]);
-        launch[plan->num_buckets + b].per_processor = 1; /* of what follows it */
+        launch[plan->num_buckets + b].per_processor = b > 0; /* of what follows it */
     }
     const DeviceCode code = {.num_kernels = COUNT_OF(kernel),
                              .num_images = COUNT_OF(image),

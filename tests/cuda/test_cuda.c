@@ -276,7 +276,7 @@ static void test_actual_sizes(void **state)
 
 /* Tensor maps are encoded when sizes are bound, not when launches are repeated; 132 processors hold
  * 66 clusters. The last product fetches ahead for the next run, which begins with itself; behind it
- * comes a launch of one block a processor. */
+ * comes a launch of one block a processor, but not in the smallest bucket. */
 static void test_maps(void **state)
 {
     (void)state;
@@ -300,6 +300,9 @@ static void test_maps(void **state)
     assert_string_equal(log_of_run(o, 3), text);
     snprintf(text, sizeof text, "to device 96\n%sfrom device 192\nfrom device 192\n", launches);
     assert_string_equal(log_of_run(o, 3), text);
+    const char *smallest = log_of_run(o, 1);
+    assert_non_null(strstr(smallest, "of operand 3\n"));
+    assert_null(strstr(smallest, "blocks alone"));
     close_model(o);
     assert_nothing_left();
 }
