@@ -338,13 +338,14 @@ static const char *codebook(Product *p, int rows, int cols)
     return name;
 }
 
-/* Of codes that are multiplied as their scales decode them some have scales too large for that. */
-static void put_wide(Product *p)
+/* Of codes that are multiplied as their scales decode them some have scales too large for that,
+ * where the weight's declared type and the results can hold them. */
+static void put_wide(Product *p, const char *declared)
 {
     GenParam *last = &p->g->param[p->g->num_params - 1];
     const char *format = formats[p->place.w].name;
     if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 &&
-        strcmp(p->g->fmt, "f16") != 0 &&
+        strcmp(declared, "f16") != 0 && strcmp(p->g->fmt, "f16") != 0 &&
         (strcmp(format, "mxfp4") == 0 || strcmp(format, "e2m1") == 0))
         last->has_wide = true;
 }
@@ -360,13 +361,13 @@ static const char *weight(Product *p, int rows, int cols)
     if (is_stored(&p->place))
         return stored_weight(p, rows, cols);
     g->fmt = plain >= 0 ? plain_name[plain] : plain_name[draw(g, 3)];
-    const char *name = arena_printf(g->arena, "p%d", g->num_names++);
+    const char *declared = g->fmt, *name = arena_printf(g->arena, "p%d", g->num_names++);
     const char *tensor = arena_printf(g->arena, "t.%s", name);
     sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, g->fmt, rows, cols,
               tensor);
     param_data(g, tensor, 2, rows, cols);
     g->fmt = fmt;
-    put_wide(p);
+    put_wide(p, declared);
     return name;
 }
 
@@ -484,6 +485,8 @@ static const char *make_product(Gen *g, const Place *at)
         p.k = groups ? 128 * (1 + p.k % 12) : 16 * (1 + p.k % 90);
     if (at->kind == KIND_FEW && rows_way(at) == 2)
         p.k = 256 * (1 + p.k % 6);
+    if (at->kind == KIND_FEW && rows_way(at) == 1 && at->time % 5 == 3 && (groups || by > 1))
+        p.k = 128 * (97 + p.k % 16);                  /* rows do not fit */
     if (at->kind == KIND_FEW && at->time % 14 == 5) { /* blocks take several units of columns */
         p.n = 2200 + 8 * p.n;
         p.k = p.k > 256 ? 256 : p.k;
