@@ -54,6 +54,7 @@ typedef struct CudaFamilyRow {
     bool looks_ahead; /* its kernels learn how the next launch begins (ahead.cuh) */
     /* Parts of K in which blocks begin at once; NULL: one. */
     int (*begins)(const CudaKernel *k);
+    bool fetches;   /* what an epilogue loads is brought near while its tile is multiplied */
     bool many_rows; /* its warps take several staged rows at once, where columns do not meet */
     const char *instruction; /* that multiplies, without the format: "wgmma"; NULL: none does */
     const char *call[2]; /* the function of the device file, with a given input or with another */

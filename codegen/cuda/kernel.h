@@ -37,6 +37,7 @@ typedef struct CudaStream {
     int rows, n_blocks, n_warps, split_k, stages;
     int buffers;    /* of staged sums */
     bool copied;    /* rows of a lie in shared memory, a copy in each block */
+    int held;       /* .. so many rounds of them at once; 0: all */
     int gather;     /* blocks of a cluster that have a part of K each; 1: none */
     bool decoupled; /* warps go on to the next unit of columns without waiting for each other */
     bool as_wgmma;  /* in the order of products by wgmma, split_k equal parts of K */
@@ -107,6 +108,8 @@ typedef struct CudaKernel {
 /* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
  * part_cols: columns of one part of a staged accumulator. */
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
+/* .. and of one over (p, row, m) that begins to bring near what the program loads. */
+void cuda_emit_fetch(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
 bool cuda_program_loads(const PlanProgram *program);
 /* The same over a row in `sweeps` sweeps, and the function `row` that does them. */
 void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps);

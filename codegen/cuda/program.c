@@ -73,18 +73,24 @@ static long long operand_pitch(const CudaKernel *k, int operand)
     return is_local(k, operand) ? k->local_pitch : operand_layout(k, operand)->pitch;
 }
 
-/* Its first byte. Scales and zero points of a local `a` are local too. */
+/* Scales and zero points of a local `a` are local too: which of its members. NULL: it is none. */
+static const char *local_member(const CudaKernel *k, int operand)
+{
+    const PlanTensor *t = operand_tensor(k, operand);
+    if (k->input != INPUT_LOCAL || t->index != k->launch->a)
+        return NULL;
+    return t->storage == STORAGE_SCALES  ? "scale"
+           : t->storage == STORAGE_ZEROS ? "zero"
+           : t->storage == STORAGE_OUTER ? "outer"
+                                         : NULL;
+}
+
+/* Its first byte. */
 static const char *base_text(Emit *e, int operand)
 {
-    const PlanTensor *t = operand_tensor(e->k, operand);
-    if (e->k->input == INPUT_LOCAL && t->index == e->k->launch->a) {
-        if (t->storage == STORAGE_SCALES)
-            return "(char *)a.scale";
-        if (t->storage == STORAGE_ZEROS)
-            return "(char *)a.zero";
-        if (t->storage == STORAGE_OUTER)
-            return "(char *)a.outer";
-    }
+    const char *member = local_member(e->k, operand);
+    if (member)
+        return arena_printf(e->sb->arena, "(char *)a.%s", member);
     return arena_printf(e->sb->arena, "(char *)%s.data", operand_text(e, operand));
 }
 
@@ -520,6 +526,26 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
     sb->indent += 4;
     for (int i = 0; i < program->num_steps; i++)
         emit_step(&e, &program->step[i], i);
+    sb->indent -= 4;
+    sb_line(sb, "}");
+}
+
+void cuda_emit_fetch(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name)
+{
+    Emit e = {.sb = sb, .k = k};
+    sb_line(sb, "template <class S> static __device__ __forceinline__ void %s(", name);
+    sb_line(sb, "    const Params &p, const Row<S> &row, int64_t m)");
+    sb_line(sb, "{");
+    sb->indent += 4;
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        if (s->op != TILE_LOAD || !k->launch->operand[s->tensor].col_step)
+            continue;
+        const PlanTensor *t = operand_tensor(k, s->tensor);
+        if (!t->quantised && !is_local(k, s->tensor) && !local_member(k, s->tensor))
+            sb_line(sb, "row_fetch<%d>(row, %s);", format_info[t->fmt].bits / 8,
+                    address_text(&e, s->tensor));
+    }
     sb->indent -= 4;
     sb_line(sb, "}");
 }

@@ -175,6 +175,53 @@ int64_t cuda_epilogue_scratch(const CudaKernel *k)
     return block_threads(k) / 32 * scratch_words(k) * 4;
 }
 
+/* If columns [n0, last) of a tile meet those of a segment: which of them are its. */
+static void put_range(Sb *sb, const CudaKernel *k, int segment)
+{
+    const PlanLaunch *l = k->launch;
+    int64_t begin = l->segment[segment].n_begin, end = l->segment[segment].n_end;
+    bool open = end == PLAN_LAST_COLUMN;
+    const char *to = arena_printf(sb->arena, "%" PRId64, open ? k->packed.rows : end);
+    if (open && k->varies && !k->plan->tensor[l->w].packed)
+        to = arena_printf(sb->arena, "(int)p.dim[%d]", SIZE_N);
+    sb_line(sb, "if (n0 < %s && last > %" PRId64 ") {", to, begin);
+    sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
+    sb_line(sb, "    const int to = last < %s ? last : %s;", to, to);
+}
+
+/* Begins to bring near what a segment loads for the columns from n0 on of a row, by a warp. */
+static void put_fetch(Sb *sb, const CudaKernel *k, int segment)
+{
+    int64_t begin = k->launch->segment[segment].n_begin;
+    sb_line(sb, "{");
+    sb->indent += 4;
+    sb_line(sb, "const int last = n0 + %" PRId64 ";", part_columns(k));
+    put_range(sb, k, segment);
+    sb_line(sb,
+            "    const Row<RowShape<32, 1, 1>> row = {lane, from - %" PRId64 ", to - %" PRId64 "};",
+            begin, begin);
+    sb_line(sb, "    fetch%d(p, row, m);", segment);
+    sb_line(sb, "}");
+    sb->indent -= 4;
+    sb_line(sb, "}");
+}
+static void put_fetches(Sb *sb, const CudaKernel *k)
+{
+    const PlanLaunch *l = k->launch;
+    for (int i = 0; i < l->num_segments; i++)
+        if (cuda_program_loads(&l->segment[i].epilogue))
+            cuda_emit_fetch(sb, k, &l->segment[i].epilogue, arena_printf(sb->arena, "fetch%d", i));
+    sb_line(sb, "static __device__ __forceinline__ void fetch(");
+    sb_line(sb, "    const Params &p, int64_t m, int n0, int lane)");
+    sb_line(sb, "{");
+    sb->indent += 4;
+    for (int i = 0; i < l->num_segments; i++)
+        if (cuda_program_loads(&l->segment[i].epilogue))
+            put_fetch(sb, k, i);
+    sb->indent -= 4;
+    sb_line(sb, "}");
+}
+
 /* Hands each segment its columns of the staged row. */
 static void put_staged(Sb *sb, const CudaKernel *k)
 {
@@ -193,12 +240,7 @@ static void put_staged(Sb *sb, const CudaKernel *k)
     for (int i = 0; i < l->num_segments; i++) {
         int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
         bool open = end == PLAN_LAST_COLUMN;
-        const char *to = arena_printf(sb->arena, "%" PRId64, open ? k->packed.rows : end);
-        if (open && k->varies && !k->plan->tensor[l->w].packed)
-            to = arena_printf(sb->arena, "(int)p.dim[%d]", SIZE_N);
-        sb_line(sb, "if (n0 < %s && last > %" PRId64 ") {", to, begin);
-        sb_line(sb, "    const int from = n0 > %" PRId64 " ? n0 : %" PRId64 ";", begin, begin);
-        sb_line(sb, "    const int to = last < %s ? last : %s;", to, to);
+        put_range(sb, k, i);
         sb_line(sb,
                 "    const Row<RowShape<%d, %d, %" PRId64 ", %s>> row = {lane, from - %" PRId64
                 ", to - %" PRId64 ", scratch[threadIdx.x / 32]};",
@@ -223,6 +265,8 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
     sb->indent = 4;
     for (int i = 0; i < l->num_segments; i++)
         cuda_emit_program(sb, k, &l->segment[i].epilogue, arena_printf(sb->arena, "segment%d", i));
+    if (family->fetches)
+        put_fetches(sb, k);
     if (!family->put_held || !family->put_held(sb, k))
         put_staged(sb, k);
     sb->indent = 0;

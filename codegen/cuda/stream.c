@@ -12,8 +12,10 @@
 #define DECOUPLED    49152 /* .. at least twice by warps that do not wait for each other, */
 #define MOST_BUFFERS 4     /* .. at most so often */
 #define ANOTHER_UNIT 4     /* registers of a thread for the unit that it finishes meanwhile */
-#define MOST_PARTS   8     /* of K, that other families cut it into, too */
-#define MOST_APART   2     /* warps side by side, of f32, or ptxas spills a few bytes */
+#define LEAST_HELD   2     /* rounds of rows of a, of those that are copied in turn */
+#define MOST_HELD    4
+#define MOST_PARTS   8 /* of K, that other families cut it into, too */
+#define MOST_APART   2 /* warps side by side, of f32, or ptxas spills a few bytes */
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
 
@@ -38,7 +40,7 @@ static int64_t own_tiles(const CudaKernel *k) /* of K, of a block */
 static int64_t barrier_bytes(const CudaKernel *k)
 {
     const CudaStream *s = &k->stream;
-    int64_t chunks = s->copied ? cuda_ceil_div(own_tiles(k), s->split_k) : 0;
+    int64_t chunks = s->held ? s->held : s->copied ? cuda_ceil_div(own_tiles(k), s->split_k) : 0;
     return cuda_ceil_div((chunks + (s->decoupled ? 2 * s->buffers : 0)) * 8, 128) * 128;
 }
 
@@ -199,7 +201,8 @@ static bool fill_ring(const CudaCandidates *c, CudaKernel *k)
     /* whole tiles; the rows that one access reads lie in different banks */
     int64_t bytes = cuda_act_bits(k->spec.act_fmt) / 8;
     int64_t apart = has_fragments(k) ? 16 : 32 * bytes;
-    k->local_pitch = is_local(k) ? own_tiles(k) * CUDA_TILE_K * bytes + apart : 0;
+    int64_t tiles = s->held ? s->held * s->split_k : own_tiles(k);
+    k->local_pitch = is_local(k) ? tiles * CUDA_TILE_K * bytes + apart : 0;
     s->decoupled = false;
     s->stages = 0;
     s->buffers = 1;
@@ -209,7 +212,10 @@ static bool fill_ring(const CudaCandidates *c, CudaKernel *k)
     fill_buffers(k, sums);
     int64_t local = (is_local(k) ? local_bytes(k) : 0) + barrier_bytes(k) +
                     (k->input == INPUT_LOCAL ? 4 * cuda_prologue_scratch(k) : 0);
-    int64_t used = s->buffers * sums + local, budget = cuda_room(c, k) - table;
+    int64_t budget = cuda_room(c, k) - table;
+    if (s->held && 2 * sums + local + 2 * stage <= budget)
+        s->buffers = 2;
+    int64_t used = s->buffers * sums + local;
     bool large = s->copied || s->decoupled;
     int64_t left = (budget < SHARED || large ? budget : SHARED) - used;
     int64_t most = (left < RING ? left : RING) / stage;
@@ -217,6 +223,23 @@ static bool fill_ring(const CudaCandidates *c, CudaKernel *k)
         most = large ? left / stage < 2 ? left / stage : 2 : (budget - used) / stage;
     s->stages = (int)(most < 2 ? most : most < 8 ? most : 8);
     return s->stages >= 2;
+}
+
+/* Of rows that do not fit as many rounds at once as do, where warps meet every round; and as many
+ * as do beside two buffers of sums. */
+static void put_refilled(CudaCandidates *c, CudaKernel *k)
+{
+    CudaStream *s = &k->stream;
+    int64_t rounds = cuda_ceil_div(own_tiles(k), s->split_k);
+    if (!k->packed.exact || !k->spec.mainloop || s->split_k == 1 || k->spec.k % CUDA_TILE_K)
+        return;
+    bool twice = false;
+    for (s->held = MOST_HELD; s->held >= LEAST_HELD && !twice; s->held--) {
+        if (s->held >= rounds || !fill_ring(c, k))
+            continue;
+        cuda_candidate_valid(c, k);
+        twice = s->buffers == 2;
+    }
 }
 
 /* The same with a's rows in shared memory, and K over the clusters that occupy the most processors.
@@ -232,6 +255,8 @@ static void put_copied(CudaCandidates *c, const CudaKernel *like)
     k.stream.copied = true;
     if (fill_ring(c, &k))
         cuda_candidate_valid(c, &k);
+    else
+        put_refilled(c, &k);
     bool ordered = k.packed.exact && k.spec.mainloop;
     if (ordered || k.stream.as_wgmma || k.spec.k % CUDA_TILE_K)
         return;
@@ -334,6 +359,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     if (k->stream.as_wgmma)
         sb_printf(sb, " p%d", k->stream.split_k);
     sb_put(sb, k->stream.copied ? " copied" : "");
+    if (k->stream.held)
+        sb_printf(sb, " r%d", k->stream.held);
     if (k->stream.gather > 1)
         sb_printf(sb, " x%d", k->stream.gather);
 }
@@ -355,6 +382,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kRows", k->stream.rows);
     cuda_put_bool(sb, "kLocalA", is_local(k));
     cuda_put_bool(sb, "kCopiesA", k->stream.copied);
+    cuda_put_int(sb, "kHeld", k->stream.held);
     cuda_put_int(sb, "kGivenPitch", k->layout[k->launch->a].pitch);
     cuda_put_int(sb, "kGather", k->stream.gather);
     cuda_put_bool(sb, "kDecoupled", k->stream.decoupled);
@@ -419,6 +447,7 @@ static void describe(Sb *sb, const CudaKernel *k)
               tile(k).cols, k->stream.as_wgmma ? "in runs " : "", k->stream.split_k,
               k->stream.split_k * k->stream.n_warps, k->stream.stages,
               k->input == INPUT_LOCAL ? ", its input made in shared memory"
+              : k->stream.held        ? ", its input copied in turn to shared memory"
               : k->stream.copied      ? ", its input copied to shared memory"
                                       : "",
               cuda_multiplied_by(k));
@@ -469,6 +498,7 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
     double join = (0.2 + 0.05 * k->stream.rows) * (k->stream.decoupled ? DECOUPLED_TIMES : 1) +
                   (gather > 1 ? CLUSTER_US : 0);
     double copies = k->stream.copied ? rows_us * k->gpu->processors : 0;
+    copies *= k->stream.held ? rounds : 1;
     /* who has more units reads faster meanwhile, but none alone as fast as all */
     double processors = k->gpu->processors, all = rounds > 1 ? (double)units : processors;
     double us = loads * all > work * rounds * processors ? loads * all : work * rounds * processors;
@@ -504,6 +534,7 @@ const CudaFamilyRow cuda_stream = {
     .launch = LAUNCH_GEMM,
     .seed = 1,
     .slowness = 5,
+    .fetches = true,
     .min_blocks = 1,
     .layouts = 1 << CUDA_RECORDS | 1 << CUDA_FRAGMENTS | 1 << CUDA_PANELS,
     .aligned = true,

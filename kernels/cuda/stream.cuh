@@ -8,7 +8,7 @@
  * loop lie in the ring beside them. The first tiles are on their way before the producer of a is
  * waited for, and before the prologue runs. a comes from global memory into registers, one tile
  * ahead, or, with kLocalA, from shared memory that the prologue filled or, kCopiesA, bulk copies of
- * all rows: a chunk for the tiles of each round.
+ * all rows: a chunk for the tiles of each round. kHeld > 0: only so many chunks lie there at once.
  *
  * kGather > 1: so many blocks of a cluster have a run of the tiles of K each. Of a unit each adds
  * up its own sums; then it finishes some of the rows, to which it adds those of all blocks, in
@@ -404,17 +404,18 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                 }
     }
 
-    /* One tile of 128 of K. next: the tile whose rows are fetched meanwhile. */
+    /* One tile of 128 of K. rows_k: where its rows lie among local ones, or the tile whose rows are
+     * fetched meanwhile. */
     static __device__ __forceinline__ void tile(State &s, Rows &r, const Weights &q, uint32_t slot,
                                                 const Operand &a, const Scales &scales,
-                                                int32_t *staged, int tile_k, int next, int slice,
+                                                int32_t *staged, int tile_k, int rows_k, int slice,
                                                 int group, int row, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int from = Cfg::kLocalA ? 0 : i, k = tile_k * 128 + i * 32;
             if (Cfg::kLocalA)
-                Given::load_rows(r, tile_k, 0, i, lane);
+                Given::load_rows(r, rows_k, 0, i, lane);
             if constexpr (S::kFine) {
                 fine_step(s, r, q, slot, a, scales, from, i, k, row, lane);
             } else {
@@ -430,7 +431,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
             if constexpr (kApart)
                 add_apart(s);
             if (!Cfg::kLocalA)
-                Given::load_rows(r, next, i, i, lane);
+                Given::load_rows(r, rows_k, i, i, lane);
             if ((i + 1) % S::kSubSteps == 0 && !S::kFine) {
                 if constexpr (S::kOrdered)
                     stage_block(s, staged, slice, i / S::kSubSteps, group, lane);
@@ -504,7 +505,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                                                            uint32_t barriers, int turn, int group,
                                                            int lane)
     {
-        const uint32_t full = barriers + 8 * (S::kChunks + turn % Cfg::kBuffers);
+        const uint32_t full = barriers + 8 * (S::kPlaces + turn % Cfg::kBuffers);
         const int uses = turn / Cfg::kBuffers; /* of the buffer before */
         if (uses > 0)
             barrier_wait(full + 8 * Cfg::kBuffers, (uses - 1) % 2);
@@ -519,7 +520,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                                                             int unit, int turn, int64_t m)
     {
         const int lane = threadIdx.x % 32, first = threadIdx.x / 32 + turn * Cfg::kRows;
-        const uint32_t full = barriers + 8 * (S::kChunks + turn % Cfg::kBuffers);
+        const uint32_t full = barriers + 8 * (S::kPlaces + turn % Cfg::kBuffers);
         if (first % S::kWarps < Cfg::kRows && first % S::kWarps < m) {
             barrier_wait(full, turn / Cfg::kBuffers % 2);
             finish_rows<Epilogue>(p, a, staged + turn % Cfg::kBuffers * S::kStagedWords,
@@ -579,15 +580,30 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         }
     }
 
-    /* kOrdered: adds the blocks of a round once all warps have left theirs. */
+    /* kOrdered: adds the blocks of a round, of which all warps have left theirs. */
     static __device__ __forceinline__ void add_round(Chain &sums, const Operand &a,
                                                      const int32_t *staged, float *total, int round,
                                                      int64_t m)
     {
-        __syncthreads();
         chain(sums, a, staged, total, round, m);
         if (Cfg::kBuffers == 1 || round + 1 == S::kRounds)
             __syncthreads();
+    }
+
+    /* What `tile` is told of the rows of a warp's next tile; waits for those that are copied. */
+    static __device__ __forceinline__ int rows_of(uint32_t barriers, int turn, int round, int slice)
+    {
+        if constexpr (S::kRefills) {
+            const int chunk = turn * S::kRounds + round, place = chunk % S::kPlaces;
+            barrier_wait(barriers + 8 * place, chunk / S::kPlaces % 2);
+            return place * Cfg::kSplitK + slice;
+        }
+        if (Cfg::kCopiesA && turn == 0)
+            barrier_wait(barriers + 8 * (S::own_tile(round, slice) / Cfg::kSplitK), 0);
+        const int k = S::tile_of(round, slice);
+        if (Cfg::kLocalA)
+            return k;
+        return round + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice);
     }
 
     /* The next copy, if this is its place: behind the reads of the slot that it goes to. */
@@ -619,7 +635,7 @@ template <class Cfg> __device__ __forceinline__ void begin_barriers(uint32_t bar
     typedef StreamShape<Cfg> S;
     if (threadIdx.x < S::kBarriers)
         barrier_init(barriers + 8 * threadIdx.x,
-                     threadIdx.x < S::kChunks ? 1 : S::kWarps * kWarpArrivals);
+                     threadIdx.x < S::kPlaces ? 1 : S::kWarps * kWarpArrivals);
     barrier_init_done();
 }
 
@@ -669,6 +685,9 @@ __device__ __forceinline__ void stream(const Params &p)
     if (S::kOrdered)
         G::begin_chain(sums, a, m);
     G::load_first(rows, slice, lane);
+    /* which a block of one unit would wait for at its end */
+    for (int i = warp; i < Cfg::kRows && i < m; i += S::kWarps)
+        Epilogue::fetch(p, i, S::first_unit() * S::kCols, lane);
 
     int buffer = 0, turn = 0;
     for (int unit = S::first_unit(); unit < S::kUnitsN; unit += S::unit_step(), turn++) {
@@ -689,16 +708,16 @@ __device__ __forceinline__ void stream(const Params &p)
                 typename G::Weights q;
                 G::take(q, s, at, live, row, lane);
                 G::template fetch_next<G::kEarly>(ahead, at, w, slice, group, lane);
-                if (Cfg::kCopiesA && turn == 0 && live)
-                    barrier_wait(barriers + 8 * (S::own_tile(r, slice) / Cfg::kSplitK), 0);
                 if (live)
                     G::tile(s, rows, q, at, a, scales, staged + buffer * S::kStagedWords, k,
-                            r + 1 < S::kRounds ? k + S::kStride : S::tile_of(0, slice), slice,
-                            group, row, lane);
+                            G::rows_of(barriers, turn, r, slice), slice, group, row, lane);
                 else
                     G::load_first(rows, slice, lane);
                 G::template fetch_next<!G::kEarly>(ahead, at, w, slice, group, lane);
                 if constexpr (S::kOrdered) {
+                    __syncthreads();
+                    if constexpr (S::kRefills)
+                        refill_chunk<Cfg>(p, m, barriers, local, unit, turn, r);
                     G::add_round(sums, a, staged + buffer * S::kStagedWords, total, r, m);
                     buffer = (buffer + 1) % Cfg::kBuffers;
                 }

@@ -104,10 +104,13 @@ template <class Cfg> struct StreamShape {
     static constexpr int kTotalWords = kOrdered ? Cfg::kRows * kPitch : 0;
     static constexpr int kPairsAt =
         (kRingBytes + 4 * (Cfg::kBuffers * kStagedWords + kTotalWords) + 127) / 128 * 128;
-    /* Barriers: of the chunks in which rows of a are copied, each the tiles of a round, then of the
+    /* Rows of a are copied in chunks, each the tiles of a round: all stay, or, kRefills, each goes
+     * to the place of one that all warps have read. Barriers: of the places of chunks, then of the
      * buffers of staged sums, when they are full and when they are free. */
     static constexpr int kChunks = Cfg::kCopiesA ? kRounds : 0;
-    static constexpr int kBarriers = kChunks + (Cfg::kDecoupled ? 2 * Cfg::kBuffers : 0);
+    static constexpr bool kRefills = Cfg::kHeld > 0;
+    static constexpr int kPlaces = kRefills ? Cfg::kHeld : kChunks;
+    static constexpr int kBarriers = kPlaces + (Cfg::kDecoupled ? 2 * Cfg::kBuffers : 0);
     static constexpr int kBarriersAt = kPairsAt + Pairs::kBytes;
     static constexpr int kLocalAt = kBarriersAt + (kBarriers * 8 + 127) / 128 * 128;
     static_assert(!Cfg::kPanels ||
@@ -120,6 +123,8 @@ template <class Cfg> struct StreamShape {
     static_assert(Cfg::kGather == 1 || (!kOrdered && !Cfg::kAsWgmma && Cfg::kBuffers == 2 &&
                                         kTilesK % Cfg::kGather == 0),
                   "equal parts of K, whose sums are added in any place");
+    static_assert(!kRefills || (Cfg::kCopiesA && kOrdered && Cfg::kK % 128 == 0 && kPlaces > 1),
+                  "warps meet every round, and no tile has a tail");
     static_assert(!Cfg::kDecoupled || (!kOrdered && Cfg::kGather == 1 && Cfg::kBuffers > 1),
                   "sums of one unit are added while those of the next are staged");
     static_assert(!Cfg::kAsWgmma || (!kOrdered && !kFine && !Cfg::kWFold && Cfg::kK % 128 == 0 &&

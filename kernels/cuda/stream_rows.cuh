@@ -3,6 +3,7 @@
 #ifndef SINTER_CUDA_STREAM_ROWS
 #define SINTER_CUDA_STREAM_ROWS
 
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/stream_ring.cuh"
 
 template <class Cfg> struct StreamRows {
@@ -164,28 +165,38 @@ template <class Cfg> struct StreamRows {
     }
 };
 
-/* The block's part of the rows, by one warp: each row of each chunk. Rows past the last are not
+/* Chunk i of the block's part of the rows, to its place, by one warp. Rows past the last are not
  * there (find_rows). */
 template <class Cfg>
-__device__ __forceinline__ void copy_chunks(const char *a, int64_t m, uint32_t chunks,
-                                            uint32_t local)
+__device__ __forceinline__ void copy_chunk(const char *a, int64_t m, uint32_t barriers,
+                                           uint32_t local, int i, int place)
 {
     typedef StreamShape<Cfg> S;
     constexpr int kBytes = ActBits<Cfg::kA>::kBits / 8, kChunk = Cfg::kSplitK * 128 * kBytes;
     constexpr int kPart = Cfg::kGather > 1 ? S::kOwn * 128 * kBytes : Cfg::kK * kBytes;
     static_assert(kPart % 16 == 0 && Cfg::kGivenPitch % 16 == 0, "bulk copies take 16 bytes");
     const int lane = threadIdx.x % 32, rows = (int)m;
+    const int left = kPart - i * kChunk, bytes = left < kChunk ? left : kChunk;
     a += S::first_tile() * 128 * kBytes + lane * (int64_t)Cfg::kGivenPitch;
     local += lane * Cfg::kAPitch;
-#pragma unroll 1
-    for (int i = 0; i < S::kChunks; i++) {
-        const int left = kPart - i * kChunk, bytes = left < kChunk ? left : kChunk;
-        if (lane == 0)
-            barrier_expect(chunks + 8 * i, bytes * rows);
-        __syncwarp();
-        if (lane < rows)
-            copy_bulk_kept(local + i * kChunk, a + i * kChunk, bytes, chunks + 8 * i);
-    }
+    if (lane == 0)
+        barrier_expect(barriers + 8 * place, bytes * rows);
+    __syncwarp();
+    if (lane < rows)
+        copy_bulk_kept(local + place * kChunk, a + i * kChunk, bytes, barriers + 8 * place);
+}
+
+/* kRefills: once all warps have ended round `round` of the block's unit number `turn`, the chunk
+ * that is next goes to the place of that round's. */
+template <class Cfg, class Params>
+__device__ __forceinline__ void refill_chunk(const Params &p, int64_t m, uint32_t barriers,
+                                             const char *local, int unit, int turn, int round)
+{
+    typedef StreamShape<Cfg> S;
+    const int next = round + S::kPlaces;
+    if (threadIdx.x < 32 && unit + next / S::kRounds * S::unit_step() < S::kUnitsN)
+        copy_chunk<Cfg>((const char *)p.op[Cfg::kOperandA].data, m, barriers, smem_address(local),
+                        next % S::kRounds, (turn * S::kRounds + round) % S::kPlaces);
 }
 
 /* a lies in global memory: a Prologue that makes nothing, or copies. */
@@ -199,12 +210,25 @@ template <class Cfg> struct GivenRows {
         if constexpr (Cfg::kCopiesA) {
             const uint32_t at = smem_address(local);
             if (threadIdx.x < 32)
-                copy_chunks<Cfg>((const char *)a.data, p.dim[0], at + S::kBarriersAt - S::kLocalAt,
-                                 at);
+#pragma unroll 1
+                for (int i = 0; i < S::kPlaces; i++)
+                    copy_chunk<Cfg>((const char *)a.data, p.dim[0],
+                                    at + S::kBarriersAt - S::kLocalAt, at, i, i);
             a.data = local;
         }
         return a;
     }
 };
+
+/* Begins to bring what a row loads, of elements of so many bytes, to the first-level cache, by the
+ * row's lanes (Epilogue::fetch). */
+template <int BYTES, class S>
+__device__ __forceinline__ void row_fetch(const Row<S> &row, const void *base)
+{
+    const char *from = (const char *)base + (int64_t)row.n0 * BYTES;
+#pragma unroll 1
+    for (int at = row.lane * 128; at < (row.end - row.n0) * BYTES; at += S::kT * 128)
+        asm volatile("prefetch.global.L1 [%0];" ::"l"(from + at) : "memory");
+}
 
 #endif

@@ -457,7 +457,8 @@ static const char *put_post(Product *p, const char *x, const char *s)
     return "softmax";
 }
 
-/* How streams have their rows: from memory, copied to shared memory, or over clusters. */
+/* How streams have their rows: from memory, copied to shared memory (in turn, if they can be), or
+ * over clusters. */
 static int rows_way(const Place *at)
 {
     return (int)((at->time / 2 + (uint64_t)(at->w + at->a)) % 3);
@@ -707,7 +708,7 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                   : mixes          ? &records
                   : panelled       ? &panels
                                    : NULL;
-    static const char *const rows[] = {NULL, "copied", "x4 x2"};
+    static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
     ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
     if (at.kind == KIND_PAIR) {
         ret->family = &pair;

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(32) k_e0cf7b17a087a003(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_c185baa7beb19e3e */
+/* k_089efcf89e84e495 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -88,6 +88,7 @@ struct Cfg {
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
     static constexpr bool kCopiesA = true;
+    static constexpr int kHeld = 0;
     static constexpr int kGivenPitch = 32;
     static constexpr int kGather = 1;
     static constexpr bool kDecoupled = false;
@@ -108,6 +109,10 @@ struct Epilogue {
         row_acc(row, acc.part(0), v0);
         row_store<FMT_F16, ACCESS_ALIGNED>(row, (char *)p.op[0].data + (m) * 32LL, v0);
     }
+    static __device__ __forceinline__ void fetch(
+        const Params &p, int64_t m, int n0, int lane)
+    {
+    }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
@@ -121,7 +126,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_c185baa7beb19e3e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_089efcf89e84e495(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

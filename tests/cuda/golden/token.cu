@@ -1,4 +1,4 @@
-/* k_7c81c2468d259ff0 */
+/* k_dea9d84c004c6b30 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -41,6 +41,7 @@ struct Cfg {
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
     static constexpr bool kCopiesA = false;
+    static constexpr int kHeld = 0;
     static constexpr int kGivenPitch = 64;
     static constexpr int kGather = 1;
     static constexpr bool kDecoupled = false;
@@ -107,6 +108,25 @@ struct Epilogue {
         SINTER_EACH(e) { float a = v0[e], b = v7[e]; (void)b; v8[e] = a + b; }
         row_store<FMT_BF16, ACCESS_ALIGNED>(row, (char *)p.op[5].data + (m) * 128LL, v8);
     }
+    template <class S> static __device__ __forceinline__ void fetch0(
+        const Params &p, const Row<S> &row, int64_t m)
+    {
+        row_fetch<2>(row, (char *)p.op[0].data + (m) * 128LL);
+        row_fetch<4>(row, (char *)p.op[4].data + (0) * 256LL);
+    }
+    static __device__ __forceinline__ void fetch(
+        const Params &p, int64_t m, int n0, int lane)
+    {
+        {
+            const int last = n0 + 16;
+            if (n0 < 64 && last > 0) {
+                const int from = n0 > 0 ? n0 : 0;
+                const int to = last < 64 ? last : 64;
+                const Row<RowShape<32, 1, 1>> row = {lane, from - 0, to - 0};
+                fetch0(p, row, m);
+            }
+        }
+    }
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
@@ -120,7 +140,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_7c81c2468d259ff0(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_dea9d84c004c6b30(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
