@@ -8,8 +8,8 @@ build=${1:?usage: all.sh <build> <out-dir> [step..]}
 out=${2:?usage: all.sh <build> <out-dir> [step..]}
 shift 2
 [ $# -gt 0 ] || set -- ffn ffn_torch open quantise gemm
-mkdir -p "$out"
 work=${SINTER_BENCH_WORK:-$(mktemp -d)}
+mkdir -p "$out" "$work"
 [ -n "${SINTER_BENCH_WORK:-}" ] || trap 'rm -rf "$work"' EXIT
 rm -f "$out/results.jsonl"
 python3 "$here/machine.py" "$out/results.jsonl"

@@ -40,6 +40,7 @@ static const Format formats[] = {
 };
 enum {
     NUM_CASE_FORMATS = COUNT_OF(formats),
+    NUM_INTS = 4,
     FIRST_NAMED = 9,
     FIRST_PLAIN = 12,
     FIRST_THIN = 15,
@@ -223,6 +224,14 @@ enum { /* what follows the product */
        NUM_POSTS
 };
 
+/* sigmoid or tanh, or perhaps one of them before codes; or softmax. */
+static bool has_limits(int post)
+{
+    bool applies = post >= POST_ACTIVATION && post < POST_RESIDUAL;
+    return (applies && (post - POST_ACTIVATION) % 6 >= 4) || post == POST_SOFTMAX ||
+           (post >= POST_REQUANTISE && post < POST_NORM);
+}
+
 /* The index of parts.h for a format; pick: which symmetry and grain. */
 static int weight_index(int format, uint64_t pick)
 {
@@ -292,6 +301,7 @@ typedef struct Product {
     int k, n, w, a; /* w, a: indices of parts.h */
     int sibling;    /* columns of y1; 0: there is none */
     int group;      /* of a weight that is stored as codes */
+    bool limits; /* what follows has them; between them lies what large sums' cancellation left */
 } Product;
 
 /* A weight stored as codes, whose scales have either sign, as in some checkpoints. */
@@ -344,10 +354,21 @@ static void put_wide(Product *p, const char *declared)
 {
     GenParam *last = &p->g->param[p->g->num_params - 1];
     const char *format = formats[p->place.w].name;
-    if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 &&
+    if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 && !p->limits &&
         strcmp(declared, "f16") != 0 && strcmp(p->g->fmt, "f16") != 0 &&
         (strcmp(format, "mxfp4") == 0 || strcmp(format, "e2m1") == 0))
         last->has_wide = true;
+}
+
+/* The `first`-th plain type or a later one; beside such scales not f16, which holds of results so
+ * large what cancellation left of them, and no bound says how exact that is. */
+static const char *result_type(Gen *g, int first)
+{
+    const char *ret = plain_name[first + draw(g, 3 - first)];
+    for (int i = 0; i < g->num_params; i++)
+        if (g->param[i].has_wide && strcmp(ret, "f16") == 0)
+            return "bf16";
+    return ret;
 }
 
 /* A weight of `rows` rows of K; plain ones have their format's type, quantised ones any. */
@@ -406,6 +427,7 @@ static const char *put_post(Product *p, const char *x, const char *s)
     Gen *g = p->g;
     int post =
         (int)((p->place.time * 7 + p->place.round * 5 + (uint64_t)(3 * p->w + p->a)) % NUM_POSTS);
+    p->limits = has_limits(post);
     const char *w = weight(p, p->n, p->k);
     const char *bias = chance(g, 50) || post == POST_BIAS ? param_add(g, 0, p->n) : NULL;
     const char *sum = arena_printf(g->arena, "linear(%s, %s%s%s) @ %s", x, w, bias ? ", " : "",
@@ -440,9 +462,7 @@ static const char *put_post(Product *p, const char *x, const char *s)
         g->input[1] = (Shape){.sym = 'B', .cols = p->n};
         sb_printf(&g->body, "x1 + (%s)\n", sum);
         return "residual";
-    case POST_CAST:
-        sb_printf(&g->body, "cast(%s, %s)\n", sum, plain_name[draw(g, 3)]);
-        return "cast";
+    case POST_CAST: sb_printf(&g->body, "cast(%s, %s)\n", sum, result_type(g, 0)); return "cast";
     case POST_SIBLING:
         p->sibling = draw_n(g, p->place.kind);
         sb_printf(&g->body, "relu(%s)\n    y1 = linear(%s, %s) @ %s\n", sum, x,
@@ -486,7 +506,8 @@ static const char *make_product(Gen *g, const Place *at)
         p.k = groups ? 128 * (1 + p.k % 12) : 16 * (1 + p.k % 90);
     if (at->kind == KIND_FEW && rows_way(at) == 2)
         p.k = 256 * (1 + p.k % 6);
-    if (at->kind == KIND_FEW && rows_way(at) == 1 && at->time % 5 == 3 && (groups || by > 1))
+    if (at->kind == KIND_FEW && rows_way(at) == 1 && at->time % 5 == 3 && at->w < NUM_INTS &&
+        at->a < NUM_INTS)
         p.k = 128 * (97 + p.k % 16);                  /* rows do not fit */
     if (at->kind == KIND_FEW && at->time % 14 == 5) { /* blocks take several units of columns */
         p.n = 2200 + 8 * p.n;
@@ -506,10 +527,10 @@ static const char *make_product(Gen *g, const Place *at)
     swap_state(g, &side);
     const char *post = put_post(&p, x, s);
     /* sums of 8-bit floats that leave in f32 are not wgmma's */
-    int first = at->kind == KIND_WIDE, others = 3 - first;
-    sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[first + draw(g, others)], p.n);
+    int first = at->kind == KIND_WIDE;
+    sb_printf(&g->blocks, "y0: %s[B, %d]", result_type(g, first), p.n);
     if (p.sibling)
-        sb_printf(&g->blocks, ", y1: %s[B, %d]", plain_name[first + draw(g, others)], p.sibling);
+        sb_printf(&g->blocks, ", y1: %s[B, %d]", result_type(g, first), p.sibling);
     return arena_printf(g->arena, "product %s x %s, %s, %s", formats[at->w].name,
                         formats[at->a].name,
                         at->kind == KIND_WIDE ? "wide"
