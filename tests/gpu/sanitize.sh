@@ -31,10 +31,12 @@ for tool in memcheck racecheck synccheck initcheck; do
     apart=--apart
     [ $tool != initcheck ] || apart=
     [ $tool != racecheck ] || apart="$apart --racecheck"
+    barriers= # that it tracks: by default fewer than blocks of few rows have
+    [ $tool != synccheck ] || barriers=--num-cuda-barriers=65536
     part=0
     while [ $part -lt $parts ]; do
         # shellcheck disable=SC2086 # up to two words
-        "$sanitizer" --tool $tool --error-exitcode 9 "$device" sample "$each" --sizes=1 --here \
+        "$sanitizer" --tool $tool $barriers --error-exitcode 9 "$device" sample "$each" --sizes=1 --here \
             $apart "--part=$part/$parts" --verbose >"$out/$tool.$part" 2>&1 &
         part=$((part + 1))
     done
