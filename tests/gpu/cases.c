@@ -40,7 +40,6 @@ static const Format formats[] = {
 };
 enum {
     NUM_CASE_FORMATS = COUNT_OF(formats),
-    NUM_INTS = 4,
     FIRST_NAMED = 9,
     FIRST_PLAIN = 12,
     FIRST_THIN = 15,
@@ -224,14 +223,6 @@ enum { /* what follows the product */
        NUM_POSTS
 };
 
-/* sigmoid or tanh, or perhaps one of them before codes; or softmax. */
-static bool has_limits(int post)
-{
-    bool applies = post >= POST_ACTIVATION && post < POST_RESIDUAL;
-    return (applies && (post - POST_ACTIVATION) % 6 >= 4) || post == POST_SOFTMAX ||
-           (post >= POST_REQUANTISE && post < POST_NORM);
-}
-
 /* The index of parts.h for a format; pick: which symmetry and grain. */
 static int weight_index(int format, uint64_t pick)
 {
@@ -301,7 +292,6 @@ typedef struct Product {
     int k, n, w, a; /* w, a: indices of parts.h */
     int sibling;    /* columns of y1; 0: there is none */
     int group;      /* of a weight that is stored as codes */
-    bool limits; /* what follows has them; between them lies what large sums' cancellation left */
 } Product;
 
 /* A weight stored as codes, whose scales have either sign, as in some checkpoints. */
@@ -354,7 +344,7 @@ static void put_wide(Product *p, const char *declared)
 {
     GenParam *last = &p->g->param[p->g->num_params - 1];
     const char *format = formats[p->place.w].name;
-    if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 && !p->limits &&
+    if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 &&
         strcmp(declared, "f16") != 0 && strcmp(p->g->fmt, "f16") != 0 &&
         (strcmp(format, "mxfp4") == 0 || strcmp(format, "e2m1") == 0))
         last->has_wide = true;
@@ -427,7 +417,6 @@ static const char *put_post(Product *p, const char *x, const char *s)
     Gen *g = p->g;
     int post =
         (int)((p->place.time * 7 + p->place.round * 5 + (uint64_t)(3 * p->w + p->a)) % NUM_POSTS);
-    p->limits = has_limits(post);
     const char *w = weight(p, p->n, p->k);
     const char *bias = chance(g, 50) || post == POST_BIAS ? param_add(g, 0, p->n) : NULL;
     const char *sum = arena_printf(g->arena, "linear(%s, %s%s%s) @ %s", x, w, bias ? ", " : "",
@@ -506,8 +495,7 @@ static const char *make_product(Gen *g, const Place *at)
         p.k = groups ? 128 * (1 + p.k % 12) : 16 * (1 + p.k % 90);
     if (at->kind == KIND_FEW && rows_way(at) == 2)
         p.k = 256 * (1 + p.k % 6);
-    if (at->kind == KIND_FEW && rows_way(at) == 1 && at->time % 5 == 3 && at->w < NUM_INTS &&
-        at->a < NUM_INTS)
+    if (at->kind == KIND_FEW && rows_way(at) == 1 && at->time % 5 == 3 && (groups || by > 1))
         p.k = 128 * (97 + p.k % 16);                  /* rows do not fit */
     if (at->kind == KIND_FEW && at->time % 14 == 5) { /* blocks take several units of columns */
         p.n = 2200 + 8 * p.n;

@@ -128,12 +128,6 @@ static bool sums_near(Near *n, const char *what, const Sums *s, double bound)
     return false;
 }
 
-/* No limit of an activation. */
-static bool is_between(double x)
-{
-    return x != 0 && fabs(x) != 1;
-}
-
 /* Numbers so large that an activation gives its limits, 0, 1 or -1, for half of them at least, and
  * not 0 alone, which relu gives for any: what lies between is what cancellation of such numbers
  * left. */
@@ -227,16 +221,11 @@ static bool near_plain(Near *n, const char *what, FormatId fmt, uint64_t num, ui
             overflows |= isinf(number(fmt, want, i)) != 0;
         if (overflows && n->is_odd) /* what stays finite there is what cancellation left */
             continue;
-        bool limits = n->is_odd && saturates(fmt, want, row, row + cols), has_own = false;
+        bool limits = n->is_odd && saturates(fmt, want, row, row + cols);
         for (uint64_t i = row; i < row + cols; i++) {
             double x = number(fmt, want, i), y = number(fmt, got, i), before = s.error;
-            if (limits && is_between(x))
+            if (limits && x != 0 && fabs(x) != 1)
                 continue;
-            if (limits && is_between(y) &&
-                !has_own) { /* one of a row that the GPU alone has left */
-                has_own = true;
-                continue;
-            }
             if (!near_edge(x, y, largest) && !near_edge(y, x, largest))
                 sums_add(&s, x, y, i);
             if (value && isfinite(x) && isfinite(y))

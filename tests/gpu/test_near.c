@@ -257,6 +257,8 @@ static void test_codes_of_floats(void **state)
     assert_true(near_tensor(&n, &t, &l, want, got));
 }
 
+/* Two of a few hundred codes of 4 bits may lie one step off, next to ties; not three, nor one by
+ * two steps. */
 /* sigmoid of sums of 1e12: of two that cancel, one device keeps a residue and one none. */
 static void test_cancelled(void **state)
 {
@@ -273,11 +275,6 @@ static void test_cancelled(void **state)
     assert_false(near(want, got, 1e-6)); /* of inputs of usual size */
     got[11] = 0;                         /* a limit that differs is wrong */
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
-    got[11] = 0.5f; /* the GPU's cancelled: one of a row may */
-    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
-    got[13] = 0.5f;
-    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
-    got[13] = want[13];
     got[11] = want[11];
     want[12] = got[12] = 2; /* no activation with limits gave that */
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
@@ -308,8 +305,6 @@ static void test_cancelled_corner(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
-/* Two of a few hundred codes of 4 bits may lie one step off, next to ties; not three, nor one by
- * two steps. */
 static void test_flipped_codes(void **state)
 {
     (void)state;
