@@ -566,6 +566,41 @@ template <class Cfg> struct GemmTile {
         return (m + Cfg::kBM - 1) / Cfg::kBM * S::kTilesN;
     }
 
+    static __device__ __forceinline__ void begin_sums(State &s)
+    {
+#pragma unroll
+        for (int mf = 0; mf < S::kMFrags; mf++)
+#pragma unroll
+            for (int nf = 0; nf < S::kNFrags; nf++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    s.acc[mf][nf][i] = start();
+                    if (Cfg::kMainloop)
+                        s.sum[Cfg::kMainloop ? mf : 0][Cfg::kMainloop ? nf : 0][i] = 0.0f;
+                }
+    }
+
+    /* Hands the tile's rows to the epilogue, as many at a time as are staged at once. */
+    template <class Epilogue, class Params>
+    static __device__ __forceinline__ void finish(const Params &p, const Operand &a, State &s,
+                                                  char *smem, int64_t m, int64_t m0, int n0,
+                                                  int row0, int block0, int warp, int lane)
+    {
+#pragma unroll 1 /* rows written twice were half of the time to compile */
+        for (int pass = 0; pass < S::kPasses; pass++) {
+            __syncthreads();
+            if (row0 / S::kPassRows == pass)
+                stage_tile(s, smem, row0 % S::kPassRows, block0, lane);
+            __syncthreads();
+#pragma unroll 1
+            for (int row = warp; row < S::kPassRows; row += S::kThreads / 32) {
+                int64_t at = m0 + pass * S::kPassRows + row;
+                if (at < m)
+                    Epilogue::row(p, a, smem + row * S::kTilePitch * 4, at, n0 / Cfg::kParts, lane);
+            }
+        }
+    }
+
     /* Tiles in bands of 8 along M, so that a wave of blocks shares rows and columns in L2. */
     static __device__ __forceinline__ void tile_of(int tile, int64_t m, int *ret_m, int *ret_n)
     {
@@ -654,16 +689,7 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
     }
 
     typename G::State s;
-#pragma unroll
-    for (int mf = 0; mf < S::kMFrags; mf++)
-#pragma unroll
-        for (int nf = 0; nf < S::kNFrags; nf++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                s.acc[mf][nf][i] = G::start();
-                if (Cfg::kMainloop)
-                    s.sum[Cfg::kMainloop ? mf : 0][Cfg::kMainloop ? nf : 0][i] = 0.0f;
-            }
+    G::begin_sums(s);
     copy_wait<Cfg::kStages - 1>();
     __syncthreads();
     int slot = 0;
@@ -713,19 +739,7 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
     if constexpr (Cfg::kSplitK > 1)
         if (!G::gather(s, p.op[Cfg::kOperandSplit].data, tile, slice))
             return;
-#pragma unroll 1 /* rows written twice were half of the time to compile */
-    for (int pass = 0; pass < S::kPasses; pass++) {
-        __syncthreads();
-        if (row0 / S::kPassRows == pass)
-            G::stage_tile(s, smem, row0 % S::kPassRows, block0, lane);
-        __syncthreads();
-#pragma unroll 1
-        for (int row = warp; row < S::kPassRows; row += S::kThreads / 32) {
-            int64_t at = m0 + pass * S::kPassRows + row;
-            if (at < m)
-                Epilogue::row(p, a, smem + row * S::kTilePitch * 4, at, n0 / Cfg::kParts, lane);
-        }
-    }
+    G::template finish<Epilogue>(p, a, s, smem, m, m0, n0, row0, block0, warp, lane);
 }
 
 #endif

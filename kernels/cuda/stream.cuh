@@ -565,6 +565,38 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         }
     }
 
+    /* Stages a unit's sums, and finishes rows of it, or of the one before. */
+    template <class Epilogue, class Params>
+    static __device__ __forceinline__ void end_unit(const Params &p, const Operand &a,
+                                                    const State &s, int32_t *staged, float *total,
+                                                    int &buffer, uint32_t barriers, int unit,
+                                                    int turn, int64_t m)
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const int slice = warp % Cfg::kSplitK, group = warp / Cfg::kSplitK;
+        Sum *of_unit = (Sum *)(staged + buffer * S::kStagedWords);
+        Sum *of_warp = of_unit + slice * Cfg::kRows * S::kPitch;
+        if constexpr (Cfg::kDecoupled) {
+            stage_decoupled(s, of_warp, barriers, turn, group, lane);
+            if (turn > 0)
+                finish_decoupled<Epilogue>(p, a, (Sum *)staged, barriers, unit - S::unit_step(),
+                                           turn - 1, m);
+            buffer = (buffer + 1) % Cfg::kBuffers;
+            return;
+        }
+        if constexpr (!S::kOrdered) {
+            stage_sums(s, of_warp, group, lane);
+            __syncthreads(); /* also, with two buffers, behind the reads of the unit before last */
+            buffer = (buffer + 1) % Cfg::kBuffers;
+        }
+        if constexpr (Cfg::kGather > 1)
+            finish_gathered<Epilogue>(p, a, of_unit, unit, warp, m, lane);
+        else
+            finish_rows<Epilogue>(p, a, of_unit, total, unit, warp + turn * Cfg::kRows, m, lane);
+        if (Cfg::kBuffers == 1 && !S::kOrdered)
+            __syncthreads();
+    }
+
     /* Waits for the tile that is next in the warp's ring, and reads it, if there is one. */
     static __device__ __forceinline__ void take(Weights &q, State &s, uint32_t at, bool live,
                                                 int row, int lane)
@@ -724,29 +756,7 @@ __device__ __forceinline__ void stream(const Params &p)
             }
         if (unit + S::unit_step() >= S::kUnitsN && threadIdx.x == 0)
             fetch_share(p.ahead, blockIdx.x);
-        typedef typename G::Sum Sum;
-        Sum *of_unit = (Sum *)(staged + buffer * S::kStagedWords);
-        if constexpr (Cfg::kDecoupled) {
-            G::stage_decoupled(s, of_unit + slice * Cfg::kRows * S::kPitch, barriers, turn, group,
-                               lane);
-            if (turn > 0)
-                G::template finish_decoupled<Epilogue>(p, a, (Sum *)staged, barriers,
-                                                       unit - S::unit_step(), turn - 1, m);
-            buffer = (buffer + 1) % Cfg::kBuffers;
-            continue;
-        }
-        if constexpr (!S::kOrdered) {
-            G::stage_sums(s, of_unit + slice * Cfg::kRows * S::kPitch, group, lane);
-            __syncthreads(); /* also, with two buffers, behind the reads of the unit before last */
-            buffer = (buffer + 1) % Cfg::kBuffers;
-        }
-        if constexpr (Cfg::kGather > 1)
-            G::template finish_gathered<Epilogue>(p, a, of_unit, unit, warp, m, lane);
-        else
-            G::template finish_rows<Epilogue>(p, a, of_unit, total, unit, warp + turn * Cfg::kRows,
-                                              m, lane);
-        if (Cfg::kBuffers == 1 && !S::kOrdered)
-            __syncthreads();
+        G::template end_unit<Epilogue>(p, a, s, staged, total, buffer, barriers, unit, turn, m);
     }
     if constexpr (Cfg::kDecoupled)
         G::template finish_decoupled<Epilogue>(p, a, (typename G::Sum *)staged, barriers,
