@@ -1,6 +1,9 @@
 /* codegen/cuda/facts: what the choice of kernels asks of tile programs. */
 #include "codegen/cuda/kernel.h"
 
+/* Of it, sums in f32 by tensor cores have half the error that results in f32 may have. */
+#define LONG_K 4096
+
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
 {
     return &k->plan->tensor[k->launch->operand[operand].tensor];
@@ -85,6 +88,12 @@ bool cuda_gives_f32(const CudaKernel *k)
                 return true;
         }
     return false;
+}
+
+bool cuda_adds_apart(const CudaKernel *k)
+{
+    return k->packed.home != CUDA_HOME_I8 && k->spec.k > LONG_K &&
+           (cuda_gives_f32(k) || cuda_amplifies(k));
 }
 
 /* Of how many sums the errors add up in what the program stores; more than any bound allows where

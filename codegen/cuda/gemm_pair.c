@@ -71,8 +71,8 @@ static const char *tile_problem(const CudaCandidates *c, const CudaKernel *k)
         return "its tensor cores multiply no bf16";
     if (!cuda_epilogue_fits(k, k->pair.bn))
         return "a quantisation group or a row does not lie inside its columns";
-    if (in_pieces(k) && num_sums(k) > WIDE_SUMS)
-        return "its sums and the pieces of its operands exceed the registers";
+    if ((in_pieces(k) || cuda_adds_apart(k)) && num_sums(k) > WIDE_SUMS)
+        return "its sums and those of a step beside them exceed the registers";
     if (k->pair.bm > 32 && c->rows <= k->pair.bm / 2)
         return "less than half of its rows would be used";
     return geometry(k).smem > cuda_room(c, k) ? "it exceeds the shared memory of a block" : NULL;
@@ -133,6 +133,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
 
 static bool put_order(Sb *sb, const CudaKernel *k)
 {
+    if (cuda_adds_apart(k))
+        sb_put(sb, " promoted");
     if (k->pair.groups > 1)
         sb_printf(sb, " in %d interleaved parts of K", k->pair.groups);
     return true;

@@ -147,6 +147,9 @@ int cuda_codebook_pieces(const CudaKernel *k);
 int64_t cuda_pair_table_bytes(const CudaKernel *k);
 /* An epilogue whose results the model gives out in f32. */
 bool cuda_gives_f32(const CudaKernel *k);
+/* Tensor cores cut sums of floats off towards zero: where K is long and results have to be good,
+ * each few of K are added up for themselves, and what they come to in f32 (docs/numerics.md). */
+bool cuda_adds_apart(const CudaKernel *k);
 /* Some step adds up codes of a row. */
 bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */

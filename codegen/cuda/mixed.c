@@ -52,10 +52,11 @@ static bool has_bytes(const CudaKernel *k) /* the activation: else 16-bit floats
     return format_info[k->spec.act_fmt].bits == 8;
 }
 
-/* Sums of blocks of K, or of 8-bit floats at the end of units, are added to others. */
+/* Sums of blocks of K, or of units of 8-bit floats and of a long K, are added to others. */
 static bool promotes(const CudaKernel *k)
 {
-    return !k->mixed.in_place && (k->spec.mainloop || (has_bytes(k) && !is_int(k)));
+    return !k->mixed.in_place &&
+           (k->spec.mainloop || (has_bytes(k) && !is_int(k)) || cuda_adds_apart(k));
 }
 
 /* Products of 16-bit floats of which the weight alone has scales. Sums that are not promoted are

@@ -67,6 +67,7 @@ void cuda_put_product(Sb *sb, const CudaKernel *k)
     sb_line(sb, "static constexpr int kA = %s, kW = %s, kHome = %s;", format_word[spec->act_fmt],
             format_word[spec->fmt], home_word[packed->home]);
     cuda_put_int(sb, "kK", spec->k);
+    cuda_put_bool(sb, "kApart", cuda_adds_apart(k));
     cuda_put_int(sb, "kN", packed->rows);
     cuda_put_int(sb, "kParts", spec->parts);
     cuda_put_int(sb, "kAPitch", k->local_pitch ? k->local_pitch : k->layout[k->launch->a].pitch);

@@ -101,7 +101,8 @@ static CudaTile tile(const CudaKernel *k)
 /* Sums of a step stand beside the others (format.cuh, Pieces). */
 static bool is_apart(const CudaKernel *k)
 {
-    return k->spec.act_fmt == FMT_F32 || k->spec.fmt == FMT_F32;
+    return k->spec.act_fmt == FMT_F32 || k->spec.fmt == FMT_F32 ||
+           (cuda_adds_apart(k) && !k->spec.mainloop);
 }
 
 /* A lane's codes of a step are those of a fragment, and so are those of its rows. */
@@ -174,7 +175,7 @@ static bool adds_as_wgmma(const CudaKernel *k)
     const CudaFamilyRow *mixed = cuda_family[CUDA_MIXED];
     bool is_codebook = format_info[k->spec.fmt].family == FAMILY_CODEBOOK;
     return cuda_family_serves(CUDA_MIXED, k->gpu) && mixed->takes(&k->spec) && !k->packed.exact &&
-           !k->packed.folded && format_info[k->spec.act_fmt].bits == 16 &&
+           !k->packed.folded && !cuda_adds_apart(k) && format_info[k->spec.act_fmt].bits == 16 &&
            (!is_codebook || cuda_codebook_pieces(k) == 1) && k->spec.k % CUDA_TILE_K == 0 &&
            k->spec.k / CUDA_TILE_K % k->stream.split_k == 0 && k->stream.split_k <= MOST_PARTS;
 }

@@ -625,8 +625,9 @@ struct DecodeByteE2m1 {
  * of an infinity are one.
  *
  * Tensor cores cut the sum after each instruction off towards zero, which over a long K is more of
- * an error than f32 may have: where there are three pieces products start from zero every 32 of K,
- * and what they come to is added to the sums before, rounded to nearest. */
+ * an error than f32 may have: where there are three pieces, and where a config says kApart,
+ * products start from zero every 32 of K, and what they come to is added to the sums before,
+ * rounded to nearest. */
 template <int FMT, int HOME, int CODEBOOK = 2> struct Pieces {
     static constexpr int kNum = FMT == FMT_F32                        ? 3
                                 : FMT == FMT_F16 && HOME == HOME_BF16 ? 2

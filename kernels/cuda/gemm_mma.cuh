@@ -26,7 +26,7 @@
  * kWarpsM kWarpsN kStages kSplitK kParts kMainloop kBlockK (0: one block) kExact (both are
  * integers) kWFold kAFold (their scales are multiplied into the codes) kAScale kAZero kABlockRows
  * kABlockK (rows, columns of a that share a scale; 0 = all) kAPitch kOperandA kOperandW
- * kOperandSplit kSplitSums kCodebookPieces (format.cuh: Pieces). */
+ * kOperandSplit kSplitSums kCodebookPieces kApart (both format.cuh: Pieces). */
 #ifndef SINTER_CUDA_GEMM_MMA
 #define SINTER_CUDA_GEMM_MMA
 
@@ -56,7 +56,7 @@ template <class Cfg> struct GemmTile {
     static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
     static constexpr bool kApart = /* blocks of scales are added so anyway */
-        kPieces == 3 && !(Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK <= 256);
+        (kPieces == 3 || Cfg::kApart) && !(Cfg::kMainloop && Cfg::kBlockK && Cfg::kBlockK <= 256);
     static constexpr bool kMoves = !S::kMatrices && (Cfg::kA == FMT_F16 || Cfg::kA == FMT_BF16 ||
                                                      Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8);
     /* The first step of a scale's block is known where it is written: its products start anew. */

@@ -11,11 +11,11 @@
  * a stage. Group g takes stages g, g + kGroups, .. through a ring of kStages of its own; the
  * groups' sums are added in their order. Of each 32 of K lane 4 * g + t of a warp holds columns 8t
  * .. 8t + 7 of row g of either operand, so that the order of K inside 32 is the same for both and
- * nothing is shuffled. Sums of a group are f32, K ascending by 16, in pieces by 32, whatever the
+ * nothing is shuffled. Sums of a group are f32, K ascending by 16, kApart by 32, whatever the
  * tile.
  *
  * Cfg: kA (kW is the same) kHome (of f16 HOME_F16, else HOME_BF16) kK kN kBM kBN kBK (128 bytes)
- * kWarpsM kWarpsN kGroups kStages kCols (kBN) kAPitch kWPitch kOperandA kOperandW kVaries
+ * kWarpsM kWarpsN kGroups kStages kCols (kBN) kAPitch kWPitch kOperandA kOperandW kApart kVaries
  * kSmemBytes. p.dim[0]: rows of a; where kVaries, p.dim[1] to [4]: K, N and the bytes from row to
  * row of a and of w, K and N at most kK and kN. */
 #ifndef SINTER_CUDA_GEMM_PAIR
@@ -177,7 +177,7 @@ template <class Cfg> struct GemmPair {
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 A::read(raw[mf][h], stage, row0 + mf * 16 + h * 8 + lane / 4, at, lane);
-        if constexpr (S::kPieces == 3) { /* kApart (format.cuh: Pieces) */
+        if constexpr (S::kPieces == 3 || Cfg::kApart) { /* format.cuh: Pieces */
             Sums apart = {};
             pieces<0>(apart, raw, stage, column0, at, lane);
 #pragma unroll

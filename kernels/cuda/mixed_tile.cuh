@@ -13,7 +13,8 @@ template <class Cfg> struct MixedShape {
     /* Sums of a block of K, or of a unit, are added to f32 ones beside them; or these stay where
      * they are, in the unit that the scale of the block before left them in. */
     static constexpr bool kInPlace = Cfg::kInPlace;
-    static constexpr bool kPromotes = (Cfg::kMainloop || (kBytes && !kInt)) && !kInPlace;
+    static constexpr bool kPromotes =
+        (Cfg::kMainloop || (kBytes && !kInt) || Cfg::kApart) && !kInPlace;
     typedef typename AccumulatorOf<kInt>::Type Acc;               /* of an instruction */
     typedef typename AccumulatorOf<kInt && !kPromotes>::Type Sum; /* of the tile */
     static constexpr int kWBits = Bits<Cfg::kW>::kBits;

@@ -49,7 +49,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     static constexpr int kPiecesA = Pieces<Cfg::kA, Cfg::kHome>::kNum;
     static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
-    static constexpr bool kApart = kPieces == 3 && !Cfg::kMainloop;
+    static constexpr bool kApart = (kPieces == 3 || Cfg::kApart) && !Cfg::kMainloop;
     static constexpr bool kRowScales = /* those of a on the sums, one for all of K */
         Cfg::kMainloop && Cfg::kAScale && (Cfg::kAFold || Cfg::kABlockK == 0);
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;

@@ -254,6 +254,37 @@ model m (x: f32[T, 64]) -> (y: f32[T, 48]) {
                                         cwd=folder)[1])
 
 
+LONG = """version 1
+weights "l.safetensors"
+dim T in [1, 40, 600]
+model m (x: {act}[T, {k}]) -> (y: {out}[T, 256]) {{
+    param w: {act}[256, {k}]
+    y = relu(linear(x, w))
+}}
+"""
+
+
+def check_long_sums(folder):
+    """Sums in f32 of more than 4096 of K are not left to tensor cores to the end where results have to be good."""
+    for act, scheme in (("bf16", None), ("f16", None), ("bf16", "weight i4 sym per channel; act bf16"),
+                        ("bf16", "weight e4m3 per channel; act e4m3 per token dynamic")):
+        problems = []
+        (folder / "l.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n" if scheme else "")
+        for out, k, apart in (("f32", 4096, False), (act, 4160, False), ("f32", 4160, True)):
+            write_safetensors(folder / "l.safetensors", {"w": [256, k]})
+            (folder / "l.sinter").write_text(LONG.format(act=act, k=k, out=out))
+            for target in ("sm_90a", "portable"):
+                words = ["l.sinter", "--rules", "l.rules", f"--target={target}"]
+                source, more = sinter("show", "--emit=cu", *words, cwd=folder)
+                said, wrong = (source.count(b"kApart = " + word) for word in ((b"true", b"false") if apart else
+                                                                              (b"false", b"true")))
+                if more or wrong or not said:
+                    problems.append(f"{out}, K = {k}, {target}: {wrong} of {said + wrong} products are the other way")
+                if apart:
+                    problems += sinter("compile", *words, "--fail-on-spill", "-o", "l.out", cwd=folder)[1]
+        report(f"sums of a long K: {act}, {scheme}", problems)
+
+
 def check_fine(folder, scheme):
     (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
     words = ["m.sinter", "--rules", "s.rules", "--target=turing"]
@@ -472,6 +503,7 @@ def run_schemes(folder):
         check_fine(folder, scheme)
     check_turing(folder)
     check_f32(folder)
+    check_long_sums(folder)
     check_holds(folder)
     check_wgmma(folder)
     check_decoded(folder)

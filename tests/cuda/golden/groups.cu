@@ -1,9 +1,10 @@
-/* k_46077181f1366c58 */
+/* k_c8b6bd3ceb67e4c3 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
     static constexpr int kA = FMT_BF16, kW = FMT_I4, kHome = HOME_BF16;
     static constexpr int kK = 64;
+    static constexpr bool kApart = false;
     static constexpr int kN = 64;
     static constexpr int kParts = 1;
     static constexpr int kAPitch = 128;
@@ -66,7 +67,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_46077181f1366c58(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_c8b6bd3ceb67e4c3(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

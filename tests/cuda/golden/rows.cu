@@ -1,9 +1,10 @@
-/* k_740b3323fa805804 */
+/* k_3fcc6a664161551e */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
     static constexpr int kA = FMT_I8, kW = FMT_I8, kHome = HOME_I8;
     static constexpr int kK = 1024;
+    static constexpr bool kApart = false;
     static constexpr int kN = 4096;
     static constexpr int kParts = 1;
     static constexpr int kAPitch = 1024;
@@ -98,7 +99,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_740b3323fa805804(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_3fcc6a664161551e(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

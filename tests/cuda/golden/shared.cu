@@ -45,12 +45,13 @@ extern "C" __global__ void __launch_bounds__(256) k_f7bea9540f9c50e1(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_4d4f00c4fa4d297e */
+/* k_6a213825d1bc5cf3 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
     static constexpr int kA = FMT_I8, kW = FMT_I8, kHome = HOME_I8;
     static constexpr int kK = 4096;
+    static constexpr bool kApart = false;
     static constexpr int kN = 128;
     static constexpr int kParts = 1;
     static constexpr int kAPitch = 4096;
@@ -123,7 +124,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_4d4f00c4fa4d297e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_6a213825d1bc5cf3(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

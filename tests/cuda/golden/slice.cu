@@ -45,12 +45,13 @@ extern "C" __global__ void __launch_bounds__(32) k_e0cf7b17a087a003(const __grid
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_089efcf89e84e495 */
+/* k_63f8184f5e65fa2b */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
     static constexpr int kA = FMT_F16, kW = FMT_F16, kHome = HOME_F16;
     static constexpr int kK = 16;
+    static constexpr bool kApart = false;
     static constexpr int kN = 16;
     static constexpr int kParts = 1;
     static constexpr int kAPitch = 320;
@@ -126,7 +127,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(256, 1) k_089efcf89e84e495(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_63f8184f5e65fa2b(const __grid_constant__ Params p)
 {
     stream<Cfg, GivenRows<Cfg>, Epilogue>(p);
 }

@@ -1,9 +1,10 @@
-/* k_dea9d84c004c6b30 */
+/* k_d691e27d8edcf609 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
     static constexpr int kA = FMT_I8, kW = FMT_I8, kHome = HOME_I8;
     static constexpr int kK = 64;
+    static constexpr bool kApart = false;
     static constexpr int kN = 64;
     static constexpr int kParts = 1;
     static constexpr int kAPitch = 160;
@@ -140,7 +141,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_dea9d84c004c6b30(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_d691e27d8edcf609(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
