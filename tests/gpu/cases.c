@@ -412,12 +412,22 @@ static int draw_n(Gen *g, Kind kind)
     return chance(g, 50) ? n[draw(g, COUNT_OF(n))] : 1 + draw(g, 300);
 }
 
+/* The sum as input of a function that has limits: large ones, of a weight that was drawn `wide`,
+ * as usual ones. Of sums between the limits the function would give what cancellation left, and a
+ * bound holds for all sums of a tensor together (docs/numerics.md). */
+static const char *inside_limits(Gen *g, const char *function, const char *sum, bool wide)
+{
+    bool has_limits = strcmp(function, "tanh") == 0 || strcmp(function, "sigmoid") == 0;
+    return wide && has_limits ? arena_printf(g->arena, "(%s) * 0.00001", sum) : sum;
+}
+
 static const char *put_post(Product *p, const char *x, const char *s)
 {
     Gen *g = p->g;
     int post =
         (int)((p->place.time * 7 + p->place.round * 5 + (uint64_t)(3 * p->w + p->a)) % NUM_POSTS);
     const char *w = weight(p, p->n, p->k);
+    bool wide = g->param[g->num_params - 1].has_wide;
     const char *bias = chance(g, 50) || post == POST_BIAS ? param_add(g, 0, p->n) : NULL;
     const char *sum = arena_printf(g->arena, "linear(%s, %s%s%s) @ %s", x, w, bias ? ", " : "",
                                    bias ? bias : "", s);
@@ -427,21 +437,24 @@ static const char *put_post(Product *p, const char *x, const char *s)
         return post == POST_NONE ? "plain" : "bias";
     }
     if (post < POST_GATED) {
-        sb_printf(&g->body, "%s(%s)\n", unary[post - POST_ACTIVATION], sum);
-        return unary[post - POST_ACTIVATION];
+        const char *function = unary[post - POST_ACTIVATION];
+        sb_printf(&g->body, "%s(%s)\n", function, inside_limits(g, function, sum, wide));
+        return function;
     }
     if (post < POST_RESIDUAL) {
-        const char *up = weight(p, p->n, p->k);
-        sb_printf(&g->body, "%s(%s) * (linear(%s, %s) @ %s)\n", unary[post - POST_GATED], sum, x,
-                  up, s);
-        return arena_printf(g->arena, "gated by %s", unary[post - POST_GATED]);
+        const char *up = weight(p, p->n, p->k), *function = unary[post - POST_GATED];
+        sb_printf(&g->body, "%s(%s) * (linear(%s, %s) @ %s)\n", function,
+                  inside_limits(g, function, sum, wide), x, up, s);
+        return arena_printf(g->arena, "gated by %s", function);
     }
     if (post >= POST_REQUANTISE && post < POST_NORM) {
         int index = act_index((int)(p->place.time + p->place.round) % 7, (uint64_t)draw(g, 8));
         int rows = 1 + draw(g, 24);
         const char *next = put_scheme(g, weight_index(0, 1), index, p->n, false, NULL);
         const char *second = weight(p, rows, p->n);
-        sb_printf(&g->body, "linear(%s(%s), %s) @ %s\n", unary[draw(g, 6)], sum, second, next);
+        const char *function = unary[draw(g, 6)];
+        sb_printf(&g->body, "linear(%s(%s), %s) @ %s\n", function,
+                  inside_limits(g, function, sum, wide), second, next);
         p->n = rows;
         return "requantised";
     }

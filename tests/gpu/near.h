@@ -9,7 +9,8 @@ typedef struct Near {
     bool is_odd;   /* inputs hold numbers so large that f32 sums may overflow in some order */
     bool rounds;  /* the GPU's weights are rounded ones: errors are random numbers near the bound */
     double bound; /* of plain tensors: near_bound of the coarsest format that they passed */
-    double worst; /* largest normalised mean square error, as a share of its bound */
+    double logits; /* .. of what a softmax made the values of; 0: none did */
+    double worst;  /* largest normalised mean square error, as a share of its bound */
     char why[640]; /* what differs */
 } Near;
 

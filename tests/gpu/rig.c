@@ -3,6 +3,7 @@
 #include "tests/gpu/near.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +35,9 @@ struct Rig {
     Slot *slot;
     void **address; /* of slots in a slab */
     uint8_t *before, *want, *got, *mark;
-    double *bound; /* of tensors that are written nearly */
-    bool *rounded; /* .. by products of rounded weights */
+    double *bound;  /* of tensors that are written nearly */
+    double *logits; /* .. by softmax: the bound of its input, else 0 */
+    bool *rounded;  /* .. by products of rounded weights */
     uint64_t bytes, room;
     Near near;
     double worst;
@@ -136,6 +138,7 @@ Rig *rig_open(const Built *b, const RigOptions *options)
     r->address = calloc(tensors, sizeof *r->address);
     r->mark = calloc(tensors, 1);
     r->bound = calloc(tensors, sizeof *r->bound);
+    r->logits = calloc(tensors, sizeof *r->logits);
     r->rounded = calloc(tensors, sizeof *r->rounded);
     SinterError err;
     r->cpu_part = r->cpu;
@@ -170,8 +173,9 @@ void rig_close(Rig *r)
     if (r->shared.state)
         cuda_model_close(r->shared.state);
     device_cpu.destroy(r->cpu_state);
-    void *const memory[] = {r->session.port, r->launch, r->layout,  r->padded, r->slot, r->address,
-                            r->mark,         r->bound,  r->rounded, r->before, r->want, r->got};
+    void *const memory[] = {r->session.port, r->launch, r->layout, r->padded, r->slot,
+                            r->address,      r->mark,   r->bound,  r->logits, r->rounded,
+                            r->before,       r->want,   r->got};
     for (size_t i = 0; i < COUNT_OF(memory); i++)
         free(memory[i]);
     free((void *)(uintptr_t)r->cpu.tensor);
@@ -429,7 +433,7 @@ static double sums_bound(const Rig *r, int launch, int bucket)
 static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, double of_sums,
                         bool is_rounded)
 {
-    double reg[TILE_MAX_REGS] = {0};
+    double reg[TILE_MAX_REGS] = {0}, logits = 0;
     bool norms = false;
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
@@ -440,6 +444,8 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
         if (s->op == TILE_ROUND && near_bound((FormatId)s->fmt) > bound)
             bound = near_bound((FormatId)s->fmt);
         norms = norms || s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM;
+        if (s->op == TILE_SOFTMAX)
+            logits = fmax(bound, near_bound(FMT_F32));
         if (plan_writes((TileOp)s->op)) {
             int32_t tensor = l->operand[s->tensor].tensor;
             double *to = &r->bound[r->layout[tensor].root];
@@ -449,6 +455,7 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             bound = own > bound ? own : bound;
             bound = is_rounded ? near_rounded(bound) : bound;
             *to = bound > *to ? bound : *to;
+            r->logits[r->layout[tensor].root] = logits;
             r->rounded[r->layout[tensor].root] |= is_rounded;
         } else {
             reg[s->dst] = bound;
@@ -479,6 +486,7 @@ static void mark_written(Rig *r, const Group *g, int bucket)
 {
     memset(r->mark, NOT_WRITTEN, (size_t)r->gpu.num_tensors);
     memset(r->bound, 0, (size_t)r->gpu.num_tensors * sizeof *r->bound);
+    memset(r->logits, 0, (size_t)r->gpu.num_tensors * sizeof *r->logits);
     memset(r->rounded, 0, (size_t)r->gpu.num_tensors * sizeof *r->rounded);
     for (int i = g->gpu[0]; i < g->gpu[1]; i++) {
         const PlanLaunch *l = &r->gpu.launch[i];
@@ -544,6 +552,7 @@ static bool compare_slot(Rig *r, const Group *g, int i)
     r->near.is_exact = r->mark[i] == WRITTEN_EXACTLY;
     r->near.worst = 0;
     r->near.bound = r->bound[i];
+    r->near.logits = r->logits[i];
     r->near.rounds = r->rounded[i];
     bool ok = near_tensor(&r->near, t, &r->layout[i], r->want + s->at, r->got + s->at);
     r->worst = r->near.worst > r->worst ? r->near.worst : r->worst;

@@ -257,8 +257,6 @@ static void test_codes_of_floats(void **state)
     assert_true(near_tensor(&n, &t, &l, want, got));
 }
 
-/* Two of a few hundred codes of 4 bits may lie one step off, next to ties; not three, nor one by
- * two steps. */
 /* sigmoid of sums of 1e12: of two that cancel, one device keeps a residue and one none. */
 static void test_cancelled(void **state)
 {
@@ -275,6 +273,11 @@ static void test_cancelled(void **state)
     assert_false(near(want, got, 1e-6)); /* of inputs of usual size */
     got[11] = 0;                         /* a limit that differs is wrong */
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[11] = 0.5f; /* the GPU's cancelled: one of a row may */
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[13] = 0.5f;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[13] = want[13];
     got[11] = want[11];
     want[12] = got[12] = 2; /* no activation with limits gave that */
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
@@ -305,6 +308,8 @@ static void test_cancelled_corner(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+/* Two of a few hundred codes of 4 bits may lie one step off, next to ties; not three, nor one by
+ * two steps. */
 static void test_flipped_codes(void **state)
 {
     (void)state;
@@ -411,6 +416,63 @@ static void test_moved_zero_of_one_sum(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
 }
 
+/* .. or it lies next to a tie itself. */
+static void test_tie_of_one_sum(void **state)
+{
+    (void)state;
+    enum { ROWS_OF = 2, NUM = 64 };
+    struct {
+        uint8_t code[ROWS_OF * NUM];
+        float scale[ROWS_OF];
+    } want, got;
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_U8,
+                          .quantised = true,
+                          .scheme = {FMT_U8, FMT_F32, .block = {1, 0}}};
+    const PlanLayout l = {.rows = ROWS_OF, .cols = NUM, .pitch = NUM, .scale_at = ROWS_OF * NUM};
+    Near n = {.bound = near_bound(FMT_F32)};
+    memset(want.code, 255, sizeof want.code);
+    want.scale[0] = want.scale[1] = 0.00177f;
+    got = want;
+    memset(got.code, 254, NUM);
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    want.code[NUM - 1] = got.code[NUM - 1] = 3; /* other sums in its row: each counts */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+}
+
+static void put_softmax(float *to, double off)
+{
+    for (int row = 0; row < ROWS; row++) {
+        double value[COLS], most = -1e9, sum = 0;
+        for (int i = 0; i < COLS; i++) {
+            int at = row * COLS + i;
+            value[i] = at * 37 % 101 + 50 * off * (at % 2 ? 1 : -1);
+            most = value[i] > most ? value[i] : most;
+        }
+        for (int i = 0; i < COLS; i++)
+            sum += exp(value[i] - most);
+        for (int i = 0; i < COLS; i++)
+            to[row * COLS + i] = (float)(exp(value[i] - most) / sum);
+    }
+}
+
+/* Sums between 0 and 100 before a softmax may be off as sums may; not by more, nor may values that
+ * no softmax made. */
+static void test_softmax(void **state)
+{
+    (void)state;
+    float want[ROWS * COLS], got[ROWS * COLS];
+    const PlanTensor t = {.name = "t", .fmt = FMT_F32};
+    const PlanLayout l = {.rows = ROWS, .cols = COLS, .pitch = 4 * COLS};
+    Near n = {.bound = near_bound(FMT_F32), .logits = near_bound(FMT_F32)};
+    put_softmax(want, 0);
+    put_softmax(got, 0.3e-5);
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    assert_false(near(want, got, near_bound(FMT_F32)));
+    put_softmax(got, 3e-5);
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+}
+
 /* The tail of an activation may be 2^-24 or 0: then its block is all zeros, of scale 1. */
 static void test_scale_of_zeros(void **state)
 {
@@ -457,6 +519,8 @@ int main(void)
         cmocka_unit_test(test_padded_codes),
         cmocka_unit_test(test_moved_zero),
         cmocka_unit_test(test_moved_zero_of_one_sum),
+        cmocka_unit_test(test_tie_of_one_sum),
+        cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_scale_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
