@@ -7,6 +7,7 @@
 typedef struct Near {
     bool is_exact; /* only NaNs may differ, in their bits */
     bool is_odd;   /* inputs hold numbers so large that f32 sums may overflow in some order */
+    bool is_gated; /* .. times tanh or sigmoid of a sum */
     bool rounds;  /* the GPU's weights are rounded ones: errors are random numbers near the bound */
     double bound; /* of plain tensors: near_bound of the coarsest format that they passed */
     double logits; /* .. of what a softmax made the values of; 0: none did */

@@ -37,6 +37,7 @@ struct Rig {
     uint8_t *before, *want, *got, *mark;
     double *bound;  /* of tensors that are written nearly */
     double *logits; /* .. by softmax: the bound of its input, else 0 */
+    bool *gated;    /* .. times what tanh or sigmoid gave */
     bool *rounded;  /* .. by products of rounded weights */
     uint64_t bytes, room;
     Near near;
@@ -139,6 +140,7 @@ Rig *rig_open(const Built *b, const RigOptions *options)
     r->mark = calloc(tensors, 1);
     r->bound = calloc(tensors, sizeof *r->bound);
     r->logits = calloc(tensors, sizeof *r->logits);
+    r->gated = calloc(tensors, sizeof *r->gated);
     r->rounded = calloc(tensors, sizeof *r->rounded);
     SinterError err;
     r->cpu_part = r->cpu;
@@ -174,8 +176,8 @@ void rig_close(Rig *r)
         cuda_model_close(r->shared.state);
     device_cpu.destroy(r->cpu_state);
     void *const memory[] = {r->session.port, r->launch, r->layout, r->padded, r->slot,
-                            r->address,      r->mark,   r->bound,  r->logits, r->rounded,
-                            r->before,       r->want,   r->got};
+                            r->address,      r->mark,   r->bound,  r->logits, r->gated,
+                            r->rounded,      r->before, r->want,   r->got};
     for (size_t i = 0; i < COUNT_OF(memory); i++)
         free(memory[i]);
     free((void *)(uintptr_t)r->cpu.tensor);
@@ -434,7 +436,7 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
                         bool is_rounded)
 {
     double reg[TILE_MAX_REGS] = {0}, logits = 0;
-    bool norms = false;
+    bool norms = false, limited[TILE_MAX_REGS] = {false}, gated = false;
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
         bool reads = s->op != TILE_ACC && s->op != TILE_LOAD && s->op != TILE_CONST;
@@ -443,6 +445,7 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             bound = reg[s->src[1]];
         if (s->op == TILE_ROUND && near_bound((FormatId)s->fmt) > bound)
             bound = near_bound((FormatId)s->fmt);
+        gated = gated || (s->op == TILE_MUL && (limited[s->src[0]] || limited[s->src[1]]));
         norms = norms || s->op == TILE_RMSNORM || s->op == TILE_LAYERNORM;
         if (s->op == TILE_SOFTMAX)
             logits = fmax(bound, near_bound(FMT_F32));
@@ -456,9 +459,11 @@ static void find_bounds(Rig *r, const PlanLaunch *l, const PlanProgram *p, doubl
             bound = is_rounded ? near_rounded(bound) : bound;
             *to = bound > *to ? bound : *to;
             r->logits[r->layout[tensor].root] = logits;
+            r->gated[r->layout[tensor].root] = gated;
             r->rounded[r->layout[tensor].root] |= is_rounded;
         } else {
             reg[s->dst] = bound;
+            limited[s->dst] = s->op == TILE_TANH || s->op == TILE_SIGMOID;
         }
     }
 }
@@ -487,6 +492,7 @@ static void mark_written(Rig *r, const Group *g, int bucket)
     memset(r->mark, NOT_WRITTEN, (size_t)r->gpu.num_tensors);
     memset(r->bound, 0, (size_t)r->gpu.num_tensors * sizeof *r->bound);
     memset(r->logits, 0, (size_t)r->gpu.num_tensors * sizeof *r->logits);
+    memset(r->gated, 0, (size_t)r->gpu.num_tensors * sizeof *r->gated);
     memset(r->rounded, 0, (size_t)r->gpu.num_tensors * sizeof *r->rounded);
     for (int i = g->gpu[0]; i < g->gpu[1]; i++) {
         const PlanLaunch *l = &r->gpu.launch[i];
@@ -553,6 +559,7 @@ static bool compare_slot(Rig *r, const Group *g, int i)
     r->near.worst = 0;
     r->near.bound = r->bound[i];
     r->near.logits = r->logits[i];
+    r->near.is_gated = r->gated[i];
     r->near.rounds = r->rounded[i];
     bool ok = near_tensor(&r->near, t, &r->layout[i], r->want + s->at, r->got + s->at);
     r->worst = r->near.worst > r->worst ? r->near.worst : r->worst;

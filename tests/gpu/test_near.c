@@ -287,6 +287,26 @@ static void test_cancelled(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+/* .. and of a gate, times another factor; not more of them, nor without a gate that has limits. */
+static void test_cancelled_gates(void **state)
+{
+    (void)state;
+    float want[COLS], got[COLS];
+    const PlanTensor t = {.name = "t", .fmt = FMT_F32};
+    const PlanLayout l = {.rows = ROWS, .cols = COLS, .pitch = 4 * COLS};
+    Near n = {.bound = 1e-10, .is_odd = true, .is_gated = true};
+    make(want);
+    make(got);
+    for (int i = 0; i < 5; i++)
+        got[40 * i] = 0;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[7] = 0;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+    got[7] = want[7];
+    n.is_gated = false;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
+}
+
 /* Rows of 1e12 of both operands meet in one sum, which is what cancellation left. */
 static void test_cancelled_corner(void **state)
 {
@@ -513,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_small_scales),
         cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_cancelled_gates),
         cmocka_unit_test(test_cancelled_corner),
         cmocka_unit_test(test_codes_of_floats),
         cmocka_unit_test(test_flipped_codes),
