@@ -3,6 +3,8 @@
 
 /* Of it, sums in f32 by tensor cores have half the error that results in f32 may have. */
 #define LONG_K 4096
+/* .. and what two pieces leave of codes, which activations of one sign add up. */
+#define LONG_CODES_K 16384
 
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
 {
@@ -92,7 +94,8 @@ bool cuda_gives_f32(const CudaKernel *k)
 
 bool cuda_adds_apart(const CudaKernel *k)
 {
-    return k->packed.home != CUDA_HOME_I8 && k->spec.k > LONG_K &&
+    bool has_units = k->gpu->from >= 80 || k->packed.home != CUDA_HOME_BF16; /* else by f32 */
+    return has_units && k->packed.home != CUDA_HOME_I8 && k->spec.k > LONG_K &&
            (cuda_gives_f32(k) || cuda_amplifies(k));
 }
 
@@ -146,7 +149,7 @@ int cuda_codebook_pieces(const CudaKernel *k)
     bool scaled = spec->mainloop && !spec->table; /* there is a scale that takes the unit in */
     if (scaled && (spec->fmt == FMT_FP4 || (spec->fmt == FMT_NF4 && cuda_results_are_coarse(k))))
         return 1;
-    return cuda_amplifies(k) ? 3 : 2;
+    return cuda_amplifies(k) || (cuda_gives_f32(k) && spec->k > LONG_CODES_K) ? 3 : 2;
 }
 
 int64_t cuda_pair_table_bytes(const CudaKernel *k)

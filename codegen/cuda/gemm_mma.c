@@ -123,7 +123,8 @@ static int most_sums(const CudaKernel *k)
     bool nibbles = format_info[w].family == FAMILY_INT && format_info[w].bits <= 4;
     if (scaled && a == FMT_F32 && (codebook || nibbles))
         return 16; /* decoded, codes stay in registers for all pieces of an f32 beside them */
-    if (fine_blocks(k) || in_pieces(k) || k->packed.act_folded || cuda_is_chunked(k) ||
+    bool three = codebook && cuda_codebook_pieces(k) > 2 && cuda_adds_apart(k);
+    if (fine_blocks(k) || in_pieces(k) || three || k->packed.act_folded || cuda_is_chunked(k) ||
         (scaled && (looked_up(k) || (has_finer(k) && k->packed.home != CUDA_HOME_I8))))
         return 32;
     bool widens = format_info[w].bits == 16 && format_info[a].bits < 16; /* of a to w's */

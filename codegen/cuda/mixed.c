@@ -23,7 +23,9 @@
 #define MOST_OF_ONE  64   /* rows of a */
 #define MOST_OF_FOUR 64   /* .. where four do */
 #define FOUR_SUMS    64   /* .. of each, those of a block of K among them, .. */
-#define FOUR_FEW     48   /* .. where sums are gathered */
+#define FOUR_FEW     48   /* .. where sums are gathered, .. */
+#define FOUR_PIECES  32   /* .. beside codes in several pieces, .. */
+#define FOUR_APART   24   /* .. where units are added to others without a scale of theirs */
 #define PLACE_SUMS   128  /* .. of two warpgroups, in place, .. */
 #define PLACE_FEW    112  /* .. of codebooks with two scales a unit, or zero points with four, .. */
 #define PLACE_THREE  96   /* .. of three, .. */
@@ -57,6 +59,12 @@ static bool promotes(const CudaKernel *k)
 {
     return !k->mixed.in_place &&
            (k->spec.mainloop || (has_bytes(k) && !is_int(k)) || cuda_adds_apart(k));
+}
+
+/* .. of a long K alone. */
+static bool is_apart(const CudaKernel *k)
+{
+    return cuda_adds_apart(k) && !k->spec.mainloop && !has_bytes(k);
 }
 
 /* Products of 16-bit floats of which the weight alone has scales. Sums that are not promoted are
@@ -184,17 +192,25 @@ static int held_sums(const CudaKernel *k)
     return num_sums(k) + (promotes(k) ? k->mixed.bm / 2 : 0);
 }
 
+static bool has_pieces(const CudaKernel *k)
+{
+    return family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1;
+}
+
 /* Registers that three warpgroups need beside 16-bit floats where weights lie as fragments: for
- * codebooks in two pieces or with two scales a unit, and for e2m1 with one. */
+ * codebooks in two pieces or with two scales a unit, and for e2m1 with one; where results are f32,
+ * for scales that are folded into codes, and for zero points with several a unit. */
 static int fragment_words(const CudaKernel *k)
 {
-    bool codebook = family_of(k->spec.fmt) == FAMILY_CODEBOOK;
-    bool halves = codebook && k->packed.block_k == UNIT / 2;
+    bool halves = family_of(k->spec.fmt) == FAMILY_CODEBOOK && k->packed.block_k == UNIT / 2;
     if (k->packed.layout != CUDA_FRAGMENTS || has_bytes(k))
         return 0;
-    if (codebook && cuda_codebook_pieces(k) > 1)
+    if (has_pieces(k))
         return 2 * CODE_WORDS;
-    return promotes(k) && (halves || (k->spec.fmt == FMT_E2M1 && k->packed.block_k >= UNIT))
+    int64_t block = k->packed.block_k;
+    bool others = (k->packed.folded && !block) || (k->packed.zeros && block < UNIT);
+    return promotes(k) && (halves || (k->spec.fmt == FMT_E2M1 && block >= UNIT) ||
+                           (others && cuda_gives_f32(k)))
                ? CODE_WORDS
                : 0;
 }
@@ -235,7 +251,10 @@ static int most_sums(const CudaKernel *k)
                    ? PLACE_FEW
                    : PLACE_SUMS;
     if (k->mixed.teams == 4)
-        return has_few_of_four(k, is_fine) ? FOUR_FEW : FOUR_SUMS;
+        return is_apart(k)                   ? FOUR_APART
+               : has_pieces(k)               ? FOUR_PIECES
+               : has_few_of_four(k, is_fine) ? FOUR_FEW
+                                             : FOUR_SUMS;
     if (k->mixed.teams < 3)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
     if (k->mixed.cluster > 1)
@@ -253,7 +272,9 @@ static int most_shared_sums(const CudaKernel *k)
     if (k->mixed.in_place)
         return most_sums(k);
     if (k->mixed.teams == 4)
-        return k->mixed.turns > 1 ? FOUR_SUMS : FOUR_FEW;
+        return is_apart(k) || has_pieces(k) ? most_sums(k)
+               : k->mixed.turns > 1         ? FOUR_SUMS
+                                            : FOUR_FEW;
     return k->mixed.teams == 2 || is_finer ? SHARE_SUMS : SHARE_FEW;
 }
 
@@ -370,6 +391,8 @@ static const char *tile_problem(const CudaKernel *k)
         return "a quantisation group or a row does not lie inside its columns";
     if (has_bytes(k) && !is_int(k) && (cuda_gives_f32(k) || cuda_amplifies(k)))
         return "sums of 14 bits are too short for results in f32 and for softmax";
+    if (has_pieces(k) && (is_apart(k) || (cuda_codebook_pieces(k) > 2 && !cuda_amplifies(k))))
+        return "its sums and the pieces of its codes exceed the registers";
     if (held_sums(k) > most_sums(k))
         return "its sums and scaled sums exceed the registers";
     if (k->mixed.stages < 3 || k->mixed.stages <= k->mixed.turns)

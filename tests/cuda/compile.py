@@ -267,6 +267,8 @@ model m (x: {act}[T, {k}]) -> (y: {out}[T, 256]) {{
 def check_long_sums(folder):
     """Sums in f32 of more than 4096 of K are not left to tensor cores to the end where results have to be good."""
     for act, scheme in (("bf16", None), ("f16", None), ("bf16", "weight i4 sym per channel; act bf16"),
+                        ("bf16", "weight nf4 group 64; act bf16"), ("f16", "weight fp4 per channel; act f16"),
+                        ("bf16", "weight nvfp4; act bf16"), ("bf16", "weight u4 asym group 64; act bf16"),
                         ("bf16", "weight e4m3 per channel; act e4m3 per token dynamic")):
         problems = []
         (folder / "l.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n" if scheme else "")
