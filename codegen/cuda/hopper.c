@@ -102,7 +102,7 @@ static int promotion(const CudaKernel *k)
     if (k->spec.mainloop)
         return k->packed.block_k && k->packed.block_k < UNIT_BYTES ? (int)k->packed.block_k / 32
                                                                    : 4;
-    return narrow || cuda_adds_apart(k) ? 4 : 0;
+    return narrow || (cuda_adds_apart(k) && !is_fast(k)) ? 4 : 0;
 }
 
 /* Epilogues ------------------------------------------------------------------------------------ */

@@ -269,8 +269,9 @@ def check_long_sums(folder):
     for act, scheme in (("bf16", None), ("f16", None), ("bf16", "weight i4 sym per channel; act bf16"),
                         ("bf16", "weight nf4 group 64; act bf16"), ("f16", "weight fp4 per channel; act f16"),
                         ("bf16", "weight nvfp4; act bf16"), ("bf16", "weight u4 asym group 64; act bf16"),
-                        ("bf16", "weight e4m3 per channel; act e4m3 per token dynamic")):
-        problems = []
+                        ("bf16", "weight e4m3 per channel; act e4m3 per token dynamic"),
+                        ("bf16", "weight e4m3 per channel; act e4m3 per token dynamic fast")):
+        problems, is_fast = [], scheme and scheme.endswith(" fast")  # leaves sums of wgmma as they are
         (folder / "l.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n" if scheme else "")
         for out, k, apart in (("f32", 4096, False), (act, 4160, False), ("f32", 4160, True)):
             write_safetensors(folder / "l.safetensors", {"w": [256, k]})
@@ -280,7 +281,7 @@ def check_long_sums(folder):
                 source, more = sinter("show", "--emit=cu", *words, cwd=folder)
                 said, wrong = (source.count(b"kApart = " + word) for word in ((b"true", b"false") if apart else
                                                                               (b"false", b"true")))
-                if more or wrong or not said:
+                if more or wrong or not said or (is_fast and b"kPromote = 4" in source):
                     problems.append(f"{out}, K = {k}, {target}: {wrong} of {said + wrong} products are the other way")
                 if apart:
                     problems += sinter("compile", *words, "--fail-on-spill", "-o", "l.out", cwd=folder)[1]
