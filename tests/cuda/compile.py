@@ -266,6 +266,7 @@ model m (x: {act}[T, {k}]) -> (y: {out}[T, {n}]) {{
 
 def check_long_sums(folder):
     """Sums in f32 of more than 4096 of K are not left to tensor cores to the end where results have to be good."""
+    write_safetensors(folder / "l.safetensors", {"w": [256, 4160]})
     for act, scheme in (("bf16", None), ("f16", None), ("bf16", "weight i4 sym per channel; act bf16"),
                         ("bf16", "weight nf4 group 64; act bf16"), ("f16", "weight fp4 per channel; act f16"),
                         ("bf16", "weight nvfp4; act bf16"), ("bf16", "weight u4 asym group 64; act bf16"),
@@ -273,16 +274,15 @@ def check_long_sums(folder):
         problems = []
         (folder / "l.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n" if scheme else "")
         for out, k, apart in (("f32", 4096, False), (act, 4160, False), ("f32", 4160, True)):
-            write_safetensors(folder / "l.safetensors", {"w": [256, k]})
             (folder / "l.sinter").write_text(LONG.format(act=act, k=k, out=out, n=256))
             for target in ("sm_90a", "portable"):
                 words = ["l.sinter", "--rules", "l.rules", f"--target={target}"]
-                source, more = sinter("show", "--emit=cu", *words, cwd=folder)
+                source, more = sinter("show", "--emit=cu", "--no-weights", *words, cwd=folder)
                 said, wrong = (source.count(b"kApart = " + word) for word in ((b"true", b"false") if apart else
                                                                               (b"false", b"true")))
                 if more or wrong or not said:
                     problems.append(f"{out}, K = {k}, {target}: {wrong} of {said + wrong} products are the other way")
-                if apart:
+                if apart and target == "sm_90a":
                     problems += sinter("compile", *words, "--fail-on-spill", "-o", "l.out", cwd=folder)[1]
         report(f"sums of a long K: {act}, {scheme}", problems)
     (folder / "l.rules").write_text("scheme s { weight e4m3 per channel; act e4m3 per token dynamic fast }\n"
