@@ -1,7 +1,8 @@
 /* codegen/cuda/facts: what the choice of kernels asks of tile programs. */
 #include "codegen/cuda/kernel.h"
 
-/* Of it, sums in f32 by tensor cores have half the error that results in f32 may have. */
+/* Beyond it sums in f32 by tensor cores come too near the error that results in f32 may have: it
+ * grows with the square of K, and missed the bound at three times as much (docs/numerics.md). */
 #define LONG_K 4096
 /* .. and what two pieces leave of codes, which activations of one sign add up. */
 #define LONG_CODES_K 16384
