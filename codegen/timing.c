@@ -24,6 +24,7 @@ static void init(TimingTable *t, Arena *arena)
 {
     *t = (TimingTable){.arena = arena, .key = ARENA_NEW(arena, Sb)};
     map_init(&t->index, arena);
+    map_init(&t->unread, arena);
     sb_init(t->key, arena);
 }
 
@@ -49,6 +50,16 @@ static const char *row_key(const TimingTable *t, const char *problem, int64_t ro
     return t->key->text;
 }
 
+static void read_run(TimingTable *t, TimingRun *run);
+
+/* Rows of this problem that nobody asked for yet are read. */
+static void read_problem(TimingTable *t, const char *problem)
+{
+    size_t at = (uintptr_t)map_get(&t->unread, problem);
+    if (at && t->run.elem[at - 1].unread)
+        read_run(t, &t->run.elem[at - 1]);
+}
+
 static int find_row(const TimingTable *t, const char *problem, int64_t rows, const char *candidate)
 {
     return (int)(uintptr_t)map_get(&t->index, row_key(t, problem, rows, candidate)) - 1;
@@ -57,18 +68,25 @@ static int find_row(const TimingTable *t, const char *problem, int64_t rows, con
 /* A row that the table does not hold, and whose texts live as long; its key is t->key. */
 static void add_row(TimingTable *t, const TimingRow *row)
 {
-    const TimingRun *last = t->run.num ? &t->run.elem[t->run.num - 1] : NULL;
-    const TimingRun fresh = {row->problem, t->row.num, 0};
-    if (!last || (last->problem != row->problem && strcmp(last->problem, row->problem) != 0))
-        ARRAY_PUSH(t->arena, &t->run, fresh);
-    t->run.elem[t->run.num - 1].num++;
     ARRAY_PUSH(t->arena, &t->row, *row);
     map_put(&t->index, t->key->text, (void *)(uintptr_t)t->row.num);
 }
 
-const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
+/* .. at the end of the table. */
+static void append_row(TimingTable *t, const TimingRow *row)
+{
+    const TimingRun *last = t->run.num ? &t->run.elem[t->run.num - 1] : NULL;
+    const TimingRun fresh = {.problem = row->problem, .first = t->row.num};
+    if (!last || (last->problem != row->problem && strcmp(last->problem, row->problem) != 0))
+        ARRAY_PUSH(t->arena, &t->run, fresh);
+    t->run.elem[t->run.num - 1].num++;
+    add_row(t, row);
+}
+
+const TimingRow *timing_table_find(TimingTable *t, const char *problem, int64_t rows,
                                    const char *candidate)
 {
+    read_problem(t, problem);
     int at = find_row(t, problem, rows, candidate);
     return at < 0 ? NULL : &t->row.elem[at];
 }
@@ -85,7 +103,7 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
     if (at >= 0)
         t->row.elem[at] = copy;
     else
-        add_row(t, &copy);
+        append_row(t, &copy);
 }
 
 /* Akin problems -------------------------------------------------------------------------------- */
@@ -122,15 +140,17 @@ static bool are_akin(const char *a, const char *b)
     }
 }
 
-const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t rows)
+const char *timing_table_akin(TimingTable *t, const char *problem, int64_t rows)
 {
     const char *ret = NULL;
     int most = 0;
     for (int i = 0; i < t->run.num; i++) {
-        const TimingRun *run = &t->run.elem[i];
+        TimingRun *run = &t->run.elem[i];
         int num = 0;
         if (!are_akin(run->problem, problem) || !strcmp(run->problem, problem))
             continue;
+        if (run->unread)
+            read_run(t, run);
         for (int k = run->first; k < run->first + run->num; k++)
             num += t->row.elem[k].rows == rows && t->row.elem[k].us > 0;
         if (num > most) {
@@ -141,8 +161,9 @@ const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t
     return ret;
 }
 
-void timing_table_around(const TimingTable *t, const char *problem, int64_t rows, int64_t ret[2])
+void timing_table_around(TimingTable *t, const char *problem, int64_t rows, int64_t ret[2])
 {
+    read_problem(t, problem);
     for (int i = 0; i < t->run.num; i++) {
         const TimingRun *run = &t->run.elem[i];
         if (strcmp(run->problem, problem) != 0)
@@ -170,19 +191,20 @@ static TimingCode *find_code(const TimingTable *t, const char *candidate)
     return NULL;
 }
 
-static bool is_current(Arena *arena, const TimingCode *code)
+static bool is_old(Arena *arena, TimingCode *code)
 {
-    const char *now = cuda_family_code(arena, code->family);
-    return now && !strcmp(now, code->word);
+    if (code->age == TIMING_CODE_UNKNOWN) {
+        const char *now = cuda_family_code(arena, code->family);
+        code->age = now && !strcmp(now, code->word) ? TIMING_CODE_OURS : TIMING_CODE_OLD;
+    }
+    return code->age == TIMING_CODE_OLD;
 }
 
-static void mark_old(TimingTable *t)
+static void mark_old(TimingTable *t, int first, int num)
 {
-    for (int k = 0; k < t->code.num; k++) {
-        if (is_current(t->arena, &t->code.elem[k]))
-            continue;
-        for (int i = 0; i < t->row.num; i++)
-            t->row.elem[i].old |= find_code(t, t->row.elem[i].candidate) == &t->code.elem[k];
+    for (int i = first; i < first + num; i++) {
+        TimingCode *code = find_code(t, t->row.elem[i].candidate);
+        t->row.elem[i].old |= code && is_old(t->arena, code);
     }
 }
 
@@ -194,7 +216,8 @@ void timing_table_renew(TimingTable *t)
         if (!t->row.elem[i].old)
             timing_table_put(&fresh, &t->row.elem[i]);
     for (int i = 0; i < NUM_CUDA_FAMILIES; i++) {
-        TimingCode code = {cuda_family_name[i], cuda_family_code(t->arena, cuda_family_name[i])};
+        TimingCode code = {cuda_family_name[i], cuda_family_code(t->arena, cuda_family_name[i]),
+                           TIMING_CODE_OURS};
         if (cuda_family[i]->candidates && code.word)
             ARRAY_PUSH(t->arena, &fresh.code, code);
     }
@@ -263,6 +286,7 @@ typedef struct Reader {
     const char *name;
     int line;
     const char *problem;
+    TimingRun *run; /* the one that is read; NULL: rows make runs */
     IoError *err;
 } Reader;
 
@@ -343,13 +367,18 @@ static bool read_row(const Reader *r, char *line)
         return fail(r, "'%.40s' is no number of rows", rows);
     if (!read_us(r, us, &row.us))
         return false;
-    if (timing_table_find(r->table, row.problem, row.rows, row.candidate))
+    if (find_row(r->table, row.problem, row.rows, row.candidate) >= 0)
         return fail(r, "'%.80s' with %" PRId64 " rows stands here twice", row.candidate, row.rows);
     if (r->table->row.num >= LIMIT_TIMING_ROWS)
         return fail(r, "a table holds at most %d rows", LIMIT_TIMING_ROWS);
     row.candidate = arena_strdup(r->table->arena, row.candidate);
     row.note = row.note[0] ? arena_strdup(r->table->arena, row.note) : "";
-    add_row(r->table, &row); /* under the key that was looked for */
+    if (r->run) { /* under the key that was looked for */
+        add_row(r->table, &row);
+        r->run->num++;
+    } else {
+        append_row(r->table, &row);
+    }
     return true;
 }
 
@@ -362,7 +391,8 @@ static bool read_code(const Reader *r, char *line)
         return fail(r, "the kernels '%.40s' stand here twice", family);
     if (r->table->code.num >= LIMIT_TIMING_FAMILIES)
         return fail(r, "a table names at most %d families", LIMIT_TIMING_FAMILIES);
-    TimingCode code = {arena_strdup(r->table->arena, family), arena_strdup(r->table->arena, word)};
+    TimingCode code = {arena_strdup(r->table->arena, family), arena_strdup(r->table->arena, word),
+                       TIMING_CODE_UNKNOWN};
     ARRAY_PUSH(r->table->arena, &r->table->code, code);
     return true;
 }
@@ -392,29 +422,77 @@ static bool read_line(Reader *r, char *line)
     return r->problem[0] || fail(r, "a product has no description");
 }
 
-bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const char *text,
-                        size_t len, IoError *err)
+static bool read_lines(Reader *r, const char *text, size_t len)
 {
     char line[LIMIT_TIMING_LINE + 1];
-    Reader r = {.table = ret, .name = name, .err = err};
-    init(ret, arena);
     for (size_t at = 0; at < len;) {
         const char *end = memchr(text + at, '\n', len - at);
         size_t num = end ? (size_t)(end - text) - at : len - at;
-        r.line++;
+        r->line++;
         if (num > LIMIT_TIMING_LINE)
-            return fail(&r, "a line is longer than %d bytes", LIMIT_TIMING_LINE);
+            return fail(r, "a line is longer than %d bytes", LIMIT_TIMING_LINE);
         if (memchr(text + at, 0, num))
-            return fail(&r, "byte 0x00; a table is ASCII text");
+            return fail(r, "byte 0x00; a table is ASCII text");
         memcpy(line, text + at, num);
         line[num] = 0;
-        if (!read_line(&r, line))
+        if (!read_line(r, line))
             return false;
         at += num + 1;
     }
-    r.line += r.line == 0;
-    mark_old(ret);
+    r->line += r->line == 0;
+    return true;
+}
+
+bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const char *text,
+                        size_t len, IoError *err)
+{
+    Reader r = {.table = ret, .name = name, .err = err};
+    init(ret, arena);
+    if (!read_lines(&r, text, len))
+        return false;
+    mark_old(ret, 0, ret->row.num);
     return ret->gpu || fail(&r, "the table names no GPU");
+}
+
+/* The next line that names a problem; NULL: there is none. */
+static const char *next_product(const char *at, const char *end)
+{
+    static const char word[] = "\nproduct ";
+    const char *ret = memmem(at, (size_t)(end - at), word, sizeof word - 1);
+    return ret ? ret + 1 : NULL;
+}
+
+bool timing_table_open(TimingTable *ret, Arena *arena, const char *name, const char *text,
+                       size_t len, IoError *err)
+{
+    const char *end = text + len, *product = next_product(text, end);
+    if (!timing_table_parse(ret, arena, name, text, product ? (size_t)(product - text) : len, err))
+        return false;
+    for (const char *next; product; product = next) {
+        const char *rows = memchr(product, '\n', (size_t)(end - product));
+        rows = rows ? rows : end;
+        next = next_product(rows, end);
+        product += strlen("product ");
+        TimingRun run = {.problem = arena_strndup(arena, product, (size_t)(rows - product)),
+                         .unread = rows,
+                         .unread_len = (size_t)((next ? next : end) - rows)};
+        ARRAY_PUSH(arena, &ret->run, run);
+        map_put(&ret->unread, run.problem, (void *)(uintptr_t)ret->run.num);
+    }
+    return true;
+}
+
+static void read_run(TimingTable *t, TimingRun *run)
+{
+    IoError err;
+    Reader r = {.table = t, .name = t->gpu, .problem = run->problem, .run = run, .err = &err};
+    const char *text = run->unread;
+    run->first = t->row.num;
+    run->unread = NULL;
+    r.line = 1; /* the first holds a header */
+    if (!read_lines(&r, text, run->unread_len))
+        BUG("%s, below %s", err.text, run->problem);
+    mark_old(t, run->first, run->num);
 }
 
 bool timing_table_read(TimingTable *ret, Arena *arena, const char *path, IoError *err)

@@ -43,11 +43,14 @@ typedef struct TimingRow {
 
 typedef struct TimingCode { /* a family of kernels and the word for its device code */
     const char *family, *word;
+    enum { TIMING_CODE_UNKNOWN, TIMING_CODE_OURS, TIMING_CODE_OLD } age;
 } TimingCode;
 
 typedef struct TimingRun { /* rows of one problem that stand together */
     const char *problem;
     int first, num;
+    const char *unread; /* the text of rows that nobody asked for yet; NULL: they were read */
+    size_t unread_len;
 } TimingRun;
 
 typedef struct TimingTable {
@@ -56,8 +59,9 @@ typedef struct TimingTable {
     ARRAY(TimingCode) code;
     ARRAY(TimingRow) row;
     ARRAY(TimingRun) run;
-    Map index; /* problem, rows and candidate -> index of the row + 1 */
-    Sb *key;   /* of the row that is looked for */
+    Map index;  /* problem, rows and candidate -> index of the row + 1 */
+    Map unread; /* problem -> index of its run + 1, of a table that was opened */
+    Sb *key;    /* of the row that is looked for */
 } TimingTable;
 
 void timing_table_init(TimingTable *t, Arena *arena, const char *gpu);
@@ -65,17 +69,21 @@ void timing_table_init(TimingTable *t, Arena *arena, const char *gpu);
 bool timing_table_parse(TimingTable *ret, Arena *arena, const char *name, const char *text,
                         size_t len, IoError *err);
 bool timing_table_read(TimingTable *ret, Arena *arena, const char *path, IoError *err);
+/* Of a table as it is printed, whose text stays: the rows of a problem are read when it is first
+ * looked for, as a compilation looks for few of thousands. What is wrong with them is a BUG. */
+bool timing_table_open(TimingTable *ret, Arena *arena, const char *name, const char *text,
+                       size_t len, IoError *err);
 /* Atomic: the old table or the new one, never a part. */
 bool timing_table_write(const TimingTable *t, const char *path, IoError *err);
-void timing_table_print(Sb *sb, const TimingTable *t);
+void timing_table_print(Sb *sb, const TimingTable *t);       /* what was read of it */
 void timing_table_put(TimingTable *t, const TimingRow *row); /* replaces; texts are copied */
-const TimingRow *timing_table_find(const TimingTable *t, const char *problem, int64_t rows,
+const TimingRow *timing_table_find(TimingTable *t, const char *problem, int64_t rows,
                                    const char *candidate);
 
 /* Narrows [ret[0], ret[1]]: see timings_around. */
-void timing_table_around(const TimingTable *t, const char *problem, int64_t rows, int64_t ret[2]);
+void timing_table_around(TimingTable *t, const char *problem, int64_t rows, int64_t ret[2]);
 /* See timings_akin. */
-const char *timing_table_akin(const TimingTable *t, const char *problem, int64_t rows);
+const char *timing_table_akin(TimingTable *t, const char *problem, int64_t rows);
 
 /* For new measurements: rows that are old go, the others are of this compiler's device code. */
 void timing_table_renew(TimingTable *t);
@@ -98,9 +106,8 @@ const char *timing_library_problem(Arena *arena, int64_t n, int64_t k);
 /* What a compilation goes by: rows measured here over shipped ones, and these over the shipped ones
  * of a like GPU, which differs in its memory alone ("sm_90-132sm-80g"). */
 typedef struct Timings {
-    const char *gpu; /* NULL: no tables, the cost model decides alone */
-    bool has_own, has_shipped, has_like;
-    TimingTable own, shipped, like;
+    const char *gpu;                   /* NULL: no tables, the cost model decides alone */
+    TimingTable *own, *shipped, *like; /* NULL: there is none */
 } Timings;
 /* which: "none"; a GPU; a file (it holds '/' or '.'); NULL: for the last of the architectures
  * ("sm_90a") that has one, the GPU whose table was measured here, else whose table is shipped. A

@@ -142,29 +142,29 @@ static void open_own(Timings *t, Arena *arena, Diag *diag)
 {
     IoError err;
     struct stat st;
+    TimingTable *own = ARENA_NEW(arena, TimingTable);
     const char *path = timing_own_path(arena, t->gpu, false);
     if (!path || (stat(path, &st) != 0 && errno == ENOENT))
         return;
-    t->has_own = timing_table_read(&t->own, arena, path, &err);
-    if (!t->has_own) {
+    if (timing_table_read(own, arena, path, &err)) {
+        t->own = own;
+    } else {
         diag_warning(diag, (Span){0}, err.id, "%s", err.text);
         diag_help(diag, "without it kernels are chosen by less; remove it, or measure again with "
                         "'sinter tune --again'");
     }
 }
 
-/* A table that is part of the compiler; none is no error. */
-static bool open_embedded(TimingTable *ret, bool *ret_is, Arena *arena, Diag *diag, const char *gpu)
+/* A table that is part of the compiler; NULL: there is none. */
+static TimingTable *open_embedded(Arena *arena, const char *gpu)
 {
     IoError err;
     size_t len;
     const char *text = gpu ? timing_shipped(gpu, &len) : NULL;
-    if (!text)
-        return true;
-    *ret_is = timing_table_parse(ret, arena, gpu, text, len, &err);
-    if (!*ret_is)
-        diag_error(diag, (Span){0}, err.id, "%s", err.text);
-    return *ret_is;
+    TimingTable *ret = text ? ARENA_NEW(arena, TimingTable) : NULL;
+    if (ret && !timing_table_open(ret, arena, gpu, text, len, &err))
+        BUG("%s", err.text);
+    return ret;
 }
 
 /* Another GPU of a shipped table that has as many processors of this architecture. */
@@ -178,10 +178,10 @@ static const char *like_gpu(const char *gpu)
     return NULL;
 }
 
-static bool open_shipped(Timings *t, Arena *arena, Diag *diag)
+static void open_shipped(Timings *t, Arena *arena)
 {
-    return open_embedded(&t->shipped, &t->has_shipped, arena, diag, t->gpu) &&
-           open_embedded(&t->like, &t->has_like, arena, diag, like_gpu(t->gpu));
+    t->shipped = open_embedded(arena, t->gpu);
+    t->like = open_embedded(arena, like_gpu(t->gpu));
 }
 
 const char *timing_library_problem(Arena *arena, int64_t n, int64_t k)
@@ -210,19 +210,21 @@ bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int
     if (which && !strcmp(which, "none"))
         return true;
     if (which && strpbrk(which, "/.")) {
-        ret->has_own = timing_table_read(&ret->own, arena, which, &err);
-        if (!ret->has_own)
+        ret->own = ARENA_NEW(arena, TimingTable);
+        if (!timing_table_read(ret->own, arena, which, &err)) {
             diag_error(diag, (Span){0}, err.id, "%s", err.text);
-        ret->gpu = ret->own.gpu;
-        return ret->has_own && open_shipped(ret, arena, diag);
+            return false;
+        }
+        ret->gpu = ret->own->gpu;
+        open_shipped(ret, arena);
+        return true;
     }
     ret->gpu = which ? which : default_gpu(arena, num_archs, arch);
     if (!ret->gpu)
         return true;
     open_own(ret, arena, diag);
-    if (!open_shipped(ret, arena, diag))
-        return false;
-    if (which && !ret->has_own && !ret->has_shipped) {
+    open_shipped(ret, arena);
+    if (which && !ret->own && !ret->shipped) {
         diag_error(diag, (Span){0}, E_TIMING, "there is no table of timings of the GPU '%s'",
                    which);
         diag_help(diag, "'sinter tune' measures one where that GPU is; --timing=none does without");
@@ -234,31 +236,31 @@ bool timings_open(Timings *ret, Arena *arena, Diag *diag, const char *which, int
 const TimingRow *timings_find(const Timings *t, const char *problem, int64_t rows,
                               const char *candidate, TimingSource *ret_source)
 {
-    const TimingRow *row = t->has_own ? timing_table_find(&t->own, problem, rows, candidate) : NULL;
+    const TimingRow *row = t->own ? timing_table_find(t->own, problem, rows, candidate) : NULL;
     *ret_source = row ? TIMING_MEASURED : TIMING_SHIPPED;
-    if (!row && t->has_shipped)
-        row = timing_table_find(&t->shipped, problem, rows, candidate);
+    if (!row && t->shipped)
+        row = timing_table_find(t->shipped, problem, rows, candidate);
     return row;
 }
 
 const char *timings_akin(const Timings *t, const char *problem, int64_t rows)
 {
-    const char *own = t->has_own ? timing_table_akin(&t->own, problem, rows) : NULL;
-    return own || !t->has_shipped ? own : timing_table_akin(&t->shipped, problem, rows);
+    const char *own = t->own ? timing_table_akin(t->own, problem, rows) : NULL;
+    return own || !t->shipped ? own : timing_table_akin(t->shipped, problem, rows);
 }
 
 bool timings_around(const Timings *t, const char *problem, int64_t rows, int64_t ret[2])
 {
     ret[0] = ret[1] = 0;
-    if (t->has_own)
-        timing_table_around(&t->own, problem, rows, ret);
-    if (t->has_shipped)
-        timing_table_around(&t->shipped, problem, rows, ret);
+    if (t->own)
+        timing_table_around(t->own, problem, rows, ret);
+    if (t->shipped)
+        timing_table_around(t->shipped, problem, rows, ret);
     return ret[0] || ret[1];
 }
 
 const TimingRow *timings_find_like(const Timings *t, const char *problem, int64_t rows,
                                    const char *candidate)
 {
-    return t->has_like ? timing_table_find(&t->like, problem, rows, candidate) : NULL;
+    return t->like ? timing_table_find(t->like, problem, rows, candidate) : NULL;
 }

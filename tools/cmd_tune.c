@@ -271,7 +271,7 @@ typedef struct Summary {
     double log_sum, worst; /* of what the cost model takes, relative to the fastest */
 } Summary;
 
-static const TimingRow *row_of(const Tune *t, const CudaCandidates *c, const CudaCandidate *at)
+static const TimingRow *row_of(Tune *t, const CudaCandidates *c, const CudaCandidate *at)
 {
     Sb word;
     sb_init(&word, t->w.arena);
@@ -279,7 +279,7 @@ static const TimingRow *row_of(const Tune *t, const CudaCandidates *c, const Cud
     return timing_table_find(&t->table, c->problem, c->rows, word.text);
 }
 
-static void report_group(const Tune *t, const CudaCandidates *c, Summary *sum)
+static void report_group(Tune *t, const CudaCandidates *c, Summary *sum)
 {
     const TimingRow *best = NULL, *model = NULL;
     double least = 0;
@@ -317,7 +317,7 @@ static void report_group(const Tune *t, const CudaCandidates *c, Summary *sum)
     sum->worst = ratio > sum->worst ? ratio : sum->worst;
 }
 
-static void report(const Tune *t, double seconds)
+static void report(Tune *t, double seconds)
 {
     Summary sum = {0};
     for (int i = 0; i < t->groups.num; i++)

@@ -138,7 +138,7 @@ void cuda_look_up(CudaCandidates *c, const Timings *timings)
     const char *akin = timings && timings->gpu ? timings_akin(timings, c->problem, c->rows) : NULL;
     if (akin)
         look_up_alike(c, timings, &(Alike){TIMING_AKIN, akin});
-    if (timings && timings->has_like)
+    if (timings && timings->like)
         look_up_alike(c, timings, &(Alike){TIMING_LIKE, c->problem});
     if (is_known(c))
         scale_predictions(c);

@@ -288,7 +288,7 @@ static void test_choice_of_tables(void **state)
     fputs("rubbish\n", f);
     fclose(f);
     assert_true(timings_open(&t, arena, &diag, NULL, 2, arch));
-    assert_false(t.has_own);
+    assert_null(t.own);
     assert_int_equal(diag.num_warnings, 1);
     for (int i = 0; i < 3; i++)
         unlink(timing_own_path(
@@ -298,24 +298,62 @@ static void test_choice_of_tables(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* The tables that are part of the compiler can be read and are as `sinter tune` would print them.
- */
+/* The tables that are part of the compiler can be read and are as `sinter tune` would print them;
+ * one that is opened has the same rows, each read when its problem is first looked for. */
 static void test_shipped(void **state)
 {
-    IoError err;
-    TimingTable t;
-    Sb sb;
+    static const char *const gpus[] = {"sm_90-132sm-144g", "sm_90-132sm-80g"};
     size_t len;
     (void)state;
-    const char *text = timing_shipped("sm_90-132sm-144g", &len);
-    assert_non_null(text);
-    assert_true(timing_table_parse(&t, arena, "shipped", text, len, &err));
-    assert_string_equal(t.gpu, "sm_90-132sm-144g");
-    sb_init(&sb, arena);
-    timing_table_print(&sb, &t);
-    assert_int_equal(sb.len, len);
-    assert_memory_equal(sb.text, text, len);
+    for (size_t g = 0; g < COUNT_OF(gpus); g++) {
+        IoError err;
+        TimingTable t, opened;
+        Sb sb;
+        const char *text = timing_shipped(gpus[g], &len);
+        assert_non_null(text);
+        assert_true(timing_table_parse(&t, arena, "shipped", text, len, &err));
+        assert_string_equal(t.gpu, gpus[g]);
+        sb_init(&sb, arena);
+        timing_table_print(&sb, &t);
+        assert_int_equal(sb.len, len);
+        assert_memory_equal(sb.text, text, len);
+        assert_true(timing_table_open(&opened, arena, "shipped", text, len, &err));
+        assert_int_equal(opened.row.num, 0);
+        for (int i = t.row.num - 1; i >= 0; i--) {
+            const TimingRow *want = &t.row.elem[i];
+            const TimingRow *row =
+                timing_table_find(&opened, want->problem, want->rows, want->candidate);
+            assert_true(row && row->us == want->us && row->old == want->old);
+        }
+        assert_int_equal(opened.row.num, t.row.num);
+        sb.len = 0;
+        timing_table_print(&sb, &opened);
+        assert_int_equal(sb.len, len);
+        assert_memory_equal(sb.text, text, len);
+    }
     assert_null(timing_shipped("sm_90-1sm-144g", &len));
+}
+
+/* Of a table that is opened, too, rows of akin problems and of other sizes are found unasked. */
+static void test_opened(void **state)
+{
+    static const char text[] = HEAD "\nproduct w=e4m3 a=e4m3/1x0 n=8 k=4 reads=3 out=f32\n"
+                                    "16 2.00 c\n64 3.00 c\n";
+    static const char akin[] = "w=e4m3 a=e4m3/0x0 n=8 k=4 reads=1 out=bf16";
+    static const char problem[] = "w=e4m3 a=e4m3/1x0 n=8 k=4 reads=3 out=f32";
+    IoError err;
+    TimingTable t;
+    int64_t found[2] = {0};
+    (void)state;
+    assert_true(timing_table_open(&t, arena, "t", text, sizeof text - 1, &err));
+    const char *found_akin = timing_table_akin(&t, akin, 16);
+    assert_true(found_akin && !strcmp(found_akin, problem));
+    assert_true(timing_table_open(&t, arena, "t", text, sizeof text - 1, &err));
+    timing_table_around(&t, problem, 32, found);
+    assert_true(found[0] == 16 && found[1] == 64);
+    assert_true(timing_table_open(&t, arena, "t", HEAD, sizeof HEAD - 1, &err));
+    assert_null(timing_table_find(&t, problem, 16, "c"));
+    assert_false(timing_table_open(&t, arena, "t", HEAD "16 2.00 c\n", sizeof HEAD + 9, &err));
 }
 
 int main(void)
@@ -330,6 +368,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_choice_of_tables, setup, teardown),
         cmocka_unit_test_setup_teardown(test_device_code, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shipped, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_opened, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
