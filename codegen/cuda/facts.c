@@ -6,6 +6,10 @@
 #define LONG_K 4096
 /* .. and what two pieces leave of codes, which activations of one sign add up. */
 #define LONG_CODES_K 16384
+/* Blocks spare 64 KiB for a table of pairs where GPUs have so many, and tiles no more rows of a: of
+ * others the ring would have few stages. */
+#define ROOMY     200
+#define ROOM_ROWS 32
 
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
 {
@@ -153,10 +157,19 @@ int cuda_codebook_pieces(const CudaKernel *k)
     return cuda_amplifies(k) || (cuda_gives_f32(k) && spec->k > LONG_CODES_K) ? 3 : 2;
 }
 
-int64_t cuda_pair_table_bytes(const CudaKernel *k)
+int cuda_pair_pitch(const CudaKernel *k)
 {
     bool is_codebook = format_info[k->spec.fmt].family == FAMILY_CODEBOOK;
-    return is_codebook && cuda_codebook_pieces(k) == 1 ? 256 * 32 * 4 : 0;
+    if (!is_codebook || cuda_codebook_pieces(k) != 1)
+        return 0;
+    bool is_tall = k->family == CUDA_MIXED && k->mixed.bm > ROOM_ROWS;
+    return k->gpu->smem >= ROOMY && !is_tall ? 256 : 128;
+}
+
+int64_t cuda_pair_table_bytes(const CudaKernel *k)
+{
+    int pitch = cuda_pair_pitch(k);
+    return pitch ? 255 * pitch + 128 : 0;
 }
 
 bool cuda_program_sums_codes(const PlanProgram *program)

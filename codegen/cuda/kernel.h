@@ -145,6 +145,7 @@ int cuda_codebook_pieces(const CudaKernel *k);
 /* Shared memory that a block has for values of pairs of such codes (format.cuh: PairTable), where
  * one piece is all; else 0. */
 int64_t cuda_pair_table_bytes(const CudaKernel *k);
+int cuda_pair_pitch(const CudaKernel *k); /* bytes from pair to pair; 0: there is no table */
 /* An epilogue whose results the model gives out in f32. */
 bool cuda_gives_f32(const CudaKernel *k);
 /* Tensor cores cut sums of floats off towards zero: where K is long and results have to be good,

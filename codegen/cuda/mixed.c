@@ -31,8 +31,7 @@
 #define PLACE_THREE  96   /* .. of three, .. */
 #define PLACE_FOUR   64   /* .. of four */
 #define LEAST_PLACED 64   /* rows of a */
-#define FEW_UNFOLDED 16   /* rows of a: each block of K has its sums scaled; .. */
-#define FEW_RAW      8    /* .. of codes that a scale decodes */
+#define FEW_UNFOLDED 16   /* rows of a: each block of K has its sums scaled */
 #define CODE_WORDS   16   /* of a unit, more for some weights than for others */
 #define PASS_ROWS    32   /* of a, staged at once */
 #define WHOLE_ROWS   32   /* of a: the loop over K takes several units at once, .. */
@@ -73,6 +72,13 @@ static bool can_add_in_place(const CudaKernel *k)
 {
     return k->spec.mainloop && !has_bytes(k) && !k->plan->tensor[k->launch->a].quantised &&
            !k->invariant && !k->spec.bits && !cuda_gives_f32(k) && !cuda_amplifies(k);
+}
+
+/* Scales that codes have been multiplied by leave nothing to do for sums of blocks: tensor cores
+ * then add up all of K, where sums may be in place. */
+static bool adds_blocks(const CudaKernel *k)
+{
+    return promotes(k) && !(k->packed.folded && can_add_in_place(k));
 }
 
 /* Integers whose blocks of K are scaled: added in one order, so that no K is shared out. */
@@ -544,13 +550,14 @@ static void put_rest(CudaCandidates *c, const CudaKernel *like)
 }
 
 /* Where several blocks of a unit have scales that are powers of two, these are multiplied into the
- * codes, which bf16 holds exactly: beside many rows that is less than scaling the sums of each
- * block. It changes where sums are promoted, which no order of sums says. */
+ * codes, which bf16 holds exactly: beside many rows, or where a scale decodes the codes, that is
+ * less than scaling the sums of each block. It changes where sums are promoted, which no order of
+ * sums says. */
 static void fold_scales(CudaKernel *k)
 {
     CudaPacked *packed = &k->packed;
     bool is_raw = k->spec.fmt == FMT_E2M1 && packed->block_k == 32; /* mixed_tile.cuh, kRaw */
-    if (k->mixed.bm <= (is_raw ? FEW_RAW : FEW_UNFOLDED) || k->invariant ||
+    if ((k->mixed.bm <= FEW_UNFOLDED && !is_raw) || k->invariant ||
         packed->home != CUDA_HOME_BF16 || !packed->scales || packed->scale_fmt != FMT_E8M0 ||
         packed->zeros || family_of(k->spec.fmt) == FAMILY_CODEBOOK || !packed->block_k ||
         packed->block_k >= UNIT)
@@ -664,6 +671,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kPartsOfK", k->mixed.parts_of_k);
     cuda_put_int(sb, "kGather", k->mixed.gather);
     cuda_put_bool(sb, "kInPlace", k->mixed.in_place);
+    cuda_put_bool(sb, "kPromotes", adds_blocks(k));
     cuda_put_int(sb, "kRest", k->mixed.rest);
     cuda_put_int(sb, "kRestRounds", k->mixed.rest ? rest_rounds(k) : 0);
     cuda_put_int(sb, "kRestFrom", k->mixed.rest ? rest_from(k) : 0);
@@ -729,12 +737,12 @@ static bool put_order(Sb *sb, const CudaKernel *k)
     if (k->mixed.turns > 1 && (k->mixed.shares || k->mixed.gather > 1 || units(k) % k->mixed.turns))
         return false;
     if (k->mixed.turns > 1) {
-        cuda_put_parts(sb, promotes(k), k->mixed.turns);
+        cuda_put_parts(sb, adds_blocks(k), k->mixed.turns);
         return true;
     }
     if (k->mixed.in_place || k->mixed.rest || units(k) % k->mixed.gather)
         return false;
-    cuda_put_parts(sb, promotes(k), k->mixed.parts_of_k * k->mixed.gather);
+    cuda_put_parts(sb, adds_blocks(k), k->mixed.parts_of_k * k->mixed.gather);
     if (k->mixed.parts_of_k > 1)
         return shares_parts(k);
     return cuda_put_shares(sb, k, k->mixed.shares, num_tiles(k), units(k));

@@ -84,6 +84,8 @@ void cuda_put_schemes(Sb *sb, const CudaKernel *k)
     bool zero = a->quantised && a->scheme.zero != ZERO_NONE && k->packed.home != CUDA_HOME_I8;
     cuda_put_bool(sb, "kMainloop", k->spec.mainloop);
     cuda_put_int(sb, "kCodebookPieces", cuda_codebook_pieces(k));
+    if (cuda_pair_pitch(k))
+        cuda_put_int(sb, "kPairPitch", cuda_pair_pitch(k));
     cuda_put_int(sb, "kBlockK", k->packed.block_k);
     cuda_put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
     cuda_put_int(sb, "kABlockK", block);

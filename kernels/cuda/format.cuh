@@ -525,16 +525,18 @@ template <int FMT, int HOME> struct DecodeCodebook {
     }
 };
 /* Another way to look up, where shared memory has room: the values of two codes that are a byte, in
- * a word of each lane's own, so that lanes do not meet in a bank. (12 or 16 instructions for eight
- * codes, permutations take 23 or 27.) */
-template <int FMT, int HOME> struct PairTable {
+ * a word of each lane's own, so that lanes do not meet in a bank. (8 to 16 instructions for eight
+ * codes, permutations take 23 or 27.) PITCH: bytes from the words of one pair to the next one's,
+ * 128, or 256, where a permutation alone makes an offset of the pair's byte and the lane's. */
+template <int FMT, int HOME, int PITCH> struct PairTable {
     static constexpr bool kIsPairs = true;
-    static constexpr int kBytes = 256 * 32 * 4;
-    uint32_t at; /* of the lane's word for codes 0 and 0 */
+    static constexpr int kBytes = 255 * PITCH + 128;
+    static_assert(PITCH == 128 || PITCH == 256, "an offset holds the byte at its place");
+    uint32_t table, lane; /* of the lane's words, for codes 0 and 0 */
 
     static __device__ __forceinline__ PairTable of_lane(uint32_t table, int lane)
     {
-        return PairTable{table + lane * 4};
+        return PairTable{table, (uint32_t)lane * 4};
     }
     /* By the first `threads` threads, who then meet. */
     template <class Table>
@@ -543,11 +545,18 @@ template <int FMT, int HOME> struct PairTable {
         uint32_t low_byte[4], high_byte[4], pair[2];
         table.template words<0, 0>(low_byte);
         table.template words<0, 1>(high_byte);
-        for (int i = threadIdx.x; i < kBytes / 16; i += threads) {
+        for (int i = threadIdx.x; i < 256 * 8; i += threads) {
             DecodeCodebook<FMT, HOME>::four(low_byte, high_byte, i / 8, pair);
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + i * 16), "r"(pair[0])
-                         : "memory");
+            asm volatile(
+                "st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + i / 8 * PITCH + i % 8 * 16),
+                "r"(pair[0])
+                : "memory");
         }
+    }
+    __device__ __forceinline__ uint32_t offset(uint32_t raw, int byte) const
+    {
+        return PITCH == 256 ? __byte_perm(raw, lane, 0x5504 + byte * 16)
+                            : __byte_perm(raw, 0, 0x4440 + byte) * PITCH + lane;
     }
     template <bool NEIGHBOURS>
     __device__ __forceinline__ void eight(uint32_t raw, uint32_t (&out)[4]) const
@@ -555,23 +564,21 @@ template <int FMT, int HOME> struct PairTable {
         uint32_t two[4]; /* of byte i */
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            asm("ld.shared.u32 %0, [%1];"
-                : "=r"(two[i])
-                : "r"(__byte_perm(raw, 0, 0x4440 + i) * 128 + at));
+            asm("ld.shared.u32 %0, [%1];" : "=r"(two[i]) : "r"(offset(raw, i) + table));
 #pragma unroll
         for (int i = 0; i < 4; i++)
             out[i] = NEIGHBOURS ? two[i]
                                 : __byte_perm(two[i / 2], two[i / 2 + 2], i % 2 ? 0x7632 : 0x5410);
     }
 };
-/* That one, or the table itself. */
-template <bool PAIRS, int FMT, int HOME, class Table> struct PairsOf {
+/* That one, or the table itself. Cfg: kW kHome kPairPitch (the first's). */
+template <bool PAIRS, class Cfg, class Table> struct PairsOf {
     static constexpr int kBytes = 0;
     typedef Table Type;
 };
-template <int FMT, int HOME, class Table> struct PairsOf<true, FMT, HOME, Table> {
-    static constexpr int kBytes = PairTable<FMT, HOME>::kBytes;
-    typedef PairTable<FMT, HOME> Type;
+template <class Cfg, class Table> struct PairsOf<true, Cfg, Table> {
+    typedef PairTable<Cfg::kW, Cfg::kHome, Cfg::kPairPitch> Type;
+    static constexpr int kBytes = Type::kBytes;
 };
 template <> struct Decode<FMT_NF4, HOME_F16> : DecodeCodebook<FMT_NF4, HOME_F16> {
 };
@@ -709,7 +716,18 @@ template <int FMT> __device__ __forceinline__ float scale_value(uint32_t bits)
         return num_float(bits);
     else if constexpr (FMT == FMT_BF16)
         return num_float(bits << 16);
-    else if constexpr (FMT == FMT_F16) {
+    else if constexpr (FMT == FMT_E8M0) { /* num_from_e8m0: 255 makes an infinity, and that a NaN */
+        float f;
+        asm("{\n"
+            ".reg .b32 power;\n"
+            "shl.b32 power, %1, 23;\n"
+            "max.u32 power, power, 0x00400000;\n"
+            "fma.rn.f32 %0, power, 0f00000000, power;\n"
+            "}"
+            : "=f"(f)
+            : "r"(bits));
+        return f;
+    } else if constexpr (FMT == FMT_F16) {
         float f;
         asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(f) : "r"(bits));
         return f;
@@ -740,6 +758,26 @@ template <int HOME> __device__ __forceinline__ void fold_word(uint32_t &v, uint3
         v = fma_f16x2(v, scales, 0x80008000u); /* -0: a zero keeps its sign */
     else
         v = fma_bf16x2(v, scales, 0x80008000u);
+}
+/* Scales of two words; .. and one of them, which instructions take from either half of a register
+ * if the compiler sees its 16 bits. */
+template <int HOME> __device__ __forceinline__ uint32_t scale_halves(float lo, float hi)
+{
+    return HOME == HOME_F16 ? pack_f16x2(lo, hi) : pack_bf16x2(lo, hi);
+}
+template <int HOME>
+__device__ __forceinline__ void fold_half(uint32_t &v, uint32_t scales, int half)
+{
+    uint32_t lo, hi;
+    asm("{\n"
+        ".reg .b16 lo, hi;\n"
+        "mov.b32 {lo, hi}, %2;\n"
+        "mov.b32 %0, {lo, lo};\n"
+        "mov.b32 %1, {hi, hi};\n"
+        "}"
+        : "=r"(lo), "=r"(hi)
+        : "r"(scales));
+    fold_word<HOME>(v, half ? hi : lo);
 }
 template <int HOME> __device__ __forceinline__ void fold_pair(uint32_t &v, float scale)
 {

@@ -44,8 +44,8 @@
  *
  * Cfg: what Record wants (gemm_shape.cuh), and kNeighbours kA kHome kN (packed
  * rows) kBM kBN kTeams kTurns kSlabs kStages kBand kParts kShare kPartsOfK
- * kGather kInPlace kRest kRestRounds kRestFrom kRestGroups kMainloop kBlockK (0: all of K)
- * kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
+ * kGather kInPlace kPromotes kRest kRestRounds kRestFrom kRestGroups kMainloop
+ * kBlockK (0: all of K) kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
  * kCodebookPieces kApart. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
  * d = left * right + (keep ? d : 0); left: four registers. */

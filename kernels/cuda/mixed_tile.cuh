@@ -13,8 +13,7 @@ template <class Cfg> struct MixedShape {
     /* Sums of a block of K, or of a unit, are added to f32 ones beside them; or these stay where
      * they are, in the unit that the scale of the block before left them in. */
     static constexpr bool kInPlace = Cfg::kInPlace;
-    static constexpr bool kPromotes =
-        (Cfg::kMainloop || (kBytes && !kInt) || Cfg::kApart) && !kInPlace;
+    static constexpr bool kPromotes = Cfg::kPromotes;
     typedef typename AccumulatorOf<kInt>::Type Acc;               /* of an instruction */
     typedef typename AccumulatorOf<kInt && !kPromotes>::Type Sum; /* of the tile */
     static constexpr int kWBits = Bits<Cfg::kW>::kBits;
@@ -65,9 +64,7 @@ template <class Cfg> struct MixedShape {
     static constexpr int kOtherBytes = kTotalBytes > kJoinBytes ? kTotalBytes : kJoinBytes;
     static constexpr int kStagedBytes = kRowBytes > kOtherBytes ? kRowBytes : kOtherBytes;
     static constexpr int kTileScalesAt = kRingBytes + kStagedBytes;
-    typedef PairsOf<Record<Cfg>::kScaled && !kBytes, Cfg::kW, Cfg::kHome,
-                    typename Record<Cfg>::Table>
-        Pairs;
+    typedef PairsOf<Record<Cfg>::kScaled && !kBytes, Cfg, typename Record<Cfg>::Table> Pairs;
     static constexpr int kScalesEnd = kTileScalesAt + (kTileScales ? Cfg::kBM * 4 : 0);
     static constexpr int kPairsAt = (kScalesEnd + 127) / 128 * 128;
     static constexpr int kBytesUsed = Pairs::kBytes > 0 ? kPairsAt + Pairs::kBytes : kScalesEnd;
@@ -204,8 +201,9 @@ template <class Cfg> struct MixedLeft {
 
     /* A lane's codes of one unit, of rows `row` and `row + 8` of a slab. */
     uint32_t raw[2][S::kRawWords];
-    /* kPassFolds: what multiplies codes of blocks lane % 4 and lane % 4 + 4 of the unit */
-    uint32_t own[2][S::kOwnFolds];
+    /* kPassFolds: what multiplies codes of blocks lane % 4 and lane % 4 + 4 of the unit, halves of
+     * a word for its two rows */
+    uint32_t own[S::kOwnFolds];
     bool wide; /* kWide: codes are decoded before they are scaled, of the whole warp */
 
     /* Where they lie in a record. */
@@ -232,25 +230,45 @@ template <class Cfg> struct MixedLeft {
     }
 
     static constexpr float kFoldTimes = S::kRaw ? RawE2m1<Cfg::kHome>::kScaleTimes : 1.0f;
+    static_assert(RawE2m1<HOME_BF16>::kScaleTimes == 0x1p118f, "what is added to exponents");
     __device__ __forceinline__ void read_folds(const char *record, int row, int lane)
     {
         if constexpr (S::kPassFolds) {
-            float scale[2][S::kOwnFolds], largest = 0.0f;
+            uint32_t bits[2][S::kOwnFolds], largest = 0;
 #pragma unroll
             for (int h = 0; h < 2; h++)
 #pragma unroll
                 for (int j = 0; j < S::kOwnFolds; j++) {
-                    scale[h][j] = R::scale(record + Cfg::kScaleAt, j * 4 + lane % 4, row + h * 8);
-                    largest = fmaxf(largest, scale[h][j]); /* but NaN */
+                    bits[h][j] =
+                        R::scale_bits(record + Cfg::kScaleAt, j * 4 + lane % 4, row + h * 8);
+                    largest = bits[h][j] > largest ? bits[h][j] : largest;
                 }
-            wide = S::kRaw && S::kWide && __any_sync(0xFFFFFFFFu, largest > 0x1p9f);
-            const float times = wide ? 1.0f : kFoldTimes;
+            wide = S::kRaw && S::kWide && __any_sync(0xFFFFFFFFu, largest > 127 + 9);
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int j = 0; j < S::kOwnFolds; j++)
-                    own[h][j] = scale_pair<Cfg::kHome>(times * scale[h][j]);
+            for (int j = 0; j < S::kOwnFolds; j++)
+                own[j] = fold_of(bits[0][j], bits[1][j], wide);
         }
+    }
+    /* What two scales multiply codes by. */
+    static __device__ __forceinline__ uint32_t fold_of(uint32_t first, uint32_t second, bool wide)
+    {
+        if (S::kRaw && S::kWide && Cfg::kHome == HOME_BF16 && !wide) /* exponents, and so is this */
+            return (first | second << 16) * 0x80u + (118 << 7) * 0x10001u;
+        const float times = wide ? 1.0f : kFoldTimes;
+        return scale_halves<Cfg::kHome>(times * scale_value<Cfg::kScaleFmt>(first),
+                                        times * scale_value<Cfg::kScaleFmt>(second));
+    }
+    /* kPassFolds: those of the blocks of a step. */
+    static constexpr int kFoldEighths = (Cfg::kWBlockK ? Cfg::kWBlockK : 32) / 8;
+    __device__ __forceinline__ void pass_folds(uint32_t (&to)[4], int step, int lane) const
+    {
+        if constexpr (S::kPassFolds)
+#pragma unroll
+            for (int i = 0; i < 4; i += kFoldEighths) {
+                const int sub = (step * 4 + i) / kFoldEighths;
+                to[i / kFoldEighths] =
+                    __shfl_sync(0xFFFFFFFFu, own[sub / 4], (lane & 28) + sub % 4);
+            }
     }
     /* kRaw: codes as they are scaled. */
     static __device__ __forceinline__ void open_raw(bool wide, const uint32_t *codes,
@@ -285,6 +303,8 @@ template <class Cfg> struct MixedLeft {
                                                 int step, const int (&zero)[2], const char *record,
                                                 int row, int k, int lane, const Table &table) const
     {
+        uint32_t scales[4];
+        pass_folds(scales, step, lane);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint32_t codes[kWords], out[4];
@@ -311,15 +331,9 @@ template <class Cfg> struct MixedLeft {
                                   InOwnOrder<Cfg>::kYes>(codes, zero[h], table, out);
             }
             if constexpr (S::kPassFolds) {
-                constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : 32;
-                uint32_t by = 0;
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int sub = (step * 32 + i * 8) / kBlock;
-                    if (i * 8 % kBlock == 0)
-                        by = __shfl_sync(0xFFFFFFFFu, own[h][sub / 4], (lane & 28) + sub % 4);
-                    fold_word<Cfg::kHome>(out[i], by);
-                }
+                for (int i = 0; i < 4; i++)
+                    fold_half<Cfg::kHome>(out[i], scales[i / kFoldEighths], h);
             } else if constexpr (Cfg::kWFold) {
                 fold(out, record, row + h * 8, k);
             }

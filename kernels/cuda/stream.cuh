@@ -65,7 +65,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         Acc acc[kPairs][S::kHalves][4];
         float sum[kApart || (Cfg::kMainloop && !S::kOrdered) ? kPairs : 1][S::kHalves][4];
         float scale[S::kScales ? Cfg::kNBlocks : 1], own[S::kPassScales ? Cfg::kNBlocks : 1];
-        uint32_t fold[S::kPassFolds ? Cfg::kNBlocks : 1][2];
+        uint32_t fold[S::kPassFolds ? kPairs : 1][2];
         int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
         int a_zero[S::kHalves];
         typename S::Pairs::Type table;
@@ -296,15 +296,18 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         }
     }
 
-    /* .. that lanes pass round: of one half of the step, or of columns from both. */
-    static __device__ __forceinline__ void fold_passed(uint32_t (&codes)[4], const State &s, int nb,
-                                                       int step, int lane)
+    /* .. that lanes pass round, of a pair of blocks of columns: of one half of the step, or of
+     * columns from both. */
+    static __device__ __forceinline__ void fold_passed(uint32_t (&codes)[2][4], const State &s,
+                                                       int pair, int step, int lane)
     {
-        const uint32_t first = Ring::pass_fold(s, nb, step, kNear == 8 ? lane % 4 / 2 : 0, lane);
-        const uint32_t second = kNear == 8 ? first : Ring::pass_fold(s, nb, step, 1, lane);
+        const uint32_t first = Ring::pass_fold(s, pair, step, kNear == 8 ? lane % 4 / 2 : 0, lane);
+        const uint32_t second = kNear == 8 ? first : Ring::pass_fold(s, pair, step, 1, lane);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            fold_word<Cfg::kHome>(codes[i], i < 2 ? first : second);
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                fold_half<Cfg::kHome>(codes[b][i], i < 2 ? first : second, b);
     }
 
     /* One piece of the operands of a pair of blocks of columns. */
@@ -325,12 +328,14 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                                                      Cfg::kWZero ? s.zero[Cfg::kWZero ? nb : 0] : 0,
                                                      s.table, to[b]);
             if constexpr (S::kPassFolds)
-                fold_passed(to[b], s, nb, step, lane);
+                continue;
             else if constexpr (Cfg::kWFold && kNear == 8)
                 fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k + lane % 4 * 8, lane));
             else if constexpr (Cfg::kWFold)
                 fold_apart(to[b], slot, nb, k, lane);
         }
+        if constexpr (S::kPassFolds)
+            fold_passed(to, s, pair, step, lane);
     }
 
     /* All pairs of pieces of one step of 32 from k on; of its codes those between begin and end. */

@@ -65,7 +65,7 @@ template <class Cfg> struct StreamShape {
     static constexpr float kSumsTimes =
         kRaw ? RawE2m1<Cfg::kHome>::kSumsTimes
              : 1.0f / (kInUnit ? DecodeInUnit<Cfg::kW, Cfg::kHome>::kUnit : 1.0f);
-    typedef PairsOf<Record<Cfg>::kScaled, Cfg::kW, Cfg::kHome, typename Record<Cfg>::Table> Pairs;
+    typedef PairsOf<Record<Cfg>::kScaled, Cfg, typename Record<Cfg>::Table> Pairs;
     static constexpr int kSub = kBlockK == 0 || kBlockK % 128 == 0   ? 1
                                 : 128 % (kBlockK ? kBlockK : 1) == 0 ? 128 / (kBlockK ? kBlockK : 1)
                                                                      : 4;
@@ -335,24 +335,26 @@ template <class Cfg> struct StreamRing {
         for (int nb = 0; nb < Cfg::kNBlocks; nb++)
             s.scale[nb] = __shfl_sync(0xFFFFFFFFu, s.own[nb], (lane & 28) + sub);
     }
-    /* kPassFolds: what codes of blocks lane % 4 and lane % 4 + 4 of the tile are multiplied by, ..
-     */
+    /* kPassFolds: what codes of blocks lane % 4 and lane % 4 + 4 of the tile are multiplied by,
+     * halves of a word for a pair of blocks of columns, .. */
     template <class State>
     static __device__ __forceinline__ void read_folds(State &s, uint32_t slot, int lane)
     {
 #pragma unroll
-        for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+        for (int pair = 0; pair < Cfg::kNBlocks / 2; pair++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                s.fold[nb][i] =
-                    scale_pair<Cfg::kHome>(fold_of(slot, nb, (lane % 4 + 4 * i) * 16, lane));
+            for (int i = 0; i < 2; i++) {
+                const int k = (lane % 4 + 4 * i) * 16;
+                s.fold[pair][i] = scale_halves<Cfg::kHome>(fold_of(slot, 2 * pair, k, lane),
+                                                           fold_of(slot, 2 * pair + 1, k, lane));
+            }
     }
     /* .. and, from the lane that has it, what those of half `half` of a step are. */
     template <class State>
-    static __device__ __forceinline__ uint32_t pass_fold(const State &s, int nb, int step, int half,
-                                                         int lane)
+    static __device__ __forceinline__ uint32_t pass_fold(const State &s, int pair, int step,
+                                                         int half, int lane)
     {
-        return __shfl_sync(0xFFFFFFFFu, s.fold[nb][step / 2], (lane & 28) + step % 2 * 2 + half);
+        return __shfl_sync(0xFFFFFFFFu, s.fold[pair][step / 2], (lane & 28) + step % 2 * 2 + half);
     }
     /* The scale of the lane's codes at column k of K, of each block of columns. */
     static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)
