@@ -117,13 +117,8 @@ CudaDecode work_decode(const Work *w)
 
 const CudaLayout *work_layout(const Work *w)
 {
-    static const CudaLayout layout[NUM_CUDA_PACKED] = {CUDA_RECORDS, CUDA_PANELS, CUDA_BITS,
-                                                       CUDA_FRAGMENTS};
-    const char *word = cli_get(w->cli, OPTION_LAYOUT, "auto");
-    for (int i = 0; i < NUM_CUDA_PACKED; i++)
-        if (!strcmp(word, cuda_layout[layout[i]].name))
-            return &layout[i];
-    return NULL;
+    CudaLayout *ret = ARENA_NEW(w->arena, CudaLayout);
+    return cuda_layout_find(cli_get(w->cli, OPTION_LAYOUT, "auto"), ret) ? ret : NULL;
 }
 
 /* The variant's own rules behind those of all files. */

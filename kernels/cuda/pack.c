@@ -581,6 +581,16 @@ const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED] = {
     [CUDA_FRAGMENTS] = {"fragments", " of 64 x 128", plan_fragments, pack_records},
 };
 
+bool cuda_layout_find(const char *name, CudaLayout *ret)
+{
+    for (int i = 0; i < NUM_CUDA_PACKED; i++)
+        if (!strcmp(name, cuda_layout[i].name)) {
+            *ret = (CudaLayout)i;
+            return true;
+        }
+    return false;
+}
+
 /* Only BITS hold any tables, and only them; records one, for codes as those of nf4. */
 static bool holds_table(const CudaPackSpec *spec)
 {

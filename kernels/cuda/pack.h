@@ -122,6 +122,7 @@ typedef struct CudaLayoutRow {
                  int64_t src_pitch, const CudaParams *params, void *dst);
 } CudaLayoutRow;
 extern const CudaLayoutRow cuda_layout[NUM_CUDA_PACKED];
+bool cuda_layout_find(const char *name, CudaLayout *ret);
 /* pack_panels.c */
 bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret);
 void cuda_panels_pack(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,

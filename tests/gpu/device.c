@@ -18,6 +18,7 @@
  * --hold          .. and hold activations in bf16 wherever they can
  * --layout=NAME   weights lie in this layout ("fragments") where they can, not only in some cases;
  *                 models without such a weight are left out
+ * --having=A,B    only models whose text has one of these words ("nf4,mxfp4")
  * --invariant     every product has one order of sums for all sizes, as with sinter's option
  * --count         no GPU and no NVRTC: only count what would run
  * --dry           the CPU stands for the GPU
@@ -63,7 +64,7 @@ typedef struct Options {
     bool keep, all, here, decode, hold, invariant, racecheck;
     int part, parts, jobs, compilers, sizes;
     double seconds;
-    const char *wish;
+    const char *wish, *having;
     const CudaLayout *layout;
 } Options;
 static Options options = {.parts = 1, .jobs = 1, .sizes = 68};
@@ -133,13 +134,33 @@ static bool run_job(CheckJob job, bool compile, Totals *totals)
     return true;
 }
 
+/* The model's text has one of the words, if any are asked for. */
+static bool is_wanted(Arena *arena, const char *path)
+{
+    IoError err;
+    uint64_t size;
+    char *text = options.having ? file_read(path, LIMIT_SOURCE_BYTES, &size, &err) : NULL;
+    bool ret = !text;
+    for (const char *at = options.having; text && at && !ret;) {
+        size_t len = strcspn(at, ",");
+        ret = len && strstr(text, arena_strndup(arena, at, len)) != NULL;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    free(text);
+    return ret;
+}
+
 static bool run_generated(Mode mode, uint64_t number, const char *dir, bool compile, Totals *totals)
 {
     Arena *arena = arena_create();
     Case c;
     bool ok = false;
     mkdir(dir, 0777);
-    if (make_model(arena, mode, number, dir, &c)) {
+    if (!make_model(arena, mode, number, dir, &c)) {
+        totals->failed++;
+    } else if (!is_wanted(arena, c.text_path)) {
+        ok = true;
+    } else {
         const CheckJob job = {.path = c.text_path,
                               .dir = dir,
                               .what = c.what,
@@ -151,8 +172,6 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
                               .layout = c.layout,
                               .unfused = mode == MODE_RANDOM && number % UNFUSED_EVERY == 1};
         ok = run_job(job, compile, totals);
-    } else {
-        totals->failed++;
     }
     if (options.keep)
         printf("# %s\n", dir);
@@ -346,17 +365,6 @@ static bool print_totals(double seconds)
 
 /* Command line --------------------------------------------------------------------------------- */
 
-static const CudaLayout *find_layout(const char *name)
-{
-    static CudaLayout ret;
-    for (int i = 0; i < NUM_CUDA_PACKED; i++)
-        if (!strcmp(name, cuda_layout[i].name)) {
-            ret = (CudaLayout)i;
-            return &ret;
-        }
-    return NULL;
-}
-
 static bool parse_option(const char *word)
 {
     Options *o = &options;
@@ -382,8 +390,13 @@ static bool parse_option(const char *word)
             return *flag[i].flag = true;
     if (!strncmp(word, "--wish=", 7))
         return *(o->wish = word + 7);
-    if (!strncmp(word, "--layout=", 9))
-        return (o->layout = find_layout(word + 9)) != NULL;
+    if (!strncmp(word, "--having=", 9))
+        return *(o->having = word + 9);
+    if (!strncmp(word, "--layout=", 9)) {
+        static CudaLayout layout;
+        o->layout = &layout;
+        return cuda_layout_find(word + 9, &layout);
+    }
     if (!strncmp(word, "--seconds=", 10))
         return (o->seconds = strtod(word + 10, NULL)) > 0;
     if (sscanf(word, "--jobs=%d", &o->jobs) == 1)
