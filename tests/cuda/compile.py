@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile|pairs [--update] | images FAKE_NVRTC
+"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile|pairs [--update] | images FAKE_NVRTC ROUNDS
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
 without a spill or a product that waits, and its portable PTX is assembled for generations of GPUs; the same text
@@ -949,7 +949,8 @@ def run_images(folder):
     os.environ["SINTER_FAKE_NVRTC"] = ""
     check_few_columns(folder)
     seen = {}
-    for at in range(14):
+    rounds = int(sys.argv[7])
+    for at in range(rounds):
         cache = folder / f"cache{at}"
         cache.mkdir(mode=0o700)
         os.environ["SINTER_CACHE_DIR"] = str(cache)
@@ -957,8 +958,8 @@ def run_images(folder):
             problems = sinter(*words, *more, f"--threads={1 + at % 7}", "-o", "x.out", cwd=folder)[1]
             assert not problems, problems
             seen.setdefault(hashlib.sha256((folder / "x.out").read_bytes()).digest(), []).append((at, more))
-    report("42 compiles by one to seven threads, with an empty cache, a full one and without", seen if len(seen) > 1
-           else [])
+    report(f"{3 * rounds} compiles by one to seven threads, with an empty cache, a full one and without",
+           seen if len(seen) > 1 else [])
     for scheme in FINE:
         report(f"rows of bits where no tile has room: {scheme}", check_bits(folder, scheme))
     os.environ["SINTER_FAKE_NVRTC"] = "noise"
