@@ -219,13 +219,17 @@ static void without_flipped_sums(Sums *s, Value *value, uint64_t num)
 /* The normalised error that a softmax of f32 makes of errors of its input, whose share of that
  * input's mean square is `logits`: with e of each of them, independent ones move p by p times (e
  * less what p weighs all e to). How far the inputs spread is known from their logarithms, but for
- * what is too small for f32. Where few values move, the mean over them may stray. */
+ * what is too small for f32. Where few values move, the mean over them may stray. Rows of NaN,
+ * which numbers too large for f32 make, say nothing of the others. */
 static double softmax_error(double logits, FormatId fmt, uint64_t num, uint64_t cols,
                             const uint8_t *want)
 {
-    double squares = 0, moved = 0, fourths = 0, power = 0;
+    double squares = 0, moved = 0, fourths = 0, power = 0, count = 0;
     for (uint64_t row = 0; row < num; row += cols) {
         double mean = 0, own = 0;
+        if (isnan(number(fmt, want, row)))
+            continue;
+        count += (double)cols;
         for (uint64_t i = row; i < row + cols; i++) {
             double p = number(fmt, want, i);
             mean += log(fmax(p, FLT_MIN)) / (double)cols;
@@ -241,7 +245,7 @@ static double softmax_error(double logits, FormatId fmt, uint64_t num, uint64_t 
         power += own;
     }
     double stray = moved > 0 ? 1 + STRAY * sqrt(fourths) / moved : 1;
-    return power > 0 ? logits * squares / (double)num * moved / power * stray : 0;
+    return power > 0 ? logits * squares / count * moved / power * stray : 0;
 }
 
 static int by_size(const void *a, const void *b)
