@@ -76,7 +76,7 @@ def check_folded(folder):
             found = {re.search(r"kWFold = (\w+);", part)[1] for part in source.split("/* k_") if "mixed<Cfg" in part}
             expect(f"{scheme}{rule}, {rows} rows: scales {'folded' if folded else 'apart'}", found, {str(folded).lower()})
     for scheme, product, rows, want in (("weight mxfp4; act bf16", "w=e2m1/1x32", 16, "true"),
-                                        ("weight mxfp4; act bf16", "w=e2m1/1x32", 8, "false"),
+                                        ("weight mxfp4; act bf16", "w=e2m1/1x32", 8, "true"),
                                         ("weight mxfp8; act bf16", "w=e4m3/1x32", 16, "false")):
         (folder / "m.sinter").write_text(text(scheme, sizes=str(rows)))
         (folder / "few.timing").write_text(  # or stream would be the faster one
