@@ -346,11 +346,15 @@ def rows_of(path):
     return {candidate: (us, note) for us, candidate, note in found}
 
 
+def cache_of(folder):
+    """Where kernels are kept, perhaps from one test to the next."""
+    (folder / "cache").mkdir(mode=0o700, exist_ok=True)
+    return os.environ.get("SINTER_TEST_KERNELS", str(folder / "cache"))
+
+
 def check_tune(folder):
     """The whole command against a driver of our own, whose kernels take no time."""
-    path, fake = folder / "tuned.timing", {"SINTER_LIBCUDA": str(FAKE_DRIVER),
-                                           "SINTER_CACHE_DIR": str(folder / "cache")}
-    (folder / "cache").mkdir(mode=0o700)
+    path, fake = folder / "tuned.timing", {"SINTER_LIBCUDA": str(FAKE_DRIVER), "SINTER_CACHE_DIR": cache_of(folder)}
     if "NVRTC          not found" in run("doctor")[1]:
         report("tune # SKIP there is no NVRTC")
         return
@@ -396,7 +400,7 @@ def check_tune_invariant(folder):
     if "NVRTC          not found" in run("doctor")[1]:
         report("tune --invariant # SKIP there is no NVRTC")
         return
-    env = {"SINTER_LIBCUDA": str(FAKE_DRIVER), "SINTER_CACHE_DIR": str(folder / "cache")}
+    env = {"SINTER_LIBCUDA": str(FAKE_DRIVER), "SINTER_CACHE_DIR": cache_of(folder)}
     code, _, err = run("tune", model, "-o", path, "--invariant", "--bucket=T=1", "--candidates=24", env=env)
     rows = re.findall(r"^1 \S+ (stream .*)$", path.read_text(), re.M) if path.exists() else []
     parts = {re.search(r" k(\d+)", row)[1] for row in rows if re.search(r" p\d+( copied)?$", row)}
