@@ -99,6 +99,7 @@ void timing_table_put(TimingTable *t, const TimingRow *row)
                       .us = row->us,
                       .note = arena_strdup(t->arena, row->note),
                       .old = row->old};
+    read_problem(t, row->problem);
     int at = find_row(t, row->problem, row->rows, row->candidate);
     if (at >= 0)
         t->row.elem[at] = copy;

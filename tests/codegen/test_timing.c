@@ -351,6 +351,10 @@ static void test_opened(void **state)
     assert_true(timing_table_open(&t, arena, "t", text, sizeof text - 1, &err));
     timing_table_around(&t, problem, 32, found);
     assert_true(found[0] == 16 && found[1] == 64);
+    assert_true(timing_table_open(&t, arena, "t", text, sizeof text - 1, &err));
+    timing_table_put(&t, &(TimingRow){problem, "c", 64, 4, "", false}); /* of a row not yet read */
+    const TimingRow *row = timing_table_find(&t, problem, 64, "c");
+    assert_true(row && row->us == 4.0 && t.row.num == 2);
     assert_true(timing_table_open(&t, arena, "t", HEAD, sizeof HEAD - 1, &err));
     assert_null(timing_table_find(&t, problem, 16, "c"));
     assert_false(timing_table_open(&t, arena, "t", HEAD "16 2.00 c\n", sizeof HEAD + 9, &err));

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile|pairs [--update] | images FAKE_NVRTC ROUNDS
+"""compile.py SINTER GENERATE RANDOM ROOT schemes|models|golden|hostile|pairs [--update] [--all] | images FAKE_NVRTC ROUNDS
 
 GPU code without a GPU. schemes and models: every kernel of many models compiles to an sm_90a cubin
 without a spill or a product that waits, and its portable PTX is assembled for generations of GPUs; the same text
 gives the same bytes; sources are plain ASCII. golden: the sources of small models. hostile: nothing that a
 user writes reaches a source. images: whatever threads and caches do, a file is the same, with an NVRTC of our own.
+--all: schemes leaves out nothing, neither portable code of any scheme nor a layout of any weight.
 pairs: PAIRS times a compile with an empty cache and one without, for a person to run on a busy machine.
 TAP; schemes and models are skipped where there is no NVRTC.
 """
@@ -68,6 +69,7 @@ weight binary per channel; act f32
 act i8 sym per token dynamic
 """.strip().splitlines()
 RANDOM_SEEDS = (24,)
+ALL = "--all" in sys.argv
 
 
 def report(what, problems, skip=""):
@@ -391,7 +393,7 @@ def check_wgmma(folder):
         check_layout(folder, scheme, "hopper", "panels", "16, 512, 2048", "auto")
     mixed = [*WGMMA_DECODED, "weight i8 sym group 128; act i8 sym per token group 64 dynamic"]
     for at, scheme in enumerate(mixed):
-        for layout in LAYOUTS[at % 2:]:  # all as fragments, which have fewer registers left
+        for layout in LAYOUTS[0 if ALL else at % 2:]:  # all as fragments, which have fewer registers left
             check_layout(folder, scheme, "mixed", layout, "512", layout)
 
 
@@ -428,11 +430,11 @@ def compile_decoded(folder, columns, sizes, scheme, how, layout="auto"):
 def check_decoded(folder):
     """From either layout in turn: products of what was decoded differ little."""
     for at, scheme in enumerate(WGMMA_DECODED):
-        layout = LAYOUTS[at % len(LAYOUTS)]
-        problems = compile_decoded(folder, 2048, "512", scheme, "always", layout)[1]
-        held = set(re.findall(rb"packed as (\w+)", sinter("inspect", "h.out", cwd=folder)[0]))
-        problems += [] if held == {layout.encode()} else [f"weights lie as {held}"]
-        report(f"decoded from {layout}: {scheme}", problems)
+        for layout in LAYOUTS if ALL else LAYOUTS[at % 2:at % 2 + 1]:
+            problems = compile_decoded(folder, 2048, "512", scheme, "always", layout)[1]
+            held = set(re.findall(rb"packed as (\w+)", sinter("inspect", "h.out", cwd=folder)[0]))
+            problems += [] if held == {layout.encode()} else [f"weights lie as {held}"]
+            report(f"decoded from {layout}: {scheme}", problems)
 
 
 # .. beside activations that a launch holds as bf16
@@ -486,7 +488,7 @@ def check_codebooks(folder):
         write_safetensors(folder / "book.safetensors", shapes, {name: 1 << int(bits) for name in "qr"}, [96, 256])
         (folder / "book.sinter").write_text(CODEBOOK.format(bits=bits, grain=grain, act=act,
                                                             x=plain_act[1] if plain_act else "bf16"))
-        check_model(f"a codebook: {line}", folder, ["book.sinter"], anew=False, portable=at % 2 == 0)
+        check_model(f"a codebook: {line}", folder, ["book.sinter"], anew=False, portable=ALL or at % 2 == 0)
         listing = sinter("explain", "book.sinter", "--target=sm_90a", cwd=folder)[0]
         looked_up = int(bits) <= 4 and not tables  # as nf4
         said = re.search(rb"weight: (rows of bits|records of 64 x 128), u%s\b.*: ([\d.]+) bits" % bits.encode(), listing)
@@ -509,7 +511,7 @@ def run_schemes(folder):
         if only and str(at) not in only.split(","):
             continue
         (folder / "s.rules").write_text(f"scheme s {{ {scheme} }}\nquant {{ default : s }}\n")
-        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 16 == 0, portable=at % 2 == 0)
+        check_model(scheme, folder, ["m.sinter", "--rules", "s.rules"], anew=at % 16 == 0, portable=ALL or at % 2 == 0)
     check_codebooks(folder)
     for scheme in FINE:
         check_fine(folder, scheme)
