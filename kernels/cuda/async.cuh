@@ -7,6 +7,22 @@
 
 #include "kernels/cuda/prelude.cuh"
 
+/* Threads that copy --------------------------------------------------------------------------- */
+
+/* True in one lane of a warp whose lanes are all here. ptxas knows that it is one (of `lane == 0` it
+ * does not), so that what begins copies there needs no loop over the lanes that are active. */
+__device__ __forceinline__ bool elect_one()
+{
+    uint32_t elected;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}"
+                 : "=r"(elected));
+    return elected != 0;
+}
+
 /* Barriers ------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)

@@ -586,9 +586,8 @@ __device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, boo
 template <class Cfg, class S, class Params>
 __device__ __forceinline__ void hopper_copies(const Params &p, uint32_t ring, uint32_t full)
 {
-    const int copier = S::kCopiers == 1 ? 0 : threadIdx.x / 32 - S::kWarps;
-    const int scaler = threadIdx.x / 32 - S::kWarps - S::kCopiers;
-    if (copier < S::kCopiers && threadIdx.x == S::kThreads + 32 * copier)
+    const int copier = threadIdx.x / 32 - S::kWarps, scaler = copier - S::kCopiers;
+    if (copier < S::kCopiers && elect_one())
         hopper_copy<Cfg, S>(p, ring, full, copier);
     if (S::kScales && scaler >= 0 && scaler < S::kScaleWarps)
         hopper_copy_scales<Cfg, S>(p, ring, full, scaler);

@@ -87,7 +87,7 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                       policy);
     };
     HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
-    int filled = 0, started = 0, m0, n0;
+    int started = 0, m0, n0;
     while (started < S::kEarlyStages && early.next()) {
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < S::kEarlyStages; k++, started++)
@@ -95,16 +95,16 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                 load_w(started, unit_at<Cfg>(early.from, early.to, k), n0);
     }
     wait_for_producer();
+    int filled = 0; /* units of the tiles before, by all */
+    int next = mine, slot = mine;
+    uint32_t parity = 1;
     while (work.next()) {
         work.place(&m0, &n0);
 #pragma unroll 1
-        for (int k = work.from; k < work.to; k++, filled++) {
-            if (filled % S::kCopiers != mine)
-                continue;
-            const int slot = filled % Cfg::kStages;
+        for (int k = work.from + next - filled; k < work.to; k += S::kCopiers) {
             int unit = unit_at<Cfg>(work.from, work.to, k);
-            if (filled >= S::kEarlyStages) { /* else it is on its way */
-                barrier_wait(empty + slot * 8, (filled / Cfg::kStages & 1) ^ 1);
+            if (next >= S::kEarlyStages) { /* else it is on its way */
+                barrier_wait(empty + slot * 8, parity);
                 load_w(slot, unit, n0);
             }
             if constexpr (Cfg::kRest > 0)
@@ -119,7 +119,14 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                 else /* half of its rows, for both blocks */
                     copy_box_both(to + half * 128, p.map[0], x, m0 + half, full + slot * 8);
             }
+            next += S::kCopiers;
+            slot += S::kCopiers;
+            if (slot >= Cfg::kStages) {
+                slot -= Cfg::kStages;
+                parity ^= 1;
+            }
         }
+        filled += work.to - work.from;
     }
     if (mine == 0) { /* once its own weight is here; of no unit at once */
         const int last = filled + 2 * Cfg::kStages - 1;
@@ -452,9 +459,9 @@ __device__ __forceinline__ void mixed(const Params &p)
         if constexpr (S::kStageScales) {
             if (copier == S::kCopiers)
                 mixed_copy_scales<Cfg>(p, ring, full, empty);
-            else if (threadIdx.x % 32 == 0)
+            else if (elect_one())
                 mixed_copy<Cfg>(p, ring, full, empty, copier);
-        } else if (copier < S::kCopiers && threadIdx.x % 32 == 0) {
+        } else if (copier < S::kCopiers && elect_one()) {
             mixed_copy<Cfg>(p, ring, full, empty, copier);
         }
         return;
