@@ -566,7 +566,8 @@ static void fold_scales(CudaKernel *k)
     packed->block_k = 0;
 }
 
-static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns, bool in_place)
+static CudaKernel tile_like(const CudaCandidates *c, int bm, int teams, int slabs, int turns,
+                            bool in_place)
 {
     CudaKernel k = c->like;
     k.family = CUDA_MIXED;
@@ -579,6 +580,23 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns,
                           .gather = 1,
                           .in_place = in_place};
     fold_scales(&k);
+    return k;
+}
+
+/* More rows than four warpgroups hold unless in place: two with two slabs each multiply faster, but
+ * have no rest. (ptxas serialises the products of 112 rows beside zero points, and of 128 in
+ * several rounds or beside scales for each 16 of K.) */
+static void put_rest_of(CudaCandidates *c, int bm)
+{
+    CudaKernel k = tile_like(c, bm, 4, 1, 1, true);
+    bool fits = bm < 128 || (k.spec.block_cols >= 32 && rest_rounds(&k) == 1);
+    if (bm % 32 == 0 && fits)
+        put_rest(c, &k);
+}
+
+static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns, bool in_place)
+{
+    CudaKernel k = tile_like(c, bm, teams, slabs, turns, in_place);
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem) {
@@ -623,8 +641,11 @@ static void candidates(CudaCandidates *c)
             if (turns > 1 && token_tiles[i] > MOST_OF_FOUR)
                 continue;
             if (turns == 1 && weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
-                (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR))
+                (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR)) {
+                if (weight_tiles[j].teams == 4 && holds_all && can_add_in_place(&c->like))
+                    put_rest_of(c, token_tiles[i]);
                 continue;
+            }
             if (can_add_in_place(&c->like) && token_tiles[i] >= LEAST_PLACED && turns == 1)
                 put_tile(c, token_tiles[i], weight_tiles[j].teams, weight_tiles[j].slabs, 1, true);
             if ((holds_all || token_tiles[i] >= least) && (!one || token_tiles[i] <= MOST_OF_ONE))

@@ -9,8 +9,9 @@
 
 /* Threads that copy --------------------------------------------------------------------------- */
 
-/* True in one lane of a warp whose lanes are all here. ptxas knows that it is one (of `lane == 0` it
- * does not), so that what begins copies there needs no loop over the lanes that are active. */
+/* True in one lane of a warp whose lanes are all here. ptxas knows that it is one, which it does
+ * not of `lane == 0`, so that what begins copies there needs no loop over the lanes that are
+ * active. */
 __device__ __forceinline__ bool elect_one()
 {
     uint32_t elected;

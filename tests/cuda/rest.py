@@ -18,13 +18,24 @@ SHAPES = ((28672, 1024, "r2", 3, 2),      # 448 groups: 396 and 52
           (24576, 1024, "r2", 3, None),   # fewer than three groups a processor
           (37888, 1024, "r2", 3, None),   # 196 left over: more than processors
           (33792, 1024, "r1", 3, None))   # 132 left over: tiles of four are as even
-# what stands in tables, and tiles: of 16, 32 and 64 rows
+# what stands in tables, and tiles: of ROWS
+ROWS = (16, 32, 64, 96, 128)
 SCHEMES = {
-    "weight i4 sym group 128; act bf16": ("w=i4/1x128", "bf16", "16x256 s8 g0 r2", "32x256 s6 g0 r2", "64x256 s4 g0 r2 inplace"),
-    "weight u4 asym group 128; act bf16": ("w=u4/1x128z", "bf16", "16x256 s8 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace"),
-    "weight mxfp4; act bf16": ("w=e2m1/1x32", "bf16", "16x256 s8 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace"),
-    "weight nvfp4; act bf16": ("w=e2m1/1x16", "bf16", "16x256 s8 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace"),
-    "weight nf4 group 64; act bf16": ("w=nf4/1x64", "bf16", "16x256 s4 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace"),
+    "weight i4 sym group 128; act bf16": ("w=i4/1x128", "bf16",
+        "16x256 s8 g0 r2", "32x256 s6 g0 r2", "64x256 s4 g0 r2 inplace",
+        "96x256 s4 g0 r2 inplace", "128x256 s3 g0 r2 inplace"),
+    "weight u4 asym group 128; act bf16": ("w=u4/1x128z", "bf16",
+        "16x256 s8 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace",
+        "96x256 s4 g0 r2 inplace", "128x256 s3 g0 r2 inplace"),
+    "weight mxfp4; act bf16": ("w=e2m1/1x32", "bf16",
+        "16x256 s8 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace",
+        "96x256 s4 g0 r2 inplace", "128x256 s3 g0 r2 inplace"),
+    "weight nvfp4; act bf16": ("w=e2m1/1x16", "bf16",
+        "16x256 s8 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace",
+        "96x256 s4 g0 r2 inplace"),
+    "weight nf4 group 64; act bf16": ("w=nf4/1x64", "bf16",
+        "16x256 s4 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace",
+        "96x256 s3 g0 r2 inplace", "128x256 s3 g0 r2 inplace"),
     "weight i4 sym group 128; act e4m3 per token dynamic": ("w=i4/1x128", "e4m3/1x0", "16x256 s8 g0 r2", "32x256 s8 g0 r2",
                                                             "64x256 s7 g0 r2")}
 OTHERS = {
@@ -72,6 +83,10 @@ def check_shapes(folder):
         expect(f"{columns} columns, K = {k}: {word}", explained(folder), shares and (groups, shares, 132))
     write(folder, plain, 28672, 1024, 16, "16x256 s8 g0 r2", " invariant")
     expect("an invariant layer has one order of sums for all columns", explained(folder), None)
+    for columns, rows, word, found in ((28672, 96, "96x256 s4 g0 r2", (3, 2, 132)), (28672, 128, "128x256 s3 g0 r2", (3, 2, 132)),
+                                       (57344, 96, "96x256 s4 g0 r1", (6, 1, 132)), (57344, 128, "128x256 s3 g0 r1", None)):
+        write(folder, plain, columns, 1024, rows, word + " inplace")
+        expect(f"{rows} rows, {columns} columns: {word}", explained(folder), found)
     for scheme, (_, _, why) in OTHERS.items():
         write(folder, scheme, 28672, 1024, 16, "16x256 s8 g0 r2")
         expect(why, explained(folder), None)
@@ -86,7 +101,7 @@ def check_kernels(folder):
         print("1..0 # SKIP there is no NVRTC")
         sys.exit(0)
     for scheme, (_, _, *tiles) in SCHEMES.items():
-        for rows, tile in zip((16, 32, 64), tiles):
+        for rows, tile in zip(ROWS, tiles):
             write(folder, scheme, 28672, 1024, rows, tile)
             kernels = shown(folder, "show", "--emit=kernels", "--fail-on-spill")
             report(f"{scheme}, {rows} rows: {tile}", not explained(folder) and "it is another kernel",
