@@ -102,8 +102,7 @@ static int columns(const CudaKernel *k) /* rows of w */
     return 64 * k->mixed.slabs * k->mixed.teams / k->mixed.turns;
 }
 
-/* Which products the family takes ---------------------------------------------------------------
- */
+/* Which products the family takes -------------------------------------------------------------- */
 
 /* A block of K that ends where steps do, and units if it is longer than one. */
 static bool block_fits(int64_t block, int64_t k)
@@ -571,26 +570,19 @@ static CudaKernel tile_like(const CudaCandidates *c, int bm, int teams, int slab
 {
     CudaKernel k = c->like;
     k.family = CUDA_MIXED;
-    k.mixed = (CudaMixed){.bm = bm,
-                          .teams = teams,
-                          .slabs = slabs,
-                          .turns = turns,
-                          .parts_of_k = 1,
-                          .cluster = 1,
-                          .gather = 1,
-                          .in_place = in_place};
+    k.mixed = (CudaMixed){.bm = bm, .teams = teams, .slabs = slabs, .turns = turns};
+    k.mixed.parts_of_k = k.mixed.cluster = k.mixed.gather = 1;
+    k.mixed.in_place = in_place;
     fold_scales(&k);
     return k;
 }
 
-/* More rows than four warpgroups hold unless in place: two with two slabs each multiply faster, but
- * have no rest. (ptxas serialises the products of 112 rows beside zero points, and of 128 in
- * several rounds or beside scales for each 16 of K.) */
+/* More rows than four hold unless in place. (ptxas serialises products of 112 rows beside zero
+ * points, and of 128 in several rounds or beside scales for each 16 of K.) */
 static void put_rest_of(CudaCandidates *c, int bm)
 {
     CudaKernel k = tile_like(c, bm, 4, 1, 1, true);
-    bool fits = bm < 128 || (k.spec.block_cols >= 32 && rest_rounds(&k) == 1);
-    if (bm % 32 == 0 && fits)
+    if (bm % 32 == 0 && (bm < 128 || (k.spec.block_cols >= 32 && rest_rounds(&k) == 1)))
         put_rest(c, &k);
 }
 
@@ -642,7 +634,7 @@ static void candidates(CudaCandidates *c)
                 continue;
             if (turns == 1 && weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
                 (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR)) {
-                if (weight_tiles[j].teams == 4 && holds_all && can_add_in_place(&c->like))
+                if (holds_all && weight_tiles[j].teams == 4 && can_add_in_place(&c->like))
                     put_rest_of(c, token_tiles[i]);
                 continue;
             }
