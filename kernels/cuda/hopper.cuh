@@ -51,9 +51,9 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kClusterM = Cfg::kCluster, kClusterN = 1, kGather = Cfg::kGather;
     static constexpr int kTeams = (Cfg::kSwap ? Cfg::kBN : Cfg::kBM) / 64;
     static constexpr int kWarps = 4 * kTeams, kThreads = 128 * kTeams; /* that multiply */
-    /* Warps whose first thread begins copies, a unit each in turn: one takes 130 ns for a unit's,
-     * as long as the products of small tiles; and warps that copy scales, likewise: one is slower
-     * than products where each column has a scale. Four at most. */
+    /* Warps of which a lane begins copies, a unit each in turn: one took as long for a unit's as
+     * the products of small tiles; and warps that copy scales, likewise: one is slower than
+     * products where each column has a scale. Four at most. */
     static constexpr int kCopiers = kTeams == 1 ? 2 : 1, kScaleWarps = Cfg::kWUniform ? 1 : 2;
     /* Of a thread that copies (more where it copies scales), and of one that multiplies: what the
      * block starts with, a multiple of 8 for each thread, is shared out. */

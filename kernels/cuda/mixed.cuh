@@ -57,11 +57,11 @@
 /* Copies --------------------------------------------------------------------------------------- */
 
 /* A thread of each of kCopiers warps, this one of number `mine`: fills the stages of every
- * kCopiers-th unit, in the order in which they are read. (To begin a copy takes a thread some 200
- * cycles, and a unit has up to six: one thread alone was slower than the memory.) Weights do not
- * depend on earlier kernels: those of the first stages are on their way before it waits for the
- * producer of a. (Not all: what all blocks ask for at once comes at once, so that none had its
- * first unit before most of it had come, and the producer waited for memory, too.) */
+ * kCopiers-th unit, in the order in which they are read. (A unit has up to six copies: one thread
+ * alone was slower than the memory.) Weights do not depend on earlier kernels: those of the first
+ * stages are on their way before it waits for the producer of a. (Not all: what all blocks ask for
+ * at once comes at once, so that none had its first unit before most of it had come, and the
+ * producer waited for memory, too.) */
 template <class Cfg, class Params>
 __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint32_t full,
                                            uint32_t empty, int mine)
