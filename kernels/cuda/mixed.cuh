@@ -457,9 +457,10 @@ __device__ __forceinline__ void mixed(const Params &p)
         registers_give<S::kFewRegisters>();
         const int copier = threadIdx.x / 32 - S::kThreads / 32;
         if constexpr (S::kStageScales) {
+            constexpr bool kAll = S::kCopiers == 3; /* of these warps have something to copy */
             if (copier == S::kCopiers)
                 mixed_copy_scales<Cfg>(p, ring, full, empty);
-            else if (elect_one())
+            else if ((kAll || copier < S::kCopiers) && elect_one())
                 mixed_copy<Cfg>(p, ring, full, empty, copier);
         } else if (copier < S::kCopiers && elect_one()) {
             mixed_copy<Cfg>(p, ring, full, empty, copier);
