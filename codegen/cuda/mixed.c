@@ -565,8 +565,7 @@ static void fold_scales(CudaKernel *k)
     packed->block_k = 0;
 }
 
-static CudaKernel tile_like(const CudaCandidates *c, int bm, int teams, int slabs, int turns,
-                            bool in_place)
+static CudaKernel tile_of(CudaCandidates *c, int bm, int teams, int slabs, int turns, bool in_place)
 {
     CudaKernel k = c->like;
     k.family = CUDA_MIXED;
@@ -578,17 +577,18 @@ static CudaKernel tile_like(const CudaCandidates *c, int bm, int teams, int slab
 }
 
 /* More rows than four hold unless in place. (ptxas serialises products of 112 rows beside zero
- * points, and of 128 in several rounds or beside scales for each 16 of K.) */
+ * points, and of 128 of f16, in several rounds, or beside scales for each 16 of K.) */
 static void put_rest_of(CudaCandidates *c, int bm)
 {
-    CudaKernel k = tile_like(c, bm, 4, 1, 1, true);
-    if (bm % 32 == 0 && (bm < 128 || (k.spec.block_cols >= 32 && rest_rounds(&k) == 1)))
+    CudaKernel k = tile_of(c, bm, 4, 1, 1, true);
+    bool has_room = k.packed.home == CUDA_HOME_BF16 && k.spec.block_cols >= 32;
+    if (bm == 96 || (bm == 128 && has_room && rest_rounds(&k) == 1))
         put_rest(c, &k);
 }
 
 static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns, bool in_place)
 {
-    CudaKernel k = tile_like(c, bm, teams, slabs, turns, in_place);
+    CudaKernel k = tile_of(c, bm, teams, slabs, turns, in_place);
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem) {

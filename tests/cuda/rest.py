@@ -36,6 +36,8 @@ SCHEMES = {
     "weight nf4 group 64; act bf16": ("w=nf4/1x64", "bf16",
         "16x256 s4 g0 r2", "32x256 s4 g0 r2", "64x256 s4 g0 r2 inplace",
         "96x256 s3 g0 r2 inplace", "128x256 s3 g0 r2 inplace"),
+    "weight i4 sym group 128; act f16": ("w=i4/1x128", "f16",
+        "16x256 s8 g0 r2", "32x256 s6 g0 r2", "64x256 s4 g0 r2 inplace", "96x256 s4 g0 r2 inplace"),
     "weight i4 sym group 128; act e4m3 per token dynamic": ("w=i4/1x128", "e4m3/1x0", "16x256 s8 g0 r2", "32x256 s8 g0 r2",
                                                             "64x256 s7 g0 r2")}
 OTHERS = {
@@ -49,7 +51,7 @@ def text(scheme, columns, k, rows, rule=""):
 dim T in [{rows}]
 scheme s {{ {scheme} }}
 quant {{ default : s{rule} }}
-model m (x: bf16[T, {k}]) -> (y: bf16[T, {columns}]) {{
+model m (x: {"f16" if scheme.endswith(" f16") else "bf16"}[T, {k}]) -> (y: bf16[T, {columns}]) {{
     param w: bf16[{columns}, {k}]
     y = linear(x, w)
 }}
@@ -87,6 +89,8 @@ def check_shapes(folder):
                                        (57344, 96, "96x256 s4 g0 r1", (6, 1, 132)), (57344, 128, "128x256 s3 g0 r1", None)):
         write(folder, plain, columns, 1024, rows, word + " inplace")
         expect(f"{rows} rows, {columns} columns: {word}", explained(folder), found)
+    write(folder, "weight i4 sym group 128; act f16", 28672, 1024, 128, "128x256 s3 g0 r2 inplace")
+    expect("128 rows of f16, whose products ptxas would serialise", explained(folder), None)
     for scheme, (_, _, why) in OTHERS.items():
         write(folder, scheme, 28672, 1024, 16, "16x256 s8 g0 r2")
         expect(why, explained(folder), None)
