@@ -318,14 +318,15 @@ typedef struct Params {
     uint64_t blocks;
     const float *scale;
     const int32_t *zero;
-    float outer;
+    float outer, least; /* the least of its format */
 } Params;
 
 static Params params_of(const PlanTensor *t, const PlanLayout *l, const uint8_t *at)
 {
     Params p = {.blocks = (uint64_t)scheme_row_blocks(&t->scheme, l->rows) *
                           (uint64_t)scheme_col_blocks(&t->scheme, l->cols),
-                .outer = 1};
+                .outer = 1,
+                .least = num_scale_round((int)t->scheme.scale_fmt, 0)};
     p.scale = (const float *)(const void *)(at + l->scale_at);
     if (t->scheme.zero != ZERO_NONE)
         p.zero = (const int32_t *)(const void *)(at + l->zero_at);
@@ -375,15 +376,22 @@ static double scale_share(double x, double y, double usual)
 /* Does a block hold a number other than 0, of each side? */
 enum { OF_CPU = 1, OF_GPU = 2 };
 
-/* The scale of a block of zeros is 1 and stands for 0. */
+/* The scale of a block of zeros is 1 and stands for 0; where a tail was too small for codes under
+ * the least scale of its format, so does that one. */
 static double scale_of(const Params *p, uint64_t block, bool holds)
 {
-    return holds || p->scale[block] != 1 ? (double)p->scale[block] : 0;
+    float scale = p->scale[block];
+    return holds || (scale != 1 && scale != p->least) ? (double)scale : 0;
 }
 
-/* Scales that differ by more than `most`. */
+/* Scales that differ by more than `most`; ret_worst: by how much, and which. */
+typedef struct WorstScale {
+    double share;
+    uint64_t block;
+} WorstScale;
+
 static uint64_t scales_apart(const Params *a, const Params *b, const uint8_t *holds, double most,
-                             double *ret_worst)
+                             WorstScale *ret_worst)
 {
     double power = 0;
     uint64_t apart = 0;
@@ -392,12 +400,13 @@ static uint64_t scales_apart(const Params *a, const Params *b, const uint8_t *ho
         power += isfinite(x) ? x * x : 0;
     }
     double usual = sqrt(power / (double)(a->blocks ? a->blocks : 1));
-    *ret_worst = 0;
+    *ret_worst = (WorstScale){0, 0};
     for (uint64_t i = 0; i < a->blocks; i++) {
         double share = scale_share(scale_of(a, i, holds[i] & OF_CPU),
                                    scale_of(b, i, holds[i] & OF_GPU), usual);
-        apart += !(share <= most); /* one that is not finite, too */
-        *ret_worst = share > *ret_worst ? share : *ret_worst;
+        apart += !(share <= most);        /* one that is not finite, too */
+        if (!(share <= ret_worst->share)) /* no number, too */
+            *ret_worst = (WorstScale){share, i};
     }
     return apart;
 }
@@ -443,7 +452,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     int64_t rows = l->rows - (n->is_odd && t->is_static);
     uint64_t num = (uint64_t)(rows * l->cols), differ = 0, apart = 0;
     double of_scales = n->bound > SCALES_BOUND * SCALES_BOUND ? sqrt(n->bound) : SCALES_BOUND;
-    double worst = 0;
+    WorstScale worst = {0, 0};
     int64_t first = -1;
     Sums s = {0};
     Flips flips = {{0}};
@@ -486,8 +495,9 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
         return true;
     snprintf(n->why, sizeof n->why,
              "%" PRIu64 " of %" PRIu64 " codes under the same scales and %" PRIu64 " of %" PRIu64
-             " scales differ, a scale by %.3g, at most %.3g",
-             differ, num, apart, a.blocks, worst, of_scales);
+             " scales differ, scale %" PRIu64 " by %.3g (%.9g and %.9g), at most %.3g",
+             differ, num, apart, a.blocks, worst.block, worst.share, (double)a.scale[worst.block],
+             (double)b.scale[worst.block], of_scales);
     if (first >= 0 && !t->is_static) {
         int64_t block = block_of(t, l, first / l->cols, first % l->cols);
         size_t len = strlen(n->why);

@@ -525,6 +525,36 @@ static void test_scale_of_zeros(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
 }
 
+/* The tail of an activation may be 0 or so small that the least scale of f16 has no code for it:
+ * the numbers of both blocks are zeros. */
+static void test_least_scales(void **state)
+{
+    (void)state;
+    enum { ROWS_OF = 4, NUM = 16, BLOCKS = 8 };
+    struct {
+        uint8_t code[ROWS_OF * NUM];
+        float scale[BLOCKS];
+    } want, got;
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_I8,
+                          .quantised = true,
+                          .scheme = {FMT_I8, FMT_F16, .block = {1, 8}}};
+    const PlanLayout l = {.rows = ROWS_OF, .cols = NUM, .pitch = NUM, .scale_at = ROWS_OF * NUM};
+    Near n = {.bound = near_bound(FMT_F32)};
+    memset(want.code, 127, sizeof want.code);
+    memset(want.code, 0, 3 * NUM / 2);
+    for (int i = 0; i < BLOCKS; i++)
+        want.scale[i] = i < 3 ? 1.0f : 0.02f;
+    got = want;
+    got.scale[0] = got.scale[1] = got.scale[2] = 0x1p-24f;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    got.scale[0] = got.scale[1] = got.scale[2] = 0x1p-20f; /* a scale that has codes for it */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    got.scale[0] = got.scale[1] = got.scale[2] = 0x1p-24f;
+    got.code[0] = got.code[NUM / 2] = got.code[NUM] = 1; /* no block of zeros */
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_tie_of_one_sum),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_scale_of_zeros),
+        cmocka_unit_test(test_least_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
