@@ -321,7 +321,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 6
+#define ARTIFACT_VERSION 7
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

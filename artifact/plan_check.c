@@ -508,11 +508,14 @@ static bool check_gemm_types(const Plan *p, const PlanLaunch *l, IoError *err)
     if (ab > 0 && wb > 0 && ab % wb && wb % ab)
         return plan_fail(err, "\"%s\": blocks of %lld and %lld do not divide each other", l->layer,
                          (long long)ab, (long long)wb);
-    if (w->packed && w->pack_spec.mainloop && w->pack_spec.act_block_cols != ab)
-        return plan_fail(err,
-                         "\"%s\": the weight is packed for blocks of %lld, the activation has %lld",
-                         l->layer, (long long)w->pack_spec.act_block_cols, (long long)ab);
-    return true;
+    if (!w->packed)
+        return true;
+    /* one scale for all of K is not the main loop's */
+    int64_t inside = w->pack_spec.mainloop && ab < w->pack_spec.k ? ab : 0;
+    return w->pack_spec.act_block_cols == inside ||
+           plan_fail(err,
+                     "\"%s\": the weight is packed for blocks of %lld, the activation has %lld",
+                     l->layer, (long long)w->pack_spec.act_block_cols, (long long)inside);
 }
 
 static bool check_gemm(const Plan *p, const PlanLaunch *l, IoError *err)

@@ -143,7 +143,7 @@ static CpuPackSpec pack_spec(const Gemm *g)
                         .k = w->dim[1].add,
                         .parts = g->part_cols ? 2 : 1,
                         .mainloop = g->matmul->attr.place == PLACE_MAINLOOP};
-    if (spec.mainloop && a->scheme)
+    if (type_scale_varies(a))
         spec.act_block_cols = a->scheme->block[1];
     spec.act_zero = a->scheme && a->scheme->zero != ZERO_NONE;
     if (w->scheme) {

@@ -17,6 +17,7 @@ typedef struct Side { /* one operand */
     const Tensor *t;
     int64_t rows;
     bool centre;       /* subtract zero points */
+    bool scaled;       /* by the main loop */
     double value[256]; /* of each code that is a number */
 } Side;
 
@@ -114,11 +115,11 @@ static void dot_tile(const double *a, const double *b, int64_t begin, int64_t en
     *(Vec *)sum[3] = s3;
 }
 
-/* Scale of an operand's block; 1 of a plain one. */
+/* Scale of an operand's block; 1 of one whose scales wait, and of a plain one. */
 static float scale_f32(const Side *side, int64_t row, int64_t col)
 {
     const QTensor *q = &side->t->q;
-    if (!q->codes || row >= side->rows)
+    if (!side->scaled || row >= side->rows)
         return 1;
     return num_scale_effective(q->scale[scale_entry(q, row, col)], q->outer);
 }
@@ -126,7 +127,7 @@ static float scale_f32(const Side *side, int64_t row, int64_t col)
 static double scale_f64(const Side *side, int64_t row, int64_t col)
 {
     const QTensor *q = &side->t->q;
-    if (!q->codes || row >= side->rows)
+    if (!side->scaled || row >= side->rows)
         return 1;
     return (double)q->scale[scale_entry(q, row, col)] * (double)q->outer;
 }
@@ -238,6 +239,8 @@ bool eval_op_matmul(Eval *e, const Op *op)
     bool raw = !p.mainloop && is_integer(a) && is_integer(b);
     p.a = side_make(a, !raw);
     p.b = side_make(b, !raw);
+    p.a.scaled = p.mainloop && type_scale_varies(op_in(op, 0)->type);
+    p.b.scaled = p.mainloop && b->q.codes;
     int64_t chunk = p.a.rows < CHUNK_ROWS ? p.a.rows : CHUNK_ROWS;
     double *panels = malloc((size_t)((chunk + TILE) * p.k + 1) * sizeof *panels);
     bool ok = panels != NULL;

@@ -72,6 +72,8 @@ static inline Dim type_last(const Type *type)
     return type->rank ? type->dim[type->rank - 1] : dim_const(1);
 }
 bool type_same_shape(const Type *a, const Type *b);
+/* Rows of a quantised type have several scales along K, or may have. */
+bool type_scale_varies(const Type *type);
 
 /* Attributes ---------------------------------------------------------------------------------- */
 

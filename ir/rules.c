@@ -435,14 +435,6 @@ static const Type *rule_dequantize(Module *m, const Op *op, const Type *declared
     return in ? f32_like(m, in) : NULL;
 }
 
-static bool varies_along_cols(const Type *type)
-{
-    if (!type->scheme || type->scheme->block[1] == 0)
-        return false;
-    Dim cols = type_last(type);
-    return !dim_is_const(cols) || scheme_varies_along_cols(type->scheme, cols.add);
-}
-
 /* One number a row of the operand, shaped for axis 0 or 1 of a matmul's result. */
 static const Type *per_row(Module *m, const Op *op, FormatId fmt, bool per_tensor)
 {
@@ -466,7 +458,7 @@ static const Type *rule_scales(Module *m, const Op *op, const Type *declared)
     const Type *in = need_quantised(m, op);
     if (!in)
         return NULL;
-    if (varies_along_cols(in))
+    if (type_scale_varies(in))
         return clash(m, op, E_SCALE_PLACE, "the scale of %s varies along its columns", text(m, in));
     return per_row(m, op, FMT_F32, in->scheme->block[0] == 0);
 }
@@ -479,7 +471,7 @@ static const Type *rule_zeros(Module *m, const Op *op, const Type *declared)
         return NULL;
     if (in->scheme->zero == ZERO_NONE)
         return clash(m, op, E_SCHEME_FIT, "%s has no zero points", text(m, in));
-    if (varies_along_cols(in))
+    if (type_scale_varies(in))
         return clash(m, op, E_SCALE_PLACE, "the zero point of %s varies along its columns",
                      text(m, in));
     return per_row(m, op, FMT_I32, in->scheme->block[0] == 0);
@@ -555,7 +547,7 @@ static const Type *sum_too_long(Module *m, const Op *op, int64_t most)
 static const Type *matmul_epilogue(Module *m, const Op *op, int rank, const Dim *dim)
 {
     const Type *a = in_type(op, 0), *b = in_type(op, 1);
-    const Type *bad = varies_along_cols(a) ? a : varies_along_cols(b) ? b : NULL;
+    const Type *bad = type_scale_varies(a) ? a : type_scale_varies(b) ? b : NULL;
     if (bad)
         return clash(m, op, E_SCALE_PLACE,
                      "the scale of %s varies along K: it cannot wait for the epilogue",

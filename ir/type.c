@@ -218,6 +218,14 @@ bool type_same_shape(const Type *a, const Type *b)
     return true;
 }
 
+bool type_scale_varies(const Type *type)
+{
+    if (!type->scheme || type->scheme->block[1] == 0)
+        return false;
+    Dim cols = type_last(type);
+    return !dim_is_const(cols) || scheme_varies_along_cols(type->scheme, cols.add);
+}
+
 /* Printing ------------------------------------------------------------------------------------ */
 
 void scheme_put(Sb *sb, const Scheme *scheme, const char *row)

@@ -135,7 +135,7 @@ static bool target_fits(Module *m, const TargetLimits *limits, const Op *op, con
                         .block_cols = w ? w->block[1] : 0,
                         .scale_fmt = w ? w->scale_fmt : FMT_F32,
                         .table = w ? w->table : TABLE_NONE};
-    if (pack.mainloop && spec->act)
+    if (varies(spec->act, k))
         pack.act_block_cols = spec->act->block[1];
     const char *problem = limits->weight_problem(&pack);
 

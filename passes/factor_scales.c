@@ -4,7 +4,7 @@
  * Leaves: matmuls on codes. No scale varies along K: the matmul is `scales = epilogue` and the
  * scales multiply its result, ((float)acc * sa) * sw; for integers the zero points' terms are
  * explicit i32 ops before the cast. Some scale varies along K: `scales = mainloop`, the matmul
- * applies all.
+ * applies all of them but those of an activation that has one a row: they multiply its result.
  *
  * Before                                        After
  *   %2 = dequantize %1                            %5 = matmul %1, %3 {scales = epilogue}
@@ -34,10 +34,7 @@ static Side side_of(const Op *matmul, int slot)
 
 static bool side_varies(const Side *side)
 {
-    if (!side->scheme || side->scheme->block[1] == 0)
-        return false;
-    int64_t cols = type_cols(side->value->type);
-    return cols < 0 || scheme_varies_along_cols(side->scheme, cols);
+    return type_scale_varies(side->value->type);
 }
 
 /* scales, zeros or code_sum of one side. A static scale or zero point is an operand already. */
@@ -80,6 +77,11 @@ static Value *zero_point_terms(Module *m, Op *at, Value *acc, const Side *a, con
     return result;
 }
 
+static Value *times_scales(Module *m, Op *at, Value *v, const Side *side)
+{
+    return rewrite_binary(m, at, OP_MUL, v, side_part(m, at, side, OP_SCALES), at->span);
+}
+
 static void matmul_factor(Module *m, Op *op)
 {
     Side a = side_of(op, 0), b = side_of(op, 1);
@@ -92,17 +94,15 @@ static void matmul_factor(Module *m, Op *op)
     Value *v = build_op(m, op->block, op, OP_MATMUL, &attr, NULL, 2, in, op->span);
     if (!v) /* the type rule has said what does not fit */
         return;
-    if (attr.place == PLACE_EPILOGUE) {
-        if (v->type->fmt == FMT_I32) {
-            v = zero_point_terms(m, op, v, &a, &b);
-            v = rewrite_unary(m, op, OP_CAST, type_plain(m, FMT_F32, v->type->rank, v->type->dim),
-                              v, op->span);
-        }
-        if (a.scheme)
-            v = rewrite_binary(m, op, OP_MUL, v, side_part(m, op, &a, OP_SCALES), op->span);
-        if (b.scheme)
-            v = rewrite_binary(m, op, OP_MUL, v, side_part(m, op, &b, OP_SCALES), op->span);
+    if (v->type->fmt == FMT_I32) {
+        v = zero_point_terms(m, op, v, &a, &b);
+        v = rewrite_unary(m, op, OP_CAST, type_plain(m, FMT_F32, v->type->rank, v->type->dim), v,
+                          op->span);
     }
+    if (a.scheme && !side_varies(&a))
+        v = times_scales(m, op, v, &a);
+    if (b.scheme && attr.place == PLACE_EPILOGUE)
+        v = times_scales(m, op, v, &b);
     v->name = op_out(op)->name;
     value_replace(op_out(op), v);
     op_remove(op);

@@ -228,11 +228,13 @@ static bool makes(const CudaKernel *k, int64_t rows, bool one)
     return rows <= SHARED_ROWS * (grid < processors ? grid : processors);
 }
 
-/* Integers as floats, summed exactly block by block, and blocks that make many rows, for which
- * ptxas left alone spills a few bytes to fit in three blocks. */
+/* Integers as floats, summed exactly block by block, codes of 4 bits with zero points beside
+ * floats, and blocks that make many rows, for which ptxas left alone spills a few bytes to fit in
+ * three blocks. */
 static int min_blocks(const CudaKernel *k)
 {
     return (k->spec.mainloop && k->packed.exact && k->packed.home != CUDA_HOME_I8) ||
+           (k->packed.zeros && k->packed.bits == 4 && cuda_act_bits(k->spec.act_fmt) == 16) ||
            (k->input == INPUT_SHARED && !makes(k, k->layout[k->launch->a].rows, false));
 }
 

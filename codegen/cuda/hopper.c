@@ -180,7 +180,7 @@ static int64_t stage_bytes(const CudaKernel *k)
     int subs = k->hopper.promote ? 4 / k->hopper.promote : 1;
     int64_t bytes = (int64_t)(k->hopper.bm + k->hopper.bn) * UNIT_BYTES;
     if (k->spec.mainloop)
-        bytes += (int64_t)subs * (k->hopper.bm + weight_scales(k)) * 4;
+        bytes += (int64_t)subs * ((k->spec.act_block ? k->hopper.bm : 0) + weight_scales(k)) * 4;
     return cuda_ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
 }
 

@@ -11,8 +11,10 @@
 #define COPY_GAIN   0.05 /* of a bucket's time that another copy has to save */
 #define PANELS_GAIN 0.02 /* by which records have to be faster than panels, for each size */
 #define DECODE_ROWS 257  /* fewer take less time than decoding */
-#define HELD_ROWS   64   /* .. where activations are held beside that */
-#define ALONE_ROWS  5    /* .. or alone; up to here a product makes its rows itself */
+#define POWER_ROWS  2048 /* of so many rows power bounds products of bytes */
+#define POWER_GAIN  -0.1
+#define HELD_ROWS   64 /* .. where activations are held beside that */
+#define ALONE_ROWS  5  /* .. or alone; up to here a product makes its rows itself */
 
 typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
     double us, predicted;
@@ -229,18 +231,28 @@ static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *tim
     return ret;
 }
 
+/* What part of a bucket's time a decoded weight has to save. Where power bounds both, kernels that
+ * decode in each tile take up to 12 % longer in a layer than tables say, and products of bytes that
+ * hold 4 bits 3 to 9 % less (bench/results/h200-layers.txt). */
+static double decode_gain(const CudaDraft *d, const PlanTensor *weight, int index, int bucket)
+{
+    int bits = format_info[weight->pack_spec.act_fmt].bits;
+    return bits == 8 && rows_of(d, index, bucket) >= POWER_ROWS ? POWER_GAIN : COPY_GAIN;
+}
+
 /* What launches take that read the weight as it lies, or that hold their activations or follow a
  * launch that decodes it, where that is faster. time: [forms][buckets]. */
-static LayoutTime time_of_fastest(const CudaDraft *d, const LayoutTime *time, CudaLayout own,
-                                  bool holds, bool decodes)
+static LayoutTime time_of_fastest(const CudaDraft *d, const PlanTensor *weight, int index,
+                                  const LayoutTime *time, bool holds, bool decodes)
 {
     LayoutTime sum = {.measured = true, .runs = true};
-    int buckets = d->plan->num_buckets;
+    int buckets = d->plan->num_buckets, own = weight->pack_spec.layout;
     for (int b = 0; b < buckets; b++) {
-        const LayoutTime *best = &time[(int)own * buckets + b];
+        const LayoutTime *best = &time[own * buckets + b];
         for (int form = CUDA_DECODED; form < NUM_CUDA_FORMS; form++) {
             const LayoutTime *at = &time[form * buckets + b];
-            if ((cuda_holds(form) ? holds : decodes) && gain(at, best) >= COPY_GAIN)
+            double least = form == CUDA_DECODED ? decode_gain(d, weight, index, b) : COPY_GAIN;
+            if ((cuda_holds(form) ? holds : decodes) && gain(at, best) >= least)
                 best = at;
         }
         add_bucket(&sum, best);
@@ -304,7 +316,7 @@ static CudaLayout choose(const CudaDraft *d, PlanTensor *weight, int index, unsi
         if (decodes)
             time_decoded(d, weight, index, &decoded, false, time + CUDA_DECODED * buckets);
         if (holds || decodes)
-            sum = time_of_fastest(d, time, (CudaLayout)i, holds, decodes);
+            sum = time_of_fastest(d, weight, index, time, holds, decodes);
         /* the same kernels read both: where records were measured, predictions move nothing */
         bool doubts = i == CUDA_FRAGMENTS && best == CUDA_RECORDS && least.runs &&
                       is_known(d, time + best * buckets) && !is_known(d, time + i * buckets);
@@ -416,7 +428,7 @@ static void choose_decoded(const CudaDraft *d, PlanTensor *weight, int index, bo
         time_of(d, index, false, own);
     for (int b = 0; b < buckets; b++)
         if (ret[b] == (int)layout &&
-            (always ? after[b].runs : gain(&after[b], &own[b]) >= COPY_GAIN))
+            (always ? after[b].runs : gain(&after[b], &own[b]) >= decode_gain(d, weight, index, b)))
             ret[b] = CUDA_DECODED;
 }
 

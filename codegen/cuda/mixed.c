@@ -152,25 +152,20 @@ static bool takes(const CudaPackSpec *spec)
 static int64_t act_scales(const CudaKernel *k) /* of a row, in a unit */
 {
     int64_t block = k->spec.act_block;
-    return block && block < UNIT && block < k->spec.k ? UNIT / block : 1;
+    return block && block < UNIT ? UNIT / block : 1;
 }
 
-/* The activation's scales belong to the main loop .. */
+/* The activation's scales belong to the main loop: a stage holds those of its blocks of K. */
 static bool scales_act(const CudaKernel *k)
 {
-    return k->spec.mainloop && k->plan->tensor[k->launch->a].quantised;
-}
-/* .. and each block of K has its own, which its stage holds; else a tile holds them. */
-static bool scales_along_k(const CudaKernel *k)
-{
-    return k->spec.act_block && k->spec.act_block < k->spec.k;
+    return k->spec.act_block > 0;
 }
 
 static int64_t stage_bytes(const CudaKernel *k)
 {
     int64_t bytes = k->mixed.bm * (int64_t)(has_bytes(k) ? 1 : 2) * BOX_BYTES +
                     columns(k) / CUDA_GROUP_ROWS * k->packed.record;
-    if (scales_act(k) && scales_along_k(k))
+    if (scales_act(k))
         bytes += act_scales(k) * k->mixed.bm * 4;
     return cuda_ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
 }
@@ -229,8 +224,7 @@ static bool needs_more(const CudaKernel *k, bool is_fine)
     bool is_cut = k->mixed.parts_of_k > 1;
     int bits = format_info[k->spec.fmt].bits;
     if (has_bytes(k))
-        return (is_fine && k->packed.block_k < UNIT / 2) || is_cut || bits == 8 ||
-               (k->spec.parts > 1 && scales_act(k) && !scales_along_k(k) && !is_int(k));
+        return (is_fine && k->packed.block_k < UNIT / 2) || is_cut || bits == 8;
     return bits == 8 || k->spec.fmt == FMT_I4 ||
            (is_cut && (family_of(k->spec.fmt) == FAMILY_CODEBOOK || k->packed.zeros));
 }
@@ -324,11 +318,10 @@ static int64_t staged_bytes(const CudaKernel *k)
     return rows > others ? rows : others;
 }
 
-/* A ring, rows or totals, the scales that a tile has, and values of pairs of codes. */
+/* A ring, rows or totals, and values of pairs of codes. */
 static int64_t smem_bytes(const CudaKernel *k)
 {
-    int64_t scales = scales_act(k) && !scales_along_k(k) ? k->mixed.bm * 4 : 0;
-    int64_t bytes = k->mixed.stages * stage_bytes(k) + staged_bytes(k) + scales;
+    int64_t bytes = k->mixed.stages * stage_bytes(k) + staged_bytes(k);
     int64_t table = cuda_pair_table_bytes(k);
     return (table ? cuda_ceil_div(bytes, 128) * 128 + table : bytes) + ALIGN_BYTES;
 }
@@ -531,7 +524,7 @@ static void put_rest(CudaCandidates *c, const CudaKernel *like)
     CudaKernel k = *like;
     int64_t processors = k.gpu->processors;
     if (k.mixed.teams != 4 || k.mixed.turns > 1 || k.mixed.slabs > 1 || is_int(&k) || k.invariant ||
-        (scales_act(&k) && scales_along_k(&k)) || c->rows > k.mixed.bm || k.spec.k % UNIT ||
+        scales_act(&k) || c->rows > k.mixed.bm || k.spec.k % UNIT ||
         k.packed.rows % CUDA_GROUP_ROWS || !cuda_epilogue_fits(&k, CUDA_GROUP_ROWS / k.spec.parts))
         return;
     int64_t rest = rest_groups(&k), rounds = rest_rounds(&k);
@@ -611,7 +604,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns,
 /* Sums of floats; no copier has only the scales of stages. */
 static bool takes_turns(const CudaKernel *k)
 {
-    return !is_int(k) && !(scales_act(k) && scales_along_k(k));
+    return !is_int(k) && !scales_act(k);
 }
 
 /* One tile that holds all rows, and those of which most rows are used; those of one warpgroup where
@@ -830,7 +823,7 @@ static double unit_us(const CudaKernel *k)
     slab *=
         family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
-    if (scales_act(k) && scales_along_k(k))
+    if (scales_act(k))
         us += (double)(act_scales(k) - 1) * (ACT_US + ACT_SUM_US * k->mixed.bm * columns(k)) *
               (family_of(k->spec.act_fmt) == FAMILY_INT ? 1 : FLOAT_TIMES);
     double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +

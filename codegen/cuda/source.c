@@ -80,7 +80,6 @@ void cuda_put_product(Sb *sb, const CudaKernel *k)
 void cuda_put_schemes(Sb *sb, const CudaKernel *k)
 {
     const PlanTensor *a = &k->plan->tensor[k->launch->a];
-    int64_t block = a->quantised && a->scheme.block[1] < k->spec.k ? a->scheme.block[1] : 0;
     bool zero = a->quantised && a->scheme.zero != ZERO_NONE && k->packed.home != CUDA_HOME_I8;
     cuda_put_bool(sb, "kMainloop", k->spec.mainloop);
     cuda_put_int(sb, "kCodebookPieces", cuda_codebook_pieces(k));
@@ -88,8 +87,8 @@ void cuda_put_schemes(Sb *sb, const CudaKernel *k)
         cuda_put_int(sb, "kPairPitch", cuda_pair_pitch(k));
     cuda_put_int(sb, "kBlockK", k->packed.block_k);
     cuda_put_int(sb, "kABlockRows", a->quantised ? a->scheme.block[0] : 1);
-    cuda_put_int(sb, "kABlockK", block);
-    cuda_put_bool(sb, "kAScale", a->quantised);
+    cuda_put_int(sb, "kABlockK", k->spec.act_block);
+    cuda_put_bool(sb, "kAScale", k->spec.act_block > 0);
     cuda_put_bool(sb, "kAZero", zero);
 }
 

@@ -50,7 +50,8 @@ typedef struct CpuPackSpec {
     bool has_zero; /* the weight is asymmetric */
     bool act_zero; /* the activation is asymmetric */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
-    int64_t act_block_cols;         /* mainloop: of the activation's scheme; 0 = all or plain */
+    int64_t act_block_cols; /* of the activation's scheme, whose scales the main loop applies
+                               too; 0: it has none, or one a row, which waits */
     FormatId scale_fmt;
     TableKind table; /* codes are places in a codebook */
     uint8_t layout;  /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */

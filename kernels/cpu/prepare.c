@@ -58,7 +58,7 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
 
 static bool scales_inside(const CpuGemm *g)
 {
-    return g->spec.mainloop && g->a.quantised;
+    return g->spec.act_block_cols > 0;
 }
 
 static uint64_t exponent_bytes(const Prepared *p, int64_t rows)

@@ -90,7 +90,7 @@ template <class Cfg> struct GemmTile {
         int32_t part[S::kChunks ? S::kMFrags : 1][S::kChunks ? S::kNFrags : 1][4];
         float fold[Cfg::kWFold ? S::kNFrags : 1]; /* of the step's codes */
         typename Record<Cfg>::Table table;
-        float sa[Cfg::kMainloop ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
+        float sa[Cfg::kAScale ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
     };
 
     /* Of rows row0 .. of a stage, the eight codes of a step that this lane multiplies. */
@@ -398,13 +398,13 @@ template <class Cfg> struct GemmTile {
         const int block = Cfg::kBlockK ? k / (Cfg::kBlockK ? Cfg::kBlockK : 1) : 0;
         const int sub = R::sub_of(k);
 #pragma unroll
-        for (int mf = 0; mf < S::kMFrags && (Cfg::kMainloop || Cfg::kAZero); mf++)
+        for (int mf = 0; mf < S::kMFrags && (Cfg::kAScale || Cfg::kAZero); mf++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 int64_t row = m0 + mf * 16 + h * 8 + lane / 4;
                 row = row < m ? row : 0;
-                if (Cfg::kMainloop)
-                    s.sa[Cfg::kMainloop ? mf : 0][h] = a.scale ? G::act_scale(a, row, block) : 1.0f;
+                if (Cfg::kAScale)
+                    s.sa[Cfg::kAScale ? mf : 0][h] = G::act_scale(a, row, block);
                 if (Cfg::kAZero)
                     s.a_zero[Cfg::kAZero ? mf : 0][h] = a.zero[G::act_at(row, k)];
             }
@@ -459,8 +459,9 @@ template <class Cfg> struct GemmTile {
             for (int nf = 0; nf < S::kNFrags; nf++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    /* 1 * scale is scale */
-                    float scale = s.sa[mf][i / 2] * s.sw[nf][i % 2];
+                    float scale = s.sw[nf][i % 2];
+                    if constexpr (Cfg::kAScale)
+                        scale = s.sa[mf][i / 2] * scale;
                     float v = as_float(s.acc[mf][nf][i]);
                     if constexpr (S::kChunks) {
                         v = (float)(s.part[mf][nf][i] + (int32_t)s.acc[mf][nf][i]);

@@ -20,8 +20,9 @@
  *
  * kPromote > 0: after so many instructions (of 32 bytes of K) their sums are added to f32 sums: for
  * floats of 8 bits, whose products the tensor cores add with about 14 bits, every 128 bytes; and
- * with kMainloop where scales change along K, f = fma((float)block, sa * sw, f), blocks ascending.
- * Else sums stay where they are: integers are exact, 16-bit floats are added in f32.
+ * with kMainloop where scales change along K, f = fma((float)block, sa * sw, f), blocks ascending
+ * (sa: with kAScale, where that of a changes, too). Else sums stay where they are: integers are
+ * exact, 16-bit floats are added in f32.
  *
  * kGather > 1: so many blocks of a cluster have a part of K of the tile each (hopper_tiles.cuh).
  *
@@ -29,10 +30,9 @@
  * the order of blocks that share a tile evenly (hopper_tiles.cuh: kShare).
  *
  * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kCluster kParts kSwap kShare kGather
- * kPartsOfK kPromote kMainloop kBlockK kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded (an
- * earlier launch made w) kWUniform (128 rows share a
- * scale of w:
- * the grid is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
+ * kPartsOfK kPromote kMainloop kBlockK kAScale kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded
+ * (an earlier launch made w) kWUniform (128 rows share a scale of w: the grid
+ * is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
  * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes. Product::add(d, left, right, keep): one
  * wgmma of 64 by Product::kN, d = left * right + (keep ? d : 0). */
 #ifndef SINTER_CUDA_HOPPER
@@ -65,13 +65,14 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kABytes = Cfg::kBM * 128, kWBytes = Cfg::kBN * 128;
     static constexpr int kSubs = Cfg::kPromote ? 4 / Cfg::kPromote : 1; /* promotions of a unit */
     static constexpr bool kScales = Cfg::kMainloop;
+    static constexpr int kAScales = Cfg::kAScale ? Cfg::kBM : 0; /* a promotion */
     /* Columns of the tile that one scale of w serves: its runs of 64, or the runs of 32 of a part.
      */
     static constexpr int kWScales = !Cfg::kWUniform    ? Cfg::kBN
                                     : Cfg::kSwap       ? Cfg::kParts
                                     : Cfg::kParts == 1 ? (Cfg::kBN + 63) / 64
                                                        : Cfg::kParts;
-    static constexpr int kScaleBytes = kScales ? kSubs * (Cfg::kBM + kWScales) * 4 : 0;
+    static constexpr int kScaleBytes = kScales ? kSubs * (kAScales + kWScales) * 4 : 0;
     static constexpr int kStageBytes = (kABytes + kWBytes + kScaleBytes + 1023) / 1024 * 1024;
     static constexpr int kRight = Cfg::kSwap ? Cfg::kBM : Cfg::kBN; /* rows of the right operand */
     static constexpr int kHalves = kRight / Product::kN;
@@ -149,10 +150,10 @@ template <class Cfg, class Product> struct HopperSums {
 
     /* Scales that meet this thread's sums, of one promotion: of its two rows of a (with kSwap, of
      * the columns of its fragments) and of w. They lie in the stage, those of a first. */
-    static constexpr int kActs = Cfg::kSwap ? S::kSums / 2 : 2;
+    static constexpr int kActs = !Cfg::kAScale ? 0 : Cfg::kSwap ? S::kSums / 2 : 2;
     static constexpr int kWeights = Cfg::kSwap ? 2 : Cfg::kWUniform ? S::kWScales : 1;
     struct Scales {
-        float a[kActs], w[kWeights];
+        float a[kActs > 0 ? kActs : 1], w[kWeights];
     };
     static __device__ __forceinline__ float scale_at(uint32_t scales, int i)
     {
@@ -161,7 +162,7 @@ template <class Cfg, class Product> struct HopperSums {
     static __device__ __forceinline__ void read_scales(Scales &s, uint32_t scales, int row,
                                                        int lane)
     {
-        const uint32_t of_w = scales + Cfg::kBM * 4;
+        const uint32_t of_w = scales + S::kAScales * 4;
 #pragma unroll
         for (int i = 0; i < kActs; i++)
             s.a[i] = scale_at(scales, Cfg::kSwap ? i / 2 * 8 + lane % 4 * 2 + i % 2 : row + i * 8);
@@ -176,7 +177,7 @@ template <class Cfg, class Product> struct HopperSums {
     static __device__ __forceinline__ void read_eight(float (&w)[8], uint32_t scales, int block,
                                                       int lane)
     {
-        const uint32_t at = scales + (Cfg::kBM + block * 32 + lane % 4 * 8) * 4;
+        const uint32_t at = scales + (S::kAScales + block * 32 + lane % 4 * 8) * 4;
         const Bytes16 low = load_shared16(at), high = load_shared16(at + 16);
         const uint32_t word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
@@ -195,7 +196,7 @@ template <class Cfg, class Product> struct HopperSums {
             if constexpr (!Cfg::kMainloop) {
                 sums[at] = sums[at] + (Sum)block[i];
             } else {
-                if (S::kEachScale && at % 16 == 0)
+                if (S::kEachScale && (i == 0 || at % 16 == 0))
                     read_eight(eight_w, scales, at / 16, lane);
                 float w;
                 if constexpr (Cfg::kSwap)
@@ -204,8 +205,9 @@ template <class Cfg, class Product> struct HopperSums {
                     w = s.w[Cfg::kParts > 1 ? eight / 4 % Cfg::kParts : eight / 8];
                 else
                     w = eight_w[eight % 4 * 2 + i % 2];
-                const float a = s.a[Cfg::kSwap ? eight * 2 + i % 2 : i / 2 % 2];
-                sums[at] = num_fma((float)block[i], a * w, sums[at]);
+                if constexpr (Cfg::kAScale)
+                    w = s.a[Cfg::kSwap ? eight * 2 + i % 2 : i / 2 % 2] * w;
+                sums[at] = num_fma((float)block[i], w, sums[at]);
             }
         }
     }
@@ -380,14 +382,15 @@ template <class Cfg, class S, class Params>
 __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full,
                                                    int mine)
 {
-    constexpr int kSub = Cfg::kBM + S::kWScales; /* words of a promotion */
+    constexpr int kSub = S::kAScales + S::kWScales; /* words of a promotion */
     constexpr int kABlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
     constexpr int kABlockRows = Cfg::kABlockRows ? Cfg::kABlockRows : 1;
     constexpr int kWBlock = Cfg::kWBlockK ? Cfg::kWBlockK : Cfg::kK;
     constexpr int kACols = (Cfg::kK + kABlock - 1) / kABlock;
     constexpr int kParts = Cfg::kWUniform ? Cfg::kParts : 1; /* of the grid */
     constexpr int kEach = Cfg::kWUniform ? (Cfg::kN / Cfg::kParts + 127) / 128 : Cfg::kN;
-    constexpr int kRows = (Cfg::kBM + 31) / 32, kColumns = (S::kWScales + 31) / 32; /* of a lane */
+    constexpr int kRows = (S::kAScales + 31) / 32,
+                  kColumns = (S::kWScales + 31) / 32; /* of a lane */
     const int lane = threadIdx.x % 32;
     const float *of_a = p.op[Cfg::kOperandA].scale;
     const float *grid = (const float *)((const char *)p.op[Cfg::kOperandW].data + Cfg::kWScaleAt);
@@ -425,7 +428,7 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
                     column = kParts > 1 ? n0 / kParts / 128 : (n0 + i * 64) / 128;
                 column = column < kEach ? column : kEach - 1;
                 const float *from = grid + column + (kParts > 1 ? i * kEach : 0);
-                const uint32_t to = scales + (Cfg::kBM + S::place_of(lane) + 32 * j) * 4;
+                const uint32_t to = scales + (S::kAScales + S::place_of(lane) + 32 * j) * 4;
 #pragma unroll
                 for (int sub = 0; sub < S::kSubs; sub++)
                     if (S::kWScales % 32 == 0 || i < S::kWScales)
@@ -552,7 +555,7 @@ __device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, boo
         stage.wait();
 #pragma unroll
     for (int sub = 0; sub < S::kSubs; sub++) {
-        const uint32_t scales = of_stage + sub * ((Cfg::kBM + S::kWScales) * 4);
+        const uint32_t scales = of_stage + sub * ((S::kAScales + S::kWScales) * 4);
         typename H::Scales of_sub;
 #pragma unroll
         for (int half = 0; half < S::kHalves; half++) {

@@ -142,7 +142,7 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
                                                   uint32_t empty)
 {
     typedef MixedShape<Cfg> S;
-    constexpr int kBlock = S::kStageScales ? Cfg::kABlockK : Cfg::kK;
+    constexpr int kBlock = Cfg::kABlockK;
     constexpr int kCols = (Cfg::kK + kBlock - 1) / kBlock;
     constexpr int kRows = (Cfg::kBM + 31) / 32; /* of a lane */
     const int lane = threadIdx.x % 32;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
     typedef MixedShape<Cfg> S;
     map_prefetch(map);
     for (int i = 0; i < Cfg::kStages; i++) {
-        barrier_init(full + i * 8, S::kStageScales ? 33 : 1);
+        barrier_init(full + i * 8, S::kScales ? 33 : 1);
         barrier_init(empty + i * 8, S::kThreads / 32 / Cfg::kTurns * Cfg::kCluster * kWarpArrivals);
     }
     if constexpr (S::kGather > 1)
@@ -400,8 +400,6 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         int tile_m, n0;
         work.place(&tile_m, &n0);
         Sum sums[S::kSums];
-        if constexpr (S::kTileScales)
-            mixed_tile_scales<Cfg>(p, ring + S::kTileScalesAt, tile_m);
         const int part = at.part(read);
         MixedParts<Cfg, Cfg::kShare> parts(work, p.op[Cfg::kOperandSplit].data, ring);
         mixed_sums<Cfg, Product>(sums, parts, at, work, read, bytes, ring, full);
@@ -414,11 +412,6 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
             if (work.to - work.from < S::kUnits &&
                 !hopper_gather<Cfg, S>(sums, work, p.op[Cfg::kOperandSplit].data))
                 continue;
-        }
-        if (S::kTileScales && !Cfg::kShare) { /* found again: it takes no register before */
-            asm volatile("" : "+r"(work.at));
-            work.tile = work.at - (int)gridDim.x / (work.kBlocks * work.kGather);
-            work.place(&tile_m, &n0);
         }
         if constexpr (S::kTurning)
             mixed_join<Cfg>(sums, ring + S::kRingBytes, at, part);
@@ -456,7 +449,7 @@ __device__ __forceinline__ void mixed(const Params &p)
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
         const int copier = threadIdx.x / 32 - S::kThreads / 32;
-        if constexpr (S::kStageScales) {
+        if constexpr (S::kScales) {
             constexpr bool kAll = S::kCopiers == 3; /* of these warps have something to copy */
             if (copier == S::kCopiers)
                 mixed_copy_scales<Cfg>(p, ring, full, empty);

@@ -22,19 +22,6 @@ __device__ __forceinline__ const float *act_scale(const Params &p, int64_t row, 
     return p.op[Cfg::kOperandA].scale + block * cols + at;
 }
 
-/* Threads that multiply: the scales of a tile's rows of a, which are the same for all of K. Those
- * of the tile before have been read: its rows were staged since. */
-template <class Cfg, class Params>
-__device__ __forceinline__ void mixed_tile_scales(const Params &p, uint32_t to, int m0)
-{
-    typedef MixedShape<Cfg> S;
-    for (int i = threadIdx.x; i < Cfg::kBM; i += S::kThreads)
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + i * 4),
-                     "f"(*act_scale<Cfg>(p, m0 + i, 1, 0))
-                     : "memory");
-    meet<1, S::kThreads>();
-}
-
 /* The block's part of what is left over. */
 template <class Cfg> struct MixedRest {
     typedef MixedShape<Cfg> S;
@@ -147,8 +134,6 @@ __device__ __forceinline__ void mixed_multiply_rest(const Params &p, char *bytes
     HopperWork<Cfg, S> work(p.dim[0]);
     work.from = 0;
     work.to = is_last ? part : S::kUnits;
-    if constexpr (S::kTileScales)
-        mixed_tile_scales<Cfg>(p, ring + S::kTileScalesAt, 0);
     int read = 0;
 #pragma unroll 1
     for (int round = 0; round < (is_last ? 1 : Cfg::kRestRounds); round++) {

@@ -26,18 +26,15 @@ template <class Cfg> struct MixedShape {
     static constexpr int kBoxes = kBytes ? 1 : 2; /* of a */
     static constexpr int kBoxBytes = Cfg::kBM * 128;
     static constexpr int kABytes = kBoxes * kBoxBytes;
-    static constexpr bool kScales = Cfg::kMainloop && Cfg::kAScale; /* of a, in the main loop: */
-    static constexpr bool kStageScales =                            /* along K, in every stage .. */
-        kScales && Cfg::kABlockK && Cfg::kABlockK < Cfg::kK;
-    static constexpr bool kTileScales = kScales && !kStageScales; /* .. or the same for all of K */
+    static constexpr bool kScales = Cfg::kAScale; /* of a, in every stage */
     /* Warps that copy, no more than stages, or one could be two rounds ahead; the one for scales.
      */
-    static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kStageScales ? 3 : 4;
+    static constexpr int kCopiers = Cfg::kStages < 4 ? 1 : kScales ? 3 : 4;
     static constexpr int kActSubs = /* of them, for each row */
         Cfg::kABlockK && Cfg::kABlockK < 128 ? 128 / Cfg::kABlockK : 1;
     static constexpr int kScalesAt = kABytes + kGroups * Cfg::kRecord;
     static constexpr int kStageBytes =
-        (kScalesAt + (kStageScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
+        (kScalesAt + (kScales ? kActSubs * Cfg::kBM * 4 : 0) + 1023) / 1024 * 1024;
     /* Filled before a is there. */
     static constexpr int kMostEarly = 49152 / (kGroups * Cfg::kRecord);
     static constexpr int kEarlyStages = kMostEarly < 1              ? 1
@@ -63,11 +60,10 @@ template <class Cfg> struct MixedShape {
         kJoinBytes = kPieceBytes / Cfg::kTurns * (Cfg::kTurns - 1); /* .. or sums that are joined */
     static constexpr int kOtherBytes = kTotalBytes > kJoinBytes ? kTotalBytes : kJoinBytes;
     static constexpr int kStagedBytes = kRowBytes > kOtherBytes ? kRowBytes : kOtherBytes;
-    static constexpr int kTileScalesAt = kRingBytes + kStagedBytes;
+    static constexpr int kStagedEnd = kRingBytes + kStagedBytes;
     typedef PairsOf<Record<Cfg>::kScaled && !kBytes, Cfg, typename Record<Cfg>::Table> Pairs;
-    static constexpr int kScalesEnd = kTileScalesAt + (kTileScales ? Cfg::kBM * 4 : 0);
-    static constexpr int kPairsAt = (kScalesEnd + 127) / 128 * 128;
-    static constexpr int kBytesUsed = Pairs::kBytes > 0 ? kPairsAt + Pairs::kBytes : kScalesEnd;
+    static constexpr int kPairsAt = (kStagedEnd + 127) / 128 * 128;
+    static constexpr int kBytesUsed = Pairs::kBytes > 0 ? kPairsAt + Pairs::kBytes : kStagedEnd;
     static constexpr int kProducts = kBytes ? 1 : 2; /* of a step of 32 */
     static constexpr int kPieces = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr bool kInUnit = !kBytes && !Cfg::kWFold; /* decoded in a unit of their own */
@@ -128,7 +124,7 @@ template <class Cfg> struct MixedShape {
     static_assert(Cfg::kRest == 0 ||
                       (Cfg::kTeams > 1 && Cfg::kSlabs == 1 && !kTurning && !Cfg::kShare && !kInt &&
                        Cfg::kCluster == 1 && kGather == 1 && Cfg::kPartsOfK == 1 && !kAhead &&
-                       !kStageScales && Cfg::kK % 128 == 0 &&
+                       !kScales && Cfg::kK % 128 == 0 &&
                        kUnits % (Cfg::kRest > 0 ? Cfg::kRest : 1) == 0),
                   "one of several warpgroups has a part of whole units of K");
     static_assert(kUnits % Cfg::kPartsOfK == 0 && (Cfg::kPartsOfK == 1 || !kInt),

@@ -123,9 +123,7 @@ template <class Cfg, class Product> struct MixedTile {
     static __device__ __forceinline__ uint32_t act_scales(uint32_t ring, const Stage &stage,
                                                           int step = 0)
     {
-        if (S::kStageScales)
-            return ring + stage.offset + S::kScalesAt + step * S::kActSubs / 4 * (Cfg::kBM * 4);
-        return ring + S::kTileScalesAt;
+        return ring + stage.offset + S::kScalesAt + step * S::kActSubs / 4 * (Cfg::kBM * 4);
     }
 
     /* The sums of a tile, of units [work.from, work.to) of K; `read` counts units. */

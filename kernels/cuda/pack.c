@@ -182,8 +182,7 @@ static bool plan_bits(const CudaPackSpec *spec, CudaPacked *ret)
 void cuda_pack_fold(const CudaPackSpec *spec, FormatId scale_fmt, CudaPacked *packed)
 {
     if (packed->layout == CUDA_BITS || !spec->mainloop || packed->exact || spec->act_zero ||
-        spec->act_block >= spec->k ||
-        !folds(spec->act_fmt, scale_fmt, spec->act_block, packed->home))
+        !spec->act_block || !folds(spec->act_fmt, scale_fmt, spec->act_block, packed->home))
         return;
     packed->act_folded = true;
     packed->block_k = smaller_block(packed->folded ? 0 : spec->block_cols, 0, spec->k);

@@ -81,7 +81,7 @@ typedef struct CudaPackSpec {
     bool has_zero;                  /* the weight is asymmetric */
     bool act_zero;                  /* the activation is asymmetric */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
-    int64_t act_block;              /* along K, of the activation's; 0 = all */
+    int64_t act_block; /* along K, of the activation's scales in the main loop; 0: none */
     TableKind table;   /* codes are places in a codebook; fmt is NF4 in RECORDS, else their own */
     CudaLayout layout; /* that was chosen */
 } CudaPackSpec;

@@ -50,8 +50,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     static constexpr int kPiecesW = Pieces<Cfg::kW, Cfg::kHome, Cfg::kCodebookPieces>::kNum;
     static constexpr int kPieces = kPiecesA > kPiecesW ? kPiecesA : kPiecesW;
     static constexpr bool kApart = (kPieces == 3 || Cfg::kApart) && !Cfg::kMainloop;
-    static constexpr bool kRowScales = /* those of a on the sums, one for all of K */
-        Cfg::kMainloop && Cfg::kAScale && (Cfg::kAFold || Cfg::kABlockK == 0);
+    static constexpr bool kRowScales = Cfg::kAFold; /* on the sums, the outer one of folded codes */
     static constexpr int kWWords = Codes8<Cfg::kW>::kWords;
     static constexpr int kPairs = Cfg::kNBlocks / 2; /* of blocks of 8 columns: one mma */
     static constexpr int kNear = Cfg::kNeighbours;
@@ -145,7 +144,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                 int row = 8 * h + lane % 4 * 2 + i;
                 r.row[h][i] = row < m ? row : 0;
                 r.scale[h][i] = 1.0f;
-                if (kRowScales && !S::kOrdered)
+                if (kRowScales)
                     r.scale[h][i] = G::act_scale(a, r.row[h][i], 0);
             }
     }
@@ -228,20 +227,9 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     /* What one thread of the block sums: elements threadIdx.x + j * kThreads of the unit. */
     struct Chain {
         static constexpr int kEach = (Cfg::kRows * S::kBN + S::kThreads - 1) / S::kThreads;
-        float sum[kEach], row_scale[kEach];
+        float sum[kEach];
         int32_t part[kEach]; /* of a block of several tiles */
     };
-
-    static __device__ __forceinline__ void begin_chain(Chain &c, const Operand &a, int64_t m)
-    {
-#pragma unroll
-        for (int j = 0; j < Chain::kEach; j++) {
-            int64_t row = (threadIdx.x + j * S::kThreads) / S::kBN;
-            c.row_scale[j] = 1.0f;
-            if (kRowScales)
-                c.row_scale[j] = G::act_scale(a, row < m ? row : 0, 0);
-        }
-    }
 
     /* Adds the blocks of one round in their order; the last round leaves the sums in total. */
     static __device__ __forceinline__ void chain(Chain &c, const Operand &a, const int32_t *staged,
@@ -270,10 +258,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                 if (!ends)
                     continue;
                 float scale = S::kScales ? scales[q * S::kBN + col] : 1.0f;
-                if constexpr (Cfg::kAScale && !kRowScales)
+                if constexpr (Cfg::kAScale)
                     scale = G::act_scale(a, row, block) * scale;
-                else if constexpr (Cfg::kAScale)
-                    scale = c.row_scale[j] * scale;
                 c.sum[j] = num_fma((float)c.part[j], scale, c.sum[j]);
                 c.part[j] = 0;
             }
@@ -719,8 +705,6 @@ __device__ __forceinline__ void stream(const Params &p)
     typename G::Scales scales;
     G::find_rows(rows, Cfg::kLocalA ? local : (const char *)a.data, m, lane);
     G::find_scales(scales, a, m, lane);
-    if (S::kOrdered)
-        G::begin_chain(sums, a, m);
     G::load_first(rows, slice, lane);
     /* which a block of one unit would wait for at its end */
     for (int i = warp; i < Cfg::kRows && i < m; i += S::kWarps)

@@ -158,11 +158,12 @@ static bool element_near(float got, float want, double sum, double bound, bool h
 static bool product_near(Forced *f, const Op *op, const float *got, const float *want)
 {
     bool scaled = op->attr.place == PLACE_MAINLOOP;
-    double *a = magnitudes(&f->operand[0], scaled), *b = magnitudes(&f->operand[1], scaled);
+    bool of_a = scaled && type_scale_varies(op_in(op, 0)->type);
+    double *a = magnitudes(&f->operand[0], of_a), *b = magnitudes(&f->operand[1], scaled);
     int64_t m = tensor_rows(&f->operand[0]), n = tensor_rows(&f->operand[1]);
     int64_t k = f->operand[0].dim[f->operand[0].rank - 1];
     double error = 0, power = 0, most = 0;
-    double scale = largest_scale(&f->operand[0], scaled) * largest_scale(&f->operand[1], scaled);
+    double scale = largest_scale(&f->operand[0], of_a) * largest_scale(&f->operand[1], scaled);
     bool ok = true, has_zero = f->operand[0].q.zero || f->operand[1].q.zero;
     for (int64_t at = 0; at < m * n && ok; at++) {
         double sum = 0, off = (double)got[at] - want[at];

@@ -62,7 +62,7 @@ def write(folder, scheme, columns, k, rows, tile, rule=""):
     """The text, and a table in which nothing is as fast as that tile of `mixed`, if it is a candidate."""
     weight, act = (SCHEMES | OTHERS)[scheme][:2]
     (folder / "m.sinter").write_text(text(scheme, columns, k, rows, rule))
-    reads = 1 if "nvfp4" in scheme else 0  # its outer scale
+    reads = 1 if re.search("nvfp4|per token dynamic", scheme) else 0  # its outer scale, and one of each row
     (folder / "m.timing").write_text(TABLE.format(f"{weight} fragments", act, columns, k, reads, rows, tile))
 
 

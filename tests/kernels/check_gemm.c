@@ -236,7 +236,7 @@ static Case case_random(Rng *rng, FormatId fa, FormatId fw, int64_t m, int64_t n
     c.spec.has_zero = c.w.has_zero;
     c.spec.block_rows = c.w.block_rows;
     c.spec.block_cols = c.w.block_cols;
-    c.spec.act_block_cols = c.a.quantised ? c.a.block_cols : 0;
+    c.spec.act_block_cols = varies(&c.a) ? c.a.block_cols : 0;
     c.spec.scale_fmt = c.w.scale_fmt;
     return c;
 }
@@ -342,7 +342,9 @@ static void check_exact_f32(const Case *c, int64_t m, int64_t n, uint32_t got)
         int64_t end = block_end(c, k), begin = k, sum = 0;
         for (; k < end; k++)
             sum += (int64_t)(a[k] * w[k]);
-        float scale = operand_scale(&c->a, m, begin) * operand_scale(&c->w, n, begin);
+        float scale = operand_scale(&c->w, n, begin);
+        if (c->spec.act_block_cols) /* one for all of K waits */
+            scale = operand_scale(&c->a, m, begin) * scale;
         f = fmaf((float)sum, scale, f);
     }
     float value;
@@ -361,7 +363,7 @@ static bool sums_cancel(const Case *c)
 
 static void check_close(const Case *c, int64_t m, int64_t n, uint32_t got, double *err, double *all)
 {
-    const double *a = (c->spec.mainloop ? c->a.scaled : c->a.plain) + m * c->k;
+    const double *a = (c->spec.act_block_cols ? c->a.scaled : c->a.plain) + m * c->k;
     const double *w = (c->spec.mainloop ? c->w.scaled : c->w.plain) + n * c->k;
     double sum = 0, size = 0;
     for (int64_t k = 0; k < c->k; k++) {

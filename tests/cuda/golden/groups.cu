@@ -67,7 +67,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_c8b6bd3ceb67e4c3(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64, 1) k_c8b6bd3ceb67e4c3(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

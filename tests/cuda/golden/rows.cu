@@ -1,4 +1,4 @@
-/* k_3fcc6a664161551e */
+/* k_11c3aec0cc304480 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -16,7 +16,7 @@ struct Cfg {
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
-    static constexpr bool kAScale = true;
+    static constexpr bool kAScale = false;
     static constexpr bool kAZero = false;
     static constexpr int kWBits = 8;
     static constexpr bool kWBinary = false;
@@ -99,7 +99,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(128) k_3fcc6a664161551e(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(128) k_11c3aec0cc304480(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, Prologue>(p);
 }

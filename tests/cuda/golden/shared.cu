@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) k_f7bea9540f9c50e1(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_6a213825d1bc5cf3 */
+/* k_1a7346cdb66d06a4 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -63,7 +63,7 @@ struct Cfg {
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
-    static constexpr bool kAScale = true;
+    static constexpr bool kAScale = false;
     static constexpr bool kAZero = false;
     static constexpr int kWBits = 8;
     static constexpr bool kWBinary = false;
@@ -124,7 +124,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_6a213825d1bc5cf3(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_1a7346cdb66d06a4(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }

@@ -1,4 +1,4 @@
-/* k_d691e27d8edcf609 */
+/* k_fe2430679c9db3f3 */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -16,7 +16,7 @@ struct Cfg {
     static constexpr int kBlockK = 0;
     static constexpr int kABlockRows = 1;
     static constexpr int kABlockK = 0;
-    static constexpr bool kAScale = true;
+    static constexpr bool kAScale = false;
     static constexpr bool kAZero = false;
     static constexpr int kWBits = 8;
     static constexpr bool kWBinary = false;
@@ -141,7 +141,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_d691e27d8edcf609(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(512, 1) k_fe2430679c9db3f3(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
