@@ -627,8 +627,8 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define CLOCK       1755.0 /* cycles a microsecond under load */
 #define MMA_BUSY    0.82   /* of their rate that instructions reach, .. */
 #define MMA_PROMOTE 0.87   /* .. and of that where sums are promoted once a unit */
-#define INT_US      0.11   /* of a promotion of integers once a unit, .. */
-#define INT_COL_US  0.0009 /* .. and of each column of it, .. */
+#define EACH_US     0.11   /* of a promotion once a unit, of integers or by a scale a column, .. */
+#define EACH_COL_US 0.0009 /* .. and of each column of it, .. */
 #define THREE_TIMES 1.5    /* .. of three warpgroups by so much; */
 #define SCALED_US   0.06   /* of a promotion where a unit has several, which wait, .. */
 #define ALONE       0.67   /* less so one warpgroup, .. */
@@ -665,8 +665,9 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
         compute /= MMA_PROMOTE;
     else if (k->hopper.promote && k->hopper.promote < 4)
         compute += scaled_us(k);
-    if (k->hopper.promote == 4 && adds_in_order(k))
-        compute += (INT_US + INT_COL_US * right_rows(k)) * (teams(k) < 3 ? 1 : THREE_TIMES);
+    bool is_each = adds_in_order(k) || (k->spec.mainloop && !uniform_scales(k));
+    if (k->hopper.promote == 4 && is_each)
+        compute += (EACH_US + EACH_COL_US * right_rows(k)) * (teams(k) < 3 ? 1 : THREE_TIMES);
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
     double read = rows * UNIT_BYTES / (is_small(k) ? SMALL_BYTES : L2_BYTES / processors);
     double unit = compute > read ? compute : read;

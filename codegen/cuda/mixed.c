@@ -784,11 +784,16 @@ static void describe(Sb *sb, const CudaKernel *k)
 /* Of a unit, for 64 rows of w, microseconds (fitted to tuned kernels of an H200): in all, and for
  * each row of a, where two to four warpgroups hide what the others wait for, or blocks of one do; a
  * code that is split into two operands by so much; each block of K beyond the first whose sums are
- * scaled. */
-static const struct {
+ * scaled. Beside integers, and other bytes, that have no scales in the main loop it takes less. */
+typedef struct UnitCost {
     double slab, row;
-} unit_cost[] = {
+} UnitCost;
+static const UnitCost unit_cost[] = {
     [1] = {0.21, 0.003}, [2] = {0.2, 0.0019}, [3] = {0.21, 0.0014}, [4] = {0.175, 0.0012}};
+static const UnitCost int_cost[] = {
+    [1] = {0.155, 0.0027}, [2] = {0.12, 0.0017}, [3] = {0.12, 0.0015}, [4] = {0.085, 0.0019}};
+static const UnitCost byte_cost[] = {
+    [1] = {0.21, 0.003}, [2] = {0.19, 0.0011}, [3] = {0.16, 0.0012}, [4] = {0.147, 0.0014}};
 #define EXCHANGE_US   0.055 /* of them, that fragments do without */
 #define PIECES_TIMES  2.5
 #define FLOAT_US      0.03 /* .. that codes of e2m1 and of codebooks take longer than integers, */
@@ -817,7 +822,9 @@ static double unit_us(const CudaKernel *k)
     double blocks = promotes(k) && k->packed.block_k && k->packed.block_k < UNIT
                         ? (double)UNIT / k->packed.block_k
                         : 1;
-    double slab = unit_cost[k->mixed.teams].slab + unit_cost[k->mixed.teams].row * k->mixed.bm;
+    bool is_less = has_bytes(k) && k->spec.mainloop && !scales_act(k);
+    const UnitCost *cost = !is_less ? unit_cost : is_int(k) ? int_cost : byte_cost;
+    double slab = cost[k->mixed.teams].slab + cost[k->mixed.teams].row * k->mixed.bm;
     slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
     slab += family_of(k->spec.fmt) == FAMILY_INT ? k->packed.zeros ? ZERO_US : 0 : FLOAT_US;
     slab *=

@@ -88,7 +88,7 @@ def check_predicted(m):
     parts = [r"its product takes [\d.]+ us, mixed by wgmma of bf16, reads 33\.0 MB of weight",
              r"of the roofline by its tensor cores",
              r"launches before it take", r"unquantised: hopper by wgmma of bf16, 117\.4 MB",
-             r"help: int8 per token \(weight i8 sym per channel; .*\) would not be slower, with [\d.]+ us"]
+             r"help: w4a8 \(weight i4 sym group 128; .*\) would not be slower, with [\d.]+ us"]
     missing = [part for part in parts if not re.search(part, err)]
     report("the reason names instruction, bytes, roofline and launches, and what would not be slower",
            missing and f"{missing}\n{err}")
