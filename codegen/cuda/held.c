@@ -88,6 +88,7 @@ bool cuda_held(const CudaDraft *d, int weight, int form, PlanTensor *ret)
 {
     int num = 0;
     const PlanTensor *own = &d->plan->tensor[weight];
+    /* (a scale a row is behind the product already) */
     if (!cuda_family_serves(CUDA_DECODE, d->options->gpu) || !own->pack_spec.act_block_cols)
         return false;
     for (int i = 0; i < d->plan->num_launches; i++) {

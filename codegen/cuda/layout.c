@@ -11,10 +11,10 @@
 #define COPY_GAIN   0.05 /* of a bucket's time that another copy has to save */
 #define PANELS_GAIN 0.02 /* by which records have to be faster than panels, for each size */
 #define DECODE_ROWS 257  /* fewer take less time than decoding */
-#define POWER_ROWS  2048 /* of so many rows power bounds products of bytes */
-#define POWER_GAIN  -0.1
-#define HELD_ROWS   64 /* .. where activations are held beside that */
-#define ALONE_ROWS  5  /* .. or alone; up to here a product makes its rows itself */
+#define HELD_ROWS   64   /* .. where activations are held beside that */
+#define ALONE_ROWS  5    /* .. or alone; up to here a product makes its rows itself */
+#define POWER_ROWS  2048 /* of so many rows power bounds products of bytes, .. */
+#define POWER_GAIN  -0.1 /* .. which decoding may cost there, by tables */
 
 typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
     double us, predicted;
@@ -233,7 +233,7 @@ static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *tim
 
 /* What part of a bucket's time a decoded weight has to save. Where power bounds both, kernels that
  * decode in each tile take up to 12 % longer in a layer than tables say, and products of bytes that
- * hold 4 bits 3 to 9 % less (bench/results/h200-layers.txt). */
+ * hold 4 bits 3 to 9 % less (of i4: bench/results/h200-layers.txt). */
 static double decode_gain(const CudaDraft *d, const PlanTensor *weight, int index, int bucket)
 {
     int bits = format_info[weight->pack_spec.act_fmt].bits;

@@ -196,6 +196,7 @@ template <class Cfg, class Product> struct HopperSums {
             if constexpr (!Cfg::kMainloop) {
                 sums[at] = sums[at] + (Sum)block[i];
             } else {
+                /* (an instruction of 112 columns begins among those of 32) */
                 if (S::kEachScale && (i == 0 || at % 16 == 0))
                     read_eight(eight_w, scales, at / 16, lane);
                 float w;

@@ -497,62 +497,70 @@ static void test_softmax(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got));
 }
 
+/* Codes of 4 rows by 32 columns in blocks of 16, of which the first three are of a tail. */
+enum { TAIL_ROWS = 4, TAIL_COLS = 32, TAIL_BLOCKS = 8, TAIL = 3 };
+typedef struct TailCodes {
+    uint8_t code[TAIL_ROWS * TAIL_COLS];
+    float scale[TAIL_BLOCKS];
+} TailCodes;
+
+static void put_tail(TailCodes *to, uint8_t code, float scale)
+{
+    memset(to->code, code, TAIL * TAIL_COLS / 2);
+    for (int i = 0; i < TAIL; i++)
+        to->scale[i] = scale;
+}
+
+static void make_tail(TailCodes *ret, uint8_t code, float scale)
+{
+    memset(ret->code, 127, sizeof ret->code);
+    for (int i = 0; i < TAIL_BLOCKS; i++)
+        ret->scale[i] = 0.03f;
+    put_tail(ret, code, scale);
+}
+
+static bool tails_near(FormatId scale_fmt, const TailCodes *want, const TailCodes *got)
+{
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_I8,
+                          .quantised = true,
+                          .scheme = {FMT_I8, scale_fmt, .block = {1, TAIL_COLS / 2}}};
+    const PlanLayout l = {.rows = TAIL_ROWS,
+                          .cols = TAIL_COLS,
+                          .pitch = TAIL_COLS,
+                          .scale_at = TAIL_ROWS * TAIL_COLS};
+    Near n = {.bound = near_bound(FMT_F32)};
+    return near_tensor(&n, &t, &l, (const uint8_t *)want, (const uint8_t *)got);
+}
+
 /* The tail of an activation may be 2^-24 or 0: then its block is all zeros, of scale 1. */
 static void test_scale_of_zeros(void **state)
 {
     (void)state;
-    enum { ROWS_OF = 4, NUM = 32, BLOCKS = 8 };
-    struct {
-        uint8_t code[ROWS_OF * NUM];
-        float scale[BLOCKS];
-    } want, got;
-    const PlanTensor t = {.name = "t",
-                          .fmt = FMT_I8,
-                          .quantised = true,
-                          .scheme = {FMT_I8, FMT_F32, .block = {1, 16}}};
-    const PlanLayout l = {.rows = ROWS_OF, .cols = NUM, .pitch = NUM, .scale_at = ROWS_OF * NUM};
-    Near n = {.bound = near_bound(FMT_F32)};
-    memset(want.code, 127, sizeof want.code);
-    for (int i = 0; i < BLOCKS; i++)
-        want.scale[i] = i < 3 ? 6e-10f : 0.03f;
-    got = want;
-    memset(got.code, 0, 3 * NUM / 2);
-    got.scale[0] = got.scale[1] = got.scale[2] = 1.0f;
-    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
-    got.code[0] = 1; /* no block of zeros */
-    got.code[NUM / 2] = 1;
-    got.code[NUM] = 1;
-    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    TailCodes want, got;
+    make_tail(&want, 127, 6e-10f);
+    make_tail(&got, 0, 1.0f);
+    assert_true(tails_near(FMT_F32, &want, &got));
+    for (int i = 0; i < TAIL; i++) /* no block of zeros */
+        got.code[i * TAIL_COLS / 2] = 1;
+    assert_false(tails_near(FMT_F32, &want, &got));
 }
 
-/* The tail of an activation may be 0 or so small that the least scale of f16 has no code for it:
- * the numbers of both blocks are zeros. */
+/* .. or so small that the least scale of f16 has no code for it: the numbers of both blocks are
+ * zeros. */
 static void test_least_scales(void **state)
 {
     (void)state;
-    enum { ROWS_OF = 4, NUM = 16, BLOCKS = 8 };
-    struct {
-        uint8_t code[ROWS_OF * NUM];
-        float scale[BLOCKS];
-    } want, got;
-    const PlanTensor t = {.name = "t",
-                          .fmt = FMT_I8,
-                          .quantised = true,
-                          .scheme = {FMT_I8, FMT_F16, .block = {1, 8}}};
-    const PlanLayout l = {.rows = ROWS_OF, .cols = NUM, .pitch = NUM, .scale_at = ROWS_OF * NUM};
-    Near n = {.bound = near_bound(FMT_F32)};
-    memset(want.code, 127, sizeof want.code);
-    memset(want.code, 0, 3 * NUM / 2);
-    for (int i = 0; i < BLOCKS; i++)
-        want.scale[i] = i < 3 ? 1.0f : 0.02f;
-    got = want;
-    got.scale[0] = got.scale[1] = got.scale[2] = 0x1p-24f;
-    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
-    got.scale[0] = got.scale[1] = got.scale[2] = 0x1p-20f; /* a scale that has codes for it */
-    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
-    got.scale[0] = got.scale[1] = got.scale[2] = 0x1p-24f;
-    got.code[0] = got.code[NUM / 2] = got.code[NUM] = 1; /* no block of zeros */
-    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    TailCodes want, got;
+    make_tail(&want, 0, 1.0f);
+    make_tail(&got, 0, 0x1p-24f);
+    assert_true(tails_near(FMT_F16, &want, &got));
+    put_tail(&got, 0, 0x1p-20f); /* a scale that has codes for it */
+    assert_false(tails_near(FMT_F16, &want, &got));
+    put_tail(&got, 0, 0x1p-24f);
+    for (int i = 0; i < TAIL; i++) /* no block of zeros */
+        got.code[i * TAIL_COLS / 2] = 1;
+    assert_false(tails_near(FMT_F16, &want, &got));
 }
 
 int main(void)
