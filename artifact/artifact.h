@@ -240,6 +240,7 @@ typedef struct DeviceMap {
     int32_t box_rows, box_bytes; /* what one copy brings */
     int32_t swizzle;             /* how its rows lie in shared memory: 0, 32, 64, 128 bytes */
     int32_t planes;              /* of `rows` rows each; 0: no third dimension */
+    int32_t scales;              /* 1: of the grid of its scales, all of it */
     int64_t rows, bytes, pitch;  /* of the matrix; 0: those of the operand's tensor */
     int64_t plane_pitch;
 } DeviceMap;
@@ -321,7 +322,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 7
+#define ARTIFACT_VERSION 8
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

@@ -131,9 +131,9 @@ static void put_launch(Bytes *b, const DeviceLaunch *l)
     put_u64(b, (uint64_t)l->first.stride, 8);
     for (int i = 0; i < l->num_maps; i++) {
         const DeviceMap *m = &l->map[i];
-        const int64_t field[] = {m->operand, m->element_bytes, m->box_rows, m->box_bytes,
-                                 m->swizzle, m->planes,        m->rows,     m->bytes,
-                                 m->pitch,   m->plane_pitch};
+        const int64_t field[] = {m->operand, m->element_bytes, m->box_rows,   m->box_bytes,
+                                 m->swizzle, m->planes,        m->scales,     m->rows,
+                                 m->bytes,   m->pitch,         m->plane_pitch};
         for (size_t k = 0; k < COUNT_OF(field); k++)
             put_u64(b, (uint64_t)field[k], 8);
     }
@@ -214,8 +214,8 @@ static DeviceLaunch get_launch(Reader *r)
     r->failed = r->failed || l.num_maps < 0 || l.num_maps > DEVICE_MAX_MAPS;
     for (int i = 0; i < l.num_maps && !r->failed; i++) {
         DeviceMap *m = &l.map[i];
-        int32_t *narrow[] = {&m->operand,   &m->element_bytes, &m->box_rows,
-                             &m->box_bytes, &m->swizzle,       &m->planes};
+        int32_t *narrow[] = {&m->operand, &m->element_bytes, &m->box_rows, &m->box_bytes,
+                             &m->swizzle, &m->planes,        &m->scales};
         int64_t *wide[] = {&m->rows, &m->bytes, &m->pitch, &m->plane_pitch};
         for (size_t k = 0; k < COUNT_OF(narrow); k++)
             *narrow[k] = (int32_t)get(r, 8);
@@ -233,6 +233,7 @@ static bool map_ok(const DeviceMap *m, const PlanLaunch *l)
     return element && swizzle && m->operand >= 0 && m->operand < plan_launch_parameters(l) &&
            m->box_rows >= 1 && m->box_rows <= 256 && m->box_bytes >= 16 && m->box_bytes % 16 == 0 &&
            m->box_bytes / m->element_bytes <= 256 && (!m->swizzle || m->box_bytes <= m->swizzle) &&
+           (m->scales == 0 || (m->scales == 1 && m->element_bytes == 4 && !m->planes)) &&
            m->planes >= 0 && m->rows >= 0 && m->bytes >= 0 && m->pitch >= 0 && m->pitch % 16 == 0 &&
            m->plane_pitch >= 0 && m->plane_pitch % 16 == 0;
 }

@@ -59,6 +59,20 @@ static int64_t launch_count(const CudaPlace *p, const PlanLaunch *l)
     return count;
 }
 
+/* The grid of a tensor's scales; false: it has none, or one that no map is of. */
+static bool scale_grid(const CudaPlace *p, int32_t tensor, PlanLayout *ret, DrvAddress *ret_data)
+{
+    const PlanTensor *t = &p->plan->tensor[tensor];
+    const PlanLayout *at = &p->layout[tensor];
+    if (!t->quantised || t->packed)
+        return false;
+    int64_t pitch = 4 * scheme_col_blocks(&t->scheme, at->cols);
+    *ret = (PlanLayout){.rows = scheme_row_blocks(&t->scheme, at->rows), .pitch = pitch};
+    ret->bytes = (uint64_t)(ret->rows * pitch);
+    *ret_data = bind_tensor(p, tensor).scale;
+    return pitch % 16 == 0;
+}
+
 /* The whole of the matrix, which must lie in its tensor: the GPU reads what the map says. */
 static DrvResult encode_map(const CudaPlace *p, const PlanLaunch *l, const DeviceMap *m,
                             DrvTensorMap *ret)
@@ -68,10 +82,18 @@ static DrvResult encode_map(const CudaPlace *p, const PlanLaunch *l, const Devic
     int32_t tensor = parameter_tensor(l, m->operand);
     const PlanTensor *t = &p->plan->tensor[tensor];
     const PlanLayout *at = &p->layout[tensor];
+    PlanLayout grid;
+    DrvAddress data = bind_tensor(p, tensor).data;
+    if (m->scales) {
+        if (!scale_grid(p, tensor, &grid, &data))
+            return DRV_ERROR_INVALID_VALUE;
+        at = &grid;
+    }
     int64_t element = m->element_bytes;
     int64_t pitch = m->pitch ? m->pitch : at->pitch, rows = m->rows ? m->rows : at->rows;
-    int64_t bytes =
-        m->bytes ? m->bytes : at->cols * (t->quantised ? 8 : format_info[t->fmt].bits) / 8;
+    int64_t bytes = m->bytes    ? m->bytes
+                    : m->scales ? at->pitch
+                                : at->cols * (t->quantised ? 8 : format_info[t->fmt].bits) / 8;
     const uint64_t dim[] = {(uint64_t)(bytes / element), (uint64_t)rows, (uint64_t)m->planes};
     const uint64_t stride[] = {(uint64_t)pitch, (uint64_t)m->plane_pitch};
     const unsigned box[] = {(unsigned)(m->box_bytes / element), (unsigned)m->box_rows, 1};
@@ -82,8 +104,8 @@ static DrvResult encode_map(const CudaPlace *p, const PlanLaunch *l, const Devic
         (planes - 1) * m->plane_pitch + (rows - 1) * pitch + bytes > end)
         return DRV_ERROR_INVALID_VALUE;
     return p->driver->cuTensorMapEncodeTiled(
-        ret, type[element], m->planes ? 3 : 2, (void *)(uintptr_t)bind_tensor(p, tensor).data, dim,
-        stride, box, step, DRV_TENSOR_PLAIN,
+        ret, type[element], m->planes ? 3 : 2, (void *)(uintptr_t)data, dim, stride, box, step,
+        DRV_TENSOR_PLAIN,
         m->swizzle == 128 ? DRV_TENSOR_SWIZZLE_128 : DRV_TENSOR_SWIZZLE_0 + m->swizzle / 32,
         DRV_TENSOR_L2_256, DRV_TENSOR_ZEROS);
 }

@@ -17,6 +17,10 @@
 #define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
 #define PART_SUMS   192  /* .. with the totals over parts of K */
 #define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
+#define SCALE_BOX   16   /* bytes of scales that a copy brings of each row */
+#define BAND_BYTES  20e6 /* of an activation that L2 keeps while all columns pass */
+#define LEAST_BAND  8    /* tiles of 128 rows; and .. */
+#define MOST_BAND   32
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -170,18 +174,33 @@ static bool uniform_scales(const CudaKernel *k) /* 128 rows of w share one */
 /* Scales of w that meet a tile, under one of a (hopper.cuh: kWScales). */
 static int weight_scales(const CudaKernel *k)
 {
-    if (!uniform_scales(k))
-        return k->hopper.bn;
-    return k->hopper.swap || k->spec.parts > 1 ? k->spec.parts : (k->hopper.bn + 63) / 64;
+    return k->hopper.bn / (uniform_scales(k) ? CUDA_PANEL_SCALE_ROWS : 1);
+}
+
+/* Scales of an activation come as boxes of four of each row (hopper.cuh: kAScaleBox), where rows of
+ * the grid are multiples of what a copy brings, and not few: then it takes longer. */
+static bool boxes_scales(const CudaKernel *k)
+{
+    const PlanTensor *a = &k->plan->tensor[k->launch->a];
+    int64_t block = k->spec.act_block;
+    return k->spec.mainloop && block && !k->hopper.swap && a->scheme.block[0] == 1 &&
+           cuda_ceil_div(k->spec.k, block) * 4 % SCALE_BOX == 0;
 }
 
 static int64_t stage_bytes(const CudaKernel *k)
 {
     int subs = k->hopper.promote ? 4 / k->hopper.promote : 1;
     int64_t bytes = (int64_t)(k->hopper.bm + k->hopper.bn) * UNIT_BYTES;
+    int64_t of_a = !k->spec.act_block || boxes_scales(k) ? 0 : k->hopper.bm;
     if (k->spec.mainloop)
-        bytes += (int64_t)subs * ((k->spec.act_block ? k->hopper.bm : 0) + weight_scales(k)) * 4;
+        bytes += 4 * subs * (of_a + weight_scales(k));
     return cuda_ceil_div(bytes, ALIGN_BYTES) * ALIGN_BYTES;
+}
+
+/* Of the ring: a stage, and a box of scales beside it. */
+static int64_t ring_bytes(const CudaKernel *k, int stages)
+{
+    return stages * (stage_bytes(k) + (boxes_scales(k) ? SCALE_BOX * k->hopper.bm : 0));
 }
 
 static int right_rows(const CudaKernel *k)
@@ -211,7 +230,7 @@ static CudaTile tile(const CudaKernel *k)
 
 static int64_t smem_bytes(const CudaKernel *k)
 {
-    return k->hopper.stages * stage_bytes(k) + staged_bytes(k) + ALIGN_BYTES;
+    return ring_bytes(k, k->hopper.stages) + staged_bytes(k) + ALIGN_BYTES;
 }
 
 static CudaGeometry geometry(const CudaKernel *k)
@@ -225,13 +244,18 @@ static CudaGeometry geometry(const CudaKernel *k)
         .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k) * k->hopper.gather)
                             : smem_bytes(k),
         .workspace = k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
-        .num_maps = 1,
+        .num_maps = 1 + boxes_scales(k),
         .map = {{.operand = k->launch->num_operands,
                  .element_bytes = 1,
                  .box_rows = k->hopper.bm,
                  .box_bytes = UNIT_BYTES,
                  .swizzle = UNIT_BYTES,
-                 .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8}}};
+                 .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8},
+                {.operand = k->launch->num_operands,
+                 .element_bytes = 4,
+                 .box_rows = k->hopper.bm,
+                 .box_bytes = SCALE_BOX,
+                 .scales = 1}}};
 }
 
 /* Candidates ----------------------------------------------------------------------------------- */
@@ -243,7 +267,7 @@ static const int few_rows[] = {8, 16, 24, 32, 48, 64};
  * registers ptxas has room for: wider ones spill up to 68 bytes. */
 static int most_int_rows(const CudaKernel *k)
 {
-    return k->hopper.promote == 1 ? 160 : k->hopper.promote == 2 ? 192 : 256;
+    return k->hopper.promote == 4 ? 256 : 160;
 }
 
 /* Steps of an epilogue beside those that multiply sums by numbers, round and store them. */
@@ -292,6 +316,8 @@ static const char *tile_problem(const CudaKernel *k)
         return "its columns have scales of several blocks";
     if (adds_in_order(k) && right_rows(k) > most_int_rows(k))
         return "its sums and scaled sums exceed the registers";
+    if (k->hopper.promote == 1 && instruction_columns(k) > 160) /* spills up to 48 bytes */
+        return "its sums and scaled sums exceed the registers";
     if (!outers_fit(k))
         return "its sums and what they are multiplied by exceed the registers";
     if (k->hopper.stages < 3)
@@ -306,7 +332,7 @@ static void fill_ring(const CudaCandidates *c, CudaKernel *k)
     int64_t room = held_columns(k) ? c->budget : cuda_room(c, k);
     int most = k->hopper.swap && !is_small(k) ? FEW_STAGES : MOST_STAGES;
     int64_t left = (is_small(k) ? cuda_half_room(room) : room) - smem_bytes(k);
-    int64_t fit = left < 0 ? 0 : left / stage_bytes(k);
+    int64_t fit = left < 0 ? 0 : left / ring_bytes(k, 1);
     k->hopper.stages = (int)(fit < most ? fit : most);
 }
 
@@ -454,6 +480,17 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
 
 /* Text ----------------------------------------------------------------------------------------- */
 
+/* Tiles along M of a band: as many as have rows of the activation that L2 keeps while the weight,
+ * which is then read once, passes; of few, else, so that a wave shares columns, too. */
+static int band(const CudaKernel *k)
+{
+    double rows = BAND_BYTES * 8 / ((double)k->spec.k * format_info[k->spec.act_fmt].bits);
+    int tiles = LEAST_BAND;
+    while (tiles < MOST_BAND && 2 * tiles * 128 <= rows)
+        tiles *= 2;
+    return tiles / k->hopper.cluster;
+}
+
 static void put_config(Sb *sb, const CudaKernel *k)
 {
     bool blocks = k->spec.mainloop && k->spec.block_cols && k->spec.block_cols < k->spec.k;
@@ -465,7 +502,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kBM", k->hopper.bm);
     cuda_put_int(sb, "kBN", k->hopper.bn);
     cuda_put_int(sb, "kStages", k->hopper.stages);
-    cuda_put_int(sb, "kBand", 8 / k->hopper.cluster);
+    cuda_put_int(sb, "kBand", band(k));
     cuda_put_int(sb, "kCluster", k->hopper.cluster);
     cuda_put_bool(sb, "kSwap", k->hopper.swap);
     cuda_put_bool(sb, "kShare", k->hopper.shares > 0);
@@ -473,6 +510,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kPartsOfK", k->hopper.parts_of_k);
     cuda_put_int(sb, "kPromote", k->hopper.promote);
     cuda_put_bool(sb, "kWUniform", uniform_scales(k));
+    cuda_put_bool(sb, "kAScaleBox", boxes_scales(k));
     cuda_put_int(sb, "kCols", k->hopper.bn / k->spec.parts);
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
@@ -630,7 +668,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define EACH_US     0.11   /* of a promotion once a unit, of integers or by a scale a column, .. */
 #define EACH_COL_US 0.0009 /* .. and of each column of it, .. */
 #define THREE_TIMES 1.5    /* .. of three warpgroups by so much; */
-#define SCALED_US   0.06   /* of a promotion where a unit has several, which wait, .. */
+#define SCALED_US   0.03   /* of a promotion where a unit has several, which wait, .. */
 #define ALONE       0.67   /* less so one warpgroup, .. */
 #define COLUMN_US   0.0017 /* .. and of each column of it; */
 #define HALF        0.9    /* of that where an instruction has half the tile's columns */

@@ -136,7 +136,6 @@ __device__ __forceinline__ void store_scales(char *panels, const char *w, int ru
     typedef Record<Cfg> R;
     typedef DecodeShape<Cfg> S;
     constexpr int kBlock = Cfg::kWBlockK ? Cfg::kWBlockK : S::kUnits * 128;
-    constexpr int kEach = (Cfg::kPanelRows / Cfg::kParts + 127) / 128; /* of a part, kUniform */
     const int row = run * 32 + lane, block = row / 8 * Cfg::kParts + part;
     const int packed = (run * Cfg::kParts + part) * 32 + lane % 8 / 2 * 8 + lane / 8 * 2 + lane % 2;
     const bool is_there = row / 8 < S::kBlocks;
@@ -149,10 +148,10 @@ __device__ __forceinline__ void store_scales(char *panels, const char *w, int ru
         float scale = 1.0f;
         if (Cfg::kWScales && is_there)
             scale = R::effective(R::scale(params, R::sub_of(k), block % 8 * 8 + row % 8));
-        if constexpr (!Cfg::kUniform)
-            grid[(int64_t)(k / kBlock) * Cfg::kPanelRows + packed] = scale;
-        else if (row % 128 == 0)
-            grid[(int64_t)(k / kBlock * Cfg::kParts + part) * kEach + row / 128] = scale;
+        if (Cfg::kUniform && packed % 8 == 0) /* the first row of eight */
+            grid[(int64_t)(k / kBlock) * (Cfg::kPanelRows / 8) + packed / 8] = scale;
+        else if (!Cfg::kUniform)
+            grid[(int64_t)(k / kBlock) * Cfg::kPanelRows + packed - packed % 32 + lane] = scale;
     }
 }
 

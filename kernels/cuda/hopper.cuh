@@ -11,9 +11,10 @@
  * Blocks stay and take tile after tile. Two or three warpgroups (teams) multiply, 64 rows of the
  * left operand each: three keep the tensor cores busy where promotion holds each up as long as its
  * instructions. Of the last warpgroup one thread fills a ring of kStages stages of 128 bytes of K
- * (a unit), and one warp copies the scales that belong to them. With kSwap w is the left operand:
- * 128 rows of w by few rows of a, for which the tile is transposed in shared memory; or 64, by one
- * team: two such blocks share a processor, and hide what the other waits for.
+ * (a unit), and one begins the copies of the scales that belong to them, or a warp copies them word
+ * by word. With kSwap w is the left operand: 128 rows of w by few rows of a, for which the tile is
+ * transposed in shared memory; or 64, by one team: two such blocks share a processor, and hide what
+ * the other waits for.
  *
  * kCluster = 2: two blocks take tiles one below the other and copy half of their rows of w each,
  * for both.
@@ -31,8 +32,8 @@
  *
  * Cfg: kA kW kK kN (packed rows) kBM kBN kStages kBand kCluster kParts kSwap kShare kGather
  * kPartsOfK kPromote kMainloop kBlockK kAScale kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded
- * (an earlier launch made w) kWUniform (128 rows share a scale of w: the grid
- * is [blocks of K][parts][kN / kParts / 128, rounded up]; else [blocks of K][kN])
+ * (an earlier launch made w) kWUniform (128 rows share a scale of w: the grid is [blocks of K][kN /
+ * 8], else [blocks of K][kN]) kAScaleBox (scales of a are boxes of p.map[1])
  * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes. Product::add(d, left, right, keep): one
  * wgmma of 64 by Product::kN, d = left * right + (keep ? d : 0). */
 #ifndef SINTER_CUDA_HOPPER
@@ -52,9 +53,8 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kTeams = (Cfg::kSwap ? Cfg::kBN : Cfg::kBM) / 64;
     static constexpr int kWarps = 4 * kTeams, kThreads = 128 * kTeams; /* that multiply */
     /* Warps of which a lane begins copies, a unit each in turn: one took as long for a unit's as
-     * the products of small tiles; and warps that copy scales, likewise: one is slower than
-     * products where each column has a scale. Four at most. */
-    static constexpr int kCopiers = kTeams == 1 ? 2 : 1, kScaleWarps = Cfg::kWUniform ? 1 : 2;
+     * the products of small tiles. */
+    static constexpr int kCopiers = kTeams == 1 ? 2 : 1;
     /* Of a thread that copies (more where it copies scales), and of one that multiplies: what the
      * block starts with, a multiple of 8 for each thread, is shared out. */
     static constexpr int kShared = kTeams == 1 ? 256 : 512; /* two blocks have a processor */
@@ -65,14 +65,26 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kABytes = Cfg::kBM * 128, kWBytes = Cfg::kBN * 128;
     static constexpr int kSubs = Cfg::kPromote ? 4 / Cfg::kPromote : 1; /* promotions of a unit */
     static constexpr bool kScales = Cfg::kMainloop;
-    static constexpr int kAScales = Cfg::kAScale ? Cfg::kBM : 0; /* a promotion */
-    /* Columns of the tile that one scale of w serves: its runs of 64, or the runs of 32 of a part.
-     */
-    static constexpr int kWScales = !Cfg::kWUniform    ? Cfg::kBN
-                                    : Cfg::kSwap       ? Cfg::kParts
-                                    : Cfg::kParts == 1 ? (Cfg::kBN + 63) / 64
-                                                       : Cfg::kParts;
-    static constexpr int kScaleBytes = kScales ? kSubs * (kAScales + kWScales) * 4 : 0;
+    static constexpr bool kAScales = kScales && Cfg::kAScale;
+    /* They lie [kBM][4], as boxes bring them, or [kSubs][kBM]. */
+    static constexpr bool kABox = kAScales && Cfg::kAScaleBox, kAEach = kAScales && !kABox;
+    static constexpr int kARowStep = kABox ? 4 : 1;
+    static constexpr int kAScaleBytes = kAEach ? kSubs * Cfg::kBM * 4 : 0; /* of a stage */
+    static constexpr int kBoxBytes = Cfg::kBM * 16,
+                         kBoxesBytes = kABox ? Cfg::kStages * kBoxBytes : 0;
+    /* Packed rows of w that one scale in the grid serves (pack.h), and scales of a tile. */
+    static constexpr int kWRun = Cfg::kWUniform ? 8 : 1, kWScales = Cfg::kBN / kWRun;
+    static constexpr int kGridCols = Cfg::kN / kWRun;
+    static constexpr int kScaleBytes = kScales ? kAScaleBytes + kSubs * kWScales * 4 : 0;
+    /* Those of few rows are words that a warp copies: bulk copies of so few bytes take longer. */
+    static constexpr bool kWBulk = kScales && !Cfg::kSwap, kWEach = kScales && Cfg::kSwap;
+    /* What arrives when a stage's scales are there: who begins bulk copies, .. */
+    static constexpr bool kScalesBulk = kABox || kWBulk;
+    /* .. and lanes whose copies are of words. */
+    static constexpr int kScaleLanes = kAEach || kWEach ? 32 : 0;
+    /* Warps that copy scales, a unit each in turn. */
+    static constexpr int kScaleWarps = kWEach && !Cfg::kWUniform ? 2 : 1;
+    static constexpr int kFullArrivals = 1 + kScalesBulk + kScaleLanes;
     static constexpr int kStageBytes = (kABytes + kWBytes + kScaleBytes + 1023) / 1024 * 1024;
     static constexpr int kRight = Cfg::kSwap ? Cfg::kBM : Cfg::kBN; /* rows of the right operand */
     static constexpr int kHalves = kRight / Product::kN;
@@ -93,13 +105,39 @@ template <class Cfg, class Product> struct HopperShape {
         const int at = (k * kSubs + sub) * (kElements / kSubs);
         return Cfg::kK % kElements == 0 || at < Cfg::kK ? at : Cfg::kK - 1;
     }
-    /* Each column has a scale of w. They lie as threads read them: those of the fragments that one
-     * holds of 32 columns side by side. */
+    /* Each column has a scale of w, which a thread reads as it needs them. */
     static constexpr bool kEachScale = !Cfg::kSwap && !Cfg::kWUniform;
-    static __device__ __forceinline__ int place_of(int column)
+    /* The scales of w: [blocks of K][kGridCols], where each row has one in the rows' own order: of
+     * a packed row of 32. */
+    static __device__ __forceinline__ int in_order(int in)
     {
-        const int in = column % 32;
-        return kEachScale ? column - in + in % 8 / 2 * 8 + in / 8 * 2 + in % 2 : column;
+        return in % 8 / 2 * 8 + in / 8 * 2 + in % 2;
+    }
+    static __device__ __forceinline__ const float *grid(const void *w)
+    {
+        return (const float *)((const char *)w + Cfg::kWScaleAt);
+    }
+    /* The first column of unit k in the grid of a's scales. A box begins at a multiple of four
+     * (else the copy fails), and serves all units whose columns it has: that of unit `from` is
+     * copied in any case. */
+    static __device__ __forceinline__ int a_block(int k)
+    {
+        return Cfg::kABlockK ? first_of(k, 0) / Cfg::kABlockK : 0;
+    }
+    static __device__ __forceinline__ bool begins_box(int k, int from)
+    {
+        constexpr int kBoxUnits = Cfg::kABlockK > kElements / 4 ? Cfg::kABlockK * 4 / kElements : 1;
+        return (k == from) | (k % kBoxUnits == 0);
+    }
+    /* Of the four scales of a row in a box, that of promotion `sub`. */
+    static __device__ __forceinline__ int in_box(int k, int sub)
+    {
+        constexpr int kEach = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
+        return a_block(k) % 4 + sub * (kElements / kSubs) / kEach;
+    }
+    static __device__ __forceinline__ int w_block(int k, int sub)
+    {
+        return first_of(k, sub) / (Cfg::kWBlockK ? Cfg::kWBlockK : Cfg::kK);
     }
     static_assert(Cfg::kBM % 8 == 0 && Cfg::kBN % 32 == 0, "whole atoms of rows");
     static_assert(kGather == 1 || (!(Cfg::kMainloop && kInt) && Cfg::kPartsOfK == 1),
@@ -149,9 +187,14 @@ template <class Cfg, class Product> struct HopperSums {
     typedef typename S::Sum Sum;
 
     /* Scales that meet this thread's sums, of one promotion: of its two rows of a (with kSwap, of
-     * the columns of its fragments) and of w. They lie in the stage, those of a first. */
+     * the columns of its fragments) and of w. They lie in the stage, those of a first, then those
+     * of w, [kSubs][kWScales]. */
     static constexpr int kActs = !Cfg::kAScale ? 0 : Cfg::kSwap ? S::kSums / 2 : 2;
-    static constexpr int kWeights = Cfg::kSwap ? 2 : Cfg::kWUniform ? S::kWScales : 1;
+    static constexpr int kRun = Cfg::kBN % 128 ? 64 : 128; /* columns of a scale (kWUniform) */
+    static constexpr int kWeights = Cfg::kSwap        ? 2
+                                    : !Cfg::kWUniform ? 1
+                                    : Cfg::kParts > 1 ? Cfg::kParts
+                                                      : (Cfg::kBN + kRun - 1) / kRun;
     struct Scales {
         float a[kActs > 0 ? kActs : 1], w[kWeights];
     };
@@ -159,25 +202,27 @@ template <class Cfg, class Product> struct HopperSums {
     {
         return num_float(load_shared4(scales + i * 4));
     }
-    static __device__ __forceinline__ void read_scales(Scales &s, uint32_t scales, int row,
+    static __device__ __forceinline__ void read_scales(Scales &s, uint32_t a, uint32_t w, int row,
                                                        int lane)
     {
-        const uint32_t of_w = scales + S::kAScales * 4;
 #pragma unroll
-        for (int i = 0; i < kActs; i++)
-            s.a[i] = scale_at(scales, Cfg::kSwap ? i / 2 * 8 + lane % 4 * 2 + i % 2 : row + i * 8);
+        for (int i = 0; i < kActs; i++) {
+            const int of = Cfg::kSwap ? i / 2 * 8 + lane % 4 * 2 + i % 2 : row + i * 8;
+            s.a[i] = scale_at(a, of * S::kARowStep);
+        }
 #pragma unroll
         for (int i = 0; i < kWeights; i++)
             if (Cfg::kSwap)
-                s.w[i] = scale_at(of_w, Cfg::kWUniform ? row / 32 % Cfg::kParts : row + i * 8);
+                s.w[i] = scale_at(w, (row + i * 8) / S::kWRun);
             else if (Cfg::kWUniform)
-                s.w[i] = scale_at(of_w, i);
+                s.w[i] = scale_at(w, i * (Cfg::kParts > 1 ? 32 : kRun) / S::kWRun);
     }
 
-    static __device__ __forceinline__ void read_eight(float (&w)[8], uint32_t scales, int block,
+    /* Those of the columns that this thread's fragments have of 32, side by side (pack.h). */
+    static __device__ __forceinline__ void read_eight(float (&w)[8], uint32_t of_w, int block,
                                                       int lane)
     {
-        const uint32_t at = scales + (S::kAScales + block * 32 + lane % 4 * 8) * 4;
+        const uint32_t at = of_w + (block * 32 + lane % 4 * 8) * 4;
         const Bytes16 low = load_shared16(at), high = load_shared16(at + 16);
         const uint32_t word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
@@ -187,7 +232,7 @@ template <class Cfg, class Product> struct HopperSums {
 
     /* Adds an instruction's worth of sums, of columns half * Product::kN on, to the tile's. */
     static __device__ __forceinline__ void promote(Sum *sums, const Acc *block, int half,
-                                                   const Scales &s, uint32_t scales, int lane)
+                                                   const Scales &s, uint32_t of_w, int lane)
     {
         float eight_w[8];
 #pragma unroll
@@ -198,12 +243,12 @@ template <class Cfg, class Product> struct HopperSums {
             } else {
                 /* (an instruction of 112 columns begins among those of 32) */
                 if (S::kEachScale && (i == 0 || at % 16 == 0))
-                    read_eight(eight_w, scales, at / 16, lane);
+                    read_eight(eight_w, of_w, at / 16, lane);
                 float w;
                 if constexpr (Cfg::kSwap)
                     w = s.w[i / 2 % 2];
                 else if constexpr (Cfg::kWUniform)
-                    w = s.w[Cfg::kParts > 1 ? eight / 4 % Cfg::kParts : eight / 8];
+                    w = s.w[Cfg::kParts > 1 ? eight / 4 % Cfg::kParts : eight / (kRun / 8)];
                 else
                     w = eight_w[eight % 4 * 2 + i % 2];
                 if constexpr (Cfg::kAScale)
@@ -319,6 +364,23 @@ template <class Cfg, class S> struct HopperStage {
     }
 };
 
+/* The box of scales of a (kABox) that a thread reads next. There are as many places as stages: what
+ * is in the place that a unit's box takes belongs to units that were released before. */
+template <class Cfg, class S> struct HopperBox {
+    uint32_t at, left; /* its memory; places behind it */
+
+    __device__ __forceinline__ HopperBox(uint32_t ring)
+        : at(ring + S::kRingBytes - S::kBoxBytes), left(Cfg::kStages)
+    {
+    }
+    __device__ __forceinline__ void advance()
+    {
+        at += S::kBoxBytes;
+        if (left-- == 0)
+            at -= S::kBoxesBytes, left = Cfg::kStages - 1;
+    }
+};
+
 /* One thread, of number `mine` of kCopiers: fills the stages of every kCopiers-th unit, in the
  * order in which they are read. Weights do not depend on earlier kernels, unless one decoded them
  * (kWDecoded): those of the first stages are on their way before it waits for the producer of a. */
@@ -377,66 +439,93 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
     }
 }
 
-/* A warp, of number `mine` of kScaleWarps: the scales of every kScaleWarps-th unit, as copies that
- * arrive by themselves. */
+/* A warp: a word for each row of a, or scale of w, of a unit and promotion, as copies that arrive
+ * by themselves. */
+template <class Cfg, class S>
+__device__ __forceinline__ void hopper_copy_row_scales(const float *of_a, uint32_t to, int k,
+                                                       int m0, int last_row)
+{
+    constexpr int kBlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
+    constexpr int kBlockRows = Cfg::kABlockRows ? Cfg::kABlockRows : 1;
+    constexpr int kCols = (Cfg::kK + kBlock - 1) / kBlock;
+    constexpr int kEach = (Cfg::kBM + 31) / 32; /* of a lane */
+    const int lane = threadIdx.x % 32;
+#pragma unroll(S::kSubs > 1 ? 1 : kEach)
+    for (int j = 0; j < kEach; j++) {
+        const int i = lane + 32 * j, row = m0 + i < last_row ? m0 + i : last_row;
+        const int block = Cfg::kABlockRows ? row / kBlockRows : 0;
+        const float *from = of_a + (int64_t)block * kCols;
+#pragma unroll
+        for (int sub = 0; sub < S::kSubs; sub++)
+            if (Cfg::kBM % 32 == 0 || i < Cfg::kBM)
+                copy_word(to + (sub * Cfg::kBM + i) * 4, from + S::first_of(k, sub) / kBlock);
+    }
+}
+template <class Cfg, class S>
+__device__ __forceinline__ void hopper_copy_weight_scales(const float *grid, uint32_t to, int k,
+                                                          int n0)
+{
+    constexpr int kEach = (S::kWScales + 31) / 32; /* of a lane */
+#pragma unroll(S::kSubs > 1 ? 1 : kEach)
+    for (int j = 0; j < kEach; j++) {
+        const int lane = threadIdx.x % 32, i = lane + 32 * j;
+        const int column = n0 / S::kWRun + 32 * j + (S::kWRun > 1 ? lane : S::in_order(lane));
+        const float *from = grid + (column < S::kGridCols ? column : S::kGridCols - 1);
+#pragma unroll
+        for (int sub = 0; sub < S::kSubs; sub++)
+            if (S::kWScales % 32 == 0 || i < S::kWScales)
+                copy_word(to + (sub * S::kWScales + i) * 4,
+                          from + (int64_t)S::w_block(k, sub) * S::kGridCols);
+    }
+}
+
+/* The scales of every kScaleWarps-th unit from `mine` on: by one thread, or a warp that copies
+ * words. */
 template <class Cfg, class S, class Params>
 __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full,
                                                    int mine)
 {
-    constexpr int kSub = S::kAScales + S::kWScales; /* words of a promotion */
-    constexpr int kABlock = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
-    constexpr int kABlockRows = Cfg::kABlockRows ? Cfg::kABlockRows : 1;
-    constexpr int kWBlock = Cfg::kWBlockK ? Cfg::kWBlockK : Cfg::kK;
-    constexpr int kACols = (Cfg::kK + kABlock - 1) / kABlock;
-    constexpr int kParts = Cfg::kWUniform ? Cfg::kParts : 1; /* of the grid */
-    constexpr int kEach = Cfg::kWUniform ? (Cfg::kN / Cfg::kParts + 127) / 128 : Cfg::kN;
-    constexpr int kRows = (S::kAScales + 31) / 32,
-                  kColumns = (S::kWScales + 31) / 32; /* of a lane */
-    const int lane = threadIdx.x % 32;
-    const float *of_a = p.op[Cfg::kOperandA].scale;
-    const float *grid = (const float *)((const char *)p.op[Cfg::kOperandW].data + Cfg::kWScaleAt);
     const int last_row = (int)p.dim[0] - 1;
+    const float *grid = S::grid(p.op[Cfg::kOperandW].data);
+    const uint64_t policy = policy_evict_first();
+    const bool is_first = S::kScaleLanes == 0 || threadIdx.x % 32 == 0;
     HopperWork<Cfg, S> work(p.dim[0]);
     HopperStage<Cfg, S> stage(ring, full);
+    HopperBox<Cfg, S> box(ring);
     int filled = 0, m0, n0;
     wait_for_producer();
     while (work.next()) {
         work.place(&m0, &n0);
+        const int left = Cfg::kN - n0, bytes = (left < Cfg::kBN ? left : Cfg::kBN) * 4 / S::kWRun;
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++, stage.advance()) {
             if (S::kScaleWarps > 1 && filled % S::kScaleWarps != mine)
                 continue;
-            const uint32_t scales = stage.at + S::kABytes + S::kWBytes;
+            const uint32_t of_a = stage.at + S::kABytes + S::kWBytes, of_w = of_a + S::kAScaleBytes;
             if constexpr (S::kSubs == 1) /* addresses kept for the whole tile would spill */
                 asm volatile("" : "+r"(m0), "+r"(n0));
             stage.wait_empty();
-#pragma unroll(S::kSubs > 1 ? 1 : kRows)
-            for (int j = 0; j < kRows; j++) {
-                const int i = lane + 32 * j, row = m0 + i < last_row ? m0 + i : last_row;
-                const int block = Cfg::kABlockRows ? row / kABlockRows : 0;
-                const float *from = of_a + (int64_t)block * kACols;
+            if (S::kScalesBulk && is_first) {
+                const bool boxes = S::kABox && S::begins_box(k, work.from);
+                barrier_expect(stage.full,
+                               (boxes ? S::kBoxBytes : 0) + (S::kWBulk ? S::kSubs * bytes : 0));
+                if constexpr (S::kABox)
+                    if (boxes) {
+                        box.advance();
+                        copy_box(box.at, p.map[1], S::a_block(k) / 4 * 4, m0, stage.full);
+                    }
 #pragma unroll
-                for (int sub = 0; sub < S::kSubs; sub++)
-                    if (Cfg::kBM % 32 == 0 || i < Cfg::kBM)
-                        copy_word(scales + (sub * kSub + i) * 4,
-                                  from + S::first_of(k, sub) / kABlock);
+                for (int sub = 0; sub < (S::kWBulk ? S::kSubs : 0); sub++)
+                    copy_bulk(of_w + sub * S::kWScales * 4,
+                              grid + (int64_t)S::w_block(k, sub) * S::kGridCols + n0 / S::kWRun,
+                              bytes, stage.full, policy);
             }
-#pragma unroll(S::kSubs > 1 ? 1 : kColumns)
-            for (int j = 0; j < kColumns; j++) {
-                const int i = lane + 32 * j;
-                int column = n0 + i;
-                if (Cfg::kWUniform)
-                    column = kParts > 1 ? n0 / kParts / 128 : (n0 + i * 64) / 128;
-                column = column < kEach ? column : kEach - 1;
-                const float *from = grid + column + (kParts > 1 ? i * kEach : 0);
-                const uint32_t to = scales + (S::kAScales + S::place_of(lane) + 32 * j) * 4;
-#pragma unroll
-                for (int sub = 0; sub < S::kSubs; sub++)
-                    if (S::kWScales % 32 == 0 || i < S::kWScales)
-                        copy_word(to + sub * (kSub * 4),
-                                  from + (int64_t)(S::first_of(k, sub) / kWBlock * kParts) * kEach);
-            }
-            arrive_after_copies(stage.full);
+            if constexpr (S::kAEach)
+                hopper_copy_row_scales<Cfg, S>(p.op[Cfg::kOperandA].scale, of_a, k, m0, last_row);
+            if constexpr (S::kWEach)
+                hopper_copy_weight_scales<Cfg, S>(grid, of_w, k, n0);
+            if constexpr (S::kScaleLanes > 0)
+                arrive_after_copies(stage.full);
         }
     }
 }
@@ -544,9 +633,9 @@ __device__ __forceinline__ void hopper_add(Sum *sums, Stage &stage, uint32_t *us
 
 /* .. and promoted, instruction by instruction of 32 columns and more. ready: the stage is known to
  * be full. */
-template <class Cfg, class Product, class Stage, class Sum>
-__device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, bool *ready, int group,
-                                                    int row0, int lane)
+template <class Cfg, class Product, class Stage, class Box, class Sum>
+__device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, Box &box, bool *ready,
+                                                    int k, int from, int group, int row0, int lane)
 {
     typedef HopperShape<Cfg, Product> S;
     typedef HopperSums<Cfg, Product> H;
@@ -556,7 +645,7 @@ __device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, boo
         stage.wait();
 #pragma unroll
     for (int sub = 0; sub < S::kSubs; sub++) {
-        const uint32_t scales = of_stage + sub * ((S::kAScales + S::kWScales) * 4);
+        const uint32_t of_w = of_stage + S::kAScaleBytes + sub * (S::kWScales * 4);
         typename H::Scales of_sub;
 #pragma unroll
         for (int half = 0; half < S::kHalves; half++) {
@@ -565,13 +654,18 @@ __device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, boo
             products_begin();
 #pragma unroll
             for (int i = 0; i < Cfg::kPromote; i++) {
-                const int k = 2 * (sub * Cfg::kPromote + i);
-                Product::add(block, left + k, right + half * (Product::kN * 8) + k, i > 0);
+                const int at = 2 * (sub * Cfg::kPromote + i);
+                Product::add(block, left + at, right + half * (Product::kN * 8) + at, i > 0);
             }
             products_commit();
-            if constexpr (S::kScales)
-                if (half == 0)
-                    H::read_scales(of_sub, scales, row0, lane);
+            if (S::kScales && half == 0) {
+                if (S::kABox && sub == 0 && S::begins_box(k, from))
+                    box.advance();
+                H::read_scales(of_sub,
+                               S::kABox ? box.at + S::in_box(k, sub) * 4
+                                        : of_stage + sub * (Cfg::kBM * 4),
+                               of_w, row0, lane);
+            }
             if (is_last) {
                 stage.advance();
                 *ready = stage.is_full();
@@ -579,7 +673,7 @@ __device__ __forceinline__ void hopper_add_promoted(Sum *sums, Stage &stage, boo
             products_wait<0>();
             if (is_last && !S::kEachScale)
                 Stage::release(used, lane);
-            H::promote(sums, block, half, of_sub, scales, lane);
+            H::promote(sums, block, half, of_sub, of_w, lane);
             if (is_last && S::kEachScale)
                 Stage::release(used, lane);
         }
@@ -593,15 +687,15 @@ __device__ __forceinline__ void hopper_copies(const Params &p, uint32_t ring, ui
     const int copier = threadIdx.x / 32 - S::kWarps, scaler = copier - S::kCopiers;
     if (copier < S::kCopiers && elect_one())
         hopper_copy<Cfg, S>(p, ring, full, copier);
-    if (S::kScales && scaler >= 0 && scaler < S::kScaleWarps)
+    if (S::kScales && scaler >= 0 && scaler < S::kScaleWarps && (S::kScaleLanes || elect_one()))
         hopper_copy_scales<Cfg, S>(p, ring, full, scaler);
 }
 
 /* The sums of a tile's units of K. used: the barrier of the stage before this one. */
-template <class Cfg, class Product, class Work, class Stage, class Sum>
+template <class Cfg, class Product, class Work, class Stage, class Box, class Sum>
 __device__ __forceinline__ void hopper_sums(Sum *sums, Sum *total, const Work &work, Stage &stage,
-                                            uint32_t &used, bool &ready, int group, int row0,
-                                            int lane)
+                                            Box &box, uint32_t &used, bool &ready, int group,
+                                            int row0, int lane)
 {
     typedef HopperShape<Cfg, Product> S;
     typedef HopperSums<Cfg, Product> H;
@@ -619,7 +713,8 @@ __device__ __forceinline__ void hopper_sums(Sum *sums, Sum *total, const Work &w
             }
         }
         if constexpr (Cfg::kPromote)
-            hopper_add_promoted<Cfg, Product>(sums, stage, &ready, group, row0, lane);
+            hopper_add_promoted<Cfg, Product>(sums, stage, box, &ready, k, work.from, group, row0,
+                                              lane);
         else
             hopper_add<Cfg, Product>(sums, stage, &used, group, is_first, lane);
     }
@@ -642,7 +737,8 @@ __device__ __forceinline__ void hopper(const Params &p)
     typedef HopperSums<Cfg, Product> H;
     typedef typename S::Acc Acc;
     typedef typename S::Sum Sum;
-    static_assert(S::kRingBytes + (Epilogue::kHeld ? 0 : S::kStagedRows * S::kPitch * 4) + 1024 ==
+    static_assert(S::kRingBytes + S::kBoxesBytes +
+                          (Epilogue::kHeld ? 0 : S::kStagedRows * S::kPitch * 4) + 1024 ==
                       Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
     extern __shared__ __align__(1024) char smem[];
@@ -653,7 +749,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     if (threadIdx.x == 0) {
         map_prefetch(p.map[0]);
         for (int i = 0; i < Cfg::kStages; i++) {
-            barrier_init(full + i * 8, S::kScales ? 33 : 1);
+            barrier_init(full + i * 8, S::kFullArrivals);
             barrier_init(empty + i * 8, S::kWarps * Cfg::kCluster * kWarpArrivals);
         }
         if constexpr (S::kGather > 1)
@@ -677,6 +773,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     const int row0 = warp * 16 + lane / 4; /* of the left operand; and row0 + 8 */
     HopperWork<Cfg, S> work(m);
     HopperStage<Cfg, S> stage(ring, full);
+    HopperBox<Cfg, S> box(ring);
     uint32_t used = full; /* the barrier of the stage before this one */
     bool ready = false;
 #pragma unroll 1
@@ -688,7 +785,7 @@ __device__ __forceinline__ void hopper(const Params &p)
             H::clear(sums);
         if constexpr (Cfg::kPartsOfK > 1)
             H::clear(total);
-        hopper_sums<Cfg, Product>(sums, total, work, stage, used, ready, group, row0, lane);
+        hopper_sums<Cfg, Product>(sums, total, work, stage, box, used, ready, group, row0, lane);
         if (work.at >= work.end)
             let_consumer_start();
         if constexpr (Cfg::kShare)
@@ -697,9 +794,9 @@ __device__ __forceinline__ void hopper(const Params &p)
                 continue;
         /* What the epilogue loads may be loaded before what it stores, but not before this. */
         asm volatile("" : "+r"(tile_m), "+r"(n0));
-        hopper_epilogue<Cfg, Product, Epilogue>(p, a, sums, m, tile_m, n0, row0,
-                                                smem + (ring - smem_address(smem)) + S::kRingBytes,
-                                                ring, sent);
+        hopper_epilogue<Cfg, Product, Epilogue>(
+            p, a, sums, m, tile_m, n0, row0,
+            smem + (ring - smem_address(smem)) + S::kRingBytes + S::kBoxesBytes, ring, sent);
     }
     cluster_end<Cfg::kCluster>();
 }

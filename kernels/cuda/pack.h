@@ -39,7 +39,8 @@
  * with zero codes) all rows; 8 rows by 128 bytes are 1024 bytes, in which 16-byte chunk c of row r
  * lies at c ^ r. In each 32 rows packed row 8i + 2t + j is row 8t + 2i + j, and with parts = 2 runs
  * of 32 rows alternate. Behind the codes, where they belong to the main loop: scales (f32), [blocks
- * of K][packed rows] or, where 128 rows share theirs, [blocks of K][parts][rows of a part / 128].
+ * of K][packed rows], those of each 32 rows in the rows' own order, or, where 128 rows share
+ * theirs, [blocks of K][packed rows / 8].
  *
  * BITS, for any codes that are places in a codebook: rows of codes, each of as many bits as
  * its format has, the first in the lowest ones, a row padded to words of 32 bits; with parts = 2
@@ -68,6 +69,7 @@ typedef enum CudaLayout { /* files have these numbers */
                           NUM_CUDA_PACKED,
                           CUDA_ROWS = NUM_CUDA_PACKED
 } CudaLayout;
+#define CUDA_PANEL_SCALE_ROWS 8 /* packed rows of panels to a scale, where 128 rows share one */
 typedef enum CudaHome { CUDA_HOME_I8, CUDA_HOME_F16, CUDA_HOME_BF16, CUDA_HOME_F32 } CudaHome;
 
 typedef struct CudaPackSpec {

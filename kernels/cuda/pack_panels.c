@@ -21,16 +21,16 @@ static int64_t part_rows(const CudaPackSpec *spec) /* padded rows of one part */
     return ceil_div(spec->n / spec->parts, RUN_ROWS) * RUN_ROWS;
 }
 
-/* 128 rows, from multiples of 128 of a part on, share their scales. */
-static bool is_uniform(const CudaPackSpec *spec)
+/* Packed rows to a column of the grid of scales: where 128 rows, from multiples of 128 of a part
+ * on, share theirs, so many that the columns of any run of RUN_ROWS are a whole bulk copy. */
+static int64_t scale_rows(const CudaPackSpec *spec)
 {
-    return spec->block_rows == 0 || spec->block_rows % 128 == 0;
+    return spec->block_rows == 0 || spec->block_rows % 128 == 0 ? CUDA_PANEL_SCALE_ROWS : 1;
 }
 
 static int64_t scale_columns(const CudaPackSpec *spec) /* of a row of the grid of scales */
 {
-    return is_uniform(spec) ? spec->parts * ceil_div(part_rows(spec), 128)
-                            : spec->parts * part_rows(spec);
+    return spec->parts * part_rows(spec) / scale_rows(spec);
 }
 
 static int64_t scale_blocks(const CudaPackSpec *spec) /* along K */
@@ -60,13 +60,19 @@ bool cuda_panels_plan(const CudaPackSpec *spec, CudaPacked *ret)
     return at < UINT64_C(1) << 44;
 }
 
-/* Logical row of packed row r, or -1 for padding. */
+/* Logical row of packed row r if rows of a run were not permuted, or -1 for padding. */
+static int64_t row_in_order(const CudaPackSpec *spec, int64_t r)
+{
+    int64_t run = r / RUN_ROWS, part = run % spec->parts, rows = spec->n / spec->parts;
+    int64_t row = run / spec->parts * RUN_ROWS + r % RUN_ROWS;
+    return row < rows ? part * rows + row : -1;
+}
+
+/* .. as they are. */
 static int64_t source_row(const CudaPackSpec *spec, int64_t r)
 {
-    int64_t run = r / RUN_ROWS, part = run % spec->parts, in = r % RUN_ROWS;
-    int64_t row = run / spec->parts * RUN_ROWS + in % 8 / 2 * 8 + in / 8 * 2 + in % 2;
-    int64_t rows = spec->n / spec->parts;
-    return row < rows ? part * rows + row : -1;
+    int64_t in = r % RUN_ROWS;
+    return row_in_order(spec, r - in + in % 8 / 2 * 8 + in / 8 * 2 + in % 2);
 }
 
 static void pack_codes(const CudaPackSpec *spec, const CudaPacked *packed, const uint8_t *src,
@@ -86,21 +92,12 @@ static void pack_codes(const CudaPackSpec *spec, const CudaPacked *packed, const
     }
 }
 
-/* The row of the weight whose scales stand in a column of the packed grid. */
-static int64_t scale_row(const CudaPackSpec *spec, int64_t column)
-{
-    int64_t each = ceil_div(part_rows(spec), 128), rows = spec->n / spec->parts;
-    if (!is_uniform(spec))
-        return source_row(spec, column);
-    int64_t row = column % each * 128;
-    return row < rows ? column / each * rows + row : -1;
-}
-
 static void pack_scales(const CudaPackSpec *spec, const float *scale, uint8_t *dst)
 {
     int64_t columns = scale_columns(spec), blocks = scale_blocks(spec);
     for (int64_t c = 0; c < columns; c++) {
-        int64_t row = scale_row(spec, c);
+        int64_t row = scale_rows(spec) > 1 ? source_row(spec, c * scale_rows(spec)) /* the first */
+                                           : row_in_order(spec, c);
         for (int64_t b = 0; b < blocks; b++) {
             int64_t at = (spec->block_rows && row > 0 ? row / spec->block_rows : 0) * blocks + b;
             float s = row < 0 || !scale ? 1.0f : scale[at];

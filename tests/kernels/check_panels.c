@@ -60,13 +60,13 @@ static int wrong_scales(const Case *c)
 {
     int wrong = 0;
     bool uniform = c->spec.block_rows != 1;
-    int64_t each = c->spec.n / c->spec.parts, part_rows = c->packed.rows / c->spec.parts;
-    int64_t columns = (part_rows + 127) / 128;
+    int64_t each = c->spec.n / c->spec.parts;
     for (int64_t n = 0; n < c->spec.n && c->packed.scale_at; n++)
         for (int64_t b = 0; b < c->blocks; b++) {
             int64_t part = n / each, row = n % each;
-            int64_t at = uniform ? (b * c->spec.parts + part) * columns + row / 128
-                                 : b * c->packed.rows + packed_row(row, part, c->spec.parts);
+            int64_t place = packed_row(row, part, c->spec.parts), run = place / 32 * 32;
+            int64_t at = uniform ? b * (c->packed.rows / 8) + place / 8
+                                 : b * c->packed.rows + run + row % 32;
             int64_t block = c->spec.block_rows ? n / c->spec.block_rows : 0;
             float s;
             memcpy(&s, c->dst + c->packed.scale_at + 4 * at, 4);

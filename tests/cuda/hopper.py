@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""hopper.py SINTER FAKE_DRIVER: what the texts of products by hopper say of how far bands of tiles reach along M, and of how
+scales of the activation come (kernels/cuda/hopper.cuh). Nothing is compiled. TAP.
+"""
+import re
+import sys
+
+from plans import expect, main, run
+
+MODEL = """version 1
+weights "unread.safetensors"
+dim T in [{rows}]
+{scheme}
+model m (x: bf16[T, {k}]) -> (y: bf16[T, 28672]) {{
+    param w: bf16[28672, {k}] from "w"
+    y = linear(x, w){at}
+}}
+"""
+BLOCK, GROUP = "e4m3 block 128x128", "e4m3 per token group 128 dynamic"
+
+
+def constants(folder, names, scheme=None, **words):
+    """Of the product's text, one after the other; of tiles of two blocks, as if they were of one."""
+    words |= {"scheme": f"scheme s {{ {scheme} }}" if scheme else "", "at": " @ s" if scheme else ""}
+    (folder / "m.sinter").write_text(MODEL.format(**words), encoding="utf-8")
+    text = run(folder, "show", "--emit=cu", "--no-weights", "--target=sm_90a", "--weight-layout=panels", "m.sinter")
+    text = text[text.index("kernels/cuda/hopper.cuh"):]
+    found = {name: re.search(rf"\b{name} = (\w+)", text)[1] for name in (*names, "kCluster")}
+    if "kBand" in found:
+        found["kBand"] = int(found["kBand"]) * int(found["kCluster"])
+    return [found[name] for name in names]
+
+
+def check_bands(folder):
+    """20 MB of the activation: as many tiles of 128 rows, a power of two, but 8 at least and 32 at most."""
+    for k, want in ((1024, 32), (4096, 32), (8192, 16), (14336, 8), (28672, 8)):
+        expect(f"a band of e4m3 with K = {k} has {want} tiles",
+               constants(folder, ["kBand"], "weight e4m3 per channel; act e4m3 per token dynamic", rows=4096, k=k), [want])
+    expect("with K = 4096 a band of bf16 has half as many", constants(folder, ["kBand"], rows=4096, k=4096), [16])
+
+
+def check_boxes(folder):
+    names = ["kAScaleBox", "kAScale"]
+    for rows, k, weight, act, want, what in (
+            (1024, 4096, BLOCK, GROUP, "true", "in groups of 128"),
+            (1024, 4096, "e4m3 group 32", GROUP, "true", "beside finer groups of the weight"),
+            (1024, 1152, BLOCK, GROUP, "false", "where 9 of a row are no multiple of 16 bytes"),
+            (16, 4096, BLOCK, GROUP, "false", "of few rows")):
+        expect(f"scales {what} come {'as boxes' if want == 'true' else 'word by word'}",
+               constants(folder, names, f"weight {weight}; act {act}", rows=rows, k=k), [want, "true"])
+    expect("scales of tokens come neither way",
+           constants(folder, names, "weight e4m3 group 128; act e4m3 per token dynamic", rows=1024, k=4096), ["false"] * 2)
+
+
+sys.exit(main(check_bands, check_boxes))
