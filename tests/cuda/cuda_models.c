@@ -73,7 +73,7 @@ static bool make_parts(const TestModel *m, uint64_t weights_bytes, Parts *p)
 
 /* The product by clusters of two, a through a tensor map, at most one block for each processor; it
  * has L2 fetch what the next product reads first, which is itself in the next run. */
-static void map_product(DeviceLaunch *l)
+static void map_product(DeviceLaunch *l, bool of_scales)
 {
     l->kernel = 4;
     l->cluster = 2;
@@ -82,11 +82,15 @@ static void map_product(DeviceLaunch *l)
     l->num_maps = 1;
     l->looks_ahead = 1;
     l->first = (DeviceRuns){.stride = 64, .runs = 2, .bytes = 32};
-    l->map[0] = (DeviceMap){
-        .operand = 2, .element_bytes = 4, .box_rows = 2, .box_bytes = 32, .swizzle = 32};
+    l->map[0] = (DeviceMap){.operand = 2,
+                            .element_bytes = 4,
+                            .box_rows = 2,
+                            .box_bytes = 32,
+                            .swizzle = 32,
+                            .scales = of_scales};
 }
 
-static bool encode_code(const Plan *plan, bool mapped, Bytes *ret)
+static bool encode_code(const Plan *plan, int holds, Bytes *ret)
 {
     static const char *const kernel[] = {"gemm_4", "tile_2", "move_2", "wide_4", "mapped_4"};
     static const char cubin[] = "\177ELF made up", ptx[] = ".version 8.0";
@@ -104,8 +108,8 @@ static bool encode_code(const Plan *plan, bool mapped, Bytes *ret)
                                .grid = CUDA_MODEL_GRID,
                                .block = CUDA_MODEL_BLOCK,
                                .smem = i == 0 ? CUDA_MODEL_SHARED : 0};
-    for (int b = 0; b < plan->num_buckets && mapped; b++) {
-        map_product(&launch[b]);
+    for (int b = 0; b < plan->num_buckets && holds & WITH_MAPS; b++) {
+        map_product(&launch[b], holds & OF_SCALES);
         launch[plan->num_buckets + b].per_processor = b > 0; /* of what follows it */
     }
     const DeviceCode code = {.num_kernels = COUNT_OF(kernel),
@@ -125,13 +129,13 @@ static bool put(ArtifactWriter *w, SectionKind kind, const char *name, const voi
            artifact_section_end(w);
 }
 
-static bool put_plan(ArtifactWriter *w, const Plan *plan, const char *target, bool mapped)
+static bool put_plan(ArtifactWriter *w, const Plan *plan, const char *target, int holds)
 {
     Plan named = *plan;
     Bytes bytes = {0}, code = {0};
     named.target = target;
     bool ok = plan_encode(&named, &bytes) && put(w, SECTION_PLAN, target, bytes.data, bytes.size) &&
-              (!strcmp(target, "cpu") || (encode_code(&named, mapped, &code) &&
+              (!strcmp(target, "cpu") || (encode_code(&named, holds, &code) &&
                                           put(w, SECTION_CODE, target, code.data, code.size)));
     bytes_free(&bytes);
     bytes_free(&code);
@@ -146,9 +150,9 @@ bool write_cuda_model(const TestModel *m, const char *path, uint64_t weights_byt
     bool ok = make_parts(m, weights_bytes, &parts);
     ArtifactWriter *w = ok ? artifact_create(path, "stub", 4, &err) : NULL;
     if (w && put(w, SECTION_META, "", meta, sizeof meta - 1) &&
-        (!(holds & HOLDS_CPU) || put_plan(w, &parts.cpu, "cpu", false)) &&
-        (!(holds & HOLDS_SM_90A) || put_plan(w, &parts.gpu, "sm_90a", holds & WITH_MAPS)) &&
-        (!(holds & HOLDS_PORTABLE) || put_plan(w, &parts.gpu, "portable", false)) &&
+        (!(holds & HOLDS_CPU) || put_plan(w, &parts.cpu, "cpu", 0)) &&
+        (!(holds & HOLDS_SM_90A) || put_plan(w, &parts.gpu, "sm_90a", holds)) &&
+        (!(holds & HOLDS_PORTABLE) || put_plan(w, &parts.gpu, "portable", 0)) &&
         put(w, SECTION_WEIGHTS, "", parts.weights, parts.bytes)) {
         ok = artifact_finish(w, &err);
     } else {

@@ -15,7 +15,8 @@ typedef enum Holds { /* plans of a file */
                      HOLDS_SM_90A = 2,
                      HOLDS_PORTABLE = 4,
                      HOLDS_ALL = 7,
-                     WITH_MAPS = 8 /* sm_90a: the product is "mapped_4", in clusters */
+                     WITH_MAPS = 8, /* sm_90a: the product is "mapped_4", in clusters */
+                     OF_SCALES = 16 /* .. and its map of the scales of a, which has none */
 } Holds;
 
 /* model_float as a file with a binary for sm_90a and PTX in two plans. Kernels: "gemm_4" (h, bias,

@@ -20,7 +20,7 @@ FakeGetCounts *get_counts;
 FakeGetLog *get_log;
 
 static char dir[] = "/tmp/sinter-cuda-XXXXXX";
-char path[64], mixed_path[64], large_path[64], gpu_path[64], map_path[64];
+char path[64], mixed_path[64], large_path[64], gpu_path[64], map_path[64], scales_path[64];
 TestModel model;
 
 void *symbol(void *library, const char *name)
@@ -60,12 +60,14 @@ int setup(void **state)
     TestModel mixed = model;
     mixed.plan.rows_independent = false;
     snprintf(map_path, sizeof map_path, "%s/map", dir);
+    snprintf(scales_path, sizeof scales_path, "%s/scales", dir);
     use_model(&model);
     bool ok = write_cuda_model(&model, path, 0, HOLDS_ALL) &&
               write_cuda_model(&mixed, mixed_path, 0, HOLDS_ALL) &&
               write_cuda_model(&model, large_path, MANY_BYTES, HOLDS_ALL) &&
               write_cuda_model(&model, gpu_path, 0, HOLDS_SM_90A) &&
-              write_cuda_model(&mixed, map_path, 0, HOLDS_SM_90A | WITH_MAPS);
+              write_cuda_model(&mixed, map_path, 0, HOLDS_SM_90A | WITH_MAPS) &&
+              write_cuda_model(&mixed, scales_path, 0, HOLDS_SM_90A | WITH_MAPS | OF_SCALES);
     return ok ? 0 : -1;
 }
 
@@ -77,6 +79,7 @@ int teardown(void **state)
     unlink(large_path);
     unlink(gpu_path);
     unlink(map_path);
+    unlink(scales_path);
     model_free(&model);
     return rmdir(dir);
 }

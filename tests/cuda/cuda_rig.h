@@ -15,10 +15,10 @@ extern FakeSetKernel *set_kernel;
 extern FakeGetCounts *get_counts;
 extern FakeGetLog *get_log;
 extern TestModel model;
-extern char path[64], mixed_path[64], large_path[64], gpu_path[64],
-    map_path[64]; /* files of the model; mixed: whose rows depend on one another;
-       large: with weights of MANY_BYTES; gpu: for sm_90a alone; map: likewise and mixed,
-                       with a tensor map and clusters */
+/* Files of the model. mixed: whose rows depend on one another; large: with weights of MANY_BYTES;
+ * gpu: for sm_90a alone; map: likewise and mixed, with a tensor map and clusters; scales: likewise,
+ * with a map of scales that a tensor does not have. */
+extern char path[64], mixed_path[64], large_path[64], gpu_path[64], map_path[64], scales_path[64];
 extern const SinterSessionOptions on_cuda;
 
 int setup(void **state);

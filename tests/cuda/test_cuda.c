@@ -634,6 +634,21 @@ static void test_every_code(void **state)
     }
 }
 
+/* A map of the scales of a tensor that has none: the layer is named, and nothing runs. */
+static void test_scale_map(void **state)
+{
+    (void)state;
+    static Data d;
+    SinterError err;
+    fresh();
+    Opened o = open_model(scales_path);
+    data_make(&d, 4, 1);
+    assert_int_equal(sinter_run(o.session, &d.in, 1, d.out, 2, &err), SINTER_ERROR_DEVICE);
+    assert_says(err.text, "binding \"fc\" (gemm)");
+    close_model(o);
+    assert_nothing_left();
+}
+
 /* SINTER_SYNC=1: the layer whose kernel fails is named, and said again. */
 static void test_faulty_layer(void **state)
 {
@@ -770,6 +785,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_every_code),
         cmocka_unit_test(test_faulty_layer),  cmocka_unit_test(test_portable_code_refused),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_profiler),
+        cmocka_unit_test(test_scale_map),
     };
     if (argc != 3) {
         fprintf(stderr, "usage: test_cuda FAKE_DRIVER PROFILER\n");
