@@ -67,6 +67,20 @@ gpu sm_90-132sm-144g
 product w=bf16 panels a=bf16 n=4096 k=4096 reads=0 out=bf16
 4096 181.57 hopper 128x256 s4 g0
 """
+# the same times at all rows: what is asked is which the compiler takes
+POWER = """sinter timings 1
+gpu sm_90-132sm-144g
+
+product w=i4/1x128 fragments a=i8/1x0 n=4096 k=4096 reads=1 out=bf16
+1024 200.00 mixed 128x128 s8 g0
+2048 200.00 mixed 128x128 s8 g0
+4096 200.00 mixed 128x128 s8 g0
+
+product w=i8/1x128 panels a=i8/1x0 n=4096 k=4096 reads=1 out=bf16
+1024 {}.00 hopper 128x256 s4 g0
+2048 {}.00 hopper 128x256 s4 g0
+4096 {}.00 hopper 128x256 s4 g0
+"""
 
 
 def text(scheme, sizes="1, 4096", out="bf16", rule="", weights="", size=4096, body="linear(x, a)"):
@@ -123,6 +137,16 @@ def check_choice(folder):
     (folder / "one.timing").write_text(TABLE)
     found, _ = explained(folder, "--timing=one.timing")
     expect("the fastest that was measured may be one that is predicted slow", found["T = 4096"], ["decode", "hopper"])
+
+
+def check_power(folder):
+    """Beside activations of bytes, from 2,048 rows on, decoding may cost 10 % by the table."""
+    (folder / "m.sinter").write_text(text("weight i4 sym group 128; act i8 sym per token dynamic", "1024, 2048, 4096"))
+    for us, want in ((170, [True, True, True]), (200, [False, True, True]), (230, [False, False, False])):
+        (folder / "power.timing").write_text(POWER.format(*[us] * 3))
+        found, _ = explained(folder, "--timing=power.timing", "--weight-layout=fragments")
+        expect(f"{us} us with a decoded weight for 200: decoded at 1,024, 2,048 and 4,096 rows",
+               ["decode" in found[f"T = {rows}"] for rows in (1024, 2048, 4096)], want)
 
 
 def check_refused(folder):
@@ -235,4 +259,4 @@ def check_run(folder):
         report(f"{rows} rows", "decode weight" not in " ".join(names) and names)
 
 
-sys.exit(main(check_formats, check_choice, check_refused, check_layers, check_held, check_outer, check_held_layers, check_run))
+sys.exit(main(check_formats, check_choice, check_power, check_refused, check_layers, check_held, check_outer, check_held_layers, check_run))
