@@ -259,4 +259,5 @@ def check_run(folder):
         report(f"{rows} rows", "decode weight" not in " ".join(names) and names)
 
 
-sys.exit(main(check_formats, check_choice, check_power, check_refused, check_layers, check_held, check_outer, check_held_layers, check_run))
+sys.exit(main(check_formats, check_choice, check_power, check_refused, check_layers, check_held, check_outer, check_held_layers,
+              check_run))
