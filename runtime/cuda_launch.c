@@ -67,7 +67,8 @@ static bool scale_grid(const CudaPlace *p, int32_t tensor, PlanLayout *ret, DrvA
     if (!t->quantised || t->packed)
         return false;
     int64_t pitch = 4 * scheme_col_blocks(&t->scheme, at->cols);
-    *ret = (PlanLayout){.rows = scheme_row_blocks(&t->scheme, at->rows), .pitch = pitch};
+    *ret = (PlanLayout){
+        .rows = scheme_row_blocks(&t->scheme, at->rows), .cols = pitch / 4, .pitch = pitch};
     ret->bytes = (uint64_t)(ret->rows * pitch);
     *ret_data = bind_tensor(p, tensor).scale;
     return pitch % 16 == 0;
@@ -91,9 +92,8 @@ static DrvResult encode_map(const CudaPlace *p, const PlanLaunch *l, const Devic
     }
     int64_t element = m->element_bytes;
     int64_t pitch = m->pitch ? m->pitch : at->pitch, rows = m->rows ? m->rows : at->rows;
-    int64_t bytes = m->bytes    ? m->bytes
-                    : m->scales ? at->pitch
-                                : at->cols * (t->quantised ? 8 : format_info[t->fmt].bits) / 8;
+    int64_t bits = m->scales ? 32 : t->quantised ? 8 : format_info[t->fmt].bits;
+    int64_t bytes = m->bytes ? m->bytes : at->cols * bits / 8;
     const uint64_t dim[] = {(uint64_t)(bytes / element), (uint64_t)rows, (uint64_t)m->planes};
     const uint64_t stride[] = {(uint64_t)pitch, (uint64_t)m->plane_pitch};
     const unsigned box[] = {(unsigned)(m->box_bytes / element), (unsigned)m->box_rows, 1};

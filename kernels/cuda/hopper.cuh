@@ -66,7 +66,7 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kSubs = Cfg::kPromote ? 4 / Cfg::kPromote : 1; /* promotions of a unit */
     static constexpr bool kScales = Cfg::kMainloop;
     static constexpr bool kAScales = kScales && Cfg::kAScale;
-    /* They lie [kBM][4], as boxes bring them, or [kSubs][kBM]. */
+    /* Those of a lie [kBM][4], as boxes bring them behind the ring, or [kSubs][kBM] in a stage. */
     static constexpr bool kABox = kAScales && Cfg::kAScaleBox, kAEach = kAScales && !kABox;
     static constexpr int kARowStep = kABox ? 4 : 1;
     static constexpr int kAScaleBytes = kAEach ? kSubs * Cfg::kBM * 4 : 0; /* of a stage */
@@ -107,23 +107,24 @@ template <class Cfg, class Product> struct HopperShape {
     }
     /* Each column has a scale of w, which a thread reads as it needs them. */
     static constexpr bool kEachScale = !Cfg::kSwap && !Cfg::kWUniform;
-    /* The scales of w: [blocks of K][kGridCols], where each row has one in the rows' own order: of
-     * a packed row of 32. */
+    /* Where each row of w has a scale, that of packed row `in` of 32 lies here among theirs, which
+     * have the rows' own order. */
     static __device__ __forceinline__ int in_order(int in)
     {
         return in % 8 / 2 * 8 + in / 8 * 2 + in % 2;
     }
+    /* The scales of w: [blocks of K][kGridCols]. */
     static __device__ __forceinline__ const float *grid(const void *w)
     {
         return (const float *)((const char *)w + Cfg::kWScaleAt);
     }
-    /* The first column of unit k in the grid of a's scales. A box begins at a multiple of four
-     * (else the copy fails), and serves all units whose columns it has: that of unit `from` is
-     * copied in any case. */
+    /* The first column of unit k in the grid of a's scales. */
     static __device__ __forceinline__ int a_block(int k)
     {
         return Cfg::kABlockK ? first_of(k, 0) / Cfg::kABlockK : 0;
     }
+    /* A box begins at a multiple of four columns (else the copy fails), and serves all units whose
+     * columns it has; that of unit `from`, the first of a block's share, is copied in any case. */
     static __device__ __forceinline__ bool begins_box(int k, int from)
     {
         constexpr int kBoxUnits = Cfg::kABlockK > kElements / 4 ? Cfg::kABlockK * 4 / kElements : 1;
@@ -135,6 +136,7 @@ template <class Cfg, class Product> struct HopperShape {
         constexpr int kEach = Cfg::kABlockK ? Cfg::kABlockK : Cfg::kK;
         return a_block(k) % 4 + sub * (kElements / kSubs) / kEach;
     }
+    /* The row of promotion `sub` of unit k in the grid of w's scales. */
     static __device__ __forceinline__ int w_block(int k, int sub)
     {
         return first_of(k, sub) / (Cfg::kWBlockK ? Cfg::kWBlockK : Cfg::kK);
@@ -187,8 +189,8 @@ template <class Cfg, class Product> struct HopperSums {
     typedef typename S::Sum Sum;
 
     /* Scales that meet this thread's sums, of one promotion: of its two rows of a (with kSwap, of
-     * the columns of its fragments) and of w. They lie in the stage, those of a first, then those
-     * of w, [kSubs][kWScales]. */
+     * the columns of its fragments) and of w, which lie in the stage, [kSubs][kWScales], behind
+     * those of a that are no box. */
     static constexpr int kActs = !Cfg::kAScale ? 0 : Cfg::kSwap ? S::kSums / 2 : 2;
     static constexpr int kRun = Cfg::kBN % 128 ? 64 : 128; /* columns of a scale (kWUniform) */
     static constexpr int kWeights = Cfg::kSwap        ? 2
