@@ -38,6 +38,9 @@ typedef struct CudaFamilyRow {
     /* The epilogue's loads may move up to where its sums are whole, past stores of other columns: a
      * thread reads what it writes before it writes it. NULL: they may not. */
     bool (*loads_freely)(const CudaKernel *k);
+    /* Results go to a row's place in shared memory, as far as cuda_program_leaves says. NULL: they
+     * do not. */
+    bool (*leaves)(const CudaKernel *k);
     /* Other launches: sets the numbers; *ret_problem: why there is no kernel. NULL: it has none. */
     void (*shape)(CudaKernel *k, const char **ret_problem);
 

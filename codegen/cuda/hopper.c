@@ -6,21 +6,22 @@
 #include <math.h>
 #include <string.h>
 
-#define UNIT_BYTES  128  /* of K, of a row of either operand: a unit */
-#define MOST_STAGES 8    /* of the ring; more gain nothing */
-#define FEW_STAGES  6    /* .. with few rows */
-#define MOST_SMALL  64   /* of them in a tile of 64 columns, .. */
-#define SMALL_ROWS  256  /* .. of so many in all */
-#define MOST_WIDE   48   /* .. of tiles of 256, whose four warpgroups hold their sums twice */
-#define LEAST_UNITS 4    /* of a share of a tile */
-#define MOST_SHARES 8    /* of one */
-#define SHARE_SUMS  128  /* registers of sums beside those that gathering takes */
-#define PART_SUMS   192  /* .. with the totals over parts of K */
-#define ALIGN_BYTES 1024 /* of the ring: a swizzled atom of 8 rows */
-#define SCALE_BOX   16   /* bytes of scales that a copy brings of each row */
-#define BAND_BYTES  20e6 /* of an activation that L2 keeps while all columns pass */
-#define LEAST_BAND  8    /* tiles of 128 rows; and .. */
-#define MOST_BAND   32
+#define UNIT_BYTES    128  /* of K, of a row of either operand: a unit */
+#define MOST_STAGES   8    /* of the ring; more gain nothing */
+#define FEW_STAGES    6    /* .. with few rows */
+#define MOST_SMALL    64   /* of them in a tile of 64 columns, .. */
+#define SMALL_ROWS    256  /* .. of so many in all */
+#define MOST_WIDE     48   /* .. of tiles of 256, whose four warpgroups hold their sums twice */
+#define LEAST_UNITS   4    /* of a share of a tile */
+#define MOST_SHARES   8    /* of one */
+#define SHARE_SUMS    128  /* registers of sums beside those that gathering takes */
+#define PART_SUMS     192  /* .. with the totals over parts of K */
+#define ALIGN_BYTES   1024 /* of the ring: a swizzled atom of 8 rows */
+#define SCALE_BOX     16   /* bytes of scales that a copy brings of each row */
+#define LEAST_LEAVING 64   /* rows, more than which have tiles whose results may leave late */
+#define BAND_BYTES    20e6 /* of an activation that L2 keeps while all columns pass */
+#define LEAST_BAND    8    /* tiles of 128 rows; and .. */
+#define MOST_BAND     32
 
 static FormatFamily family_of(FormatId fmt)
 {
@@ -137,6 +138,39 @@ static int held_columns(const CudaKernel *k)
     return (int)columns;
 }
 
+/* One past a segment's last column of a part. */
+static int64_t segment_end(const CudaKernel *k, const PlanSegment *s)
+{
+    return s->n_end == PLAN_LAST_COLUMN ? k->spec.n / k->spec.parts : s->n_end;
+}
+
+/* Does each tile lie in one segment, wholly? */
+static bool whole_tiles(const CudaKernel *k)
+{
+    int64_t tile = k->hopper.bn / k->spec.parts;
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        const PlanSegment *s = &k->launch->segment[i];
+        if (s->n_begin % tile || segment_end(k, s) % tile)
+            return false;
+    }
+    return true;
+}
+
+/* Results may leave through shared memory: those of 16 bits, a tile's as a whole. (Those of twice
+ * as many bytes, and of epilogues that wait for rows, took up to 3 % longer so.) */
+static bool may_leave(const CudaKernel *k)
+{
+    bool all = held_columns(k) && whole_tiles(k);
+    for (int i = 0; i < k->launch->num_segments && all; i++)
+        all = cuda_program_leaves(k, &k->launch->segment[i].epilogue);
+    return all;
+}
+
+static bool leaves(const CudaKernel *k)
+{
+    return k->hopper.leaves;
+}
+
 static bool loads_freely(const CudaKernel *k)
 {
     return held_columns(k) > 0;
@@ -156,11 +190,17 @@ static int per_processor(const CudaKernel *k)
     return is_small(k) ? 2 : 1;
 }
 
+static int64_t leave_bytes(const CudaKernel *k) /* hopper.cuh: kLeftBytes */
+{
+    int64_t row = k->hopper.bn / k->spec.parts * 2;
+    return 64 * teams(k) * (cuda_ceil_div(row, UNIT_BYTES) * UNIT_BYTES + UNIT_BYTES / 2);
+}
+
 static int64_t staged_bytes(
     const CudaKernel *k) /* hopper.cuh: kPitch; rows of a warp, or the tile */
 {
     if (held_columns(k))
-        return 0;
+        return k->hopper.leaves ? leave_bytes(k) : 0;
     return (k->hopper.swap ? k->hopper.bm : 32 * teams(k)) * (int64_t)(k->hopper.bn + 4) * 4;
 }
 
@@ -397,6 +437,20 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     }
 }
 
+/* .. whose results leave while their blocks multiply the next ones. */
+static void put_leaving(CudaCandidates *c, CudaKernel *k)
+{
+    k->hopper.leaves = !k->hopper.swap && c->rows > LEAST_LEAVING && may_leave(k);
+    if (!k->hopper.leaves)
+        return;
+    k->hopper.shares = 0;
+    k->hopper.cluster = 1;
+    fill_ring(c, k);
+    int most = c->rows > k->hopper.bm ? 2 : 1;
+    for (; k->hopper.cluster <= most && !tile_problem(k); k->hopper.cluster++)
+        cuda_candidate_valid(c, k);
+}
+
 static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
 {
     CudaKernel k = c->like;
@@ -416,6 +470,7 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
     k.hopper.cluster = 2;
     if (!swap && c->rows > bm)
         cuda_candidate_valid(c, &k);
+    put_leaving(c, &k);
 }
 
 /* Tiles of which the blocks of a cluster have a part of K each, where that occupies most
@@ -486,6 +541,7 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     if (k->hopper.parts_of_k > 1)
         sb_printf(sb, " p%d", k->hopper.parts_of_k);
     sb_put(sb, k->hopper.cluster > 1 ? " c2" : "");
+    sb_put(sb, k->hopper.leaves ? " bulk" : "");
     if (k->hopper.gather > 1)
         sb_printf(sb, " k%d", k->hopper.gather);
 }
@@ -526,6 +582,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kCols", k->hopper.bn / k->spec.parts);
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
+    cuda_put_bool(sb, "kLeaves", k->hopper.leaves);
 }
 
 static const char *type_word(FormatId fmt)
@@ -568,24 +625,6 @@ static void put_parts(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
-/* One past a segment's last column of a part. */
-static int64_t segment_end(const CudaKernel *k, const PlanSegment *s)
-{
-    return s->n_end == PLAN_LAST_COLUMN ? k->spec.n / k->spec.parts : s->n_end;
-}
-
-/* Does each tile lie in one segment, wholly? */
-static bool whole_tiles(const CudaKernel *k)
-{
-    int64_t tile = k->hopper.bn / k->spec.parts;
-    for (int i = 0; i < k->launch->num_segments; i++) {
-        const PlanSegment *s = &k->launch->segment[i];
-        if (s->n_begin % tile || segment_end(k, s) % tile)
-            return false;
-    }
-    return true;
-}
-
 static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int64_t run)
 {
     const PlanSegment *s = &k->launch->segment[i];
@@ -601,15 +640,35 @@ static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int
     sb_line(sb, "            const int c = n0 + i / 2 * kCols - %" PRId64 ";", begin);
     sb_line(sb,
             "            const Row<RowShape<4, 8, %" PRId64 ", %s>> row = {lane, c, %s%" PRId64
-            "%s, (int32_t *)0,",
+            "%s, (int32_t *)%s,",
             columns / 4, (end - begin) % run ? "EDGE_RUNS" : "EDGE_NONE",
             run == columns ? "c + kCols < " : "", end - begin,
-            run == columns ? arena_printf(sb->arena, " ? c + kCols : %" PRId64, end - begin) : "");
+            run == columns ? arena_printf(sb->arena, " ? c + kCols : %" PRId64, end - begin) : "",
+            k->hopper.leaves ? "(place + lower * 8 * HopperShape<Cfg, Product>::kLeavePitch + "
+                               "(acc.from + i / 2 * kCols) * 2)"
+                             : "0");
     sb_line(sb, "                lower ? absent8 : absent};");
     sb_line(sb,
             "            segment%d(p, a, row, lower ? m8 : m, acc.further(i / 2 * kCols, lower));",
             i);
     sb_line(sb, "        }");
+}
+
+/* Where the results of a row and its tile belong, from column n0 of each part on. */
+static void put_leave(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "static __device__ __forceinline__ char *leave(");
+    sb_line(sb, "    const Params &p, const Operand &a, int64_t m, int n0)");
+    sb_line(sb, "{");
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        const PlanSegment *s = &k->launch->segment[i];
+        sb_line(sb, "    if (n0 >= %" PRId64 " && n0 < %" PRId64 ")", s->n_begin,
+                segment_end(k, s));
+        sb_line(sb, "        return %s + (n0 - %" PRId64 ") * 2;",
+                cuda_program_result(sb, k, &s->epilogue), s->n_begin);
+    }
+    sb_line(sb, "    return NULL;");
+    sb_line(sb, "}");
 }
 
 /* The epilogue over the fragments' registers: each call gets some columns of two rows. */
@@ -628,7 +687,7 @@ static bool put_held(Sb *sb, const CudaKernel *k)
     sb_line(sb,
             "    const Params &p, const Operand &a, const Sums &acc, int64_t row, int64_t rows, "
             "int n0,");
-    sb_line(sb, "    int lane)");
+    sb_line(sb, "    int lane, char *place)");
     sb_line(sb, "{");
     sb_line(sb, "    const bool absent = row >= rows, absent8 = row + 8 >= rows;");
     sb_line(sb,
@@ -636,6 +695,8 @@ static bool put_held(Sb *sb, const CudaKernel *k)
     for (int i = 0; i < k->launch->num_segments; i++)
         put_segment(sb, k, i, columns, run);
     sb_line(sb, "}");
+    if (k->hopper.leaves)
+        put_leave(sb, k);
     return true;
 }
 
@@ -668,6 +729,8 @@ static void describe(Sb *sb, const CudaKernel *k)
         sb_put(sb, ", clusters of 2");
     if (k->hopper.gather > 1)
         sb_printf(sb, ", K over clusters of %d", k->hopper.gather);
+    if (k->hopper.leaves)
+        sb_put(sb, ", results by bulk copies");
     if (!held_columns(k))
         sb_put(sb, ", epilogue in shared memory");
 }
@@ -689,7 +752,8 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define MEMORY      4.3e6
 #define UNIT_US     0.06 /* least time of a unit */
 #define START_US    1.6  /* until the first unit is there */
-#define TILE_US     0.9  /* of an epilogue that nothing hides */
+#define TILE_US     0.9  /* of an epilogue that nothing hides, .. */
+#define LEAVES_US   0.5  /* .. and of one whose results leave in the background */
 #define GATHER_US   1.5
 #define FOLD_US     0.1 /* of a part of K */
 
@@ -727,7 +791,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     memory *= blocks < processors && !is_small(k) ? processors / blocks : 1;
     us = us > memory ? us : memory;
     double folds = k->hopper.parts_of_k > 1 ? FOLD_US * k->hopper.parts_of_k : 0;
-    return us + START_US + (TILE_US + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
+    double end = k->hopper.leaves && tiles > blocks ? LEAVES_US : TILE_US;
+    return us + START_US + (end + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
            (k->hopper.shares ? GATHER_US : 0);
 }
 
@@ -750,6 +815,7 @@ const CudaFamilyRow cuda_hopper = {
     .tile = tile,
     .put_numbers = put_numbers,
     .loads_freely = loads_freely,
+    .leaves = leaves,
     .geometry = geometry,
     .predict = predict,
     .put_config = put_config,

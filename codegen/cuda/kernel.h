@@ -45,6 +45,7 @@ typedef struct CudaStream {
 typedef struct CudaHopper {
     bool swap; /* w is the left operand */
     int bm, bn, stages;
+    bool leaves;    /* results go through shared memory, as copies in the background */
     int promote;    /* instructions between promotions to f32; 0: none */
     int shares;     /* blocks that share out the units of tiles; 0: none do */
     int parts_of_k; /* that a block adds up one after the other, then the parts; 1: none */
@@ -155,6 +156,11 @@ bool cuda_adds_apart(const CudaKernel *k);
 bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
+/* The program stores one result, of 16 bits, in rows that begin at multiples of 16 bytes, and loads
+ * no rows. */
+bool cuda_program_leaves(const CudaKernel *k, const PlanProgram *program);
+/* .. and where that of row m begins, as an expression. */
+const char *cuda_program_result(Sb *sb, const CudaKernel *k, const PlanProgram *program);
 /* No epilogue lets columns of a row meet. */
 bool cuda_columns_apart(const CudaKernel *k);
 

@@ -399,7 +399,10 @@ static void emit_store(Emit *e, const TileStep *s, int step)
         return;
     }
     const char *from = vector(e, s->src[0], step, 0);
-    if (t->fmt == FMT_I32)
+    const CudaFamilyRow *family = cuda_family[e->k->family];
+    if (family->leaves && family->leaves(e->k))
+        sb_line(e->sb, "row_leave<%s>(row, %s);", format_word[t->fmt], from);
+    else if (t->fmt == FMT_I32)
         sb_line(e->sb, "%srow_store_i32%s(row, %s, %s);", if_last(e),
                 access_text(e, s->tensor, false, ""), at, from);
     else
@@ -548,6 +551,44 @@ void cuda_emit_fetch(Sb *sb, const CudaKernel *k, const PlanProgram *program, co
     }
     sb->indent -= 4;
     sb_line(sb, "}");
+}
+
+static const TileStep *only_store(const PlanProgram *program)
+{
+    const TileStep *store = NULL;
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        if (s->op == TILE_QUANTIZE || s->op == TILE_CODE_SUM || (s->op == TILE_STORE && store))
+            return NULL;
+        store = s->op == TILE_STORE ? s : store;
+    }
+    return store;
+}
+
+static bool loads_rows(const CudaKernel *k, const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps; i++) {
+        const TileStep *s = &program->step[i];
+        if (s->op == TILE_LOAD && k->launch->operand[s->tensor].col_step &&
+            operand_layout(k, s->tensor)->rows > 1)
+            return true;
+    }
+    return false;
+}
+
+bool cuda_program_leaves(const CudaKernel *k, const PlanProgram *program)
+{
+    const TileStep *s = loads_rows(k, program) ? NULL : only_store(program);
+    if (!s || !k->launch->operand[s->tensor].col_step || !is_aligned(k, s->tensor))
+        return false;
+    const PlanTensor *t = operand_tensor(k, s->tensor);
+    return !t->quantised && (t->fmt == FMT_BF16 || t->fmt == FMT_F16);
+}
+
+const char *cuda_program_result(Sb *sb, const CudaKernel *k, const PlanProgram *program)
+{
+    Emit e = {.sb = sb, .k = k};
+    return address_text(&e, only_store(program)->tensor);
 }
 
 bool cuda_program_loads(const PlanProgram *program)

@@ -252,6 +252,32 @@ __device__ __forceinline__ void copy_bulk_both(uint32_t dst, const void *src, ui
                  "l"(src), "r"(bytes), "r"(barrier), "h"((uint16_t)3), "l"(policy)
                  : "memory");
 }
+/* From shared memory to global: `bytes`, both addresses: multiples of 16. What threads wrote there
+ * is seen by the copy after copies_see(); copies of a thread until leaving_commit() are a group,
+ * and leaving_read() waits until all its groups have been read, leaving_done() until they are
+ * written. */
+__device__ __forceinline__ void copies_see()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void copy_bulk_out(void *dst, uint32_t src, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src),
+                 "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void leaving_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ __forceinline__ void leaving_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void leaving_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 __device__ __forceinline__ void copy_word(uint32_t dst, const void *src)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");

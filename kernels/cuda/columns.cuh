@@ -287,6 +287,20 @@ __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const X
     row_store<FMT, ACCESS>(row, base, packed);
 }
 
+/* The row's place in shared memory, row.scratch, <- src, rounded to the format: runs in the order
+ * of its columns, from n0 on. */
+template <int FMT, class S, class X>
+__device__ __forceinline__ void row_leave(const Row<S> &row, const X &src)
+{
+    typedef Loaded<FMT, S> L;
+    L packed;
+    packed.set(src);
+    char *to = (char *)row.scratch + row.lane * L::kBytes;
+#pragma unroll
+    for (int r = 0; r < S::kRuns; r++)
+        store_words<L::kBytes>(to + r * (S::kT * L::kBytes), packed.word + r * L::kRunWords);
+}
+
 template <int ACCESS = ACCESS_ANY, class S>
 __device__ __forceinline__ void row_load_i32(const Row<S> &row, const void *base,
                                              int32_t (&dst)[S::kE])

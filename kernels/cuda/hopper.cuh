@@ -34,8 +34,9 @@
  * kPartsOfK kPromote kMainloop kBlockK kAScale kABlockRows kABlockK kWBlockK kWScaleAt kWDecoded
  * (an earlier launch made w) kWUniform (128 rows share a scale of w: the grid is [blocks of K][kN /
  * 8], else [blocks of K][kN]) kAScaleBox (scales of a are boxes of p.map[1])
- * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes. Product::add(d, left, right, keep): one
- * wgmma of 64 by Product::kN, d = left * right + (keep ? d : 0). */
+ * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes kLeaves (hopper_leave).
+ * Product::add(d, left, right, keep): one wgmma of 64 by Product::kN, d = left * right + (keep ? d
+ * : 0). */
 #ifndef SINTER_CUDA_HOPPER
 #define SINTER_CUDA_HOPPER
 
@@ -92,6 +93,10 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kCols = Cfg::kBN / Cfg::kParts; /* of one part */
     static constexpr int kPitch = Cfg::kBN + 4;          /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
+    /* Rows of results of 16 bits that leave through shared memory, 16 of each warp; from row to row
+     * there: two rows' accesses of 16 bytes a lane then meet no bank twice. */
+    static constexpr int kLeaveRow = kCols * 2, kLeavePitch = (kLeaveRow + 127) / 128 * 128 + 64;
+    static constexpr int kLeftBytes = Cfg::kLeaves ? kWarps * 16 * kLeavePitch : 0;
     static constexpr int kStagedRows = Cfg::kSwap ? Cfg::kBM : 8 * kWarps; /* 8 of each, or all */
     static constexpr int kPieceBytes = kThreads * kSums * 4;
     /* With kSwap rows of the tile that a block finishes: all, or of a cluster that gathers sums its
@@ -543,6 +548,23 @@ template <class Cfg, class S, class Epilogue> __device__ constexpr int hopper_de
 template <class Cfg, class S, class Epilogue>
 using HopperDealt = Dealt<S::kGather, S::kThreads, S::kSums, hopper_dealt<Cfg, S, Epilogue>()>;
 
+/* Rows of results that a warp has left in shared memory, at `staged`, go to global memory as copies
+ * that go on while the next tile is multiplied. */
+template <class Cfg, class S, class Epilogue, class Params>
+__device__ __forceinline__ void hopper_leave(const Params &p, const Operand &a, const char *staged,
+                                             int64_t first_row, int64_t m, int n0, int lane)
+{
+    copies_see();
+    __syncwarp();
+    const int64_t row = first_row + lane;
+    if (lane < 16 && row < m) {
+        char *to = Epilogue::leave(p, a, row, n0);
+        if (to)
+            copy_bulk_out(to, smem_address(staged) + lane * S::kLeavePitch, S::kLeaveRow);
+    }
+    leaving_commit();
+}
+
 /* The epilogue of a tile of `m` rows in all: in registers, or over rows staged in shared memory.
  * row0: the thread's first row of the tile. With kGather of some of its columns, or rows. */
 template <class Cfg, class Product, class Epilogue, class Params, class Sums>
@@ -574,13 +596,21 @@ __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &
                 continue;
             Handed::template add_up<kSums>(sums + own * kSums, place, own);
             Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, own * Epilogue::kRun, 0},
-                           m0 + row0, m, n0 / Cfg::kParts + run * Epilogue::kRun, lane % 4);
+                           m0 + row0, m, n0 / Cfg::kParts + run * Epilogue::kRun, lane % 4, NULL);
         }
     } else if constexpr (Epilogue::kHeld) {
+        char *rows = staged + warp * (16 * S::kLeavePitch), *own = rows;
+        if constexpr (Cfg::kLeaves) {
+            leaving_read(); /* those of the tile before */
+            __syncwarp();
+            own += lane / 4 * S::kLeavePitch;
+        }
 #pragma unroll
         for (int c = 0; c < S::kCols; c += Epilogue::kRun)
             Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, c, 0}, m0 + row0, m,
-                           n0 / Cfg::kParts + c, lane % 4);
+                           n0 / Cfg::kParts + c, lane % 4, own);
+        if constexpr (Cfg::kLeaves)
+            hopper_leave<Cfg, S, Epilogue>(p, a, rows, m0 + warp * 16, m, n0 / Cfg::kParts, lane);
     } else if constexpr (Cfg::kSwap) {
         if constexpr (S::kGather > 1)
             Handed::template add_up<S::kOwnRows / 2>(sums, place, 0);
@@ -728,10 +758,11 @@ __device__ __forceinline__ void hopper_sums(Sum *sums, Sum *total, const Work &w
         H::end(total, sums);
 }
 
-/* Epilogue::kHeld: held(p, a, sums, row, m, n0, lane): four lanes hold Epilogue::kRun columns of
- * each part of rows `row` and row + 8 of m, from column n0 of each part on, as HeldSums. No branch
- * depends on the row: loads of all columns may then be on their way at once. Else row(p, a, acc, m,
- * n0, lane) as for gemm_mma. */
+/* Epilogue::kHeld: held(p, a, sums, row, m, n0, lane, place): four lanes hold Epilogue::kRun
+ * columns of each part of rows `row` and row + 8 of m, from column n0 of each part on, as HeldSums.
+ * No branch depends on the row: loads of all columns may then be on their way at once. With
+ * kLeaves results go to `place`, row `row`'s in shared memory, and leave(p, a, m, n0) is where
+ * those of row m belong (NULL: nowhere). Else row(p, a, acc, m, n0, lane) as for gemm_mma. */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void hopper(const Params &p)
 {
@@ -740,7 +771,8 @@ __device__ __forceinline__ void hopper(const Params &p)
     typedef typename S::Acc Acc;
     typedef typename S::Sum Sum;
     static_assert(S::kRingBytes + S::kBoxesBytes +
-                          (Epilogue::kHeld ? 0 : S::kStagedRows * S::kPitch * 4) + 1024 ==
+                          (Epilogue::kHeld ? S::kLeftBytes : S::kStagedRows * S::kPitch * 4) +
+                          1024 ==
                       Cfg::kSmemBytes,
                   "the shared memory that the launch asks for");
     extern __shared__ __align__(1024) char smem[];
@@ -800,6 +832,8 @@ __device__ __forceinline__ void hopper(const Params &p)
             p, a, sums, m, tile_m, n0, row0,
             smem + (ring - smem_address(smem)) + S::kRingBytes + S::kBoxesBytes, ring, sent);
     }
+    if constexpr (Cfg::kLeaves)
+        leaving_done();
     cluster_end<Cfg::kCluster>();
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hopper.py SINTER FAKE_DRIVER: what the texts of products by hopper say of how far bands of tiles reach along M, and of how
-scales of the activation come (kernels/cuda/hopper.cuh). Nothing is compiled. TAP.
+"""hopper.py SINTER FAKE_DRIVER: what the texts of products by hopper say of how far bands of tiles reach along M, of how
+scales of the activation come, and of how results leave (kernels/cuda/hopper.cuh). Nothing is compiled. TAP.
 """
 import re
 import sys
@@ -15,6 +15,20 @@ model m (x: bf16[T, {k}]) -> (y: bf16[T, 28672]) {{
     param w: bf16[28672, {k}] from "w"
     y = linear(x, w){at}
 }}
+"""
+# of bf16, and a table in which nothing is as fast as a tile whose results leave as bulk copies
+PLAIN = """version 1
+weights "unread.safetensors"
+dim T in [{rows}]
+model m (x: bf16[T, 1024]{more}) -> (y: {result}[T, {columns}]) {{
+    param w: bf16[{columns}, 1024] from "w"
+    y = {text}
+}}
+"""
+TABLE = """sinter timings 1
+gpu sm_90-132sm-144g
+product w=bf16 panels a=bf16 n={columns} k=1024 reads={reads} out={result}
+{rows} 0.50 hopper 128x256 s3 g0 bulk
 """
 BLOCK, GROUP = "e4m3 block 128x128", "e4m3 per token group 128 dynamic"
 
@@ -52,4 +66,25 @@ def check_boxes(folder):
            constants(folder, names, "weight e4m3 group 128; act e4m3 per token dynamic", rows=1024, k=4096), ["false"] * 2)
 
 
-sys.exit(main(check_bands, check_boxes))
+def leaves(folder, rows=1024, columns=28672, result="bf16", text="linear(x, w)", reads=0):
+    more = f", r: bf16[T, {columns}]" if reads else ""
+    words = {"rows": rows, "columns": columns, "result": result, "text": text, "reads": reads, "more": more}
+    (folder / "m.sinter").write_text(PLAIN.format(**words), encoding="utf-8")
+    (folder / "m.timing").write_text(TABLE.format(**words), encoding="utf-8")
+    shown = run(folder, "show", "--emit=cu", "--no-weights", "--target=sm_90a", "--weight-layout=panels", "--timing=m.timing",
+                "m.sinter")
+    return "kLeaves = true" in shown
+
+
+def check_leaves(folder):
+    """Those of 16 bits and of whole tiles, where no rows are loaded."""
+    for what, words, want in (("of 1,024 rows in bf16", {}, True),
+                              ("of 128 rows", {"rows": 128}, True),
+                              ("of 64 rows, whose tiles are others", {"rows": 64}, False),
+                              ("where the last tile has fewer columns", {"columns": 28680}, False),
+                              ("in f32", {"result": "f32", "text": "cast(linear(x, w), f32)"}, False),
+                              ("to which rows are added", {"text": "r + linear(x, w)", "reads": 1}, False)):
+        expect(f"results {what} {'leave' if want else 'do not leave'} by bulk copies", leaves(folder, **words), want)
+
+
+sys.exit(main(check_bands, check_boxes, check_leaves))

@@ -46,6 +46,8 @@ mixed as fragments; weight u4 asym group 32; act f16; 1024; plain; 14336
 mixed as fragments; weight nf4 group 64; act bf16; 128; plain; 14336
 mixed as fragments; weight i4 sym group 128; act e4m3 per token dynamic; 16, 64; plain; 4096
 hopper as panels; weight e4m3 per channel; act e4m3 per token dynamic; 1, 64, 128; plain; 4096
+hopper as panels; weight e4m3 per channel; act e4m3 per token dynamic; 1024, 4096; plain; 28672
+hopper as panels; weight i8 sym per channel; act i8 sym per token dynamic; 1024, 4096; plain; 28672
 hopper as panels; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 16, 64, 256, 1024; plain; 4096
 hopper as panels; weight e4m3 group 32; act e4m3 per token group 128 dynamic; 1024; gated; 4096
 hopper as panels; weight e4m3 group 128; act e4m3 per token group 128 dynamic; 128, 1024; gated; 14336
