@@ -54,9 +54,14 @@ def columns(table):
 # Tables, as lists of lines of cells ------------------------------------------------------------
 
 
-def ffn_table(rows):
+def bursts(rows, bench):
+    """Those measured after a pause too, with that time in the place of the sustained one."""
+    return [row | {"us": row["burst_us"]} for row in of(rows, bench) if row.get("burst_us")]
+
+
+def ffn_table(rows, title="feed-forward layer, us"):
     sizes = sorted({row["m"] for row in of(rows, "ffn")})
-    table = [["feed-forward layer, us"] + [f"m={m}" for m in sizes] + ["nodes", "error"]]
+    table = [[title] + [f"m={m}" for m in sizes] + ["nodes", "error"]]
     for scheme in SCHEMES:
         for who, level in (("sinter", 1), ("sinter", 0), ("torch.compile", None)):
             found = {row["m"]: row for row in of(rows, "ffn", who=who, scheme=scheme)
@@ -103,12 +108,12 @@ def gemm_names(rows):
             yield who, scheme
 
 
-def gemm_table(rows):
-    """us at few rows, TFLOP/s from 512 on."""
-    cases = sorted({(row["shape"], row["m"]) for row in of(rows, "gemm")},
+def gemm_table(rows, title="m x NxK", least=0):
+    """us at few rows, TFLOP/s from 512 on; of `least` rows and more."""
+    cases = sorted({(row["shape"], row["m"]) for row in of(rows, "gemm") if row["m"] >= least},
                    key=lambda c: ([int(n) for n in c[0].split("x")], c[1]))
     names = list(gemm_names(rows))
-    table = [["m x NxK"] + [("our " if who == "sinter" else "lt ") +
+    table = [[title] + [("our " if who == "sinter" else "lt ") +
                             scheme.replace("tensor", "tens").replace("-promoted", "-slow")
                             for who, scheme in names]]
     for shape, m in cases:
@@ -197,7 +202,9 @@ def machine_line(rows):
 def summary(path):
     rows = read(path)
     print(machine_line(rows))
-    for table in (ffn_table(rows), ratios(rows), quantise_table(rows), gemm_table(rows)):
+    for table in (ffn_table(rows), ratios(rows), quantise_table(rows), gemm_table(rows),
+                  ffn_table(bursts(rows, "ffn"), "layer in bursts, us"),
+                  gemm_table(bursts(rows, "gemm"), "m x NxK in bursts", 512)):
         if len(table) > 1:
             print()
             print("\n".join(columns(table)))
@@ -294,6 +301,9 @@ def readme(root, check):
     lines = [*markdown(quantise_table(rows)), ""] if len(quantise_table(rows)) > 1 else []
     if of(rows, "gemm"):
         lines += [*markdown(gemm_table(rows)), "", "Errors: " + "; ".join(gemm_errors(rows)) + ".", ""]
+    if bursts(rows, "gemm"):
+        lines += [*markdown(ffn_table(bursts(rows, "ffn"), "feed-forward layer in bursts, us")), "",
+                  *markdown(gemm_table(bursts(rows, "gemm"), "m x NxK in bursts", 512)), ""]
     if compiled.exists():
         lines += compile_lines(compiled)
     lines += [f"![{path.stem}]({path.relative_to(root / 'bench')})" for path in files]

@@ -301,40 +301,44 @@ static void replay(void *arg)
     gpu_check(c->gpu, c->gpu->driver.cuGraphLaunch(c->graph, c->gpu->stream), "running a product");
 }
 
-/* us a product of one algorithm; infinite if it does not run. */
-static GpuTimes time_algorithm(Case *c, const Found *found, double budget_ms)
+/* us a product of one algorithm; infinite if it does not run. *burst, unless NULL: of the first
+ * ones after a pause. */
+static GpuTimes time_algorithm(Case *c, const Found *found, double budget_ms, double *burst)
 {
     GpuTimes t = {.median = (double)INFINITY};
     c->algorithm = found;
     if (found->state || !capture(c))
         return t;
     t = gpu_time(c->gpu, replay, c, budget_ms);
+    if (burst)
+        *burst = gpu_burst(c->gpu, replay, c) / c->copies;
     c->gpu->driver.cuGraphExecDestroy(c->graph);
     t.median /= c->copies;
     t.p95 /= c->copies;
     return t;
 }
 
-static void report(const Case *c, GpuTimes t, int best, double error)
+static void report(const Case *c, GpuTimes t, double burst, int best, double error)
 {
     double flops = 2.0 * (double)c->m * (double)c->n * (double)c->k;
     double bytes = (double)(c->n * c->k + c->m * c->k) * code_bytes(c->peer) +
                    (double)(c->m * c->n) * result_bytes(c->peer);
-    printf("gemm cuBLASLt %-19s %5lldx%lldx%lld %9.2f us %8.1f TFLOP/s %6.3f TB/s  error %.1e  "
-           "(algorithm %d of %d, %d weights)\n",
+    printf("gemm cuBLASLt %-19s %5lldx%lldx%lld %9.2f us %8.1f TFLOP/s %6.3f TB/s  burst %9.2f us  "
+           "error %.1e  (algorithm %d of %d, %d weights)\n",
            c->peer->name, (long long)c->m, (long long)c->n, (long long)c->k, t.median,
-           flops / t.median * 1e-6, bytes / t.median * 1e-6, error, best + 1, c->num_found,
+           flops / t.median * 1e-6, bytes / t.median * 1e-6, burst, error, best + 1, c->num_found,
            c->copies);
     fflush(stdout);
     if (json)
-        fprintf(json,
-                "{\"bench\": \"gemm\", \"who\": \"cublaslt\", \"scheme\": \"%s\", \"shape\": "
-                "\"%lldx%lld\", \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"samples\": %d, "
-                "\"error\": %.4e, \"heuristics\": %d, \"best\": %d, \"weights\": %d, "
-                "\"workspace\": %llu, \"fast\": %d, \"version\": %zu}\n",
-                c->peer->name, (long long)c->n, (long long)c->k, (long long)c->m, t.median, t.p95,
-                t.samples, error, c->num_found, best, c->copies, (unsigned long long)WORKSPACE,
-                c->peer->fast, c->lt->version());
+        fprintf(
+            json,
+            "{\"bench\": \"gemm\", \"who\": \"cublaslt\", \"scheme\": \"%s\", \"shape\": "
+            "\"%lldx%lld\", \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"burst_us\": %.3f, "
+            "\"samples\": %d, \"error\": %.4e, \"heuristics\": %d, \"best\": %d, \"weights\": %d, "
+            "\"workspace\": %llu, \"fast\": %d, \"version\": %zu}\n",
+            c->peer->name, (long long)c->n, (long long)c->k, (long long)c->m, t.median, t.p95,
+            burst, t.samples, error, c->num_found, best, c->copies, (unsigned long long)WORKSPACE,
+            c->peer->fast, c->lt->version());
 }
 
 static void free_case(Case *c)
@@ -363,9 +367,9 @@ static void measure(Case *c)
     double least = (double)INFINITY;
     bool described = describe(c);
     if (described && c->num_found) /* until clocks have risen */
-        time_algorithm(c, &c->found[0], 60);
+        time_algorithm(c, &c->found[0], 60, NULL);
     for (int i = 0; described && i < c->num_found; i++) {
-        double us = time_algorithm(c, &c->found[i], 3).median;
+        double us = time_algorithm(c, &c->found[i], 3, NULL).median;
         if (us < least) {
             least = us;
             best = i;
@@ -375,8 +379,9 @@ static void measure(Case *c)
         printf("gemm cuBLASLt %-19s %5lldx%lldx%lld has no algorithm\n", c->peer->name,
                (long long)c->m, (long long)c->n, (long long)c->k);
     } else {
-        GpuTimes t = time_algorithm(c, &c->found[best], 80);
-        report(c, t, best, sampled_error(c));
+        double burst = (double)INFINITY;
+        GpuTimes t = time_algorithm(c, &c->found[best], 100, &burst);
+        report(c, t, burst, best, sampled_error(c));
     }
     free_case(c);
 }

@@ -48,6 +48,9 @@ typedef struct GpuTimes {
  * milliseconds to spend on them. */
 typedef void RunFn(void *arg);
 GpuTimes gpu_time(const Gpu *gpu, RunFn *run, void *arg, double budget_ms);
+/* us a run in the first 20 ms or so after a pause, before power limits the clocks of a GPU: the
+ * median of samples that follow each other. What gpu_time() finds is what a GPU in use gives. */
+double gpu_burst(const Gpu *gpu, RunFn *run, void *arg);
 
 /* Results ------------------------------------------------------------------------------------- */
 

@@ -199,14 +199,15 @@ static GpuTimes time_steadily(Model *m)
 }
 
 static void put_json(const Model *m, const TimeOptions *o, int64_t rows, const GpuTimes *t,
-                     int launches, double other, double error)
+                     double burst, int launches, double other, double error)
 {
     fprintf(json,
             "{\"bench\": \"%s\", \"who\": \"sinter\", \"scheme\": \"%s\", \"shape\": "
-            "\"%s\", \"level\": %d, \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"nodes\": %.3f, "
-            "\"samples\": %d, \"inner\": %d, \"other_us\": %.3f, \"launch_us\": [",
+            "\"%s\", \"level\": %d, \"m\": %lld, \"us\": %.3f, \"p95\": %.3f, \"burst_us\": %.3f, "
+            "\"nodes\": %.3f, \"samples\": %d, \"inner\": %d, \"other_us\": %.3f, \"launch_us\": [",
             o->bench, o->scheme, o->shape, o->level, (long long)rows, t->median / o->layers,
-            t->p95 / o->layers, (double)launches / o->layers, t->samples, t->inner, other);
+            t->p95 / o->layers, burst / o->layers, (double)launches / o->layers, t->samples,
+            t->inner, other);
     for (int i = 0; i < launches && i < 32; i++)
         fprintf(json, "%s%.2f", i ? ", " : "", sinter_launch_time(m->session, i).duration_us);
     fprintf(json, isfinite(error) ? "], \"error\": %.4e}\n" : "], \"error\": null}\n", error);
@@ -221,21 +222,24 @@ static void time_bucket(Model *m, const TimeOptions *o, int bucket)
     run_once(m);
     double error = o->y ? output_error(m, o->residual ? o->x : NULL, o->y) : (double)NAN;
     GpuTimes t = time_steadily(m);
+    double burst = gpu_burst(&m->gpu, run_once, m);
     int launches = trace_once(m), shown = 0;
     double other = 0; /* launches that are no products */
     for (int i = 0; i < launches; i++) {
         SinterLaunchTime l = sinter_launch_time(m->session, i);
         other += strcmp(l.family, "gemm") ? l.duration_us / o->layers : 0;
     }
-    printf("%-4s %-9s %s O%d m=%-5lld %9.2f us/layer  p95 %9.2f  %5.2f nodes/layer  error %.2e  [",
+    printf("%-4s %-9s %s O%d m=%-5lld %9.2f us/layer  p95 %9.2f  burst %9.2f  %5.2f nodes/layer  "
+           "error "
+           "%.2e  [",
            o->bench, o->scheme, o->shape, o->level, (long long)rows, t.median / o->layers,
-           t.p95 / o->layers, (double)launches / o->layers, error);
+           t.p95 / o->layers, burst / o->layers, (double)launches / o->layers, error);
     for (int i = 0; i < launches && shown < 6; i++, shown++)
         printf("%s%.1f", shown ? " " : "", sinter_launch_time(m->session, i).duration_us);
     printf("%s]\n", shown < launches ? " .." : "");
     fflush(stdout);
     if (json)
-        put_json(m, o, rows, &t, launches, other, error);
+        put_json(m, o, rows, &t, burst, launches, other, error);
 }
 
 static void cmd_time(Model *m, int argc, char **argv)
