@@ -366,9 +366,7 @@ static const char *tile_problem(const CudaKernel *k)
     if (k->hopper.promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop &&
         k->hopper.bn % 128)
         return "its columns have scales of several blocks";
-    if (adds_in_order(k) && right_rows(k) > most_int_rows(k))
-        return "its sums and scaled sums exceed the registers";
-    if (!scaled_sums_fit(k))
+    if ((adds_in_order(k) && right_rows(k) > most_int_rows(k)) || !scaled_sums_fit(k))
         return "its sums and scaled sums exceed the registers";
     if (!outers_fit(k))
         return "its sums and what they are multiplied by exceed the registers";
@@ -451,14 +449,20 @@ static void put_leaving(CudaCandidates *c, CudaKernel *k)
         cuda_candidate_valid(c, k);
 }
 
-static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
+/* A tile of blocks that have all of K each and copy for themselves; without a ring. */
+static CudaKernel plain_tile(const CudaCandidates *c, bool swap, int bm, int bn)
 {
     CudaKernel k = c->like;
     k.family = CUDA_HOPPER;
-    k.hopper.swap = swap;
-    k.hopper.bm = bm, k.hopper.bn = bn;
+    k.hopper =
+        (CudaHopper){.swap = swap, .bm = bm, .bn = bn, .parts_of_k = 1, .cluster = 1, .gather = 1};
     k.hopper.promote = promotion(&k);
-    k.hopper.cluster = k.hopper.gather = 1;
+    return k;
+}
+
+static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
+{
+    CudaKernel k = plain_tile(c, swap, bm, bn);
     fill_ring(c, &k);
     const char *problem = tile_problem(&k);
     if (problem) {
@@ -477,11 +481,7 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
  * processors. */
 static void put_gathered(CudaCandidates *c, bool swap, int bm, int bn)
 {
-    CudaKernel k = c->like;
-    k.family = CUDA_HOPPER;
-    k.hopper =
-        (CudaHopper){.swap = swap, .bm = bm, .bn = bn, .parts_of_k = 1, .cluster = 1, .gather = 1};
-    k.hopper.promote = promotion(&k);
+    CudaKernel k = plain_tile(c, swap, bm, bn);
     int64_t tiles = num_tiles(&k);
     for (int blocks = 2; blocks <= CUDA_MOST_GATHERED; blocks++)
         if (tiles <= cuda_most_clusters(&k, blocks))

@@ -706,8 +706,7 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     static const char *const tiles[] = {"128x128", "64x64", "32x32", "128x64", "32x128", "64x32"};
     static const char *const ways[] = {
         NULL,      "192x128", "c2", "128x192", "192x128 c2",
-        "128x256", "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2",
-        "bulk",    "bulk c2"};
+        "128x256", "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2"};
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
     bool mixes = is_mixed(at.w, at.a);
@@ -733,6 +732,9 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                                    : NULL;
     static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
     ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
+    /* results of every second wide one leave as bulk copies, where a tile of that way lets them */
+    if (at.kind == KIND_WIDE && (at.time + (uint64_t)(at.w + at.a)) % 2)
+        ret->wish = arena_printf(arena, "%s bulk", ret->wish ? ret->wish : "");
     if (at.kind == KIND_PAIR) {
         ret->family = &pair;
         ret->wish = tiles[(at.time + (uint64_t)(at.w + at.a)) % COUNT_OF(tiles)];
