@@ -240,13 +240,18 @@ static void put_attention(Decoder *e, Sb *body)
                      e->family->is_phi ? "self_attn.dense" : "self_attn.o_proj", "c"));
 }
 
+static void put_inner(Decoder *e, Sb *body, const char *value)
+{
+    sb_printf(body, "    h = %s\n", draft_rounded(e->d, value));
+}
+
 static void put_feed_forward(Decoder *e, Sb *body, const char *in)
 {
     Draft *d = e->d;
     const char *act = draft_act(d, e->family->act);
     if (e->family->is_phi) {
-        sb_printf(body, "    h = %s(%s)\n", act,
-                  linear(e, "fc1", "F, D", e->inner, e->hidden, "mlp.fc1", in));
+        const char *up = linear(e, "fc1", "F, D", e->inner, e->hidden, "mlp.fc1", in);
+        put_inner(e, body, arena_printf(d->arena, "%s(%s)", act, up));
         sb_printf(body, "    f = %s\n",
                   linear(e, "fc2", "D, F", e->hidden, e->inner, "mlp.fc2", "h"));
         return;
@@ -255,13 +260,14 @@ static void put_feed_forward(Decoder *e, Sb *body, const char *in)
         sb_printf(
             body, "    both = %s\n",
             linear(e, "gate_up", "2 * F, D", 2 * e->inner, e->hidden, "mlp.gate_up_proj", in));
-        sb_printf(body,
-                  "    h = %s(slice(both, axis=-1, stop=F)) * slice(both, axis=-1, start=F)\n",
-                  act);
+        put_inner(e, body,
+                  arena_printf(d->arena,
+                               "%s(slice(both, axis=-1, stop=F)) * slice(both, axis=-1, start=F)",
+                               act));
     } else {
         const char *gate = linear(e, "gate", "F, D", e->inner, e->hidden, "mlp.gate_proj", in);
         const char *up = linear(e, "up", "F, D", e->inner, e->hidden, "mlp.up_proj", in);
-        sb_printf(body, "    h = %s(%s) * %s\n", act, gate, up);
+        put_inner(e, body, arena_printf(d->arena, "%s(%s) * %s", act, gate, up));
     }
     sb_printf(body, "    f = %s\n",
               linear(e, "down", "D, F", e->hidden, e->inner, "mlp.down_proj", "h"));

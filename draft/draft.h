@@ -57,6 +57,10 @@ void draft_line(Draft *d, const char *fmt, ...) PRINTF_LIKE(2, 3); /* {D}.. are 
 void draft_begin(Draft *d);  /* the lines of version and weights */
 void draft_unused(Draft *d); /* comments: the tensors that the text does not take */
 const char *draft_act(Draft *d, const char *otherwise); /* the operation that config.act names */
+/* What lies between two products, rounded to bf16 where that is the checkpoint's format, as the
+ * code that it was trained with rounds it: under a scheme that quantises it by whole rows a GPU
+ * keeps it in memory. (f16 would overflow where f32 does not.) */
+const char *draft_rounded(Draft *d, const char *value);
 
 void draft_decoder(Draft *d); /* decoder.c: Llama and its relatives, Gemma, Phi */
 void draft_encoder(Draft *d); /* encoder.c: BERT */

@@ -74,7 +74,8 @@ static void put_layer(Encoder *e)
               norm(e, "attention_norm", "attention.output.LayerNorm",
                    arena_printf(d->arena, "x + %s", out)));
     const char *up = linear(e, "up", "F", "D", "intermediate.dense", "a");
-    sb_printf(&body, "    f = %s(%s)\n", draft_act(d, "gelu"), up);
+    sb_printf(&body, "    f = %s\n",
+              draft_rounded(d, arena_printf(d->arena, "%s(%s)", draft_act(d, "gelu"), up)));
     const char *down = linear(e, "down", "D", "F", "output.dense", "f");
     sb_printf(&body, "    return %s\n",
               norm(e, "norm", "output.LayerNorm", arena_printf(d->arena, "a + %s", down)));

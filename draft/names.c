@@ -189,3 +189,10 @@ const char *draft_act(Draft *d, const char *otherwise)
                d->folder, name);
     return otherwise;
 }
+
+const char *draft_rounded(Draft *d, const char *value)
+{
+    if (strcmp(d->format, "bf16") != 0)
+        return value;
+    return arena_printf(d->arena, "cast(%s, bf16)", value);
+}

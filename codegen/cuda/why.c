@@ -73,9 +73,9 @@ static int64_t tile_cols(int parts)
     return CUDA_TILE_COLS / (parts > 1 ? parts : 1);
 }
 
-/* The product that makes the tensor which a kernel does nothing with but quantise it, a range a
- * row, before its own product; NULL: there is none. */
-static const Op *quantised_for(const Op *kernel, const KernelPart *before, const Scheme **ret)
+/* The result of a product that a kernel does nothing with but quantise it, a range a row, before
+ * its own product; NULL: there is none. */
+static const Value *quantised_for(const Op *kernel, const KernelPart *before, const Scheme **ret)
 {
     const Op *op = kernel->body->first, *arg;
     int index = 0;
@@ -89,8 +89,8 @@ static const Op *quantised_for(const Op *kernel, const KernelPart *before, const
         index++;
     if (arg->kind != OP_ARG || (*ret)->block[0] != 1 || (*ret)->outer)
         return NULL;
-    const Op *made = kernel->in[index].value->def;
-    for (op = made->body ? made->body->first : NULL; op; op = op->next)
+    const Value *made = kernel->in[index].value;
+    for (op = made->def->body ? made->def->body->first : NULL; op; op = op->next)
         if (op->kind == OP_MATMUL)
             return made;
     return NULL;
@@ -103,7 +103,8 @@ CudaApartWhy cuda_prologue_why(Arena *arena, const Plan *list, const PlanLaunch 
     CudaApartWhy ret = {.at = before->at};
     const Scheme *scheme;
     int64_t k = list->tensor[l->w].packed ? list->tensor[l->w].pack_spec.k : 0;
-    if (!quantised_for(op, before, &scheme))
+    const Value *made = quantised_for(op, before, &scheme);
+    if (!made)
         return ret;
     int64_t group = scheme->block[1] && scheme->block[1] < k ? scheme->block[1] : k;
     if (group <= tile_cols(2))
@@ -112,8 +113,9 @@ CudaApartWhy cuda_prologue_why(Arena *arena, const Plan *list, const PlanLaunch 
                             "a group of %lld columns does not lie inside a tile of %lld of what "
                             "makes them",
                             (long long)group, (long long)tile_cols(2));
-    ret.remedy = arena_printf(arena, "static ranges or groups of at most %lld would",
-                              (long long)tile_cols(2));
+    ret.remedy = arena_printf(
+        arena, "static ranges or groups of at most %lld would%s", (long long)tile_cols(2),
+        made->type->fmt == FMT_F32 ? "; a cast to bf16 would halve the bytes between the two" : "");
     return ret;
 }
 

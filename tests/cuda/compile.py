@@ -618,7 +618,7 @@ model m (x: bf16[T, 512]) -> (y: bf16[T, 512]) {
 # scheme: launches with a reason under T = 64, and what some of them say
 REASONS = {
     "row": (2, [r"apart at apart.sinter:13:13.*a group of 1024 columns does not lie inside a tile of 128 of "
-                r".*\(static ranges or groups of at most 128 would\)",
+                r".*\(static ranges or groups of at most 128 would; a cast to bf16 would halve the bytes between the two\)",
                 r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
     "wide": (2, [r"a group of 512 columns does not lie inside a tile of 128 of"]),
     "whole": (5, [r"one before the first clears those of all", r"apart at apart.sinter:12:21: one range is of the whole tensor.*\(static ranges, or"]),
@@ -676,6 +676,13 @@ def check_apart(folder):
             problems.append(f"{under(listing, 64)[1]} launches with a reason")
         problems += [f"no {want}" for want in wanted if not re.search(want, listing)]
         report(f"why launches are apart: {scheme}", problems + ([listing] if problems else []))
+    made = "relu(linear(rmsnorm(x, g), u))"
+    (folder / "row.rules").write_text("quant { default : row }\n")
+    (folder / "rounded.sinter").write_text(APART.replace(made, f"cast({made}, bf16)"))
+    out, problems = sinter("explain", "--target=sm_90a", "--no-weights", "--rules", "row.rules", "rounded.sinter", cwd=folder)
+    if not re.search(rb"inside a tile of 128 of .*\(static ranges or groups of at most 128 would\)", out):
+        problems.append(out.decode())
+    report("why launches are apart: a cast is not asked for where there is one", problems)
     check_fused(folder)
 
 

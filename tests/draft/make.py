@@ -2,12 +2,13 @@
 """make.py: small random checkpoints of each family that `sinter init` drafts a text for, with inputs
 and results. The results are plain numpy in double precision, written from the families' published
 definitions (the modeling_*.py of Hugging Face transformers 4.5x are the reference for names, order of
-operations and what config.json means), not from the drafts. Needs numpy and safetensors.
+operations and what config.json means), not from the drafts. Needs numpy, ml_dtypes and safetensors.
 """
 import json
 import math
 import pathlib
 
+import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -75,6 +76,16 @@ class Weights(dict):
 
     def layer(self, name, x, eps):
         return layernorm(x, self.make(name + ".weight", (D,), 1.0), self.make(name + ".bias", (D,)), eps)
+
+
+class Rounded(Weights):
+    """Stored as bf16."""
+
+    def make(self, name, shape, around=0.0):
+        if name not in self:
+            super().make(name, shape, around)
+            self[name] = self[name].astype(ml_dtypes.bfloat16)
+        return self[name].astype(np.float64)
 
 
 class Codes(Weights):
@@ -248,3 +259,4 @@ GROUP = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "symme
 text_model("llama-int8", heads(2, 1, hidden_act="silu", quantization_config={
     "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
     "config_groups": {"group_0": GROUP}}), lambda *a: decoder(*a, 2, 1, 4, "silu"), 4, make=Codes)
+text_model("llama-bf16", heads(2, 1, hidden_act="silu"), lambda *a: decoder(*a, 2, 1, 4, "silu"), 4, make=Rounded)
