@@ -100,9 +100,12 @@ compile()
             "\"seconds\": %.3f, \"bytes\": %d}\n", name, end - begin, bytes >>"'"$results"'" }'
 }
 
-# ffn_text <folder> <D> <F> <L> <buckets>
+# ffn_text <folder> <D> <F> <L> <buckets>: h is rounded to bf16, as the peers' layers round it;
+# SINTER_BENCH_BETWEEN=f32 leaves it as it is
 ffn_text()
 {
+    between='silu(linear(n, gate)) * linear(n, up)'
+    [ "${SINTER_BENCH_BETWEEN:-bf16}" = f32 ] || between="cast($between, bf16)"
     cat >"$1/ffn.sinter" <<END
 version 1
 weights "model.safetensors"
@@ -117,7 +120,7 @@ block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {
     param up:   bf16[F, D] from "model.layers.{i}.mlp.up_proj.weight"
     param down: bf16[D, F] from "model.layers.{i}.mlp.down_proj.weight"
     n = rmsnorm(x, norm, eps=1e-5)
-    h = silu(linear(n, gate)) * linear(n, up)
+    h = $between
     return x + linear(h, down)
 }
 
@@ -137,6 +140,6 @@ ffn_folder()
     mkdir -p "$ffn"
     seconds "$data" ffn "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" $ffn_layers 16
     ffn_text "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" $ffn_layers \
-        "${SINTER_BENCH_T:-1, 16, 128, 1024}"
+        "${SINTER_BENCH_T:-1, 16, 128, 1024, 4096}"
     echo "weights made in $took s"
 }

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 lt=$(library libcublasLt.so.13)
 [ -n "$lt" ] || lt=$(library libcublasLt.so.12)
-schemes=${SINTER_BENCH_SCHEMES:-bf16 fp8 fp8-block int8 w4a16 w4a8}
+schemes=${SINTER_BENCH_SCHEMES:-bf16 fp8 fp8-fast fp8-block int8 w4a16 w4a8}
 
 # linear_text <N> <K> <R> <buckets>
 linear_text()

@@ -33,19 +33,22 @@ SCHEMES = {
     "w4a4": "weight i4 sym group 128; act i4 sym per token group 128 dynamic",
 }
 FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]
+DYNAMIC = [name for name, text in SCHEMES.items() if text and "per token dynamic" in text]
 USUAL, BETWEEN, FURTHER = (1, 16, 128, 1024), (4, 64, 512, 4096), (2, 8, 32, 192, 256, 384, 2048)
 # layers, schemes, rows
 STEPS = (("ffn", FIRST, USUAL), ("ffn", OTHERS, USUAL), ("attn", FIRST, USUAL),
          ("ffn", FIRST, BETWEEN), ("attn", FIRST, BETWEEN), ("ffn", OTHERS, BETWEEN),
          ("large", FIRST, USUAL), ("large", FIRST, BETWEEN),
          ("ffn", FIRST, FURTHER), ("ffn", OTHERS, FURTHER),
-         ("attn", OTHERS, USUAL), ("attn", FIRST, FURTHER), ("attn", OTHERS, BETWEEN))
+         ("attn", OTHERS, USUAL), ("attn", FIRST, FURTHER), ("attn", OTHERS, BETWEEN),
+         ("ffn in f32", DYNAMIC, USUAL), ("ffn in f32", DYNAMIC, BETWEEN))
 
 HEAD = """version 1
 weights "unread.safetensors"
 const D = {columns}
 dim T in [{rows}]
 """
+INNER = "silu(linear(n, gate)) * linear(n, up)"
 FFN = """
 block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {
     param norm: bf16[D]    from "ffn.{i}.norm"
@@ -53,7 +56,7 @@ block ffn[i] (x: bf16[T, D]) -> bf16[T, D] {
     param up:   bf16[F, D] from "ffn.{i}.up"
     param down: bf16[D, F] from "ffn.{i}.down"
     n = rmsnorm(x, norm, eps=1e-5)
-    h = silu(linear(n, gate)) * linear(n, up)
+    h = INNER
     return x + linear(h, down)
 }
 """
@@ -78,7 +81,8 @@ def text_of(layer, schemes, rows):
     columns, inner = (8192, 28672) if layer == "large" else (4096, 14336)
     kind = "attn" if layer == "attn" else "ffn"
     text = [HEAD.format(rows=", ".join(map(str, rows)), columns=columns)]
-    text += [f"const F = {inner}", FFN] if kind == "ffn" else [ATTN]
+    h = INNER if layer == "ffn in f32" else f"cast({INNER}, bf16)"
+    text += [f"const F = {inner}", FFN.replace("INNER", h)] if kind == "ffn" else [ATTN]
     text += [f"scheme {name} {{ {SCHEMES[name]} }}" for name in schemes if SCHEMES[name]]
     results, body = [], []
     for i, _ in enumerate(schemes):
