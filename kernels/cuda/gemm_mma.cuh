@@ -644,6 +644,30 @@ __device__ __forceinline__ void gemm_steps(typename GemmTile<Cfg>::State &s, con
     }
 }
 
+/* Begins the copies of the first stages. Weights do not depend on earlier kernels: they are fetched
+ * before the wait for the producer. */
+template <class Cfg, class Prologue, class Params>
+__device__ __forceinline__ void gemm_fill(const Params &p, GemmLoader<Cfg> &loader, uint32_t base,
+                                          int first, int end, int64_t m)
+{
+    typedef GemmTile<Cfg> G;
+    typedef GemmShape<Cfg> S;
+#pragma unroll
+    for (int k = 0; k < Cfg::kStages; k++)
+        if (first + k < end)
+            loader.load_w(base + k * S::kStageBytes);
+    wait_for_producer();
+    if constexpr (Prologue::kMakes)
+        make_rows<Prologue>(p, (uint32_t *)p.op[Cfg::kOperandSplit].data + Cfg::kRowCounters,
+                            (uint32_t)m, (uint32_t)(G::num_tiles(m) * Cfg::kSplitK));
+#pragma unroll
+    for (int k = 0; k < Cfg::kStages; k++) {
+        if (first + k < end)
+            loader.load_a(base + k * S::kStageBytes);
+        copy_commit();
+    }
+}
+
 /* Prologue: makes a (gemm_rows.cuh), or GivenA.
  * Epilogue::row(p, a, acc, m, n0, lane): warp-wide; acc = the row of the staged tile, n0 = its
  * first column in each part. */
@@ -673,21 +697,7 @@ __device__ __forceinline__ void gemm_mma(const Params &p)
     const int end = first + S::kShare < S::kTilesK ? first + S::kShare : S::kTilesK;
     GemmLoader<Cfg> loader((const char *)a.data, w, m0, m, n0, first);
 
-    /* Weights do not depend on earlier kernels: fetch them before waiting for the producer. */
-#pragma unroll
-    for (int k = 0; k < Cfg::kStages; k++)
-        if (first + k < end)
-            loader.load_w(base + k * S::kStageBytes);
-    wait_for_producer();
-    if constexpr (Prologue::kMakes)
-        make_rows<Prologue>(p, (uint32_t *)p.op[Cfg::kOperandSplit].data + Cfg::kRowCounters,
-                            (uint32_t)m, (uint32_t)(G::num_tiles(m) * Cfg::kSplitK));
-#pragma unroll
-    for (int k = 0; k < Cfg::kStages; k++) {
-        if (first + k < end)
-            loader.load_a(base + k * S::kStageBytes);
-        copy_commit();
-    }
+    gemm_fill<Cfg, Prologue>(p, loader, base, first, end, m);
 
     typename G::State s;
     G::begin_sums(s);
