@@ -132,7 +132,8 @@ END
 }
 
 # An 8B model's feed-forward layers, four of them: 704 MB of fp8, 12 times the L2 of an H200.
-ffn_layers=4
+# (SINTER_BENCH_D, _F and _L: others; ffn_torch.py knows four.)
+ffn_layers=${SINTER_BENCH_L:-4}
 ffn_folder()
 {
     ffn=$work/ffn

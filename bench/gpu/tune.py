@@ -2,9 +2,9 @@
 """tune.py SINTER OUT.timing [SECONDS [CANDIDATES]]
 
 Measures the table of timings that ships with the compiler (codegen/timing/) on the first GPU: the
-linear layers of an 8B model (a gated feed-forward layer; query, key and value of one input; the
-projection behind attention) in every format, and the feed-forward layer of a 70B model in the usual
-ones, under usual numbers of rows, with `sinter tune`. What matters most comes first; after SECONDS
+linear layers of an 8B model (a gated feed-forward layer, its inner values in bf16 and, last, in f32;
+query, key and value of one input; the projection behind attention) in every format, and the
+feed-forward layer of a 70B model in the usual ones, under usual numbers of rows, with `sinter tune`. What matters most comes first; after SECONDS
 (default: no end) the table holds what there was time for. An existing table is completed.
 """
 import pathlib
