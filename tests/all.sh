@@ -147,12 +147,6 @@ fuzz_all()
     [ $num -gt 0 ] || { echo "not ok - no fuzz target"; stages_failed=$((stages_failed + 1)); }
 }
 
-scripts()
-{
-    find . -name 'build*' -prune -o -name .git -prune -o \( -name '*.sh' -o -path './.ci/run' \) \
-        -print0 | xargs -0 shellcheck -x -P SCRIPTDIR
-}
-
 # what `meson install` puts in place works there: the library from C, the command from its path
 installed()
 {
@@ -190,7 +184,6 @@ export SINTER_TEST_KERNELS
 rm -f "$out"/log.*.json
 stage 'gcc builds without warnings' build gcc gcc all -Dpython=true -Ddebug=false && find_nvrtc &&
     suites gcc
-stage 'shellcheck finds nothing' scripts
 stage 'the installed files work' installed
 # one build by clang warns, is checked by the sanitisers and guides the fuzzers
 stage 'clang builds without warnings, with address and undefined behaviour sanitisers' \

@@ -139,8 +139,8 @@ ffn_folder()
     ffn=$work/ffn
     [ ! -e "$ffn/y.npy" ] || return 0
     mkdir -p "$ffn"
-    seconds "$data" ffn "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" $ffn_layers 16
-    ffn_text "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" $ffn_layers \
+    seconds "$data" ffn "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" "$ffn_layers" 16
+    ffn_text "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" "$ffn_layers" \
         "${SINTER_BENCH_T:-1, 16, 128, 1024, 4096}"
     echo "weights made in $took s"
 }

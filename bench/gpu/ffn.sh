@@ -19,7 +19,7 @@ done
 one()
 {
     [ -e "$3" ] || return 0
-    timeout 60 "$model" time "$3" "--scheme=$1" "--level=$2" --bench=ffn --layers=$ffn_layers \
+    timeout 60 "$model" time "$3" "--scheme=$1" "--level=$2" --bench=ffn "--layers=$ffn_layers" \
         "--x=$ffn/x.npy" "--y=$ffn/y.npy" --residual=1 "--json=$results" ||
         echo "ffn $1 -O$2 failed ($?)"
 }
