@@ -18,45 +18,96 @@ INLINE __m256i odd_pairs(__m256i words)
     return _mm256_srai_epi16(words, 8);
 }
 
-/* 8 columns of the sums of row `row`: the end of their block, unless f is NULL. */
-INLINE void leave_i32(const BlockFinish *f, int64_t row, int col, __m256i acc, int32_t *c)
+/* The scales of 8 columns of a block, and the factor of row `row`. */
+INLINE __m256 column_scales(const BlockFinish *f, int col)
 {
-    if (!f) {
-        _mm256_storeu_si256((__m256i *)c, acc);
-        return;
-    }
-    int64_t at = row * f->step;
-    __m256i rb = _mm256_set1_epi32(f->rb[at]);
-    __m256i less = _mm256_mullo_epi32(_mm256_set1_epi32(f->ra[at]), load_i32(f->sum + col));
-    __m256i part =
-        _mm256_mullo_epi32(rb, f->zero ? load_i32(f->zero + col) : _mm256_set1_epi32(f->offset));
-    acc = _mm256_sub_epi32(acc, _mm256_add_epi32(less, part));
-    if (!f->out) {
-        _mm256_storeu_si256((__m256i *)c, acc);
-        return;
-    }
-    float *out = f->out + row * f->ld + col;
-    __m256 scale = _mm256_set1_ps(f->sa ? f->sa[at] : 1.0f);
-    if (f->sb)
-        scale = _mm256_mul_ps(scale, _mm256_loadu_ps(f->sb + col));
-    _mm256_storeu_ps(out, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), scale, _mm256_loadu_ps(out)));
+    return f->sb ? _mm256_loadu_ps(f->sb + col) : _mm256_set1_ps(1.0f);
 }
 
-INLINE void leave_f32(const BlockFinish *f, int64_t row, int col, __m256 acc, float *c)
+INLINE __m256 row_scale(const BlockFinish *f, int64_t row)
 {
-    if (!f || !f->out) {
-        _mm256_storeu_ps(c, acc);
+    return _mm256_set1_ps(f->sa ? f->sa[row * f->step] : 1.0f);
+}
+
+/* The end of a block of sums: rows from `row` on by columns from `col` on. What belongs to columns
+ * is loaded once for all rows, before the stores. */
+INLINE void finish_i32(const BlockFinish *f, int rows, int vecs, int64_t row, int col,
+                       __m256i (*acc)[8], int32_t *c, int64_t ldc)
+{
+    const BlockFinish end = *f;
+    __m256i sum[8], zero[8];
+    __m256 scale[8];
+    for_each(v, vecs) {
+        int at = col + COLS * v;
+        sum[v] = load_i32(end.sum + at);
+        zero[v] = end.zero ? load_i32(end.zero + at) : _mm256_set1_epi32(end.offset);
+        scale[v] = column_scales(&end, at);
+    }
+    for_each(r, rows) {
+        int64_t at = (row + r) * end.step;
+        __m256i ra = _mm256_set1_epi32(end.ra[at]), rb = _mm256_set1_epi32(end.rb[at]);
+        __m256 sa = row_scale(&end, row + r);
+        for_each(v, vecs) {
+            __m256i less =
+                _mm256_add_epi32(_mm256_mullo_epi32(ra, sum[v]), _mm256_mullo_epi32(rb, zero[v]));
+            __m256i whole = _mm256_sub_epi32(acc[r][v], less);
+            float *out = end.out + (row + r) * end.ld + col + COLS * v;
+            if (end.out)
+                _mm256_storeu_ps(out, _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole),
+                                                      _mm256_mul_ps(sa, scale[v]),
+                                                      _mm256_loadu_ps(out)));
+            else
+                _mm256_storeu_si256((__m256i *)(c + r * ldc + COLS * v), whole);
+        }
+    }
+}
+
+INLINE void finish_f32(const BlockFinish *f, bool has_zero, int rows, int64_t row, int col,
+                       __m256 (*acc)[2])
+{
+    const BlockFinish end = *f;
+    __m256 zero[2], scale[2];
+    for_each(v, 2) {
+        int at = col + COLS * v;
+        zero[v] = has_zero ? _mm256_cvtepi32_ps(load_i32(end.zero + at)) : _mm256_setzero_ps();
+        scale[v] = column_scales(&end, at);
+    }
+    for_each(r, rows) {
+        __m256 sa = row_scale(&end, row + r);
+        __m256 rb = _mm256_set1_ps(has_zero ? end.rb_f32[(row + r) * end.step] : 0.0f);
+        for_each(v, 2) {
+            float *out = end.out + (row + r) * end.ld + col + COLS * v;
+            __m256 whole = has_zero ? _mm256_fnmadd_ps(zero[v], rb, acc[r][v]) : acc[r][v];
+            _mm256_storeu_ps(
+                out, _mm256_fmadd_ps(whole, _mm256_mul_ps(sa, scale[v]), _mm256_loadu_ps(out)));
+        }
+    }
+}
+
+/* .. unless f is NULL, or says nowhere: sums go to c. */
+INLINE void leave_i32(const BlockFinish *f, int rows, int vecs, int64_t row, int col,
+                      __m256i (*acc)[8], int32_t *c, int64_t ldc)
+{
+    if (f) {
+        finish_i32(f, rows, vecs, row, col, acc, c, ldc);
         return;
     }
-    int64_t at = row * f->step;
-    float *out = f->out + row * f->ld + col;
-    __m256 scale = _mm256_set1_ps(f->sa ? f->sa[at] : 1.0f);
-    if (f->sb)
-        scale = _mm256_mul_ps(scale, _mm256_loadu_ps(f->sb + col));
-    if (f->zero)
-        acc = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(load_i32(f->zero + col)),
-                               _mm256_set1_ps(f->rb_f32[at]), acc);
-    _mm256_storeu_ps(out, _mm256_fmadd_ps(acc, scale, _mm256_loadu_ps(out)));
+    for_each(r, rows)
+        for_each(v, vecs)
+            _mm256_storeu_si256((__m256i *)(c + r * ldc + COLS * v), acc[r][v]);
+}
+
+INLINE void leave_f32(const BlockFinish *f, int rows, int64_t row, int col, __m256 (*acc)[2],
+                      float *c, int64_t ldc)
+{
+    if (f && f->out && f->zero)
+        finish_f32(f, true, rows, row, col, acc);
+    else if (f && f->out)
+        finish_f32(f, false, rows, row, col, acc);
+    else
+        for_each(r, rows)
+            for_each(v, 2)
+                _mm256_storeu_ps(c + r * ldc + COLS * v, acc[r][v]);
 }
 
 /* Few rows, by weights that come from memory. */
@@ -87,9 +138,7 @@ INLINE void dot_i32_few(int rows, int vecs, const uint8_t *a, int64_t lda, const
             }
         }
     }
-    for_each(r, rows)
-        for_each(v, vecs)
-            leave_i32(finish, r, col + COLS * v, acc[r][v], c + r * ldc + COLS * v);
+    leave_i32(finish, rows, vecs, 0, col, acc, c, ldc);
 }
 
 static void dot_i32_rows(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
@@ -114,6 +163,7 @@ static void dot_i32_rows(int64_t rows, const uint8_t *a, int64_t lda, const int8
 /* Many rows: pairs of weights are made once for all of them, those of activations once for all
  * columns. */
 #define PAIR_UNITS 32
+#define PAIR_ROWS  3 /* whose sums, pairs of weights and of activations all have a register */
 typedef struct WeightPairs {
     __m256i even[2], odd[2];
 } WeightPairs; /* of 16 columns */
@@ -145,7 +195,7 @@ INLINE void dot_pairs(int rows, const uint32_t *even, const uint32_t *odd, const
                       int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                       const BlockFinish *finish, int64_t row, int col)
 {
-    __m256i acc[INT_ROWS][2];
+    __m256i acc[PAIR_ROWS][8];
     for_each(r, rows)
         for_each(v, 2)
             acc[r][v] = accumulate ? load_i32(c + r * ldc + COLS * v) : _mm256_setzero_si256();
@@ -159,18 +209,16 @@ INLINE void dot_pairs(int rows, const uint32_t *even, const uint32_t *odd, const
                 acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
             }
         }
-    for_each(r, rows)
-        for_each(v, 2)
-            leave_i32(finish, row + r, col + COLS * v, acc[r][v], c + r * ldc + COLS * v);
+    leave_i32(finish, rows, 2, row, col, acc, c, ldc);
 }
 
 static void dot_i32_pairs(int64_t rows, const uint8_t *a, int64_t lda, const WeightPairs *w,
                           int cols, int64_t units, int32_t *c, int64_t ldc, bool accumulate,
                           const BlockFinish *finish)
 {
-    uint32_t even[INT_ROWS * PAIR_UNITS], odd[INT_ROWS * PAIR_UNITS];
-    for (int64_t r = 0; r < rows; r += INT_ROWS, a += INT_ROWS * lda, c += INT_ROWS * ldc) {
-        int64_t some = rows - r < INT_ROWS ? rows - r : INT_ROWS;
+    uint32_t even[PAIR_ROWS * PAIR_UNITS], odd[PAIR_ROWS * PAIR_UNITS];
+    for (int64_t r = 0; r < rows; r += PAIR_ROWS, a += PAIR_ROWS * lda, c += PAIR_ROWS * ldc) {
+        int64_t some = rows - r < PAIR_ROWS ? rows - r : PAIR_ROWS;
         pairs_of_rows(some, a, lda, units, even, odd);
         const WeightPairs *b = w;
         for (int col = 0; col < cols; col += 2 * COLS, b += PAIR_UNITS)
@@ -187,17 +235,25 @@ INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w,
     for_each(r, rows)
         for_each(v, 2)
             acc[r][v] = accumulate ? _mm256_loadu_ps(c + r * ldc + COLS * v) : _mm256_setzero_ps();
-    for (int64_t i = 0; i < k; i++, w += w_step) {
-        __m256 b0 = _mm256_loadu_ps(w), b1 = _mm256_loadu_ps(w + COLS);
-        for_each(r, rows) {
-            __m256 x = _mm256_broadcast_ss(a + r * lda + i);
-            acc[r][0] = _mm256_fmadd_ps(x, b0, acc[r][0]);
-            acc[r][1] = _mm256_fmadd_ps(x, b1, acc[r][1]);
-        }
+    for (int64_t line = 0; line < k; line += 16) {
+        const int64_t end = line + 16 < k ? line + 16 : k;
+        for_each(r, rows) /* the rows after these */
+            if (rows == FLOAT_ROWS)
+                _mm_prefetch((const char *)(a + (r + FLOAT_ROWS) * lda + line), _MM_HINT_T0);
+        for (int64_t i = line; i < end; i += 2, w += 2 * w_step)
+            for_each(j, 2) {
+                if (i + j == end)
+                    break;
+                const float *at = w + j * w_step;
+                __m256 b0 = _mm256_loadu_ps(at), b1 = _mm256_loadu_ps(at + COLS);
+                for_each(r, rows) {
+                    __m256 x = _mm256_broadcast_ss(a + r * lda + i + j);
+                    acc[r][0] = _mm256_fmadd_ps(x, b0, acc[r][0]);
+                    acc[r][1] = _mm256_fmadd_ps(x, b1, acc[r][1]);
+                }
+            }
     }
-    for_each(r, rows)
-        for_each(v, 2)
-            leave_f32(finish, row + r, col + COLS * v, acc[r][v], c + r * ldc + COLS * v);
+    leave_f32(finish, rows, row, col, acc, c, ldc);
 }
 
 static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w, int cols,
@@ -231,20 +287,34 @@ static const float *slice_of(const float *w, int cols, int64_t k, float (*dst)[2
     return dst[0];
 }
 
+/* All rows by the 16 columns of each `step` of w. Meanwhile `next` comes near: what lies there in
+ * each `pitch`, which no stream of loads foretells; NULL: nothing does. */
+INLINE void dot_f32_rows(int64_t rows, const float *a, int64_t lda, const float *w, int64_t step,
+                         const float *next, int pitch, int64_t k, float *c, int64_t ldc,
+                         bool accumulate, const BlockFinish *finish, int col)
+{
+    int64_t near = 0, each = next ? (k * FLOAT_ROWS + rows - 1) / rows : 0;
+    for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
+        const float *x = a + r * lda;
+        float *to = c + r * ldc;
+        for (int64_t end = near + each; near < end && near < k; near++)
+            _mm_prefetch((const char *)(next + near * pitch), _MM_HINT_T1);
+        CASES_OF_6(rows - r, dot_f32_block, x, lda, w, step, k, to, ldc, accumulate, finish, r, col)
+    }
+}
+
 static void dot_f32(int64_t rows, const float *a, int64_t lda, const float *w, int cols, int64_t k,
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish)
 {
     _Alignas(32) float slice[SLICE_K][2 * COLS];
     bool copies = rows > SLICE_ROWS && k <= SLICE_K && cols == PANEL_COLS;
-    int64_t step = copies ? 2 * COLS : cols;
     for (int col = 0; col < cols; col += 2 * COLS) {
-        const float *b = copies ? slice_of(w + col, cols, k, slice) : w + col;
-        for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
-            const float *x = a + r * lda;
-            float *to = c + r * ldc + col;
-            CASES_OF_6(rows - r, dot_f32_block, x, lda, b, step, k, to, ldc, accumulate, finish, r,
-                       col)
-        }
+        const float *b = w + col, *next = col + 2 * COLS < cols ? b + 2 * COLS : NULL;
+        if (copies)
+            dot_f32_rows(rows, a, lda, slice_of(b, cols, k, slice), 2 * COLS, next, cols, k,
+                         c + col, ldc, accumulate, finish, col);
+        else
+            dot_f32_rows(rows, a, lda, b, cols, NULL, 0, k, c + col, ldc, accumulate, finish, col);
     }
 }
 
@@ -339,8 +409,10 @@ static void dot_i32_vnni(int64_t rows, const uint8_t *a, int64_t lda, const int8
     (void)ahead;
     cpu_dot_i32_avxvnni(rows, a, lda, w, cols, units, c, ldc, accumulate);
     for (int64_t r = 0; finish && r < rows; r++, c += ldc)
-        for (int col = 0; col < cols; col += COLS)
-            leave_i32(finish, r, col, load_i32(c + col), c + col);
+        for (int col = 0; col < cols; col += COLS) {
+            __m256i acc[1][8] = {{load_i32(c + col)}};
+            finish_i32(finish, 1, 1, r, col, acc, c + col, ldc);
+        }
 }
 
 const CpuKernels cpu_kernels_avxvnni = {.dot_i32 = dot_i32_vnni, AVX2_KERNELS};
