@@ -199,14 +199,19 @@ INLINE void dot_pairs(int rows, const uint32_t *even, const uint32_t *odd, const
     for_each(r, rows)
         for_each(v, 2)
             acc[r][v] = accumulate ? load_i32(c + r * ldc + COLS * v) : _mm256_setzero_si256();
-    for (int64_t u = 0; u < units; u++)
-        for_each(r, rows) {
-            __m256i x_even = _mm256_set1_epi32((int32_t)even[r * PAIR_UNITS + u]);
-            __m256i x_odd = _mm256_set1_epi32((int32_t)odd[r * PAIR_UNITS + u]);
-            for_each(v, 2) {
-                __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even, w[u].even[v]),
-                                               _mm256_madd_epi16(x_odd, w[u].odd[v]));
-                acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
+    for (int64_t u = 0; u < units; u += 2)
+        for_each(i, 2) {
+            if (u + i == units)
+                break;
+            const WeightPairs *b = w + u + i;
+            for_each(r, rows) {
+                __m256i x_even = _mm256_set1_epi32((int32_t)even[r * PAIR_UNITS + u + i]);
+                __m256i x_odd = _mm256_set1_epi32((int32_t)odd[r * PAIR_UNITS + u + i]);
+                for_each(v, 2) {
+                    __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(x_even, b->even[v]),
+                                                   _mm256_madd_epi16(x_odd, b->odd[v]));
+                    acc[r][v] = _mm256_add_epi32(acc[r][v], sum);
+                }
             }
         }
     leave_i32(finish, rows, 2, row, col, acc, c, ldc);
