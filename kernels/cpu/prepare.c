@@ -5,12 +5,17 @@
 
 #define RANGE_K 512
 
-/* f32 rows that few-row products can read where they lie. */
+#define NARROW_COLS 128  /* of a weight: not worth a copy of the activation */
+#define SAME_SETS   4096 /* bytes: rows so far apart push each other out of the first cache */
+
+/* f32 rows that a product of few rows, or of few columns, can read where they lie. */
 static bool is_direct(const CpuGemm *g, const PackLayout *l)
 {
     const CpuTensor *a = &g->a;
-    return !l->is_int && !a->quantised && a->fmt == FMT_F32 && l->k_padded == l->k &&
-           g->m <= DIRECT_ROWS && a->row_div <= 1 && a->row_mod >= g->m && a->pitch % 4 == 0;
+    bool is_plain = !l->is_int && !a->quantised && a->fmt == FMT_F32 && l->k_padded == l->k;
+    bool is_narrow = g->spec.n <= NARROW_COLS && a->pitch % SAME_SETS;
+    return is_plain && (g->m <= DIRECT_ROWS || is_narrow) && a->row_div <= 1 &&
+           a->row_mod >= g->m && a->pitch % 4 == 0;
 }
 
 /* Parts of bf16 that the activations are cut into for matrix units; 0: those are not used. */
@@ -36,15 +41,15 @@ static int64_t few_rows_of(const CpuKernels *kern, const PackLayout *l)
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */
 Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
-    Prepared p = {.is_direct = is_direct(g, l), .range_k = RANGE_K};
-    p.parts = matrix_parts_of(kern, g, l);
+    Prepared p = {.range_k = RANGE_K, .parts = matrix_parts_of(kern, g, l)};
+    p.is_direct = !p.parts && is_direct(g, l);
     p.crosses = p.parts && l->unit == 8 && kern->matrix->crosses;
     if (l->mainloop)
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
     else if (kern->column_bytes)
         p.range_k = kern->column_bytes / (l->is_int ? 1 : 4);
     p.is_few = p.parts == 1 && g->m <= few_rows_of(kern, l);
-    if (p.is_few || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
+    if (p.is_few || p.is_direct || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
     int64_t line = 64 / (l->is_int ? 1 : 4);
     /* an odd number of cache lines: rows that are a power of two apart share a few of their sets */

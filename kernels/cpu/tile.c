@@ -17,6 +17,7 @@ typedef struct TileState {
     TileReg reg[TILE_MAX_REGS];
     int64_t ld, thin;           /* floats of a row of a full tile, and of a thin register */
     float *full, *narrow, *row; /* [regs][rows * ld], [regs][thin], three rows */
+    TileReg place;              /* of the step's result, if it is a full tile; NULL: in full */
 } TileState;
 
 static int program_regs(const CpuProgram *program)
@@ -40,9 +41,49 @@ uint64_t tile_scratch(const CpuProgram *program, int64_t rows, int64_t cols)
     return 4 * (regs * (ld * (uint64_t)rows + (ld > r ? ld : r)) + 3 * ld);
 }
 
+/* The tile's part of a tensor where that can be a register: f32, row after row. */
+static TileReg reg_in_memory(const TileRun *run, const CpuTensor *t)
+{
+    int64_t first = tensor_row(t, run->m0), last = tensor_row(t, run->m0 + run->rows - 1);
+    bool is_tile = last - first == run->rows - 1 && t->col_step == 1 && run->cols > 1;
+    if (!is_tile || t->fmt != FMT_F32 || t->quantised || t->pitch % 4)
+        return (TileReg){0};
+    return (TileReg){(float *)(void *)((char *)t->data + first * t->pitch) + run->n0, t->pitch / 4,
+                     true};
+}
+
+/* Some step writes to memory of the tensor. */
+static bool is_written(const TileRun *run, const CpuTensor *t)
+{
+    const CpuProgram *p = run->program;
+    uintptr_t begin = (uintptr_t)t->data, end = begin + (uintptr_t)(t->rows * t->pitch);
+    for (int i = 0; i < p->num_steps; i++) {
+        TileOp op = (TileOp)p->step[i].op;
+        const CpuTensor *to = &run->operand[p->step[i].tensor];
+        if (op != TILE_STORE && op != TILE_QUANTIZE && op != TILE_CODE_SUM)
+            continue;
+        uintptr_t at = (uintptr_t)to->data;
+        if (at < end && begin < at + (uintptr_t)(to->rows * to->pitch))
+            return true;
+    }
+    return false;
+}
+
+/* Where the result of step i goes that the next one stores. */
+static TileReg place_of(const TileRun *run, int i)
+{
+    const TileStep *step = &run->program->step[i];
+    bool stores = i + 1 < run->program->num_steps && step[1].op == TILE_STORE && !run->gather;
+    if (!stores || step[1].src[0] != step->dst)
+        return (TileReg){0};
+    return reg_in_memory(run, &run->operand[step[1].tensor]);
+}
+
 /* A place for the result of a step: full, one row, one column or one value. */
 static TileReg reg_new(const TileState *s, int index, bool by_row, bool by_col)
 {
+    if (by_row && by_col && s->place.data)
+        return s->place;
     if (by_row && by_col)
         return (TileReg){s->full + index * s->run->rows * s->ld, s->ld, true};
     return (TileReg){s->narrow + index * s->thin, by_row ? 1 : 0, by_col};
@@ -66,9 +107,12 @@ static void step_load(TileState *s, const TileStep *step)
     const CpuTensor *t = &run->operand[step->tensor];
     bool by_col = t->col_step != 0 && run->cols > 1;
     bool by_row = run->rows > 1 && t->row_mod != 1 && t->rows != 1;
-    TileReg reg = reg_new(s, step->dst, by_row, by_col);
+    TileReg reg = reg_in_memory(run, t);
+    bool reads = !reg.data || is_written(run, t);
+    if (reads)
+        reg = reg_new(s, step->dst, by_row, by_col);
     int64_t col = t->col_step ? run->n0 : 0;
-    for (int r = 0; r < (by_row ? run->rows : 1); r++)
+    for (int r = 0; reads && r < (by_row ? run->rows : 1); r++)
         tensor_read(run->kern, t, tensor_row(t, run->m0 + r), col, reg.data + r * reg.ld,
                     by_col ? run->cols : 1);
     s->reg[step->dst] = reg;
@@ -156,7 +200,7 @@ static void step_store(TileState *s, const TileStep *step)
         char *dst = (char *)tensor_row_at(t, run->m0 + r) + (t->col_step ? run->n0 * bytes : 0);
         if (t->fmt == FMT_I32)
             memcpy(dst, src, 4 * (size_t)num);
-        else
+        else if ((const void *)src != dst) /* else the step before wrote it there */
             run->kern->store(t->fmt, src, dst, num);
     }
 }
@@ -227,8 +271,10 @@ void tile_run(const TileRun *run)
     s.full = run->scratch;
     s.narrow = s.full + regs * run->rows * s.ld;
     s.row = s.narrow + regs * s.thin;
-    for (int i = 0; i < run->program->num_steps; i++)
+    for (int i = 0; i < run->program->num_steps; i++) {
+        s.place = place_of(run, i);
         tile_step(&s, &run->program->step[i]);
+    }
 }
 
 /* cpu_tile ------------------------------------------------------------------------------------- */

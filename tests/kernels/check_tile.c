@@ -222,6 +222,41 @@ static void check_norms(Rng *rng, const CheckOptions *options)
     }
 }
 
+/* What is loaded stays as it was where a step writes over it, and what is stored can be loaded. */
+static void check_in_place(Rng *rng, const CheckOptions *options)
+{
+    for (int i = 0; i < (options->full ? 200 : 20) && !check_failed(); i++) {
+        int64_t rows = rng_range(rng, 1, 20), cols = rng_range(rng, 1, i % 4 ? 60 : 1100);
+        CpuTensor x = tensor_make(FMT_F32, rows, cols), sum = x, y = x, z = x;
+        y.data = guard_alloc((uint64_t)(rows * y.pitch));
+        z.data = guard_alloc((uint64_t)(rows * z.pitch));
+        double *was = calloc((size_t)(rows * cols), sizeof *was);
+        for (int64_t j = 0; j < rows * cols; j++)
+            was[j] = tensor_fill(rng, &x, j / cols, j % cols);
+        TileStep step[] = {{.op = TILE_LOAD, .dst = 0, .tensor = 0},
+                           {.op = TILE_ADD, .dst = 1, .src = {0, 0}},
+                           {.op = TILE_STORE, .src = {1}, .tensor = 1},
+                           {.op = TILE_ADD, .dst = 1, .src = {0, 1}},
+                           {.op = TILE_STORE, .src = {1}, .tensor = 2},
+                           {.op = TILE_LOAD, .dst = 2, .tensor = 1},
+                           {.op = TILE_ADD, .dst = 0, .src = {2, 1}},
+                           {.op = TILE_STORE, .src = {0}, .tensor = 3}};
+        CpuTensor operand[] = {x, sum, y, z};
+        run_tile(step, 8, operand, 4, rows, cols, false, (int)rng_range(rng, 1, 2));
+        for (int64_t j = 0; j < rows * cols; j++) {
+            double slack = 1e-6 * fabs(was[j]);
+            expect_near("twice", &x, j / cols, j % cols, 2 * was[j], slack);
+            expect_near("three times", &y, j / cols, j % cols, 3 * was[j], slack);
+            expect_near("five times", &z, j / cols, j % cols, 5 * was[j], slack);
+        }
+        check_same(z.data, (uint64_t)(rows * z.pitch));
+        guard_free(x.data);
+        guard_free(y.data);
+        guard_free(z.data);
+        free(was);
+    }
+}
+
 static void check_integers(Rng *rng, const CheckOptions *options)
 {
     for (int i = 0; i < (options->full ? 300 : 30) && !check_failed(); i++) {
@@ -429,6 +464,7 @@ void check_tile(void)
 #include "numerics/elementwise.def"
 #undef ELEMENTWISE
     check_all_isas("norms", check_norms);
+    check_all_isas("in place", check_in_place);
     check_all_isas("integers", check_integers);
     check_all_isas("codes", check_codes);
     check_all_isas("epilogues", check_epilogues);
