@@ -385,6 +385,31 @@ def products():
     f.save("products", [port("x", [4, 6]), port("t", [6, "B"])], {"x": x_of(4, 6), "t": x_of(6, 3)})
 
 
+def attention():
+    """Products of several matrices: the heads of an attention, and how their leading sizes meet."""
+    f = Forms(18, wq=weight(12, 12), wk=weight(12, 12), wv=weight(12, 12), wo=weight(12, 12), heads=i64(0, 3, 4), flat=i64(0, 12),
+              scale=np.float32(0.5), three=weight(3, 4, 5), single=weight(1, 1, 4, 5), one=weight(1, 4, 5), pair=weight(2, 1, 4, 5))
+
+    def head(w, name, *perm):
+        f.add("Reshape", [f.add("MatMul", ["x", w], name + "0"), "heads"], name + "1")
+        return f.add("Transpose", [name + "1"], name, perm=perm)
+
+    q, k, v = head("wq", "q", 1, 0, 2), head("wk", "k", 1, 2, 0), head("wv", "v", 1, 0, 2)
+    f.add("Mul", [f.add("MatMul", [q, k], "products"), "scale"], "scores")
+    f.add("Transpose", [f.add("MatMul", [f.add("Softmax", ["scores"], "shares", axis=-1), v], "each")], "side", perm=[1, 0, 2])
+    f.out("MatMul", [f.add("Reshape", ["side", "flat"], "all"), "wo"])
+    for left in ("z", "m"):
+        f.out("MatMul", [left, "one"])
+    f.out("MatMul", ["z", "single"])
+    for left in ("m", "h", "r"):
+        f.out("MatMul", [left, "three"])
+        f.out("MatMul", [left, "pair"])
+    f.out("MatMul", ["h", f.add("Transpose", ["h"], "turned", perm=[0, 1, 3, 2])])
+    f.out("Relu", [f.add("MatMul", ["r", f.add("Transpose", ["r"], "around", perm=[0, 2, 1])], "more")])
+    f.save("attention", [port("x", ["B", 12]), port("z", ["B", 6, 4]), port("m", [6, 4]), port("h", [2, 3, 6, 4]), port("r", [3, 6, 4])],
+           {"x": x_of(5, 12), "z": x_of(5, 6, 4), "m": x_of(6, 4), "h": x_of(2, 3, 6, 4), "r": x_of(3, 6, 4)})
+
+
 def codes():
     """Quantised values that are moved, joined, multiplied with each other, and read with another zero point."""
     whole = lambda low, high, *shape: rng.integers(low, high, shape)
@@ -454,7 +479,7 @@ def codes():
 
 
 STEPS = [floats, lambda: save("block", block(), {"x": x_of(6, 16)}), quantised_models, dynamic, stored, half,
-         sizes, moves, products, codes]
+         sizes, moves, products, attention, codes]
 
 
 def main():
