@@ -46,7 +46,13 @@ struct Value {
      * point, or products of the codes, which acc is once they are multiplied by the scale. */
     const Value *dynamic;
     enum { DYNAMIC_CODES, DYNAMIC_SCALE, DYNAMIC_ZERO, DYNAMIC_SUMS } part;
-    bool bad; /* a refusal was said already */
+    /* Several matrices, of the last two axes: each by itself, beside the text for all. NULL: only
+     * that (matrices.c). */
+    const char *const *each;
+    int num_each;
+    const Value *cut; /* [.., M, H * N] that a reshape made [.., M, H, N] */
+    const char *side; /* of [.., M, H, N]: [M, H * N] */
+    bool bad;         /* a refusal was said already */
 };
 
 typedef struct Statement {
@@ -136,6 +142,14 @@ void like(Value *v, const Value *x); /* type and shape */
 bool is_float(OnnxType type);
 OnnxTensor *tensor_new(Import *im, const char *name, OnnxType type, int rank, const int64_t *dim);
 const OnnxTensor *known_values(Import *im, const Value *v); /* of coded ones, dequantised */
+
+/* matrices.c: the forms by matrices of v, whose text is said, */
+void matrices_moved(Import *im, const Value *x, Value *v, const int64_t *perm); /* transpose */
+void matrices_reshaped(Import *im, const Value *x, Value *v);
+void matrices_unary(Import *im, const Value *x, Value *v, const char *word);
+void matrices_binary(Import *im, Value *a, Value *b, Value *v, char sign);
+/* [.., M, K] by [.., K, N], of floats */
+bool matrices_product(Import *im, Value *a, Value *b, Value *ret);
 
 /* products.c, quantised.c */
 float coded_scale(const Coded *c, uint64_t cell);

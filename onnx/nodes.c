@@ -52,6 +52,8 @@ bool node_unary(Import *im, const OnnxNode *node, Value **in, Value **out)
         say_value(im, out[0], "-%s", x);
     else
         say_value(im, out[0], "%s(%s)", lower(im, node->op), x);
+    if (strcmp(node->op, "Abs") != 0 && strcmp(node->op, "Neg") != 0)
+        matrices_unary(im, in[0], out[0], lower(im, node->op));
     return true;
 }
 
@@ -127,6 +129,8 @@ bool node_binary(Import *im, const OnnxNode *node, Value **in, Value **out)
         say_value(im, out[0], "silu(%s)", silu);
     else
         say_value(im, out[0], "%s %c %s", a, sign, b);
+    if (!silu && (in[0]->each || in[1]->each))
+        matrices_binary(im, in[0], in[1], out[0], sign);
     return true;
 }
 
@@ -346,6 +350,7 @@ bool node_softmax(Import *im, const OnnxNode *node, Value **in, Value **out)
                       in[0]->rank);
     like(out[0], in[0]);
     say_value(im, out[0], "softmax(%s)", x);
+    matrices_unary(im, in[0], out[0], "softmax");
     return true;
 }
 

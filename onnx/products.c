@@ -261,128 +261,13 @@ bool product(Import *im, Value *a, Value *b, bool is_turned, Value *bias, Value 
 
 /* Nodes ---------------------------------------------------------------------------------------- */
 
-/* Products of several matrices, [.., M, K] by [.., K, N]: one of the text's each. */
-#define MOST_MATRICES 1024
-
-/* Of the axes in front of v's last two, number i from the last on. */
-static Size leading(const Value *v, int i)
-{
-    return i + 2 < v->rank ? v->dim[v->rank - 3 - i] : size_of(1);
-}
-
-static bool is_single(const Value *v)
-{
-    for (int i = 0; i + 2 < v->rank; i++)
-        if (!size_equal(leading(v, i), size_of(1)))
-            return false;
-    return true;
-}
-
-/* The shape of the result, and its number of matrices. All of a meet a single one of b at once. */
-static bool batch_fits(Import *im, const Value *a, const Value *b, Value *ret, int64_t *ret_num)
-{
-    bool at_once = is_single(b);
-
-    *ret_num = 1;
-    like(ret, a->rank > b->rank ? a : b);
-    ret->type = a->type;
-    for (int i = 0; i + 2 < ret->rank; i++) {
-        Size x = leading(a, i), y = leading(b, i), one = size_of(1);
-        Size size = size_equal(x, one) ? y : x;
-        if (!size_equal(size, y) && !size_equal(y, one))
-            return refuse(im, "%s by %s: sizes differ", sizes_text(im, a->dim, a->rank),
-                          sizes_text(im, b->dim, b->rank));
-        ret->dim[ret->rank - 3 - i] = size;
-        if (at_once)
-            continue;
-        if (size.sym[0] || size.n < 1 || *ret_num > MOST_MATRICES / size.n)
-            return refuse(im,
-                          "%s by %s: the text has a product for each matrix, so that their number "
-                          "must be fixed (export the model with it) and at most %d",
-                          sizes_text(im, a->dim, a->rank), sizes_text(im, b->dim, b->rank),
-                          MOST_MATRICES);
-        *ret_num *= size.n;
-    }
-    ret->dim[ret->rank - 2] = a->dim[a->rank - 2];
-    ret->dim[ret->rank - 1] = b->dim[b->rank - 1];
-    if (!size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]))
-        return refuse(im, "%s by %s: sizes differ", sizes_text(im, a->dim, a->rank),
-                      sizes_text(im, b->dim, b->rank));
-    return b->dim[b->rank - 1].n || refuse(im, "its weight '%.60s' is empty", b->name);
-}
-
-/* Number `at` of v's matrices among those of the result, [rows, cols]. */
-static const char *matrix_text(Import *im, const Value *v, const char *text, const Value *ret,
-                               int64_t at)
-{
-    int64_t index = 0, step = 1;
-    const char *matrix = sizes_text(im, v->dim + v->rank - 2, 2);
-
-    for (int i = 0; i + 2 < v->rank; i++) {
-        int64_t size = leading(v, i).n;
-        index += size > 1 ? at % leading(ret, i).n * step : 0;
-        step *= size;
-        at /= leading(ret, i).n;
-    }
-    if (step == 1)
-        return v->rank == 2 ? text : arena_printf(im->arena, "reshape(%s, %s)", text, matrix);
-    return arena_printf(im->arena, "reshape(slice(%s, axis=0, start=%lld, stop=%lld), %s)", text,
-                        (long long)index, (long long)index + 1, matrix);
-}
-
-/* The value as one row of matrices. */
-static const char *matrices_text(Import *im, Value *v)
-{
-    const char *text = operand(im, v);
-    Size dim[3] = {size_of(1), v->dim[v->rank - 2], v->dim[v->rank - 1]};
-
-    for (int i = 0; i + 2 < v->rank; i++)
-        dim[0].n *= leading(v, i).n;
-    if (!text || v->rank <= 3 || dim[0].n == 1)
-        return text;
-    return say(im, v->name, "reshape(%s, %s)", text, sizes_text(im, dim, 3));
-}
-
-static bool batch_product(Import *im, Value *a, Value *b, Value *ret)
-{
-    int64_t num;
-
-    if (!batch_fits(im, a, b, ret, &num))
-        return false;
-    bool at_once = is_single(b);
-    const char *x = at_once ? operand(im, a) : matrices_text(im, a), *y = matrices_text(im, b);
-    if (!x || !y)
-        return false;
-    if (at_once && a->rank >= b->rank) {
-        say_value(im, ret, "matmul(%s, %s)", x, matrix_text(im, b, y, ret, 0));
-        return true;
-    }
-    if (at_once) {
-        say_value(im, ret, "reshape(matmul(%s, %s), %s)", x, matrix_text(im, b, y, ret, 0),
-                  sizes_text(im, ret->dim, ret->rank));
-        return true;
-    }
-    Size dim[3] = {size_of(1), ret->dim[ret->rank - 2], ret->dim[ret->rank - 1]};
-    const char *shape = sizes_text(im, dim, 3);
-    Sb all;
-    sb_init(&all, im->arena);
-    for (int64_t i = 0; i < num; i++) {
-        const char *name = say(im, ret->name, "matmul(%s, %s)", matrix_text(im, a, x, ret, i),
-                               matrix_text(im, b, y, ret, i));
-        sb_printf(&all, "%sreshape(%s, %s)", i ? ", " : "", name, shape);
-    }
-    const char *rows = num > 1 ? arena_printf(im->arena, "concat(%s, axis=0)", all.text) : all.text;
-    say_value(im, ret, "reshape(%s, %s)", rows, sizes_text(im, ret->dim, ret->rank));
-    return true;
-}
-
 bool node_matmul(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
     bool is_coded = in[0]->coded || in[1]->coded;
 
     (void)node;
     if (in[0]->rank >= 2 && in[1]->rank > 2 && is_float(in[0]->type) && !is_coded)
-        return batch_product(im, in[0], in[1], out[0]);
+        return matrices_product(im, in[0], in[1], out[0]);
     return product(im, in[0], in[1], true, NULL, out[0]);
 }
 

@@ -128,6 +128,7 @@ static bool say_reshape(Import *im, Value *x, Value *v, int rank, const Size *di
     if (!x->text)
         return refuse(im, "it reshapes a constant: fold it first");
     say_moved(im, x, v, "reshape", arena_printf(im->arena, ", %s", sizes_text(im, dim, rank)));
+    matrices_reshaped(im, x, v);
     return true;
 }
 
@@ -263,6 +264,7 @@ bool node_transpose(Import *im, const OnnxNode *node, Value **in, Value **out)
     const OnnxAttr *attr = attr_find(node, "perm");
     Value *x = in[0], *v = out[0];
     bool seen[LIMIT_RANK] = {0};
+    int64_t perm[LIMIT_RANK];
     Sb sb;
 
     if (attr && attr->ints.num != x->rank)
@@ -274,6 +276,7 @@ bool node_transpose(Import *im, const OnnxNode *node, Value **in, Value **out)
         if (axis < 0 || axis >= x->rank || seen[axis])
             return refuse(im, "perm does not name each axis once");
         seen[axis] = true;
+        perm[i] = axis;
         v->dim[i] = x->dim[axis];
         sb_printf(&sb, "%s%lld", i ? ", " : "", (long long)axis);
     }
@@ -288,6 +291,7 @@ bool node_transpose(Import *im, const OnnxNode *node, Value **in, Value **out)
     if (!x->text)
         return operand(im, x) && refuse(im, "it turns a constant of %d dimensions", x->rank);
     say_moved(im, x, v, "transpose", arena_printf(im->arena, ", perm=[%s]", sb.text));
+    matrices_moved(im, x, v, perm);
     return true;
 }
 

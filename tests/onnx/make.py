@@ -388,16 +388,27 @@ def products():
 def attention():
     """Products of several matrices: the heads of an attention, and how their leading sizes meet."""
     f = Forms(18, wq=weight(12, 12), wk=weight(12, 12), wv=weight(12, 12), wo=weight(12, 12), heads=i64(0, 3, 4), flat=i64(0, 12),
+              heads4=i64(1, -1, 3, 4), flat3=i64(0, 0, 12), root=np.float32(2),
               scale=np.float32(0.5), three=weight(3, 4, 5), single=weight(1, 1, 4, 5), one=weight(1, 4, 5), pair=weight(2, 1, 4, 5))
 
-    def head(w, name, *perm):
-        f.add("Reshape", [f.add("MatMul", ["x", w], name + "0"), "heads"], name + "1")
-        return f.add("Transpose", [name + "1"], name, perm=perm)
+    def head(x, w, name, shape, *perms):
+        f.add("Reshape", [f.add("MatMul", [x, w], name + "0"), shape], name + "1")
+        for i, perm in enumerate(perms):
+            f.add("Transpose", [name + str(i + 1)], name + (str(i + 2) if i + 1 < len(perms) else ""), perm=perm)
+        return name
 
-    q, k, v = head("wq", "q", 1, 0, 2), head("wk", "k", 1, 2, 0), head("wv", "v", 1, 0, 2)
+    q, k, v = (head("x", "w" + n, n, "heads", *perms) for n, perms in (("q", [[1, 0, 2]]), ("k", [[1, 2, 0]]), ("v", [[1, 0, 2]])))
     f.add("Mul", [f.add("MatMul", [q, k], "products"), "scale"], "scores")
     f.add("Transpose", [f.add("MatMul", [f.add("Softmax", ["scores"], "shares", axis=-1), v], "each")], "side", perm=[1, 0, 2])
     f.out("MatMul", [f.add("Reshape", ["side", "flat"], "all"), "wo"])
+    f.out("Relu", ["scores"])
+    # with a batch of one, a mask, and keys that are turned in two steps
+    q, k, v = (head("b", "w" + n, "b" + n, "heads4", *perms)
+               for n, perms in (("q", [[0, 2, 1, 3]]), ("k", [[0, 2, 1, 3], [0, 1, 3, 2]]), ("v", [[0, 2, 1, 3]])))
+    f.add("Add", [f.add("Div", [f.add("MatMul", [q, k], "bproducts"), "root"], "bscores"), "mask"], "masked")
+    f.add("Transpose", [f.add("MatMul", [f.add("Softmax", ["masked"], "bshares", axis=-1), v], "beach")], "bside", perm=[0, 2, 1, 3])
+    f.out("Add", ["b", f.add("MatMul", [f.add("Reshape", ["bside", "flat3"], "ball"), "wo"], "bo")])
+    f.out("Sub", [f.add("MatMul", [q, k], "again"), f.add("Sigmoid", ["bproducts"], "bs")])
     for left in ("z", "m"):
         f.out("MatMul", [left, "one"])
     f.out("MatMul", ["z", "single"])
@@ -406,8 +417,8 @@ def attention():
         f.out("MatMul", [left, "pair"])
     f.out("MatMul", ["h", f.add("Transpose", ["h"], "turned", perm=[0, 1, 3, 2])])
     f.out("Relu", [f.add("MatMul", ["r", f.add("Transpose", ["r"], "around", perm=[0, 2, 1])], "more")])
-    f.save("attention", [port("x", ["B", 12]), port("z", ["B", 6, 4]), port("m", [6, 4]), port("h", [2, 3, 6, 4]), port("r", [3, 6, 4])],
-           {"x": x_of(5, 12), "z": x_of(5, 6, 4), "m": x_of(6, 4), "h": x_of(2, 3, 6, 4), "r": x_of(3, 6, 4)})
+    f.save("attention", [port("x", ["B", 12]), port("b", [1, "S", 12]), port("mask", [1, 1, "S", "S"]), port("z", ["B", 6, 4]), port("m", [6, 4]), port("h", [2, 3, 6, 4]), port("r", [3, 6, 4])],
+           {"x": x_of(5, 12), "b": x_of(1, 7, 12), "mask": x_of(1, 1, 7, 7), "z": x_of(5, 6, 4), "m": x_of(6, 4), "h": x_of(2, 3, 6, 4), "r": x_of(3, 6, 4)})
 
 
 def codes():
