@@ -19,12 +19,12 @@ static int64_t rows_at_once(const CpuGemm *g)
     return g->m < MAX_ROWS ? g->m : MAX_ROWS;
 }
 
-/* Tall tiles read weights once; there should be some for every thread, though. */
+/* Tall tiles read weights once; there should be some for each of several threads, though. */
 static int64_t rows_of_tile(const GemmPlan *p, int threads)
 {
-    int64_t rows = rows_at_once(p->g), tiles = 1;
+    int64_t rows = rows_at_once(p->g), tiles = 1, least = threads > 1 ? 8 * (int64_t)threads : 1;
     int64_t step = matrix_has_integers(p->kern->matrix) ? MATRIX_ROWS : ROW_STEP;
-    while (tiles * p->col_tiles < 8 * (int64_t)threads && ceil_blocks(rows, tiles) > MIN_ROWS)
+    while (tiles * p->col_tiles < least && ceil_blocks(rows, tiles) > MIN_ROWS)
         tiles++;
     return ceil_blocks(ceil_blocks(rows, tiles), step) * step;
 }
