@@ -280,8 +280,9 @@ static void dot_i32(int64_t rows, const uint8_t *a, int64_t lda, const int8_t *w
 
 /* 16 columns of a panel side by side: as they lie there, a fourth of the first cache's sets would
  * have to hold them. */
-#define SLICE_K    256
-#define SLICE_ROWS (2 * FLOAT_ROWS) /* that make up for the copy */
+#define SLICE_K      256
+#define SLICE_ROWS   (2 * FLOAT_ROWS) /* that make up for the copy */
+#define MOST_FETCHES 6 /* while a block of rows is multiplied: more would take its time */
 
 static const float *slice_of(const float *w, int cols, int64_t k, float (*dst)[2 * COLS])
 {
@@ -299,6 +300,7 @@ INLINE void dot_f32_rows(int64_t rows, const float *a, int64_t lda, const float 
                          bool accumulate, const BlockFinish *finish, int col)
 {
     int64_t near = 0, each = next ? (k * FLOAT_ROWS + rows - 1) / rows : 0;
+    each = each < MOST_FETCHES ? each : MOST_FETCHES;
     for (int64_t r = 0; r < rows; r += FLOAT_ROWS) {
         const float *x = a + r * lda;
         float *to = c + r * ldc;
