@@ -90,6 +90,7 @@ typedef struct Import {
     ARRAY(Statement) statements;
     ARRAY(Param *) param_list;
     int num_layers, num_integer;
+    int num_forms; /* of single matrices (matrices.c) */
 } Import;
 
 typedef bool NodeFn(Import *im, const OnnxNode *node, Value **in, Value **out);

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#define MOST_MATRICES 1024
+#define MOST_MATRICES 1024      /* of a value */
+#define MOST_FORMS    (1 << 17) /* of all values together: small files may ask for many */
 
 /* Each by itself ------------------------------------------------------------------------------- */
 
@@ -20,9 +21,13 @@ static bool leads_with_ones(const Value *v, int kept)
     return true;
 }
 
+/* NULL: there are enough, and v keeps its text alone. */
 static const char **each_new(Import *im, Value *v, int num)
 {
+    if (im->num_forms > MOST_FORMS - num)
+        return NULL;
     const char **ret = ARENA_NEW_ARRAY(im->arena, const char *, (size_t)num);
+    im->num_forms += num;
     v->each = ret;
     v->num_each = num;
     return ret;
@@ -41,7 +46,7 @@ static void cut_heads(Import *im, const Value *x, Value *v, bool turned)
         rows = say(im, whole->name, "reshape(%s, %s)", rows,
                    sizes_text(im, whole->dim + whole->rank - 2, 2));
     const char **each = each_new(im, v, (int)heads.n);
-    for (int64_t h = 0; h < heads.n; h++) {
+    for (int64_t h = 0; each && h < heads.n; h++) {
         each[h] = say(im, v->name, "slice(%s, axis=-1, start=%lld, stop=%lld)", rows,
                       (long long)(h * cols.n), (long long)((h + 1) * cols.n));
         if (turned)
@@ -70,6 +75,14 @@ static bool permutes(const int64_t *perm, int rank, int a, int b, int c)
            perm[rank - 1] == rank - 3 + c;
 }
 
+static void each_word(Import *im, const Value *x, Value *v, const char *word)
+{
+    const char **each = each_new(im, v, x->num_each);
+
+    for (int i = 0; each && i < x->num_each; i++)
+        each[i] = say(im, v->name, "%s(%s)", word, x->each[i]);
+}
+
 void matrices_moved(Import *im, const Value *x, Value *v, const int64_t *perm)
 {
     if (x->type != ONNX_F32 || x->rank < 3)
@@ -80,9 +93,7 @@ void matrices_moved(Import *im, const Value *x, Value *v, const int64_t *perm)
     } else if (is_cut && permutes(perm, x->rank, 1, 2, 0)) {
         cut_heads(im, x, v, true);
     } else if (x->each && permutes(perm, x->rank, 0, 2, 1)) {
-        const char **each = each_new(im, v, x->num_each);
-        for (int i = 0; i < x->num_each; i++)
-            each[i] = say(im, v->name, "transpose(%s)", x->each[i]);
+        each_word(im, x, v, "transpose");
     } else if (x->each && leads_with_ones(x, 3) && permutes(perm, x->rank, 1, 0, 2)) {
         v->side = side_by_side(im, x);
     }
@@ -109,11 +120,8 @@ void matrices_reshaped(Import *im, const Value *x, Value *v)
 
 void matrices_unary(Import *im, const Value *x, Value *v, const char *word)
 {
-    if (!x->each || v->type != ONNX_F32)
-        return;
-    const char **each = each_new(im, v, x->num_each);
-    for (int i = 0; i < x->num_each; i++)
-        each[i] = say(im, v->name, "%s(%s)", word, x->each[i]);
+    if (x->each && v->type == ONNX_F32)
+        each_word(im, x, v, word);
 }
 
 /* What stands beside matrix i of the other operand: its own, or what all meet. NULL: neither. */
@@ -121,7 +129,7 @@ static const char *beside(Import *im, Value *v, const Value *ret, int i)
 {
     if (v->each)
         return v->num_each == ret->num_each ? v->each[i] : NULL;
-    if (!leads_with_ones(v, v->rank < 2 ? v->rank : 2))
+    if (!leads_with_ones(v, 2))
         return NULL;
     const char *text = operand(im, v);
     if (v->rank <= 2 || !v->text)
@@ -138,7 +146,7 @@ void matrices_binary(Import *im, Value *a, Value *b, Value *v, char sign)
     if (!same || memcmp(x->dim, v->dim, (size_t)x->rank * sizeof *x->dim) != 0)
         return;
     const char **each = each_new(im, v, x->num_each);
-    for (int i = 0; i < x->num_each; i++) {
+    for (int i = 0; each && i < x->num_each; i++) {
         const char *left = beside(im, a, v, i), *right = beside(im, b, v, i);
         if (!left || !right) {
             v->each = NULL;
@@ -156,18 +164,10 @@ static Size leading(const Value *v, int i)
     return i + 2 < v->rank ? v->dim[v->rank - 3 - i] : size_of(1);
 }
 
-static bool is_single(const Value *v)
-{
-    for (int i = 0; i + 2 < v->rank; i++)
-        if (!size_equal(leading(v, i), size_of(1)))
-            return false;
-    return true;
-}
-
 /* The shape of the result, and its number of matrices. All of a meet a single one of b at once. */
 static bool batch_fits(Import *im, const Value *a, const Value *b, Value *ret, int64_t *ret_num)
 {
-    bool at_once = is_single(b);
+    bool at_once = leads_with_ones(b, 2);
 
     *ret_num = 1;
     like(ret, a->rank > b->rank ? a : b);
@@ -179,9 +179,12 @@ static bool batch_fits(Import *im, const Value *a, const Value *b, Value *ret, i
             return refuse(im, "%s by %s: sizes differ", sizes_text(im, a->dim, a->rank),
                           sizes_text(im, b->dim, b->rank));
         ret->dim[ret->rank - 3 - i] = size;
+        if (size.n < 1)
+            return refuse(im, "%s by %s: nothing is multiplied", sizes_text(im, a->dim, a->rank),
+                          sizes_text(im, b->dim, b->rank));
         if (at_once)
             continue;
-        if (size.sym[0] || size.n < 1 || *ret_num > MOST_MATRICES / size.n)
+        if (size.sym[0] || *ret_num > MOST_MATRICES / size.n)
             return refuse(im,
                           "%s by %s: the text has a product for each matrix, so that their number "
                           "must be fixed (export the model with it) and at most %d",
@@ -237,7 +240,7 @@ bool matrices_product(Import *im, Value *a, Value *b, Value *ret)
 
     if (!batch_fits(im, a, b, ret, &num))
         return false;
-    bool at_once = is_single(b);
+    bool at_once = leads_with_ones(b, 2);
     const char *x = at_once ? operand(im, a) : matrices_text(im, a), *y = matrices_text(im, b);
     if (!x || !y)
         return false;
@@ -254,12 +257,16 @@ bool matrices_product(Import *im, Value *a, Value *b, Value *ret)
     const char *shape = sizes_text(im, dim, 3);
     Sb all;
     sb_init(&all, im->arena);
-    const char **each = ret->type == ONNX_F32 ? each_new(im, ret, (int)num) : NULL;
+    const char **each = each_new(im, ret, (int)num);
+    if (!each)
+        return refuse(im, "the model has more than %d matrices in products and steps between",
+                      MOST_FORMS);
+    if (ret->type != ONNX_F32)
+        ret->each = NULL; /* all are rounded together */
     for (int64_t i = 0; i < num; i++) {
         const char *name = say(im, ret->name, "matmul(%s, %s)", matrix_text(im, a, x, ret, i),
                                matrix_text(im, b, y, ret, i));
-        if (each)
-            each[i] = name;
+        each[i] = name;
         sb_printf(&all, "%sreshape(%s, %s)", i ? ", " : "", name, shape);
     }
     const char *rows = num > 1 ? arena_printf(im->arena, "concat(%s, axis=0)", all.text) : all.text;

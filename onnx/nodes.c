@@ -46,14 +46,15 @@ bool node_unary(Import *im, const OnnxNode *node, Value **in, Value **out)
     if (!strcmp(node->op, "Relu") && in[0]->acc)
         return relu_of_sums(im, in[0], out[0]);
     like(out[0], in[0]);
-    if (!strcmp(node->op, "Abs"))
+    if (!strcmp(node->op, "Abs")) {
         say_value(im, out[0], "max(%s, -%s)", x, x);
-    else if (!strcmp(node->op, "Neg"))
+    } else if (!strcmp(node->op, "Neg")) {
         say_value(im, out[0], "-%s", x);
-    else
-        say_value(im, out[0], "%s(%s)", lower(im, node->op), x);
-    if (strcmp(node->op, "Abs") != 0 && strcmp(node->op, "Neg") != 0)
-        matrices_unary(im, in[0], out[0], lower(im, node->op));
+    } else {
+        const char *word = lower(im, node->op);
+        say_value(im, out[0], "%s(%s)", word, x);
+        matrices_unary(im, in[0], out[0], word);
+    }
     return true;
 }
 
@@ -129,7 +130,7 @@ bool node_binary(Import *im, const OnnxNode *node, Value **in, Value **out)
         say_value(im, out[0], "silu(%s)", silu);
     else
         say_value(im, out[0], "%s %c %s", a, sign, b);
-    if (!silu && (in[0]->each || in[1]->each))
+    if (!silu)
         matrices_binary(im, in[0], in[1], out[0], sign);
     return true;
 }

@@ -263,10 +263,11 @@ bool product(Import *im, Value *a, Value *b, bool is_turned, Value *bias, Value 
 
 bool node_matmul(Import *im, const OnnxNode *node, Value **in, Value **out)
 {
+    bool are_floats = is_float(in[0]->type) && in[0]->type == in[1]->type;
     bool is_coded = in[0]->coded || in[1]->coded;
 
     (void)node;
-    if (in[0]->rank >= 2 && in[1]->rank > 2 && is_float(in[0]->type) && !is_coded)
+    if (in[0]->rank >= 2 && in[1]->rank > 2 && are_floats && !is_coded)
         return matrices_product(im, in[0], in[1], out[0]);
     return product(im, in[0], in[1], true, NULL, out[0]);
 }

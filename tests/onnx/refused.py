@@ -148,6 +148,13 @@ REFUSED = [
      "their number must be fixed"),
     ("more matrices than a text should have products", model(graph([node("MatMul", ["x", "x"], ["y"])], ins=[port("x", [33, 32, 1, 1])])),
      "at most 1024"),
+    ("more matrices in all than a text should have", model(graph(
+        [node("MatMul", ["x", "x"], [f"a{i}"], f"n{i}") for i in range(128)] + [node("MatMul", ["x", "x"], ["y"])], ins=[port("x", [32, 32, 1, 1])])),
+     "more than 131072 matrices"),
+    ("no matrices", model(graph([node("MatMul", ["k", "w"], ["a"]), node("MatMul", ["x", "a"], ["y"])], [tensor("k", [0, 4, 4]), tensor("w", [1, 4, 4])],
+                                ins=[port("x", [2, 4, 4])])), "nothing is multiplied"),
+    ("matrices of floats by integers", model(graph([node("MatMul", ["x", "w"], ["y"])], [tensor("w", [2, 4, 5], 7)], ins=[port("x", [2, 4, 4])])),
+     "where the language has products"),
     ("matrices by another number of them", model(graph([node("MatMul", ["x", "w"], ["y"])], [tensor("w", [3, 4, 4])], ins=[port("x", [2, 4, 4])])),
      "sizes differ"),
     ("matrices of other sizes", model(graph([node("MatMul", ["x", "w"], ["y"])], [tensor("w", [2, 5, 4])], ins=[port("x", [2, 4, 4])])),
