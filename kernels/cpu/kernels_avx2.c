@@ -6,6 +6,7 @@
 
 #define INT_ROWS   4
 #define FLOAT_ROWS 6
+#define LINE       16 /* floats of a cache line */
 
 /* Each word of w holds bytes of four k: the even ones and the odd ones become pairs of 16 bits. */
 INLINE __m256i even_pairs(__m256i words)
@@ -227,7 +228,7 @@ static void dot_i32_pairs(int64_t rows, const uint8_t *a, int64_t lda, const Wei
         pairs_of_rows(some, a, lda, units, even, odd);
         const WeightPairs *b = w;
         for (int col = 0; col < cols; col += 2 * COLS, b += PAIR_UNITS)
-            CASES_OF_4(some, dot_pairs, even, odd, b, units, c + col, ldc, accumulate, finish, r,
+            CASES_OF_3(some, dot_pairs, even, odd, b, units, c + col, ldc, accumulate, finish, r,
                        col)
     }
 }
@@ -240,8 +241,8 @@ INLINE void dot_f32_block(int rows, const float *a, int64_t lda, const float *w,
     for_each(r, rows)
         for_each(v, 2)
             acc[r][v] = accumulate ? _mm256_loadu_ps(c + r * ldc + COLS * v) : _mm256_setzero_ps();
-    for (int64_t line = 0; line < k; line += 16) {
-        const int64_t end = line + 16 < k ? line + 16 : k;
+    for (int64_t line = 0; line < k; line += LINE) {
+        const int64_t end = line + LINE < k ? line + LINE : k;
         for_each(r, rows) /* the rows after these */
             if (rows == FLOAT_ROWS)
                 _mm_prefetch((const char *)(a + (r + FLOAT_ROWS) * lda + line), _MM_HINT_T0);

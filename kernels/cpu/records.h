@@ -9,7 +9,13 @@
 /* Loops of constant length, unrolled so that their arrays are registers. */
 #define for_each(i, num) _Pragma("GCC unroll 8") for (int i = 0; i < (num); i++)
 
-/* A call of `block` with the number of its rows, at most 4 or 6, as a constant. */
+/* A call of `block` with the number of its rows, at most 3, 4 or 6, as a constant. */
+#define CASES_OF_3(rows, block, ...)       \
+    switch (rows) {                        \
+    case 1: block(1, __VA_ARGS__); break;  \
+    case 2: block(2, __VA_ARGS__); break;  \
+    default: block(3, __VA_ARGS__); break; \
+    }
 #define CASES_OF_4(rows, block, ...)       \
     switch (rows) {                        \
     case 1: block(1, __VA_ARGS__); break;  \
