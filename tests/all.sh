@@ -184,6 +184,7 @@ export SINTER_TEST_KERNELS
 rm -f "$out"/log.*.json
 stage 'gcc builds without warnings' build gcc gcc all -Dpython=true -Ddebug=false && find_nvrtc &&
     suites gcc
+stage 'shellcheck is there' command -v shellcheck
 stage 'the installed files work' installed
 # one build by clang warns, is checked by the sanitisers and guides the fuzzers
 stage 'clang builds without warnings, with address and undefined behaviour sanitisers' \
