@@ -62,6 +62,24 @@ INLINE void few_nibbles(int rows, int vecs, bool scaled, const MatrixFew *f, con
     }
 }
 
+/* As few_nibbles with scales, for one row. An activation times each value of the table is exact, as
+ * a value times its scale is, and serves all columns. */
+INLINE void few_scaled(int vecs, const float *a, const uint8_t *w, __m512 table,
+                       const __m512 *scale, FewSums *s)
+{
+    for_each(i, 4) {
+        __m512 even = _mm512_mul_ps(_mm512_set1_ps(a[2 * i]), table);
+        __m512 odd = _mm512_mul_ps(_mm512_set1_ps(a[2 * i + 1]), table);
+        for_each(v, vecs) {
+            __m512i word = _mm512_loadu_si512(w + 64 * v + i), next = _mm512_srli_epi32(word, 4);
+            s->even[0][v] =
+                _mm512_fmadd_ps(_mm512_permutexvar_ps(word, even), scale[v], s->even[0][v]);
+            s->odd[0][v] =
+                _mm512_fmadd_ps(_mm512_permutexvar_ps(next, odd), scale[v], s->odd[0][v]);
+        }
+    }
+}
+
 /* One or two vectors of two k of bf16. */
 INLINE void few_see(int vecs, const uint8_t *even, const uint8_t *odd, HalfExponents *seen)
 {
@@ -71,26 +89,42 @@ INLINE void few_see(int vecs, const uint8_t *even, const uint8_t *odd, HalfExpon
         halves_see(seen, _mm512_maskz_loadu_epi16(cols, odd));
 }
 
+/* 64 columns of bf16, in the order that unpacking makes. */
+INLINE void few_bf16(const uint8_t *w, __m512 *value, HalfExponents *seen)
+{
+    const __m512i zero = _mm512_setzero_si512();
+    for_each(h, 2) {
+        __m512i halves = _mm512_loadu_si512(w + 64 * h);
+        value[2 * h] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, halves));
+        value[2 * h + 1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, halves));
+        halves_see(seen, halves);
+    }
+}
+
 /* 64 codes of e4m3 as f16 without what tells NaNs and 2^8 times smaller, which leaves out most of
- * decoding; columns in the order that unpacking makes. */
+ * decoding; columns in the order that unpacking makes. By way of memory, as a conversion of what is
+ * in a register takes a permutation, too. */
 INLINE void few_e4m3(const uint8_t *w, __m512 *value, HalfExponents *seen)
 {
     const __m512i keep = _mm512_set1_epi16((short)0xbf80), zero = _mm512_setzero_si512();
-    __m512i codes = _mm512_loadu_si512(w);
-    __m512i low = _mm512_srai_epi16(_mm512_unpacklo_epi8(zero, codes), 1);
-    __m512i high = _mm512_srai_epi16(_mm512_unpackhi_epi8(zero, codes), 1);
-    low = _mm512_and_si512(low, keep);
-    high = _mm512_and_si512(high, keep);
-    value[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(low));
-    value[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(low, 1));
-    value[2] = _mm512_cvtph_ps(_mm512_castsi512_si256(high));
-    value[3] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(high, 1));
+    __m512i codes = _mm512_loadu_si512(w), half[2];
+    half[0] = _mm512_srai_epi16(_mm512_unpacklo_epi8(zero, codes), 1);
+    half[1] = _mm512_srai_epi16(_mm512_unpackhi_epi8(zero, codes), 1);
+    for_each(h, 2)
+        half[h] = _mm512_and_si512(half[h], keep);
+    __asm__("" : "+m"(half)); /* or the compiler would take it from the registers */
+    for_each(v, 4)
+        value[v] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)half + v));
     seen->hi = _mm512_max_epu8(seen->hi, _mm512_and_si512(codes, _mm512_set1_epi8(0x7f)));
 }
 
-/* Sums of few_e4m3's values as those of the columns in order. */
-INLINE void few_e4m3_sums(__m512 *sum)
+/* Sums of 64 columns in order, where unpacking has made another. */
+INLINE void few_in_order(FormatId fmt, __m512 *sum)
 {
+    if (fmt == FMT_BF16)
+        unpacked_in_order(sum);
+    if (fmt != FMT_E4M3)
+        return;
     const __m512 bias = _mm512_set1_ps(256.0f);
     __m512 in[4];
     for_each(v, 4)
@@ -107,19 +141,21 @@ INLINE void few_wide(int rows, int vecs, FormatId fmt, int bytes, const MatrixFe
 {
     int64_t step = (int64_t)bytes * f->cols;
     __m512 even[4], odd[4] = {0};
-    if (fmt == FMT_E4M3 && vecs == 4) {
+    if (vecs == 4 && fmt == FMT_E4M3) {
         few_e4m3(w, even, &s->seen);
         if (has_odd)
             few_e4m3(w + step, odd, &s->seen);
-        for_each(r, rows)
-            few_pair(vecs, a + r * f->lda, even, odd, s->even[r], s->odd[r]);
-        return;
-    }
-    for (int v = 0; fmt == FMT_BF16 && v < vecs; v += 2)
-        few_see(vecs - v, w + 32 * v, has_odd ? w + step + 32 * v : NULL, &s->seen);
-    for_each(v, vecs) {
-        even[v] = decode_16(fmt, w + 16 * v * bytes);
-        odd[v] = has_odd ? decode_16(fmt, w + step + 16 * v * bytes) : _mm512_setzero_ps();
+    } else if (vecs == 4 && fmt == FMT_BF16) {
+        few_bf16(w, even, &s->seen);
+        if (has_odd)
+            few_bf16(w + step, odd, &s->seen);
+    } else {
+        for (int v = 0; fmt == FMT_BF16 && v < vecs; v += 2)
+            few_see(vecs - v, w + 32 * v, has_odd ? w + step + 32 * v : NULL, &s->seen);
+        for_each(v, vecs) {
+            even[v] = decode_16(fmt, w + 16 * v * bytes);
+            odd[v] = has_odd ? decode_16(fmt, w + step + 16 * v * bytes) : _mm512_setzero_ps();
+        }
     }
     for_each(r, rows)
         few_pair(vecs, a + r * f->lda, even, odd, s->even[r], s->odd[r]);
@@ -145,7 +181,10 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, bool folds, c
     for (int64_t u = 0; u < b->units; u++) {
         if (fetches)
             fetch_ahead(FETCH_PAGES, w + u * step, 4);
-        few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, s);
+        if (folds && rows == 1)
+            few_scaled(vecs, a + 8 * u, w + u * step, table, scale, s);
+        else
+            few_nibbles(rows, vecs, folds, f, a + 8 * u, w + u * step, table, scale, s);
         bool ends = u + 1 == b->units && (!folds || b->k_begin + b->k_count == f->layout->k);
         if ((k + 8 * (u + 1)) % MATRIX_K == 0 || ends)
             few_step(rows, vecs, s);
@@ -161,6 +200,9 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
     const float *a = f->a;
     __m512 out[FEW_DIRECT][4], scale[4];
     FewSums s;
+    E4m3Halves e4m3 = {0};
+    if (vecs == 4 && l->scale_fmt == FMT_E4M3)
+        e4m3 = e4m3_halves();
     for_each(r, rows)
         for_each(v, vecs)
             out[r][v] = _mm512_setzero_ps();
@@ -170,14 +212,13 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, bool folds,
     const RecordSteps steps = record_steps(l, f->panel, f->cols);
     const bool fetches = f->cols == PANEL_COLS && col == 0; /* for all columns */
     for (int64_t i = 0; i < l->blocks; record_next(&steps, l, f->panel, f->cols, i++, &b)) {
-        for_each(v, vecs)
-            scale[v] = b.scale ? decode_scale(l, b.scale, col + 16 * v) : _mm512_set1_ps(1.0f);
+        block_scales(vecs, l, b.scale, col, &e4m3, scale);
         few_block(rows, vecs, fmt, bytes, folds, f, &b, col, a, table, scale, fetches, &s);
         if (fetches)
             record_fetch(FETCH_PAGES, &steps, &b, bytes ? 2 * bytes : 4);
         a += b.units * l->unit;
-        for (int r = 0; fmt == FMT_E4M3 && vecs == 4 && r < rows; r++)
-            few_e4m3_sums(s.all[r]);
+        for (int r = 0; vecs == 4 && r < rows; r++)
+            few_in_order(fmt, s.all[r]);
         if (!l->mainloop || folds)
             continue;
         for_each(v, vecs) {

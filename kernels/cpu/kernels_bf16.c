@@ -115,27 +115,10 @@ static void decode(const MatrixDecode *d)
 /* Few rows: weights become pairs in registers ---------------------------------------------------
  */
 
-/* The two bytes of the bf16 of each code of e4m3 without its sign. */
-typedef struct ByteTables {
-    bool known;
-    _Alignas(64) uint8_t low[128], high[128];
-} ByteTables;
-
-static const ByteTables *e4m3_tables(void)
-{
-    static _Thread_local ByteTables t;
-    for (unsigned code = 0; !t.known && code < 128; code++) {
-        unsigned half = num_to_bf16(num_decode(FMT_E4M3, code));
-        t.low[code] = (uint8_t)half;
-        t.high[code] = (uint8_t)(half >> 8);
-    }
-    t.known = true;
-    return &t;
-}
-
 /* What all units of a panel need. */
 typedef struct FewTables {
-    __m512i nibble, low[2], high[2];
+    __m512i nibble;
+    E4m3Halves e4m3;
     HalfExponents seen;
 } FewTables;
 
@@ -183,14 +166,6 @@ INLINE void few_bf16(int rows, const MatrixFew *f, const uint16_t *a, const uint
     }
 }
 
-/* The high bytes of codes' bf16. */
-INLINE __m512i e4m3_high(__m512i codes, const FewTables *t)
-{
-    __m512i high = _mm512_permutex2var_epi8(t->high[0], codes, t->high[1]);
-    /* high | (codes & sign) */
-    return _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
-}
-
 INLINE void few_e4m3(int rows, const MatrixFew *f, const uint16_t *a, const uint8_t *w,
                      bool has_odd, const FewTables *t, FewSums acc)
 {
@@ -199,8 +174,7 @@ INLINE void few_e4m3(int rows, const MatrixFew *f, const uint16_t *a, const uint
         odd = _mm512_loadu_si512(w + PANEL_COLS);
     for_each(h, 2) {
         __m512i codes = h ? _mm512_unpackhi_epi8(even, odd) : _mm512_unpacklo_epi8(even, odd);
-        __m512i low = _mm512_permutex2var_epi8(t->low[0], codes, t->low[1]);
-        __m512i high = e4m3_high(codes, t);
+        __m512i low = e4m3_low(codes, &t->e4m3), high = e4m3_high(codes, &t->e4m3);
         few_add(rows, 2 * h, f, a, _mm512_unpacklo_epi8(low, high), acc);
         few_add(rows, 2 * h + 1, f, a, _mm512_unpackhi_epi8(low, high), acc);
     }
@@ -224,13 +198,7 @@ INLINE void few_values(int rows, int vecs, FormatId fmt, int bytes, const Matrix
 INLINE void sums_in_order(FormatId fmt, __m512 *sum)
 {
     if (fmt == FMT_BF16) {
-        const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-        const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-        for_each(h, 2) {
-            __m512d low = _mm512_castps_pd(sum[2 * h]), high = _mm512_castps_pd(sum[2 * h + 1]);
-            sum[2 * h] = _mm512_castpd_ps(_mm512_permutex2var_pd(low, first, high));
-            sum[2 * h + 1] = _mm512_castpd_ps(_mm512_permutex2var_pd(low, second, high));
-        }
+        unpacked_in_order(sum);
     } else if (fmt == FMT_E4M3) {
         __m512 a = _mm512_shuffle_f32x4(sum[0], sum[1], 0x44);
         __m512 b = _mm512_shuffle_f32x4(sum[0], sum[1], 0xee);
@@ -270,58 +238,13 @@ INLINE void few_block(int rows, int vecs, FormatId fmt, int bytes, const MatrixF
         sums_in_order(fmt, acc[r]);
 }
 
-/* 64 scales of e4m3: their bf16 from tables, in the order of columns. */
-INLINE void scales_e4m3(const uint8_t *codes, const FewTables *t, __m512 *sb)
-{
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i none = _mm512_setzero_si512();
-    __m512i x = _mm512_permutexvar_epi32(order, _mm512_loadu_si512(codes));
-    __m512i low = _mm512_permutex2var_epi8(t->low[0], x, t->low[1]);
-    __m512i high = e4m3_high(x, t);
-    __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
-    sb[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(none, first));
-    sb[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(none, first));
-    sb[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(none, second));
-    sb[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(none, second));
-}
-
-/* 64 scales of e8m0; false: one is the denormal or the NaN, which are not made by a shift. */
-INLINE bool scales_e8m0(const uint8_t *codes, __m512 *sb)
-{
-    __m512i less = _mm512_add_epi8(_mm512_loadu_si512(codes), _mm512_set1_epi8(-1));
-    if (_mm512_cmpge_epu8_mask(less, _mm512_set1_epi8((char)0xfe)))
-        return false;
-    for_each(v, 4) {
-        __m128i some = _mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * v));
-        sb[v] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(some), 23));
-    }
-    return true;
-}
-
-/* Scales of a block of 16 * vecs columns. */
-INLINE void few_scales(int vecs, const MatrixFew *f, const PackBlock *b, int col,
-                       const FewTables *t, __m512 *sb)
-{
-    bool is_e4m3 = vecs == 4 && f->layout->scale_fmt == FMT_E4M3;
-    bool is_e8m0 = vecs == 4 && f->layout->scale_fmt == FMT_E8M0;
-    if (is_e4m3)
-        scales_e4m3(b->scale, t, sb);
-    if (is_e4m3 || (is_e8m0 && scales_e8m0(b->scale, sb)))
-        return;
-    for_each(v, vecs)
-        sb[v] = decode_scale(f->layout, b->scale, col + 16 * v);
-}
-
 /* The end of block number i for 16 * vecs columns. */
 INLINE void few_finish(int rows, int vecs, const MatrixFew *f, const PackBlock *b, int64_t i,
                        int col, const FewTables *t, FewSums acc, FewSums out)
 {
     const PackLayout *l = f->layout;
     __m512 sb[4];
-    for_each(v, vecs)
-        sb[v] = _mm512_set1_ps(1.0f);
-    if (b->scale)
-        few_scales(vecs, f, b, col, t, sb);
+    block_scales(vecs, l, b->scale, col, &t->e4m3, sb);
     for_each(v, vecs) {
         __m512 zero = _mm512_setzero_ps();
         if (b->zero)
@@ -346,11 +269,8 @@ INLINE void few_columns(int rows, int vecs, FormatId fmt, int bytes, const Matri
     FewSums acc, out;
     if (!bytes)
         t.nibble = _mm512_loadu_si512(pair_table(l->fmt)->value);
-    bool e4m3 = fmt == FMT_E4M3 || (vecs == 4 && l->scale_fmt == FMT_E4M3);
-    for (int h = 0; e4m3 && h < 2; h++) {
-        t.low[h] = _mm512_load_si512(e4m3_tables()->low + 64 * h);
-        t.high[h] = _mm512_load_si512(e4m3_tables()->high + 64 * h);
-    }
+    if (fmt == FMT_E4M3 || (vecs == 4 && l->scale_fmt == FMT_E4M3))
+        t.e4m3 = e4m3_halves();
     for_each(r, rows)
         for_each(v, vecs)
             out[r][v] = _mm512_setzero_ps();

@@ -87,6 +87,94 @@ INLINE __m512i pair_exact(__m512 even, __m512 odd)
                                      _mm512_set1_epi32((int)0xffff0000), 0xf8);
 }
 
+/* Codes of e4m3 without their signs to the two bytes of their bf16. */
+typedef struct E4m3Halves {
+    __m512i low[2], high[2];
+} E4m3Halves;
+
+static inline E4m3Halves e4m3_halves(void)
+{
+    static _Thread_local bool known;
+    static _Thread_local uint8_t low[128], high[128];
+    E4m3Halves t;
+    for (unsigned code = 0; !known && code < 128; code++) {
+        unsigned half = num_to_bf16(num_decode(FMT_E4M3, code));
+        low[code] = (uint8_t)half;
+        high[code] = (uint8_t)(half >> 8);
+    }
+    known = true;
+    for_each(h, 2) {
+        t.low[h] = _mm512_loadu_si512(low + 64 * h);
+        t.high[h] = _mm512_loadu_si512(high + 64 * h);
+    }
+    return t;
+}
+
+INLINE __m512i e4m3_low(__m512i codes, const E4m3Halves *t)
+{
+    return _mm512_permutex2var_epi8(t->low[0], codes, t->low[1]);
+}
+
+INLINE __m512i e4m3_high(__m512i codes, const E4m3Halves *t)
+{
+    __m512i high = _mm512_permutex2var_epi8(t->high[0], codes, t->high[1]);
+    /* high | (codes & sign) */
+    return _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
+}
+
+/* 64 scales of e4m3 in the order of columns. */
+INLINE void scales_e4m3(const uint8_t *codes, const E4m3Halves *t, __m512 *sb)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i none = _mm512_setzero_si512();
+    __m512i x = _mm512_permutexvar_epi32(order, _mm512_loadu_si512(codes));
+    __m512i low = e4m3_low(x, t), high = e4m3_high(x, t);
+    __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
+    sb[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(none, first));
+    sb[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(none, first));
+    sb[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(none, second));
+    sb[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(none, second));
+}
+
+/* 64 scales of e8m0; false: one is the denormal or the NaN, which are not made by a shift. */
+INLINE bool scales_e8m0(const uint8_t *codes, __m512 *sb)
+{
+    __m512i less = _mm512_add_epi8(_mm512_loadu_si512(codes), _mm512_set1_epi8(-1));
+    if (_mm512_cmpge_epu8_mask(less, _mm512_set1_epi8((char)0xfe)))
+        return false;
+    for_each(v, 4) {
+        __m128i some = _mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * v));
+        sb[v] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(some), 23));
+    }
+    return true;
+}
+
+/* Scales of 16 * vecs columns of a record, 1 where it has none. t is read for 64 of e4m3. */
+INLINE void block_scales(int vecs, const PackLayout *l, const void *scale, int col,
+                         const E4m3Halves *t, __m512 *sb)
+{
+    bool is_e4m3 = scale && vecs == 4 && l->scale_fmt == FMT_E4M3;
+    bool is_e8m0 = scale && vecs == 4 && l->scale_fmt == FMT_E8M0;
+    if (is_e4m3)
+        scales_e4m3(scale, t, sb);
+    if (is_e4m3 || (is_e8m0 && scales_e8m0(scale, sb)))
+        return;
+    for_each(v, vecs)
+        sb[v] = scale ? decode_scale(l, scale, col + 16 * v) : _mm512_set1_ps(1.0f);
+}
+
+/* 64 columns whose halves were unpacked, in their order again. */
+INLINE void unpacked_in_order(__m512 *sum)
+{
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    for_each(h, 2) {
+        __m512d low = _mm512_castps_pd(sum[2 * h]), high = _mm512_castps_pd(sum[2 * h + 1]);
+        sum[2 * h] = _mm512_castpd_ps(_mm512_permutex2var_pd(low, first, high));
+        sum[2 * h + 1] = _mm512_castpd_ps(_mm512_permutex2var_pd(low, second, high));
+    }
+}
+
 /* CpuMatrix.decode and .split; kernels_pairs.c */
 void pairs_decode(const MatrixDecode *d);
 void pairs_split(const float *x, int parts, uint16_t *dst, int64_t part_step, int64_t num,
