@@ -737,63 +737,70 @@ static void describe(Sb *sb, const CudaKernel *k)
 
 /* Time ----------------------------------------------------------------------------------------- */
 
-#define CLOCK       1755.0 /* cycles a microsecond under load */
-#define MMA_BUSY    0.82   /* of their rate that instructions reach, .. */
-#define MMA_PROMOTE 0.87   /* .. and of that where sums are promoted once a unit */
-#define EACH_US     0.11   /* of a promotion once a unit, of integers or by a scale a column, .. */
-#define EACH_COL_US 0.0009 /* .. and of each column of it, .. */
-#define THREE_TIMES 1.5    /* .. of three warpgroups by so much; */
-#define SCALED_US   0.03   /* of a promotion where a unit has several, which wait, .. */
-#define ALONE       0.67   /* less so one warpgroup, .. */
-#define COLUMN_US   0.0017 /* .. and of each column of it; */
-#define HALF        0.9    /* of that where an instruction has half the tile's columns */
-#define L2_BYTES    7.0e6  /* a microsecond, of all processors */
-#define SMALL_BYTES 7.0e4  /* .. and of one, where few have tiles */
-#define MEMORY      4.3e6
-#define UNIT_US     0.06 /* least time of a unit */
-#define START_US    1.6  /* until the first unit is there */
-#define TILE_US     0.9  /* of an epilogue that nothing hides, .. */
-#define LEAVES_US   0.5  /* .. and of one whose results leave in the background */
-#define GATHER_US   1.5
-#define FOLD_US     0.1 /* of a part of K */
+/* Fitted to the shipped times of an H200 (docs/timings.md), as it clocks under load. */
+#define CLOCK       1755.0 /* cycles a microsecond */
+#define MMA_BUSY    0.713  /* of their rate that instructions of 256 columns reach, .. */
+#define NARROW      0.047  /* .. of which each halving of the columns takes so much more, .. */
+#define MMA_PROMOTE 0.954  /* .. and of that where sums are promoted once a unit */
+#define EACH_US     0.085  /* of a promotion once a unit, of integers or by a scale a column, .. */
+#define EACH_COL_US 0.0007 /* .. and of each column of it, .. */
+#define THREE_TIMES 1.16   /* .. of three warpgroups by so much; */
+#define SCALED_US   0.048  /* of a promotion where a unit has several, which wait, .. */
+#define COLUMN_US   0.0018 /* .. and of each column of it; */
+#define HALF        0.86   /* of that where an instruction has half the tile's columns */
+#define L2_BYTES    9.0e6  /* a microsecond, of all processors .. */
+#define L2_EACH     1.2e5  /* .. and of one at most */
+#define MEMORY      4.6e6
+#define MEMORY_EACH 7.8e4
+#define UNIT_US     0.06  /* least time of a unit */
+#define START_US    0.96  /* until the first unit is there */
+#define TILE_US     0.58  /* of an epilogue that nothing hides, .. */
+#define LEAVES_US   0.41  /* .. and of one whose results leave in the background */
+#define GATHER_US   4.2   /* of sums that blocks share, .. */
+#define GATHER_COL  0.040 /* .. and of each column of them */
+#define FOLD_US     0.1   /* of a part of K */
 
 /* What promotions add to a unit that has several. Measured with four; two are taken for half. */
 static double scaled_us(const CudaKernel *k)
 {
     double halves = right_rows(k) / instruction_columns(k);
-    double wait = SCALED_US * (teams(k) == 1 ? ALONE : 1);
-    double each = (wait + COLUMN_US * instruction_columns(k)) * (halves > 1 ? HALF : 1);
+    double each = (SCALED_US + COLUMN_US * instruction_columns(k)) * (halves > 1 ? HALF : 1);
     return 4.0 / k->hopper.promote * halves * each;
+}
+
+/* A unit's products and promotions. */
+static double compute_us(const CudaKernel *k)
+{
+    double columns = right_rows(k), us = 2.0 * teams(k) * columns / CLOCK / MMA_BUSY;
+    if (columns >= 64)
+        us *= 1 + NARROW * (256 / columns - 1);
+    if (k->hopper.promote == 4 && teams(k) < 3)
+        us /= MMA_PROMOTE;
+    else if (k->hopper.promote && k->hopper.promote < 4)
+        us += scaled_us(k);
+    bool is_each = adds_in_order(k) || (k->spec.mainloop && !uniform_scales(k));
+    if (k->hopper.promote == 4 && is_each)
+        us += (EACH_US + EACH_COL_US * columns) * (teams(k) < 3 ? 1 : THREE_TIMES);
+    return us;
 }
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
     double processors = k->gpu->processors, weights = (double)k->packed.bytes;
     double tiles = (double)num_tiles(k), each = (double)units(k);
-    double blocks = (double)g->grid;
+    double blocks = (double)g->grid, side_by_side = fmin(blocks, processors * per_processor(k));
+    double sharing = fmax(1, side_by_side / processors); /* blocks of a processor */
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
     if (k->hopper.gather > 1)
         busiest = ceil(each / k->hopper.gather);
-    double compute = 2.0 * teams(k) * right_rows(k) / CLOCK / MMA_BUSY;
-    if (k->hopper.promote == 4 && teams(k) < 3)
-        compute /= MMA_PROMOTE;
-    else if (k->hopper.promote && k->hopper.promote < 4)
-        compute += scaled_us(k);
-    bool is_each = adds_in_order(k) || (k->spec.mainloop && !uniform_scales(k));
-    if (k->hopper.promote == 4 && is_each)
-        compute += (EACH_US + EACH_COL_US * right_rows(k)) * (teams(k) < 3 ? 1 : THREE_TIMES);
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
-    double read = rows * UNIT_BYTES / (is_small(k) ? SMALL_BYTES : L2_BYTES / processors);
-    double unit = compute > read ? compute : read;
-    unit *= is_small(k) && blocks > processors ? 2 : 1;
-    double us = busiest * (unit > UNIT_US ? unit : UNIT_US);
-    double memory = weights / MEMORY;
-    memory *= blocks < processors && !is_small(k) ? processors / blocks : 1;
-    us = us > memory ? us : memory;
+    double read = rows * UNIT_BYTES / fmin(L2_BYTES / side_by_side, L2_EACH / sharing);
+    double us = busiest * fmax(UNIT_US, fmax(compute_us(k) * sharing, read));
+    us = fmax(us, weights / fmin(MEMORY, MEMORY_EACH * side_by_side));
     double folds = k->hopper.parts_of_k > 1 ? FOLD_US * k->hopper.parts_of_k : 0;
     double end = k->hopper.leaves && tiles > blocks ? LEAVES_US : TILE_US;
-    return us + START_US + (end + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks)) +
-           (k->hopper.shares ? GATHER_US : 0);
+    double gather = k->hopper.shares ? GATHER_US + GATHER_COL * right_rows(k) : 0;
+    return us + START_US + gather + (end + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks));
 }
 
 static int begins(const CudaKernel *k)
