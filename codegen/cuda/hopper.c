@@ -738,26 +738,25 @@ static void describe(Sb *sb, const CudaKernel *k)
 /* Time ----------------------------------------------------------------------------------------- */
 
 /* Fitted to the shipped times of an H200 (docs/timings.md), as it clocks under load. */
-#define CLOCK       1755.0 /* cycles a microsecond */
-#define MMA_BUSY    0.713  /* of their rate that instructions of 256 columns reach, .. */
-#define NARROW      0.047  /* .. of which each halving of the columns takes so much more, .. */
-#define MMA_PROMOTE 0.954  /* .. and of that where sums are promoted once a unit */
-#define EACH_US     0.085  /* of a promotion once a unit, of integers or by a scale a column, .. */
-#define EACH_COL_US 0.0007 /* .. and of each column of it, .. */
-#define THREE_TIMES 1.16   /* .. of three warpgroups by so much; */
-#define SCALED_US   0.048  /* of a promotion where a unit has several, which wait, .. */
-#define COLUMN_US   0.0018 /* .. and of each column of it; */
-#define HALF        0.86   /* of that where an instruction has half the tile's columns */
-#define L2_BYTES    9.0e6  /* a microsecond, of all processors .. */
-#define L2_EACH     1.2e5  /* .. and of one at most */
-#define MEMORY      4.6e6
-#define MEMORY_EACH 7.8e4
+#define CLOCK       1755.0  /* cycles a microsecond */
+#define MMA_BUSY    0.735   /* of their rate that instructions of 256 columns reach, .. */
+#define NARROW      0.04    /* .. of which each halving of the columns takes so much more, .. */
+#define MMA_PROMOTE 0.965   /* .. and of that where sums are promoted once a unit */
+#define EACH_US     0.096   /* of a promotion once a unit, of integers or by a scale a column, .. */
+#define EACH_COL_US 0.00077 /* .. and of each column of it; */
+#define SCALED_US   0.049   /* of a promotion where a unit has several, which wait, .. */
+#define COLUMN_US   0.0017  /* .. and of each column of it; */
+#define HALF        0.83    /* of that where an instruction has half the tile's columns */
+#define L2_BYTES    9.0e6   /* a microsecond, of all processors .. */
+#define L2_EACH     1.03e5  /* .. and of one at most */
+#define MEMORY      4.7e6
+#define MEMORY_EACH 1.1e5
 #define UNIT_US     0.06  /* least time of a unit */
-#define START_US    0.96  /* until the first unit is there */
-#define TILE_US     0.58  /* of an epilogue that nothing hides, .. */
-#define LEAVES_US   0.41  /* .. and of one whose results leave in the background */
-#define GATHER_US   4.2   /* of sums that blocks share, .. */
-#define GATHER_COL  0.040 /* .. and of each column of them */
+#define START_US    0.1   /* until the first unit is there */
+#define TILE_US     0.3   /* of an epilogue that nothing hides, .. */
+#define LEAVES_US   0.15  /* .. and of one whose results leave in the background */
+#define GATHER_US   2.7   /* of sums that blocks share, .. */
+#define GATHER_COL  0.046 /* .. and of each column of them */
 #define FOLD_US     0.1   /* of a part of K */
 
 /* What promotions add to a unit that has several. Measured with four; two are taken for half. */
@@ -780,7 +779,7 @@ static double compute_us(const CudaKernel *k)
         us += scaled_us(k);
     bool is_each = adds_in_order(k) || (k->spec.mainloop && !uniform_scales(k));
     if (k->hopper.promote == 4 && is_each)
-        us += (EACH_US + EACH_COL_US * columns) * (teams(k) < 3 ? 1 : THREE_TIMES);
+        us += (EACH_US + EACH_COL_US * columns);
     return us;
 }
 
