@@ -752,7 +752,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define MEMORY      4.7e6
 #define MEMORY_EACH 1.1e5
 #define UNIT_US     0.06  /* least time of a unit */
-#define START_US    0.1   /* until the first unit is there */
+#define START_US    0.6   /* until the first unit is there */
 #define TILE_US     0.3   /* of an epilogue that nothing hides, .. */
 #define LEAVES_US   0.15  /* .. and of one whose results leave in the background */
 #define GATHER_US   2.7   /* of sums that blocks share, .. */

@@ -788,84 +788,84 @@ static void describe(Sb *sb, const CudaKernel *k)
 typedef struct UnitCost {
     double slab, row;
 } UnitCost;
-static const UnitCost unit_cost[] = {
-    [1] = {0.21, 0.003}, [2] = {0.2, 0.0019}, [3] = {0.21, 0.0014}, [4] = {0.175, 0.0012}};
-static const UnitCost int_cost[] = {
-    [1] = {0.155, 0.0027}, [2] = {0.12, 0.0017}, [3] = {0.12, 0.0015}, [4] = {0.085, 0.0019}};
-static const UnitCost byte_cost[] = {
-    [1] = {0.21, 0.003}, [2] = {0.19, 0.0011}, [3] = {0.16, 0.0012}, [4] = {0.147, 0.0014}};
-#define EXCHANGE_US   0.055 /* of them, that fragments do without */
+static const UnitCost unit_cost[3][4] = {
+    {{0.25, 0.0027}, {0.2, 0.0019}, {0.186, 0.0017}, {0.175, 0.0013}},
+    {{0.16, 0.0032}, {0.11, 0.0016}, {0.1, 0.0015}, {0.071, 0.0019}},
+    {{0.21, 0.003}, {0.2, 0.0011}, {0.16, 0.001}, {0.122, 0.0016}}};
+#define EXCHANGE_US   0.069 /* of them, that fragments do without */
 #define PIECES_TIMES  2.5
-#define FLOAT_US      0.03 /* .. that codes of e2m1 and of codebooks take longer than integers, */
-#define ZERO_US       0.01 /* .. and those with zero points */
-#define SMALL_TIMES   1.1  /* what blocks that share a processor take from each other */
-#define BLOCK_US      0.02
+#define FLOAT_US      0.027  /* .. that codes of e2m1 and of codebooks take longer than integers, */
+#define ZERO_US       0.0065 /* .. and those with zero points */
+#define SMALL_TIMES   1.1    /* what blocks that share a processor take from each other */
+#define BLOCK_US      0.014
 #define ACT_US        0.07   /* of such a block that has scales of a of its own, .. */
 #define ACT_SUM_US    1.8e-5 /* .. and of each of its sums; .. */
 #define FLOAT_TIMES   0.6    /* .. floats, which need no conversion, take so much of that */
-#define L2_BYTES      13.0e6 /* a microsecond, of all processors */
-#define MEMORY        4.3e6
-#define START_US      1.6  /* until the first unit is there */
-#define ROW_US        0.02 /* of an epilogue, for each row of a tile of 128 columns */
-#define GATHER_US     3.5
-#define FEW_GATHERED  64 /* rows of a: sums are few, but the loop over K is, too */
-#define FEW_GATHER_US 4.5
-#define CLUSTER_US    1.2  /* .. in a cluster */
-#define JOIN_US       1.0  /* of warpgroups in turn, for each tile, .. */
-#define JOIN_ROW_US   0.02 /* .. and row of a */
-#define REST_US       0.5  /* what sums of the rest take from the others: a guess */
-#define SUM_US        3e-5 /* a part of K, for each sum of a tile, to its total: a guess */
+#define L2_BYTES      11.5e6 /* a microsecond, of all processors .. */
+#define L2_EACH       1.5e5  /* .. and of one at most */
+#define MEMORY        4.6e6
+#define MEMORY_EACH   6.0e4
+#define START_US      0.38   /* until the first unit is there */
+#define ROW_US        0.018  /* of an epilogue, for each row of a tile of 128 columns */
+#define WIDE_TIMES    0.94   /* of a unit of 256 columns */
+#define SHARED_TIMES  1.08   /* of units where blocks share tiles and have several */
+#define GATHER_US     4.4    /* of tiles that blocks share, .. */
+#define GATHER_SUM_US 1.3e-4 /* .. and of each of a tile's sums; .. */
+#define CLUSTER_US    1.5    /* .. in a cluster */
+#define JOIN_US       0.58   /* of warpgroups in turn, for each tile, .. */
+#define JOIN_ROW_US   0.0095 /* .. and row of a */
+#define REST_US       0.5    /* what sums of the rest take from the others: a guess */
+#define SUM_US        3e-5   /* a part of K, for each sum of a tile, to its total: a guess */
 
-static double unit_us(const CudaKernel *k)
+static double unit_us(const CudaKernel *k, double side_by_side)
 {
-    double processors = k->gpu->processors;
-    double blocks = promotes(k) && k->packed.block_k && k->packed.block_k < UNIT
-                        ? (double)UNIT / k->packed.block_k
-                        : 1;
+    int64_t block = promotes(k) && k->packed.block_k ? k->packed.block_k : UNIT;
+    double blocks = block < UNIT ? (double)UNIT / (double)block : 1;
     bool is_less = has_bytes(k) && k->spec.mainloop && !scales_act(k);
-    const UnitCost *cost = !is_less ? unit_cost : is_int(k) ? int_cost : byte_cost;
-    double slab = cost[k->mixed.teams].slab + cost[k->mixed.teams].row * k->mixed.bm;
+    UnitCost cost = unit_cost[!is_less ? 0 : is_int(k) ? 1 : 2][k->mixed.teams - 1];
+    double slab = cost.slab + cost.row * k->mixed.bm;
     slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
     slab += family_of(k->spec.fmt) == FAMILY_INT ? k->packed.zeros ? ZERO_US : 0 : FLOAT_US;
-    slab *=
-        family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1 ? PIECES_TIMES : 1;
+    bool in_pieces = family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1;
+    bool wide = columns(k) > 192 && k->mixed.bm > 64;
+    slab *= (in_pieces ? PIECES_TIMES : 1) * (wide ? WIDE_TIMES : 1);
     double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
     if (scales_act(k))
         us += (double)(act_scales(k) - 1) * (ACT_US + ACT_SUM_US * k->mixed.bm * columns(k)) *
               (family_of(k->spec.act_fmt) == FAMILY_INT ? 1 : FLOAT_TIMES);
     double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
                    columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;
-    double read = bytes * per_processor(k) / (L2_BYTES / processors);
-    return us > read ? us : read;
+    double own = fmin(L2_BYTES, L2_EACH * fmin(side_by_side, k->gpu->processors)) / side_by_side;
+    return fmax(us, bytes / own);
 }
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
-    double processors = k->gpu->processors, blocks = (double)g->grid;
+    double blocks = (double)g->grid;
+    double side_by_side = fmin(blocks, (double)k->gpu->processors * per_processor(k));
+    double unit = unit_us(k, side_by_side);
     double tiles = (double)num_tiles(k), each = (double)units(k), waves = ceil(tiles / blocks);
-    double us = (k->mixed.shares ? ceil(tiles * each / blocks) : waves * each) * unit_us(k);
-    if (k->mixed.gather > 1)
-        us = ceil(each / k->mixed.gather) * unit_us(k);
-    double memory = (double)k->packed.bytes / MEMORY;
-    memory *= blocks < processors ? processors / blocks : 1;
-    us = us > memory ? us : memory;
-    double epilogue = ROW_US * k->mixed.bm * columns(k) / 128;
+    double sums = k->mixed.bm * (double)columns(k); /* of a tile */
+    double rounds = k->mixed.gather > 1 ? ceil(each / k->mixed.gather)
+                    : k->mixed.shares   ? ceil(tiles * each / blocks)
+                                        : waves * each;
+    double us = rounds * unit * (k->mixed.shares && tiles > blocks ? SHARED_TIMES : 1);
+    us = fmax(us, (double)k->packed.bytes / fmin(MEMORY, MEMORY_EACH * side_by_side));
+    double epilogue = ROW_US * sums / 128;
     us += START_US + epilogue * (k->mixed.shares ? 1 : waves) +
-          (k->mixed.shares ? k->mixed.bm > FEW_GATHERED ? GATHER_US : FEW_GATHER_US : 0);
+          (k->mixed.shares ? GATHER_US + GATHER_SUM_US * sums : 0);
     if (k->mixed.turns > 1)
         us += waves * (JOIN_US + JOIN_ROW_US * k->mixed.bm);
     if (k->mixed.gather > 1)
         us += CLUSTER_US - epilogue * (1 - 1.0 / k->mixed.gather);
-    double sharers = k->mixed.shares ? blocks / tiles : 1; /* whose own sums are gathered anyway */
-    if (k->mixed.parts_of_k > 1)
-        us += SUM_US * (k->mixed.parts_of_k - sharers) * k->mixed.bm * columns(k) * waves;
+    double sharers = k->mixed.shares ? blocks / tiles : 1; /* gather their own sums anyway */
+    us += k->mixed.parts_of_k > 1 ? SUM_US * (k->mixed.parts_of_k - sharers) * sums * waves : 0;
     if (k->mixed.rest) { /* the last warpgroup has less to do */
-        double rounds = (double)rest_rounds(k), own = rounds - 1.0 / k->mixed.rest;
-        us -= (waves - rounds) * each * unit_us(k); /* tiles are as wide as all of them */
-        us -= own * each * unit_us(k) / k->mixed.teams - REST_US;
+        double in_all = (double)rest_rounds(k), own = in_all - 1.0 / k->mixed.rest;
+        us -= (waves - in_all) * each * unit; /* tiles are as wide as all of them */
+        us -= own * each * unit / k->mixed.teams - REST_US;
     }
-    us *= is_small(k) ? SMALL_TIMES : 1;
-    return us;
+    return us * (is_small(k) ? SMALL_TIMES : 1);
 }
 
 static int begins(const CudaKernel *k)

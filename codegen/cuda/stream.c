@@ -458,21 +458,24 @@ static void describe(Sb *sb, const CudaKernel *k)
 
 /* Time ----------------------------------------------------------------------------------------- */
 
-#define BLOCK_START     0.5 /* us from a block's start to its first product */
-#define DECOUPLED_TIMES 0.4 /* of what joins sums that others do not wait for */
-#define CLUSTER_US      1.0 /* .. in which a cluster's blocks meet and read each other's sums */
+/* Fitted to the shipped times of an H200 (docs/timings.md), 17 % off. */
+#define BLOCK_START     0.27  /* us from a block's start to its first product */
+#define DECOUPLED_TIMES 0.57  /* of what joins sums that others do not wait for */
+#define CLUSTER_US      0.84  /* .. in which a cluster's blocks meet and read each other's sums */
+#define COPY_TIMES      0.78  /* of reading a for each block, where they copy it */
+#define MEMORY          4.9e6 /* bytes a microsecond, as a launch begins behind another's end */
 
 /* Codes that busy processors decode and multiply, 1e6 a microsecond, for up to 8 rows. */
 static double rate_of(const CudaKernel *k)
 {
     int bits = format_info[k->spec.fmt].bits;
-    double rate = bits == 16 ? 3.2 : bits == 8 || k->spec.fmt == FMT_E2M1 ? 8.0 : 9.3;
+    double rate = bits == 16 ? 3.3 : bits == 8 || k->spec.fmt == FMT_E2M1 ? 6.7 : 9.6;
     if (format_info[k->spec.fmt].family == FAMILY_CODEBOOK)
-        rate = cuda_codebook_pieces(k) > 1 ? 1.5 : 6.7;
+        rate = cuda_codebook_pieces(k) > 1 ? 1.5 : 7.6;
     if (k->spec.bits)
         rate *= 0.8; /* a guess: they are opened to nibbles first */
     if (k->stream.rows > 8)
-        rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.58;
+        rate *= k->packed.home == CUDA_HOME_I8 && k->spec.mainloop ? 0.45 : 0.61;
     return rate;
 }
 
@@ -488,17 +491,16 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
     double own_k = (double)k->spec.k / gather;
     double bits = k->packed.bits, codes = (double)columns * own_k;
     double rows_us = k->stream.rows * own_k * format_info[k->spec.act_fmt].bits / 8 / CUDA_L2_RATE;
-    double loads = codes * bits / 8 / CUDA_BANDWIDTH +
-                   (is_local(k) ? 0 : rows_us * (1 + 0.1 * k->stream.n_warps));
+    double loads =
+        codes * bits / 8 / MEMORY + (is_local(k) ? 0 : rows_us * (1 + 0.1 * k->stream.n_warps));
     double held =
         (double)(warps * k->stream.n_blocks) * bits / 4; /* of a tile of K, 512 bytes each */
-    double enough = k->stream.rows > 8 ? 32 : 64, busy = held < enough ? held / enough : 1;
-    if (warps < 8)
-        busy *= 0.6;
+    double enough = k->stream.rows > 8 ? 32 : 46;
+    double busy = (held < enough ? pow(held / enough, 0.74) : 1) * (warps < 8 ? 0.82 : 1);
     double work = codes / (rate_of(k) * 1e6 * busy);
-    double join = (0.2 + 0.05 * k->stream.rows) * (k->stream.decoupled ? DECOUPLED_TIMES : 1) +
+    double join = (0.11 + 0.036 * k->stream.rows) * (k->stream.decoupled ? DECOUPLED_TIMES : 1) +
                   (gather > 1 ? CLUSTER_US : 0);
-    double copies = k->stream.copied ? rows_us * k->gpu->processors : 0;
+    double copies = k->stream.copied ? COPY_TIMES * rows_us * k->gpu->processors : 0;
     copies *= k->stream.held ? rounds : 1;
     /* who has more units reads faster meanwhile, but none alone as fast as all */
     double processors = k->gpu->processors, all = rounds > 1 ? (double)units : processors;
@@ -507,20 +509,18 @@ static double time_us(const CudaKernel *k, const CudaGeometry *g)
 }
 
 /* By how much fragments take longer than records: a is loaded in words of what it was loaded in
- * whole, and scales folded into codes are no longer those of eight neighbours. Fitted to the 73
- * products of codegen/timing that have both, 8 % off. */
+ * whole, and scales folded into codes are no longer those of eight neighbours. */
 static double fragment_times(const CudaKernel *k)
 {
     bool wide = cuda_act_bits(k->spec.act_fmt) > 8;
     if (!has_fragments(k) || k->stream.copied)
         return 1;
-    return (wide ? 1.03 + 0.02 * k->stream.rows : 1.01 + 0.008 * k->stream.rows) *
-           (k->packed.folded ? 1.2 : 1);
+    return wide ? 1.1 + 0.026 * k->stream.rows : 1.09 + 0.011 * k->stream.rows;
 }
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
-    double us = time_us(k, g) * fragment_times(k), weights = cuda_weight_bytes(k) / CUDA_BANDWIDTH;
+    double us = time_us(k, g) * fragment_times(k), weights = cuda_weight_bytes(k) / MEMORY;
     return us > weights ? us : weights;
 }
 

@@ -186,7 +186,7 @@ def check_held(folder):
     (folder / "m.sinter").write_text(text("weight mxfp4; act mxfp8", sizes="1, 64, 4096"))
     found, out = explained(folder)
     expect("few rows are multiplied as they are, many held", (found["T = 1"], found["T = 4096"]),
-           (["stream"], ["tile", "mixed"]))
+           (["stream"], ["decode", "tile", "hopper"]))
     report("with a reason and a remedy",
            not re.search(r"apart at .*T = 4096: its input, codes in e4m3 times their scales, is held in bf16, which holds them "
                          r"exactly: .* \(--decode-weights=never would do without\)", out) and out)

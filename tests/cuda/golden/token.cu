@@ -1,4 +1,4 @@
-/* k_fe2430679c9db3f3 */
+/* k_97492c29aa92f77c */
 #include "kernels/cuda/stream.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -35,9 +35,9 @@ struct Cfg {
     static constexpr int kNeighbours = 8;
     static constexpr bool kPanels = false;
     static constexpr int kNBlocks = 2;
-    static constexpr int kSplitK = 16;
+    static constexpr int kSplitK = 8;
     static constexpr int kNWarps = 1;
-    static constexpr int kStages = 2;
+    static constexpr int kStages = 4;
     static constexpr int kBuffers = 2;
     static constexpr int kRows = 4;
     static constexpr bool kLocalA = true;
@@ -47,7 +47,7 @@ struct Cfg {
     static constexpr int kGather = 1;
     static constexpr bool kDecoupled = false;
     static constexpr bool kAsWgmma = false;
-    static constexpr int kSmemBytes = 75776;
+    static constexpr int kSmemBytes = 70656;
     static constexpr int kCols = 16;
 };
 struct Params {
@@ -69,7 +69,7 @@ struct Prologue {
     }
     static __device__ __forceinline__ Operand run(const Params &p, char *local)
     {
-        typedef RowShape<512, 2, 2, EDGE_RUNS> S;
+        typedef RowShape<256, 4, 4, EDGE_RUNS> S;
         static_assert(S::kT == StreamShape<Cfg>::kThreads && S::kT * S::kV == 1024,
                       "the block's threads are those of a row");
         __shared__ __align__(16) int32_t scratch[1024];
@@ -131,7 +131,7 @@ struct Epilogue {
     static __device__ __forceinline__ void row(const Params &p, const Operand &a,
         const char *acc, int64_t m, int n0, int lane)
     {
-        __shared__ int32_t scratch[16][4];
+        __shared__ int32_t scratch[8][4];
         const int last = n0 + 16;
         if (n0 < 64 && last > 0) {
             const int from = n0 > 0 ? n0 : 0;
@@ -141,7 +141,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(512, 1) k_fe2430679c9db3f3(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(256, 1) k_97492c29aa92f77c(const __grid_constant__ Params p)
 {
     stream<Cfg, Prologue, Epilogue>(p);
 }
