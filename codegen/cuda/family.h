@@ -125,6 +125,9 @@ static inline int cuda_parts_begun(int64_t shares, int64_t tiles, int gather)
 double cuda_tensor_bytes(const CudaKernel *k, int tensor);
 double cuda_operand_bytes(const CudaKernel *k);
 double cuda_weight_bytes(const CudaKernel *k);
+/* Of reading `bytes`, in equal parts for `tiles` that as many blocks as there are take in turn, at
+ * `all` bytes a microsecond and `each` of a block at most. */
+double cuda_waves_us(double bytes, double tiles, double blocks, double each, double all);
 double cuda_pass_us(double bytes);   /* of a kernel that does nothing else */
 double cuda_stores_us(double bytes); /* .. and stores most of them */
 

@@ -795,7 +795,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double rows = k->hopper.bm + (double)k->hopper.bn / k->hopper.cluster; /* that a block copies */
     double read = rows * UNIT_BYTES / fmin(L2_BYTES / side_by_side, L2_EACH / sharing);
     double us = busiest * fmax(UNIT_US, fmax(compute_us(k) * sharing, read));
-    us = fmax(us, weights / fmin(MEMORY, MEMORY_EACH * side_by_side));
+    bool is_even = k->hopper.shares || k->hopper.gather > 1;
+    us = fmax(us, cuda_waves_us(weights, is_even ? blocks : tiles, blocks, MEMORY_EACH, MEMORY));
     double folds = k->hopper.parts_of_k > 1 ? FOLD_US * k->hopper.parts_of_k : 0;
     double end = k->hopper.leaves && tiles > blocks ? LEAVES_US : TILE_US;
     double gather = k->hopper.shares ? GATHER_US + GATHER_COL * right_rows(k) : 0;

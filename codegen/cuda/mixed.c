@@ -790,7 +790,7 @@ typedef struct UnitCost {
 } UnitCost;
 static const UnitCost unit_cost[3][4] = {
     {{0.25, 0.0027}, {0.2, 0.0019}, {0.186, 0.0017}, {0.175, 0.0013}},
-    {{0.16, 0.0032}, {0.11, 0.0016}, {0.1, 0.0015}, {0.071, 0.0019}},
+    {{0.16, 0.0028}, {0.125, 0.0016}, {0.1, 0.0015}, {0.071, 0.0019}},
     {{0.21, 0.003}, {0.2, 0.0011}, {0.16, 0.001}, {0.122, 0.0016}}};
 #define EXCHANGE_US   0.069 /* of them, that fragments do without */
 #define PIECES_TIMES  2.5
@@ -808,7 +808,7 @@ static const UnitCost unit_cost[3][4] = {
 #define START_US      0.38   /* until the first unit is there */
 #define ROW_US        0.018  /* of an epilogue, for each row of a tile of 128 columns */
 #define WIDE_TIMES    0.94   /* of a unit of 256 columns */
-#define SHARED_TIMES  1.08   /* of units where blocks share tiles and have several */
+#define SHARED_TIMES  1.16   /* of units where blocks share tiles and have several */
 #define GATHER_US     4.4    /* of tiles that blocks share, .. */
 #define GATHER_SUM_US 1.3e-4 /* .. and of each of a tile's sums; .. */
 #define CLUSTER_US    1.5    /* .. in a cluster */
@@ -845,12 +845,12 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double side_by_side = fmin(blocks, (double)k->gpu->processors * per_processor(k));
     double unit = unit_us(k, side_by_side);
     double tiles = (double)num_tiles(k), each = (double)units(k), waves = ceil(tiles / blocks);
-    double sums = k->mixed.bm * (double)columns(k); /* of a tile */
-    double rounds = k->mixed.gather > 1 ? ceil(each / k->mixed.gather)
-                    : k->mixed.shares   ? ceil(tiles * each / blocks)
-                                        : waves * each;
+    double sums = k->mixed.bm * (double)columns(k), weights = (double)k->packed.bytes;
+    bool is_even = k->mixed.shares || k->mixed.gather > 1;
+    double rounds = k->mixed.shares ? ceil(tiles * each / blocks) : waves * each;
+    rounds = k->mixed.gather > 1 ? ceil(each / k->mixed.gather) : rounds;
     double us = rounds * unit * (k->mixed.shares && tiles > blocks ? SHARED_TIMES : 1);
-    us = fmax(us, (double)k->packed.bytes / fmin(MEMORY, MEMORY_EACH * side_by_side));
+    us = fmax(us, cuda_waves_us(weights, is_even ? blocks : tiles, blocks, MEMORY_EACH, MEMORY));
     double epilogue = ROW_US * sums / 128;
     us += START_US + epilogue * (k->mixed.shares ? 1 : waves) +
           (k->mixed.shares ? GATHER_US + GATHER_SUM_US * sums : 0);
