@@ -121,4 +121,5 @@ def main():
             subprocess.run(words, check=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -351,9 +351,11 @@ static int64_t blocks_resident(const CudaKernel *k, const CudaGeometry *g)
 }
 
 /* Blocks that share tiles write their sums, and the last one reads them all. */
-static double split_us(const CudaKernel *k)
+static double split_us(const CudaKernel *k, int64_t busiest)
 {
-    return k->mma.split_k > 1 ? 3.1 + k->mma.split_k * k->mma.bm * k->mma.bn * 4 / 37e3 : 0;
+    double each = (double)k->mma.bm * k->mma.bn * 4;
+    double sums = fmax(k->mma.split_k, (double)busiest) * each;
+    return k->mma.split_k > 1 ? 3.1 + sums / 22e3 : 0;
 }
 
 /* Of a bandwidth, what so many bytes on their way at a time reach. */
@@ -392,7 +394,7 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
                 share_of_bandwidth(in_flight);
     double memory = cuda_weight_bytes(k) / CUDA_BANDWIDTH / share_of_bandwidth(used * in_flight);
     double read = l2 > memory ? l2 : memory, work = work_us(k, g, share, busiest, together);
-    return pow(pow(work, 2.5) + pow(read, 2.5), 1 / 2.5) + split_us(k) + START;
+    return pow(pow(work, 2.5) + pow(read, 2.5), 1 / 2.5) + split_us(k, busiest) + START;
 }
 
 const CudaFamilyRow cuda_gemm_mma = {

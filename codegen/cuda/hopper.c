@@ -756,6 +756,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define TILE_US     0.3   /* of an epilogue that nothing hides, .. */
 #define LEAVES_US   0.15  /* .. and of one whose results leave in the background */
 #define GATHER_US   2.7   /* of sums that blocks share, .. */
+#define GATHER_FEW  1.6   /* .. where a is the right operand, .. */
 #define GATHER_COL  0.046 /* .. and of each column of them */
 #define FOLD_US     0.1   /* of a part of K */
 
@@ -779,7 +780,7 @@ static double compute_us(const CudaKernel *k)
         us += scaled_us(k);
     bool is_each = adds_in_order(k) || (k->spec.mainloop && !uniform_scales(k));
     if (k->hopper.promote == 4 && is_each)
-        us += (EACH_US + EACH_COL_US * columns);
+        us += EACH_US + EACH_COL_US * columns;
     return us;
 }
 
@@ -799,8 +800,10 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     us = fmax(us, cuda_waves_us(weights, is_even ? blocks : tiles, blocks, MEMORY_EACH, MEMORY));
     double folds = k->hopper.parts_of_k > 1 ? FOLD_US * k->hopper.parts_of_k : 0;
     double end = k->hopper.leaves && tiles > blocks ? LEAVES_US : TILE_US;
-    double gather = k->hopper.shares ? GATHER_US + GATHER_COL * right_rows(k) : 0;
-    return us + START_US + gather + (end + folds) * (k->hopper.shares ? 1 : ceil(tiles / blocks));
+    double gather = (k->hopper.swap ? GATHER_FEW : GATHER_US) + GATHER_COL * right_rows(k);
+    if (k->hopper.shares)
+        return us + START_US + gather + end + folds;
+    return us + START_US + (end + folds) * ceil(tiles / blocks);
 }
 
 static int begins(const CudaKernel *k)

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) k_f7bea9540f9c50e1(const __gri
     tile_rows<Cfg, Program>(p);
 }
 
-/* k_1a7346cdb66d06a4 */
+/* k_473c780143a6da83 */
 #include "kernels/cuda/gemm_mma.cuh"
 #include "kernels/cuda/row.cuh"
 struct Cfg {
@@ -86,7 +86,7 @@ struct Cfg {
     static constexpr int kWarpsM = 1;
     static constexpr int kWarpsN = 2;
     static constexpr int kStages = 4;
-    static constexpr int kSplitK = 7;
+    static constexpr int kSplitK = 5;
     static constexpr int kSplitSums = 4096;
 };
 struct Params {
@@ -124,7 +124,7 @@ struct Epilogue {
         }
     }
 };
-extern "C" __global__ void __launch_bounds__(64) k_1a7346cdb66d06a4(const __grid_constant__ Params p)
+extern "C" __global__ void __launch_bounds__(64) k_473c780143a6da83(const __grid_constant__ Params p)
 {
     gemm_mma<Cfg, Epilogue, GivenA>(p);
 }
