@@ -740,7 +740,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 /* Fitted to the shipped times of an H200 (docs/timings.md), as it clocks under load. */
 #define CLOCK       1755.0  /* cycles a microsecond */
 #define MMA_BUSY    0.735   /* of their rate that instructions of 256 columns reach, .. */
-#define NARROW      0.04    /* .. of which each halving of the columns takes so much more, .. */
+#define NARROW      0.04    /* .. of which 128 take so much more, 64 three times that, .. */
 #define MMA_PROMOTE 0.965   /* .. and of that where sums are promoted once a unit */
 #define EACH_US     0.096   /* of a promotion once a unit, of integers or by a scale a column, .. */
 #define EACH_COL_US 0.00077 /* .. and of each column of it; */
