@@ -689,9 +689,11 @@ static bool put_held(Sb *sb, const CudaKernel *k)
             "int n0,");
     sb_line(sb, "    int lane, char *place)");
     sb_line(sb, "{");
-    sb_line(sb, "    const bool absent = row >= rows, absent8 = row + 8 >= rows;");
-    sb_line(sb,
-            "    const int64_t m = absent ? rows - 1 : row, m8 = absent8 ? rows - 1 : row + 8;");
+    /* rows are told by 32 bits: addresses of 64 that are multiplied take registers */
+    sb_line(sb, "    const int first = (int)row, last = (int)rows - 1;");
+    sb_line(sb, "    const bool absent = first > last, absent8 = first + 8 > last;");
+    sb_line(sb, "    const int64_t m = (uint32_t)(absent ? last : first);");
+    sb_line(sb, "    const int64_t m8 = (uint32_t)(absent8 ? last : first + 8);");
     for (int i = 0; i < k->launch->num_segments; i++)
         put_segment(sb, k, i, columns, run);
     sb_line(sb, "}");

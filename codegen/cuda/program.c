@@ -254,7 +254,8 @@ static void emit_load(Emit *e, const TileStep *s, int step)
     if (t->quantised && e->quantised_by[s->tensor])
         sb_line(e->sb, "%srow_quantised(row);", if_last(e));
     if (t->quantised)
-        sb_line(e->sb, "row_dequantise<%s>(row, %s, %s, %lldLL, v%d);", quant_text(e, s->tensor),
+        sb_line(e->sb, "row_dequantise%s(row, %s, %s, %lldLL, v%d);",
+                access_text(e, s->tensor, false, quant_text(e, s->tensor)),
                 operand_text(e, s->tensor), row_text(e, s->tensor), operand_pitch(e->k, s->tensor),
                 step);
     else if (is_int && o->col_step)

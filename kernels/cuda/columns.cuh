@@ -37,6 +37,12 @@ template <class S> struct Row {
     {
         return n0 + e / S::kV * (S::kT * S::kV) + lane * S::kV + e % S::kV;
     }
+    /* Of the row at `base`, where column col(0) is: in two steps, as what is added to n0 can be
+     * part of an instruction's address only while it is not in a sum of 32 bits. */
+    template <class T> __device__ __forceinline__ T *first_of(T *base) const
+    {
+        return base + n0 + lane * S::kV;
+    }
     __device__ __forceinline__ bool has(int e) const
     {
         if (S::kEdge == EDGE_NONE)
@@ -231,7 +237,7 @@ template <int ACCESS = ACCESS_ANY, int FMT, class S>
 __device__ __forceinline__ void row_load(const Row<S> &row, const void *base, Loaded<FMT, S> &dst)
 {
     typedef Loaded<FMT, S> L;
-    const typename L::Element *p = (const typename L::Element *)base + row.col(0);
+    const typename L::Element *p = row.first_of((const typename L::Element *)base);
     if (S::kEdge != EDGE_NONE)
         dst.clear();
     if (row.in_runs() && (ACCESS & ACCESS_ALIGNED || run_aligned<L::kBytes>(p))) {
@@ -260,7 +266,7 @@ template <int FMT, int ACCESS = ACCESS_ANY, class S>
 __device__ __forceinline__ void row_store(const Row<S> &row, void *base, const Loaded<FMT, S> &src)
 {
     typedef Loaded<FMT, S> L;
-    typename L::Element *p = (typename L::Element *)base + row.col(0);
+    typename L::Element *p = row.first_of((typename L::Element *)base);
     if (row.in_runs() && (ACCESS & ACCESS_ALIGNED || run_aligned<L::kBytes>(p))) {
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++)

@@ -828,8 +828,10 @@ __device__ __forceinline__ void hopper(const Params &p)
                 continue;
         /* What the epilogue loads may be loaded before what it stores, but not before this. */
         asm volatile("" : "+r"(tile_m), "+r"(n0));
+        /* (found anew, or what depends on it is kept while units are multiplied) */
+        const int own = Cfg::kPromote ? row0 : warp * 16 + __shfl_sync(0xFFFFFFFFu, lane, lane) / 4;
         hopper_epilogue<Cfg, Product, Epilogue>(
-            p, a, sums, m, tile_m, n0, row0,
+            p, a, sums, m, tile_m, n0, own,
             smem + (ring - smem_address(smem)) + S::kRingBytes + S::kBoxesBytes, ring, sent);
     }
     if constexpr (Cfg::kLeaves)

@@ -418,7 +418,8 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         if constexpr (S::kGather > 1)
             mixed_gather<Cfg>(sums, ring, sent, at, part, work.rank());
         MixedSums<Cfg>::leave_unit(sums);
-        if constexpr (S::kInPlace) { /* or ptxas finds the places of its rows in the loop over K */
+        /* or ptxas finds the places of its rows in the loop over K, and keeps them there */
+        if constexpr (S::kInPlace || (Cfg::kPromotes && !S::kInt)) {
             MixedThread<Cfg> here = at;
             here.row = __shfl_sync(0xFFFFFFFFu, at.row, at.lane);
             here.lane = __shfl_sync(0xFFFFFFFFu, at.lane, at.lane);

@@ -209,7 +209,7 @@ __device__ __forceinline__ int32_t row_encode(const Row<S> &row, uint8_t *base, 
 {
     int32_t sum = 0, zero;
     float inverse;
-    uint8_t *p = base + row.col(0);
+    uint8_t *p = row.first_of(base);
     if (RUNS && row.in_runs() && run_aligned<S::kV>(p)) {
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++) {
@@ -680,7 +680,7 @@ template <class S> __device__ __forceinline__ void row_quantised(const Row<S> &r
 }
 
 /* dst <- dequantised columns of row m. */
-template <class Q, class S>
+template <class Q, int ACCESS = ACCESS_ANY, class S>
 __device__ __forceinline__ void row_dequantise(const Row<S> &row, const Operand &t, int64_t m,
                                                int64_t pitch, float (&dst)[S::kE])
 {
@@ -688,9 +688,9 @@ __device__ __forceinline__ void row_dequantise(const Row<S> &row, const Operand 
     const float *scale = t.scale + Q::grid_row(m);
     const int32_t *zero = Q::kZero ? t.zero + Q::grid_row(m) : (const int32_t *)0;
     float outer = Q::kOuter ? *t.outer : 1.0f;
-    const uint8_t *p = codes + row.col(0);
+    const uint8_t *p = row.first_of(codes);
     if (S::kV % 4 == 0 && !Q::kZero && Q::kBlock % S::kV == 0 && row.in_runs() &&
-        run_aligned<S::kV>(p)) { /* neighbours of a run share their scale */
+        (ACCESS & ACCESS_ALIGNED || run_aligned<S::kV>(p))) { /* neighbours share their scale */
 #pragma unroll
         for (int r = 0; r < S::kRuns; r++) {
             const bool has = row.has_run(r);

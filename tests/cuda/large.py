@@ -17,17 +17,18 @@ MODEL = """version 1
 dim T in [{rows}]
 scheme s {{ {scheme} }}
 quant {{ default : s }}
-model m (x: {x}[T, 4096]) -> (y: {x}[T, {out}]) {{
-    param g: f32[{columns}, 4096]
+model m (x: {x}[T, {width}]) -> (y: {x}[T, {out}]) {{
+    param g: f32[{columns}, {width}]
     {product}
 }}
 """
-GATED = "param u: f32[{columns}, 4096]\n    y = silu(linear(x, g)) * linear(x, u)"
+GATED = "param u: f32[{columns}, {width}]\n    y = silu(linear(x, g)) * linear(x, u)"
 PRODUCTS = {"plain": "y = linear(x, g)", "gated": GATED,
-            "layer": GATED.replace("y = ", "param d: f32[4096, {columns}]\n    y = linear(") + ", d)"}
+            "layer": GATED.replace("y = ", "param d: f32[{width}, {columns}]\n    y = linear(") + ", d)",
+            "residual": GATED.replace("y = ", "param d: f32[{width}, {columns}]\n    y = x + linear(") + ", d)"}
 
-# family, of weights in a layout that is asked for, on another target than sm_90a; scheme; rows; product; columns. Each is, or was, taken for these sizes and spilled or waited. decode: with
-# activations that are held in bf16.
+# family, of weights in a layout that is asked for, on another target than sm_90a; scheme; rows; product, of another width than
+# 4096; columns. Each is, or was, taken for these sizes and spilled or waited. decode: with activations that are held in bf16.
 CASES = """
 mixed; weight u4 asym per channel; act f16; 64, 256; gated; 4096
 mixed; weight i8 sym per channel; act bf16; 128, 1024; plain; 4096
@@ -67,6 +68,13 @@ stream; weight nf4 per channel; act i8 sym per token dynamic; 1; gated; 4096
 stream as records; weight i4 sym group 32; act bf16; 12, 16; gated; 8192
 decode; weight nvfp4; act nvfp4; 128, 1024, 4096; gated; 14336
 decode; weight mxfp4; act nvfp4; 1024, 4096; layer; 14336
+hopper; weight e4m3 per channel; act e4m3 per token dynamic; 256, 1024, 4096; residual of 1536; 8960
+hopper; weight e4m3 per channel; act e4m3 per token dynamic; 4096; residual of 3584; 18944
+hopper; weight e4m3 per channel; act e4m3 per token dynamic; 4096; residual of 5120; 17408
+hopper; weight i8 sym per channel; act u8 asym per token dynamic; 4096; gated; 14336
+mixed; weight i4 sym group 128; act e4m3 per token dynamic; 64, 256, 1024, 4096; residual of 1536; 8960
+tile; weight mxfp8; act mxfp8; 4096; residual of 1536; 8960
+tile; weight nvfp4; act nvfp4; 4096; residual of 2560; 9728
 """.strip().splitlines()
 
 
@@ -77,11 +85,13 @@ def sinter(*words):
 def problems_of(folder, case):
     """Every kernel that ptxas says something of, or none of the family."""
     family, weight, act, rows, product, columns = (word.strip() for word in case.split(";"))
+    product, _, width = product.partition(" of ")
+    width = width or 4096
     path = folder / "large.sinter"
-    path.write_text(MODEL.format(scheme=f"{weight}; {act}" if weight else act, rows=rows, columns=columns, x="bf16",
-                                 out=4096 if product == "layer" else columns,
-                                 product=PRODUCTS[product].format(columns=columns)))
-    how = "held" if family == "decode" else "never"
+    path.write_text(MODEL.format(scheme=f"{weight}; {act}" if weight else act, rows=rows, columns=columns, x="bf16", width=width,
+                                 out=width if product in ("layer", "residual") else columns,
+                                 product=PRODUCTS[product].format(columns=columns, width=width)))
+    how = {"decode": "held", "tile": "auto"}.get(family, "never")
     family, _, target = family.partition(" on ")
     family, _, layout = family.partition(" as ")
     done = sinter("show", "--emit=kernels", "--no-weights", f"--target={target or 'sm_90a'}", f"--decode-weights={how}",
