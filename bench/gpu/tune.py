@@ -4,7 +4,8 @@
 Measures the table of timings that ships with the compiler (codegen/timing/) on the first GPU: the
 linear layers of an 8B model (a gated feed-forward layer, its inner values in bf16 and, last, in f32;
 query, key and value of one input; the projection behind attention) in every format, and the
-feed-forward layer of a 70B model in the usual ones, under usual numbers of rows, with `sinter tune`. What matters most comes first; after SECONDS
+feed-forward layer and a square projection of a 70B model in the usual ones, under usual numbers of rows, with
+`sinter tune`. What matters most comes first; after SECONDS
 (default: no end) the table holds what there was time for. An existing table is completed.
 """
 import pathlib
@@ -41,7 +42,8 @@ STEPS = (("ffn", FIRST, USUAL), ("ffn", OTHERS, USUAL), ("attn", FIRST, USUAL),
          ("large", FIRST, USUAL), ("large", FIRST, BETWEEN),
          ("ffn", FIRST, FURTHER), ("ffn", OTHERS, FURTHER),
          ("attn", OTHERS, USUAL), ("attn", FIRST, FURTHER), ("attn", OTHERS, BETWEEN),
-         ("ffn in f32", DYNAMIC, USUAL), ("ffn in f32", DYNAMIC, BETWEEN))
+         ("ffn in f32", DYNAMIC, USUAL), ("ffn in f32", DYNAMIC, BETWEEN),
+         ("square", [*FIRST, "fp8_fast"], (1024, 4096, 8192)), ("square", [*FIRST, "fp8_fast"], (1, 16, 128)))
 
 HEAD = """version 1
 weights "unread.safetensors"
@@ -74,23 +76,29 @@ block attn[i] (x: bf16[T, D]) -> (o: bf16[T, D], q: bf16[T, D], k: bf16[T, 1024]
     o = x + linear(x, wo)
 }
 """
+SQUARE = """
+block square[i] (x: bf16[T, D]) -> bf16[T, D] {
+    param w: bf16[D, D] from "square.{i}"
+    return linear(x, w)
+}
+"""
 
 
 def text_of(layer, schemes, rows):
     """One model with a layer in each scheme."""
-    columns, inner = (8192, 28672) if layer == "large" else (4096, 14336)
-    kind = "attn" if layer == "attn" else "ffn"
+    columns, inner = (8192, 28672) if layer in ("large", "square") else (4096, 14336)
+    kind = layer if layer in ("attn", "square") else "ffn"
     text = [HEAD.format(rows=", ".join(map(str, rows)), columns=columns)]
     h = INNER if layer == "ffn in f32" else f"cast({INNER}, bf16)"
-    text += [f"const F = {inner}", FFN.replace("INNER", h)] if kind == "ffn" else [ATTN]
+    text += {"ffn": [f"const F = {inner}", FFN.replace("INNER", h)], "attn": [ATTN], "square": [SQUARE]}[kind]
     text += [f"scheme {name} {{ {SCHEMES[name]} }}" for name in schemes if SCHEMES[name]]
     results, body = [], []
     for i, _ in enumerate(schemes):
-        if kind == "ffn":
-            names = [f"y{i}: bf16[T, D]"]
-        else:
+        if kind == "attn":
             names = [f"o{i}: bf16[T, D]", f"q{i}: bf16[T, D]", f"k{i}: bf16[T, 1024]",
                      f"v{i}: bf16[T, 1024]"]
+        else:
+            names = [f"y{i}: bf16[T, D]"]
         results += names
         body.append("    " + ", ".join(name.split(":")[0] for name in names) + f" = {kind}[{i}](x)")
     text.append(f"model tuned (x: bf16[T, D]) -> ({', '.join(results)}) {{")
