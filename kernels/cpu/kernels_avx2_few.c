@@ -24,6 +24,17 @@ typedef struct FewRecord {
 
 typedef __m256 FewSums[DIRECT_ROWS][MOST_VECS];
 
+/* How codes are taken. */
+typedef enum Way {
+    WAY_PLAIN,
+    WAY_ZERO, /* less a zero point each */
+    WAY_HALF, /* by tables of 16 bits */
+    WAY_HIGH, /* of i4: I4_HIGH times as large. The bits of sums are no others, but for that, while
+               * they are finite: products are multiples of the least f32, so that none is rounded
+               * for being small */
+    WAY_HIGH_ZERO /* .. less a zero point each */
+} Way;
+
 /* Zero points that apply to each code. */
 INLINE __m256 early_zero(const FewRecord *r, int col)
 {
@@ -95,31 +106,74 @@ INLINE __m256 i4_values(const uint8_t *w, int k, const __m256 *zero)
     return zero ? _mm256_sub_ps(x, *zero) : x;
 }
 
-INLINE void few_i4(int rows, int vecs, bool has_zero, const Few *f, const FewRecord *r, int row,
-                   int col, CpuFetch fetch, FewSums acc)
+/* .. times 2^28: a code that an i32 has in its highest four bits, above zeros, is that integer. A
+ * load that has the code's byte last needs no shift for it; before: the three bytes before w may be
+ * read. */
+#define I4_HIGH 0x1p28f
+INLINE __m256 i4_high(const uint8_t *w, int k, bool before)
+{
+    const __m256i high = _mm256_set1_epi32((int32_t)0xf0000000);
+    if (k % 2 == 0)
+        return _mm256_cvtepi32_ps(_mm256_slli_epi32(load_i32(w + k / 2), 28));
+    if (before || k / 2 == 3)
+        return _mm256_cvtepi32_ps(_mm256_and_si256(load_i32(w + k / 2 - 3), high));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_slli_epi32(load_i32(w + k / 2), 24), high));
+}
+
+INLINE __m256 i4_value(Way way, const uint8_t *w, int k, bool before, const __m256 *zero)
+{
+    if (way == WAY_PLAIN || way == WAY_ZERO)
+        return i4_values(w, k, way == WAY_ZERO ? zero : NULL);
+    __m256 x = i4_high(w, k, before);
+    return way == WAY_HIGH_ZERO ? _mm256_sub_ps(x, *zero) : x;
+}
+
+INLINE bool is_high(Way way)
+{
+    return way == WAY_HIGH || way == WAY_HIGH_ZERO;
+}
+
+INLINE void few_i4_unit(int rows, int vecs, Way way, bool before, const uint8_t *w, const float *a,
+                        int64_t lda, const __m256 *zero, FewSums acc)
+{
+    const int at_once = rows > 3 ? 2 : 1; /* or else all rows' activations would fill registers */
+    for_each(k, 8)
+        for_each(g, vecs / at_once) {
+            const int at = g * at_once;
+            __m256 b[2];
+            for_each(v, at_once)
+                b[v] = i4_value(way, w + 32 * (at + v), k, before, zero + at + v);
+            for_each(m, rows) {
+                __m256 x = _mm256_broadcast_ss(a + m * lda + k);
+                for_each(v, at_once)
+                    acc[m][at + v] = _mm256_fmadd_ps(x, b[v], acc[m][at + v]);
+            }
+        }
+}
+
+INLINE void few_i4(int rows, int vecs, Way way, const Few *f, const FewRecord *r, int row, int col,
+                   CpuFetch fetch, FewSums acc)
 {
     const int64_t step = 4 * (int64_t)f->d->cols, lda = f->d->lda;
-    const int at_once = rows > 3 ? 2 : 1; /* or else all rows' activations would fill registers */
+    const float times = is_high(way) ? I4_HIGH : 1.0f;
     const uint8_t *w = r->b.codes + 4 * col;
     const float *a = r->a + row * lda;
     __m256 zero[MOST_VECS];
     for_each(v, vecs)
-        zero[v] = has_zero ? early_zero(r, col + COLS * v) : _mm256_setzero_ps();
-    for (int64_t u = 0; u < r->b.units; u++, w += step, a += 8) {
+        zero[v] = way == WAY_PLAIN || way == WAY_HIGH
+                      ? _mm256_setzero_ps()
+                      : _mm256_mul_ps(early_zero(r, col + COLS * v), _mm256_set1_ps(times));
+    fetch_ahead(fetch, w, 4);
+    few_i4_unit(rows, vecs, way, false, w, a, lda, zero, acc);
+    for (int64_t u = 1; u < r->b.units; u++) {
+        w += step, a += 8;
         fetch_ahead(fetch, w, 4);
-        for_each(k, 8)
-            for_each(g, vecs / at_once) {
-                const int at = g * at_once;
-                __m256 b[2];
-                for_each(v, at_once)
-                    b[v] = i4_values(w + 32 * (at + v), k, has_zero ? &zero[at + v] : NULL);
-                for_each(m, rows) {
-                    __m256 x = _mm256_broadcast_ss(a + m * lda + k);
-                    for_each(v, at_once)
-                        acc[m][at + v] = _mm256_fmadd_ps(x, b[v], acc[m][at + v]);
-                }
-            }
+        few_i4_unit(rows, vecs, way, true, w, a, lda, zero, acc);
     }
+    for_each(m, rows)
+        for_each(v, vecs)
+            if (is_high(way))
+                acc[m][v] = _mm256_mul_ps(acc[m][v], _mm256_set1_ps(1 / I4_HIGH));
 }
 
 /* most: as wide_values. */
@@ -231,8 +285,8 @@ INLINE void few_finish(int rows, int vecs, const Few *f, const FewRecord *r, int
 }
 
 /* Rows [row, row + rows) by columns [col, col + COLS * vecs) of a record. bytes 0: nibbles. */
-INLINE void few_record(int rows, int vecs, FormatId fmt, int bytes, bool is_half, bool has_zero,
-                       const Few *f, const FewRecord *r, int row, int col)
+INLINE void few_record(int rows, int vecs, FormatId fmt, int bytes, Way way, const Few *f,
+                       const FewRecord *r, int row, int col)
 {
     FewSums acc;
     const CpuFetch fetch = row || col || f->d->cols < PANEL_COLS ? FETCH_NONE : f->fetch;
@@ -241,52 +295,50 @@ INLINE void few_record(int rows, int vecs, FormatId fmt, int bytes, bool is_half
         for_each(v, vecs)
             acc[m][v] = _mm256_setzero_ps();
     if (bytes)
-        few_wide(rows, vecs, fmt, bytes, has_zero, f, r, row, col, fetch, &most, acc);
+        few_wide(rows, vecs, fmt, bytes, way == WAY_ZERO, f, r, row, col, fetch, &most, acc);
     else if (fmt == FMT_I4)
-        few_i4(rows, vecs, has_zero, f, r, row, col, fetch, acc);
+        few_i4(rows, vecs, way, f, r, row, col, fetch, acc);
     else if (vecs == 2)
-        few_nibbles(rows, is_half, f, r, row, col, fetch, acc);
+        few_nibbles(rows, way == WAY_HALF, f, r, row, col, fetch, acc);
     else
-        one_nibbles(is_half, f, r, col, fetch, acc);
+        one_nibbles(way == WAY_HALF, f, r, col, fetch, acc);
     if (fmt == FMT_E4M3 && e4m3_met_nan(most)) {
         for_each(m, rows)
             for_each(v, vecs)
                 acc[m][v] = _mm256_setzero_ps();
-        few_wide(rows, vecs, fmt, bytes, has_zero, f, r, row, col, FETCH_NONE, NULL, acc);
+        few_wide(rows, vecs, fmt, bytes, way == WAY_ZERO, f, r, row, col, FETCH_NONE, NULL, acc);
     }
     few_finish(rows, vecs, f, r, row, col, acc);
 }
 
 /* All of a record. Codes of e4m3 are best decoded 32 columns at a time, which leaves room for two
  * rows' sums. */
-INLINE void few_rows(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f,
-                     const FewRecord *r)
+INLINE void few_rows(FormatId fmt, int bytes, Way way, const Few *f, const FewRecord *r)
 {
     const int rows = f->d->rows, cols = f->d->cols;
     bool is_e4m3 = fmt == FMT_E4M3 && cols == PANEL_COLS;
     for (int row = 0; is_e4m3 && row < rows; row += 2)
         for (int col = 0; col < cols; col += 4 * COLS)
             if (rows - row > 1)
-                few_record(2, 4, fmt, bytes, is_half, has_zero, f, r, row, col);
+                few_record(2, 4, fmt, bytes, way, f, r, row, col);
             else
-                few_record(1, 4, fmt, bytes, is_half, has_zero, f, r, row, col);
+                few_record(1, 4, fmt, bytes, way, f, r, row, col);
     for (int col = 0; !is_e4m3 && col < cols; col += 2 * COLS)
-        CASES_OF_4(rows, few_record, 2, fmt, bytes, is_half, has_zero, f, r, 0, col)
+        CASES_OF_4(rows, few_record, 2, fmt, bytes, way, f, r, 0, col)
 }
 
 /* All of a record of 64 columns for one row. */
-INLINE void few_row(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f,
-                    const FewRecord *r)
+INLINE void few_row(FormatId fmt, int bytes, Way way, const Few *f, const FewRecord *r)
 {
     if (bytes || fmt == FMT_I4) {
-        few_record(1, MOST_VECS, fmt, bytes, is_half, has_zero, f, r, 0, 0);
+        few_record(1, MOST_VECS, fmt, bytes, way, f, r, 0, 0);
         return;
     }
-    few_record(1, 4, fmt, bytes, is_half, has_zero, f, r, 0, 0);
-    few_record(1, 4, fmt, bytes, is_half, has_zero, f, r, 0, 4 * COLS);
+    few_record(1, 4, fmt, bytes, way, f, r, 0, 0);
+    few_record(1, 4, fmt, bytes, way, f, r, 0, 4 * COLS);
 }
 
-INLINE void few_panel(FormatId fmt, int bytes, bool is_half, bool has_zero, const Few *f)
+INLINE void few_panel(FormatId fmt, int bytes, Way way, const Few *f)
 {
     const DirectPanel *d = f->d;
     const PackLayout *l = d->layout;
@@ -296,9 +348,9 @@ INLINE void few_panel(FormatId fmt, int bytes, bool is_half, bool has_zero, cons
         memset(d->out + m * d->ld, 0, (size_t)d->cols * sizeof *d->out);
     for (; r.i < l->blocks; record_next(&f->steps, l, d->panel, d->cols, r.i++, &r.b)) {
         if (d->rows == 1 && is_whole)
-            few_row(fmt, bytes, is_half, has_zero, f, &r);
+            few_row(fmt, bytes, way, f, &r);
         else
-            few_rows(fmt, bytes, is_half, has_zero, f, &r);
+            few_rows(fmt, bytes, way, f, &r);
         if (is_whole)
             record_fetch(f->fetch, &f->steps, &r.b, bytes ? bytes : 4);
         r.a += r.b.units * (bytes ? 1 : 8);
@@ -306,23 +358,50 @@ INLINE void few_panel(FormatId fmt, int bytes, bool is_half, bool has_zero, cons
 }
 
 /* Functions of their own, for what is constant in them. */
-#define FEW_FORMAT(name, fmt, bytes, is_half, has_zero) \
-    static void panel_##name(const Few *f)              \
-    {                                                   \
-        few_panel(fmt, bytes, is_half, has_zero, f);    \
+#define FEW_FORMAT(name, fmt, bytes, way)  \
+    static void panel_##name(const Few *f) \
+    {                                      \
+        few_panel(fmt, bytes, way, f);     \
     }
-FEW_FORMAT(f32, FMT_F32, 4, false, false)
-FEW_FORMAT(f16, FMT_F16, 2, false, false)
-FEW_FORMAT(bf16, FMT_BF16, 2, false, false)
-FEW_FORMAT(e4m3, FMT_E4M3, 1, false, false)
-FEW_FORMAT(e5m2, FMT_E5M2, 1, false, false)
-FEW_FORMAT(i8, FMT_I8, 1, false, false)
-FEW_FORMAT(u8, FMT_U8, 1, false, false)
-FEW_FORMAT(i8_asym, FMT_I8, 1, false, true)
-FEW_FORMAT(i4, FMT_I4, 0, false, false)
-FEW_FORMAT(i4_asym, FMT_I4, 0, false, true)
-FEW_FORMAT(nibbles, FMT_NONE, 0, false, false)
-FEW_FORMAT(nibbles_half, FMT_NONE, 0, true, false)
+FEW_FORMAT(f32, FMT_F32, 4, WAY_PLAIN)
+FEW_FORMAT(f16, FMT_F16, 2, WAY_PLAIN)
+FEW_FORMAT(bf16, FMT_BF16, 2, WAY_PLAIN)
+FEW_FORMAT(e4m3, FMT_E4M3, 1, WAY_PLAIN)
+FEW_FORMAT(e5m2, FMT_E5M2, 1, WAY_PLAIN)
+FEW_FORMAT(i8, FMT_I8, 1, WAY_PLAIN)
+FEW_FORMAT(u8, FMT_U8, 1, WAY_PLAIN)
+FEW_FORMAT(i8_asym, FMT_I8, 1, WAY_ZERO)
+FEW_FORMAT(i4_high, FMT_I4, 0, WAY_HIGH)
+FEW_FORMAT(i4_plain, FMT_I4, 0, WAY_PLAIN)
+FEW_FORMAT(i4_asym_high, FMT_I4, 0, WAY_HIGH_ZERO)
+FEW_FORMAT(i4_asym_plain, FMT_I4, 0, WAY_ZERO)
+FEW_FORMAT(nibbles, FMT_NONE, 0, WAY_PLAIN)
+FEW_FORMAT(nibbles_half, FMT_NONE, 0, WAY_HALF)
+
+static bool is_finite(const DirectPanel *d)
+{
+    __m256 less = _mm256_setzero_ps();
+    for (int m = 0; m < d->rows; m++)
+        for (int col = 0; col < d->cols; col += COLS) {
+            __m256 x = _mm256_loadu_ps(d->out + m * d->ld + col);
+            less = _mm256_or_ps(less, _mm256_sub_ps(x, x));
+        }
+    return _mm256_movemask_ps(_mm256_cmp_ps(less, less, _CMP_UNORD_Q)) == 0;
+}
+
+static void panel_i4(const Few *f)
+{
+    panel_i4_high(f);
+    if (!is_finite(f->d))
+        panel_i4_plain(f);
+}
+
+static void panel_i4_asym(const Few *f)
+{
+    panel_i4_asym_high(f);
+    if (!is_finite(f->d))
+        panel_i4_asym_plain(f);
+}
 
 void cpu_direct_avx2(const DirectPanel *d)
 {

@@ -597,10 +597,12 @@ static void operand_set(Operand *o, int64_t row, int64_t col, uint32_t code)
     o->value[row * o->cols + col] = ref_decode(o->fmt, code);
 }
 
-/* bf16 that matrix units do not take as they are, or f16; a NaN of e4m3. */
+/* bf16 that matrix units do not take as they are, or that times 2^28 is infinite; f16; a NaN of
+ * e4m3. */
 static uint32_t special_code(Rng *rng, FormatId fmt, bool is_tiny)
 {
-    static const uint32_t bf16[] = {0x7f80, 0xff80, 0x7fc0, 0x7f00}, /* 0x7f00: 2^127 */
+    static const uint32_t bf16[] = {0x7f80, 0xff80, 0x7fc0,
+                                    0x7f00, 0x7200, 0xf200}, /* 2^127, 2^101 */
         f16[] = {0x7c00, 0xfc00, 0x7e00, 0x7bff};
     if (fmt == FMT_E4M3)
         return 0x7f;
@@ -636,8 +638,8 @@ static void check_special(Rng *rng, const CheckOptions *options)
     static const FormatId pair[][2] = {{FMT_BF16, FMT_BF16}, {FMT_BF16, FMT_I4},
                                        {FMT_F16, FMT_F16},   {FMT_BF16, FMT_E4M3},
                                        {FMT_BF16, FMT_F16},  {FMT_F16, FMT_E2M1}};
-    for (int i = 0; i < (options->full ? 120 : 24) && !check_failed(); i++) {
-        int64_t m = i % 4 ? rng_range(rng, 3, 40) : rng_range(rng, 1, 2);
+    for (int i = 0; i < (options->full ? 240 : 72) && !check_failed(); i++) {
+        int64_t m = i / 6 % 2 ? rng_range(rng, 3, 40) : rng_range(rng, 1, 4);
         Case c = case_random(rng, pair[i % 6][0], pair[i % 6][1], m, rng_range(rng, 1, 140),
                              rng_range(rng, 20, 300));
         for (int64_t row = 0; row < m; row++) {
