@@ -31,8 +31,9 @@
  * --keep          keep the folder of each model and say where it is
  *
  * A failing model is named by its number: `device cases 17 1 --verbose` runs it alone. At the end:
- * what was covered (cover.h), kernels and shapes as "12/600", and a digest of all results of
- * sessions: the same models give the same digest. Exits with 77 without a GPU. */
+ * what was covered (cover.h), kernels and shapes as "12/600", a digest of all results of sessions
+ * (the same models give the same digest), and the numbers of models that failed. Exits with 77
+ * without a GPU. */
 #include "tests/gpu/cases.h"
 #include "tests/gpu/check.h"
 #include "tests/random/generate.h"
@@ -52,6 +53,7 @@
 #define MAX_JOBS      64
 #define MAX_FILES     4096
 #define MAX_READY     65536
+#define MOST_NAMED    32 /* failed models that the last lines repeat */
 #define GRACE_S       4  /* for models that were compiled in time */
 #define LARGE_EVERY   50 /* of the random models is a large one, with dozens of kernels */
 #define UNFUSED_EVERY 20
@@ -83,7 +85,8 @@ typedef struct Board {
     uint64_t next, left;         /* models taken so far; not started for want of time */
     uint64_t num_ready, num_run; /* models in ready, and how many of these were taken */
     uint64_t compilers;          /* that have not ended */
-    uint32_t ready[MAX_READY];   /* numbers + 1 of compiled models; 0: not yet written */
+    uint64_t num_failed, failed[MOST_NAMED];
+    uint32_t ready[MAX_READY]; /* numbers + 1 of compiled models; 0: not yet written */
     struct Slot {
         Totals totals;
         uint64_t at; /* the model at hand */
@@ -181,10 +184,22 @@ static bool run_generated(Mode mode, uint64_t number, const char *dir, bool comp
     return ok;
 }
 
+static uint64_t number_of(const Work *w, uint64_t number)
+{
+    return w->picked ? w->picked[number] : number;
+}
+
+static void note_failed(const Work *w, uint64_t number)
+{
+    uint64_t turn = __atomic_fetch_add(&board->num_failed, 1, __ATOMIC_RELAXED);
+    if (turn < MOST_NAMED)
+        board->failed[turn] = number_of(w, number);
+}
+
 static bool run_number(const Work *w, uint64_t number, bool compile, Totals *totals)
 {
     char dir[500];
-    uint64_t at = w->picked ? w->picked[number] : number;
+    uint64_t at = number_of(w, number);
     snprintf(dir, sizeof dir, "%s/%s%" PRIu64, w->temporary, compile ? "c" : "", at);
     if (w->mode != MODE_FILES)
         return run_generated(w->mode, at, dir, compile, totals);
@@ -279,6 +294,8 @@ static void check_all(const Work *w, struct Slot *slot)
         alarm(LIMIT_S);
         bool ok = run_number(w, slot->at, false, &slot->totals);
         alarm(0);
+        if (!ok)
+            note_failed(w, slot->at);
         if (!ok && !options.check.rig.dry && !options.check.count && rig_lost()) {
             puts("# the GPU is lost to this process");
             fflush(stdout);
@@ -335,9 +352,10 @@ static void run_all(const Work *w)
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             continue;
         if (WIFSIGNALED(status)) {
-            printf("not ok - %" PRIu64 " ends by signal %d%s\n", board->slot[i].at,
+            printf("not ok - %" PRIu64 " ends by signal %d%s\n", number_of(w, board->slot[i].at),
                    WTERMSIG(status), i < options.jobs ? "" : ", compiling");
             board->slot[i].totals.failed++;
+            note_failed(w, board->slot[i].at);
         }
         running += (child[i] = start(w, i)) > 0;
     }
@@ -360,6 +378,10 @@ static bool print_totals(double seconds)
         seconds, options.jobs, options.compilers, sum->compile_s, sum->kernels - sum->cached,
         sum->cached, sum->check_s, sum->session_s);
     printf("# digest %016" PRIx64 "\n", sum->digest);
+    for (uint64_t i = 0; i < board->num_failed && i < MOST_NAMED; i++)
+        printf("%s%" PRIu64, i ? ", " : "# failed: ", board->failed[i]);
+    if (board->num_failed)
+        puts(board->num_failed > MOST_NAMED ? " and more" : "");
     return sum->failed == 0;
 }
 
