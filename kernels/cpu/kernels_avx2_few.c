@@ -378,6 +378,8 @@ FEW_FORMAT(i4_asym_plain, FMT_I4, 0, WAY_ZERO)
 FEW_FORMAT(nibbles, FMT_NONE, 0, WAY_PLAIN)
 FEW_FORMAT(nibbles_half, FMT_NONE, 0, WAY_HALF)
 
+/* Sums of WAY_HIGH that were too large for f32 leave an infinity or a NaN in the panel's results.
+ */
 static bool is_finite(const DirectPanel *d)
 {
     __m256 less = _mm256_setzero_ps();
