@@ -442,6 +442,19 @@ static bool is_one_sum(const PlanLayout *l, const uint8_t *want, int64_t row)
     return memcmp(code, code + 1, (size_t)l->cols - 1) == 0;
 }
 
+/* Few rows of one sum each, which may all be what cancellation left: weights of one value, say. */
+static bool are_few_sums(const PlanLayout *l, const Params *p, const uint8_t *want)
+{
+    uint64_t blocks = p->blocks / (uint64_t)(l->rows ? l->rows : 1); /* 0: of several rows */
+    bool few = l->rows < FEW;
+    for (int64_t row = 0; row < l->rows && few; row++) {
+        few = is_one_sum(l, want, row);
+        for (uint64_t i = 1; i < blocks && few; i++)
+            few = p->scale[(uint64_t)row * blocks + i] == p->scale[(uint64_t)row * blocks];
+    }
+    return few;
+}
+
 /* Codes of float sums that were quantised at once: a code flips where the sum is next to a tie, and
  * with a scale those of its block may. In the last row of odd inputs infinite sums may be no
  * numbers where codes are multiplied in pieces, which static codes do not tell. */
@@ -452,6 +465,7 @@ static bool near_codes(Near *n, const PlanTensor *t, const PlanLayout *l, const 
     int64_t rows = l->rows - (n->is_odd && t->is_static);
     uint64_t num = (uint64_t)(rows * l->cols), differ = 0, apart = 0;
     double of_scales = n->bound > SCALES_BOUND * SCALES_BOUND ? sqrt(n->bound) : SCALES_BOUND;
+    of_scales *= !t->is_static && are_few_sums(l, &a, want) ? sqrt(FEW_BOUND) : 1;
     WorstScale worst = {0, 0};
     int64_t first = -1;
     Sums s = {0};

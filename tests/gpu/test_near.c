@@ -460,6 +460,37 @@ static void test_tie_of_one_sum(void **state)
     assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
 }
 
+/* One sum in all columns of the one row may be what cancellation left: all its scales are off by
+ * one share, of which a row of many sums would average. */
+static void test_cancelled_sum(void **state)
+{
+    (void)state;
+    enum { NUM = 64, BLOCKS = 4 };
+    struct {
+        uint8_t code[NUM];
+        float scale[BLOCKS];
+    } want, got;
+    const PlanTensor t = {.name = "t",
+                          .fmt = FMT_U8,
+                          .quantised = true,
+                          .scheme = {FMT_U8, FMT_F32, .block = {1, NUM / BLOCKS}}};
+    const PlanLayout l = {.rows = 1, .cols = NUM, .pitch = NUM, .scale_at = NUM};
+    Near n = {.bound = 1e-6};
+    memset(want.code, 255, sizeof want.code);
+    for (int i = 0; i < BLOCKS; i++)
+        want.scale[i] = 6.38e-5f;
+    got = want;
+    for (int i = 0; i < BLOCKS; i++)
+        got.scale[i] *= 1.0021f;
+    assert_true(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    for (int i = 0; i < BLOCKS; i++) /* by more than the values themselves may be */
+        got.scale[i] *= 1.1f;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+    for (int i = 0; i < BLOCKS; i++) /* another sum in each block */
+        want.scale[i] = 6.38e-5f + 1e-7f * (float)i, got.scale[i] = want.scale[i] * 1.0021f;
+    assert_false(near_tensor(&n, &t, &l, (const uint8_t *)&want, (const uint8_t *)&got));
+}
+
 static void put_softmax(float *to, double off)
 {
     for (int row = 0; row < ROWS; row++) {
@@ -583,6 +614,7 @@ int main(void)
         cmocka_unit_test(test_moved_zero),
         cmocka_unit_test(test_moved_zero_of_one_sum),
         cmocka_unit_test(test_tie_of_one_sum),
+        cmocka_unit_test(test_cancelled_sum),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_scale_of_zeros),
         cmocka_unit_test(test_least_scales),
