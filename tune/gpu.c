@@ -25,11 +25,12 @@
 #define PATTERN_BYTES  (UINT64_C(1) << 20)
 #define DEVIATIONS     7.0 /* between the least and the greatest code of a format */
 
-/* What memory is filled with: elements of a format, or numbers that codes are multiplied by. */
+/* What memory is filled with: elements of a format, numbers that codes are multiplied by, zeros. */
 typedef enum Pattern {
     PATTERN_ELEMENTS = 0, /* + FormatId */
     PATTERN_SCALES = NUM_FORMATS,
     PATTERN_ZERO_POINTS,
+    PATTERN_ZEROS,
     NUM_PATTERNS
 } Pattern;
 
@@ -162,7 +163,9 @@ static void fill_pattern(Pattern pattern, uint32_t *word, uint64_t num)
         fill_elements((FormatId)pattern, word, num);
     for (uint64_t i = 0; i < num && pattern >= PATTERN_SCALES; i++) {
         uint32_t r = next_random(&seed);
-        word[i] = pattern == PATTERN_SCALES ? (r & 0x03ffffff) | 0x3c000000 : r % 8;
+        word[i] = pattern == PATTERN_SCALES        ? (r & 0x03ffffff) | 0x3c000000
+                  : pattern == PATTERN_ZERO_POINTS ? r % 8
+                                                   : 0;
     }
 }
 
@@ -245,6 +248,7 @@ static bool make_weight(TuneSession *s, const CudaKernel *k, DrvAddress *ret, ch
     const PlanTensor *w = &k->plan->tensor[k->launch->w];
     uint64_t bytes = weight_bytes(k);
     uint64_t scales = (uint64_t)k->packed.scale_at, zeros = (uint64_t)k->packed.zero_at;
+    uint64_t tiny = (uint64_t)k->packed.tiny_at; /* no scale is */
     if (!check(s, s->d->cuMemAlloc(ret, bytes), "allocating", text) ||
         !fill(s, *ret, bytes, elements_of(w->packed ? k->spec.fmt : w->fmt), text))
         return false;
@@ -252,8 +256,9 @@ static bool make_weight(TuneSession *s, const CudaKernel *k, DrvAddress *ret, ch
         return true;
     return (!scales ||
             fill_part(s, *ret, scales, zeros > scales ? zeros : bytes, PATTERN_SCALES, text)) &&
-           (!zeros ||
-            fill_part(s, *ret, zeros, scales > zeros ? scales : bytes, PATTERN_ZERO_POINTS, text));
+           (!zeros || fill_part(s, *ret, zeros, scales > zeros ? scales : bytes,
+                                PATTERN_ZERO_POINTS, text)) &&
+           (!tiny || fill_part(s, *ret, tiny, bytes, PATTERN_ZEROS, text));
 }
 
 static void forget_product(TuneSession *s)

@@ -1,6 +1,5 @@
 /* codegen/cuda/mixed: products for compute capability 9.0 whose weights are decoded in registers
- * (kernels/cuda/mixed.cuh): which the family takes, their tiles, and the text that is theirs
- * alone. */
+ * (kernels/cuda/mixed.cuh): which the family takes, their tiles, and their own text. */
 #include "codegen/cuda/family.h"
 
 #include <inttypes.h>
@@ -258,9 +257,9 @@ static int most_sums(const CudaKernel *k)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
     if (k->mixed.cluster > 1)
         return CLUSTER_SUMS;
-    int sums = has_bytes(k) && !is_fine ? SHARE_SUMS : FEW_SUMS;
-    if (!promotes(k) && sums > THREE_SUMS)
-        sums = THREE_SUMS;
+    int sums = is_fine || !has_bytes(k) ? FEW_SUMS : promotes(k) ? SHARE_SUMS : THREE_SUMS;
+    if (is_fine && is_int(k))
+        sums -= CODE_WORDS * k->packed.neighbours / 4;
     return sums - (promotes(k) && needs_more(k, is_fine) ? CODE_WORDS : 0) - fragment_words(k);
 }
 
@@ -665,6 +664,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_schemes(sb, k);
     cuda_put_records(sb, k);
     cuda_put_int(sb, "kNeighbours", k->packed.neighbours);
+    sb_line(sb, "static constexpr int64_t kTinyAt = %" PRId64 ";", k->packed.tiny_at);
     cuda_put_int(sb, "kBM", k->mixed.bm);
     cuda_put_int(sb, "kBN", columns(k));
     cuda_put_int(sb, "kTeams", k->mixed.teams);
@@ -790,8 +790,8 @@ typedef struct UnitCost {
 } UnitCost;
 static const UnitCost unit_cost[3][4] = {
     {{0.25, 0.0027}, {0.2, 0.0019}, {0.186, 0.0017}, {0.175, 0.0013}},
-    {{0.16, 0.0028}, {0.125, 0.0016}, {0.1, 0.0015}, {0.071, 0.0019}},
-    {{0.21, 0.003}, {0.2, 0.0011}, {0.16, 0.001}, {0.122, 0.0016}}};
+    {{0.16, 0.0028}, {0.12, 0.0013}, {0.09, 0.0016}, {0.071, 0.0019}},
+    {{0.21, 0.003}, {0.185, 0.001}, {0.14, 0.0013}, {0.122, 0.0016}}};
 #define EXCHANGE_US   0.069 /* of them, that fragments do without */
 #define PIECES_TIMES  2.5
 #define FLOAT_US      0.027  /* .. that codes of e2m1 and of codebooks take longer than integers, */

@@ -47,7 +47,8 @@
  * kGather kInPlace kPromotes kRest kRestRounds kRestFrom kRestGroups kMainloop
  * kBlockK (0: all of K) kExact kWFold kAScale kABlockRows kABlockK kCols kPassRows (of a, staged at
  * once) kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes
- * kCodebookPieces kApart. Product::add(d, left, right, keep): one wgmma of 64 by kBM,
+ * kCodebookPieces kApart, kTinyAt (where w says that some scale of i4 is tiny: pack.h; 0: it does
+ * not). Product::add(d, left, right, keep): one wgmma of 64 by kBM,
  * d = left * right + (keep ? d : 0); left: four registers. */
 #ifndef SINTER_CUDA_MIXED
 #define SINTER_CUDA_MIXED

@@ -92,6 +92,17 @@ template <class Cfg> struct MixedShape {
     static constexpr bool kWhole = !kAhead && Cfg::kSlabs == 1 && kBlockSteps == 4 &&
                                    kPieces == 1 && !kInt && Cfg::kBM <= (kInPlace ? 64 : 32) &&
                                    (kWholeHeld < 32 || !Cfg::kWFold || kGather == 1 || kTurning);
+    /* Sums of two units have room beside the tile's, and a unit's operands. (Without scales of w,
+     * and where codes are operands as they lie, ptxas would serialise the products.) */
+    static constexpr int kPairsRoom =
+        Cfg::kTeams == 3                                                     ? 96
+        : Cfg::kTeams == 1                                                   ? 144
+        : (Cfg::kWZero && Cfg::kNeighbours == 8) || (kScales && Cfg::kShare) ? 184
+                                                                             : 192;
+    static constexpr bool kPairs = kPromotes && kBytes && kWBits <= 4 && Cfg::kWScales &&
+                                   !Cfg::kWFold && Cfg::kTeams < 4 && Cfg::kSlabs == 1 &&
+                                   !kTurning && Cfg::kRest == 0 && kBlockSteps == 4 &&
+                                   kPieces == 1 && kSums + 2 * kSlabSums <= kPairsRoom;
     static constexpr bool kReadsAhead = kWholeHeld <= (Cfg::kWFold ? 16 : 32);
     /* Units of one turn of the loop over K, in stages that do not wrap round. */
     static constexpr int kAtOnce = []() {
@@ -163,7 +174,7 @@ template <> struct DecodeE4m3<FMT_I4> {
     static __device__ __forceinline__ uint32_t four(uint32_t codes)
     {
         const uint32_t minus = codes >> 3 & 0x01010101u;
-        return ((codes ^ minus * 15) + minus) | minus << 7; /* no byte overflows */
+        return ((codes & 0x07070707u) ^ minus * 7) + minus * 0x81; /* no byte overflows */
     }
 };
 template <> struct DecodeE4m3<FMT_E2M1> {
@@ -385,6 +396,16 @@ template <class Cfg> struct MixedSums {
             return 0;
     }();
 
+    /* Codes are multiplied as 2^kShift times themselves. Where a scale of w alone multiplies their
+     * sums, it takes that back, one operation less for each sum, but of weights in which some scale
+     * is too small for it to be exact: tiny. */
+    static constexpr bool kInScale = S::kPromotes && !S::kScales && kShift > 0;
+    static __device__ __forceinline__ bool has_tiny(const char *w)
+    {
+        static_assert(!kInScale || Cfg::kTinyAt > 0, "w says it");
+        return kInScale && *(const uint32_t *)(w + Cfg::kTinyAt) != 0;
+    }
+
     static constexpr float kUnit = []() { /* of an instruction's sums, a power of two */
                                           if constexpr (S::kBytes && !S::kInt)
                                               return 1.0f / DecodeE4m3<Cfg::kW>::kUnit;
@@ -396,10 +417,14 @@ template <class Cfg> struct MixedSums {
                                           else
                                               return 1.0f;
     }();
+    template <bool IN_SCALE> static constexpr float unit()
+    {
+        return IN_SCALE ? kUnit / (1 << kShift) : kUnit;
+    }
 
     /* What the sums of a block of K are multiplied by, of a lane's two rows of w. */
     static __device__ __forceinline__ void weight_scales(float (&sw)[2], const char *record,
-                                                         int row, int sub, float unit = kUnit)
+                                                         int row, int sub, float unit)
     {
 #pragma unroll
         for (int h = 0; h < 2; h++)
@@ -420,14 +445,15 @@ template <class Cfg> struct MixedSums {
             sw[h] = unit * __shfl_sync(0xFFFFFFFFu, own[h], (lane & 28) + sub);
     }
     /* Of a block's sums one as it is scaled; exact, as sums of a unit are below 2^24. */
-    static __device__ __forceinline__ float value_of(Acc sum)
+    template <bool IN_SCALE> static __device__ __forceinline__ float value_of(Acc sum)
     {
         float v = (float)sum;
-        if constexpr (kShift > 0)
+        if constexpr (kShift > 0 && !IN_SCALE)
             v *= 1.0f / (1 << kShift);
         return v;
     }
     /* Adds the sums of a block of K, scaled, to a slab's. */
+    template <bool IN_SCALE>
     static __device__ __forceinline__ void promote(Sum *sums, const Acc *block,
                                                    const float (&sw)[2], uint32_t act_scales,
                                                    int lane)
@@ -441,7 +467,8 @@ template <class Cfg> struct MixedSums {
             }
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                sums[i + j] = num_fma(value_of(block[i + j]), sa[j % 2] * sw[j / 2], sums[i + j]);
+                sums[i + j] =
+                    num_fma(value_of<IN_SCALE>(block[i + j]), sa[j % 2] * sw[j / 2], sums[i + j]);
         }
     }
 

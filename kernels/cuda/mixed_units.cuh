@@ -11,6 +11,7 @@
 template <class Cfg> struct MixedThread {
     int warp, lane, slab0, row, turn;
     int alone; /* kRest: units from which on it frees stages for the last warpgroup, too */
+    bool tiny; /* MixedSums, kInScale */
     typename MixedShape<Cfg>::Pairs::Type table;
 
     __device__ __forceinline__ MixedThread(const char *w, uint32_t ring)
@@ -22,6 +23,7 @@ template <class Cfg> struct MixedThread {
         turn = Cfg::kTurns > 1 ? __shfl_sync(0xFFFFFFFFu, warp / 4 % Cfg::kTurns, 0) : 0;
         slab0 = threadIdx.x / 128 / Cfg::kTurns * Cfg::kSlabs;
         row = warp % 4 * 16 + lane / 4; /* and row + 8 */
+        tiny = MixedSums<Cfg>::has_tiny(w);
         if constexpr (MixedShape<Cfg>::Pairs::kBytes > 0)
             table = table.of_lane(ring + MixedShape<Cfg>::kPairsAt, lane);
     }
@@ -131,14 +133,19 @@ template <class Cfg, class Product> struct MixedTile {
                                                          const HopperWork<Cfg, S> &work, int &read,
                                                          char *bytes, uint32_t ring, uint32_t full)
     {
-        if constexpr (S::kWhole)
+        if constexpr (M::kInScale)
+            if (at.tiny)
+                return by_steps<false>(sums, at, work, read, bytes, ring, full);
+        if constexpr (S::kPairs)
+            by_pairs(sums, at, work, read, bytes, ring, full);
+        else if constexpr (S::kWhole)
             by_whole(sums, at, work, read, bytes, ring, full);
         else if constexpr (S::kInPlace)
             in_place(sums, at, work, read, bytes, ring, full);
         else if constexpr (S::kAhead)
             by_units(sums, at, work, read, bytes, ring, full);
         else
-            by_steps(sums, at, work, read, bytes, ring, full);
+            by_steps<M::kInScale>(sums, at, work, read, bytes, ring, full);
     }
 
     /* The stage of unit k, counted as the block takes them. */
@@ -189,7 +196,8 @@ template <class Cfg, class Product> struct MixedTile {
                                                        const Stage &stage, const char *bytes)
     {
         M::weight_scales(sw, bytes + stage.offset + S::kABytes + at.slab0 * Cfg::kRecord, at.row,
-                         Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1));
+                         Record<Cfg>::sub_of(k * 128 < Cfg::kK ? k * 128 : Cfg::kK - 1),
+                         M::template unit<M::kInScale>());
     }
     /* Unit k, whose operands are `codes`; then `next` are those of the unit behind it (of the last
      * one itself: no branch stands between products and their wait), and `stage` is its stage. */
@@ -209,7 +217,7 @@ template <class Cfg, class Product> struct MixedTile {
             unit_scales(sw, at, k, stage, bytes);
             decode_unit(next, at, k + more, ahead, bytes);
             products_wait<0>();
-            M::promote(sums, block, sw, act_scales(ring, stage), at.lane);
+            M::template promote<M::kInScale>(sums, block, sw, act_scales(ring, stage), at.lane);
             Stage::release(stage.full, at.lane);
         } else {
             multiply_unit((Acc *)sums, codes, stage, k > from);
@@ -308,7 +316,7 @@ template <class Cfg, class Product> struct MixedTile {
                     decode_all(false);
                 if constexpr (S::kPromotes || (S::kInPlace && kVaries))
                     M::weight_scales(sw, record, row, Record<Cfg>::sub_of(in_k(k, 0)),
-                                     S::kPromotes ? M::kUnit : 1.0f);
+                                     S::kPromotes ? M::template unit<M::kInScale>() : 1.0f);
                 if constexpr (S::kInPlace && kVaries) {
                     M::change_unit(times, unit, sw);
                     M::multiply(sums, times);
@@ -321,13 +329,93 @@ template <class Cfg, class Product> struct MixedTile {
                                             : here);
                 products_wait<0>();
                 if constexpr (S::kPromotes)
-                    M::promote(sums, block, sw, act_scales(ring, here, 3), at.lane);
+                    M::template promote<M::kInScale>(sums, block, sw, act_scales(ring, here, 3),
+                                                     at.lane);
                 release(at, here, k);
             }
             stage = behind;
         }
         if constexpr (S::kInPlace)
             M::leave_place(sums, unit);
+    }
+
+    /* Two units' sums have room: while one unit's products run, the sums of the unit before are
+     * added to the tile's. Operands are decoded between products. (Beside products other
+     * instructions run at half their rate. ptxas serialises products that follow each other round a
+     * loop, C7513.) --
+     */
+
+    typedef Acc Block[S::kSlabSums];
+
+    static __device__ __forceinline__ void by_pairs(Sum (&sums)[S::kSums], const Thread &at,
+                                                    const HopperWork<Cfg, S> &work, int &read,
+                                                    char *bytes, uint32_t ring, uint32_t full)
+    {
+        Stage stage(read, ring, full);
+        int k = work.from, left = work.to - work.from; /* units whose products are to begin */
+        read += left;
+        int first = S::kABytes + at.slab0 * Cfg::kRecord, row = at.row;
+        int codes_at = first + Left::codes_at(at.row, at.lane);
+        asm volatile("" : "+r"(first), "+r"(row), "+r"(codes_at)); /* or each unit has its own */
+        Unit codes;
+        Left next;
+        Block block[2];
+        float sw[2][2];
+        auto open = [&] {
+            stage.wait();
+            next.read(bytes + stage.offset + codes_at);
+            next.read_folds(bytes + stage.offset + first, row, at.lane);
+        };
+        auto begin = [&](int to) {
+            const char *record = bytes + stage.offset + first;
+            int zero[2];
+            Left::read_zeros(zero, record, row, in_k(k, 0));
+#pragma unroll
+            for (int step = 0; step < 4; step++)
+                next.template operands<0>(codes[step], step, zero, record, row, k * 128 + step * 32,
+                                          at.lane, at.table);
+            multiply_unit(block[to], codes, stage, false);
+            M::weight_scales(sw[to], record, row, Record<Cfg>::sub_of(in_k(k, 0)),
+                             M::template unit<M::kInScale>());
+            k++, left--;
+        };
+        auto add = [&](int from, const Stage &of) {
+            M::template promote<M::kInScale>(sums, block[from], sw[from], act_scales(ring, of, 3),
+                                             at.lane);
+            if constexpr (S::kScales)
+                Stage::release(of.full, at.lane);
+        };
+        auto end = [&](const Stage &of) {
+            products_wait<0>();
+            if constexpr (!S::kScales)
+                Stage::release(of.full, at.lane);
+        };
+        auto go_on = [&](int from) {
+            const Stage of = stage;
+            stage.advance();
+            open();
+            end(of);
+            begin(1 - from);
+            add(from, of);
+        };
+        if (left <= 0)
+            return;
+        open();
+        begin(0);
+#pragma unroll 1
+        while (left >= 2) {
+            go_on(0);
+            go_on(1);
+        }
+        constexpr int kWhole = Cfg::kPartsOfK > 1 ? S::kPartUnits : S::kUnits; /* not shared */
+        if (Cfg::kShare || S::kGather > 1 ? left > 0 : kWhole % 2 == 0) {
+            go_on(0);
+            end(stage);
+            add(1, stage);
+        } else {
+            end(stage);
+            add(0, stage);
+        }
     }
 
     /* Operands are decoded a step ahead: they alternate, and stay until the products of the next
@@ -363,6 +451,7 @@ template <class Cfg, class Product> struct MixedTile {
         const int column = k * 128 + step * 32;
         return column < Cfg::kK ? column : Cfg::kK - 1;
     }
+    template <bool IN_SCALE>
     static __device__ __forceinline__ void by_steps(Sum (&sums)[S::kSums], const Thread &at,
                                                     const HopperWork<Cfg, S> &work, int &read,
                                                     char *bytes, uint32_t ring, uint32_t full)
@@ -416,10 +505,11 @@ template <class Cfg, class Product> struct MixedTile {
                     if constexpr (S::kPromotes)
                         if (step % S::kBlockSteps == S::kBlockSteps - 1) {
                             float sw[2];
-                            M::block_scales(sw, own, record, row, in_k(k, step), at.lane, M::kUnit);
+                            M::block_scales(sw, own, record, row, in_k(k, step), at.lane,
+                                            M::template unit<IN_SCALE>());
                             products_wait<0>();
-                            M::promote(sums + s * S::kSlabSums, block, sw,
-                                       act_scales(ring, here, step), at.lane);
+                            M::template promote<IN_SCALE>(sums + s * S::kSlabSums, block, sw,
+                                                          act_scales(ring, here, step), at.lane);
                         }
                 }
             }

@@ -137,6 +137,10 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
         ret->table_at = round_up((int64_t)ret->bytes, 256);
         ret->bytes = (uint64_t)ret->table_at + 256;
     }
+    if (ret->exact && ret->scales && !ret->zeros && spec->fmt == FMT_I4) {
+        ret->tiny_at = round_up((int64_t)ret->bytes, 256);
+        ret->bytes = (uint64_t)ret->tiny_at + 256;
+    }
     return true;
 }
 
@@ -514,6 +518,14 @@ static void put_table(const float *table, int codes, uint8_t *at)
     }
 }
 
+static bool has_tiny(const CudaPackSpec *spec, const float *scale)
+{
+    for (int64_t i = 0; i < grid_entries(spec); i++)
+        if (scale[i] != 0 && fabsf(scale[i]) < CUDA_TINY)
+            return true;
+    return false;
+}
+
 static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, const void *src,
                          int64_t src_pitch, const CudaParams *params, void *dst)
 {
@@ -540,6 +552,8 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
     }
     if (packed->table_at)
         put_table(params->table, 1 << packed->bits, (uint8_t *)dst + packed->table_at);
+    if (packed->tiny_at)
+        ((uint8_t *)dst)[packed->tiny_at] = has_tiny(spec, params->scale);
 }
 
 /* Stores a code of `bits` bits, the at'th of a row of zeros. */
@@ -616,7 +630,8 @@ bool cuda_packs_alike(const CudaPackSpec *from, const CudaPackSpec *as)
     return from->layout == as->layout && cuda_pack_plan(from, &x) && cuda_pack_plan(as, &y) &&
            nibble_order(from, &x) == nibble_order(as, &y) && x.neighbours == y.neighbours &&
            x.bits == y.bits && x.scales == y.scales && x.zeros == y.zeros && x.subs == y.subs &&
-           x.record == y.record && x.pitch == y.pitch && x.table_at == y.table_at;
+           x.record == y.record && x.pitch == y.pitch && x.table_at == y.table_at &&
+           (!y.tiny_at || x.tiny_at == y.tiny_at);
 }
 
 void cuda_pack(const CudaPackSpec *spec, const void *src, int64_t src_pitch,

@@ -21,10 +21,11 @@
  * have no zero.
  *
  * and behind all records, aligned to 256 bytes, the table of a codebook of up to 16 values: three
- * times, for each piece in bf16, 16 low bytes and 16 high ones. Only scales that belong to the main
- * loop and zero points that are subtracted when decoding are there. K is padded with codes of the
- * value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up; blocks of 8 rows
- * alternate between them.
+ * times, for each piece in bf16, 16 low bytes and 16 high ones; or, of i4 with scales beside
+ * integers, a word that is 1 where some scale other than 0 is below CUDA_TINY. Only scales that
+ * belong to the main loop and zero points that are subtracted when decoding are there. K is padded
+ * with codes of the value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up; blocks
+ * of 8 rows alternate between them.
  *
  * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
  * which the eight codes of a lane's step are those that its fragments have: beside activations of
@@ -59,7 +60,8 @@
 
 #define CUDA_GROUP_ROWS   64
 #define CUDA_TILE_K       128
-#define CUDA_TABLE_PIECES 3 /* of a value of a codebook in records */
+#define CUDA_TINY         0x1p-122f /* the least scale of which a sixteenth is exact */
+#define CUDA_TABLE_PIECES 3         /* of a value of a codebook in records */
 
 typedef enum CudaLayout { /* files have these numbers */
                           CUDA_RECORDS,
@@ -106,6 +108,7 @@ typedef struct CudaPacked { /* what a spec comes to */
     int64_t scale_at, zero_at; /* in a record */
     int64_t record;            /* bytes */
     int64_t pitch, table_at;   /* of BITS: bytes of a row; where the tables are */
+    int64_t tiny_at; /* where a word says that some scale is below CUDA_TINY; 0: none does */
     uint64_t bytes;
 } CudaPacked;
 

@@ -285,6 +285,21 @@ static void check_table(const Matrix *m)
     }
 }
 
+/* Whether a sixteenth of every scale is one of f32, too, of i4 that is multiplied as 16 times
+ * itself. */
+static bool check_tiny(const Matrix *m)
+{
+    bool told = m->packed.exact && m->packed.scales && !m->packed.zeros && m->spec.fmt == FMT_I4;
+    bool tiny = false;
+    for (int64_t i = 0; i < m->grid_rows * m->grid_cols && told; i++)
+        tiny = tiny || (m->scale[i] / 16) * 16 != m->scale[i];
+    if (told != (m->packed.tiny_at > 0))
+        fail(m, "a word about tiny scales", m->packed.tiny_at);
+    else if (told && stored_bits(m->dst + m->packed.tiny_at, 4) != tiny)
+        fail(m, "another word about tiny scales", tiny);
+    return tiny;
+}
+
 /* As many as numerics/codebook.h says: one, one a row, one an entry of the grid. */
 static uint64_t table_values(const Matrix *m)
 {
@@ -314,6 +329,8 @@ static void matrix_fill(Matrix *m)
             m->scale[i] = -m->scale[i];
         if (s->table && s->scale_fmt != FMT_E8M0 && range(0, 7) == 0)
             m->scale[i] = 0; /* whose codes stay: none need decode to 0 */
+        if (s->fmt == FMT_I4 && s->scale_fmt == FMT_F32 && is_int(s->act_fmt) && range(0, 99) == 0)
+            m->scale[i] = range(0, 1) ? -0x1.fffffep-123f : 0x1.000002p-122f;
         m->zero[i] = (int32_t)range(0, m->bits == 4 ? 15 : 127);
     }
     m->table = malloc(table_values(m) * sizeof *m->table);
@@ -507,7 +524,7 @@ static int check_held(int num)
 
 int main(int argc, char **argv)
 {
-    int num = argc > 1 ? atoi(argv[1]) : 1000, params = 0;
+    int num = argc > 1 ? atoi(argv[1]) : 1000, params = 0, tiny = 0;
     for (int i = 0; i < num; i++) {
         Matrix m = {.spec = i % 12 == 0   ? random_codebook()
                             : i % 12 == 6 ? random_looked_up()
@@ -526,6 +543,7 @@ int main(int argc, char **argv)
         } else {
             m.spec.bits ? check_thin(&m) : check_codes(&m);
             check_params(&m);
+            tiny += check_tiny(&m);
             if (m.spec.table)
                 check_table(&m);
         }
@@ -539,8 +557,9 @@ int main(int argc, char **argv)
     int refused = check_held(num);
     printf("# %d matrices, %d of them with scales and zero points\n", num, params);
     printf("%sok 1 - every packed element is in its place\n", failures ? "not " : "");
-    printf("%sok 2 - both are drawn\n", params > num / 20 ? "" : "not ");
+    bool both = params > num / 20 && tiny > 0;
+    printf("%sok 2 - both are drawn, and tiny scales\n", both ? "" : "not ");
     bool drawn = refused > num / 20 && refused < num - num / 20;
     printf("%sok 3 - weights that fragments hold, and others\n1..3\n", drawn ? "" : "not ");
-    return failures || params <= num / 20 || !drawn;
+    return failures || !both || !drawn;
 }

@@ -266,7 +266,8 @@ const char *scheme_next(Gen *g, int cols)
 
 /* Files ---------------------------------------------------------------------------------------- */
 
-/* Plain, with zero rows, with columns that stick out, huge, tiny, or all one number. */
+/* Plain, with zero rows, with columns that stick out, huge, small, all one number, or with rows
+ * next to the smallest f32. */
 static void fill(Gen *g, float *data, int64_t rows, int64_t cols)
 {
     int flavour = draw(g, 12);
@@ -277,6 +278,8 @@ static void fill(Gen *g, float *data, int64_t rows, int64_t cols)
             double v = random_normal(&g->state) * scale;
             if (flavour == 1 && c % 7 == 3)
                 v *= 20;
+            if (flavour == 5 && r % 3 == 1)
+                v *= 0x1p-119;
             v = flavour == 2 ? v * 50 : flavour == 3 ? v * 1e-4 : flavour == 4 ? scale : v;
             data[r * cols + c] = zero ? 0 : (float)v;
         }
