@@ -341,8 +341,8 @@ template <class Cfg, class Product> struct MixedTile {
 
     /* Two units' sums have room: while one unit's products run, the sums of the unit before are
      * added to the tile's. Operands are decoded between products. (Beside products other
-     * instructions run at half their rate. ptxas serialises products that follow each other round a
-     * loop, C7513.) --
+     * instructions run at half their rate. ptxas serialises products that follow each other round
+     * a loop, C7513.) --------------------------------------------------------------------------
      */
 
     typedef Acc Block[S::kSlabSums];
