@@ -1,6 +1,6 @@
 /* Fuzz target: the container. The input is a file; where it ends in room for a trailer, its hashes
- * are first made right (one byte in four says not to), so that what lies behind them is reached
- * too. */
+ * and its version are first made right (one byte in four says not to), so that what lies behind
+ * them is reached too, and by seeds of older versions. */
 #include "artifact/artifact.h"
 
 #include <stdlib.h>
@@ -50,6 +50,8 @@ static void mend(uint8_t *file, uint64_t size)
 {
     uint8_t *t = file + size - TRAILER;
     uint64_t start = get(t), table = get(t + 16), num = get(t + 24);
+    const uint32_t own[2] = {TRAILER, ARTIFACT_VERSION};
+    memcpy(t + 104, own, sizeof own);
     memcpy(t + 112, "SINTERAF", 8);
     if (start > size - TRAILER || num > 4096)
         return;
