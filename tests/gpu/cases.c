@@ -350,6 +350,17 @@ static void put_wide(Product *p, const char *declared)
         last->has_wide = true;
 }
 
+/* i4 that integers are multiplied with have a loop of their own beside scales so small that a part
+ * of one is not exact. */
+static void put_tiny(Product *p, const char *declared)
+{
+    GenParam *last = &p->g->param[p->g->num_params - 1];
+    const char *act = formats[p->place.a].name;
+    if (p->n / 8 % 2 == 0 && last->stored != FMT_F16 && strcmp(declared, "f16") != 0 &&
+        strcmp(formats[p->place.w].name, "i4") == 0 && (act[0] == 'i' || act[0] == 'u'))
+        last->has_tiny = true;
+}
+
 /* The `first`-th plain type or a later one; beside such scales not f16, which holds of results so
  * large what cancellation left of them, and no bound says how exact that is. */
 static const char *result_type(Gen *g, int first)
@@ -379,6 +390,7 @@ static const char *weight(Product *p, int rows, int cols)
     param_data(g, tensor, 2, rows, cols);
     g->fmt = fmt;
     put_wide(p, declared);
+    put_tiny(p, declared);
     return name;
 }
 

@@ -278,8 +278,6 @@ static void fill(Gen *g, float *data, int64_t rows, int64_t cols)
             double v = random_normal(&g->state) * scale;
             if (flavour == 1 && c % 7 == 3)
                 v *= 20;
-            if (flavour == 5 && r % 3 == 1)
-                v *= 0x1p-119;
             v = flavour == 2 ? v * 50 : flavour == 3 ? v * 1e-4 : flavour == 4 ? scale : v;
             data[r * cols + c] = zero ? 0 : (float)v;
         }
@@ -305,6 +303,8 @@ bool write_weights(Gen *g, const char *path)
                 data[k] = (float)(1 + 0.2 * random_normal(&g->state));
         for (int64_t k = 0; p->has_wide && k < num; k++)
             data[k] *= k / cols % 5 == 2 ? 0x1p17f : 1;
+        for (int64_t k = 0; p->has_tiny && k < num; k++)
+            data[k] *= k / cols % 3 == 1 ? 0x1p-119f : 1;
         for (int64_t k = 0; p->codes && k < num; k++)
             ((uint8_t *)stored)[k] = (uint8_t)draw(g, p->codes);
         if (!p->codes)

@@ -40,6 +40,7 @@ typedef struct GenParam {
     int codes;     /* bytes below this; 0: floats */
     bool is_table; /* of a codebook: values of any sign */
     bool has_wide; /* rows, whose values are beyond 2^10, which f16 may not hold */
+    bool has_tiny; /* rows, whose scales are next to the least normal f32 */
 } GenParam;
 
 typedef struct Gen {
