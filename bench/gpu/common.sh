@@ -64,6 +64,7 @@ rules()
     bf16) return ;;
     fp8*block) text='weight e4m3 block 128x128; act e4m3 per token group 128 dynamic' ;;
     fp8-fast) text='weight e4m3 per channel; act e4m3 per token dynamic fast' ;;
+    fp8-group) text='weight e4m3 group 128; act e4m3 per token dynamic' ;;
     fp8*) text='weight e4m3 per channel; act e4m3 per token dynamic' ;;
     int8) text='weight i8 sym per channel; act i8 sym per token dynamic' ;;
     w4a16) text='weight i4 sym group 128; act bf16' ;;

@@ -25,6 +25,7 @@ SCHEMES = {
     "fp8_fast": "weight e4m3 per channel; act e4m3 per token dynamic fast",
     "w4a16_zero": "weight u4 asym group 128; act bf16",
     "fp8_weight": "weight e4m3 per channel; act bf16",
+    "fp8_group": "weight e4m3 group 128; act e4m3 per token dynamic",
     "mxfp4": "weight mxfp4; act bf16",
     "nvfp4": "weight nvfp4; act bf16",
     "nf4": "weight nf4 group 64; act bf16",

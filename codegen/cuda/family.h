@@ -57,8 +57,9 @@ typedef struct CudaFamilyRow {
     bool looks_ahead; /* its kernels learn how the next launch begins (ahead.cuh) */
     /* Parts of K in which blocks begin at once; NULL: one. */
     int (*begins)(const CudaKernel *k);
-    bool fetches;   /* what an epilogue loads is brought near while its tile is multiplied */
-    bool many_rows; /* its warps take several staged rows at once, where columns do not meet */
+    bool fetches; /* what an epilogue loads is brought near while its tile is multiplied */
+    /* Its warps take several staged rows at once, where columns do not meet; NULL: never. */
+    bool (*many_rows)(const CudaKernel *k);
     const char *instruction; /* that multiplies, without the format: "wgmma"; NULL: none does */
     const char *call[2]; /* the function of the device file, with a given input or with another */
     void (*describe)(Sb *sb, const CudaKernel *k); /* numbers for people; NULL: there are none */
@@ -107,6 +108,7 @@ int64_t cuda_most_clusters(const CudaKernel *k, int blocks);
 /* Of blocks that are small enough for two to share a processor: dynamic shared memory that each may
  * have at most, of `room` for one alone; and what one is launched with that needs `bytes`. Where
  * each of its tiles can have a processor, two would share one at times (30 or 43 us on an H200). */
+bool cuda_always(const CudaKernel *k);
 int64_t cuda_half_room(int64_t room);
 int64_t cuda_half_bytes(const CudaKernel *k, int64_t bytes, int64_t tiles);
 /* The widest dynamic group of the epilogue, 0 if it has none. */

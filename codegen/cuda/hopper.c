@@ -16,6 +16,7 @@
 #define MOST_SHARES   8    /* of one */
 #define SHARE_SUMS    128  /* registers of sums beside those that gathering takes */
 #define PART_SUMS     192  /* .. with the totals over parts of K */
+#define FEW_PASS_ROWS 32   /* of many, that an epilogue gets at a time if it wants whole ones */
 #define ALIGN_BYTES   1024 /* of the ring: a swizzled atom of 8 rows */
 #define SCALE_BOX     16   /* bytes of scales that a copy brings of each row */
 #define LEAST_LEAVING 64   /* rows, more than which have tiles whose results may leave late */
@@ -112,6 +113,12 @@ static int promotion(const CudaKernel *k)
 
 /* Epilogues ------------------------------------------------------------------------------------ */
 
+/* The activation is the right operand, of more rows than are staged at once. */
+static bool has_many_right(const CudaKernel *k)
+{
+    return k->hopper.swap && k->hopper.bm > MOST_SMALL;
+}
+
 /* Columns of each part that one call of the epilogue gets where sums stay in the registers in which
  * they were added up; 0: the epilogue needs whole rows, or parts of the tile that four lanes do not
  * hold. */
@@ -123,7 +130,7 @@ static int held_columns(const CudaKernel *k)
         int64_t group = cuda_program_group(k, &l->segment[i].epilogue);
         columns = group > columns ? group : columns;
     }
-    if (k->hopper.swap || columns % 32 || part % columns || columns > 128)
+    if ((k->hopper.swap && !has_many_right(k)) || columns % 32 || part % columns || columns > 128)
         return 0;
     for (int i = 0; i < l->num_segments; i++) {
         const PlanSegment *s = &l->segment[i];
@@ -190,6 +197,12 @@ static int per_processor(const CudaKernel *k)
     return is_small(k) ? 2 : 1;
 }
 
+static int pass_rows(const CudaKernel *k) /* hopper.cuh: kPassRows */
+{
+    int most = held_columns(k) ? 16 * 4 * teams(k) : FEW_PASS_ROWS;
+    return has_many_right(k) && most < k->hopper.bm ? most : k->hopper.bm;
+}
+
 static int64_t leave_bytes(const CudaKernel *k) /* hopper.cuh: kLeftBytes */
 {
     int64_t row = k->hopper.bn / k->spec.parts * 2;
@@ -199,9 +212,9 @@ static int64_t leave_bytes(const CudaKernel *k) /* hopper.cuh: kLeftBytes */
 static int64_t staged_bytes(
     const CudaKernel *k) /* hopper.cuh: kPitch; rows of a warp, or the tile */
 {
-    if (held_columns(k))
+    if (held_columns(k) && !k->hopper.swap)
         return k->hopper.leaves ? leave_bytes(k) : 0;
-    return (k->hopper.swap ? k->hopper.bm : 32 * teams(k)) * (int64_t)(k->hopper.bn + 4) * 4;
+    return (k->hopper.swap ? pass_rows(k) : 32 * teams(k)) * (int64_t)(k->hopper.bn + 4) * 4;
 }
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
@@ -505,6 +518,18 @@ static void put_small_tile(CudaCandidates *c, int least)
         put_tile(c, true, least, 64);
 }
 
+/* Rows of w are the left operand of tiles of many rows of a, too, where each has scales along K and
+ * those of a do not. */
+static void put_many_right(CudaCandidates *c)
+{
+    const CudaPackSpec *spec = &c->like.spec;
+    if (c->rows <= MOST_SMALL || !spec->mainloop || spec->act_block || uniform_scales(&c->like))
+        return;
+    put_tile(c, true, 128, 128);
+    if (c->rows > 128)
+        put_tile(c, true, 256, 128);
+}
+
 /* Few rows of a are the right operand of instructions, whose left one has 64 rows at least. */
 static void candidates(CudaCandidates *c)
 {
@@ -528,6 +553,7 @@ static void candidates(CudaCandidates *c)
          i++)
         if (wide_tiles[i] / c->like.spec.parts % 32 == 0)
             put_tile(c, false, 128, wide_tiles[i]);
+    put_many_right(c);
     /* Three warpgroups hide each other's promotions; nothing else holds them up. */
     if (c->rows > 128 && promotion(&c->like) == 4 && 128 / c->like.spec.parts % 32 == 0)
         put_tile(c, false, 192, 128);
@@ -556,7 +582,7 @@ static int band(const CudaKernel *k)
     int tiles = LEAST_BAND;
     while (tiles < MOST_BAND && 2 * tiles * 128 <= rows)
         tiles *= 2;
-    return tiles / k->hopper.cluster;
+    return tiles / k->hopper.cluster / (has_many_right(k) ? cuda_ceil_div(k->hopper.bm, 128) : 1);
 }
 
 static void put_config(Sb *sb, const CudaKernel *k)
@@ -569,6 +595,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_bool(sb, "kWDecoded", k->plan->tensor[k->launch->w].storage == STORAGE_ARENA);
     cuda_put_int(sb, "kBM", k->hopper.bm);
     cuda_put_int(sb, "kBN", k->hopper.bn);
+    cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kStages", k->hopper.stages);
     cuda_put_int(sb, "kBand", band(k));
     cuda_put_int(sb, "kCluster", k->hopper.cluster);
@@ -746,6 +773,8 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define MMA_PROMOTE 0.965   /* .. and of that where sums are promoted once a unit */
 #define EACH_US     0.096   /* of a promotion once a unit, of integers or by a scale a column, .. */
 #define EACH_COL_US 0.00077 /* .. and of each column of it; */
+#define RIGHT_COL   0.00064 /* .. of one where rows of w with scales are on the left, .. */
+#define RIGHT_INT   0.00098 /* .. and of integers; */
 #define SCALED_US   0.049   /* of a promotion where a unit has several, which wait, .. */
 #define COLUMN_US   0.0017  /* .. and of each column of it; */
 #define HALF        0.83    /* of that where an instruction has half the tile's columns */
@@ -781,7 +810,9 @@ static double compute_us(const CudaKernel *k)
     else if (k->hopper.promote && k->hopper.promote < 4)
         us += scaled_us(k);
     bool is_each = adds_in_order(k) || (k->spec.mainloop && !uniform_scales(k));
-    if (k->hopper.promote == 4 && is_each)
+    if (k->hopper.promote == 4 && has_many_right(k))
+        us += (is_int(k) ? RIGHT_INT : RIGHT_COL) * columns;
+    else if (k->hopper.promote == 4 && is_each)
         us += EACH_US + EACH_COL_US * columns;
     return us;
 }
@@ -828,6 +859,7 @@ const CudaFamilyRow cuda_hopper = {
     .put_numbers = put_numbers,
     .loads_freely = loads_freely,
     .leaves = leaves,
+    .many_rows = has_many_right,
     .geometry = geometry,
     .predict = predict,
     .put_config = put_config,

@@ -13,7 +13,7 @@
 #define DECODE_ROWS 257  /* fewer take less time than decoding */
 #define HELD_ROWS   64   /* .. where activations are held beside that */
 #define ALONE_ROWS  5    /* .. or alone; up to here a product makes its rows itself */
-#define POWER_ROWS  2048 /* of so many rows power bounds products of bytes, .. */
+#define POWER_ROWS  2048 /* of so many rows power bounds products of 8-bit floats, .. */
 #define POWER_GAIN  -0.1 /* .. which decoding may cost there, by tables */
 
 typedef struct LayoutTime { /* of all launches of a weight, under one bucket or all */
@@ -231,13 +231,14 @@ static bool time_held(const CudaDraft *d, int index, bool visit, LayoutTime *tim
     return ret;
 }
 
-/* What part of a bucket's time a decoded weight has to save. Where power bounds both, kernels that
- * decode in each tile take up to 12 % longer in a layer than tables say, and products of bytes that
- * hold 4 bits 3 to 9 % less (of i4: bench/results/h200-layers.txt). */
+/* What part of a bucket's time a decoded weight has to save. Where power bounds both, products of
+ * 8-bit floats that hold 4 bits take 2 to 9 % less in a layer than tables say beside those that
+ * decode in each tile (of i4: bench/results/h200-layers.txt). */
 static double decode_gain(const CudaDraft *d, const PlanTensor *weight, int index, int bucket)
 {
-    int bits = format_info[weight->pack_spec.act_fmt].bits;
-    return bits == 8 && rows_of(d, index, bucket) >= POWER_ROWS ? POWER_GAIN : COPY_GAIN;
+    const FormatInfo *act = &format_info[weight->pack_spec.act_fmt];
+    bool bytes = act->bits == 8 && act->family == FAMILY_MINIFLOAT;
+    return bytes && rows_of(d, index, bucket) >= POWER_ROWS ? POWER_GAIN : COPY_GAIN;
 }
 
 /* What launches take that read the weight as it lies, or that hold their activations or follow a

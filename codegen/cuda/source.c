@@ -148,13 +148,19 @@ bool cuda_columns_apart(const CudaKernel *k)
     return true;
 }
 
+static bool takes_many_rows(const CudaKernel *k)
+{
+    bool (*many_rows)(const CudaKernel *) = cuda_family[k->family]->many_rows;
+    return many_rows && many_rows(k);
+}
+
 /* Lanes that an epilogue gives a row: with some columns each, so that what one waits for is hidden
  * behind the next. */
 static int row_lanes(const CudaKernel *k)
 {
     int64_t columns = part_columns(k);
     int lanes = 32;
-    if (!cuda_family[k->family]->many_rows || !cuda_columns_apart(k))
+    if (!takes_many_rows(k) || !cuda_columns_apart(k))
         return lanes;
     while (lanes > 8 && columns / lanes < 8)
         lanes /= 2;
@@ -230,7 +236,7 @@ static void put_staged(Sb *sb, const CudaKernel *k)
     const PlanLaunch *l = k->launch;
     int64_t columns = part_columns(k), held = (columns + 31) / 32 * 32;
     int lanes = row_lanes(k), run = vector_run(columns, lanes);
-    if (cuda_family[k->family]->many_rows)
+    if (takes_many_rows(k))
         cuda_put_int(sb, "kRowLanes", lanes);
     sb_line(sb, "static __device__ __forceinline__ void row(const Params &p, const Operand &a,");
     sb_line(sb, "    const char *acc, int64_t m, int n0, int lane)");

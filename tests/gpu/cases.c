@@ -498,6 +498,11 @@ static int rows_way(const Place *at)
     return (int)((at->time / 2 + (uint64_t)(at->w + at->a)) % 3);
 }
 
+static int product_act(const Place *at)
+{
+    return act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
+}
+
 /* K and what happens to x before the product come from few numbers, so that many cases share the
  * kernels that do it. */
 static const char *make_product(Gen *g, const Place *at)
@@ -506,7 +511,7 @@ static const char *make_product(Gen *g, const Place *at)
     Product p = {.g = g, .place = *at, .n = draw_n(g, at->kind)};
     bool aligned = at->kind <= KIND_WIDE;
     p.w = is_stored(at) ? NUM_WEIGHTS - 1 : weight_index(at->w, at->time + at->round);
-    p.a = act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
+    p.a = product_act(at);
     bool groups = grain_has_groups(p.w) || act_has_groups(p.a) || is_stored(at);
     bool is_long = at->kind == KIND_MANY && at->time % 4 == 1; /* few columns: blocks split K */
     uint64_t side = (uint64_t)(8 * p.a + 4 * is_long + 2 * groups + aligned) +
@@ -744,6 +749,12 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                                    : NULL;
     static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
     ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
+    /* a weight whose rows have scales along K is the left operand of every second wide one whose
+     * activation has none there */
+    int w = weight_index(at.w, at.time + at.round);
+    if (at.kind == KIND_WIDE && grain_has_groups(w) && !act_has_groups(product_act(&at)) &&
+        at.time / NUM_GRAINS % 3)
+        ret->wish = "256x128t 128x128t";
     /* results of every second wide one leave as bulk copies, where a tile of that way lets them */
     if (at.kind == KIND_WIDE && (at.time + (uint64_t)(at.w + at.a)) % 2)
         ret->wish = arena_printf(arena, "%s bulk", ret->wish ? ret->wish : "");
