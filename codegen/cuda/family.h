@@ -111,6 +111,16 @@ int64_t cuda_most_clusters(const CudaKernel *k, int blocks);
 bool cuda_always(const CudaKernel *k);
 int64_t cuda_half_room(int64_t room);
 int64_t cuda_half_bytes(const CudaKernel *k, int64_t bytes, int64_t tiles);
+/* fragments.c: columns that one call of such an epilogue gets of each part, of which a tile has
+ * `part`; 0: it needs whole rows, or parts that four lanes do not hold. */
+int cuda_fragment_columns(const CudaKernel *k, int64_t part);
+/* Every run of `part` columns lies in one segment, wholly. */
+bool cuda_in_segments(const CudaKernel *k, int64_t part);
+/* One past a segment's last column of a part. */
+int64_t cuda_segment_end(const CudaKernel *k, const PlanSegment *s);
+/* held(), which takes `run` columns of each part; columns 0: there is none. place: where its
+ * results go ("0": to memory). */
+void cuda_put_fragments(Sb *sb, const CudaKernel *k, int columns, int64_t run, const char *place);
 /* The widest dynamic group of the epilogue, 0 if it has none. */
 int64_t cuda_epilogue_group(const CudaKernel *k);
 

@@ -119,55 +119,19 @@ static bool has_many_right(const CudaKernel *k)
     return k->hopper.swap && k->hopper.bm > MOST_SMALL;
 }
 
-/* Columns of each part that one call of the epilogue gets where sums stay in the registers in which
- * they were added up; 0: the epilogue needs whole rows, or parts of the tile that four lanes do not
- * hold. */
+/* Columns that one call of the epilogue gets of each part; 0: it gets rows. */
 static int held_columns(const CudaKernel *k)
 {
-    const PlanLaunch *l = k->launch;
-    int64_t columns = 32, part = k->hopper.bn / k->spec.parts;
-    for (int i = 0; i < l->num_segments; i++) {
-        int64_t group = cuda_program_group(k, &l->segment[i].epilogue);
-        columns = group > columns ? group : columns;
-    }
-    if ((k->hopper.swap && !has_many_right(k)) || columns % 32 || part % columns || columns > 128)
-        return 0;
-    for (int i = 0; i < l->num_segments; i++) {
-        const PlanSegment *s = &l->segment[i];
-        int64_t group = cuda_program_group(k, &s->epilogue);
-        bool open = s->n_end == PLAN_LAST_COLUMN;
-        int64_t end = open ? k->spec.n / k->spec.parts : s->n_end;
-        if (s->n_begin % columns || end % 8 || (!open && end % columns) ||
-            (group && columns % group) || cuda_program_needs_row(k, &s->epilogue) ||
-            cuda_program_sums_codes(&s->epilogue))
-            return 0;
-    }
-    return (int)columns;
-}
-
-/* One past a segment's last column of a part. */
-static int64_t segment_end(const CudaKernel *k, const PlanSegment *s)
-{
-    return s->n_end == PLAN_LAST_COLUMN ? k->spec.n / k->spec.parts : s->n_end;
-}
-
-/* Does each tile lie in one segment, wholly? */
-static bool whole_tiles(const CudaKernel *k)
-{
-    int64_t tile = k->hopper.bn / k->spec.parts;
-    for (int i = 0; i < k->launch->num_segments; i++) {
-        const PlanSegment *s = &k->launch->segment[i];
-        if (s->n_begin % tile || segment_end(k, s) % tile)
-            return false;
-    }
-    return true;
+    return k->hopper.swap && !has_many_right(k)
+               ? 0
+               : cuda_fragment_columns(k, k->hopper.bn / k->spec.parts);
 }
 
 /* Results may leave through shared memory: those of 16 bits, a tile's as a whole. (Those of twice
  * as many bytes, and of epilogues that wait for rows, took up to 3 % longer so.) */
 static bool may_leave(const CudaKernel *k)
 {
-    bool all = held_columns(k) && whole_tiles(k);
+    bool all = held_columns(k) && cuda_in_segments(k, k->hopper.bn / k->spec.parts);
     for (int i = 0; i < k->launch->num_segments && all; i++)
         all = cuda_program_leaves(k, &k->launch->segment[i].epilogue);
     return all;
@@ -652,35 +616,6 @@ static void put_parts(Sb *sb, const CudaKernel *k)
     sb_line(sb, "};");
 }
 
-static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int64_t run)
-{
-    const PlanSegment *s = &k->launch->segment[i];
-    int64_t begin = s->n_begin, end = segment_end(k, s);
-    sb_line(sb, "    if (n0 >= %" PRId64 " && n0 < %" PRId64 ")", begin, end);
-    sb_line(sb, "#pragma unroll");
-    sb_line(sb, "        for (int i = 0; i < 2 * kRun / kCols; i++) {");
-    sb_line(sb, "            const bool lower = i %% 2;");
-    if (!cuda_program_loads(&s->epilogue)) { /* nothing to wait for: row by row */
-        sb_line(sb, "            if (__all_sync(0xFFFFFFFFu, lower ? absent8 : absent))");
-        sb_line(sb, "                continue;");
-    }
-    sb_line(sb, "            const int c = n0 + i / 2 * kCols - %" PRId64 ";", begin);
-    sb_line(sb,
-            "            const Row<RowShape<4, 8, %" PRId64 ", %s>> row = {lane, c, %s%" PRId64
-            "%s, (int32_t *)%s,",
-            columns / 4, (end - begin) % run ? "EDGE_RUNS" : "EDGE_NONE",
-            run == columns ? "c + kCols < " : "", end - begin,
-            run == columns ? arena_printf(sb->arena, " ? c + kCols : %" PRId64, end - begin) : "",
-            k->hopper.leaves ? "(place + lower * 8 * HopperShape<Cfg, Product>::kLeavePitch + "
-                               "(acc.from + i / 2 * kCols) * 2)"
-                             : "0");
-    sb_line(sb, "                lower ? absent8 : absent};");
-    sb_line(sb,
-            "            segment%d(p, a, row, lower ? m8 : m, acc.further(i / 2 * kCols, lower));",
-            i);
-    sb_line(sb, "        }");
-}
-
 /* Where the results of a row and its tile belong, from column n0 of each part on. */
 static void put_leave(Sb *sb, const CudaKernel *k)
 {
@@ -690,7 +625,7 @@ static void put_leave(Sb *sb, const CudaKernel *k)
     for (int i = 0; i < k->launch->num_segments; i++) {
         const PlanSegment *s = &k->launch->segment[i];
         sb_line(sb, "    if (n0 >= %" PRId64 " && n0 < %" PRId64 ")", s->n_begin,
-                segment_end(k, s));
+                cuda_segment_end(k, s));
         sb_line(sb, "        return %s + (n0 - %" PRId64 ") * 2;",
                 cuda_program_result(sb, k, &s->epilogue), s->n_begin);
     }
@@ -704,29 +639,16 @@ static bool put_held(Sb *sb, const CudaKernel *k)
     /* (whole tiles of 128 columns of these would spill up to 196 bytes: all their loads come first)
      */
     int columns = held_columns(k);
-    int run = whole_tiles(k) && !keeps_outers(k) ? k->hopper.bn / k->spec.parts : columns;
-    sb_line(sb, "static constexpr bool kHeld = %s;", columns ? "true" : "false");
-    if (!columns)
-        return false;
-    cuda_put_int(sb, "kCols", columns);
-    cuda_put_int(sb, "kRun", run);
-    sb_line(sb, "template <class Sums> static __device__ __forceinline__ void held(");
-    sb_line(sb,
-            "    const Params &p, const Operand &a, const Sums &acc, int64_t row, int64_t rows, "
-            "int n0,");
-    sb_line(sb, "    int lane, char *place)");
-    sb_line(sb, "{");
-    /* rows are told by 32 bits: addresses of 64 that are multiplied take registers */
-    sb_line(sb, "    const int first = (int)row, last = (int)rows - 1;");
-    sb_line(sb, "    const bool absent = first > last, absent8 = first + 8 > last;");
-    sb_line(sb, "    const int64_t m = (uint32_t)(absent ? last : first);");
-    sb_line(sb, "    const int64_t m8 = (uint32_t)(absent8 ? last : first + 8);");
-    for (int i = 0; i < k->launch->num_segments; i++)
-        put_segment(sb, k, i, columns, run);
-    sb_line(sb, "}");
-    if (k->hopper.leaves)
+    int64_t part = k->hopper.bn / k->spec.parts;
+    bool whole = cuda_in_segments(k, part) && !keeps_outers(k);
+    cuda_put_fragments(sb, k, columns, whole ? part : columns,
+                       k->hopper.leaves
+                           ? "(place + lower * 8 * HopperShape<Cfg, Product>::kLeavePitch + "
+                             "(acc.from + i / 2 * kCols) * 2)"
+                           : "0");
+    if (columns && k->hopper.leaves)
         put_leave(sb, k);
-    return true;
+    return columns > 0;
 }
 
 /* A block may cut a tile of its own as blocks that share it evenly. What an instruction adds up

@@ -62,6 +62,7 @@ typedef struct CudaMixed {
     int gather;    /* blocks of a cluster that have a part of a tile's K each; 1: none */
     bool in_place; /* sums stay in the unit of their last block of K, not scaled ones beside them */
     int rest;      /* blocks that share each group of rows of w that is left over; 0: none is */
+    int fragments; /* rows of a that the epilogue gets at once, as fragments; 0: it gets rows */
 } CudaMixed;
 typedef struct CudaGemmPair {
     int bm, bn, warps_m, warps_n; /* of a group */

@@ -1,12 +1,9 @@
 /* codegen/cuda/mixed: products for compute capability 9.0 whose weights are decoded in registers
  * (kernels/cuda/mixed.cuh): which the family takes, their tiles, and their own text. */
-#include "codegen/cuda/family.h"
+#include "codegen/cuda/mixed.h"
 
 #include <inttypes.h>
-#include <math.h>
 
-#define BOX_BYTES    128 /* of K, of a row of a */
-#define UNIT         128 /* of K */
 #define MOST_STAGES  8
 #define COPIERS      4   /* warps that fill the ring, each its own stages where some take turns */
 #define LEAST_UNITS  4   /* of a share of a tile */
@@ -37,34 +34,6 @@
 #define MOST_AT_ONCE 4    /* .. so many */
 #define ALIGN_BYTES  1024 /* of the ring: a swizzled atom of 8 rows */
 
-static FormatFamily family_of(FormatId fmt)
-{
-    return format_info[fmt].family;
-}
-
-static bool is_int(const CudaKernel *k)
-{
-    return k->packed.home == CUDA_HOME_I8;
-}
-
-static bool has_bytes(const CudaKernel *k) /* the activation: else 16-bit floats */
-{
-    return format_info[k->spec.act_fmt].bits == 8;
-}
-
-/* Sums of blocks of K, or of units of 8-bit floats and of a long K, are added to others. */
-static bool promotes(const CudaKernel *k)
-{
-    return !k->mixed.in_place &&
-           (k->spec.mainloop || (has_bytes(k) && !is_int(k)) || cuda_adds_apart(k));
-}
-
-/* .. of a long K alone. */
-static bool is_apart(const CudaKernel *k)
-{
-    return cuda_adds_apart(k) && !k->spec.mainloop && !has_bytes(k);
-}
-
 /* Products of 16-bit floats of which the weight alone has scales. Sums that are not promoted are
  * too short for results in f32. */
 static bool can_add_in_place(const CudaKernel *k)
@@ -84,21 +53,6 @@ static bool adds_blocks(const CudaKernel *k)
 static bool adds_in_order(const CudaKernel *k)
 {
     return k->packed.exact && k->spec.mainloop;
-}
-
-/* Where tiles are few, those of one warpgroup that are added in order: two to a processor. */
-static bool is_small(const CudaKernel *k)
-{
-    return k->mixed.teams == 1;
-}
-static int per_processor(const CudaKernel *k)
-{
-    return is_small(k) ? 2 : 1;
-}
-
-static int columns(const CudaKernel *k) /* rows of w */
-{
-    return 64 * k->mixed.slabs * k->mixed.teams / k->mixed.turns;
 }
 
 /* Which products the family takes -------------------------------------------------------------- */
@@ -148,18 +102,6 @@ static bool takes(const CudaPackSpec *spec)
 
 /* Sizes of kernels ----------------------------------------------------------------------------- */
 
-static int64_t act_scales(const CudaKernel *k) /* of a row, in a unit */
-{
-    int64_t block = k->spec.act_block;
-    return block && block < UNIT ? UNIT / block : 1;
-}
-
-/* The activation's scales belong to the main loop: a stage holds those of its blocks of K. */
-static bool scales_act(const CudaKernel *k)
-{
-    return k->spec.act_block > 0;
-}
-
 static int64_t stage_bytes(const CudaKernel *k)
 {
     int64_t bytes = k->mixed.bm * (int64_t)(has_bytes(k) ? 1 : 2) * BOX_BYTES +
@@ -172,6 +114,8 @@ static int64_t stage_bytes(const CudaKernel *k)
 static int pass_rows(const CudaKernel *k)
 {
     int rows = 8;
+    if (k->mixed.fragments)
+        return k->mixed.fragments;
     while (k->mixed.gather > 1 && /* each block of a cluster has one pass at most */
            (rows * k->mixed.gather < k->mixed.bm || k->mixed.bm % rows))
         rows += 8;
@@ -276,18 +220,6 @@ static int most_shared_sums(const CudaKernel *k)
     return k->mixed.teams == 2 || is_finer ? SHARE_SUMS : SHARE_FEW;
 }
 
-static int64_t units(const CudaKernel *k)
-{
-    return cuda_ceil_div(k->spec.k, UNIT);
-}
-
-static int64_t num_tiles(const CudaKernel *k) /* of all blocks of clusters, which lie along N */
-{
-    int cluster = k->mixed.cluster;
-    return cuda_ceil_div(k->layout[k->launch->a].rows, k->mixed.bm) * cluster *
-           cuda_ceil_div(k->packed.rows, (int64_t)columns(k) * cluster);
-}
-
 /* Of the tiles that as many rows have as one of them: fewer would leave blocks without a unit. */
 static int64_t fewest_units(const CudaKernel *k)
 {
@@ -330,12 +262,7 @@ static int64_t launched_bytes(const CudaKernel *k)
     return is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k);
 }
 
-/* Rounds in which each block has a group of rows of w for each warpgroup but its last; .. */
-static int64_t rest_rounds(const CudaKernel *k)
-{
-    return k->packed.rows / CUDA_GROUP_ROWS / ((k->mixed.teams - 1) * k->gpu->processors);
-}
-/* .. and the groups that these leave over, from this one on. */
+/* The groups of rows of w that rounds leave over, from this one on. */
 static int64_t rest_from(const CudaKernel *k)
 {
     return rest_rounds(k) * (k->mixed.teams - 1) * k->gpu->processors;
@@ -498,6 +425,29 @@ static void put_shares(CudaCandidates *c, CudaKernel *k)
     }
 }
 
+/* Runs of columns of each part that warps have of the rows of a pass, 16 each. */
+static int64_t run_columns(const CudaKernel *k)
+{
+    return tile(k).cols / k->spec.parts * (k->mixed.fragments / 16) / (4 * k->mixed.teams);
+}
+
+static int fragment_columns(const CudaKernel *k)
+{
+    return k->mixed.fragments ? cuda_fragment_columns(k, run_columns(k)) : 0;
+}
+
+/* The epilogue may get so many rows of a at once as fragments. (Registers of four warpgroups do not
+ * suffice, nor of three where sums are gathered.) */
+static bool takes_fragments(const CudaKernel *like, int rows)
+{
+    CudaKernel k = *like;
+    int warps = 4 * k.mixed.teams, groups = rows / 16;
+    k.mixed.fragments = rows;
+    return k.mixed.teams <= (k.mixed.gather > 1 ? 2 : 3) && k.mixed.turns == 1 && rows % 16 == 0 &&
+           k.mixed.bm % rows == 0 && warps % groups == 0 &&
+           tile(&k).cols / k.spec.parts % (warps / groups) == 0 && fragment_columns(&k) > 0;
+}
+
 /* Tiles of which the blocks of a cluster have a part of K each: as many blocks as occupy the most
  * processors. */
 static void put_gathered(CudaCandidates *c, const CudaKernel *like)
@@ -511,8 +461,13 @@ static void put_gathered(CudaCandidates *c, const CudaKernel *like)
             k.mixed.gather = blocks;
     fill_ring(c, &k);
     if (k.mixed.gather > 1 && units(&k) / k.mixed.gather >= LEAST_UNITS && !tile_problem(&k) &&
-        k.mixed.stages * stage_bytes(&k) >= k.mixed.gather * pass_rows(&k) * 4 * columns(&k))
+        k.mixed.stages * stage_bytes(&k) >= k.mixed.gather * pass_rows(&k) * 4 * columns(&k)) {
         put_rings(c, &k);
+        if (takes_fragments(&k, pass_rows(&k))) {
+            k.mixed.fragments = pass_rows(&k);
+            cuda_candidate_valid(c, &k);
+        }
+    }
 }
 
 /* Where whole tiles would leave some processors without one: rounds of all of them, three groups of
@@ -578,6 +533,22 @@ static void put_rest_of(CudaCandidates *c, int bm)
         put_rest(c, &k);
 }
 
+static void put_fragments(CudaCandidates *c, const CudaKernel *like)
+{
+    for (int rows = like->mixed.bm < 64 ? like->mixed.bm : 64; rows <= 128; rows *= 2) {
+        CudaKernel k = *like;
+        if (!takes_fragments(&k, rows))
+            continue;
+        k.mixed.fragments = rows;
+        fill_ring(c, &k);
+        int most = k.packed.rows > columns(&k) && held_sums(&k) <= most_sums(&k) ? 2 : 1;
+        for (; k.mixed.cluster <= most && !tile_problem(&k); k.mixed.cluster++) {
+            cuda_candidate_valid(c, &k);
+            put_parts_of_k(c, &k, 1);
+        }
+    }
+}
+
 static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns, bool in_place)
 {
     CudaKernel k = tile_of(c, bm, teams, slabs, turns, in_place);
@@ -592,6 +563,7 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns,
     fill_ring(c, &k);
     put_gathered(c, &k);
     put_rest(c, &k);
+    put_fragments(c, &k);
     k.mixed.cluster = 2;
     if (bm >= 64 && !is_small(&k) && turns == 1 && k.packed.rows > columns(&k) &&
         held_sums(&k) <= most_sums(&k)) {
@@ -654,6 +626,8 @@ static void put_numbers(Sb *sb, const CudaKernel *k)
     if (k->mixed.rest)
         sb_printf(sb, " r%d", k->mixed.rest);
     sb_put(sb, k->mixed.in_place ? " inplace" : "");
+    if (k->mixed.fragments)
+        sb_printf(sb, " f%d", k->mixed.fragments);
 }
 
 /* Text ----------------------------------------------------------------------------------------- */
@@ -686,6 +660,16 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
+}
+
+/* The epilogue over fragments: each call gets a warp's columns of two rows. */
+static bool put_held(Sb *sb, const CudaKernel *k)
+{
+    int columns = fragment_columns(k);
+    int64_t run = columns ? run_columns(k) : 0;
+    bool whole = columns && cuda_in_segments(k, run);
+    cuda_put_fragments(sb, k, columns, whole ? run : columns, "0");
+    return columns > 0;
 }
 
 /* Of sums, the left operand, the right one. */
@@ -776,96 +760,9 @@ static void describe(Sb *sb, const CudaKernel *k)
                   (k->mixed.teams - 1) * (int)rest_rounds(k), k->mixed.rest);
     if (k->mixed.in_place)
         sb_put(sb, ", sums in place");
+    if (k->mixed.fragments)
+        sb_printf(sb, ", %d rows' fragments at once", k->mixed.fragments);
     sb_put(sb, ", weights decoded in registers");
-}
-
-/* Time ----------------------------------------------------------------------------------------- */
-
-/* Of a unit, for 64 rows of w, microseconds (fitted to tuned kernels of an H200): in all, and for
- * each row of a, where two to four warpgroups hide what the others wait for, or blocks of one do; a
- * code that is split into two operands by so much; each block of K beyond the first whose sums are
- * scaled. Beside integers, and other bytes, that have no scales in the main loop it takes less. */
-typedef struct UnitCost {
-    double slab, row;
-} UnitCost;
-static const UnitCost unit_cost[3][4] = {
-    {{0.25, 0.0027}, {0.2, 0.0019}, {0.186, 0.0017}, {0.175, 0.0013}},
-    {{0.16, 0.0028}, {0.12, 0.0013}, {0.09, 0.0016}, {0.071, 0.0019}},
-    {{0.21, 0.003}, {0.185, 0.001}, {0.14, 0.0013}, {0.122, 0.0016}}};
-#define EXCHANGE_US   0.069 /* of them, that fragments do without */
-#define PIECES_TIMES  2.5
-#define FLOAT_US      0.027  /* .. that codes of e2m1 and of codebooks take longer than integers, */
-#define ZERO_US       0.0065 /* .. and those with zero points */
-#define SMALL_TIMES   1.1    /* what blocks that share a processor take from each other */
-#define BLOCK_US      0.014
-#define ACT_US        0.07   /* of such a block that has scales of a of its own, .. */
-#define ACT_SUM_US    1.8e-5 /* .. and of each of its sums; .. */
-#define FLOAT_TIMES   0.6    /* .. floats, which need no conversion, take so much of that */
-#define L2_BYTES      11.5e6 /* a microsecond, of all processors .. */
-#define L2_EACH       1.5e5  /* .. and of one at most */
-#define MEMORY        4.6e6
-#define MEMORY_EACH   6.0e4
-#define START_US      0.38   /* until the first unit is there */
-#define ROW_US        0.018  /* of an epilogue, for each row of a tile of 128 columns */
-#define WIDE_TIMES    0.94   /* of a unit of 256 columns */
-#define SHARED_TIMES  1.16   /* of units where blocks share tiles and have several */
-#define GATHER_US     4.4    /* of tiles that blocks share, .. */
-#define GATHER_SUM_US 1.3e-4 /* .. and of each of a tile's sums; .. */
-#define CLUSTER_US    1.5    /* .. in a cluster */
-#define JOIN_US       0.58   /* of warpgroups in turn, for each tile, .. */
-#define JOIN_ROW_US   0.0095 /* .. and row of a */
-#define REST_US       0.5    /* what sums of the rest take from the others: a guess */
-#define SUM_US        3e-5   /* a part of K, for each sum of a tile, to its total: a guess */
-
-static double unit_us(const CudaKernel *k, double side_by_side)
-{
-    int64_t block = promotes(k) && k->packed.block_k ? k->packed.block_k : UNIT;
-    double blocks = block < UNIT ? (double)UNIT / (double)block : 1;
-    bool is_less = has_bytes(k) && k->spec.mainloop && !scales_act(k);
-    UnitCost cost = unit_cost[!is_less ? 0 : is_int(k) ? 1 : 2][k->mixed.teams - 1];
-    double slab = cost.slab + cost.row * k->mixed.bm;
-    slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;
-    slab += family_of(k->spec.fmt) == FAMILY_INT ? k->packed.zeros ? ZERO_US : 0 : FLOAT_US;
-    bool in_pieces = family_of(k->spec.fmt) == FAMILY_CODEBOOK && cuda_codebook_pieces(k) > 1;
-    bool wide = columns(k) > 192 && k->mixed.bm > 64;
-    slab *= (in_pieces ? PIECES_TIMES : 1) * (wide ? WIDE_TIMES : 1);
-    double us = (slab + (blocks - 1) * BLOCK_US) * k->mixed.teams * k->mixed.slabs / k->mixed.turns;
-    if (scales_act(k))
-        us += (double)(act_scales(k) - 1) * (ACT_US + ACT_SUM_US * k->mixed.bm * columns(k)) *
-              (family_of(k->spec.act_fmt) == FAMILY_INT ? 1 : FLOAT_TIMES);
-    double bytes = k->mixed.bm * (double)(has_bytes(k) ? 1 : 2) * BOX_BYTES / k->mixed.cluster +
-                   columns(k) / CUDA_GROUP_ROWS * (double)k->packed.record;
-    double own = fmin(L2_BYTES, L2_EACH * fmin(side_by_side, k->gpu->processors)) / side_by_side;
-    return fmax(us, bytes / own);
-}
-
-static double predict(const CudaKernel *k, const CudaGeometry *g)
-{
-    double blocks = (double)g->grid;
-    double side_by_side = fmin(blocks, (double)k->gpu->processors * per_processor(k));
-    double unit = unit_us(k, side_by_side);
-    double tiles = (double)num_tiles(k), each = (double)units(k), waves = ceil(tiles / blocks);
-    double sums = k->mixed.bm * (double)columns(k), weights = (double)k->packed.bytes;
-    bool is_even = k->mixed.shares || k->mixed.gather > 1;
-    double rounds = k->mixed.shares ? ceil(tiles * each / blocks) : waves * each;
-    rounds = k->mixed.gather > 1 ? ceil(each / k->mixed.gather) : rounds;
-    double us = rounds * unit * (k->mixed.shares && tiles > blocks ? SHARED_TIMES : 1);
-    us = fmax(us, cuda_waves_us(weights, is_even ? blocks : tiles, blocks, MEMORY_EACH, MEMORY));
-    double epilogue = ROW_US * sums / 128;
-    us += START_US + epilogue * (k->mixed.shares ? 1 : waves) +
-          (k->mixed.shares ? GATHER_US + GATHER_SUM_US * sums : 0);
-    if (k->mixed.turns > 1)
-        us += waves * (JOIN_US + JOIN_ROW_US * k->mixed.bm);
-    if (k->mixed.gather > 1)
-        us += CLUSTER_US - epilogue * (1 - 1.0 / k->mixed.gather);
-    double sharers = k->mixed.shares ? blocks / tiles : 1; /* gather their own sums anyway */
-    us += k->mixed.parts_of_k > 1 ? SUM_US * (k->mixed.parts_of_k - sharers) * sums * waves : 0;
-    if (k->mixed.rest) { /* the last warpgroup has less to do */
-        double in_all = (double)rest_rounds(k), own = in_all - 1.0 / k->mixed.rest;
-        us -= (waves - in_all) * each * unit; /* tiles are as wide as all of them */
-        us -= own * each * unit / k->mixed.teams - REST_US;
-    }
-    return us * (is_small(k) ? SMALL_TIMES : 1);
 }
 
 static int begins(const CudaKernel *k)
@@ -889,9 +786,10 @@ const CudaFamilyRow cuda_mixed = {
     .tile = tile,
     .put_numbers = put_numbers,
     .geometry = geometry,
-    .predict = predict,
+    .predict = cuda_mixed_us,
     .put_config = put_config,
     .put_parts = put_parts,
+    .put_held = put_held,
     .call = {"mixed<Cfg, Product, Epilogue>"},
     .describe = describe,
     .put_order = put_order,

@@ -304,7 +304,7 @@ __device__ __forceinline__ void hopper_passes(const Params &p, const Operand &a,
         H::template stage_pass<Epilogue::kHeld>(pass, staged, sums, row0, lane);
         meet<1, S::kThreads>();
         if constexpr (Epilogue::kHeld) {
-            typedef StagedFragments<typename S::Sum, S::kCols, S::kPitch> Staged;
+            typedef StagedFragments<typename S::Sum, S::kCols, S::kPitch, true> Staged;
             static_assert(Cfg::kPassRows == 16 * S::kWarps, "16 of each warp");
             const int row = warp * 16 + lane / 4;
 #pragma unroll

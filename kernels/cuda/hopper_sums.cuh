@@ -6,6 +6,7 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gemm_shape.cuh"
 #include "kernels/cuda/hopper_tiles.cuh"
+#include "kernels/cuda/staged.cuh"
 
 template <class Cfg, class Product> struct HopperShape {
     static constexpr bool kInt = Cfg::kA == FMT_I8 || Cfg::kA == FMT_U8;
@@ -154,36 +155,6 @@ __device__ __forceinline__ void row_acc(const Row<S> &, const HeldSums<Sum, PART
     }
 }
 
-/* .. of tiles with many rows on the right, which lie in shared memory: one row behind the other,
- * each part's columns together, words as HopperSums::word_at has them. */
-template <class Sum, int COLS, int PITCH> struct StagedFragments {
-    const char *row; /* the thread's; 8 further is the lower one */
-    int from;
-
-    __device__ __forceinline__ StagedFragments part(int part) const
-    {
-        return {row, from + part * COLS};
-    }
-    __device__ __forceinline__ StagedFragments further(int columns, bool lower) const
-    {
-        return {row + lower * (8 * PITCH * 4), from + columns};
-    }
-};
-template <class Sum, int COLS, int PITCH, class S>
-__device__ __forceinline__ void row_acc(const Row<S> &row,
-                                        const StagedFragments<Sum, COLS, PITCH> &staged,
-                                        Sum (&dst)[S::kE])
-{
-    static_assert(S::kT == 4 && S::kV == 8, "as the fragments lie");
-    const int turn = threadIdx.x % 32 / 8; /* of its rows, word_at */
-#pragma unroll
-    for (int e = 0; e < S::kE; e += 2) {
-        const int at = staged.from + e / 8 * 32 + row.lane * 8 + (e % 8 / 2 ^ turn) * 2;
-        const Bytes8 two = *(const Bytes8 *)(staged.row + at * 4);
-        dst[e] = *(const Sum *)&two.x, dst[e + 1] = *(const Sum *)&two.y;
-    }
-}
-
 template <class Cfg, class Product> struct HopperSums {
     typedef HopperShape<Cfg, Product> S;
     typedef typename S::Acc Acc;
@@ -301,13 +272,8 @@ template <class Cfg, class Product> struct HopperSums {
         *(Bytes16 *)(row + col * 4) = Bytes16{word[0], word[1], word[2], word[3]};
         *(Bytes16 *)(row + col * 4 + 16) = Bytes16{word[4], word[5], word[6], word[7]};
     }
-    /* Where column `col` of staged row m lies: pairs of eight words change places, so that neither
-     * those that store rows of w nor those that read rows of a meet in a bank. */
-    static __device__ __forceinline__ int word_at(int m, int col)
-    {
-        return m * S::kPitch + (col ^ m / 2 % 4 * 2);
-    }
-    /* kSwap: the fragments' columns are rows of c, ROWS of them; PAIRS: as word_at has them. */
+    /* kSwap: the fragments' columns are rows of c, ROWS of them; PAIRS: as staged_column has them.
+     */
     template <int ROWS, bool PAIRS = false>
     static __device__ __forceinline__ void stage_transposed(char *smem, const Sum *sums, int row,
                                                             int lane)
@@ -318,7 +284,7 @@ template <class Cfg, class Product> struct HopperSums {
             const int col = block % Cfg::kParts * S::kCols + block / Cfg::kParts * 32 +
                             in % 8 / 2 * 8 + in / 8 * 2 + in % 2;
             const int m = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            *(Sum *)(smem + (PAIRS ? word_at(m, col) : m * S::kPitch + col) * 4) = sums[i];
+            *(Sum *)(smem + (m * S::kPitch + (PAIRS ? staged_column(m, col) : col)) * 4) = sums[i];
         }
     }
     /* .. kPassRows of them, of pass `pass`. */

@@ -355,6 +355,40 @@ __device__ __forceinline__ void mixed_gather(Sum *sums, uint32_t ring, uint32_t 
                                                     place + slab * Passes::kBytes, 0);
 }
 
+/* The rows of a pass, as fragments: each warp has 16 of them, of all columns or a run. */
+template <class Cfg, class Epilogue, class Params>
+__device__ __forceinline__ void mixed_fragments(const Params &p, const Operand &a,
+                                                const char *staged, const MixedThread<Cfg> &at,
+                                                int64_t first, int n0)
+{
+    typedef MixedShape<Cfg> S;
+    typedef StagedFragments<typename S::Sum, Cfg::kCols, S::kPitch, false> Staged;
+    constexpr int kRows = Cfg::kPassRows / 16, kRuns = S::kThreads / 32 / kRows;
+    constexpr int kColumns = Cfg::kCols / kRuns; /* of a warp, of each part */
+    static_assert(kRows * kRuns == S::kThreads / 32 && kColumns % Epilogue::kRun == 0, "all");
+    const int row = at.warp % kRows * 16 + at.lane / 4, from = at.warp / kRows * kColumns;
+#pragma unroll
+    for (int c = 0; c < kColumns; c += Epilogue::kRun)
+        Epilogue::held(p, a, Staged{staged + row * (S::kPitch * 4), from + c}, first + row,
+                       p.dim[0], n0 / Cfg::kParts + from + c, at.lane % 4, NULL);
+}
+
+/* .. or row by row, as many at once as a warp has lanes for. */
+template <class Cfg, class Epilogue, class Params>
+__device__ __forceinline__ void mixed_rows(const Params &p, const Operand &a, const char *staged,
+                                           const MixedThread<Cfg> &at, int64_t first, int n0)
+{
+    typedef MixedShape<Cfg> S;
+    constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
+    const int64_t m = p.dim[0];
+    const int rows = m - first < Cfg::kPassRows ? (int)(m - first) : Cfg::kPassRows;
+#pragma unroll 1
+    for (int i = at.warp * kAtOnce + at.lane / Epilogue::kRowLanes; i < rows;
+         i += S::kThreads / 32 * kAtOnce)
+        Epilogue::row(p, a, staged + i * S::kPitch * 4, first + i, n0 / Cfg::kParts,
+                      at.lane % Epilogue::kRowLanes);
+}
+
 /* Hands the sums of a tile to the epilogue, kPassRows rows of a at a time; with kGather the one
  * pass that the block has gathered. */
 template <class Cfg, class Epilogue, class Params>
@@ -364,8 +398,6 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
                                              int tile_m, int n0)
 {
     typedef MixedShape<Cfg> S;
-    constexpr int kAtOnce = 32 / Epilogue::kRowLanes; /* rows, by a warp */
-    const int64_t m = p.dim[0];
     const int own = S::kGather > 1 ? HopperWork<Cfg, S>::rank() : 0;
 #pragma unroll 1
     for (int pass = own; pass * Cfg::kPassRows < Cfg::kBM && (S::kGather == 1 || pass == own);
@@ -376,12 +408,10 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
                                                    at.slab0, at.row, at.lane);
         meet<1, S::kThreads>();
         const int64_t first = (int64_t)tile_m + pass * Cfg::kPassRows;
-        const int rows = m - first < Cfg::kPassRows ? (int)(m - first) : Cfg::kPassRows;
-#pragma unroll 1
-        for (int i = at.warp * kAtOnce + at.lane / Epilogue::kRowLanes; i < rows;
-             i += S::kThreads / 32 * kAtOnce)
-            Epilogue::row(p, a, staged + i * S::kPitch * 4, first + i, n0 / Cfg::kParts,
-                          at.lane % Epilogue::kRowLanes);
+        if constexpr (Epilogue::kHeld)
+            mixed_fragments<Cfg, Epilogue>(p, a, staged, at, first, n0);
+        else
+            mixed_rows<Cfg, Epilogue>(p, a, staged, at, first, n0);
     }
 }
 

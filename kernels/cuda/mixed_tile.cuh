@@ -6,6 +6,7 @@
 #include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/gemm_shape.cuh"
 #include "kernels/cuda/hopper_tiles.cuh"
+#include "kernels/cuda/staged.cuh"
 
 template <class Cfg> struct MixedShape {
     static constexpr bool kInt = Cfg::kHome == HOME_I8;

@@ -722,8 +722,9 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     static const CudaFamily pair = CUDA_GEMM_PAIR;
     static const char *const tiles[] = {"128x128", "64x64", "32x32", "128x64", "32x128", "64x32"};
     static const char *const ways[] = {
-        NULL,      "192x128", "c2", "128x192", "192x128 c2",
-        "128x256", "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2"};
+        NULL,          "192x128", "c2", "128x192", "192x128 c2",
+        "128x256",     "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2",
+        "f32 f64 f128"};
     bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
     bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
     bool mixes = is_mixed(at.w, at.a);
