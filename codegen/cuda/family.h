@@ -102,13 +102,13 @@ void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *f
     PRINTF_LIKE(3, 4);
 /* Integers in 16-bit floats whose blocks' sums exceed what f32 holds exactly. */
 bool cuda_is_chunked(const CudaKernel *k);
+bool cuda_always(const CudaKernel *k); /* true, of any */
 /* Clusters of so many blocks, one to a processor, that run at once. */
 #define CUDA_MOST_GATHERED 4
 int64_t cuda_most_clusters(const CudaKernel *k, int blocks);
 /* Of blocks that are small enough for two to share a processor: dynamic shared memory that each may
  * have at most, of `room` for one alone; and what one is launched with that needs `bytes`. Where
  * each of its tiles can have a processor, two would share one at times (30 or 43 us on an H200). */
-bool cuda_always(const CudaKernel *k);
 int64_t cuda_half_room(int64_t room);
 int64_t cuda_half_bytes(const CudaKernel *k, int64_t bytes, int64_t tiles);
 /* fragments.c: columns that one call of such an epilogue gets of each part, of which a tile has
