@@ -437,12 +437,15 @@ static int fragment_columns(const CudaKernel *k)
 }
 
 /* The epilogue may get so many rows of a at once as fragments. (Registers of four warpgroups do not
- * suffice, nor of three where sums are gathered.) */
+ * suffice, nor of three where sums are gathered, nor of any for several results beside zero points:
+ * ptxas spilled up to 28 bytes.) */
 static bool takes_fragments(const CudaKernel *like, int rows)
 {
     CudaKernel k = *like;
     int warps = 4 * k.mixed.teams, groups = rows / 16;
     k.mixed.fragments = rows;
+    if (k.packed.zeros && k.launch->num_segments > 1)
+        return false;
     return k.mixed.teams <= (k.mixed.gather > 1 ? 2 : 3) && k.mixed.turns == 1 && rows % 16 == 0 &&
            k.mixed.bm % rows == 0 && warps % groups == 0 &&
            tile(&k).cols / k.spec.parts % (warps / groups) == 0 && fragment_columns(&k) > 0;

@@ -17,7 +17,7 @@ MODEL = """version 1
 dim T in [{rows}]
 scheme s {{ {scheme} }}
 quant {{ default : s }}
-model m (x: {x}[T, {width}]) -> (y: {x}[T, {out}]) {{
+model m (x: {x}[T, {width}]) -> (y: {x}[T, {out}]{more}) {{
     param g: f32[{columns}, {width}]
     {product}
 }}
@@ -25,10 +25,22 @@ model m (x: {x}[T, {width}]) -> (y: {x}[T, {out}]) {{
 GATED = "param u: f32[{columns}, {width}]\n    y = silu(linear(x, g)) * linear(x, u)"
 PRODUCTS = {"plain": "y = linear(x, g)", "gated": GATED,
             "layer": GATED.replace("y = ", "param d: f32[{width}, {columns}]\n    y = linear(") + ", d)",
+            "siblings": "param k: f32[1024, {width}]\n    param v: f32[1024, {width}]\n"
+                        "    y = linear(x, g)\n    z = linear(x, k)\n    t = linear(x, v)",
             "residual": GATED.replace("y = ", "param d: f32[{width}, {columns}]\n    y = x + linear(") + ", d)"}
 
-# family, of weights in a layout that is asked for, on another target than sm_90a; scheme; rows; product, of another width than
-# 4096; columns. Each is, or was, taken for these sizes and spilled or waited. decode: with activations that are held in bf16.
+# the tiles that ptxas spilled are the fastest here, if they are candidates at all
+TABLES = {"SIBLINGS": """sinter timings 1
+gpu sm_90-132sm-144g
+
+product w=u4/1x128z fragments a=i8/1x0 n=6144 k=4096 reads=3 out=bf16+bf16+bf16
+1024 1.00 mixed 128x128 s6 g0 f128
+1024 1.00 mixed 128x128 s7 g0 c2 f64
+"""}
+
+# family, of weights in a layout that is asked for, by a table of times, on another target than sm_90a; scheme; rows; product,
+# of another width than 4096; columns. Each is, or was, taken for these sizes and spilled or waited. decode: with activations
+# that are held in bf16.
 CASES = """
 mixed; weight u4 asym per channel; act f16; 64, 256; gated; 4096
 mixed; weight i8 sym per channel; act bf16; 128, 1024; plain; 4096
@@ -44,6 +56,7 @@ mixed; weight i8 sym per channel; act bf16; 96, 1024; gated; 14336
 mixed as fragments; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 16, 128, 1024; gated; 14336
 mixed as fragments; weight i4 sym group 128; act bf16; 64, 128, 1024; gated; 14336
 mixed as fragments; weight u4 asym group 32; act f16; 1024; plain; 14336
+mixed as fragments by SIBLINGS; weight u4 asym group 128; act i8 sym per token dynamic; 1024; siblings; 4096
 mixed as fragments; weight nf4 group 64; act bf16; 128; plain; 14336
 mixed as fragments; weight i4 sym group 128; act e4m3 per token dynamic; 16, 64; plain; 4096
 hopper as panels; weight e4m3 per channel; act e4m3 per token dynamic; 1, 64, 128; plain; 4096
@@ -89,13 +102,17 @@ def problems_of(folder, case):
     width = width or 4096
     path = folder / "large.sinter"
     path.write_text(MODEL.format(scheme=f"{weight}; {act}" if weight else act, rows=rows, columns=columns, x="bf16", width=width,
+                                 more=", z: bf16[T, 1024], t: bf16[T, 1024]" if product == "siblings" else "",
                                  out=width if product in ("layer", "residual") else columns,
                                  product=PRODUCTS[product].format(columns=columns, width=width)))
     how = {"decode": "held", "tile": "auto"}.get(family, "never")
     family, _, target = family.partition(" on ")
+    family, _, table = family.partition(" by ")
     family, _, layout = family.partition(" as ")
+    (folder / "large.timing").write_text(TABLES.get(table, ""))
+    timing = [f"--timing={folder}/large.timing"] if table else []
     done = sinter("show", "--emit=kernels", "--no-weights", f"--target={target or 'sm_90a'}", f"--decode-weights={how}",
-                  f"--weight-layout={layout or 'auto'}", path)
+                  f"--weight-layout={layout or 'auto'}", *timing, path)
     if done.returncode:
         return [done.stderr]
     kernels = re.findall(r"^k_\w+ +(\w+) .*$", done.stdout, re.M)
