@@ -750,8 +750,8 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                                    : NULL;
     static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
     ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
-    /* a weight whose rows have scales along K is the left operand of every second wide one whose
-     * activation has none there */
+    /* a weight whose rows have scales along K is the left operand of two in three wide ones whose
+     * activation has none there, where they have the rows */
     int w = weight_index(at.w, at.time + at.round);
     if (at.kind == KIND_WIDE && grain_has_groups(w) && !act_has_groups(product_act(&at)) &&
         at.time / NUM_GRAINS % 3)
