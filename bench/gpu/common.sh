@@ -63,6 +63,7 @@ rules()
     case $1 in
     bf16) return ;;
     fp8*block) text='weight e4m3 block 128x128; act e4m3 per token group 128 dynamic' ;;
+    fp8-tensor) text='weight e4m3 per tensor; act e4m3 per tensor dynamic' ;;
     fp8-fast) text='weight e4m3 per channel; act e4m3 per token dynamic fast' ;;
     fp8-group) text='weight e4m3 group 128; act e4m3 per token dynamic' ;;
     fp8*) text='weight e4m3 per channel; act e4m3 per token dynamic' ;;

@@ -361,17 +361,38 @@ static void choose_gemm(const CudaDraft *d, CudaKernel *k, CudaChoice *ret,
 static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *rejected)
 {
     const PlanLaunch *l = &d->plan->launch[launch];
-    return (CudaKernel){.gpu = d->options->gpu,
-                        .plan = d->plan,
-                        .launch = l,
-                        .layout = d->layout + bucket * d->plan->num_tensors,
-                        .size = plan_bucket(d->plan, bucket),
-                        .varies = plan_launch_varies(d->plan, l),
-                        .span = d->role[launch].span,
-                        .span_operand = d->role[launch].span_operand,
-                        .invariant = d->role[launch].invariant,
-                        .order = d->role[launch].order,
-                        .rejected = rejected};
+    CudaKernel ret = {.gpu = d->options->gpu,
+                      .plan = d->plan,
+                      .launch = l,
+                      .layout = d->layout + bucket * d->plan->num_tensors,
+                      .size = plan_bucket(d->plan, bucket),
+                      .varies = plan_launch_varies(d->plan, l),
+                      .span = d->role[launch].span,
+                      .span_operand = d->role[launch].span_operand,
+                      .invariant = d->role[launch].invariant,
+                      .order = d->role[launch].order,
+                      .rejected = rejected};
+    if (ret.span == SPAN_GIVEN && !cuda_program_spans(&ret, &l->program))
+        ret.span = SPAN_NONE; /* there is one row */
+    return ret;
+}
+
+/* There are ranges to find, or to clear, under the bucket. */
+static bool has_ranges(const CudaDraft *d, int launch, int bucket)
+{
+    CudaKernel k = kernel_of(d, launch, bucket, NULL);
+    if (k.span != SPAN_CLEAR)
+        return cuda_program_spans(&k, &k.launch->program);
+    for (int i = 0; i < d->plan->num_launches; i++)
+        if (d->role[i].span == SPAN_GATHER && has_ranges(d, i, bucket))
+            return true;
+    return false;
+}
+
+/* The prologue finds ranges of several rows, before it quantises any. */
+static bool chain_spans(const CudaDraft *d, const CudaChain *chain, int bucket)
+{
+    return kernel_of(d, chain->row, bucket, NULL).span != SPAN_NONE;
 }
 
 /* A rule says that the chain is one launch: any that runs is better than two. */
@@ -398,6 +419,8 @@ static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int
     CudaKernel k = kernel_of(d, chain->fused, bucket, NULL);
     const PlanLayout *a = &k.layout[k.launch->a];
     k.input = INPUT_LOCAL;
+    if (chain_spans(d, chain, bucket))
+        return "its ranges are of all rows";
     if (a->rows > most)
         return arena_printf(scratch_of(d),
                             "each block of the product would make all %lld rows again, which it "
@@ -551,6 +574,8 @@ static int best_shared(const CudaDraft *d, const CudaChain *chain, int bucket, S
     const PlanLaunch *fused = &d->plan->launch[chain->fused];
     product.varies = plan_launch_varies(d->plan, fused);
     shape(&row, &problem);
+    if (chain_spans(d, chain, bucket))
+        problem = "its ranges are of all rows";
     *ret_why = problem ? problem : "the packed weight is too large";
     if (problem || !look_at_weight(&product))
         return -1;
@@ -675,6 +700,9 @@ CudaSchedule cuda_schedule(const CudaDraft *d, int launch, int bucket, bool *ret
              !local_problem(d, chain, bucket, MANY_ROWS, INT64_MAX, &inside))
         ret = SCHEDULE_FUSED;
     *ret_runs = !chain || (launch == chain->fused) == (ret != SCHEDULE_APART);
+    CudaSpan span = d->role[launch].span;
+    if (span == SPAN_CLEAR || span == SPAN_GATHER)
+        *ret_runs = *ret_runs && has_ranges(d, launch, bucket);
     return ret;
 }
 
@@ -682,6 +710,8 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
 {
     const CudaChain *chain = d->role[launch].chain;
     CudaApartWhy ret = d->role[launch].apart;
+    if (chain_spans(d, chain, bucket))
+        return d->role[chain->ranges].apart;
     CudaCandidates c;
     CudaKernel k;
     double us;

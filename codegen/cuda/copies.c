@@ -205,6 +205,20 @@ static bool put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const Cuda
     return both;
 }
 
+/* The row kernels of such a product where ranges span rows. */
+static void put_spanning(CudaBuilder *b, const CudaBuilder *old, const CudaChain *chain,
+                         const bool *under)
+{
+    const CudaRole *ranges = &old->roles.elem[chain->ranges];
+    for (int i = chain->ranges; i <= chain->row; i++) {
+        CudaRole role = old->roles.elem[i];
+        role.apart = ranges->apart;
+        role.chain = NULL;
+        role.under = under;
+        cuda_launch_put(b, old->launches.elem[i], role, old->launch_ops.elem[i]);
+    }
+}
+
 /* The buckets of a weight for which its activation is held. */
 static bool *holding(CudaBuilder *b, const Copies *c, int weight)
 {
@@ -227,8 +241,12 @@ static void put_hold(CudaBuilder *b, const CudaBuilder *old, const Copies *c, in
     CudaRole role = {.span_operand = -1,
                      .under = under,
                      .apart = cuda_hold_why(b->arena, &b->tensors.elem[l->a], kernel, asked)};
-    bool holds = chain && put_rows(b, old, chain->row, &c->hold[product],
-                                   is_known ? NULL : &role.apart, under);
+    bool spans = chain && chain->ranges >= 0;
+    if (spans)
+        put_spanning(b, old, chain, under);
+    bool holds =
+        chain && !spans &&
+        put_rows(b, old, chain->row, &c->hold[product], is_known ? NULL : &role.apart, under);
     if (!is_known && !holds)
         cuda_launch_put(b, cuda_hold_launch(b->arena, l, &c->hold[product]), role, kernel);
 }
@@ -266,7 +284,8 @@ static void put_again(CudaBuilder *b, const CudaBuilder *old, const Copies *c, i
     }
     int at = b->launches.num - first;
     if (chain)
-        *moved = (CudaChain){chain->fused + at, chain->row + at, chain->product + at};
+        *moved = (CudaChain){chain->fused + at, chain->row + at, chain->product + at,
+                             .ranges = chain->ranges < 0 ? -1 : chain->ranges + at};
     for (int i = first; i < end; i++) {
         PlanLaunch launch = old->launches.elem[i];
         CudaRole role = old->roles.elem[i];

@@ -16,12 +16,43 @@ static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
     return &k->plan->tensor[k->launch->operand[operand].tensor];
 }
 
+/* Its blocks do not reach over rows, though its scheme's may: it has one. */
+static bool is_of_rows(const CudaKernel *k, const PlanTensor *t)
+{
+    return t->scheme.block[0] == 1 || k->layout[t - k->plan->tensor].rows == 1;
+}
+
+bool cuda_step_spans(const CudaKernel *k, const TileStep *s)
+{
+    if (s->op != TILE_QUANTIZE)
+        return false;
+    const PlanTensor *t = operand_tensor(k, s->tensor);
+    bool one = k->layout[t - k->plan->tensor].rows == 1;
+    return t->quantised && !t->is_static && !one && (t->scheme.block[0] != 1 || t->scheme.outer);
+}
+
+bool cuda_step_finds_outer(const CudaKernel *k, const TileStep *s)
+{
+    if (s->op != TILE_QUANTIZE)
+        return false;
+    const PlanTensor *t = operand_tensor(k, s->tensor);
+    return !t->is_static && t->scheme.outer && !cuda_step_spans(k, s);
+}
+
+bool cuda_program_spans(const CudaKernel *k, const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps; i++)
+        if (cuda_step_spans(k, &program->step[i]))
+            return true;
+    return false;
+}
+
 /* A scale for each row, whatever its columns. */
 bool cuda_step_by_token(const CudaKernel *k, const TileStep *s)
 {
     const PlanTensor *t = operand_tensor(k, s->tensor);
     int64_t block = t->scheme.block[1];
-    return !t->is_static && t->scheme.block[0] == 1 &&
+    return !t->is_static && is_of_rows(k, t) &&
            (block == 0 || block >= k->layout[t - k->plan->tensor].cols);
 }
 
@@ -32,7 +63,7 @@ static int64_t dynamic_group(const CudaKernel *k, const TileStep *s)
     const PlanTensor *t = operand_tensor(k, s->tensor);
     int64_t block = t->scheme.block[1];
     bool whole = block == 0 || block >= k->layout[t - k->plan->tensor].cols;
-    return t->is_static || t->scheme.block[0] != 1 || whole ? 0 : block;
+    return t->is_static || !is_of_rows(k, t) || whole ? 0 : block;
 }
 
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program)
@@ -188,7 +219,7 @@ bool cuda_program_needs_row(const CudaKernel *k, const PlanProgram *program)
         const TileStep *s = &program->step[i];
         if (s->op == TILE_CODE_SUM)
             return true;
-        if (s->op == TILE_QUANTIZE && cuda_step_by_token(k, s))
+        if (s->op == TILE_QUANTIZE && (cuda_step_by_token(k, s) || cuda_step_finds_outer(k, s)))
             return true;
     }
     return false;
@@ -199,10 +230,11 @@ int cuda_program_reductions(const CudaKernel *k, const PlanProgram *program)
     int num = 0;
     for (int i = 0; i < program->num_steps; i++) {
         const TileStep *s = &program->step[i];
-        num += s->op == TILE_LAYERNORM || s->op == TILE_SOFTMAX   ? 2
-               : s->op == TILE_RMSNORM                            ? 1
-               : s->op == TILE_QUANTIZE && k->span != SPAN_GATHER ? cuda_step_by_token(k, s)
-                                                                  : 0;
+        num += s->op == TILE_LAYERNORM || s->op == TILE_SOFTMAX ? 2
+               : s->op == TILE_RMSNORM                          ? 1
+               : s->op == TILE_QUANTIZE && k->span != SPAN_GATHER
+                   ? cuda_step_by_token(k, s) + cuda_step_finds_outer(k, s)
+                   : 0;
     }
     return num;
 }

@@ -310,7 +310,11 @@ static void put_held(Trial *t, int launch, int weight, int as)
             t->tensor[i].storage = STORAGE_ARENA;
     PlanLaunch rows = cuda_hold_launch(t->arena, product, &hold), row;
     PlanLaunch held = cuda_held_product(t->arena, product, &hold, as);
-    bool both = chain && cuda_hold_rows(t->arena, &d->plan->launch[chain->row], &hold, &row);
+    bool spans = chain && chain->ranges >= 0;
+    bool both =
+        chain && !spans && cuda_hold_rows(t->arena, &d->plan->launch[chain->row], &hold, &row);
+    if (spans)
+        put_launch(t, &d->plan->launch[chain->ranges], &d->role[chain->ranges]);
     if (chain)
         put_launch(t, both ? &row : &d->plan->launch[chain->row], &d->role[chain->row]);
     if (!both)
@@ -362,8 +366,8 @@ bool cuda_held_draft(const CudaDraft *d, int weight, const PlanTensor *as, Arena
     Trial t = {.arena = arena, .from = d, .plan = ARENA_NEW(arena, Plan)};
     size_t tensors = (size_t)(d->plan->num_tensors + 1 + num * CUDA_HOLD_TENSORS);
     t.tensor = ARENA_NEW_ARRAY(arena, PlanTensor, tensors);
-    t.launch = ARENA_NEW_ARRAY(arena, PlanLaunch, (size_t)num * 3);
-    t.role = ARENA_NEW_ARRAY(arena, CudaRole, (size_t)num * 3);
+    t.launch = ARENA_NEW_ARRAY(arena, PlanLaunch, (size_t)num * 4);
+    t.role = ARENA_NEW_ARRAY(arena, CudaRole, (size_t)num * 4);
     *t.plan = *d->plan;
     memcpy(t.tensor, d->plan->tensor, (size_t)d->plan->num_tensors * sizeof *t.tensor);
     t.tensor[t.plan->num_tensors++] = *as;

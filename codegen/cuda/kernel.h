@@ -18,6 +18,7 @@ extern const char *const cuda_family_name[NUM_CUDA_FAMILIES]; /* of its files, a
 /* What to do about a dynamic quantisation whose blocks span rows. */
 typedef enum CudaSpan {
     SPAN_NONE,   /* there is none */
+    SPAN_CLEAR,  /* clear the ranges of all */
     SPAN_GATHER, /* find the ranges, store nothing */
     SPAN_GIVEN   /* scales come from the gathered ranges */
 } CudaSpan;
@@ -126,6 +127,11 @@ const char *cuda_edge(int64_t begin, int64_t end, int64_t cols, int64_t held, in
  * `cols` columns: those behind the row's end count too. */
 int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, int threads,
                              int64_t cols);
+/* The step quantises with dynamic scales, or an outer one, of several rows. */
+bool cuda_step_spans(const CudaKernel *k, const TileStep *s);
+bool cuda_program_spans(const CudaKernel *k, const PlanProgram *program);
+/* .. with a dynamic outer scale of the only row that there is. */
+bool cuda_step_finds_outer(const CudaKernel *k, const TileStep *s);
 /* The step quantises with a dynamic scale for each row. */
 bool cuda_step_by_token(const CudaKernel *k, const TileStep *s);
 /* Reductions along whole rows, one after the other. */

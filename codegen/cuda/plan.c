@@ -4,8 +4,8 @@
  * - an activation whose rows the tensor cores cannot read in place is copied: a slice of others,
  * rows of odd lengths;
  * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
- * - a quantisation whose blocks span rows takes two launches: gather the ranges, store; one before
- * the first of these clears all ranges;
+ * - a quantisation whose blocks span rows takes two launches where there are several: gather the
+ * ranges, store; one before the first of these clears all ranges;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
  * - a weight that lies in several layouts has its launches once for each, and so has one that a
  * launch of its own decodes for products of many rows;
@@ -136,6 +136,7 @@ static void put_clear(CudaBuilder *b, const PlanLaunch *like, CudaApartWhy apart
     PlanLaunch clear = cuda_row_launch(like, "clear ranges", 1, operand, (PlanProgram){step, 2});
     CudaRole role = no_role;
     role.apart = apart;
+    role.span = SPAN_CLEAR;
     cuda_launch_put(b, clear, role, op);
 }
 
@@ -168,6 +169,13 @@ static int add_ranges(CudaBuilder *b, const PlanTensor *t)
     return add_words(b, part, words);
 }
 
+static CudaApartWhy span_why(CudaBuilder *b, const PlanTensor *t, const CudaRole *role,
+                             const Op *op)
+{
+    return cuda_span_why(b->arena, t,
+                         role->apart.at.file ? role->apart.at : kernel_quantise_span(op, 0));
+}
+
 /* A row kernel; with blocks that span rows, two of them, of which the last does what the list says,
  * behind the one that clears their ranges. */
 static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
@@ -178,8 +186,7 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
         return;
     }
     CudaRole gather = role;
-    gather.apart = cuda_span_why(b->arena, t,
-                                 role.apart.at.file ? role.apart.at : kernel_quantise_span(op, 0));
+    gather.apart = span_why(b, t, &role, op);
     gather.num_ops = 0; /* those of the last, done twice */
     if (!b->ranges)
         put_clear(b, &l, gather.apart, op);
@@ -191,7 +198,7 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
     gather.span = SPAN_GATHER;
     cuda_launch_put(b, l, gather, op);
     role.span = SPAN_GIVEN;
-    if (role.apart.at.file && !role.apart.text)
+    if (role.apart.at.file && !role.apart.text && !role.chain)
         role.apart = gather.apart;
     cuda_launch_put(b, l, role, op);
 }
@@ -309,9 +316,13 @@ static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *p
     role.fused = cuda_to_be_fused(op) != NULL;
     row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
                        : cuda_prologue_why(b->arena, b->list, l, op, &before);
-    if (l->prologue.num_steps && !copies && !spanning(b, l, &l->prologue)) {
+    const PlanTensor *t = spanning(b, l, &l->prologue);
+    if (l->prologue.num_steps && !copies) {
+        if (t && !b->ranges)
+            put_clear(b, l, span_why(b, t, &row, op), op);
+        int at = b->launches.num, row_at = at + (t ? 2 : 1);
         chain = ARENA_NEW(b->arena, CudaChain);
-        *chain = (CudaChain){b->launches.num, b->launches.num + 1, b->launches.num + 2};
+        *chain = (CudaChain){at, row_at, row_at + 1, .ranges = t ? at + 1 : -1};
         role.chain = row.chain = chain;
         role.num_ops = before.num_ops + part->num_ops;
         cuda_launch_put(b, *l, role, op);

@@ -163,13 +163,6 @@ static const char *quant_text(Emit *e, int operand)
                         (long long)block, (long long)scheme_col_blocks(&t->scheme, cols));
 }
 
-/* Blocks of a dynamic quantisation reach over several rows. */
-static bool spans_rows(const CudaKernel *k, int operand)
-{
-    const PlanTensor *t = operand_tensor(k, operand);
-    return t->quantised && !t->is_static && (t->scheme.block[0] != 1 || t->scheme.outer);
-}
-
 /* One range for all of it. */
 static bool whole_tensor(const CudaKernel *k, int operand)
 {
@@ -424,6 +417,22 @@ static void emit_token_sweep(Emit *e, const TileStep *s, int step, const char *q
             from, step);
 }
 
+/* The outer scale of a tensor of one row. */
+static void emit_outer(Emit *e, const TileStep *s, int step, const char *q, const char *from)
+{
+    Arena *arena = e->sb->arena;
+    const char *store =
+        arena_printf(arena, "row_store_outer<%s>(row, %s, %%s);", q, operand_text(e, s->tensor));
+    if (!e->sweeps) {
+        sb_line(e->sb, store, arena_printf(arena, "row_outer_bits(row, 0, %s)", from));
+        return;
+    }
+    const char *member = arena_printf(arena, "s.outer%d", step);
+    emit_reduction(e, arena_printf(arena, "int32_t outer%d;", step),
+                   arena_printf(arena, "%s = row_outer_bits(row, %s, %s);", member, member, from),
+                   arena_printf(arena, store, member));
+}
+
 static void emit_quantise(Emit *e, const TileStep *s, int step)
 {
     Arena *arena = e->sb->arena;
@@ -438,7 +447,7 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
         sum = arena_printf(arena, "%ssum%d =", if_last(e), step);
     }
     e->quantised_by[s->tensor] = step + 1;
-    if (spans_rows(k, s->tensor)) {
+    if (cuda_step_spans(k, s)) {
         int64_t blocks = cuda_span_blocks(&t->scheme, l);
         if (k->span == SPAN_GATHER) {
             sb_line(e->sb, "%srow_gather<%s>(row, found, %s, %lldLL, %s, %s);", if_last(e), q,
@@ -455,12 +464,14 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
                 operand_text(e, s->tensor), ranges_text(e), (long long)blocks,
                 row_text(e, s->tensor));
     }
+    if (cuda_step_finds_outer(k, s))
+        emit_outer(e, s, step, q, from);
     if (e->sweeps && cuda_step_by_token(k, s)) {
         emit_token_sweep(e, s, step, q, from);
         return;
     }
     const char *how = t->is_static                                               ? "given"
-                      : spans_rows(k, s->tensor) && t->scheme.block[0] != 1      ? "given"
+                      : cuda_step_spans(k, s) && t->scheme.block[0] != 1         ? "given"
                       : t->scheme.block[1] == 0 || t->scheme.block[1] >= l->cols ? "token"
                                                                                  : "group";
     sb_line(e->sb, "%s row_quantise_%s<%s>(row, %s, %s, %lldLL, %s);", sum, how, q,
@@ -507,7 +518,7 @@ static void emit_step(Emit *e, const TileStep *s, int step)
             emit_store(e, s, step);
         break;
     case TILE_QUANTIZE:
-        if (!only_ranges || spans_rows(e->k, s->tensor))
+        if (!only_ranges || cuda_step_spans(e->k, s))
             emit_quantise(e, s, step);
         break;
     case TILE_CODE_SUM:
@@ -649,7 +660,7 @@ void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *progra
     Emit e = {.sb = sb, .k = k};
     for (int i = 0; i < program->num_steps; i++) {
         int operand = program->step[i].tensor;
-        if (program->step[i].op != TILE_QUANTIZE || !spans_rows(k, operand))
+        if (!cuda_step_spans(k, &program->step[i]))
             continue;
         const PlanTensor *t = operand_tensor(k, operand);
         const PlanLayout *l = operand_layout(k, operand);

@@ -16,6 +16,7 @@ typedef enum CudaSchedule {
 /* A product whose prologue may run inside: its launches of a draft. */
 typedef struct CudaChain {
     int fused, row, product;
+    int ranges; /* finds those of the row kernel's that span rows, before it; -1: there are none */
 } CudaChain;
 
 /* Why a launch is not part of another one of its kernel's; text NULL: it is the kernel's own. */

@@ -194,7 +194,7 @@ static void describe(Sb *sb, const CudaKernel *k)
 {
     sb_printf(sb, " %d threads a row of %lld columns", k->row.threads_row,
               (long long)k->row.tile_cols);
-    if (k->span != SPAN_NONE)
+    if (k->span == SPAN_GATHER || k->span == SPAN_GIVEN)
         sb_put(sb, k->span == SPAN_GATHER ? ", finds ranges" : ", ranges known");
 }
 

@@ -559,6 +559,27 @@ __device__ __forceinline__ void row_gather(const Row<S> &row, Found &found, int3
     found.amax = all.amax, found.lo = all.lo, found.hi = all.hi;
 }
 
+/* A tensor of one row finds its outer scale by itself: the largest of `bits` and what the thread
+ * holds, then all threads'. */
+template <class S, class X>
+__device__ __forceinline__ int32_t row_outer_bits(const Row<S> &row, int32_t bits, const X &x)
+{
+#pragma unroll
+    for (int e = 0; e < S::kE; e++)
+        if (row.has(e))
+            bits = Most()(bits, num_outer_bits(x[e]));
+    return bits;
+}
+template <class Q, class S>
+__device__ __forceinline__ void row_store_outer(const Row<S> &row, const Operand &t, int32_t bits)
+{
+    const float outer = num_outer(Q::kFmt, row_reduce(row, bits, Most()));
+    if (row.lane == 0)
+        *t.outer = outer;
+    __threadfence_block();
+    row.sync();
+}
+
 /* Once a block has seen its rows. scratch: of all threads, 4 words. */
 template <class Q>
 __device__ __forceinline__ void gather_end(const Found &found, int32_t *span, int64_t num_blocks,
