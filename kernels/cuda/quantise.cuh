@@ -161,6 +161,27 @@ template <class Q> __device__ __forceinline__ int32_t int_code(float t, int32_t 
     return i + zero;
 }
 
+/* A word whose low byte is the code of t's magnitude, saturated: over the values of e2m1 the codes
+ * lie on lines of falling slope, so a code is the least of those that the lines give, each rounded
+ * once, by the sum. 0 for NaN. */
+__device__ __forceinline__ uint32_t e2m1_magnitude(float t)
+{
+    const float u = fmaxf(num_abs(t), 0.0f), ones = 0x1p23f; /* where a float's last bit is 1 */
+    const float below_2 = num_fma(u, 2.0f, ones), below_4 = u + (ones + 2.0f);
+    const float above = fminf(num_fma(u, 0.5f, ones + 4.0f), ones + 7.0f);
+    return num_bits(fminf(fminf(below_2, below_4), above));
+}
+/* num_to_e2m1 of four products, whose NaNs have no sign; the first one low. */
+__device__ __forceinline__ uint32_t e2m1_codes(float a, float b, float c, float d)
+{
+    const uint32_t low = __byte_perm(e2m1_magnitude(a), e2m1_magnitude(b), 0x0040);
+    const uint32_t high = __byte_perm(e2m1_magnitude(c), e2m1_magnitude(d), 0x0040);
+    const uint32_t low_signs = __byte_perm(num_bits(a), num_bits(b), 0x0073);
+    const uint32_t high_signs = __byte_perm(num_bits(c), num_bits(d), 0x0073);
+    const uint32_t signs = __byte_perm(low_signs, high_signs, 0x5410);
+    return __byte_perm(low, high, 0x5410) | (signs >> 4 & 0x08080808u);
+}
+
 /* The stored bytes of four values, each already times its inverse scale, and what their integers
  * add up to. The hardware's conversions give num_encode's codes (sm_89 and later have them). */
 template <class Q>
@@ -191,6 +212,8 @@ __device__ __forceinline__ uint32_t codes_of(float a, float b, float c, float d,
         return word;
     }
 #endif
+    if (Q::kFmt == FMT_E2M1)
+        return e2m1_codes(a, b, c, d);
     return num_encode(Q::kFmt, a) | num_encode(Q::kFmt, b) << 8 | num_encode(Q::kFmt, c) << 16 |
            num_encode(Q::kFmt, d) << 24;
 }
