@@ -188,15 +188,18 @@ static void put_decode(CudaBuilder *b, const CudaBuilder *old, const Copies *c, 
 
 /* A row kernel before a product whose schedule is not asked; true: it holds the activation, too,
  * for which `why` is, unless there is none. */
-static bool put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const CudaHold *hold,
-                     const CudaApartWhy *why, const bool *under)
+static bool put_rows(CudaBuilder *b, const CudaBuilder *old, const CudaChain *chain,
+                     const CudaHold *hold, const CudaApartWhy *why, const bool *under)
 {
+    int row = chain->row;
     PlanLaunch launch = old->launches.elem[row];
     bool both = why && cuda_hold_rows(b->arena, &old->launches.elem[row], hold, &launch);
     CudaRole role = old->roles.elem[row];
     const char *text = role.apart.text;
     role.apart.text = arena_printf(b->arena, "%s%sits product reads what is held in bf16",
                                    text ? text : "", text ? "; " : "");
+    if (chain->ranges >= 0)
+        role.apart = old->roles.elem[chain->ranges].apart;
     if (both)
         role.apart = *why;
     role.chain = NULL;
@@ -205,18 +208,13 @@ static bool put_rows(CudaBuilder *b, const CudaBuilder *old, int row, const Cuda
     return both;
 }
 
-/* The row kernels of such a product where ranges span rows. */
-static void put_spanning(CudaBuilder *b, const CudaBuilder *old, const CudaChain *chain,
-                         const bool *under)
+/* What finds the ranges of such a row kernel. */
+static void put_ranges(CudaBuilder *b, const CudaBuilder *old, int ranges, const bool *under)
 {
-    const CudaRole *ranges = &old->roles.elem[chain->ranges];
-    for (int i = chain->ranges; i <= chain->row; i++) {
-        CudaRole role = old->roles.elem[i];
-        role.apart = ranges->apart;
-        role.chain = NULL;
-        role.under = under;
-        cuda_launch_put(b, old->launches.elem[i], role, old->launch_ops.elem[i]);
-    }
+    CudaRole role = old->roles.elem[ranges];
+    role.chain = NULL;
+    role.under = under;
+    cuda_launch_put(b, old->launches.elem[ranges], role, old->launch_ops.elem[ranges]);
 }
 
 /* The buckets of a weight for which its activation is held. */
@@ -241,12 +239,10 @@ static void put_hold(CudaBuilder *b, const CudaBuilder *old, const Copies *c, in
     CudaRole role = {.span_operand = -1,
                      .under = under,
                      .apart = cuda_hold_why(b->arena, &b->tensors.elem[l->a], kernel, asked)};
-    bool spans = chain && chain->ranges >= 0;
-    if (spans)
-        put_spanning(b, old, chain, under);
+    if (chain && chain->ranges >= 0)
+        put_ranges(b, old, chain->ranges, under);
     bool holds =
-        chain && !spans &&
-        put_rows(b, old, chain->row, &c->hold[product], is_known ? NULL : &role.apart, under);
+        chain && put_rows(b, old, chain, &c->hold[product], is_known ? NULL : &role.apart, under);
     if (!is_known && !holds)
         cuda_launch_put(b, cuda_hold_launch(b->arena, l, &c->hold[product]), role, kernel);
 }

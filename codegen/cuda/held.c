@@ -154,7 +154,7 @@ static int put_activation(const CudaDraft *d, int a, int64_t k, const uint64_t *
                           PlanTensor *ret, CudaHold *hold)
 {
     int num = put_rows(d, a, k, at, first, 0, ret);
-    *hold = (CudaHold){.from = a, .to = first + num - 1, .outer = -1};
+    *hold = (CudaHold){.of = a, .from = a, .to = first + num - 1, .outer = -1};
     if (!d->plan->tensor[a].scheme.outer)
         return num;
     PlanTensor inner = d->plan->tensor[a]; /* codes times the scales of blocks alone */
@@ -212,21 +212,25 @@ bool cuda_hold_rows(Arena *arena, const PlanLaunch *row, const CudaHold *hold, P
 {
     const PlanProgram *p = &row->program;
     const TileStep *last = &p->step[p->num_steps - 1];
+    int own = row->num_operands, more = hold->from == hold->of ? 1 : 2;
     if (last->op != TILE_QUANTIZE || plan_operand_is_mapped(&row->operand[last->tensor]) ||
-        row->operand[last->tensor].tensor != hold->from || row->num_operands == PLAN_MAX_OPERANDS ||
+        row->operand[last->tensor].tensor != hold->of || own + more > PLAN_MAX_OPERANDS ||
         p->num_steps + 2 > PLAN_MAX_STEPS)
         return false;
+    uint16_t from = more == 1 ? last->tensor : (uint16_t)(own + 1);
     TileStep *step = ARENA_NEW_ARRAY(arena, TileStep, (size_t)p->num_steps + 2);
-    PlanOperand *operand = ARENA_NEW_ARRAY(arena, PlanOperand, (size_t)row->num_operands + 1);
+    PlanOperand *operand = ARENA_NEW_ARRAY(arena, PlanOperand, (size_t)(own + more));
     memcpy(step, p->step, (size_t)p->num_steps * sizeof *step);
-    memcpy(operand, row->operand, (size_t)row->num_operands * sizeof *operand);
-    step[p->num_steps] = (TileStep){.op = TILE_LOAD, .dst = last->src[0], .tensor = last->tensor};
+    memcpy(operand, row->operand, (size_t)own * sizeof *operand);
+    step[p->num_steps] = (TileStep){.op = TILE_LOAD, .dst = last->src[0], .tensor = from};
     step[p->num_steps + 1] =
-        (TileStep){.op = TILE_STORE, .src = {last->src[0]}, .tensor = (uint16_t)row->num_operands};
-    operand[row->num_operands] = operand_of(hold->to, false);
+        (TileStep){.op = TILE_STORE, .src = {last->src[0]}, .tensor = (uint16_t)own};
+    operand[own] = operand_of(hold->to, false);
+    if (more > 1)
+        operand[own + 1] = operand_of(hold->from, false);
     *ret = *row;
     ret->absorbed = arena_printf(arena, "%s hold activation", row->absorbed);
-    ret->num_operands++;
+    ret->num_operands += more;
     ret->operand = operand;
     ret->program = (PlanProgram){step, p->num_steps + 2};
     return true;
@@ -310,10 +314,8 @@ static void put_held(Trial *t, int launch, int weight, int as)
             t->tensor[i].storage = STORAGE_ARENA;
     PlanLaunch rows = cuda_hold_launch(t->arena, product, &hold), row;
     PlanLaunch held = cuda_held_product(t->arena, product, &hold, as);
-    bool spans = chain && chain->ranges >= 0;
-    bool both =
-        chain && !spans && cuda_hold_rows(t->arena, &d->plan->launch[chain->row], &hold, &row);
-    if (spans)
+    bool both = chain && cuda_hold_rows(t->arena, &d->plan->launch[chain->row], &hold, &row);
+    if (chain && chain->ranges >= 0)
         put_launch(t, &d->plan->launch[chain->ranges], &d->role[chain->ranges]);
     if (chain)
         put_launch(t, both ? &row : &d->plan->launch[chain->row], &d->role[chain->row]);

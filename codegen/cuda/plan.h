@@ -31,11 +31,11 @@ const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes);
  * cuda_choose_layouts returns it. False: there are none. */
 bool cuda_put_copies(CudaBuilder *b, Plan *plan, const CudaDraft *d, const uint8_t *under);
 
-/* held.c: what holds the activation of a product as bf16: the tensor that is read (without its
- * outer scale), the one that is written, and the outer scale that the epilogue multiplies by; -1:
- * it has none. */
+/* held.c: what holds the activation `of` a product as bf16: the tensor that is read (the same, but
+ * without its outer scale), the one that is written, and the outer scale that the epilogue
+ * multiplies by; -1: it has none. */
 typedef struct CudaHold {
-    int from, to, outer;
+    int of, from, to, outer;
 } CudaHold;
 #define CUDA_HOLD_TENSORS 4
 /* Fills the further tensors, numbered from `first` on; at: their place in the arena. weight: as it

@@ -417,6 +417,18 @@ static void emit_token_sweep(Emit *e, const TileStep *s, int step, const char *q
             from, step);
 }
 
+/* The operand, and those that are the same codes under other scales, hold what this step stores. */
+static void mark_quantised(Emit *e, int operand, int step)
+{
+    int tensor = e->k->launch->operand[operand].tensor;
+    for (int i = 0; i < e->k->launch->num_operands; i++) {
+        const PlanTensor *t = operand_tensor(e->k, i);
+        bool is_view = t->quantised && t->storage == STORAGE_VIEW && t->index == tensor;
+        if (i == operand || is_view)
+            e->quantised_by[i] = step + 1;
+    }
+}
+
 /* The outer scale of a tensor of one row. */
 static void emit_outer(Emit *e, const TileStep *s, int step, const char *q, const char *from)
 {
@@ -446,7 +458,7 @@ static void emit_quantise(Emit *e, const TileStep *s, int step)
         sb_line(e->sb, "%s 0;", sum);
         sum = arena_printf(arena, "%ssum%d =", if_last(e), step);
     }
-    e->quantised_by[s->tensor] = step + 1;
+    mark_quantised(e, s->tensor, step);
     if (cuda_step_spans(k, s)) {
         int64_t blocks = cuda_span_blocks(&t->scheme, l);
         if (k->span == SPAN_GATHER) {

@@ -622,7 +622,7 @@ REASONS = {
                 r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
     "wide": (2, [r"a group of 512 columns does not lie inside a tile of 128 of"]),
     "whole": (5, [r"one before the first clears those of all", r"apart at apart.sinter:12:21, where T = 64: one range is of the whole tensor.*\(static ranges, or"]),
-    "nvfp4": (7, [r"apart at apart.sinter:13:13, where T = 64: the outer scale is of the whole tensor.*\(a static outer",
+    "nvfp4": (5, [r"apart at apart.sinter:13:13, where T = 64: the outer scale is of the whole tensor.*\(a static outer",
                   r"apart at apart.sinter:12:14, where T = 64: its input,.* is held in bf16"]),
     "plain": (1, [r"apart at apart.sinter:12:21.*each block of the product would make all 64 rows again"]),
 }

@@ -200,7 +200,7 @@ def check_held(folder):
            (["tile", "mixed"], ["decode", "tile", "hopper"]))
     expect("by the launch that quantises it", len(re.findall("^    quantize hold activation$", out, re.M)), 1)
     (folder / "m.sinter").write_text(text("weight mxfp8; act nvfp4", sizes="256, 4096"))
-    expect("or one after those that gather a range", len(re.findall("^    hold activation$", explained(folder)[1], re.M)), 1)
+    expect("behind the one that finds its range", len(re.findall("^    quantize hold activation$", explained(folder)[1], re.M)), 1)
     (folder / "m.sinter").write_text(text("weight mxfp8; act mxfp8", sizes="256, 4096"))
     lies = re.findall(r"^    weight.*: (panels|records)", explained(folder, "--decode-weights=never")[1], re.M)
     expect("of many rows, a weight of 8 bits lies as wgmma reads it", set(lies), {"panels"})
