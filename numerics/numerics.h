@@ -542,6 +542,32 @@ NUM_FN float num_round_bf16(float x)
     return num_from_bf16(num_to_bf16(x));
 }
 
+/* Where there are instructions, they have the same values; of a NaN other bits. */
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 890
+#define NUM_HAS_E4M3 1
+#endif
+#endif
+NUM_FN float num_round_e4m3(float x)
+{
+#ifdef NUM_HAS_E4M3
+    float ret;
+    asm("{\n"
+        ".reg .b16 code, low, high;\n"
+        ".reg .b32 pair;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 code, 0f00000000, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 pair, code;\n"
+        "mov.b32 {low, high}, pair;\n"
+        "cvt.f32.f16 %0, low;\n"
+        "}"
+        : "=f"(ret)
+        : "f"(x));
+    return ret;
+#else
+    return num_from_e4m3(num_to_e4m3(x));
+#endif
+}
+
 /* Scales ------------------------------------------------------------------------------------------
  *
  * One formula everywhere: code = to_format(x * num_inverse(scale)), value = code * scale, where
@@ -625,7 +651,7 @@ NUM_FN float num_scale_round(int scale_fmt, float s)
     case FMT_BF16:
         s = num_round_bf16(s > 0x1.fep+127f ? 0x1.fep+127f : s);
         return s < NUM_MIN_NORMAL ? NUM_MIN_NORMAL : s;
-    case FMT_E4M3: s = num_from_e4m3(num_to_e4m3(s)); return s < 0x1p-9f ? 0x1p-9f : s;
+    case FMT_E4M3: s = num_round_e4m3(s); return s < 0x1p-9f ? 0x1p-9f : s;
     case FMT_E8M0: return num_from_e8m0(num_to_e8m0(s));
     default: return s < NUM_MIN_NORMAL ? NUM_MIN_NORMAL : s;
     }

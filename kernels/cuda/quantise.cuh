@@ -699,21 +699,31 @@ __device__ __forceinline__ int32_t row_code_sum(const Row<S> &row, const char *b
     return sum;
 }
 
+/* The values of two codes of e2m1 as f16, which have no lower bytes: their upper ones are looked up
+ * by the bits of a selector, whose other places look up 0. */
+__device__ __forceinline__ uint32_t e2m1_halves(uint32_t bytes)
+{
+    const uint32_t value = __byte_perm(0x3e3c3800u, 0x46444240u, bytes << 4 & 0x7070);
+    return value | (__byte_perm(bytes, 0, 0x1404) << 4 & 0x80008000u);
+}
+
 /* Of two stored bytes, the first one low, up to the bits of a NaN. */
 template <class Q> __device__ __forceinline__ void decode_two(uint32_t bytes, float &a, float &b)
 {
+    uint32_t halves;
+    if constexpr (Q::kFmt == FMT_E2M1)
+        halves = e2m1_halves(bytes);
 #if __CUDA_ARCH__ >= 890
-    if constexpr (Q::kFmt == FMT_E4M3 || Q::kFmt == FMT_E5M2) {
-        uint32_t halves;
-        if (Q::kFmt == FMT_E4M3)
-            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bytes));
-        else
-            asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bytes));
-        a = Plain<FMT_F16>::unpack(halves, 0), b = Plain<FMT_F16>::unpack(halves, 1);
+    else if constexpr (Q::kFmt == FMT_E4M3)
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bytes));
+    else if constexpr (Q::kFmt == FMT_E5M2)
+        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bytes));
+#endif
+    else {
+        a = num_decode(Q::kFmt, bytes & 255), b = num_decode(Q::kFmt, bytes >> 8 & 255);
         return;
     }
-#endif
-    a = num_decode(Q::kFmt, bytes & 255), b = num_decode(Q::kFmt, bytes >> 8 & 255);
+    a = Plain<FMT_F16>::unpack(halves, 0), b = Plain<FMT_F16>::unpack(halves, 1);
 }
 
 /* What this program quantised of the row is there for all threads that hold it. */
