@@ -414,6 +414,7 @@ static void put_prologue(Sb *sb, const CudaKernel *k)
         sb_line(sb, "a.scale = (float *)(local + %" PRId64 ");", codes);
         sb_line(sb, "a.zero = (int32_t *)(local + %" PRId64 ");", codes + grid);
     }
+    /* (an outer scale that they find stays the tensor's own: all blocks store the same one) */
     sb_line(sb, "const Row<S> row = {(int)threadIdx.x, 0, Cfg::kK, scratch};");
     sb_line(sb, "wait_for_producer();");
     sb_line(sb, "for (int64_t m = 0; m < p.dim[0]; m++)");
