@@ -150,7 +150,7 @@ static CpuPackSpec pack_spec(const Gemm *g)
         spec.has_zero = w->scheme->zero != ZERO_NONE;
         spec.block_rows = w->scheme->block[0];
         spec.block_cols = w->scheme->block[1];
-        spec.scale_fmt = w->scheme->scale_fmt;
+        spec.scale_fmt = w->scheme->scale_fmt == FMT_I8 ? FMT_F32 : w->scheme->scale_fmt;
         spec.table = w->scheme->table;
     }
     return spec;

@@ -76,7 +76,8 @@ static const char *value_text(const Value *value)
         return value->name;
     if (op->kind == OP_CONST && op->constant && op->constant->name)
         return op->constant->name;
-    if (op->kind == OP_INNER || (op->kind == OP_CONCAT && value->type->scheme)) /* a weight */
+    if (op->kind == OP_INNER || op->kind == OP_WIDEN ||
+        (op->kind == OP_CONCAT && value->type->scheme)) /* a weight */
         return value_text(op_in(op, 0));
     return op->attr.layer ? op->attr.layer : op_info[op->kind].name;
 }

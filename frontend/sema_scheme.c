@@ -398,6 +398,8 @@ static void compile_line(Sema *s, SchemeInfo *info, const SchemeLine *line)
         problem = "a codebook is for weights; activations take integers and minifloats";
     if (!problem && line->is_act && format_is_narrow(l.scheme.fmt))
         problem = "this format is for weights; activations take integers of 4 and 8 bits";
+    if (!problem && line->is_act && l.scheme.scale_fmt == FMT_I8)
+        problem = "i8 scales are for weights; those of activations are f32, f16, bf16 or e4m3";
     if (problem) {
         diag_error(s->diag, line->span, E_SCHEME_FIT, "%s", problem);
         l.bad = true;

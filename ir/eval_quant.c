@@ -165,3 +165,11 @@ bool eval_op_inner(Eval *e, const Op *op)
     eval_slot(e, &op->out[0])->tensor = t;
     return true;
 }
+
+bool eval_op_widen(Eval *e, const Op *op)
+{
+    Tensor *out = eval_result(e, op, 0);
+    if (!out)
+        return false;
+    return qtensor_widen(&eval_in(e, op, 0)->q, &out->q) || eval_no_memory(e, op);
+}

@@ -513,6 +513,18 @@ static const Type *rule_inner(Module *m, const Op *op, const Type *declared)
     return type_quantised(m, &scheme, in->rank, in->dim);
 }
 
+static const Type *rule_widen(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    const Type *in = need_quantised(m, op);
+    if (!in)
+        return NULL;
+    if (in->scheme->scale_fmt != FMT_I8)
+        return clash(m, op, E_SCHEME_FIT, "the scales of %s are no whole multiples of one a row",
+                     text(m, in));
+    return type_quantised(m, &whole_scales_wide, in->rank, in->dim);
+}
+
 /* Matmul -------------------------------------------------------------------------------------- */
 
 static bool is_integer_code(const Type *type)

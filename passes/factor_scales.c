@@ -12,6 +12,9 @@
  *   %y = matmul %2, %4                            %7 = mul %6, (scales %1 {axis = 0})
  *                                                 %y = mul %7, (scales %3 {axis = 1})
  *
+ * Weights whose scales are whole multiples of one number a row are widened beside such integers:
+ * their codes take in the multiples, and no scale varies.
+ *
  * sum (x - zx)(w - zw) = acc - zx * (sum w - K * zw) - zw * sum x: everything that hangs on the
  * weight alone, and on a static zx, is a constant expression. */
 #include "passes/internal.h"
@@ -30,6 +33,18 @@ static Side side_of(const Op *matmul, int slot)
         return (Side){value, NULL, slot};
     value = op_in(value->def, 0);
     return (Side){value, value->type->scheme, slot};
+}
+
+/* Beside integers of one scale a row, codes of whole multiples of a row's unit are integers, too.
+ */
+static void widen_weight(Module *m, Op *at, const Side *a, Side *b)
+{
+    if (!b->scheme || b->scheme->scale_fmt != FMT_I8 || !type_scale_varies(b->value->type) ||
+        !value_is_constant(b->value) || !a->scheme || !scheme_is_integer(a->scheme) ||
+        type_scale_varies(a->value->type))
+        return;
+    b->value = rewrite_unary(m, at, OP_WIDEN, NULL, b->value, at->span);
+    b->scheme = b->value->type->scheme;
 }
 
 static bool side_varies(const Side *side)
@@ -85,11 +100,12 @@ static Value *times_scales(Module *m, Op *at, Value *v, const Side *side)
 static void matmul_factor(Module *m, Op *op)
 {
     Side a = side_of(op, 0), b = side_of(op, 1);
-    Value *in[2] = {a.value, b.value};
     Attr attr = op->attr;
 
     if (!a.scheme && !b.scheme)
         return;
+    widen_weight(m, op, &a, &b);
+    Value *in[2] = {a.value, b.value};
     attr.place = side_varies(&a) || side_varies(&b) ? PLACE_MAINLOOP : PLACE_EPILOGUE;
     Value *v = build_op(m, op->block, op, OP_MATMUL, &attr, NULL, 2, in, op->span);
     if (!v) /* the type rule has said what does not fit */

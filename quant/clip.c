@@ -212,6 +212,7 @@ static bool clip_tensor(QTensor *q, const float *w, const double *hessian)
 {
     ClipWork work = {.q = q, .w = w, .hessian = hessian};
     team_run(0, q->rows, LINALG_TILE, clip_tiles, &work);
+    whole_scales_settle(q);
     quantize_static(q, FMT_F32, w);
     return !work.failed;
 }

@@ -85,7 +85,11 @@ static void cells_finish(QTensor *q, int64_t row_block)
                                           &q->zero[at]);
         else
             q->scale[at] = num_scale_sym((int)scheme->fmt, (int)scheme->scale_fmt, hi, q->outer);
+        if (scheme->scale_fmt == FMT_I8 && hi < 0x00800000) /* nothing: any multiple will do */
+            q->scale[at] = 0;
     }
+    if (scheme->scale_fmt == FMT_I8)
+        whole_scales_round(q->scale + row_block * q->col_blocks, q->col_blocks);
 }
 
 static void range_row(QTensor *q, const Reader *reader, int64_t row)

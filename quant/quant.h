@@ -65,7 +65,7 @@ typedef enum ZeroKind { ZERO_NONE, ZERO_INT } ZeroKind; /* symmetric, asymmetric
  * E8M0 scales, NVFP4 {1,16} with E4M3 scales and an outer scale. */
 typedef struct Scheme {
     FormatId fmt;
-    FormatId scale_fmt; /* F32 F16 BF16 E8M0 E4M3 */
+    FormatId scale_fmt; /* F32 F16 BF16 E8M0 E4M3; I8: whole multiples of a number of the row's */
     ZeroKind zero;
     bool outer;      /* a second, per-tensor f32 scale that multiplies (NVFP4) */
     TableKind table; /* a codebook: w = table[q] s */
@@ -156,6 +156,29 @@ void quantize_rtn(QTensor *q, FormatId src_fmt, const void *src);
 void quantize_static(QTensor *q, FormatId src_fmt, const void *src);
 /* Scale and zero point of one range under a scheme: what a calibrated range becomes. */
 void scheme_params(const Scheme *scheme, float lo, float hi, float *ret_scale, int32_t *ret_zero);
+
+/* whole_scales.c ------------------------------------------------------------------------------ */
+
+/* Scales of `scale i8`: those of a row are 1 to 16 times one f32 number, the row's unit, which has
+ * 19 significant bits so that its multiples are exact; codes of 4 bits times such a multiple fit
+ * i8. */
+#define WHOLE_SCALE_MOST 16
+/* Rounds a row's scales, f32 and positive or 0 (nothing in the block), to that: the unit is a
+ * sixteenth of the largest. One that is not finite makes all of them NaN. */
+void whole_scales_round(float *scale, int64_t num);
+/* The same for all rows of a tensor under `scale i8`; others stay as they are. */
+void whole_scales_settle(QTensor *q);
+/* The largest unit of such a row's scales, and what each is times that; NaN and ones, where one is.
+ */
+float whole_scales_unit(const float *scale, int64_t num, uint8_t *ret_factor);
+/* Codes times their scales' multiples, under the row's unit, the same values. ret: made for
+ * whole_scales_wide, as large. Library-safe; false: memory is exhausted. */
+extern const Scheme whole_scales_wide; /* i8 sym per channel */
+bool qtensor_widen(const QTensor *q, QTensor *ret);
+/* Back: of such codes of 8 bits, those of 4 bits of groups of `width` columns, and as scales the
+ * least whole numbers that they are multiplied by. ret: made here. Library-safe, as qtensor_init.
+ */
+bool qtensor_narrow(const QTensor *q, int64_t width, QTensor *ret);
 
 /* calib_*.c ----------------------------------------------------------------------------------- */
 

@@ -100,7 +100,12 @@ static const char *scale_problem(const Scheme *scheme)
         if (info->family == FAMILY_CODEBOOK || scheme->table)
             return "e8m0 scales are for integers and minifloats; a codebook needs f32, f16 or bf16";
         break;
-    default: return "a scale is f32, f16, bf16, e8m0 or e4m3";
+    case FMT_I8:
+        if (scheme->fmt != FMT_I4 || scheme->zero != ZERO_NONE || scheme->block[0] != 1)
+            return "i8 scales are whole multiples of a row's own, of groups of i4 sym; others need "
+                   "f32, f16 or bf16";
+        break;
+    default: return "a scale is f32, f16, bf16, e8m0, e4m3 or i8";
     }
     if (scheme->outer && (scheme->scale_fmt != FMT_E4M3 || scheme->zero != ZERO_NONE))
         return "an outer scale goes with symmetric blocks whose scales are e4m3";

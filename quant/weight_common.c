@@ -74,6 +74,7 @@ void weight_each_block(QTensor *q, const float *w, WeightBlockFn fn, const void 
     EachBlock each = {q, w, fn, user};
     int64_t elements = qtensor_block_rows(q) * qtensor_block_cols(q);
     team_run(0, q->row_blocks * q->col_blocks, TEAM_STEP(elements), each_block, &each);
+    whole_scales_settle(q);
     quantize_static(q, FMT_F32, w);
 }
 

@@ -232,7 +232,9 @@ static const char *gptq_run(QTensor *q, FormatId src_fmt, const void *src, const
         return "gptq: the calibration data has another width than the weight";
     quantize_rtn(q, src_fmt, src); /* scales of fixed groups, and the outer one */
     Gptq g = {.q = q};
-    g.moving_scales = !(args && args->act_order) && q->scheme.block[0] == 1 && q->col_blocks > 1;
+    /* (multiples of one number are all settled before the first column) */
+    g.moving_scales = !(args && args->act_order) && q->scheme.block[0] == 1 && q->col_blocks > 1 &&
+                      q->scheme.scale_fmt != FMT_I8;
     float *w = weight_to_f32(q, src_fmt, src);
     double *hessian = prepare(&g, stats, args);
     g.w = w;

@@ -133,6 +133,33 @@ def block_params(x, fmt, asym, scale_fmt="f32", outer=F32(1)):
     return F32(scale), 0
 
 
+def whole_scales(scale):
+    """Of a row's scales, of which 0 are blocks of nothing: multiples, and what of."""
+    if np.isnan(scale).any():
+        return np.ones(len(scale)), F32(np.nan)
+    if not scale.any():
+        return np.ones(len(scale)), F32(1)
+    unit = F32(scale.max() / F32(16))
+    unit = (unit.view(np.uint32) & np.uint32(0xFFFFFFE0)).view(F32)
+    return np.clip(np.rint(scale / unit), 1, 16), unit
+
+
+def quantise_whole(x, block):
+    """`i4 sym group block scale i8`: codes, multiples of each element, units of each row."""
+    rows, cols = x.shape
+    codes, times, units = np.zeros((rows, cols)), np.zeros((rows, cols)), np.zeros(rows, F32)
+    for r in range(rows):
+        groups = [slice(c, c + block) for c in range(0, cols, block)]
+        amax = np.array([np.abs(x[r, g]).max() for g in groups], F32)
+        factor, units[r] = whole_scales(np.where(amax < F32(1.17549435e-38), F32(0), amax / F32(7)))
+        common = np.gcd.reduce(factor.astype(np.int64))  # what all multiples share is the unit's
+        factor, units[r] = factor // common, units[r] * F32(common)
+        for g, f in zip(groups, factor):
+            codes[r, g] = encode("i4", x[r, g] * inverse(F32(f) * units[r]), 0, False)
+            times[r, g] = f
+    return codes, times, units
+
+
 def quantise(x, fmt, block, asym=False, scale_fmt="f32", outer=None, given=None):
     """codes' values, scales and zero points spread over the elements of x."""
     x = np.asarray(x, F32)
@@ -200,7 +227,6 @@ def fma(a, b, c):
     best = [v for v, d in zip(near, dist) if d == min(dist)]
     even = [v for v in best if int(np.asarray(v).view(np.uint32)) % 2 == 0]
     return (even or best)[0]
-
 
 def mainloop(a, sa, b, sb, block):
     """a, b: codes less zero points, [M, K] and [N, K] float64; sa, sb: scales of each element."""
@@ -633,8 +659,29 @@ def case_hadamard():
     return t
 
 
+def case_whole():
+    t = Text("whole")
+    w = (rng.normal(size=(9, 22)) * np.exp(2 * rng.normal(size=(9, 1)))).astype(F32)
+    w[:, 8:16] *= rng.uniform(0.01, 1, size=(9, 1)).astype(F32)
+    w[1, 0:8] = w[2] = 0
+    w[3] = 7 * w[3, 0]  # multiples that share a divisor: all of them
+    w[4, 3] = np.nan
+    codes, times, units = quantise_whole(w, 8)
+    q = quantise_op(t, t.const(w), w.shape, dict(fmt="i4", block=(1, 8), scale_fmt="i8"))
+    t.check("whole", t.op("dequantize", [q], ty("f32", w.shape)),
+            codes.astype(F32) * (times.astype(F32) * units[:, None]))
+    q = t.op("widen", [q], "i8{sym per row}[9, 22]")
+    t.check("wide_units", t.op("scales", [q], ty("f32", (9,)), "axis = 1"), units)
+    t.check("wide_sums", t.op("code_sum", [q], ty("i32", (9,)), "axis = 1"),
+            (codes * times).sum(axis=1), "i32")
+    t.check("wide", t.op("dequantize", [q], ty("f32", w.shape)),
+            (codes * times).astype(F32) * units[:, None])
+    return t
+
+
 CASES = [case_moves, case_cast, case_elementwise, case_functions, case_rows, case_quantize,
-         case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard, case_bounds]
+         case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard, case_bounds,
+         case_whole]
 
 if __name__ == "__main__":
     np.seterr(all="ignore")

@@ -108,7 +108,7 @@ static bool is_lowered(const Module *m)
     for_each_op(op, &m->body)
         if (op->kind == OP_QUANTIZE || op->kind == OP_DEQUANTIZE || op->kind == OP_SCALES ||
             op->kind == OP_ZEROS || op->kind == OP_CODE_SUM || op->kind == OP_OUTER ||
-            op->kind == OP_INNER || op->kind == OP_KERNEL)
+            op->kind == OP_INNER || op->kind == OP_WIDEN || op->kind == OP_KERNEL)
             return false;
     return true;
 }

@@ -224,12 +224,54 @@ static void sizes_are_checked(void **state)
     qtensor_free(&q);
 }
 
+static void assert_same_values(const QTensor *a, const QTensor *b, const float *row_scale)
+{
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t c = 0; c < a->cols; c++) {
+            float want = qtensor_value(a, r, c);
+            float got = qtensor_value(b, r, c) * (row_scale ? row_scale[r] : 1.0f);
+            if (!(isnan(want) && isnan(got)))
+                assert_float_equal(want, got, 0);
+        }
+}
+
+/* Of all special rows, too: whole scales are taken into codes and out of them without a trace. */
+static void whole_scales_go_in_and_out(void **state)
+{
+    (void)state;
+    const int64_t width[] = {1, 8, 24, 128};
+    for (size_t i = 0; i < COUNT_OF(width); i++) {
+        RtnCase c = {.scheme = {.fmt = FMT_I4, .scale_fmt = FMT_I8, .block = {1, width[i]}},
+                     .rows = 48,
+                     .cols = 200,
+                     .src_fmt = FMT_F32,
+                     .special = 1,
+                     .seed = i};
+        QTensor q, wide, narrow;
+        void *src = make_source(&c);
+        assert_true(qtensor_init(&q, &c.scheme, c.rows, c.cols));
+        assert_true(qtensor_init(&wide, &whole_scales_wide, c.rows, c.cols));
+        quantize_rtn(&q, FMT_F32, src);
+        assert_true(qtensor_widen(&q, &wide));
+        assert_same_values(&q, &wide, NULL);
+        assert_true(qtensor_narrow(&wide, width[i], &narrow));
+        for (int64_t at = 0; at < narrow.rows * narrow.col_blocks; at++)
+            assert_true(narrow.scale[at] >= 1 && narrow.scale[at] <= WHOLE_SCALE_MOST);
+        assert_same_values(&wide, &narrow, wide.scale);
+        qtensor_free(&narrow);
+        qtensor_free(&wide);
+        qtensor_free(&q);
+        free(src);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_schemes_match_reference),
         cmocka_unit_test(decoded_values_are_near),
         cmocka_unit_test(special_blocks),
+        cmocka_unit_test(whole_scales_go_in_and_out),
         cmocka_unit_test(asymmetric_range_holds_zero),
         cmocka_unit_test(static_encoding_uses_given_scales),
         cmocka_unit_test(sizes_are_checked),

@@ -173,12 +173,14 @@ static int draw_group(Gen *g, int cols, bool alone)
     return 1 << draw(g, most + 1);
 }
 
-static void put_scale(Gen *g, const Element *e)
+static void put_scale(Gen *g, const Element *e, bool may_be_whole)
 {
     static const char *const scale[] = {"f16", "bf16", "e4m3", "e8m0"};
     int which = draw(g, 8);
     if (which < 3 || (which == 3 && e->symmetric && !e->codebook))
         sb_printf(&g->schemes, " scale %s", scale[which]);
+    if (which > 5 && may_be_whole && strcmp(e->words, "i4 sym") == 0)
+        sb_put(&g->schemes, " scale i8");
 }
 
 bool grain_has_groups(int index)
@@ -193,6 +195,10 @@ void put_weight(Gen *g, int index, int cols, bool alone)
 {
     if (index == NUM_WEIGHTS - 1)
         return;
+    if (index == WHOLE_SCALES) {
+        sb_printf(&g->schemes, "weight i4 sym group %d scale i8", draw_group(g, cols, alone));
+        return;
+    }
     sb_put(&g->schemes, "weight ");
     if (index >= NUM_ELEMENTS * NUM_GRAINS) {
         sb_put(&g->schemes, named[index - NUM_ELEMENTS * NUM_GRAINS]);
@@ -209,7 +215,7 @@ void put_weight(Gen *g, int index, int cols, bool alone)
         rows = 1 + draw(g, 9);
         sb_printf(&g->schemes, " block %dx%d", rows, draw_group(g, cols, alone));
     }
-    put_scale(g, e);
+    put_scale(g, e, index % NUM_GRAINS == GRAIN_GROUP);
 }
 
 void put_act(Gen *g, int index, int cols, bool alone)
@@ -241,7 +247,7 @@ void put_act(Gen *g, int index, int cols, bool alone)
             sb_put(&g->schemes, " per tensor dynamic");
         g->has_static = g->has_static || g->may_static;
     }
-    put_scale(g, e);
+    put_scale(g, e, false);
 }
 
 /* The scheme of the next pair for a layer with at least this K; its name. */

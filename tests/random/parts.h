@@ -83,7 +83,8 @@ const char *param_add(Gen *g, int64_t rows, int64_t cols);
 
 bool grain_has_groups(int index); /* of a weight */
 /* The words of a weight's or an activation's scheme for K = cols; alone: the other side has no
- * groups, so that any size will do. */
+ * groups, so that any size will do. WHOLE_SCALES: groups of i4 whose scales are whole multiples. */
+enum { WHOLE_SCALES = NUM_WEIGHTS };
 void put_weight(Gen *g, int index, int cols, bool alone);
 void put_act(Gen *g, int index, int cols, bool alone);
 /* The scheme of the next pair for a layer with at least this K; its name. */
