@@ -633,14 +633,22 @@ static void put_leave(Sb *sb, const CudaKernel *k)
     sb_line(sb, "}");
 }
 
+/* Whole tiles of 128 columns would spill up to 196 bytes: all their loads come first. (Those that
+ * fit took as long column by column.) */
+static bool loads_too_much(const CudaKernel *k)
+{
+    for (int i = 0; i < k->launch->num_segments; i++)
+        if (cuda_program_works_on_rows(k, &k->launch->segment[i].epilogue))
+            return true;
+    return keeps_outers(k);
+}
+
 /* The epilogue over the fragments' registers: each call gets some columns of two rows. */
 static bool put_held(Sb *sb, const CudaKernel *k)
 {
-    /* (whole tiles of 128 columns of these would spill up to 196 bytes: all their loads come first)
-     */
     int columns = held_columns(k);
     int64_t part = k->hopper.bn / k->spec.parts;
-    bool whole = cuda_in_segments(k, part) && !keeps_outers(k);
+    bool whole = cuda_in_segments(k, part) && !loads_too_much(k);
     cuda_put_fragments(sb, k, columns, whole ? part : columns,
                        k->hopper.leaves
                            ? "(place + lower * 8 * HopperShape<Cfg, Product>::kLeavePitch + "

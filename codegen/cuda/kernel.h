@@ -163,6 +163,8 @@ bool cuda_adds_apart(const CudaKernel *k);
 bool cuda_program_sums_codes(const PlanProgram *program);
 /* The widest dynamic group (columns) of the program, 0 if it has none. */
 int64_t cuda_program_group(const CudaKernel *k, const PlanProgram *program);
+/* The program loads rows, and computes what takes registers beside them: a function, a quotient. */
+bool cuda_program_works_on_rows(const CudaKernel *k, const PlanProgram *program);
 /* The program stores one result, of 16 bits, in rows that begin at multiples of 16 bytes, and loads
  * no rows. */
 bool cuda_program_leaves(const CudaKernel *k, const PlanProgram *program);

@@ -600,6 +600,17 @@ static bool loads_rows(const CudaKernel *k, const PlanProgram *program)
     return false;
 }
 
+bool cuda_program_works_on_rows(const CudaKernel *k, const PlanProgram *program)
+{
+    for (int i = 0; i < program->num_steps && loads_rows(k, program); i++) {
+        TileOp op = (TileOp)program->step[i].op;
+        if (op == TILE_GELU || op == TILE_GELU_TANH || op == TILE_SILU || op == TILE_SIGMOID ||
+            op == TILE_TANH || op == TILE_DIV)
+            return true;
+    }
+    return false;
+}
+
 bool cuda_program_leaves(const CudaKernel *k, const PlanProgram *program)
 {
     const TileStep *s = loads_rows(k, program) ? NULL : only_store(program);
