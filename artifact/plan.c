@@ -183,6 +183,7 @@ static void code_pack_spec(Coder *c, CpuPackSpec *s)
     code_i64(c, &s->block_cols);
     code_i64(c, &s->act_block_cols);
     code_format(c, &s->scale_fmt);
+    code_i64(c, &s->factor_cols);
     s->table = (TableKind)code_small(c, (int)s->table, NUM_TABLE_KINDS);
     s->layout = (uint8_t)code_small(c, s->layout, NUM_CUDA_PACKED);
 }

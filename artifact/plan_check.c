@@ -31,7 +31,8 @@ bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b)
            a->parts == b->parts && a->mainloop == b->mainloop && a->has_zero == b->has_zero &&
            a->act_zero == b->act_zero && a->block_rows == b->block_rows &&
            a->block_cols == b->block_cols && a->act_block_cols == b->act_block_cols &&
-           a->scale_fmt == b->scale_fmt && a->table == b->table && a->layout == b->layout;
+           a->scale_fmt == b->scale_fmt && a->factor_cols == b->factor_cols &&
+           a->table == b->table && a->layout == b->layout;
 }
 
 uint64_t plan_weight_bytes(const Plan *plan)
@@ -99,6 +100,13 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
                         .act_block = spec->act_block_cols,
                         .table = spec->table,
                         .layout = (CudaLayout)spec->layout};
+    if (spec->factor_cols) { /* the row's scale is the epilogue's, as before */
+        ret.fmt = FMT_I4;
+        ret.factored = true;
+        ret.scale_fmt = FMT_I8;
+        ret.block_rows = 1;
+        ret.block_cols = spec->factor_cols;
+    }
     if (spec->layout != CUDA_BITS || spec->table)
         return ret;
     ret.table = spec->has_zero ? TABLE_BLOCK : TABLE_TENSOR;
@@ -206,6 +214,7 @@ static bool check_packed(const Plan *p, const PlanTensor *t, IoError *err)
     const CpuPackSpec *s = &t->pack_spec;
     if (s->n < 1 || s->n > LIMIT_DIM || s->k < 1 || s->k > LIMIT_DIM || s->parts < 1 ||
         s->n % s->parts || s->block_rows < 0 || s->block_cols < 0 || s->act_block_cols < 0 ||
+        s->factor_cols < 0 || s->factor_cols % 8 || (s->factor_cols && s->fmt != FMT_I8) ||
         s->fmt != t->fmt)
         return plan_fail(err, "weight \"%s\" is packed for [%lld, %lld] in %d parts", t->name,
                          (long long)s->n, (long long)s->k, s->parts);

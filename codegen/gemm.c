@@ -134,6 +134,16 @@ static bool place_yields(Gemm *g)
 
 /* Operands ------------------------------------------------------------------------------------ */
 
+/* Columns that share the whole number which their codes of 4 bits were multiplied by; no lane of a
+ * GPU has two of them among eight neighbours. */
+static int64_t factor_cols(const Value *weight)
+{
+    if (weight->def->kind != OP_WIDEN)
+        return 0;
+    int64_t cols = op_in(weight->def, 0)->type->scheme->block[1];
+    return cols % 8 ? 0 : cols;
+}
+
 static CpuPackSpec pack_spec(const Gemm *g)
 {
     const Type *a = op_in(g->matmul, 0)->type, *w = op_in(g->matmul, 1)->type;
@@ -152,6 +162,7 @@ static CpuPackSpec pack_spec(const Gemm *g)
         spec.block_cols = w->scheme->block[1];
         spec.scale_fmt = w->scheme->scale_fmt == FMT_I8 ? FMT_F32 : w->scheme->scale_fmt;
         spec.table = w->scheme->table;
+        spec.factor_cols = factor_cols(build_outer(g->b, op_in(g->matmul, 1)));
     }
     return spec;
 }

@@ -99,11 +99,25 @@ static float *tables_of(const CudaPackSpec *spec, const Tensor *t)
     return ret;
 }
 
+static void pack_factored(const CudaPackSpec *cuda, const QTensor *q, void *packed)
+{
+    QTensor narrow;
+    if (!qtensor_narrow(q, cuda->block_cols, &narrow))
+        memory_exhausted();
+    CudaParams params = {.scale = narrow.scale};
+    cuda_pack(cuda, narrow.codes, (int64_t)narrow.row_bytes, &params, packed);
+    qtensor_free(&narrow);
+}
+
 static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t bytes, void *packed)
 {
     CudaPackSpec cuda = plan_cuda_spec(spec);
     CudaParams params = {t->q.scale, t->q.zero, t->q.table};
     memset(packed, 0, (size_t)bytes);
+    if (cuda.factored) {
+        pack_factored(&cuda, &t->q, packed);
+        return;
+    }
     float *own = cuda.table && !spec->table ? tables_of(&cuda, t) : NULL;
     params.table = own ? own : params.table;
     if (t->q.codes)

@@ -70,6 +70,7 @@ rules()
     int8) text='weight i8 sym per channel; act i8 sym per token dynamic' ;;
     w4a16) text='weight i4 sym group 128; act bf16' ;;
     w4a8) text='weight i4 sym group 128; act i8 sym per token dynamic' ;;
+    w4a8-whole) text='weight i4 sym group 128 scale i8; act i8 sym per token dynamic' ;;
     w4a8-fp8) text='weight i4 sym group 128; act e4m3 per token dynamic' ;;
     w4a16-zero) text='weight u4 asym group 128 scale f16; act bf16' ;;
     w4a4) text='weight i4 sym group 128; act i4 sym per token group 128 dynamic' ;;

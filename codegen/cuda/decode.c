@@ -77,6 +77,7 @@ static bool decoded_to(const PlanTensor *weight, FormatId to, const CudaPacked *
     ret->index = -1;
     spec->layout = CUDA_PANELS;
     spec->table = TABLE_NONE;
+    spec->factor_cols = 0;
     spec->has_zero = spec->has_zero && !from->zeros;
     if (format_info[to].bits == 16) { /* nothing is left for the main loop */
         spec->mainloop = false;

@@ -93,6 +93,8 @@ static bool takes(const CudaPackSpec *spec)
         return false;
     if (!multiplies(spec, &packed))
         return false;
+    if (spec->factored && spec->block_cols < spec->k && spec->block_cols % 32)
+        return false;
     if (!spec->mainloop)
         return true;
     return !spec->act_zero && block_fits(packed.folded ? 0 : spec->block_cols, spec->k) &&
@@ -591,7 +593,7 @@ static void candidates(CudaCandidates *c)
         int turns = weight_tiles[j].turns;
         bool holds_all = false, one = weight_tiles[j].teams == 1;
         int least = one ? 16 : turns == 4 ? 32 : 64;
-        if (one && !adds_in_order(&c->like))
+        if (one && !adds_in_order(&c->like) && !c->like.spec.factored)
             continue;
         if (turns > 1 && !takes_turns(&c->like))
             continue;

@@ -18,13 +18,14 @@ static void put_tensor(Sb *sb, const PlanTensor *t)
         put_scheme(sb, &t->scheme);
 }
 
-/* Scales outside the main loop are the epilogue's. */
+/* Scales outside the main loop are the epilogue's; whole: codes take them in. */
 static void put_weight(Sb *sb, const CudaKernel *k)
 {
     const CudaPackSpec *s = &k->spec;
     sb_put(sb, format_info[s->fmt].name);
-    if (s->mainloop)
+    if (s->mainloop || s->factored)
         sb_printf(sb, "/%" PRId64 "x%" PRId64, s->block_rows, s->block_cols);
+    sb_put(sb, s->factored ? " whole" : "");
     sb_put(sb, s->has_zero ? "z" : "");
     sb_put(sb, s->table ? " by table" : "");
     if (s->bits)

@@ -53,6 +53,9 @@ typedef struct CpuPackSpec {
     int64_t act_block_cols; /* of the activation's scheme, whose scales the main loop applies
                                too; 0: it has none, or one a row, which waits */
     FormatId scale_fmt;
+    /* of i8: codes of so many columns of a row are i4 times a whole number of up to 16, as which a
+     * GPU holds them; 0: they are not */
+    int64_t factor_cols;
     TableKind table; /* codes are places in a codebook */
     uint8_t layout;  /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */
 } CpuPackSpec;

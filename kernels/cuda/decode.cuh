@@ -86,7 +86,11 @@ __device__ __forceinline__ void decode_step(const uint32_t *raw, const char *par
     typedef Record<Cfg> R;
     const int sub = R::sub_of(k);
     const int zero = Cfg::kWZero ? R::zero(params, sub, row) : 0;
-    if constexpr (Cfg::kTo == FMT_I8) {
+    if constexpr (Cfg::kTo == FMT_I8 && Cfg::kWFold) {
+        decode_weight<Cfg::kW, HOME_I8, false, 0>(raw, zero, table, out);
+        fold_scale<HOME_I8>(out, R::scale_bits(params, sub, row));
+        return;
+    } else if constexpr (Cfg::kTo == FMT_I8) {
         DecodeIntZero<Cfg::kW>::eight(raw, zero, out);
         return;
     }

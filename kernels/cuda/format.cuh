@@ -783,8 +783,28 @@ template <int HOME> __device__ __forceinline__ void fold_pair(uint32_t &v, float
 {
     fold_word<HOME>(v, scale_pair<HOME>(scale));
 }
-template <int HOME> __device__ __forceinline__ void fold_scale(uint32_t (&v)[4], float scale)
+/* What codes are multiplied by: a scale's value, or of integers a whole number of up to 16. */
+template <int HOME> struct FoldOf {
+    typedef float Type;
+};
+template <> struct FoldOf<HOME_I8> {
+    typedef uint32_t Type;
+};
+/* Bytes that are 16 times codes of i4 become codes times the number: u = code + 8 and no byte of
+ * u * times + 128 - 8 * times overflows. */
+__device__ __forceinline__ void fold_bytes(uint32_t &v, uint32_t times)
 {
+    const uint32_t codes = (v ^ 0x80808080u) >> 4 & 0x0F0F0F0Fu;
+    v = (codes * times + (0x80808080u - times * 0x08080808u)) ^ 0x80808080u;
+}
+template <int HOME>
+__device__ __forceinline__ void fold_scale(uint32_t (&v)[4], typename FoldOf<HOME>::Type scale)
+{
+    if constexpr (HOME == HOME_I8) {
+        fold_bytes(v[0], scale);
+        fold_bytes(v[1], scale);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++)
         fold_pair<HOME>(v[i], scale);

@@ -88,7 +88,7 @@ template <class Cfg> struct GemmTile {
         int a_zero[Cfg::kAZero ? S::kMFrags : 1][2];
         const float *a_scale[Cfg::kAFold ? S::kMFrags : 1][2]; /* of its rows */
         int32_t part[S::kChunks ? S::kMFrags : 1][S::kChunks ? S::kNFrags : 1][4];
-        float fold[Cfg::kWFold ? S::kNFrags : 1]; /* of the step's codes */
+        typename R::Fold fold[Cfg::kWFold ? S::kNFrags : 1]; /* of the step's codes */
         typename Record<Cfg>::Table table;
         float sa[Cfg::kAScale ? S::kMFrags : 1][2], sw[Cfg::kMainloop ? S::kNFrags : 1][2];
     };
@@ -240,9 +240,9 @@ template <class Cfg> struct GemmTile {
                                                      int block0, int lane)
     {
         if constexpr (Cfg::kWFold)
-            s.fold[Cfg::kWFold ? nf : 0] =
-                R::scale(stage + S::kParamsAt + block0 / 8 * R::kParams,
-                         R::sub_of(k + lane % 4 * 8), block0 * 8 % 64 + lane / 4 + nf * 8);
+            s.fold[Cfg::kWFold ? nf : 0] = R::fold_value(
+                R::scale_bits(stage + S::kParamsAt + block0 / 8 * R::kParams,
+                              R::sub_of(k + lane % 4 * 8), block0 * 8 % 64 + lane / 4 + nf * 8));
     }
 
     /* Two of three pieces, added to the sums (format.cuh: Pieces). */

@@ -61,6 +61,22 @@ template <class Cfg> struct Record {
     {
         return scale_value<Cfg::kScaleFmt>(scale_bits(params, sub, row));
     }
+    /* .. as codes are multiplied by it, kWFold. */
+    typedef typename FoldOf<Cfg::kHome>::Type Fold;
+    static __device__ __forceinline__ Fold fold_value(uint32_t bits)
+    {
+        if constexpr (Cfg::kHome == HOME_I8)
+            return bits;
+        else
+            return scale_value<Cfg::kScaleFmt>(bits);
+    }
+    /* What sums of integers are shifted right by (Decode). */
+    static constexpr int kShift = []() {
+        if constexpr (Cfg::kHome == HOME_I8 && !Cfg::kWZero && !Cfg::kWFold)
+            return Decode<Cfg::kW, HOME_I8>::kShift;
+        else
+            return 0;
+    }();
     static __device__ __forceinline__ int zero(const char *params, int sub, int row)
     {
         const int at = sub * 64 + row;
@@ -127,10 +143,7 @@ template <class Cfg> struct GemmMma {
 
     static __device__ __forceinline__ constexpr int shift()
     {
-        if constexpr (kInt)
-            return Cfg::kWZero ? 0 : Decode<Cfg::kW, HOME_I8>::kShift;
-        else
-            return 0;
+        return Record<Cfg>::kShift;
     }
 };
 

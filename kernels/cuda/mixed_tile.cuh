@@ -75,8 +75,9 @@ template <class Cfg> struct MixedShape {
     /* Scales of a unit's four blocks of K: of the four lanes of a row each reads and decodes one,
      * or two of eight, and passes it round when its block comes. */
     static constexpr bool kPassScales = Cfg::kWScales && !Cfg::kWFold && Cfg::kSubs == 4;
-    static constexpr bool kPassFolds = Cfg::kWFold && ((Cfg::kSubs == 4 && Cfg::kWBlockK == 32) ||
-                                                       (Cfg::kSubs == 8 && Cfg::kWBlockK == 16));
+    static constexpr bool kPassFolds =
+        Cfg::kWFold && !kInt &&
+        ((Cfg::kSubs == 4 && Cfg::kWBlockK == 32) || (Cfg::kSubs == 8 && Cfg::kWBlockK == 16));
     static constexpr int kOwnFolds = Cfg::kSubs == 8 ? 2 : 1; /* of a row, a lane's */
     /* Operands are left raw for a scale to decode; kWide: which may be too large for that. */
     static constexpr bool kWide = kPassFolds && Cfg::kScaleFmt == FMT_E8M0;
@@ -211,7 +212,8 @@ template <class Cfg> struct MixedLeft {
     uint32_t raw[2][S::kRawWords];
     /* kPassFolds: what multiplies codes of blocks lane % 4 and lane % 4 + 4 of the unit, halves of
      * a word for its two rows */
-    uint32_t own[S::kOwnFolds];
+    uint32_t own[S::kInt ? 2 : S::kOwnFolds]; /* kInt: of a unit's only block, of its rows */
+    static constexpr bool kOneFactor = S::kInt && Cfg::kWFold && Cfg::kSubs == 1;
     bool wide; /* kWide: codes are decoded before they are scaled, of the whole warp */
 
     /* Where they lie in a record. */
@@ -241,6 +243,11 @@ template <class Cfg> struct MixedLeft {
     static_assert(RawE2m1<HOME_BF16>::kScaleTimes == 0x1p118f, "what is added to exponents");
     __device__ __forceinline__ void read_folds(const char *record, int row, int lane)
     {
+        if constexpr (kOneFactor) {
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                own[h] = R::scale_bits(record + Cfg::kScaleAt, 0, row + h * 8);
+        }
         if constexpr (S::kPassFolds) {
             uint32_t bits[2][S::kOwnFolds], largest = 0;
 #pragma unroll
@@ -342,6 +349,8 @@ template <class Cfg> struct MixedLeft {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     fold_half<Cfg::kHome>(out[i], scales[i / kFoldEighths], h);
+            } else if constexpr (Cfg::kWFold && S::kInt) {
+                fold_scale<HOME_I8>(out, factor(h, record, row, k));
             } else if constexpr (Cfg::kWFold) {
                 fold(out, record, row + h * 8, k);
             }
@@ -349,6 +358,13 @@ template <class Cfg> struct MixedLeft {
             for (int i = 0; i < S::kProducts; i++)
                 to[i][h] = out[2 * i], to[i][2 + h] = out[2 * i + 1];
         }
+    }
+    /* kInt: what codes of row `row` + 8 * h are multiplied by at column k. */
+    __device__ __forceinline__ uint32_t factor(int h, const char *record, int row, int k) const
+    {
+        if constexpr (kOneFactor)
+            return own[h];
+        return R::scale_bits(record + Cfg::kScaleAt, R::sub_of(k), row + h * 8);
     }
     /* Multiplies scales in, exactly; their blocks are whole eighths of columns. */
     static __device__ __forceinline__ void fold(uint32_t (&codes)[4], const char *record, int row,
@@ -390,12 +406,7 @@ template <class Cfg> struct MixedSums {
     typedef typename S::Sum Sum;
     typedef Record<Cfg> R;
 
-    static constexpr int kShift = []() {
-        if constexpr (S::kInt)
-            return Cfg::kWZero ? 0 : Decode<Cfg::kW, HOME_I8>::kShift;
-        else
-            return 0;
-    }();
+    static constexpr int kShift = R::kShift;
 
     /* Codes are multiplied as 2^kShift times themselves. Where a scale of w alone multiplies their
      * sums, it takes that back, one operation less for each sum, but of weights in which some scale

@@ -118,11 +118,12 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
 {
     ret->home = home_of(spec);
     ret->exact = is_int(spec->act_fmt) && is_int(spec->fmt);
-    ret->scales = spec->mainloop && spec->scale_fmt != FMT_NONE;
+    ret->scales = (spec->mainloop || spec->factored) && spec->scale_fmt != FMT_NONE;
     ret->scale_fmt = spec->scale_fmt;
     ret->zeros = decodes_zero(spec);
-    ret->folded = ret->scales && !ret->exact && !ret->zeros &&
-                  folds(spec->fmt, spec->scale_fmt, weight_block(spec), ret->home);
+    ret->folded =
+        spec->factored || (ret->scales && !ret->exact && !ret->zeros &&
+                           folds(spec->fmt, spec->scale_fmt, weight_block(spec), ret->home));
     if (spec->mainloop)
         ret->block_k = smaller_block(ret->folded ? 0 : spec->block_cols, spec->act_block, spec->k);
     ret->rows = part_rows(spec) * spec->parts;
@@ -137,7 +138,7 @@ static bool plan_records(const CudaPackSpec *spec, CudaPacked *ret)
         ret->table_at = round_up((int64_t)ret->bytes, 256);
         ret->bytes = (uint64_t)ret->table_at + 256;
     }
-    if (ret->exact && ret->scales && !ret->zeros && spec->fmt == FMT_I4) {
+    if (ret->exact && ret->scales && !ret->zeros && !ret->folded && spec->fmt == FMT_I4) {
         ret->tiny_at = round_up((int64_t)ret->bytes, 256);
         ret->bytes = (uint64_t)ret->tiny_at + 256;
     }
@@ -150,7 +151,9 @@ static bool plan_fragments(const CudaPackSpec *spec, CudaPacked *ret)
     int act = facts[spec->act_fmt].bits;
     if (!plan_records(spec, ret) || (act != 8 && act != 16) ||
         ret->bits > (ret->exact && spec->mainloop ? act : act / 2) || ret->block_k % 32 ||
-        (ret->folded ? act == 8 : spec->mainloop && weight_block(spec) % 32))
+        (spec->factored ? weight_block(spec) % 32 != 0
+         : ret->folded  ? act == 8
+                        : spec->mainloop && weight_block(spec) % 32))
         return false;
     ret->neighbours = act == 16 ? 2 : 4;
     return true;
@@ -160,7 +163,7 @@ static bool plan_fragments(const CudaPackSpec *spec, CudaPacked *ret)
 static bool plan_bits(const CudaPackSpec *spec, CudaPacked *ret)
 {
     int bits = ret->bits;
-    if (bits > 8)
+    if (bits > 8 || spec->factored)
         return false;
     ret->home = CUDA_HOME_F32;
     ret->scales = spec->mainloop && spec->scale_fmt != FMT_NONE;
@@ -397,8 +400,9 @@ static inline void pack_thin_row(const CudaPackSpec *spec, const CudaPacked *pac
 
 static void put_scale(const CudaPackSpec *spec, const CudaPacked *packed, float scale, uint8_t *at)
 {
-    uint32_t code =
-        packed->scale_bytes == 4 ? num_bits(scale) : num_encode((int)spec->scale_fmt, scale);
+    uint32_t code = spec->factored             ? (uint32_t)scale
+                    : packed->scale_bytes == 4 ? num_bits(scale)
+                                               : num_encode((int)spec->scale_fmt, scale);
     for (int i = 0; i < packed->scale_bytes; i++)
         at[i] = (uint8_t)(code >> (8 * i));
 }

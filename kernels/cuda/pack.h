@@ -27,6 +27,8 @@
  * with codes of the value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up; blocks
  * of 8 rows alternate between them.
  *
+ * Whole scales (factored) are bytes, and codes of i4 times them what is multiplied.
+ *
  * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
  * which the eight codes of a lane's step are those that its fragments have: beside activations of
  * 16 bits those of columns 8j + 2t and 8j + 2t + 1, j = 0 .. 3, of codebooks in ascending order, of
@@ -80,10 +82,11 @@ typedef struct CudaPackSpec {
     FormatId scale_fmt; /* FMT_NONE: the weight has no scales */
     int64_t n, k;       /* n counts all parts */
     int parts;
-    bool binary;                    /* codes of one bit are -1 and 1 */
-    bool mainloop;                  /* scales are applied per block of K */
-    bool has_zero;                  /* the weight is asymmetric */
-    bool act_zero;                  /* the activation is asymmetric */
+    bool binary;   /* codes of one bit are -1 and 1 */
+    bool mainloop; /* scales are applied per block of K */
+    bool factored; /* scales are whole numbers, of up to 16, that codes of i4 are decoded with */
+    bool has_zero; /* the weight is asymmetric */
+    bool act_zero; /* the activation is asymmetric */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */
     int64_t act_block; /* along K, of the activation's scales in the main loop; 0: none */
     TableKind table;   /* codes are places in a codebook; fmt is NF4 in RECORDS, else their own */

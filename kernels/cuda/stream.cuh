@@ -315,7 +315,7 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                                                      s.table, to[b]);
             if constexpr (S::kPassFolds)
                 continue;
-            else if constexpr (Cfg::kWFold && kNear == 8)
+            else if constexpr (Cfg::kWFold && (kNear == 8 || S::kInt))
                 fold_scale<Cfg::kHome>(to[b], Ring::fold_of(slot, nb, k + lane % 4 * 8, lane));
             else if constexpr (Cfg::kWFold)
                 fold_apart(to[b], slot, nb, k, lane);

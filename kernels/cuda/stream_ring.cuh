@@ -83,7 +83,7 @@ template <class Cfg> struct StreamShape {
         kScales && !Cfg::kWZero && !kFine && kSub == 4 && Cfg::kSubs == kSub;
     /* .. or, of eight blocks whose scales are folded into codes, two. */
     static constexpr bool kPassFolds =
-        Cfg::kWFold && !Cfg::kWZero && Cfg::kSubs == 8 && Cfg::kWBlockK == 16;
+        Cfg::kWFold && !kInt && !Cfg::kWZero && Cfg::kSubs == 8 && Cfg::kWBlockK == 16;
     /* parameters of a warp's columns, for one of the tile's blocks of K */
     static constexpr int kScaleRun =
         Cfg::kWScales ? Cfg::kNBlocks * 8 * Record<Cfg>::kScaleBytes : 0;
@@ -357,12 +357,16 @@ template <class Cfg> struct StreamRing {
         return __shfl_sync(0xFFFFFFFFu, s.fold[pair][step / 2], (lane & 28) + step % 2 * 2 + half);
     }
     /* The scale of the lane's codes at column k of K, of each block of columns. */
-    static __device__ __forceinline__ float fold_of(uint32_t slot, int nb, int k, int lane)
+    static __device__ __forceinline__ typename R::Fold fold_of(uint32_t slot, int nb, int k,
+                                                               int lane)
     {
         const uint32_t at = slot + S::kWBytes + lane / 4 * R::kScaleBytes;
-        return S::kFoldTimes *
-               scale_value<Cfg::kScaleFmt>(param_bits(
-                   at + R::sub_of(k) * S::kParamRun + nb * 8 * R::kScaleBytes, R::kScaleBytes));
+        const typename R::Fold value = R::fold_value(
+            param_bits(at + R::sub_of(k) * S::kParamRun + nb * 8 * R::kScaleBytes, R::kScaleBytes));
+        if constexpr (S::kInt)
+            return value;
+        else
+            return S::kFoldTimes * value;
     }
 };
 

@@ -90,6 +90,8 @@ hopper; weight e4m3 per channel; act e4m3 per token dynamic; 1024, 4096; weighed
 hopper; weight e4m3 block 128x128; act e4m3 per token group 128 dynamic; 1024, 4096; weighed; 4096
 hopper; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 1024, 4096; weighed; 4096
 hopper; weight nf4 group 64; act bf16; 1024, 4096; weighed; 4096
+mixed; weight i4 sym group 128 scale i8; act i8 sym per token dynamic; 64, 128, 256, 1024, 4096; gated; 14336
+mixed as fragments; weight i4 sym group 32 scale i8; act u8 asym per token dynamic; 64, 256, 1024; layer; 14336
 mixed; weight i4 sym group 128; act e4m3 per token dynamic; 64, 256, 1024, 4096; residual of 1536; 8960
 tile; weight mxfp8; act mxfp8; 4096; residual of 1536; 8960
 tile; weight nvfp4; act nvfp4; 4096; residual of 2560; 9728

@@ -37,14 +37,22 @@ static const Format formats[] = {
     {"u3 codebook", 0, 0, -1, -1},
     {"u4 codebook", 0, 0, -1, -1},
     {"u6 codebook", 0, 0, -1, -1},
+    /* behind all of them */
+    {"i4 of whole scales", 0, 0, -1, -1},
 };
 enum {
     NUM_CASE_FORMATS = COUNT_OF(formats),
     FIRST_NAMED = 9,
     FIRST_PLAIN = 12,
     FIRST_THIN = 15,
-    FIRST_BOOK = 19
+    FIRST_BOOK = 19,
+    WHOLE = 23
 };
+
+static bool is_book(int format)
+{
+    return format >= FIRST_BOOK && format < WHOLE;
+}
 
 /* Products of few rows and of many, of K and groups that fill steps of 32; those that wgmma takes;
  * others; the rest. */
@@ -78,7 +86,7 @@ enum {
 
 static bool is_codebook(int format)
 {
-    return formats[format].element >= 9 || format >= FIRST_BOOK;
+    return formats[format].element >= 9 || is_book(format);
 }
 
 static int times_of(Kind kind, int a)
@@ -99,9 +107,10 @@ static bool is_mixed(int w, int a)
 {
     enum { I4 = 2, U4, E4M3, E5M2, E2M1, MXFP4 = 10 };
     bool floats = a == E4M3 || a == E5M2, is_thin = w >= FIRST_THIN && w < FIRST_BOOK;
-    bool nibbles = w == I4 || w == U4 || is_thin;
-    return (w < FIRST_PLAIN || is_thin) && (a > FIRST_PLAIN || (nibbles && a < E4M3) ||
-                                            (floats && (nibbles || w == E2M1 || w == MXFP4)));
+    bool nibbles = w == I4 || w == U4 || w == WHOLE || is_thin;
+    return (w < FIRST_PLAIN || w == WHOLE || is_thin) &&
+           (a > FIRST_PLAIN || (nibbles && a < E4M3) ||
+            (floats && (nibbles || w == E2M1 || w == MXFP4)));
 }
 
 /* .. or as it is stored; integers of an activation lie in bytes. */
@@ -112,7 +121,7 @@ static bool is_even(int w, int a)
     static const int class_of[NUM_CASE_FORMATS] = {BYTES,  BYTES,  OTHERS, OTHERS, FLOATS, FLOATS,
                                                    OTHERS, OTHERS, OTHERS, FLOATS, OTHERS, OTHERS,
                                                    OTHERS, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS,
-                                                   OTHERS, OTHERS, OTHERS, OTHERS, OTHERS};
+                                                   OTHERS, OTHERS, OTHERS, OTHERS, OTHERS, OTHERS};
     bool are_halves = w == a && w > FIRST_PLAIN;
     int class_of_a = a == I4 || a == U4 ? BYTES : class_of[a];
     return are_halves || (class_of[w] != OTHERS && class_of[w] == class_of_a);
@@ -144,7 +153,7 @@ static uint64_t add_slice(Place *place, uint64_t num, int slice, int slices, int
                 int times = product             ? times_of((Kind)kind, a)
                             : kind == KIND_ROWS ? TIMES_ROWS
                                                 : TIMES_MOVE;
-                times = w < FIRST_THIN ? times : (times + 1) / 2;
+                times = w < FIRST_THIN || w == WHOLE ? times : (times + 1) / 2;
                 for (int t = 0; t < times && num < MAX_CASES; t++)
                     if (t * slices / times == slice)
                         place[num++] = (Place){(Kind)kind, w, a, (uint64_t)t, 0};
@@ -172,8 +181,10 @@ static const Place *places(uint64_t *ret_num)
     for (int slice = 0; slice < SLICES && !is_made; slice++)
         num = add_slice(place, num, slice, SLICES, 0, FIRST_THIN);
     for (int slice = 0; slice < SLICES && !is_made; slice++)
-        num = add_slice(place, num, slice, SLICES, FIRST_THIN, NUM_CASE_FORMATS);
+        num = add_slice(place, num, slice, SLICES, FIRST_THIN, WHOLE);
     num = is_made ? num : add_pairs(place, num);
+    for (int slice = 0; slice < SLICES && !is_made; slice++)
+        num = add_slice(place, num, slice, SLICES, WHOLE, NUM_CASE_FORMATS);
     *ret_num = num;
     return place;
 }
@@ -227,7 +238,9 @@ enum { /* what follows the product */
 static int weight_index(int format, uint64_t pick)
 {
     const Format *f = &formats[format];
-    if (f->plain >= 0 || format >= FIRST_BOOK)
+    if (format == WHOLE)
+        return WHOLE_SCALES;
+    if (f->plain >= 0 || is_book(format))
         return NUM_WEIGHTS - 1;
     if (f->named >= 0)
         return NUM_ELEMENTS * NUM_GRAINS + f->named;
@@ -378,7 +391,7 @@ static const char *weight(Product *p, int rows, int cols)
     Gen *g = p->g;
     const char *fmt = g->fmt;
     int plain = formats[p->place.w].plain;
-    if (p->place.w >= FIRST_BOOK)
+    if (is_book(p->place.w))
         return codebook(p, rows, cols);
     if (is_stored(&p->place))
         return stored_weight(p, rows, cols);
