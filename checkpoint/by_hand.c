@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HOW };                  /* number[] */
@@ -256,11 +257,28 @@ static bool read_codes(const StoredModule *m, QTensor *q, IoError *err)
     return true;
 }
 
+static bool check_whole_scales(const StoredModule *m, const QTensor *q, IoError *err)
+{
+    uint8_t *factor = malloc((size_t)q->col_blocks + 1);
+    bool ok = factor != NULL || io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
+
+    for (int64_t r = 0; ok && r < q->rows; r++)
+        if (isnan(whole_scales_unit(q->scale + r * q->col_blocks, q->col_blocks, factor)))
+            ok = stored_fail(err, m->part[PART_SCALE],
+                             "the scales of row %lld are not 1 to %d times one number, as those of "
+                             "`scale i8` are; `scale f32` holds any",
+                             (long long)r, WHOLE_SCALE_MOST);
+    free(factor);
+    return ok;
+}
+
 /* Scales are what the scheme says they are. */
 static bool check_scales(const StoredModule *m, const QTensor *q, IoError *err)
 {
     FormatId fmt = m->scheme.scale_fmt;
 
+    if (fmt == FMT_I8)
+        return check_whole_scales(m, q, err);
     for (int64_t i = 0; i < q->row_blocks * q->col_blocks && fmt != FMT_F32; i++) {
         uint32_t code[1] = {0};
         float back;

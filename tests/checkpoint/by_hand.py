@@ -102,6 +102,7 @@ group = (r.random((N, K // 32)) + 0.1).astype(np.float32)
 block = (r.random((3, 3)) + 0.1).astype(np.float32)
 short = (r.random((N, 3)) + 0.1).astype(np.float32)  # groups of 40: 40, 40, 16
 zero4 = r.integers(0, 16, group.shape).astype(np.uint8)
+whole = np.float32([[3, 16, 7]] * N) * channel.astype(np.float16).astype(np.float32)
 float_zero = (r.random(group.shape) * 15).astype(np.float32)
 float_add = r.standard_normal(group.shape).astype(np.float32)
 powers = np.exp2(np.arange(9).reshape(3, 3) - 4).astype(np.float32)
@@ -124,6 +125,7 @@ GOOD = {  # the param, its tensors, what they stand for
                              (i4 - wide(zero4) + 8) * wide(group)),
     "scales of 16 bits": (f"i4[24, 96] sym group 32 scale f16 {FROM}", {"a.q": i4, "a.s": group.astype(np.float16)},
                           i4 * wide(group.astype(np.float16))),
+    "whole scales": (f"i4[24, 96] sym group 32 scale i8 {FROM}", {"a.q": i4, "a.s": whole}, i4 * wide(whole)),
     "groups that leave a rest": (f"i4[24, 96] sym group 40 {FROM}", {"a.q": i4, "a.s": short}, i4 * np.repeat(short, 40, 1)[:, :K]),
     "blocks": (f"i8[24, 96] sym block 8x32 {FROM}", {"a.q": i8, "a.s": block}, i8 * wide(block)),
     "floats of 8 bits": (f"e4m3[24, 96] per channel {FROM}", {"a.q": ("F8_E4M3", np.full((N, K), 0x3c, np.uint8)), "a.s": channel},
@@ -199,6 +201,7 @@ WRONG = {
     "codes of another type": (f"u4[24, 96] asym group 32 {FROM} zero \"a.z\"", A, "E0517.*in which u4 codes"),
     "scales of another size": (f"i4[24, 96] group 16 {FROM}", A, r"E0517.*grid of \[24, 6\]"),
     "scales that do not fit": (f"i4[24, 96] group 32 scale f16 {FROM}", A, "which f16 does not hold"),
+    "scales that are no whole multiples": (f"i4[24, 96] group 32 scale i8 {FROM}", A, "scales of row 0 are not 1 to 16 times one number"),
     "scales of integers": ('i4[24, 96] group 32 from codes "a.q" scale "a.z"', {**A, "a.z": zero4.view(np.int8)}, "E0517"),
     "a zero point of symmetric codes": (f'i4[24, 96] sym group 32 {FROM} zero "a.z"', A, "E0517.*the scheme is symmetric"),
     "no zero points": (f"i4[24, 96] asym group 32 {FROM}", A, "E0517.*neither zero nor offset"),
