@@ -500,7 +500,7 @@ bool work_targets(Work *w)
     return true;
 }
 
-static bool plan_gpu(Work *w, WorkGpu *gpu)
+bool work_plan_gpu(Work *w, WorkGpu *gpu)
 {
     const char *which = cli_get(w->cli, OPTION_TIMING, NULL);
     CudaPlanOptions options = w->cuda_options;
@@ -509,22 +509,24 @@ static bool plan_gpu(Work *w, WorkGpu *gpu)
         return false;
     options.gpu = gpu->gpu;
     options.timings = &timings;
+    options.avoided = gpu->avoided.elem;
+    options.num_avoided = gpu->avoided.num;
     options.invariant = w->passes.options.invariant;
     options.copies = work_copies(w);
     options.decode = work_decode(w);
     options.layout = work_layout(w);
-    if (!cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda))
-        return false;
-    cuda_check_fused(w->module, &gpu->cuda);
-    return true;
+    return cuda_plan(w->module, w->arena, &w->list, &options, &gpu->cuda);
 }
 
 bool work_plan(Work *w)
 {
     bool ok = work_targets(w) && codegen_list(w->module, w->arena, &w->list) &&
               (!w->has_cpu || codegen_cpu(w->module, w->arena, &w->list, &w->cpu));
-    for (int i = 0; i < w->num_gpus && ok; i++)
-        ok = plan_gpu(w, &w->gpu[i]);
+    for (int i = 0; i < w->num_gpus && ok; i++) {
+        ok = work_plan_gpu(w, &w->gpu[i]);
+        if (ok)
+            cuda_check_fused(w->module, &w->gpu[i].cuda);
+    }
     return ok && !w->diag.num_errors;
 }
 
@@ -558,33 +560,6 @@ bool work_plan_for(Work *w, const char *arch)
     return codegen_list(w->module, w->arena, &w->list) &&
            cuda_plan(w->module, w->arena, &w->list, &w->cuda_options, &gpu->cuda) &&
            !w->diag.num_errors;
-}
-
-static bool compile_gpu(Work *w, WorkGpu *gpu)
-{
-    int threads;
-    if (!work_threads(w, &threads))
-        return false;
-    CudaCompileOptions options = {.num_archs = gpu->num_archs,
-                                  .arch = gpu->arch,
-                                  .threads = threads,
-                                  .fail_on_spill = cli_has(w->cli, OPTION_FAIL_ON_SPILL),
-                                  .no_cache = cli_has(w->cli, OPTION_NO_CACHE)};
-    double start = clock_us();
-    bool ok = cuda_compile(&w->diag, w->arena, &gpu->cuda, &options);
-    if (ok && cli_has(w->cli, OPTION_TIME_PASSES))
-        fprintf(stderr, "%s: %d kernels, %d of %d images from the cache: %.3f s\n", gpu->gpu->name,
-                gpu->cuda.num_sources, gpu->cuda.num_cached, gpu->cuda.code.num_images,
-                1e-6 * (clock_us() - start));
-    return ok;
-}
-
-bool work_compile_kernels(Work *w)
-{
-    bool ok = true;
-    for (int i = 0; i < w->num_gpus && ok; i++)
-        ok = compile_gpu(w, &w->gpu[i]);
-    return ok;
 }
 
 void work_explain(Work *w, Sb *sb)

@@ -29,6 +29,7 @@ typedef struct WorkGpu {
     int num_archs;
     const char *arch[NUM_CUDA_ARCHS + 1]; /* of its images, the class's own first */
     CudaTarget cuda;
+    ARRAY(CudaAvoided) avoided;
 } WorkGpu;
 
 typedef struct Work {
@@ -74,7 +75,10 @@ bool work_plan(Work *w);        /* for every target */
 bool work_passes_and_plan(Work *w);
 /* .. for one GPU architecture whatever --target says, by the cost model alone */
 bool work_plan_for(Work *w, const char *arch);
-bool work_compile_kernels(Work *w); /* of all GPUs that --target names */
+bool work_plan_gpu(Work *w, WorkGpu *gpu); /* without the candidates that are to be avoided */
+/* kernels.c: compiles those of all GPUs that --target names. Where ptxas spills registers or lets
+ * products wait for each other, their plans are made anew without these candidates. */
+bool work_compile_kernels(Work *w);
 /* slower.c: says which layers of the plans for GPUs take longer than unquantised, as --slower and
  * the text want it. After work_plan; false after errors. */
 bool work_slower(Work *w);

@@ -207,7 +207,7 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
         keep_word(c, at, len);
         at += len;
     }
-    cuda_look_up(c, options->timings);
+    cuda_look_up(c, options);
     if (k->order && !options->visit) /* what is measured decides which order is next */
         keep_order(c, k->order);
 }

@@ -12,6 +12,7 @@ typedef struct CudaCandidate {
     CudaKernel kernel;
     const char *reason;  /* why it cannot run; NULL: it can */
     const char *failed;  /* why it could not be measured; NULL: it could, or nobody tried */
+    const char *avoided; /* why others are taken first: ptxas said it; else NULL */
     const char *text;    /* of a valid one, as tables of timings name it */
     double us;           /* likewise */
     double predicted;    /* likewise, by the cost model */
@@ -43,7 +44,7 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
 int cuda_candidates_best(const CudaCandidates *c);
 
 /* lookup.c: the times of all valid candidates, and how they are known. */
-void cuda_look_up(CudaCandidates *c, const Timings *timings);
+void cuda_look_up(CudaCandidates *c, const CudaPlanOptions *options);
 
 /* between.c: scales what is predicted under a size of which nothing was measured. */
 void cuda_scale_between(CudaCandidates *c, const Timings *timings);

@@ -112,18 +112,45 @@ static bool is_known(const CudaCandidates *c) /* anything that was measured coun
     return false;
 }
 
+static const char *avoided(const CudaCandidates *c, const CudaCandidate *at,
+                           const CudaPlanOptions *options)
+{
+    for (int i = 0; i < options->num_avoided; i++) {
+        const CudaAvoided *of = &options->avoided[i];
+        if (!strcmp(of->problem, c->problem) && !strcmp(of->candidate, at->text))
+            return of->why;
+    }
+    return NULL;
+}
+
+/* What failed does not run, unless everything did. */
+static void leave_out_failed(CudaCandidates *c)
+{
+    int num = 0;
+    for (int i = 0; i < c->list.num; i++)
+        num += c->list.elem[i].failed || c->list.elem[i].avoided;
+    for (int i = 0; i < c->list.num && num < c->num_valid; i++) {
+        CudaCandidate *at = &c->list.elem[i];
+        if (at->avoided)
+            at->reason = at->avoided;
+        else if (at->failed)
+            at->reason = arena_printf(c->arena, "it failed when it was measured: %s", at->failed);
+    }
+}
+
 /* Measured times where a table has them, also those of older device code: they are closer than a
  * prediction. What failed when it was measured cannot run, unless everything failed or the code is
  * another one now. */
-void cuda_look_up(CudaCandidates *c, const Timings *timings)
+void cuda_look_up(CudaCandidates *c, const CudaPlanOptions *options)
 {
-    int num_failed = 0;
+    const Timings *timings = options->timings;
     for (int i = 0; i < c->list.num; i++) {
         CudaCandidate *at = &c->list.elem[i];
         if (at->reason)
             continue;
         at->us = at->predicted = cuda_cost(&at->kernel);
         at->text = candidate_text(c, at);
+        at->avoided = avoided(c, at, options);
         const TimingRow *row =
             timings && timings->gpu ? measured(c, at, timings, &at->source) : NULL;
         at->old = row && row->old && row->us > 0;
@@ -133,7 +160,6 @@ void cuda_look_up(CudaCandidates *c, const Timings *timings)
             at->us = row->us;
         else
             at->failed = row->note[0] ? row->note : "for no known reason";
-        num_failed += at->failed != NULL;
     }
     const char *akin = timings && timings->gpu ? timings_akin(timings, c->problem, c->rows) : NULL;
     if (akin)
@@ -144,8 +170,5 @@ void cuda_look_up(CudaCandidates *c, const Timings *timings)
         scale_predictions(c);
     else if (timings && timings->gpu)
         cuda_scale_between(c, timings);
-    for (int i = 0; i < c->list.num && num_failed < c->num_valid; i++)
-        if (c->list.elem[i].failed)
-            c->list.elem[i].reason = arena_printf(c->arena, "it failed when it was measured: %s",
-                                                  c->list.elem[i].failed);
+    leave_out_failed(c);
 }

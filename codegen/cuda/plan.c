@@ -467,6 +467,13 @@ static DeviceLaunch device_launch(CudaBuilder *b, const Chosen *chosen, CudaChoi
     cuda_describe(&text, &chosen->kernel);
     *ret_choice = chosen->choice;
     ret_choice->text = text.text;
+    if (chosen->kernel.launch->family == LAUNCH_GEMM) {
+        Sb candidate;
+        sb_init(&candidate, b->arena);
+        cuda_candidate_put(&candidate, &chosen->kernel);
+        ret_choice->problem = cuda_problem(b->arena, &chosen->kernel);
+        ret_choice->candidate = candidate.text;
+    }
     return cuda_device_launch(&chosen->kernel, kernel_index(b, &chosen->kernel));
 }
 

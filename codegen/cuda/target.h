@@ -57,7 +57,14 @@ typedef struct CudaChoice {
     double floor_us;    /* the least that the GPU's memory and units take for its work */
     const char *bound;  /* .. and which of them that is: "memory" */
     const char *by;     /* of a product, what multiplies: "hopper by wgmma"; else NULL */
+    const char *problem, *candidate; /* of a product, as tables of timings name both; else NULL */
 } CudaChoice;
+
+/* A candidate of a product that ptxas has said something of: another is taken, if there is one. */
+typedef struct CudaAvoided {
+    const char *problem, *candidate; /* of CudaChoice */
+    const char *why;                 /* "it spills 40 bytes" */
+} CudaAvoided;
 
 typedef struct CudaImageSaid { /* by ptxas */
     long spilled;              /* bytes */
@@ -95,8 +102,10 @@ typedef enum CudaDecode {
 } CudaDecode;
 
 typedef struct CudaPlanOptions {
-    const CodeClass *gpu;     /* whose plan it is */
-    const Timings *timings;   /* NULL: the cost model alone */
+    const CodeClass *gpu;       /* whose plan it is */
+    const Timings *timings;     /* NULL: the cost model alone */
+    const CudaAvoided *avoided; /* [num_avoided] */
+    int num_avoided;
     bool invariant;           /* every product: one order of sums for all buckets */
     int copies;               /* of one weight in different layouts, at most; 0: 1 */
     CudaDecode decode;        /* of weights, by launches of their own */

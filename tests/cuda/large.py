@@ -28,6 +28,9 @@ PRODUCTS = {"plain": "y = linear(x, g)", "gated": GATED,
             "siblings": "param k: f32[1024, {width}]\n    param v: f32[1024, {width}]\n"
                         "    y = linear(x, g)\n    z = linear(x, k)\n    t = linear(x, v)",
             "weighed": "y = x * silu(linear(x, g))",
+            "crossed": "param u: f32[{columns}, {width}]\n    y = silu(linear(x, g)) * linear(2 * x, u)",
+            "clamped": "param u: f32[{columns}, {width}]\n"
+                       "    y = silu(min(linear(x, g), 7)) * (max(min(linear(x, u), 7), -7) + 1)",
             "residual": GATED.replace("y = ", "param d: f32[{width}, {columns}]\n    y = x + linear(") + ", d)"}
 
 # the tiles that ptxas spilled are the fastest here, if they are candidates at all
@@ -86,10 +89,13 @@ hopper; weight e4m3 per channel; act e4m3 per token dynamic; 256, 1024, 4096; re
 hopper; weight e4m3 per channel; act e4m3 per token dynamic; 4096; residual of 3584; 18944
 hopper; weight e4m3 per channel; act e4m3 per token dynamic; 4096; residual of 5120; 17408
 hopper; weight i8 sym per channel; act u8 asym per token dynamic; 4096; gated; 14336
+hopper; weight i8 sym group 32; act i8 sym per token group 32 dynamic; 8192; siblings; 4096
+hopper; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 1024, 4096; crossed; 14336
+mixed; weight nf4 group 64; act bf16; 128, 1024, 4096; clamped; 14336
 hopper; weight e4m3 per channel; act e4m3 per token dynamic; 1024, 4096; weighed; 4096
 hopper; weight e4m3 block 128x128; act e4m3 per token group 128 dynamic; 1024, 4096; weighed; 4096
 hopper; weight i8 sym group 128; act i8 sym per token group 128 dynamic; 1024, 4096; weighed; 4096
-hopper; weight nf4 group 64; act bf16; 1024, 4096; weighed; 4096
+mixed; weight nf4 group 64; act bf16; 1024, 4096; weighed; 4096
 mixed; weight i4 sym group 128 scale i8; act i8 sym per token dynamic; 64, 128, 256, 1024, 4096; gated; 14336
 mixed as fragments; weight i4 sym group 32 scale i8; act u8 asym per token dynamic; 64, 256, 1024; layer; 14336
 mixed; weight i4 sym group 128; act e4m3 per token dynamic; 64, 256, 1024, 4096; residual of 1536; 8960
