@@ -61,7 +61,7 @@ typedef struct Statement {
 typedef struct Param {
     const char *name, *type;
     OnnxItem *item[3]; /* codes, scales, zero points; or one */
-    const char *group; /* of config.json; NULL: plain */
+    const char *group; /* of config.json: "tensor", "channel asym", "32"; NULL: plain */
 } Param;
 
 typedef struct Symbol {

@@ -179,6 +179,7 @@ static void put_cells(Import *im, Param *p, const Coded *c, const char *name, co
     p->item[2] =
         item_new(im, arena_printf(im->arena, "%s.weight_zero_point", name), FMT_I8, rank, cells);
     p->item[2]->own_codes = zero;
+    p->group = arena_printf(im->arena, "%s asym", p->group);
 }
 
 /* The weight [N, K] of codes, of int8, since that is how compressed-tensors keeps them: those of

@@ -209,6 +209,20 @@ static void put_params(Import *im, Sb *sb, const Map *needed, OnnxText *ret)
     }
 }
 
+/* A group's weights as compressed-tensors says them. */
+static void put_weights(Sb *sb, const char *key)
+{
+    bool by_number = isdigit((unsigned char)*key);
+    const char *asym = strchr(key, ' ');
+    int len = (int)(asym ? (size_t)(asym - key) : strlen(key));
+
+    sb_printf(sb,
+              "      \"weights\": {\"num_bits\": 8, \"type\": \"int\", \"symmetric\": %s, "
+              "\"strategy\": \"%.*s\", \"group_size\": %.*s},\n",
+              asym ? "false" : "true", by_number ? 5 : len, by_number ? "group" : key,
+              by_number ? len : 4, by_number ? key : "null");
+}
+
 /* config.json of compressed-tensors: a group for each granularity, its modules by name. */
 static const char *config_text(Import *im, const Map *needed)
 {
@@ -236,13 +250,10 @@ static const char *config_text(Import *im, const Map *needed)
                 "  \"format\": \"int-quantized\",\n  \"config_groups\": {");
     for (int i = 0; i < group.num; i++) {
         const char *key = group.entry[i].key;
-        bool by_number = isdigit((unsigned char)*key);
         sb_printf(&sb, "%s\n    \"group_%d\": {\n      \"targets\": [%s],\n", i ? "," : "", i,
                   ((const Sb *)group.entry[i].value)->text);
-        sb_printf(&sb,
-                  "      \"weights\": {\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, "
-                  "\"strategy\": \"%s\", \"group_size\": %s},\n      \"input_activations\": null}",
-                  by_number ? "group" : key, by_number ? key : "null");
+        put_weights(&sb, key);
+        sb_put(&sb, "      \"input_activations\": null}");
     }
     sb_put(&sb, "\n  }\n}}\n");
     return sb.text;
