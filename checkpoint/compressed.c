@@ -64,6 +64,17 @@ static uint32_t code_at(const StoredModule *m, const uint32_t *word, int64_t str
     return word[i / per * stride] >> (i % per * bits) & ((1u << bits) - 1);
 }
 
+/* The stored zero point i, less 2^(b-1) where it is packed. */
+static int32_t zero_at(const StoredModule *m, int64_t groups, int64_t i)
+{
+    const TensorView *zero = m->part[PART_ZERO];
+
+    if (zero->fmt == FMT_I8)
+        return ((const int8_t *)zero->data)[i];
+    const uint32_t *word = (const uint32_t *)zero->data + i % groups;
+    return (int32_t)code_at(m, word, groups, i / groups) - (1 << (m->number[BITS] - 1));
+}
+
 /* Sizes ---------------------------------------------------------------------------------------- */
 
 static bool settle_blocks(Checkpoint *c, StoredModule *m, const QuantArgs *args, IoError *err)
@@ -99,10 +110,39 @@ static bool settle_blocks(Checkpoint *c, StoredModule *m, const QuantArgs *args,
     return view_is(err, scale, "BF16 F16 F32 F8_E4M3 F8_E8M0 U8", 2, dim);
 }
 
+/* Zero points of channels and groups are packed as codes are, down their columns; one for the whole
+ * tensor is a byte. */
+static bool settle_packed_zero(StoredModule *m, IoError *err)
+{
+    const TensorView *zero = m->part[PART_ZERO], *scale = m->part[PART_SCALE];
+    int64_t dim[2] = {0, scale->rank > 1 ? scale->dim[1] : 1};
+    StoredModule words = *m;
+
+    if (!settle_words(&words, zero, m->rows, zero->rank == 2 ? zero->dim[0] : -1, err))
+        return false;
+    m->number[PER_WORD] |= words.number[PER_WORD];
+    dim[0] = zero->dim[0];
+    return view_is(err, zero, "I32", 2, dim);
+}
+
+/* One for the whole tensor, which may be wider than its codes. */
+static bool settle_single_zero(StoredModule *m, const QuantArgs *args, IoError *err)
+{
+    const TensorView *zero = m->part[PART_ZERO];
+    int limit = 1 << (args->bits - 1);
+
+    if (zero->fmt != FMT_I8 || zero->elements != 1)
+        return stored_fail(err, zero, "is %s of %llu elements, but strategy 'tensor' has one I8",
+                           zero->dtype, (unsigned long long)zero->elements);
+    int value = *(const int8_t *)zero->data;
+    return (value >= -limit && value < limit) ||
+           stored_fail(err, zero, "is %d, which is no code of %lld bits", value,
+                       (long long)args->bits);
+}
+
 static bool settle_zero(StoredModule *m, const QuantArgs *args, bool packed, IoError *err)
 {
     const TensorView *zero = m->part[PART_ZERO], *scale = m->part[PART_SCALE];
-    int64_t dim[2] = {scale->dim[0], scale->rank > 1 ? scale->dim[1] : 1};
 
     m->scheme.zero = args->symmetric ? ZERO_NONE : ZERO_INT;
     if (args->symmetric && !zero)
@@ -110,14 +150,9 @@ static bool settle_zero(StoredModule *m, const QuantArgs *args, bool packed, IoE
     if (!zero)
         return module_fail(err, m, "the weights are asymmetric, but there is no weight_zero_point");
     m->scheme.zero = ZERO_INT; /* what is stored applies, whatever it is */
-    if (!packed)
-        return view_is(err, zero, "I8", scale->rank, dim);
-    StoredModule words = *m;
-    if (!settle_words(&words, zero, m->rows, zero->rank == 2 ? zero->dim[0] : -1, err))
-        return false;
-    m->number[PER_WORD] |= words.number[PER_WORD];
-    dim[0] = zero->dim[0];
-    return view_is(err, zero, "I32", 2, dim);
+    if (!m->scheme.block[0])
+        return settle_single_zero(m, args, err);
+    return packed ? settle_packed_zero(m, err) : view_is(err, zero, "I8", scale->rank, scale->dim);
 }
 
 static bool settle_packed(Checkpoint *c, StoredModule *m, const QuantArgs *args, IoError *err)
@@ -221,78 +256,6 @@ static bool settle_fp4(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
     return !m->part[PART_OUTER] || settle_nvfp4(c, m, err);
 }
 
-/* Activations ---------------------------------------------------------------------------------- */
-
-static bool static_act(Checkpoint *c, StoredModule *m, const QuantArgs *args, IoError *err)
-{
-    const TensorView *scale = m->part[PART_INPUT_SCALE], *zero = m->part[PART_INPUT_ZERO];
-
-    if (!scale || scale->elements != 1 || !view_is_float(scale))
-        return module_fail(err, m,
-                           "the activation is static, but there is no input_scale of one float");
-    format_to_f32(scale->fmt, scale->data, &m->act.scale, 1);
-    if (!(m->act.scale > 0) || !isfinite(m->act.scale))
-        return stored_fail(err, scale, "is %g, not a scale", (double)m->act.scale);
-    if (!args->symmetric && zero && zero->elements == 1 && !strcmp(zero->dtype, "I8"))
-        m->act.zero = *(const int8_t *)zero->data;
-    else if (!args->symmetric)
-        return module_fail(err, m,
-                           "the activation is asymmetric, but there is no input_zero_point");
-    m->act.is_static = true;
-    stored_note(c, m, "the activation's static scale is %g", (double)m->act.scale);
-    return true;
-}
-
-/* The scale beside the activation's groups divides, as the weight's does. */
-static bool nvfp4_act(Checkpoint *c, StoredModule *m, IoError *err)
-{
-    const TensorView *global = m->part[PART_TABLE];
-    float divisor;
-
-    if (global->elements != 1 || global->fmt != FMT_F32)
-        return stored_fail(err, global, "is %s of %s, not one F32", dims_text(c->arena, global),
-                           global->dtype);
-    memcpy(&divisor, global->data, sizeof divisor);
-    if (!(divisor > 0) || !isfinite(divisor) || !isfinite(1 / divisor))
-        return stored_fail(err, global, "is %g, not a scale", (double)divisor);
-    m->act = (StoredAct){.is_quantised = true, .is_static = true, .scale = 1 / divisor};
-    scheme_find("nvfp4", &m->act.scheme);
-    stored_note(c, m, "the activation's global scale is %g, and divides", (double)divisor);
-    return true;
-}
-
-static bool settle_act(Checkpoint *c, StoredModule *m, const char *group, IoError *err)
-{
-    QuantArgs args;
-    bool is_float;
-
-    if (!args_read(c, group, "input_activations", &args))
-        return true;
-    is_float = !strcmp(args.type, "float");
-    if (args.bits == 4 && is_float && args.group == 16 && m->part[PART_TABLE])
-        return nvfp4_act(c, m, err);
-    if (args.bits == 4 && is_float && args.group == 32 && m->scheme.scale_fmt == FMT_E8M0) {
-        m->act = (StoredAct){.is_quantised = true};
-        return scheme_find("mxfp4", &m->act.scheme);
-    }
-    if (args.bits != 8 || args.local) {
-        stored_doubt(c, m, "the activation stays as it is: %lld bits of %s are for weights only",
-                     (long long)args.bits, args.type);
-        return true;
-    }
-    m->act = (StoredAct){.is_quantised = true};
-    m->act.scheme = (Scheme){.fmt = is_float ? FMT_E4M3 : FMT_I8, .scale_fmt = FMT_F32};
-    m->act.scheme.zero = is_float || args.symmetric ? ZERO_NONE : ZERO_INT;
-    if (!args.dynamic)
-        return static_act(c, m, &args, err);
-    m->act.scheme.block[0] = strcmp(args.strategy, "tensor") != 0;
-    if (args.group > 0)
-        m->act.scheme.block[1] = args.group;
-    if (m->scheme.scale_fmt == FMT_E8M0)
-        m->act.scheme.scale_fmt = FMT_E8M0;
-    return true;
-}
-
 /* Modules -------------------------------------------------------------------------------------- */
 
 static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
@@ -320,7 +283,7 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
                                            : settle_plain(c, m, &args, err);
     int64_t groups = m->scheme.block[1] ? ceil_div(m->cols, m->scheme.block[1]) : 1;
     return ok && (!m->part[PART_ORDER] || order_settle(c, m, groups, err)) &&
-           settle_act(c, m, group, err);
+           compressed_act(c, m, group, err);
 }
 
 static bool add_module(Checkpoint *c, const TensorView *codes, const char *name, const char *suffix,
@@ -407,17 +370,10 @@ static void read_packed(const StoredModule *m, QTensor *q)
 
 static void read_zeros(const StoredModule *m, QTensor *q)
 {
-    const TensorView *zero = m->part[PART_ZERO];
     int64_t cells = q->row_blocks * q->col_blocks, groups = q->col_blocks;
 
-    for (int64_t i = 0; zero && q->zero && i < cells; i++) {
-        if (zero->fmt == FMT_I8)
-            q->zero[i] = ((const int8_t *)zero->data)[i];
-        else
-            q->zero[i] =
-                (int32_t)code_at(m, (const uint32_t *)zero->data + i % groups, groups, i / groups) -
-                (1 << (m->number[BITS] - 1));
-    }
+    for (int64_t i = 0; m->part[PART_ZERO] && q->zero && i < cells; i++)
+        q->zero[i] = zero_at(m, groups, i);
 }
 
 static bool read(const StoredModule *m, QTensor *q, IoError *err)

@@ -3,6 +3,8 @@
  * must match from the name's start; names go before expressions, these before classes. */
 #include "checkpoint/groups.h"
 
+#include "base/limits.h"
+
 #include <regex.h>
 #include <string.h>
 
@@ -119,9 +121,49 @@ bool group_of(Checkpoint *c, const char *name, const char **ret, IoError *err)
                            c->config.file, name);
 }
 
+/* Arguments ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *word;
+    FormatId fmt;
+} scale_dtypes[] = {{"float32", FMT_F32},   {"float16", FMT_F16},
+                    {"bfloat16", FMT_BF16}, {"float8_e4m3fn", FMT_E4M3},
+                    {"uint8", FMT_E8M0},    {"float8_e8m0fnu", FMT_E8M0}};
+
+FormatId scale_dtype_find(const char *word)
+{
+    for (size_t i = 0; i < COUNT_OF(scale_dtypes); i++)
+        if (!strcmp(scale_dtypes[i].word, word))
+            return scale_dtypes[i].fmt;
+    return FMT_NONE;
+}
+
+const char *scale_dtype_word(FormatId fmt)
+{
+    for (size_t i = 0; i < COUNT_OF(scale_dtypes); i++)
+        if (scale_dtypes[i].fmt == fmt)
+            return scale_dtypes[i].word;
+    return NULL;
+}
+
 static const char *key_of(Arena *arena, const char *group, const char *part, const char *key)
 {
     return arena_printf(arena, "%s/%s/%s", group, part, key);
+}
+
+/* 0 when nothing is said; what is beyond any size, or no whole number, is LIMIT_DIM. */
+static int64_t number_of(const Config *config, const char *key)
+{
+    int64_t number = 0;
+
+    if (config_int(config, key, &number) || !number)
+        return number;
+    return LIMIT_DIM;
+}
+
+static const char *dtype_word(const char *said)
+{
+    return said && !strncmp(said, "torch.", 6) ? said + 6 : said;
 }
 
 bool args_read(Checkpoint *c, const char *group, const char *part, QuantArgs *ret)
@@ -133,15 +175,17 @@ bool args_read(Checkpoint *c, const char *group, const char *part, QuantArgs *re
     *ret = (QuantArgs){.symmetric = true};
     if (!value || value->kind != CONFIG_OBJECT)
         return false;
-    config_int(config, key_of(c->arena, group, part, "num_bits"), &ret->bits);
-    config_int(config, key_of(c->arena, group, part, "group_size"), &ret->group);
-    config_int(config, key_of(c->arena, group, part, "block_structure/0"), &ret->block[0]);
-    config_int(config, key_of(c->arena, group, part, "block_structure/1"), &ret->block[1]);
+    ret->bits = number_of(config, key_of(c->arena, group, part, "num_bits"));
+    ret->group = number_of(config, key_of(c->arena, group, part, "group_size"));
+    ret->block[0] = number_of(config, key_of(c->arena, group, part, "block_structure/0"));
+    ret->block[1] = number_of(config, key_of(c->arena, group, part, "block_structure/1"));
     ret->symmetric = config_bool(config, key_of(c->arena, group, part, "symmetric"), true);
     ret->dynamic = config_bool(config, key_of(c->arena, group, part, "dynamic"), false);
     ret->type = config_text(config, key_of(c->arena, group, part, "type"));
     ret->strategy = config_text(config, key_of(c->arena, group, part, "strategy"));
-    ret->local = config_text(config, key_of(c->arena, group, part, "dynamic")) != NULL;
+    ret->scale_dtype =
+        dtype_word(config_text(config, key_of(c->arena, group, part, "scale_dtype")));
+    ret->partly = config_text(config, key_of(c->arena, group, part, "dynamic"));
     if (!ret->type)
         ret->type = "int";
     if (!ret->strategy)

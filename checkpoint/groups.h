@@ -7,9 +7,16 @@
 /* How one operand is quantised, as the configuration says it; absent numbers are 0. */
 typedef struct QuantArgs {
     int64_t bits, group, block[2];
-    bool symmetric, dynamic, local;
+    bool symmetric, dynamic;
     const char *type, *strategy;
+    const char *scale_dtype; /* "float16", "uint8"; NULL: nothing is said */
+    const char *partly; /* what `dynamic` says in words, such as "local"; NULL: true or false */
 } QuantArgs;
+
+/* The format of scales that PyTorch's word means, FMT_NONE: none of ours. "uint8" holds e8m0. */
+FormatId scale_dtype_find(const char *word);
+/* PyTorch's word for it; NULL: it has none. */
+const char *scale_dtype_word(FormatId fmt);
 
 /* compressed.c: multiplying by the reciprocal gives what dividing gives, for every scale that e4m3
  * has. */
@@ -19,6 +26,8 @@ bool reciprocal_is_exact(float divisor);
 bool group_of(Checkpoint *c, const char *name, const char **ret, IoError *err);
 /* part: "weights", "input_activations"; false when the group does not quantise it. */
 bool args_read(Checkpoint *c, const char *group, const char *part, QuantArgs *ret);
+/* compressed_act.c: m->act as the group says; what is not read becomes m->refused. */
+bool compressed_act(Checkpoint *c, StoredModule *m, const char *group, IoError *err);
 /* Does the Python expression match from the name's start? */
 bool name_matches(Checkpoint *c, const char *python, const char *name, bool *ret, IoError *err);
 

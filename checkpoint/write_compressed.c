@@ -15,6 +15,13 @@ static bool is_shape(const Scheme *s, int64_t rows, int64_t cols)
     return s->block[0] == rows && s->block[1] == cols;
 }
 
+/* Scales that the family has as powers of two: those of mxfp4 and mxfp8. */
+static bool is_mx(const Scheme *s)
+{
+    return (s->fmt == FMT_E2M1 || s->fmt == FMT_E4M3) && s->scale_fmt == FMT_E8M0 &&
+           is_shape(s, 1, 32);
+}
+
 /* The family's name of the layout; NULL: it has none. */
 static const char *format_of(const WriteModule *m)
 {
@@ -24,10 +31,8 @@ static const char *format_of(const WriteModule *m)
 
     if (s->fmt == FMT_E2M1 && s->outer && is_shape(s, 1, 16))
         return "nvfp4-pack-quantized";
-    if (s->fmt == FMT_E2M1 && s->scale_fmt == FMT_E8M0 && is_shape(s, 1, 32))
-        return "mxfp4-pack-quantized";
-    if (s->fmt == FMT_E4M3 && s->scale_fmt == FMT_E8M0 && is_shape(s, 1, 32))
-        return "mxfp8-quantized";
+    if (is_mx(s))
+        return s->fmt == FMT_E2M1 ? "mxfp4-pack-quantized" : "mxfp8-quantized";
     if (s->fmt == FMT_E4M3 && !s->outer && (s->block[0] > 0 || s->block[1] == 0))
         return "float-quantized";
     if (info->family != FAMILY_INT || s->fmt == FMT_BINARY || by_block)
@@ -48,20 +53,27 @@ static const char *scheme_words(Arena *arena, const Scheme *scheme, bool is_act)
 static const char *act_refusal(Arena *arena, const StoredAct *act, const char **ret_help)
 {
     const Scheme *s = &act->scheme;
-    FormatFamily family = format_info[s->fmt].family;
-    bool known = family == FAMILY_INT || s->fmt == FMT_E4M3 || s->fmt == FMT_E2M1;
+    bool is_int = format_info[s->fmt].family == FAMILY_INT && format_info[s->fmt].bits >= 4;
+    bool known = is_int || s->fmt == FMT_E4M3 || s->fmt == FMT_E2M1;
 
-    if (s->outer && act->is_static && s->fmt == FMT_E2M1 && is_shape(s, 1, 16))
+    if (!act->is_quantised || (act->is_static && s->outer && is_shape(s, 1, 16)))
         return NULL;
-    if (!act->is_quantised ||
-        (known && !s->outer && s->block[0] <= 1 && (!act->is_static || is_shape(s, 0, 0))))
-        return NULL;
-    *ret_help = s->outer ? "say `act nvfp4 static`, or leave it plain, which `act f16` does"
-                         : "per tensor, per token and per token group can be said";
-    return s->outer ? "compressed-tensors takes the activation's second scale from the checkpoint, "
-                      "and here it follows from the data"
-                    : arena_printf(arena, "compressed-tensors has no word for the activation %s",
-                                   scheme_words(arena, s, true));
+    if (s->outer) {
+        *ret_help = "say `act nvfp4 static`, or leave it plain, which `act f16` does";
+        return "compressed-tensors takes the activation's second scale from the checkpoint, and "
+               "here it follows from the data";
+    }
+    *ret_help = "per tensor, per token and per token group can be said";
+    if (!known || s->block[0] > 1 || (act->is_static && !is_shape(s, 0, 0)))
+        return arena_printf(arena, "compressed-tensors has no word for the activation %s",
+                            scheme_words(arena, s, true));
+    *ret_help = "scales of e8m0 are those of `mxfp8` and `mxfp4`; take f32, f16 or bf16";
+    if (!act->is_static && s->scale_fmt == FMT_E8M0 && !is_mx(s))
+        return arena_printf(arena,
+                            "compressed-tensors has no word for the scales of the activation %s",
+                            scheme_words(arena, s, true));
+    *ret_help = NULL;
+    return NULL;
 }
 
 static const char *scale_dtype(const WriteModule *m)
@@ -70,7 +82,7 @@ static const char *scale_dtype(const WriteModule *m)
     case FMT_F16: return "F16";
     case FMT_BF16: return "BF16";
     case FMT_E4M3: return m->scheme.outer ? "F8_E4M3" : "F32";
-    case FMT_E8M0: return format_info[m->scheme.fmt].family == FAMILY_INT ? "F32" : "U8";
+    case FMT_E8M0: return is_mx(&m->scheme) ? "U8" : "F32";
     default: return "F32";
     }
 }
@@ -89,13 +101,16 @@ static void add_scales(WriteModule *m, const char *suffix, const char *dtype)
 static void add_packed(WriteModule *m)
 {
     int64_t bits = format_info[m->scheme.fmt].bits;
-    bool single = is_shape(&m->scheme, 0, 0);
 
     write_part(m, ".weight_packed", "I32", 2, m->rows, blocks_of(m->cols * bits, 32));
     write_part(m, ".weight_shape", "I64", 1, 2, 0);
     add_scales(m, ".weight_scale", scale_dtype(m));
-    if (m->scheme.zero != ZERO_NONE)
-        write_part(m, ".weight_zero_point", "I32", 2, blocks_of((single ? 1 : m->rows) * bits, 32),
+    if (m->scheme.zero == ZERO_NONE)
+        return;
+    if (is_shape(&m->scheme, 0, 0)) /* only those of channels and groups are packed */
+        write_part(m, ".weight_zero_point", "I8", 1, 1, 0);
+    else
+        write_part(m, ".weight_zero_point", "I32", 2, blocks_of(m->rows * bits, 32),
                    m->scheme.block[1] ? blocks_of(m->cols, m->scheme.block[1]) : 1);
 }
 
@@ -132,6 +147,8 @@ static const char *settle(Arena *arena, WriteModule *m, const WriteModule *first
     *ret_help = NULL;
     if (m->scheme.block[0] == 1 && group >= m->cols)
         m->scheme.block[1] = group = 0;
+    if (m->act.scheme.block[1] > m->cols && m->act.scheme.scale_fmt != FMT_E8M0)
+        m->act.scheme.block[1] = 0;
     m->format = format_of(m);
     if (!m->format)
         return arena_printf(arena, "compressed-tensors has no layout for %s",
@@ -237,8 +254,8 @@ static void fill_part(const WriteModule *m, const WritePart *part, QTensor *q, v
     } else if (!strcmp(part->suffix, ".input_global_scale")) {
         *(float *)data = 1 / m->act.scale;
     } else if (!strcmp(part->suffix, ".input_zero_point")) {
-        bool is_signed = format_info[m->act.scheme.fmt].is_signed;
-        *(int8_t *)data = (int8_t)(m->act.zero - (is_signed ? 0 : 128));
+        const FormatInfo *info = &format_info[m->act.scheme.fmt];
+        *(int8_t *)data = (int8_t)(m->act.zero - (info->is_signed ? 0 : 1 << (info->bits - 1)));
     } else if (!strcmp(part->dtype, "I32")) {
         fill_packed(m, q, data);
     } else {
@@ -265,8 +282,22 @@ static const char *strategy_of(const Scheme *s, bool is_act)
     return s->block[1] ? "group" : is_act ? "token" : "channel";
 }
 
+/* To what scales are rounded that follow from the data, and that they are powers of two; NULL:
+ * nothing is said, which means f32, but of floats of 4 bits in groups of 32, which are mxfp4. */
+static const char *dtype_said(const Scheme *s, bool is_act, bool is_static)
+{
+    bool like_mx = s->fmt == FMT_E2M1 && is_shape(s, 1, 32);
+
+    if (is_mx(s))
+        return scale_dtype_word(FMT_E8M0);
+    if (!is_act || is_static || s->outer || (s->scale_fmt == FMT_F32 && !like_mx))
+        return NULL;
+    return scale_dtype_word(s->scale_fmt);
+}
+
 static void put_args(Sb *sb, const Scheme *s, bool is_act, const char *dynamic)
 {
+    const char *dtype = dtype_said(s, is_act, !strcmp(dynamic, "false"));
     const FormatInfo *info = &format_info[s->fmt];
 
     sb_printf(sb, "{\"num_bits\": %d, \"type\": \"%s\", \"symmetric\": %s, \"strategy\": \"%s\"",
@@ -277,6 +308,8 @@ static void put_args(Sb *sb, const Scheme *s, bool is_act, const char *dynamic)
                   (long long)s->block[1]);
     else if (s->block[1])
         sb_printf(sb, ", \"group_size\": %lld", (long long)s->block[1]);
+    if (dtype)
+        sb_printf(sb, ", \"scale_dtype\": \"torch.%s\"", dtype);
     sb_printf(sb, ", \"dynamic\": %s}", dynamic);
 }
 

@@ -81,8 +81,11 @@ def ct_packed(t, name, bits, group, order=None):
     n, k = t[name + ".weight_shape"]
     q = ct_words(t[name + ".weight_packed"], bits, k) - 2**(bits - 1)
     s = t[name + ".weight_scale"].astype(np.float64)
+    s = s[None] if s.ndim == 1 else s  # one of all
     z = np.zeros(s.shape)
-    if name + ".weight_zero_point" in t:  # packed along its rows
+    if name + ".weight_zero_point" in t and t[name + ".weight_zero_point"].dtype == np.int8:  # one of all
+        z = t[name + ".weight_zero_point"].astype(np.float64)[None]
+    elif name + ".weight_zero_point" in t:  # packed along its rows
         z = stream(t[name + ".weight_zero_point"], bits, n) - 2**(bits - 1)
     g = t[name + ".weight_g_idx"] if order else np.arange(k) // (group or k)
     return (q - z[:, g]) * s[:, g]

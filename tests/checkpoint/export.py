@@ -250,6 +250,37 @@ SCHEMES = [  # format, what is said of the weight, of the activation
     (CT, "u8 asym per channel", "i8 asym per token dynamic"),
     (CT, "i8 asym per channel", "i8 asym per tensor static minmax"),
     (CT, "i4 sym group 32", "i8 sym per token dynamic"),
+    (CT, "i8 sym per channel", "i8 sym per token group 32 dynamic"),
+    (CT, "i8 sym per channel", "i8 sym per tensor dynamic"),
+    (CT, "i8 sym per channel", "i8 sym per token scale f16 dynamic"),
+    (CT, "i8 sym per channel", "i8 asym per token scale bf16 dynamic"),
+    (CT, "i8 sym per channel", "i8 sym per tensor scale f16 static minmax"),
+    (CT, "i8 sym per channel", "i4 sym per token dynamic"),
+    (CT, "i4 sym group 32", "i4 sym per token group 32 dynamic"),
+    (CT, "i4 sym per channel", "i4 asym per token dynamic"),
+    (CT, "i4 sym per channel", "u4 asym per token scale f16 dynamic"),
+    (CT, "i4 sym per channel", "u4 asym per tensor static minmax"),
+    (CT, "i4 sym per channel", "i4 sym per tensor static minmax"),
+    (CT, "i8 sym per channel", "mxfp4"),
+    (CT, "i8 sym per channel", "mxfp8"),
+    (CT, "i8 sym per channel", "e4m3 per token scale bf16 dynamic"),
+    (CT, "e4m3 per channel", "e4m3 per token scale e4m3 dynamic"),
+    (CT, "i4 sym group 32", "e2m1 per token group 16 scale e4m3 dynamic"),
+    (CT, "i4 sym group 32", "e2m1 per token group 32 dynamic"),
+    (CT, "e4m3 per channel", "e2m1 per token group 16 dynamic"),
+    (CT, "mxfp4", "i8 sym per token dynamic"),
+    (CT, "mxfp4", "i8 asym per token dynamic"),
+    (CT, "mxfp8", "e4m3 per token dynamic"),
+    (CT, "mxfp8", "mxfp8"),
+    (CT, "mxfp4", "mxfp4"),
+    (CT, "nvfp4", "e2m1 per token group 16 scale e4m3 dynamic"),
+    (CT, "i4 asym per tensor", "f32"),
+    (CT, "u4 asym per tensor", "i8 sym per token dynamic"),
+    (CT, "i7 asym per tensor", "f32"),
+    (CT, "u2 asym per tensor", "f32"),
+    (CT, "i5 asym per channel", "f32"),
+    (CT, "e4m3 per channel scale e8m0", "f32"),
+    (CT, "i4 sym group 32 scale e8m0", "f32"),
     (CT, "e4m3 per channel", "f32"),
     (CT, "e4m3 per channel", "e4m3 per token dynamic"),
     (CT, "e4m3 per tensor", "e4m3 per tensor static minmax"),
@@ -306,7 +337,21 @@ def check_scheme(tmp, model, before, fmt, weight, act):
         problems.append("the float weights are there, too")
     # nvfp4: its second scale moves by units of its last place
     problems += check_results(tmp, model, os.path.join(tmp, "q.rules"), out, weight != "nvfp4")
+    problems += check_act(out, act)
     return problems + (check_weight(tmp, out, "a.up", N, K) if act == "f32" else [])
+
+
+def check_act(folder, act):
+    """What is read back of the activation, in words: of unsigned integers the signed ones, of a static range its scale
+    alone, which needs no rounding any more."""
+    code, out, err = call("import", "--json", "--no-weights", folder)
+    if code:
+        return [err]
+    have = {m["module"]: m.get("activation", "f32") for m in json.loads(out)["modules"]}
+    names = {"mxfp8": "e4m3 per token group 32 scale e8m0", "mxfp4": "e2m1 per token group 32 scale e8m0",
+             "nvfp4 static minmax": "e2m1 per token group 16 scale e4m3 outer"}
+    want = names.get(act, re.sub(r"^u(?=\d)", "i", re.sub(r" dynamic| scale f16(?= static)| static minmax", "", act)))
+    return [f"{name}: the activation is {said}, not {want}" for name, said in have.items() if said != want]
 
 
 # What passes do to other tensors, and what is stored already --------------------------------------
@@ -367,6 +412,11 @@ REFUSED = {
     "blocks of integers": (CT, "scheme s { weight i8 block 32x32; act f32 }\n" + ALL, "no layout for i8 sym block 32x32"),
     "groups that leave a rest": (CT, "scheme s { weight i4 group 40; act f32 }\n" + ALL, "40 does not divide 96 columns"),
     "nvfp4's activations without a static scale": (CT, "scheme s { weight nvfp4; act nvfp4 }\n" + ALL, "second scale from the checkpoint"),
+    "integers under powers of two": (CT, "scheme s { weight i8 per channel; act i8 sym per token scale e8m0 dynamic }\n" + ALL,
+                                    "no word for the scales of the activation i8 sym per token scale e8m0.*`mxfp8` and `mxfp4`"),
+    "powers of two of other groups": (CT, "scheme s { weight e4m3 per channel; act e4m3 per token group 16 scale e8m0 dynamic }\n" + ALL,
+                                     "no word for the scales of the activation e4m3 per token group 16 scale e8m0"),
+    "activations of e5m2": (CT, "scheme s { weight e4m3 per channel; act e5m2 per token dynamic }\n" + ALL, "no word for the activation e5m2"),
     "scales of gptq": (GPTQ, "scheme s { weight i4 group 32; act f32 }\n" + ALL, "stores scales as f16.*say `scale f16`"),
     "activations of gptq": (GPTQ, "scheme s { weight i4 group 32 scale f16; act i8 per token dynamic }\n" + ALL, "no word for the activation"),
     "floats of gptq": (GPTQ, "scheme s { weight e4m3 per channel scale f16; act f32 }\n" + ALL, "gptq holds integers"),

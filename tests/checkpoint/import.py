@@ -407,6 +407,20 @@ def state(key, value):
 
 
 ARGS = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "dynamic": True, "symmetric": True}
+
+def one_of_all(zero):
+    """compressed-tensors' first module with one scale and one zero point."""
+    def change(c, t):
+        for name in [n for n in t if ".layers.1." in n]:
+            t.pop(name)
+        for part, value in (("strategy", "tensor"), ("group_size", None)):
+            config(GROUP + "weights/" + part, value)(c, t)
+        put_like(".weight_scale", "F32", [1], ONE)(c, t)
+        put_like(".weight_zero_point", "I8", [1], zero)(c, t)
+    return change
+
+
+INT8_TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
 SAID = (  # checkpoints in forms that are rarely written: code None means that they are read
     ("gptq-4-sym", "no group size, and groups that do not divide", both(config("group_size", None), both(
         both(put_like(".scales", "F16", [5, 64], b"\0\x3c"), put_like(".qzeros", "I32", [5, 8], b"\x77")),
@@ -435,8 +449,42 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("ct-w3a16", "words that are dense and spaced alike", both(put_like(".weight_shape", "I64", [2], words_of(64, 109)), both(
         put_like(".weight_packed", "I32", [64, 11], b"\x11"), put_like(".weight_scale", "BF16", [64, 4], b"\x80\x3f"))), None, "both would take as many words"),
     ("ct-mxfp4", "an activation of mxfp4", config(GROUP + "input_activations", ARGS), None, "mxfp4"),
-    ("ct-mxfp4", "an activation of other groups", config(GROUP + "input_activations", {**ARGS, "group_size": 64}), None, "the activation stays as it is"),
-    ("ct-nvfp4", "an activation of mxfp4 for nvfp4", config(GROUP + "input_activations", ARGS), None, "the activation stays as it is"),
+    ("ct-mxfp4", "an activation of other groups", config(GROUP + "input_activations", {**ARGS, "group_size": 64}), None,
+     "activation e2m1 per token group 64 dynamic"),
+    ("ct-nvfp4", "an activation of mxfp4 for nvfp4", config(GROUP + "input_activations", ARGS), None, "activation e2m1 per token group 32 scale e8m0 dynamic"),
+    ("ct-mxfp4", "an activation of mxfp8", config(GROUP + "input_activations", {**ARGS, "num_bits": 8, "scale_dtype": "torch.uint8"}), None,
+     "activation e4m3 per token group 32 scale e8m0 dynamic"),
+    ("ct-mxfp4", "an activation of 8-bit floats beside powers of two", config(GROUP + "input_activations", {**ARGS, "num_bits": 8, "group_size": 96}), None,
+     "activation e4m3 per token group 96 dynamic"),
+    ("ct-mxfp8", "an activation of 8 bits beside powers of two", config(GROUP + "input_activations", INT8_TOKEN), None, "activation i8 sym per token dynamic"),
+    ("ct-mxfp8", "an asymmetric activation", config(GROUP + "input_activations", {**INT8_TOKEN, "symmetric": False}), None, "activation i8 asym per token dynamic"),
+    ("ct-w8a8", "an activation of 4 bits", config(GROUP + "input_activations/num_bits", 4), None, "activation i4 sym per token dynamic"),
+    ("ct-w8a8", "an activation of 4-bit floats", both(config(GROUP + "input_activations/num_bits", 4), config(GROUP + "input_activations/type", "float")),
+     None, "activation e2m1 per token dynamic"),
+    ("ct-w8a8", "an activation under scales of f16", config(GROUP + "input_activations/scale_dtype", "torch.float16"), None, "activation i8 sym per token scale f16 dynamic"),
+    ("ct-w8a8", "an activation of 6 bits", config(GROUP + "input_activations/num_bits", 6), "E0516", "activations of 6 bits of int are not read"),
+    ("ct-w8a8", "an activation of 16 bits", both(config(GROUP + "input_activations/num_bits", 16), config(GROUP + "input_activations/type", "float")),
+     "E0516", "activations of 16 bits of float are not read"),
+    ("ct-w8a8", "an activation of integers under powers of two", config(GROUP + "input_activations/scale_dtype", "torch.uint8"), "E0516",
+     "activations of 8 bits of int under scales of 'uint8' are not read"),
+    ("ct-w8a8", "an activation by channels", config(GROUP + "input_activations/strategy", "channel"), "E0516", "strategy 'channel'"),
+    ("ct-w8a8", "a static activation of a token", config(GROUP + "input_activations/dynamic", False), "E0516", "static activations of strategy 'token'"),
+    ("ct-w8a8", "an activation that is partly dynamic", config(GROUP + "input_activations/dynamic", "local"), "E0517", "dynamic as 'local'"),
+    ("ct-w8a8", "an activation that is dynamic in another way", config(GROUP + "input_activations/dynamic", "global"), "E0516", "dynamic as 'global'"),
+    ("ct-w8a8", "an activation's group beside tokens", config(GROUP + "input_activations/group_size", 32), "E0517", "groups of 32 for its activation, but strategy 'token'"),
+    ("ct-fp8-block", "an activation's group of more than there is", config(GROUP + "input_activations/group_size", 512), "E0517",
+     "has 256 columns, but config.json says groups of 512 for its activation"),
+    ("ct-fp8-block", "an activation's absurd group", config(GROUP + "input_activations/group_size", 1 << 63), "E0517", "has 256 columns, but config.json says groups of"),
+    ("ct-fp8-block", "an activation's group of no size", config(GROUP + "input_activations/group_size", None), "E0517", "groups of 0 for its activation"),
+    ("ct-fp8", "an asymmetric activation of floats", config(GROUP + "input_activations/symmetric", False), "E0516", "asymmetric activations of floats"),
+    ("ct-nvfp4-act", "an activation without its second scale", drop(".input_global_scale"), "E0517", "there is no input_global_scale"),
+    ("ct-nvfp4-act", "an activation of nvfp4 with other groups", config(GROUP + "input_activations/group_size", 32), "E0516", "strategy 'tensor_group' are read of 4-bit floats"),
+    ("ct-w8a8-static", "a zero point of four bits that has eight", both(config(GROUP + "input_activations/num_bits", 4), fill(".input_zero_point", b"\x14")), "E0517",
+     "is 20, which is no code of 4 bits"),
+    ("ct-w4a16-asym", "one zero point", one_of_all(b"\3"), None, "i4 asym per tensor"),
+    ("ct-w4a16-asym", "one zero point of more bits", one_of_all(b"\x63"), "E0517", "is 99, which is no code of 4 bits"),
+    ("ct-w4a16-asym", "one zero point, and several", both(one_of_all(b"\3"), put_like(".weight_zero_point", "I8", [3], b"\3")), "E0517",
+     "but strategy 'tensor' has one I8"),
     ("fp8-block", "blocks of one row", both(config("weight_block_size", [1, 256]), both(
         put_like("0.proj.weight", "F8_E4M3", [64, 256], b"\x38"), both(
             put_like("0.proj.weight_scale_inv", "F32", [64, 1], ONE), put_like("1.proj.weight_scale_inv", "F32", [64, 1], ONE)))), None, "block"),
