@@ -83,6 +83,8 @@ static bool settle_blocks(Checkpoint *c, StoredModule *m, const QuantArgs *args,
     int64_t *block = m->scheme.block, dim[2] = {m->rows, 1};
     const char *kind = args->strategy;
 
+    if (scale->fmt == FMT_U8 && format_info[m->scheme.fmt].family == FAMILY_INT)
+        return stored_fail(err, scale, "is stored as U8, which holds no scales of integers");
     if (!strcmp(kind, "tensor")) {
         block[0] = block[1] = 0;
         if (scale->elements == 1)
@@ -92,6 +94,9 @@ static bool settle_blocks(Checkpoint *c, StoredModule *m, const QuantArgs *args,
     }
     block[0] = 1;
     block[1] = 0;
+    if (!strcmp(kind, "token") || !strcmp(kind, "attn_head"))
+        return stored_fail(err, scale, "%s says strategy '%s', which is none of weights",
+                           c->config.file, kind);
     if (!strcmp(kind, "block")) {
         block[0] = args->block[0];
         block[1] = args->block[1];
@@ -140,16 +145,52 @@ static bool settle_single_zero(StoredModule *m, const QuantArgs *args, IoError *
                        (long long)args->bits);
 }
 
-static bool settle_zero(StoredModule *m, const QuantArgs *args, bool packed, IoError *err)
+static bool all_zero(const StoredModule *m, bool packed)
+{
+    const TensorView *zero = m->part[PART_ZERO], *scale = m->part[PART_SCALE];
+    int64_t groups = scale->rank > 1 ? scale->dim[1] : 1, num = (int64_t)scale->elements;
+
+    for (int64_t i = 0; packed && i < num; i++)
+        if (zero_at(m, groups, i))
+            return false;
+    for (uint64_t i = 0; !packed && i < zero->bytes; i++)
+        if (((const uint8_t *)zero->data)[i])
+            return false;
+    return true;
+}
+
+/* Old versions stored the zero points of symmetric weights, too: all 0. */
+static bool settle_no_zero(Checkpoint *c, StoredModule *m, IoError *err)
+{
+    const TensorView *zero = m->part[PART_ZERO], *scale = m->part[PART_SCALE];
+    bool is_float = format_info[m->scheme.fmt].family != FAMILY_INT;
+    bool packed = m->number[BITS] && m->scheme.block[0] && !strcmp(zero->dtype, "I32");
+
+    if (packed && !settle_packed_zero(m, err))
+        return false;
+    if (!packed && zero->elements != scale->elements)
+        return stored_fail(err, zero, "has %llu elements, but there are %llu scales",
+                           (unsigned long long)zero->elements, (unsigned long long)scale->elements);
+    if (!all_zero(m, packed))
+        return stored_fail(err, zero, "is not 0 everywhere, but %s%s",
+                           is_float ? "the weights are floats" : config_name(c),
+                           is_float ? "" : " says that the weights are symmetric");
+    stored_note(c, m, "zero points are stored, and all 0");
+    return true;
+}
+
+static bool settle_zero(Checkpoint *c, StoredModule *m, const QuantArgs *args, bool packed,
+                        IoError *err)
 {
     const TensorView *zero = m->part[PART_ZERO], *scale = m->part[PART_SCALE];
 
-    m->scheme.zero = args->symmetric ? ZERO_NONE : ZERO_INT;
-    if (args->symmetric && !zero)
-        return true;
-    if (!zero)
+    if (!zero && !args->symmetric)
         return module_fail(err, m, "the weights are asymmetric, but there is no weight_zero_point");
-    m->scheme.zero = ZERO_INT; /* what is stored applies, whatever it is */
+    if (!zero)
+        return true;
+    if (args->symmetric || format_info[m->scheme.fmt].family != FAMILY_INT)
+        return settle_no_zero(c, m, err);
+    m->scheme.zero = ZERO_INT;
     if (!m->scheme.block[0])
         return settle_single_zero(m, args, err);
     return packed ? settle_packed_zero(m, err) : view_is(err, zero, "I8", scale->rank, scale->dim);
@@ -179,7 +220,7 @@ static bool settle_packed(Checkpoint *c, StoredModule *m, const QuantArgs *args,
     m->scheme.fmt = format_of_bits((int)args->bits, true);
     m->scheme.scale_fmt = m->part[PART_SCALE]->fmt;
     return settle_words(m, codes, m->cols, codes->dim[1], err) && settle_blocks(c, m, args, err) &&
-           settle_zero(m, args, true, err);
+           settle_zero(c, m, args, true, err);
 }
 
 static bool settle_plain(Checkpoint *c, StoredModule *m, const QuantArgs *args, IoError *err)
@@ -196,9 +237,7 @@ static bool settle_plain(Checkpoint *c, StoredModule *m, const QuantArgs *args, 
     m->scheme.scale_fmt = m->part[PART_SCALE]->fmt;
     if (m->scheme.scale_fmt == FMT_U8)
         m->scheme.scale_fmt = FMT_E8M0;
-    if (!settle_blocks(c, m, args, err))
-        return false;
-    return !is_int || settle_zero(m, args, false, err);
+    return settle_blocks(c, m, args, err) && settle_zero(c, m, args, false, err);
 }
 
 /* The significands of e4m3 are those of 8 .. 15, so that few divisors in a row are none such. */
@@ -253,7 +292,7 @@ static bool settle_fp4(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
     if (m->scheme.scale_fmt == FMT_E4M3 && !m->part[PART_OUTER])
         return module_fail(err, m, "there is no weight_global_scale beside scales of F8_E4M3");
     m->layout = m->part[PART_OUTER] ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
-    return !m->part[PART_OUTER] || settle_nvfp4(c, m, err);
+    return settle_zero(c, m, args, false, err) && (!m->part[PART_OUTER] || settle_nvfp4(c, m, err));
 }
 
 /* Modules -------------------------------------------------------------------------------------- */
@@ -261,7 +300,7 @@ static bool settle_fp4(Checkpoint *c, StoredModule *m, const QuantArgs *args, Io
 static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
 {
     const TensorView *codes = m->part[PART_CODES];
-    const char *group, *format;
+    const char *group;
     QuantArgs args;
 
     if (!c->config.file)
@@ -271,13 +310,11 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
     if (!args_read(c, group, "weights", &args))
         return io_fail(err, E_CHECKPOINT, "%s: %s says nothing of weights, but %.200s is quantised",
                        c->config.file, group, m->name);
-    format = config_text(&c->config, arena_printf(c->arena, "%s/format", group));
-    if (!format)
-        format = config_text(&c->config, "format");
-    m->layout = format ? format : "compressed-tensors";
     m->said = arena_printf(c->arena, "%s: %s", config_name(c), group);
     if (!codes->elements || !m->part[PART_SCALE]->elements || codes->rank != 2)
         return stored_fail(err, codes, "is %s, not a matrix", dims_text(c->arena, codes));
+    if (!compressed_format(c, m, group, err))
+        return false;
     bool ok = !strcmp(codes->dtype, "I32") ? settle_packed(c, m, &args, err)
               : codes->fmt == FMT_U8       ? settle_fp4(c, m, &args, err)
                                            : settle_plain(c, m, &args, err);
@@ -304,23 +341,9 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
     return settle(c, m, err);
 }
 
-static bool format_read(const Checkpoint *c, IoError *err)
-{
-    static const char *const refused[] = {"marlin-24", "sparse-24-bitmask", "sparse-bitmask"};
-    const char *format = config_text(&c->config, "format");
-
-    for (size_t i = 0; format && i < COUNT_OF(refused); i++)
-        if (!strcmp(format, refused[i]))
-            return io_fail(err, E_CHECKPOINT_KIND,
-                           "%s: format '%s' is not read: it is private to one kernel or sparse; "
-                           "export it again as 'pack-quantized'",
-                           c->config.file, format);
-    return true;
-}
-
 static bool modules(Checkpoint *c, IoError *err)
 {
-    if (!format_read(c, err))
+    if (!compressed_config(c, err))
         return false;
     for (int i = 0; i < weights_num(c->weights); i++) {
         const TensorView *view = weights_at(c->weights, i);

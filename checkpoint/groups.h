@@ -26,6 +26,11 @@ bool reciprocal_is_exact(float divisor);
 bool group_of(Checkpoint *c, const char *name, const char **ret, IoError *err);
 /* part: "weights", "input_activations"; false when the group does not quantise it. */
 bool args_read(Checkpoint *c, const char *group, const char *part, QuantArgs *ret);
+/* compressed_format.c: is all that the configuration says of the whole checkpoint read? */
+bool compressed_config(Checkpoint *c, IoError *err);
+/* .. m->layout becomes the format that the group or the checkpoint says; the tensors must lie so.
+ */
+bool compressed_format(Checkpoint *c, StoredModule *m, const char *group, IoError *err);
 /* compressed_act.c: m->act as the group says; what is not read becomes m->refused. */
 bool compressed_act(Checkpoint *c, StoredModule *m, const char *group, IoError *err);
 /* Does the Python expression match from the name's start? */

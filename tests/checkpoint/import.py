@@ -420,6 +420,7 @@ def one_of_all(zero):
     return change
 
 
+ROTATED = {"config_groups": {"u": {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": "weight_output"}, {"targets": ["Linear"], "location": "input"}]}}}
 INT8_TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
 SAID = (  # checkpoints in forms that are rarely written: code None means that they are read
     ("gptq-4-sym", "no group size, and groups that do not divide", both(config("group_size", None), both(
@@ -485,6 +486,36 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("ct-w4a16-asym", "one zero point of more bits", one_of_all(b"\x63"), "E0517", "is 99, which is no code of 4 bits"),
     ("ct-w4a16-asym", "one zero point, and several", both(one_of_all(b"\3"), put_like(".weight_zero_point", "I8", [3], b"\3")), "E0517",
      "but strategy 'tensor' has one I8"),
+    ("ct-w4a16", "rotations at run time", config("transform_config", ROTATED), "E0516", "transform_config says that 'u' transforms activations at run time"),
+    ("ct-w4a16", "rotations of nobody knows what", config("transform_config", {"config_groups": {"u": {"type": "hadamard"}}}), "E0516", "transform_config"),
+    ("ct-w4a16", "rotations that lie in the weights", config("transform_config", {"config_groups": {"u": {"type": "hadamard", "apply": [
+        {"targets": ["Linear"], "location": "weight_output"}, {"targets": ["Linear"], "location": "weight_input"}]}}}), None, "pack-quantized"),
+    ("ct-w4a16", "no rotations", config("transform_config", {}), None, "pack-quantized"),
+    ("ct-w4a16", "sparse words", config("sparsity_config", {"format": "sparse-24-bitmask"}), "E0516", "sparsity_config says format 'sparse-24-bitmask'"),
+    ("ct-w4a16", "sparsity that is none", config("sparsity_config", {"format": "dense"}), None, "pack-quantized"),
+    ("ct-w4a16", "an unknown format", config("format", "quint-quantized"), "E0516", "format 'quint-quantized' is not read"),
+    ("ct-w4a16", "an unknown format of the group", config(GROUP + "format", "mxfp6-pack-quantized"), "E0516", "format 'mxfp6-pack-quantized' is not read"),
+    ("ct-w4a16", "formats of groups", both(config("format", "mixed-precision"), config(GROUP + "format", "pack-quantized")), None, "pack-quantized"),
+    ("ct-w4a16", "words as 8-bit floats", config("format", "float-quantized"), "E0517", "as 'pack-quantized' stores it, but"),
+    ("ct-w4a16", "words as plain weights", config("format", "dense"), "E0517", "as 'pack-quantized' stores it, but"),
+    ("ct-w4a16", "words as the group says", config(GROUP + "format", "int-quantized"), "E0517", "says format 'int-quantized'"),
+    ("ct-w8a8", "bytes as nvfp4", config("format", "nvfp4-pack-quantized"), "E0517", "is I8 beside scales of BF16, as 'int-quantized' stores it, but"),
+    ("ct-w8a8", "bytes by another name", config("format", "naive-quantized"), None, "naive-quantized"),
+    ("ct-fp8", "8-bit floats as mxfp8", config("format", "mxfp8-quantized"), "E0517", "as 'float-quantized' stores it"),
+    ("ct-mxfp8", "mxfp8 as 8-bit floats", config("format", "float-quantized"), "E0517", "as 'mxfp8-quantized' stores it"),
+    ("ct-mxfp4", "mxfp4 as nvfp4", config("format", "nvfp4-pack-quantized"), "E0517", "as 'mxfp4-pack-quantized' stores it"),
+    ("ct-w8a8", "scales of powers of two", dtype(".weight_scale", "U8"), "E0517", "is stored as U8, which holds no scales of integers"),
+    ("ct-w8a8", "a weight's strategy that is an activation's", config(GROUP + "weights/strategy", "token"), "E0517", "strategy 'token', which is none of weights"),
+    ("ct-w4a16-asym", "symmetric, and zero points", config(GROUP + "weights/symmetric", True), "E0517",
+     "is not 0 everywhere, but config.json says that the weights are symmetric"),
+    ("ct-w4a16-asym", "symmetric, and zero points of 0", both(config(GROUP + "weights/symmetric", True), lambda c, t: [
+        fill(x, b"\x88")(c, t) for x in t if x.endswith("weight_zero_point")]), None, "i4 sym group 32"),
+    ("ct-w4a16", "symmetric, and bytes of 0", put(PROJ + "weight_zero_point", "I8", [64, 3], b"\0"), None, "zero points are stored, and all 0"),
+    ("ct-w4a16", "symmetric, and bytes of 1", put(PROJ + "weight_zero_point", "I8", [64, 3], b"\1"), "E0517", "is not 0 everywhere"),
+    ("ct-w4a16", "symmetric, and a zero point too many", put(PROJ + "weight_zero_point", "I8", [64, 4], b"\0"), "E0517", "has 256 elements, but there are 192 scales"),
+    ("ct-fp8", "floats and zero points of 0", put(PROJ + "weight_zero_point", "F8_E4M3", [64, 1], b"\0"), None, "zero points are stored, and all 0"),
+    ("ct-fp8", "floats and zero points", put(PROJ + "weight_zero_point", "F8_E4M3", [64, 1], b"\x38"), "E0517", "but the weights are floats"),
+    ("ct-fp8", "asymmetric floats", config(GROUP + "weights/symmetric", False), "E0517", "there is no weight_zero_point"),
     ("fp8-block", "blocks of one row", both(config("weight_block_size", [1, 256]), both(
         put_like("0.proj.weight", "F8_E4M3", [64, 256], b"\x38"), both(
             put_like("0.proj.weight_scale_inv", "F32", [64, 1], ONE), put_like("1.proj.weight_scale_inv", "F32", [64, 1], ONE)))), None, "block"),
