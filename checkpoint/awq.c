@@ -44,12 +44,25 @@ static bool is_version(const Checkpoint *c, const char *version)
     return said && !strcasecmp(said, version);
 }
 
+/* A number that has an old name, too. */
+static bool names_agree(const Checkpoint *c, const char *name, const char *old, IoError *err)
+{
+    int64_t one, other;
+
+    return !config_int(&c->config, name, &one) || !config_int(&c->config, old, &other) ||
+           one == other ||
+           io_fail(err, E_CHECKPOINT, "%s: says %s = %lld, but %s = %lld", c->config.file, name,
+                   (long long)one, old, (long long)other);
+}
+
 static bool version_read(const Checkpoint *c, IoError *err)
 {
     static const char *const read[] = {"gemm", "gemv", "gemv_fast"};
     const char *said = config_text(&c->config, "version");
     int64_t bits = 4;
 
+    if (!names_agree(c, "bits", "w_bit", err) || !names_agree(c, "group_size", "q_group_size", err))
+        return false;
     if (!config_int(&c->config, "bits", &bits))
         config_int(&c->config, "w_bit", &bits);
     if (bits != 4)
@@ -127,6 +140,39 @@ static bool settle_fast(Checkpoint *c, StoredModule *m, IoError *err)
            settle_group(c, m, scale->dim[0], err);
 }
 
+/* Symmetric weights have zero points, too: each is 8. */
+static bool is_symmetric(const StoredModule *m)
+{
+    const TensorView *zero = m->part[PART_ZERO], *scale = m->part[PART_SCALE];
+    int64_t groups = m->scheme.block[1] ? (m->cols - 1) / m->scheme.block[1] + 1 : 1;
+
+    for (int64_t i = 0; m->number[GEMV] == LAYOUT_GEMM && i < (int64_t)zero->elements; i++)
+        if (((const uint32_t *)zero->data)[i] != 0x88888888)
+            return false;
+    for (int64_t i = 0; m->number[GEMV] == LAYOUT_GEMV && i < m->rows * groups; i++) {
+        const uint32_t *row = (const uint32_t *)zero->data + i / groups * zero->dim[1];
+        int64_t g = i % groups;
+        if ((row[g / 8] >> (4 * (g % 8)) & 15) != 8)
+            return false;
+    }
+    for (int64_t i = 0; m->number[GEMV] == LAYOUT_FAST && i < groups * m->rows; i++) {
+        float pair[2];
+        format_to_f32(FMT_F16, (const uint16_t *)zero->data + i, &pair[0], 1);
+        format_to_f32(FMT_F16, (const uint16_t *)scale->data + i, &pair[1], 1);
+        if (pair[0] != -8 * pair[1])
+            return false;
+    }
+    return true;
+}
+
+static bool zeros_agree(const Checkpoint *c, const StoredModule *m, IoError *err)
+{
+    return config_bool(&c->config, "zero_point", true) || is_symmetric(m) ||
+           stored_fail(err, m->part[PART_ZERO],
+                       "has zero points other than 8, but %s says zero_point = false",
+                       c->config.file);
+}
+
 static bool add_module(Checkpoint *c, const TensorView *codes, const char *name, IoError *err)
 {
     StoredModule *m = stored_add(c, name, "awq gemm");
@@ -143,7 +189,7 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
         return stored_fail(err, scale, "is not a matrix of scales");
     m->scheme = (Scheme){.fmt = FMT_U4, .scale_fmt = scale->fmt, .zero = ZERO_INT, .block = {1, 0}};
     if (fast)
-        return settle_fast(c, m, err);
+        return settle_fast(c, m, err) && zeros_agree(c, m, err);
     bool like_gemv = codes->dim[0] == scale->dim[0] && codes->dim[1] * 8 != scale->dim[1];
     bool says_gemv = is_version(c, "gemv");
     bool says_gemm = is_version(c, "gemm");
@@ -154,7 +200,8 @@ static bool add_module(Checkpoint *c, const TensorView *codes, const char *name,
     m->number[GEMV] = says_gemv || (!says_gemm && like_gemv);
     m->layout = m->number[GEMV] ? "awq gemv" : "awq gemm";
     stored_note(c, m, "zero points are stored as they are");
-    return m->number[GEMV] ? settle_gemv(c, m, err) : settle_gemm(c, m, err);
+    return (m->number[GEMV] ? settle_gemv(c, m, err) : settle_gemm(c, m, err)) &&
+           zeros_agree(c, m, err);
 }
 
 static bool modules(Checkpoint *c, IoError *err)

@@ -313,6 +313,9 @@ static bool settle(Checkpoint *c, StoredModule *m, IoError *err)
     m->said = arena_printf(c->arena, "%s: %s", config_name(c), group);
     if (!codes->elements || !m->part[PART_SCALE]->elements || codes->rank != 2)
         return stored_fail(err, codes, "is %s, not a matrix", dims_text(c->arena, codes));
+    if (strcmp(codes->dtype, "I32") && codes->fmt != FMT_U8 && codes->fmt != FMT_I8 &&
+        codes->fmt != FMT_E4M3)
+        return stored_fail(err, codes, "is stored as %s, which holds no codes", codes->dtype);
     if (!compressed_format(c, m, group, err))
         return false;
     bool ok = !strcmp(codes->dtype, "I32") ? settle_packed(c, m, &args, err)

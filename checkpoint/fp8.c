@@ -55,19 +55,33 @@ static bool block_size(Checkpoint *c, const StoredModule *m, int64_t block[2], I
                 config_int(&c->config, "weight_block_size/1", &block[1]);
 
     if (!said)
-        block[0] = block[1] = 128; /* the only size in use */
+        return stored_fail(err, scale,
+                           "is %s, but nothing says the size of its blocks: weight_block_size of "
+                           "config.json does",
+                           dims_text(c->arena, scale));
     if (block[0] < 1 || block[1] < 1)
         return io_fail(err, E_CHECKPOINT, "%s: weight_block_size holds a number below 1",
                        c->config.file);
     int64_t want[2] = {(m->rows + block[0] - 1) / block[0], (m->cols + block[1] - 1) / block[1]};
     if (want[0] == scale->dim[0] && want[1] == scale->dim[1])
         return true;
-    return stored_fail(
-        err, scale,
-        "is [%lld, %lld], but blocks of %lldx%lld of [%lld, %lld] (%s) need [%lld, %lld]",
-        (long long)scale->dim[0], (long long)scale->dim[1], (long long)block[0],
-        (long long)block[1], (long long)m->rows, (long long)m->cols,
-        said ? "weight_block_size" : "the usual size", (long long)want[0], (long long)want[1]);
+    return stored_fail(err, scale,
+                       "is [%lld, %lld], but blocks of %lldx%lld of [%lld, %lld] "
+                       "(weight_block_size) need [%lld, %lld]",
+                       (long long)scale->dim[0], (long long)scale->dim[1], (long long)block[0],
+                       (long long)block[1], (long long)m->rows, (long long)m->cols,
+                       (long long)want[0], (long long)want[1]);
+}
+
+/* "e4m3", "float8_e4m3fn" and the like. */
+static bool format_agrees(const Checkpoint *c, const StoredModule *m, IoError *err)
+{
+    const char *said = config_text(&c->config, "fmt");
+    const char *name = format_info[m->scheme.fmt].name;
+
+    return !said || (strstr(said, name) && !strstr(said, "fnuz")) || /* fnuz: another bias */
+           stored_fail(err, m->part[PART_CODES], "is stored as %s, but %s says fmt '%.30s'",
+                       m->part[PART_CODES]->dtype, c->config.file, said);
 }
 
 static bool settle_scheme(Checkpoint *c, StoredModule *m, IoError *err)
@@ -79,6 +93,8 @@ static bool settle_scheme(Checkpoint *c, StoredModule *m, IoError *err)
     m->cols = codes->dim[1];
     scheme->fmt = codes->fmt;
     scheme->scale_fmt = scale->fmt == FMT_U8 ? FMT_E8M0 : scale->fmt;
+    if (!format_agrees(c, m, err))
+        return false;
     if (scale->fmt != FMT_F32 && scale->fmt != FMT_BF16 && scale->fmt != FMT_F16 &&
         scheme->scale_fmt != FMT_E8M0)
         return stored_fail(err, scale, "is stored as %s, which holds no scales", scale->dtype);

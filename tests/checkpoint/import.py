@@ -200,6 +200,9 @@ AWQ = {
     "another version's words": (config("version", "gemv_fast"), "E0517", "not a matrix of I16"),
     "other bits": (config("bits", 3), "E0516", "3 bits"),
     "scales are NaN": (fill(".scales", NAN16), "E0517", "not a finite number"),
+    "bits by two names": (config("w_bit", 8), "E0517", "says bits = 4, but w_bit = 8"),
+    "groups by two names": (config("q_group_size", 64), "E0517", "says group_size = 32, but q_group_size = 64"),
+    "no zero points, but some": (config("zero_point", False), "E0517", "has zero points other than 8, but"),
 }
 GROUP = "config_groups/group_0/"
 CT = {
@@ -254,6 +257,10 @@ FP8 = {
     "scales are integers": (dtype(".weight_scale_inv", "I32"), "E0517", "holds no scales"),
     "another block": (config("weight_block_size", [64, 64]), "E0517", "blocks of 64x64"),
     "a block of nothing": (config("weight_block_size", [0, 128]), "E0517", "below 1"),
+    "no block": (config("weight_block_size", None), "E0517", "nothing says the size of its blocks"),
+    "another format": (config("fmt", "e5m2"), "E0517", "is stored as F8_E4M3, but"),
+    "an unknown format": (config("fmt", "e3m4"), "E0517", "says fmt 'e3m4'"),
+    "a format of another bias": (config("fmt", "float8_e4m3fnuz"), "E0517", "says fmt 'float8_e4m3fnuz'"),
     "a float weight": (dtype("0.proj.weight", "F32"), "E0517", "stored as F32, not quantised"),
     "static without a scale": (config("activation_scheme", "static"), "E0517", "no input_scale"),
     "codes are bytes": (both(dtype("0.proj.weight", "U8"), dtype("1.proj.weight", "U8")), "E0517",
@@ -420,6 +427,14 @@ def one_of_all(zero):
     return change
 
 
+def symmetric(c, t):
+    """AWQ: zero points of 8; of gemv_fast -8 s, which three more in a half's exponent and its sign are."""
+    for name in [n for n in t if n.endswith(".qzeros")]:
+        halves = t[name][0] == "F16"
+        scales = t[name.replace("qzeros", "scales")][2] if halves else b""
+        t[name][2] = b"".join(struct.pack("<e", -8 * x) for x, in struct.iter_unpack("<e", scales)) if halves else b"\x88" * len(t[name][2])
+
+
 ROTATED = {"config_groups": {"u": {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": "weight_output"}, {"targets": ["Linear"], "location": "input"}]}}}
 INT8_TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
 SAID = (  # checkpoints in forms that are rarely written: code None means that they are read
@@ -504,6 +519,8 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("ct-fp8", "8-bit floats as mxfp8", config("format", "mxfp8-quantized"), "E0517", "as 'float-quantized' stores it"),
     ("ct-mxfp8", "mxfp8 as 8-bit floats", config("format", "float-quantized"), "E0517", "as 'mxfp8-quantized' stores it"),
     ("ct-mxfp4", "mxfp4 as nvfp4", config("format", "nvfp4-pack-quantized"), "E0517", "as 'mxfp4-pack-quantized' stores it"),
+    ("ct-w4a16", "words of floats", both(both(config(GROUP + "weights/num_bits", 8), config(GROUP + "weights/type", "float")), dtype(".weight_packed", "F32")),
+     "E0517", "is stored as F32, which holds no codes"),
     ("ct-w8a8", "scales of powers of two", dtype(".weight_scale", "U8"), "E0517", "is stored as U8, which holds no scales of integers"),
     ("ct-w8a8", "a weight's strategy that is an activation's", config(GROUP + "weights/strategy", "token"), "E0517", "strategy 'token', which is none of weights"),
     ("ct-w4a16-asym", "symmetric, and zero points", config(GROUP + "weights/symmetric", True), "E0517",
@@ -516,6 +533,13 @@ SAID = (  # checkpoints in forms that are rarely written: code None means that t
     ("ct-fp8", "floats and zero points of 0", put(PROJ + "weight_zero_point", "F8_E4M3", [64, 1], b"\0"), None, "zero points are stored, and all 0"),
     ("ct-fp8", "floats and zero points", put(PROJ + "weight_zero_point", "F8_E4M3", [64, 1], b"\x38"), "E0517", "but the weights are floats"),
     ("ct-fp8", "asymmetric floats", config(GROUP + "weights/symmetric", False), "E0517", "there is no weight_zero_point"),
+    ("awq-gemm", "the same number by two names", config("w_bit", 4), None, "awq gemm"),
+    ("awq-gemm", "no zero points: each is 8", both(config("zero_point", False), symmetric), None, "awq gemm"),
+    ("awq-gemv", "no zero points: each is 8", both(config("zero_point", False), symmetric), None, "awq gemv"),
+    ("awq-gemv", "no zero points, but some", config("zero_point", False), "E0517", "zero points other than 8"),
+    ("awq-gemv-fast", "no zero points, but some", config("zero_point", False), "E0517", "zero points other than 8"),
+    ("awq-gemv-fast", "no zero points: each is 8", both(config("zero_point", False), symmetric), None, "awq gemv_fast"),
+    ("fp8-block", "a format by another name", config("fmt", "float8_e4m3fn"), None, "e4m3 block"),
     ("fp8-block", "blocks of one row", both(config("weight_block_size", [1, 256]), both(
         put_like("0.proj.weight", "F8_E4M3", [64, 256], b"\x38"), both(
             put_like("0.proj.weight_scale_inv", "F32", [64, 1], ONE), put_like("1.proj.weight_scale_inv", "F32", [64, 1], ONE)))), None, "block"),
