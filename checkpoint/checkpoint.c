@@ -182,7 +182,7 @@ static void check_siblings(Checkpoint *c, StoredModule *m, const char *first, co
         return;
     if (memcmp(a->data, b->data, (size_t)a->bytes))
         stored_doubt(c, m, "its second scale is not that of %s, as engines that fuse them need",
-                     sibling->name);
+                     other);
     else
         stored_note(c, m, "its second scale is that of %s", sibling->name);
 }

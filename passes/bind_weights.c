@@ -288,6 +288,46 @@ static void weight_bind(Module *m, const PassContext *ctx, Op *op)
     op->constant->bytes = view->bytes;
 }
 
+/* Doubts --------------------------------------------------------------------------------------- */
+
+typedef struct Doubt {
+    const char *text, *name; /* of the first weight */
+    Span span;
+    int num; /* weights of which it is said */
+} Doubt;
+typedef struct Doubts {
+    ARRAY(Doubt *) in_order;
+    Map by_text;
+} Doubts;
+
+static void doubts_add(Doubts *d, Arena *scratch, const Op *op, const StoredModule *stored)
+{
+    for (int i = 0; stored && i < stored->doubts.num; i++) {
+        const char *text = stored->doubts.elem[i];
+        Doubt *doubt = map_get(&d->by_text, text);
+        if (!doubt) {
+            doubt = ARENA_NEW(scratch, Doubt);
+            *doubt = (Doubt){.text = text, .name = stored->weight, .span = op->span};
+            map_put(&d->by_text, text, doubt);
+            ARRAY_PUSH(scratch, &d->in_order, doubt);
+        }
+        doubt->num++;
+    }
+}
+
+static void doubts_warn(Module *m, const Doubts *d)
+{
+    for (int i = 0; i < d->in_order.num; i++) {
+        const Doubt *doubt = d->in_order.elem[i];
+        if (doubt->num > 1)
+            diag_warning(m->diag, doubt->span, E_STORED_DOUBT, "\"%s\" and %d more: %s",
+                         doubt->name, doubt->num - 1, doubt->text);
+        else
+            diag_warning(m->diag, doubt->span, E_STORED_DOUBT, "\"%s\": %s", doubt->name,
+                         doubt->text);
+    }
+}
+
 bool pass_bind_weights(Module *m, PassContext *ctx)
 {
     const Op *first = first_weight(m);
@@ -303,9 +343,17 @@ bool pass_bind_weights(Module *m, PassContext *ctx)
     }
     if (!m->checkpoint && !files_open(m, ctx))
         return false;
-    for_each_op(op, &m->body)
-        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT && !op->constant->data &&
-            !op->constant->reader)
-            weight_bind(m, ctx, op);
+    Doubts doubts = {0};
+    map_init(&doubts.by_text, ctx->scratch);
+    for_each_op(op, &m->body) {
+        if (op->kind != OP_CONST || op->constant->kind != CONST_WEIGHT || op->constant->data ||
+            op->constant->reader)
+            continue;
+        if (!op->constant->parts)
+            doubts_add(&doubts, ctx->scratch, op,
+                       checkpoint_find(m->checkpoint, op->constant->name));
+        weight_bind(m, ctx, op);
+    }
+    doubts_warn(m, &doubts);
     return true;
 }

@@ -830,6 +830,18 @@ for other, words in ((b"", "second scale is that of"), (b"\0\0\x80\x44", "second
         write_folder(tmp, setting, fused)
         code, out, err = run(tmp)
         report("siblings: " + words, [] if code == 0 and words in out else [out, err])
+setting, tensors = read_folder("gptq-4-mislabelled")
+fused = {k.replace("0.proj", f"{x}.proj"): v for k, v in tensors.items() for x in (0, 1) if "0.proj" in k}
+with tempfile.TemporaryDirectory() as tmp:
+    write_folder(tmp, setting, fused)
+    text = os.path.join(tmp, "t.sinter")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write('version 1\nweights "."\ndim B in [1]\nmodel m (x: f32[B, 64]) -> (y: f32[B, 32]) {\n'
+                '    param a: f16[32, 64] from "model.layers.0.proj.weight"\n    param b: f16[32, 64] from "model.layers.1.proj.weight"\n'
+                '    y = linear(x, a) + linear(x, b)\n}\n')
+    done = subprocess.run([sinter, "compile", text, "-o", os.path.join(tmp, "m")], capture_output=True, text=True, timeout=60)
+    report("a doubt of several layers is a warning", [] if done.returncode == 0 and done.stderr.count("E0559") == 1 and
+           '"model.layers.0.proj.weight" and 1 more: checkpoint_format says' in done.stderr else [done.stdout, done.stderr])
 text = os.path.join(here, "..", "..", "examples", "import", "gptq.sinter")
 done = subprocess.run([sinter, "explain", text], capture_output=True, text=True, timeout=60)
 report("explain prints what is stored", [] if "stored  model.layers.0.proj.weight  i4 sym group 32 scale f16" in done.stdout
