@@ -42,11 +42,18 @@ static bool read_bound(Bisect *b, const char *word)
     b->by_accuracy = len == strlen("accuracy") && !strncmp(word, "accuracy", len);
     bool is_known = b->by_accuracy || (len == strlen("cosine") && !strncmp(word, "cosine", len));
     b->bound = equals ? strtod(equals + 1, &end) : 0;
-    if (is_known && end != equals + 1 && !*end && b->bound > 0 && b->bound <= 1)
-        return true;
-    diag_error(&b->w->diag, (Span){0}, E_USAGE,
-               "--bisect takes cosine=N or accuracy=N with 0 < N <= 1, not '%s'", word);
-    return false;
+    if (!is_known || end == equals + 1 || *end || !(b->bound > 0 && b->bound <= 1)) {
+        diag_error(&b->w->diag, (Span){0}, E_USAGE,
+                   "--bisect takes cosine=N or accuracy=N with 0 < N <= 1, not '%s'", word);
+        return false;
+    }
+    if (b->by_accuracy && !cli_has(b->w->cli, OPTION_LABELS)) {
+        diag_error(&b->w->diag, (Span){0}, E_USAGE,
+                   "--bisect %s scores results, but there are no labels to score them by", word);
+        diag_help(&b->w->diag, "give the labels of the inputs: --labels labels.npy");
+        return false;
+    }
+    return true;
 }
 
 /* Rules that keep the layers that are marked. */

@@ -579,6 +579,8 @@ auto { candidates crude; calibrate on "calib_x.npy" samples 64; minimize bytes }
           out=r"0 +0\.\d+  -.*1 +0\.\d+  fc.*3 +1\.0+  fc.*with 3 of 3 layers in float")
     check("eval --bisect with a bad bound", 2, [*bisect, "--bisect=cosine=2"], cwd=tmp, out=None,
           err="--bisect takes cosine=N or accuracy=N")
+    check("eval --bisect by accuracy without labels", 2, [*bisect, "--bisect=accuracy=0.9"], cwd=tmp, out=None,
+          err="--bisect accuracy=0.9 scores.*no labels.*--labels")
     check("eval --bisect beside --against", 2, [*bisect, "--bisect=cosine=0.9", "--against=float"], cwd=tmp, out=None,
           err="exclude each other")
     check("bench of two, side by side", 0, ["sinter", "bench", "digits.sinter", "digits.sinter", "--repeat=3"],
