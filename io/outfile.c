@@ -2,7 +2,8 @@
  * is there in one rename.
  *
  * Whatever happens before that (an error, abandon, any signal, an end by the system), nothing is
- * left and a file that existed stays as it was. Where a file system has no files without a name, a
+ * left and a file that existed stays as it was; what replaces it has its permissions and, if that
+ * may be, its owner. Where a file system has no files without a name, a
  * temporary one lies beside the final name; it goes too, but for what cannot be caught (SIGKILL).
  * The first failure is kept and told by finish. /dev/stdout and /dev/null are written as they are,
  * at the end; no other device or pipe is. */
@@ -195,10 +196,12 @@ static void outfile_free(OutFile *f)
     free(f);
 }
 
-/* Where the bytes finally go: the file behind a link, never a device or a folder. */
-static char *resolve_path(const char *path, IoError *err)
+/* Where the bytes finally go: the file behind a link, never a device or a folder. *ret_old is what
+ * is there: zeros where nothing is. */
+static char *resolve_path(const char *path, struct stat *ret_old, IoError *err)
 {
     struct stat st;
+    *ret_old = (struct stat){0};
     if (lstat(path, &st) != 0) {
         if (errno != ENOENT) {
             io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
@@ -215,6 +218,7 @@ static char *resolve_path(const char *path, IoError *err)
                 S_ISDIR(st.st_mode) ? "a folder" : "a pipe or a device");
         return NULL;
     }
+    *ret_old = st;
     char *real = realpath(path, NULL);
     if (!real && errno != ENOMEM)
         io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
@@ -296,10 +300,39 @@ static bool create_temp(OutFile *f, unsigned mode)
     return false;
 }
 
+/* Gives the new file the permissions and the owner of the one that it replaces. Execution, where
+ * the new one is a program (`mode`), goes to whoever may read it, so that one written over a file
+ * of data runs. Only root can give files away: else it is ours, with the group if that may be set;
+ * if it may not, what the old group could do is no right of the new one. */
+static bool keep_owner(const OutFile *f, const struct stat *old, unsigned mode)
+{
+    mode_t kept = old->st_mode & 0777; /* set-user-id stays with what was trusted with it */
+    struct stat st;
+    if (mode & 0111)
+        kept |= (kept & 0444) >> 2;
+    if (fstat(f->fd, &st) != 0)
+        return false;
+    if ((st.st_uid != old->st_uid || st.st_gid != old->st_gid) &&
+        fchown(f->fd, old->st_uid, old->st_gid) != 0 && st.st_gid != old->st_gid &&
+        fchown(f->fd, (uid_t)-1, old->st_gid) != 0)
+        kept = (kept & ~(mode_t)0070) | (kept & 0007) << 3;
+    return fchmod(f->fd, kept) == 0;
+}
+
+/* The bytes of what replaces a file are nobody else's until its permissions are known. */
+static bool open_output(OutFile *f, const char *path, const struct stat *old, unsigned mode)
+{
+    bool replaces = old->st_nlink > 0;
+    if (open_stream(f, path))
+        return f->fd >= 0;
+    return create_temp(f, replaces ? 0600 : mode) && (!replaces || keep_owner(f, old, mode));
+}
+
 OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
 {
+    struct stat old = {0};
     bool is_special = is_stdout(path) || is_open_file(path) || !strcmp(path, "/dev/null");
-    char *resolved = is_special ? strdup(path) : resolve_path(path, err);
+    char *resolved = is_special ? strdup(path) : resolve_path(path, &old, err);
     if (!resolved) {
         if (errno == ENOMEM)
             io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
@@ -317,8 +350,10 @@ OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
         io_fail(err, E_MEMORY, "%s: memory is exhausted", path);
         return NULL;
     }
-    if (open_stream(f, path) ? f->fd < 0 : !create_temp(f, mode)) {
+    if (!open_output(f, path, &old, mode)) {
         io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", path, strerror(errno));
+        if (f->fd >= 0 && f->temp && !f->is_unnamed)
+            unlink(f->temp);
         outfile_free(f);
         return NULL;
     }

@@ -2,6 +2,7 @@
 """kept.py SINTER ROOT: nothing that a command reads is lost to what it writes, and nothing that it
 was given passes in silence. TAP.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -104,6 +105,32 @@ def test_overwrites():
         check("a calibration file may be renewed", 0,
               ["sinter", "calibrate", text, rules, "-o", "new.calib"], cwd=tmp)
         check("a program may be compiled again", 0, ["sinter", "compile", text, "-o", "m"], cwd=tmp)
+
+
+def test_modes():
+    """What replaces a file keeps its permissions and its owner; a program runs for its readers."""
+    with folder(*MODEL) as tmp:
+        text, program = tmp / "digits.sinter", tmp / "m"
+        cases = [(text, ["fmt", "-i", text], mode, mode) for mode in (0o600, 0o664, 0o444, 0o755)]
+        cases += [(program, ["compile", "digits.sinter", "-o", program], *modes) for modes in
+                  ((0o700, 0o700), (0o755, 0o755), (0o600, 0o700), (0o640, 0o750),
+                   (0o4711, 0o711))]
+        for path, words, before, after in cases:
+            if path == text:
+                write(text, text.read_text().replace("version 1", "version  1"))
+            else:
+                program.write_text("not a program yet")
+            path.chmod(before)
+            with contextlib.suppress(OSError):  # only root gives files away
+                os.chown(path, 12345, 54321)
+            path.chmod(before)  # set-user-id goes with the old owner
+            old = path.stat()
+            check(f"{words[0]} over a file of mode {before:o}", 0, ["sinter", *words], cwd=tmp)
+            new = path.stat()
+            got = (f"{new.st_mode & 0o7777:o}", new.st_uid, new.st_gid)
+            want = (f"{after:o}", old.st_uid, old.st_gid)
+            report(f"{words[0]} over a file of mode {before:o}: its mode and its owner",
+                   [] if got == want and new.st_ino != old.st_ino else [f"{got}, not {want}"])
 
 
 def test_special_files():
@@ -329,6 +356,7 @@ def test_deep():
 
 def main():
     test_overwrites()
+    test_modes()
     test_special_files()
     test_labels()
     test_pipes()
