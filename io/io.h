@@ -35,8 +35,13 @@ bool file_copy(const char *path, MappedFile *ret, IoError *err);
 void files_guard(const char *name);
 void guard_add(const char *path, const void *data, uint64_t size);
 void guard_remove(const void *data);
-/* outfile.c: unfinished files that have names; may be called by signals */
+/* pending.c: unfinished files, and folders of files, that have names. Signals and exit remove them,
+ * from pending_add (a slot; -1: the table is full) to pending_remove. */
+int pending_add(const char *path, bool is_folder);
+void pending_remove(int slot);
+/* Both may be called by signals; a folder goes with the files in it. */
 void outfiles_remove(void);
+void folder_remove(const char *path);
 /* Whole file, at most max bytes, NUL-terminated, malloc'ed; "-" is standard input. */
 char *file_read(const char *path, uint64_t max, uint64_t *ret_size, IoError *err);
 
@@ -53,6 +58,14 @@ bool outfile_reserve(OutFile *f, uint64_t size);
 bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size);
 bool outfile_finish(OutFile *f, IoError *err); /* frees f */
 void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
+/* A new folder that is there when all of it is complete: files are made in outfolder_path. `path`
+ * must not exist, or be an empty folder, which stays; its file `last` comes last. Gone after
+ * abandon and whatever ends the process, but for what cannot be caught. */
+typedef struct OutFolder OutFolder;
+OutFolder *outfolder_create(const char *path, IoError *err);
+const char *outfolder_path(const OutFolder *f);
+bool outfolder_finish(OutFolder *f, const char *last, IoError *err); /* frees f */
+void outfolder_abandon(OutFolder *f);                                /* frees f; accepts NULL */
 /* A new file without a name: its descriptor, or -1, and the path by which this process opens it for
  * reading and outfile_create for writing. It is gone when all descriptors are closed. */
 #define FILE_UNNAMED 32

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -34,82 +33,6 @@ struct OutFile {
     size_t used;      /* of buffer */
     uint8_t *buffer;
 };
-
-/* Temporary files that a signal must remove. Paths lie here, not in OutFile, so that the handler
- * touches no memory that could be freed under it. Files beyond the table are not removed by
- * signals, only by abandon; no caller has more than a few open. */
-#define MAX_PENDING 64
-static struct {
-    volatile sig_atomic_t is_used;
-    char path[PATH_MAX];
-} pending[MAX_PENDING];
-static const int handled_signal[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT,  SIGPIPE, SIGALRM,
-                                     SIGXCPU, SIGXFSZ, SIGBUS, SIGSEGV,  SIGABRT, SIGUSR1,
-                                     SIGUSR2, SIGFPE,  SIGILL, SIGVTALRM};
-static struct sigaction old_action[COUNT_OF(handled_signal)];
-static volatile sig_atomic_t num_pending;
-
-void outfiles_remove(void)
-{
-    for (int i = 0; i < MAX_PENDING; i++)
-        if (pending[i].is_used)
-            unlink(pending[i].path);
-}
-
-static void remove_pending(int signal_number)
-{
-    int saved = errno;
-    outfiles_remove();
-    errno = saved;
-    raise(signal_number); /* delivered with the default action once this handler returns */
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = remove_pending, .sa_flags = (int)SA_RESETHAND};
-    for (size_t i = 0; i < COUNT_OF(handled_signal); i++) {
-        /* A program that ignores or handles a signal keeps its way. */
-        if (sigaction(handled_signal[i], NULL, &old_action[i]) == 0 &&
-            old_action[i].sa_handler == SIG_DFL)
-            sigaction(handled_signal[i], &action, NULL);
-    }
-}
-
-static void release_signals(void)
-{
-    struct sigaction now;
-    for (size_t i = 0; i < COUNT_OF(handled_signal); i++)
-        if (sigaction(handled_signal[i], NULL, &now) == 0 && now.sa_handler == remove_pending)
-            sigaction(handled_signal[i], &old_action[i], NULL);
-}
-
-static int pending_add(const char *path)
-{
-    size_t len = strlen(path);
-    for (int i = 0; i < MAX_PENDING && len < sizeof pending[i].path; i++) {
-        if (pending[i].is_used)
-            continue;
-        memcpy(pending[i].path, path, len + 1);
-        pending[i].is_used = 1;
-        if (num_pending++ == 0) {
-            static bool is_registered; /* exit, where memory is exhausted, leaves nothing either */
-            catch_signals();
-            if (!is_registered)
-                is_registered = atexit(outfiles_remove) == 0;
-        }
-        return i;
-    }
-    return -1;
-}
-
-static void pending_remove(int slot)
-{
-    if (slot < 0)
-        return;
-    pending[slot].is_used = 0;
-    if (--num_pending == 0)
-        release_signals();
-}
 
 /* Standard output by name: a stream that cannot be replaced, and often not be written twice. */
 static bool is_stdout(const char *path)
@@ -357,7 +280,7 @@ OutFile *outfile_create(const char *path, unsigned mode, IoError *err)
         outfile_free(f);
         return NULL;
     }
-    f->slot = f->temp && !f->is_unnamed ? pending_add(f->temp) : -1;
+    f->slot = f->temp && !f->is_unnamed ? pending_add(f->temp, false) : -1;
     return f;
 }
 

@@ -78,10 +78,40 @@ static void report(Work *w, const Exports *x, const char *folder)
     work_put(w, NULL, sb.text, sb.len);
 }
 
+/* Errors name the folder as it was given, not the one in which its files are made. */
+static void folder_error(Work *w, const char *folder, const char *temp, IoError *err)
+{
+    size_t len = strlen(temp);
+    if (!strncmp(err->text, temp, len))
+        diag_error(&w->diag, (Span){0}, err->id, "%s%s", folder, err->text + len);
+    else
+        work_io_error(w, err);
+}
+
+static void write_folder(Work *w, const Exports *x, const char *folder, uint64_t shard,
+                         const char *config)
+{
+    IoError err;
+    OutFolder *out = outfolder_create(folder, &err);
+    if (!out) {
+        work_io_error(w, &err);
+        return;
+    }
+    const char *temp = arena_strdup(w->arena, outfolder_path(out));
+    bool ok = folder_write(w->arena, temp, x->units.num, x->units.elem, shard, config, &err);
+    if (!ok)
+        outfolder_abandon(out);
+    else
+        ok = outfolder_finish(out, "config.json", &err);
+    if (ok)
+        report(w, x, folder);
+    else
+        folder_error(w, folder, temp, &err);
+}
+
 static void quantise(Work *w, const char *folder)
 {
     Exports x;
-    IoError err;
     uint64_t shard = UINT64_C(5000000000);
     if (!work_bytes(w, OPTION_SHARD_BYTES, 1, &shard) || !work_lower(w, w->cli->operand.elem[0]) ||
         !work_passes_part(w, "choose-scheme", "quantise-weights", false))
@@ -90,12 +120,8 @@ static void quantise(Work *w, const char *folder)
     if (!work_passes_part(w, "choose-scheme", "quantise-weights", true) || !exports_collect(&x))
         return;
     const char *config = config_text_with(w, &x);
-    if (!config)
-        return;
-    if (folder_write(w->arena, folder, x.units.num, x.units.elem, shard, config, &err))
-        report(w, &x, folder);
-    else
-        work_io_error(w, &err);
+    if (config)
+        write_folder(w, &x, folder, shard, config);
 }
 
 int cmd_quantise(Cli *cli)

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -131,6 +132,50 @@ def test_modes():
             want = (f"{after:o}", old.st_uid, old.st_gid)
             report(f"{words[0]} over a file of mode {before:o}: its mode and its owner",
                    [] if got == want and new.st_ino != old.st_ino else [f"{got}, not {want}"])
+
+
+def interrupted(tmp, number, into):
+    """Whether a signal came before quantise had its folder complete, and what is wrong then."""
+    words = [SINTER, "quantise", "digits.sinter", "--rules=w4.rules", "--no-cache", "-o", into]
+    before = set(os.listdir(tmp))
+    with subprocess.Popen(words, cwd=tmp, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as child:
+        while child.poll() is None and set(os.listdir(tmp)) == before and \
+                not os.listdir(tmp / "empty"):
+            pass
+        child.send_signal(number)
+        said = child.stderr.read().decode()
+    made = sorted(os.listdir(tmp / into)) if (tmp / into).exists() else []
+    if child.returncode == 0:
+        return False, [] if made == ["config.json", "model.safetensors"] else [made]
+    left = set(os.listdir(tmp)) - before
+    killed = child.returncode == -number
+    return True, [] if killed and not left and not made else [child.returncode, said, left, made]
+
+
+def test_signals():
+    """A folder that is written is complete, or it is not there."""
+    with folder(*MODEL) as tmp:
+        scheme = "scheme w4 { weight i4 sym per channel scale f16 by gptq; act bf16 }\n"
+        write(tmp / "w4.rules", scheme + "quant { default : w4 }\n")
+        (tmp / "empty").mkdir()
+        for into in ("new", "empty"):
+            came, wrong = 0, []
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP) * 3:
+                in_time, problems = interrupted(tmp, number, into)
+                came += in_time
+                wrong += problems
+                if not in_time and into == "new":
+                    shutil.rmtree(tmp / into, ignore_errors=True)
+                elif not in_time:
+                    for path in (tmp / into).iterdir():
+                        path.unlink()
+            report(f"an interrupted folder leaves nothing: {into}", wrong)
+            report(f"interrupted while it is written: {into}", [] if came else ["never"])
+            check(f"the folder: {into}", 0, ["sinter", "quantise", "digits.sinter",
+                                             "--rules=w4.rules", "-o", into], cwd=tmp)
+            report(f"nothing but the folder: {into}",
+                   [path for path in os.listdir(tmp) if ".tmp" in path])
 
 
 def test_special_files():
@@ -357,6 +402,7 @@ def test_deep():
 def main():
     test_overwrites()
     test_modes()
+    test_signals()
     test_special_files()
     test_labels()
     test_pipes()
