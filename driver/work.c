@@ -666,18 +666,43 @@ bool file_is_program(const char *path)
     return is;
 }
 
+/* Whether this command line has a text, too, which its options may be meant for. */
+static bool has_text(const Cli *cli)
+{
+    const char *other = cli_get(cli, OPTION_AGAINST, NULL);
+    bool ret = other && !file_is_program(other);
+    for (int i = 0; i < cli->operand.num; i++)
+        ret = ret || !file_is_program(cli->operand.elem[i]);
+    return ret;
+}
+
+/* Nothing that compiling would have heeded passes in silence. */
+static bool refuse_late(Work *w, const char *path)
+{
+    static const OptionId late[] = {
+        OPTION_DEFINE, OPTION_OPT_LEVEL,   OPTION_RULES,         OPTION_WEIGHTS, /* of any file */
+        OPTION_TARGET, OPTION_INVARIANT,   OPTION_CHECK_EVAL,    OPTION_PRINT_AFTER,
+        OPTION_TIMING, OPTION_TIME_PASSES, OPTION_FAIL_ON_SPILL, OPTION_COPIES,
+        OPTION_DECODE, OPTION_LAYOUT,      OPTION_QUANTISE_ON,   OPTION_NO_MEASURE,
+        OPTION_TIMES,  OPTION_ERRORS};
+    size_t num = has_text(w->cli) ? 4 : COUNT_OF(late);
+    for (size_t i = 0; i < num; i++) {
+        const OptionInfo *option = &option_info[late[i]];
+        if (!cli_has(w->cli, late[i]))
+            continue;
+        diag_error(&w->diag, (Span){0}, E_USAGE, "'%s' is already compiled: %s%s comes too late",
+                   path, option->name[0] ? "--" : "-",
+                   option->name[0] ? option->name : (char[]){option->letter, 0});
+        diag_help(&w->diag, "give it where the text is compiled");
+        return false;
+    }
+    return true;
+}
+
 const char *work_program(Work *w, const char *path)
 {
-    if (file_is_program(path)) {
-        if (w->cli->value[OPTION_DEFINE].num + w->cli->value[OPTION_RULES].num +
-            w->cli->value[OPTION_WEIGHTS].num + w->cli->value[OPTION_OPT_LEVEL].num) {
-            diag_error(&w->diag, (Span){0}, E_USAGE,
-                       "'%s' is already compiled: -D, -O, --rules and --weights come too late",
-                       path);
-            return NULL;
-        }
-        return path;
-    }
+    if (file_is_program(path))
+        return refuse_late(w, path) ? path : NULL;
     char *file = arena_alloc(w->arena, FILE_UNNAMED);
     if (file_unnamed(file) < 0) { /* stays open as long as the process */
         diag_error(&w->diag, (Span){0}, E_TEMPORARY, "no file can be made in '%s': %s",

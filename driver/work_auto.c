@@ -126,6 +126,28 @@ static bool find_timings(Work *w, const WorkGpu *gpu, const ChooseDevice *device
     return false;
 }
 
+/* What is given for `auto` alone would be neither read nor written: an error, said of the option.
+ */
+static bool refuse_idle(Work *w, const char *why)
+{
+    static const struct {
+        OptionId id;
+        const char *what;
+    } option[] = {{OPTION_TIMES, "gives 'auto' its times"},
+                  {OPTION_ERRORS, "gives 'auto' its errors"},
+                  {OPTION_DATA, "writes what 'auto' came to"},
+                  {OPTION_FRONT, "draws what 'auto' came to"}};
+    for (size_t i = 0; i < COUNT_OF(option); i++) {
+        if (!cli_has(w->cli, option[i].id))
+            continue;
+        diag_error(&w->diag, (Span){0}, E_AUTO, "--%s %s, but %s", option_info[option[i].id].name,
+                   option[i].what, why);
+        diag_help(&w->diag, "leave the option out, or write an 'auto': docs/auto.md shows one");
+        return false;
+    }
+    return true;
+}
+
 static bool settle(Work *w, const FrontendOptions *options)
 {
     const Cli *cli = w->cli;
@@ -168,7 +190,7 @@ static bool settle(Work *w, const FrontendOptions *options)
     if (!settled || w->cli->command == COMMAND_CHOOSE)
         print_choice(w);
     if (settled)
-        return true;
+        return refuse_idle(w, "rules of the text say the formats of all layers");
     return put_outputs(w) && !w->diag.num_errors && lower_chosen(w, options);
 }
 
@@ -179,8 +201,33 @@ static bool settle_again(Work *w, const FrontendOptions *options)
     return !w->choice->rules || lower_chosen(w, options);
 }
 
+/* Tables of timings choose between kernels of GPUs. */
+static bool refuse_timing(Work *w)
+{
+    const char *which = cli_get(w->cli, OPTION_TIMING, "none"), *device = work_device(w);
+    const char *target = cli_get(w->cli, OPTION_TARGET, device ? device : "cpu");
+    if (!strcmp(which, "none") || strcmp(target, "cpu") != 0)
+        return true;
+    diag_error(&w->diag, (Span){0}, E_USAGE,
+               "--timing=%s chooses kernels of GPUs, but the file is for the processor alone",
+               which);
+    diag_help(&w->diag, "name the GPU that it is for: --target=sm_90a, or native; 'sinter targets' "
+                        "lists them");
+    return false;
+}
+
+/* A comparison's other rules may have an `auto` where the text has none. */
+static bool options_count(Work *w, const FrontendOptions *options)
+{
+    bool against = w->cli->command == COMMAND_EVAL && cli_has(w->cli, OPTION_AGAINST);
+    return refuse_timing(w) && (w->module->automatic || options->unquantised || against ||
+                                refuse_idle(w, "the text has no 'auto'"));
+}
+
 bool work_auto(Work *w, const FrontendOptions *options)
 {
+    if (!options_count(w, options))
+        return false;
     bool only_checked = w->cli->command == COMMAND_CHECK || cli_has(w->cli, OPTION_NO_WEIGHTS) ||
                         (w->variant.only_planned && !w->variant.choice);
     return !w->module->automatic || only_checked || options->unquantised ||

@@ -201,6 +201,47 @@ def test_special_files():
         report("what stood there is kept", [] if kept else [(tmp / "log").stat().st_size])
 
 
+PINNED = AUTO + "quant { fc1 : a; fc2 : a; fc3 : a }\n"
+
+
+def test_idle():
+    """An option whose value nothing would heed is refused, and nothing is written."""
+    text, rules = "digits.sinter", "--rules=w8a8.rules"
+    compiles, run, bound = ["compile", text, "-o", "out"], ["run", "m"], "--input=x=test_x.npy"
+    auto = "the text has no 'auto'"
+    pinned = [*compiles, "--rules=pinned.rules", "--no-measure"]
+    cases = (
+        ("data of no choice", 1, [*compiles, "--data=d.json"], f"E0420.*--data writes.*{auto}"),
+        ("the front of no choice", 1, [*compiles, "--front=f.svg"], f"E0420.*--front.*{auto}"),
+        ("times for no choice", 1, [*compiles, "--times=no.json"], f"E0420.*--times.*{auto}"),
+        ("errors for no choice", 1, ["run", text, bound, "--errors=no.json"], f"E0420.*--err.*{auto}"),
+        ("a choice without data", 1, ["choose", text, "--data=d.json"], f"E0420.*--data.*{auto}"),
+        ("data of a choice that rules made", 1, [*pinned, "--data=d.json"],
+         "E0420.*--data.*rules of the text say"),
+        ("times of GPUs for the processor", 2, [*compiles, "--timing=no.timing"],
+         "--timing=no.timing chooses kernels of GPUs.*--target=sm_90a"),
+        ("two outputs", 2, [*compiles, "-o", "p2"], "-o takes one value, but was given 'out' and 'p2'"),
+        ("two files of labels", 2, ["run", text, bound, "--labels=test_y.npy", "--labels", "test_y.npy"],
+         "--labels takes one value"),
+        ("an output without a name", 2, ["compile", text, "-o", ""], "-o needs a value, not '': FILE"),
+        ("a folder that is standard output", 2, ["quantise", text, rules, "-o", "-"],
+         "-o names a folder, and '-' is standard output"),
+        ("a check of what is compiled", 2, [*run, bound, "--check-eval"],
+         "'m' is already compiled: --check-eval comes too late"),
+        ("a target for what is compiled", 2, [*run, bound, "--target=native"], "--target comes too late"),
+        ("a level for what is compiled", 2, ["bench", "m", "-O0"], "-O comes too late"),
+        ("rules for what is compiled", 2, ["bench", "m", text, rules], "--rules comes too late"),
+    )
+    with folder(*DATA) as tmp:
+        write(tmp / "pinned.rules", PINNED)
+        check("compile", 0, ["sinter", "compile", text, "-o", "m"], cwd=tmp)
+        for what, code, words, pattern in cases:
+            unchanged(what, tmp, code, ["sinter", *words], pattern)
+        check("what may repeat", 0, ["sinter", "check", text, rules, "--rules=w8a8.rules"], cwd=tmp)
+        check("one option for the text of two", 0,
+              ["sinter", "bench", "m", text, "--no-measure", "--repeat=2"], cwd=tmp)
+
+
 def npy(path, dtype, values, shape=None):
     """A .npy file; dtype as numpy writes it."""
     letter = {"<f4": "f", "<f8": "d", "<i8": "q", "<i4": "i", "|u1": "B"}[dtype]
@@ -403,6 +444,7 @@ def main():
     test_overwrites()
     test_modes()
     test_signals()
+    test_idle()
     test_special_files()
     test_labels()
     test_pipes()

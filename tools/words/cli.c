@@ -224,6 +224,20 @@ static bool check_value(const Cli *cli, const OptionInfo *option, const char *sh
     return ok;
 }
 
+/* Whether an option's values add up; of the others the last would hide what was said before. */
+static bool may_repeat(OptionId id)
+{
+    switch (id) {
+    case OPTION_DEFINE:
+    case OPTION_RULES:
+    case OPTION_WEIGHTS:
+    case OPTION_INPUT:
+    case OPTION_OUTPUT:
+    case OPTION_BUCKET: return true;
+    default: return !option_info[id].arg[0];
+    }
+}
+
 /* The option that a word names, NUM_OPTIONS if none; *ret_value points after '=' or the letter. */
 static OptionId find_option(const Cli *cli, const char *word, const char **ret_value,
                             Nearest *nearest)
@@ -280,8 +294,17 @@ static bool parse_option(Cli *cli, int argc, char **argv, int *at, int *ret_exit
         }
         value = argv[++*at];
     }
+    if (option->arg[0] && !*value) {
+        *ret_exit = cli_usage(cli, "%s needs a value, not '': %s", shown, option->arg);
+        return false;
+    }
     if (option->arg[0] && !check_value(cli, option, shown, value, ret_exit))
         return false;
+    if (cli_has(cli, id) && !may_repeat(id)) {
+        *ret_exit = cli_usage(cli, "%s takes one value, but was given '%s' and '%s'", shown,
+                              cli_get(cli, id, ""), value);
+        return false;
+    }
     ARRAY_PUSH(cli->arena, &cli->value[id], value ? value : "");
     return true;
 }
@@ -323,6 +346,11 @@ bool cli_claim(const Cli *cli, const char *option, const char *path, int *ret_ex
  * table that it writes, and refuses whatever is none. */
 static bool claim_outputs(const Cli *cli, int *ret_exit)
 {
+    if (!strcmp(cli_get(cli, OPTION_OUTPUT_FOLDER, ""), "-")) {
+        *ret_exit = cli_usage(cli, "-o names a folder, and '-' is standard output; './-' would be "
+                                   "a folder of that name");
+        return false;
+    }
     static const OptionId writes[] = {OPTION_OUTPUT_FILE, OPTION_OUTPUT, OPTION_DATA,
                                       OPTION_FRONT,       OPTION_TRACE,  OPTION_JSON_FILE,
                                       OPTION_BENCH_JSON};
