@@ -196,6 +196,52 @@ static void join_outputs(Import *im, const Map *needed)
     }
 }
 
+/* An element of a param that is no finite number, which no text would be compiled with. */
+static bool item_is_finite(Import *im, const OnnxItem *item)
+{
+    const OnnxTensor *t = item->from;
+    uint64_t num = 1;
+
+    if (!item->own && (!t || !is_float(t->type)))
+        return true;
+    for (int i = 0; i < item->rank; i++)
+        num *= (uint64_t)item->dim[i];
+    for (uint64_t i = 0; i < num; i++) {
+        double value = item->own ? (double)item->own[i] : onnx_real(t, i);
+        if (!isfinite(value))
+            return refuse(im, "element %llu of the constant '%.100s' is %g, no finite number",
+                          (unsigned long long)i, t ? t->name : item->name, value);
+    }
+    return true;
+}
+
+static bool params_are_finite(Import *im, const Map *needed)
+{
+    bool ok = true;
+
+    for (int i = 0; i < im->param_list.num; i++) {
+        const Param *p = im->param_list.elem[i];
+        for (int k = 0; k < 3 && map_has(needed, p->name); k++)
+            ok = (!p->item[k] || item_is_finite(im, p->item[k])) && ok;
+    }
+    return ok;
+}
+
+/* The language has no inputs that no output depends on. */
+static bool inputs_are_read(Import *im, const Map *needed)
+{
+    bool ok = true;
+
+    for (int i = 0; i < im->m->inputs.num; i++) {
+        const char *name = im->m->inputs.elem[i]->name;
+        if (map_has(needed, value_find(im, name)->text))
+            continue;
+        ok = refuse(im, "no output is computed from input '%.100s'", name);
+        diag_help(im->diag, "remove it from the graph's inputs, or write the text by hand");
+    }
+    return ok;
+}
+
 static void put_params(Import *im, Sb *sb, const Map *needed, OnnxText *ret)
 {
     for (int i = 0; i < im->param_list.num; i++) {
@@ -316,6 +362,8 @@ bool text_write(Import *im, OnnxText *ret)
     for (int i = im->statements.num - 1; i >= 0; i--)
         if (map_has(&needed, im->statements.elem[i].name))
             need(im, &needed, im->statements.elem[i].expr);
+    if (!inputs_are_read(im, &needed) || !params_are_finite(im, &needed))
+        return false;
     join_outputs(im, &needed);
     put_params(im, &params, &needed, ret);
     put_head(im, &sb, &needed, ret->items.num > 0);

@@ -206,7 +206,20 @@ def refused(what, op, ins, pattern, *attrs, tensors=(), ports=None, opset=17, ou
 
 
 NAN, INF = float("nan"), float("inf")
+SUM = node("Add", ["x", "k"], ["y"])
 REFUSED += [
+    # inputs that nothing reads, and constants that no text can be compiled with
+    ("an input that no node reads", model(graph([RELU], ins=[port("x", ["B", 4]), port("u", ["B", 4])])), "computed from input 'u'"),
+    ("an input that no output needs", model(graph([RELU, node("Relu", ["u"], ["z"])], ins=[port("x", ["B", 4]), port("u", [4])])), "from input 'u'"),
+    ("an input whose shape alone is read", model(graph([node("Shape", ["u"], ["s"]), node("Reshape", ["x", "s"], ["y"])], ins=[port("x", [2, 4]), port("u", [4, 2])],
+                                                       outs=[port("y", [4, 2])])), "computed from input 'u'"),
+    ("an output of constants alone", model(graph([node("MatMul", ["k", "w"], ["y"])], [reals("k", [1, 4], 1, 2, 3, 4), W])), "computed from input 'x'|fold them first"),
+    *[(f"a constant with {value}", model(graph([SUM], [reals("k", [4], 1, 2, value, 4)])), f"element 2 of the constant 'k' is {value}")
+      for value in (NAN, INF, -INF)],
+    ("a constant of halves with an infinity", model(graph([SUM], [tensor("k", [4], 10, struct.pack("<4e", 1, INF, 0, 0))],
+                                                          [port("x", ["B", 4], 10)], [port("y", ["B", 4], 10)])), "element 1 of the constant 'k' is inf"),
+    ("an infinite number", model(graph([SUM], [reals("k", [], INF)])), "element 0 of the constant 'k' is inf"),
+    ("a weight with NaN", model(graph(MATMUL, [reals("w", [4, 4], *range(15), NAN)])), "element 15 of the constant 'w' is nan"),
     # what a node may be
     refused("65 operands", "Sum", ["x"] * 64, "65 operands and 1 results"),
     refused("65 results", "Split", [], "1 operands and 65 results", outs=[f"y{i}" for i in range(65)]),
@@ -519,7 +532,6 @@ ACCEPTED = [
     ("ONNX's own domain by its name", field(1, 8) + field(7, graph([node("Relu", ["x"], ["y"], "n", "ai.onnx")])) +
      field(8, field(1, "ai.onnx") + field(2, 17)), r"y = relu\(x\)"),
     ("a cast to bf16", model(graph([node("Cast", ["x"], ["y"], "n", None, attr("to", 16))])), r"y = cast\(x, bf16\)"),
-    ("an infinite constant", model(graph([node("Add", ["x", "k"], ["y"])], [reals("k", [], INF)])), r'param k: f32\[\] from "k"'),
     ("a bound of f64", model(graph([node("Clip", ["x", "", "k"], ["y"])], [tensor("k", [], 11, b"-", field(10, struct.pack("<d", 0.5)))])), r"y = min\(x, 0.5\)"),
     ("a name with signs", model(graph([node("Add", ["x", ODD], ["y"])], [tensor(ODD, [4])])), r'param we_i_r_d: f32\[4\] from "we_i_r_d___"'),
     ("a name of 50 letters", model(graph([node("Relu", ["x"], ["y" * 50])], outs=[port("y" * 50, [4])])), r"\(" + "y" * 40 + ": f32"),
