@@ -53,7 +53,8 @@ void calibration_missing(Module *m, Span span, const char *layer, const char *wh
 typedef enum EvalCheck {
     CHECK_EXACT, /* the same bits */
     CHECK_CLOSE, /* in f64, normalised mean square error at most 1e-9 (1e-4 behind a requantise) */
-    CHECK_LOOSE, /* the same in f64, at most 1e-5: intermediate roundings fall elsewhere */
+    CHECK_LOOSE, /* the same in f64, at most 1e-5, and for each cast on the longest path 2^-2m of
+                  * its m bits of mantissa: intermediate roundings fall elsewhere */
     CHECK_NONE   /* the pass changes numbers by its purpose */
 } EvalCheck;
 typedef struct EvalRecord EvalRecord;

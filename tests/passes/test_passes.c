@@ -44,8 +44,25 @@ static Module *parse(const char *text)
 #define OUT(name, format, dims, values) \
     "%c = const dense " values " : " format dims "\noutput \"" name "\" %c\n"
 #define F32(values) OUT("y", "f32", "[2]", values)
-#define NAN_0       "hex \"0000c07f0000803f\"" /* NaN and 1 */
-#define NAN_1       "hex \"0100c07f0000803f\"" /* another NaN and 1 */
+/* Six roundings to bf16, each of what is multiplied by a number before and by another behind. */
+#define ROUND(from, to, scale, back)                    \
+    "%" to "0 = const dense [" scale "] : f32[1]\n"     \
+    "%" to "1 = mul %" from ", %" to "0 : f32[8, 64]\n" \
+    "%" to "2 = cast %" to "1 : bf16[8, 64]\n"          \
+    "%" to "3 = cast %" to "2 : f32[8, 64]\n"           \
+    "%" to "4 = const dense [" back "] : f32[1]\n"      \
+    "%" to " = mul %" to "3, %" to "4 : f32[8, 64]\n"
+#define X "%x = input \"x\" : f32[8, 64]\n"
+#define Y "output \"y\" %y\n"
+#define ROUNDED                                                                     \
+    X ROUND("x", "a", "1", "1") ROUND("a", "b", "1", "1") ROUND("b", "c", "1", "1") \
+        ROUND("c", "d", "1", "1") ROUND("d", "e", "1", "1") ROUND("e", "y", "1", "1") Y
+#define SCALED(last)                                                            \
+    X ROUND("x", "a", "0.7", "1.4285714") ROUND("a", "b", "0.9", "1.1111111")   \
+        ROUND("b", "c", "1.3", "0.7692308") ROUND("c", "d", "0.6", "1.6666666") \
+            ROUND("d", "e", "1.7", "0.5882353") ROUND("e", "y", "1.1", last) Y
+#define NAN_0 "hex \"0000c07f0000803f\"" /* NaN and 1 */
+#define NAN_1 "hex \"0100c07f0000803f\"" /* another NaN and 1 */
 
 static const struct {
     const char *before, *after, *why; /* begins what is said; NULL: they count as equal */
@@ -61,6 +78,9 @@ static const struct {
     {F32("[1, 2]"), F32("[1, 2.001]"), "output \"y\" moved by a normalised error", CHECK_CLOSE},
     {F32("[1, 2]"), F32("[1, 2.001]"), NULL, CHECK_LOOSE},
     {F32("[1, 2]"), F32("[1, 2.1]"), "output \"y\" moved by a normalised error", CHECK_LOOSE},
+    {ROUNDED, SCALED("0.9090909"), NULL, CHECK_LOOSE},
+    {ROUNDED, SCALED("0.9090909"), "output \"y\" moved by a normalised error", CHECK_CLOSE},
+    {ROUNDED, SCALED("0.93"), "output \"y\" moved by a normalised error", CHECK_LOOSE},
     {F32("[0, 0]"), F32("[0, 0]"), NULL, CHECK_CLOSE},
     {F32("[0, 0]"), F32("[0, 1]"), "output \"y\" moved by a normalised error of inf", CHECK_CLOSE},
     {F32(NAN_0), F32(NAN_1), NULL, CHECK_CLOSE},
