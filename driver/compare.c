@@ -171,10 +171,13 @@ static bool outputs_alike(const Comparison *c, Trial *t, const SinterTensor *got
     bool same = want && want->rank == got->rank;
     for (int i = 0; same && i < got->rank; i++)
         same = want->dim[i] == got->dim[i];
-    if (!same)
-        diag_error(&t->w->diag, t->span, E_EXPECT, "output '%s' of '%s' has %s '%s'", got->name,
-                   t->w->path, want ? "another shape than that of" : "no like in",
-                   c->reference ? c->reference : "the float model");
+    const char *reference = c->reference ? c->reference : "the float model";
+    if (!want)
+        diag_error(&t->w->diag, t->span, E_EXPECT, "output '%s' of '%s' has no like in '%s'",
+                   got->name, t->w->path, reference);
+    else if (!same)
+        diag_error(&t->w->diag, t->span, E_EXPECT, "output '%s' of '%s' is %s, and that of '%s' %s",
+                   got->name, t->w->path, trial_shape(t, got), reference, trial_shape(t, want));
     return same;
 }
 

@@ -1,5 +1,6 @@
 /* Running programs on files; see trial.h. */
 #include "driver/trial.h"
+#include "checkpoint/checkpoint.h"
 #include "runtime/program_parts.h"
 #include <stdlib.h>
 #include <string.h>
@@ -180,4 +181,12 @@ double *trial_values(const SinterTensor *tensor)
     if (value)
         format_to_f64(port_format(tensor->dtype), tensor->data, value, num);
     return value;
+}
+
+const char *trial_shape(const Trial *t, const SinterTensor *tensor)
+{
+    TensorView view = {.rank = tensor->rank};
+    for (int i = 0; i < tensor->rank; i++)
+        view.dim[i] = tensor->dim[i];
+    return dims_text(t->w->arena, &view);
 }

@@ -32,5 +32,6 @@ const SinterTensor *trial_output(const Trial *t, const char *name);
 uint64_t trial_elements(const SinterTensor *tensor);
 /* The values of a tensor, malloc'ed; NULL: memory is exhausted. */
 double *trial_values(const SinterTensor *tensor);
+const char *trial_shape(const Trial *t, const SinterTensor *tensor); /* "[4, 10]" */
 
 #endif

@@ -20,6 +20,7 @@
 
 %code requires {
 #include "frontend/ast.h"
+#include <string.h>
 typedef struct GridToken {
     int64_t rows, cols;
 } GridToken;
@@ -616,6 +617,23 @@ static const char *nearest_word(const yysymbol_kind_t *expected, int num, const 
     return nearest_get(&nearest);
 }
 
+/* The reserved word of statements that ends in front of this place, where a name was meant; or
+ * NULL. */
+static const char *reserved_before(const Parse *p, uint32_t at)
+{
+    const char *text = parse_text(p);
+    uint32_t end = at, start;
+    while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t'))
+        end--;
+    for (start = end; start > 0 && text[start - 1] >= 'a' && text[start - 1] <= 'z';)
+        start--;
+    for (yysymbol_kind_t word = YYSYMBOL_PARAM; word <= YYSYMBOL_RETURN; word++)
+        if (strlen(yysymbol_name(word)) == end - start &&
+            !strncmp(yysymbol_name(word), text + start, end - start))
+            return yysymbol_name(word);
+    return NULL;
+}
+
 static int yyreport_syntax_error(const yypcontext_t *context, Parse *p)
 {
     yysymbol_kind_t expected[YYNTOKENS], found = yypcontext_token(context);
@@ -648,7 +666,10 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parse *p)
             parse_skip_block(p);
     }
     const char *near = found == YYSYMBOL_NAME ? nearest_word(expected, num, text) : NULL;
-    if (near)
+    const char *reserved = names && *text == '=' ? reserved_before(p, at.start) : NULL;
+    if (reserved)
+        diag_help(p->diag, "'%s' is a reserved word and cannot be a name", reserved);
+    else if (near)
         diag_help(p->diag, "did you mean '%s'?", near);
     else if (names && is_word(found) && !is_contextual(found))
         diag_help(p->diag, "'%s' is a reserved word and cannot be a name", text);

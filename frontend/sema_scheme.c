@@ -150,7 +150,7 @@ static int64_t line_group(LineState *l)
     } else if (size < 1 || size > LIMIT_DIM) {
         diag_error(l->s->diag, l->group->span, E_SCHEME_FIT, "a group of %lld elements",
                    (long long)size);
-        diag_help(l->s->diag, "a group has 1 element or more");
+        diag_help(l->s->diag, "a group has 1 to %d elements", LIMIT_DIM);
         l->bad = true;
     }
     return size;
@@ -163,7 +163,7 @@ static void line_block(LineState *l, const SchemeWord *word)
     if (word->rows < 1 || word->cols < 1 || word->rows > LIMIT_DIM || word->cols > LIMIT_DIM) {
         diag_error(l->s->diag, word->span, E_SCHEME_FIT, "a block of %lld rows and %lld columns",
                    (long long)word->rows, (long long)word->cols);
-        diag_help(l->s->diag, "both are 1 or more");
+        diag_help(l->s->diag, "both are 1 to %d", LIMIT_DIM);
         l->bad = true;
     } else if (l->line->is_act && word->rows > 1) {
         complain(l, word->span,
@@ -221,7 +221,7 @@ static void line_given(LineState *l, SchemeInfo *info, const SchemeWord *word)
     if (word->has_zero && strcmp(word->name.text, "zero"))
         complain(l, word->name.span, "a scale is followed by 'zero' and a number, or by nothing");
     else if (!(scale > 0 && scale <= 3.40282347e38f))
-        complain(l, word->value->span, "a scale is larger than 0, and finite");
+        complain(l, word->value->span, "a scale is an f32 above 0: 1.5e-45 to 3.4e38");
     else if (word->has_zero && l->scheme.zero == ZERO_NONE)
         complain(l, word->name.span, "a symmetric scheme has no zero point");
     else if (word->has_zero && (word->rows < least || word->rows > most))

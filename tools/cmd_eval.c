@@ -1,5 +1,6 @@
 /* eval: the expect lines of a text, the labels of --labels, and with --against the errors of each
  * layer. Exit 3 when a bound is missed. */
+#include "checkpoint/checkpoint.h"
 #include "driver/compare.h"
 #include "driver/trial.h"
 #include "quant/metrics.h"
@@ -62,8 +63,8 @@ static bool compare_output(Check *c, const SinterTensor *out, const TensorFile *
     if (!want)
         return false;
     if (!same_shape(out, want)) {
-        diag_error(&t->w->diag, e->span, E_EXPECT, "output '%s' has another shape than '%s' holds",
-                   out->name, e->output);
+        diag_error(&t->w->diag, e->span, E_EXPECT, "output '%s' is %s, and '%s' holds %s",
+                   out->name, trial_shape(t, out), e->output, dims_text(t->w->arena, want));
         return false;
     }
     double *got = trial_values(out);

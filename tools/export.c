@@ -163,7 +163,8 @@ static void export_codes(Exports *x, const Op *matmul, const Value *codes)
         stored = checkpoint_find(x->work->module->checkpoint, weight);
     const char *name = stored ? stored->name : module_name(x->work->arena, weight, ".weight");
     if (!name) {
-        refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'", NULL);
+        refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'",
+               "rename the tensor in its file and after 'from', or `keep` its layer as it is");
         return;
     }
     Export *e = export_add(x, weight, name, type->scheme, type->dim[0].add, type->dim[1].add);
