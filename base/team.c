@@ -366,6 +366,12 @@ int team_threads(void)
     return num > 0 ? num : processors_allowed();
 }
 
+const char *team_ignored(void)
+{
+    const char *text = getenv("SINTER_THREADS");
+    return text && *text && !threads_named("SINTER_THREADS") ? text : NULL;
+}
+
 void team_set_threads(int threads)
 {
     atomic_store(&chosen, threads > 0 ? threads : 0);

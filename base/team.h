@@ -35,6 +35,9 @@ void team_leave(void);
 /* How many threads work where nothing else is said: what team_set_threads says, else
  * SINTER_THREADS, else the first number of OMP_NUM_THREADS, else processors_allowed. */
 int team_threads(void);
+/* What SINTER_THREADS holds where that is no number of threads, which team_threads passes over;
+ * else NULL. For programs, which say so. */
+const char *team_ignored(void);
 void team_set_threads(int threads); /* 0: as if never called */
 
 /* Processors that this thread may use, by affinity and by the quota of its control groups, rounded

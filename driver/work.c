@@ -85,9 +85,9 @@ bool work_threads(Work *w, int *ret)
     char *end;
     const char *text = cli_get(w->cli, OPTION_THREADS, "0");
     long num = strtol(text, &end, 10);
-    if (!*text || *end || num < 0 || num > 4096) {
-        diag_error(&w->diag, (Span){0}, E_USAGE, "--threads takes a number up to 4096, not '%s'",
-                   text);
+    if (!*text || *end || num < 0 || num > TEAM_MAX + 1) {
+        diag_error(&w->diag, (Span){0}, E_USAGE,
+                   "--threads takes a number from 0 (all) to %d, not '%s'", TEAM_MAX + 1, text);
         return false;
     }
     *ret = (int)num;

@@ -383,7 +383,11 @@ bool outfile_finish(OutFile *f, IoError *err)
         outfile_free(f);
         return true;
     }
-    io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", f->path, strerror(f->error_number));
+    if (is_open_file(f->path)) /* whose path in this process says nothing to anybody */
+        io_fail(err, E_TEMPORARY, "a temporary file in '%s' cannot be written: %s",
+                temporary_folder(), strerror(f->error_number));
+    else
+        io_fail(err, E_FILE_WRITE, "%s: cannot be written: %s", f->path, strerror(f->error_number));
     outfile_abandon(f);
     return false;
 }

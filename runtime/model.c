@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "runtime/device.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,17 @@ static bool open_target(SinterModel *model, const Section *plan, const char *pat
     return true;
 }
 
+/* A program that is its own file is called what it was called, not where the kernel has it. */
+#define OWN_FILE "/proc/self/exe"
+static SinterStatus open_fail(const char *path, const IoError *why, SinterError *err)
+{
+    size_t len = strlen(OWN_FILE);
+    if (path || strncmp(why->text, OWN_FILE, len) != 0)
+        return model_fail(err, file_status(why->id), "%s", why->text);
+    return model_fail(err, file_status(why->id), "%.200s%s", program_invocation_name,
+                      why->text + len);
+}
+
 static SinterStatus open_model(const char *path, bool copy, SinterModel **ret, SinterError *err)
 {
     if (!ret)
@@ -135,11 +147,11 @@ static SinterStatus open_model(const char *path, bool copy, SinterModel **ret, S
         return model_fail(err, SINTER_ERROR_MEMORY, "memory is exhausted");
     model->refs = 1;
     IoError why = {.id = E_NONE};
-    const char *file = path ? path : "/proc/self/exe";
+    const char *file = path ? path : OWN_FILE;
     if (!(copy ? artifact_open_copy(file, &model->artifact, &why)
                : artifact_open(file, false, &model->artifact, &why))) {
         free(model);
-        return model_fail(err, file_status(why.id), "%s", why.text);
+        return open_fail(path, &why, err);
     }
     const char *shown = path ? path : "this program";
     const Section *weights = artifact_find(&model->artifact, SECTION_WEIGHTS, NULL);

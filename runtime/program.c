@@ -1,6 +1,7 @@
 /* The command line of a compiled model. Options are rows of a table, which gives the parser, the
  * help and the nearest name of an unknown one. */
 #include "runtime/program.h"
+#include "base/team.h"
 #include "base/utf8.h"
 #include "runtime/program_parts.h"
 
@@ -168,14 +169,15 @@ static int words_add(const Program *p, Words *words, const char *option, const c
     return PROGRAM_OK;
 }
 
-static int parse_count(const Program *p, const char *option, const char *text, int limit, int *ret)
+static int parse_count(const Program *p, const char *option, const char *text, int least, int limit,
+                       int *ret)
 {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < 1 || value > limit)
-        return program_fail(p, PROGRAM_USAGE, "%s takes a number from 1 to %d, got \"%s\"", option,
-                            limit, text);
+    if (errno || end == text || *end || value < least || value > limit)
+        return program_fail(p, PROGRAM_USAGE, "%s takes a number from %d to %d, got \"%s\"", option,
+                            least, limit, text);
     *ret = (int)value;
     return PROGRAM_OK;
 }
@@ -201,10 +203,10 @@ static int take_option(Program *p, OptionId id, const char *value)
     case OPTION_LABELS: p->labels = value; return PROGRAM_OK;
     case OPTION_DEVICE: p->device = value; return PROGRAM_OK;
     case OPTION_TRACE: p->trace = value; return PROGRAM_OK;
-    case OPTION_THREADS: return parse_count(p, option, value, 1024, &p->threads);
-    case OPTION_REPEAT: return parse_count(p, option, value, 1000000, &p->repeat);
-    case OPTION_SECONDS: return parse_count(p, option, value, 3600, &p->seconds);
-    case OPTION_WARM_UP: return parse_count(p, option, value, 1000000, &p->warm);
+    case OPTION_THREADS: return parse_count(p, option, value, 0, TEAM_MAX + 1, &p->threads);
+    case OPTION_REPEAT: return parse_count(p, option, value, 1, 1000000, &p->repeat);
+    case OPTION_SECONDS: return parse_count(p, option, value, 1, 3600, &p->seconds);
+    case OPTION_WARM_UP: return parse_count(p, option, value, 1, 1000000, &p->warm);
     case OPTION_JSON: p->as_json = value; return PROGRAM_OK;
     case OPTION_NAN: return parse_choice(p, option, value, "warn", "error", &p->refuses_nan);
     case OPTION_DIAGNOSTICS: return parse_choice(p, option, value, "text", "json", &p->json);
@@ -405,6 +407,9 @@ int program_main(const char *path, int argc, char **argv)
     files_guard(p.name);
     if (parse_words(&p, argc, argv, &exit_code))
         return exit_code;
+    if (!path && team_ignored()) /* of a text that was compiled here it was said */
+        program_warn(&p, "SINTER_THREADS is no number of threads, so it is not heeded: %s",
+                     program_shown(team_ignored()));
     exit_code = run_program(&p, path);
     sinter_session_destroy(p.session);
     sinter_close(p.model);

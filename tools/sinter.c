@@ -1,4 +1,5 @@
 /* The `sinter` command: parses its words and hands them to one of cmd_*.c. */
+#include "base/team.h"
 #include "choose/clock.h"
 #include "codegen/cuda/target.h"
 #include "io/io.h"
@@ -18,6 +19,25 @@ static int close_output(bool json, int exit_code)
     return exit_code == EXIT_OK ? EXIT_INPUT : exit_code;
 }
 
+static void warn_of_threads(const Cli *cli)
+{
+    const char *text = team_ignored();
+    Sb sb;
+    if (!text)
+        return;
+    sb_init(&sb, cli->arena);
+    sb_put(&sb, "SINTER_THREADS is no number of threads, so it is not heeded: ");
+    sb_put_safe(&sb, text, strlen(text));
+    if (!cli->json) {
+        fprintf(stderr, "sinter: warning: %s\n", sb.text);
+        return;
+    }
+    Sb json;
+    sb_init(&json, cli->arena);
+    sb_put_json_string(&json, sb.text, sb.len);
+    fprintf(stderr, "{\"severity\":\"warning\",\"message\":%s}\n", json.text);
+}
+
 int main(int argc, char **argv)
 {
     Cli cli;
@@ -28,8 +48,10 @@ int main(int argc, char **argv)
         clock_serve(&order);
     files_guard("sinter");
     Arena *arena = arena_new();
-    if (cli_parse(&cli, arena, argc, argv, &exit_code))
+    if (cli_parse(&cli, arena, argc, argv, &exit_code)) {
+        warn_of_threads(&cli);
         exit_code = command_info[cli.command].run(&cli);
+    }
     bool json = cli.json;
     arena_destroy(arena);
     return close_output(json, exit_code);

@@ -242,6 +242,36 @@ def test_idle():
               ["sinter", "bench", "m", text, "--no-measure", "--repeat=2"], cwd=tmp)
 
 
+def test_names():
+    """What is said names things as they were given, and limits are one wherever they are met."""
+    with folder(*DATA) as tmp:
+        check("compile", 0, ["sinter", "compile", "digits.sinter", "-o", "mlp"], cwd=tmp)
+        unchanged("a program over itself", tmp, 1, ["./mlp", "--input=x=test_x.npy", "--output=mlp"],
+                  r"^./mlp: ./mlp: is read, and --output would overwrite it")
+        data = bytearray((tmp / "mlp").read_bytes())
+        data[-9000] ^= 16
+        (tmp / "bad").write_bytes(data)
+        (tmp / "bad").chmod(0o755)
+        check("a damaged program", 1, ["./bad", "--info"], cwd=tmp, err="^./bad: ./bad: the weights")
+        check("no room for what is run", 1, ["sinter", "run", "digits.sinter", "--input=x=test_x.npy"],
+              cwd=tmp, limit=5000, env={"TMPDIR": str(tmp)},
+              err=f"E1002.*a temporary file in '{tmp}' cannot be written: File too large")
+        for way in (["sinter", "compile", "digits.sinter", "-o", "new"], ["./mlp", "--info"],
+                    ["sinter", "run", "mlp"]):
+            for number, code in (("1025", 2), ("-1", 2), ("x", 2), ("0", None), ("1024", None)):
+                done = call([*way, f"--threads={number}"], cwd=tmp)
+                right = done.returncode == code if code else done.returncode != 2 or \
+                    "--threads" not in done.stderr
+                report(f"{way[0]} {way[1]} with {number} threads",
+                       [] if right else [done.returncode, done.stderr])
+        env = {"SINTER_THREADS": "abc"}
+        for way in (["sinter", "check", "digits.sinter"], ["./mlp", "--info"]):
+            check(f"{way[0]} {way[1]}: SINTER_THREADS of another word", 0, way, cwd=tmp, env=env,
+                  err="warning: SINTER_THREADS is no number of threads, so it is not heeded: abc")
+            check(f"{way[0]} {way[1]}: SINTER_THREADS", 0, way, cwd=tmp, err=None,
+                  env={"SINTER_THREADS": "2"})
+
+
 def npy(path, dtype, values, shape=None):
     """A .npy file; dtype as numpy writes it."""
     letter = {"<f4": "f", "<f8": "d", "<i8": "q", "<i4": "i", "|u1": "B"}[dtype]
@@ -445,6 +475,7 @@ def main():
     test_modes()
     test_signals()
     test_idle()
+    test_names()
     test_special_files()
     test_labels()
     test_pipes()

@@ -233,7 +233,7 @@ static void wrong_words_get_help(void **state)
     expect_run(2, "help: q --help lists all options", "q", WORDS("--frobnicate"));
     expect_run(2, "--input needs a value", "q", WORDS("--input"));
     expect_run(2, "unexpected \"x.npy\"", "q", WORDS("x.npy"));
-    expect_run(2, "takes a number from 1 to 1024, got \"many\"", "q", WORDS("--threads", "many"));
+    expect_run(2, "takes a number from 0 to 1024, got \"many\"", "q", WORDS("--threads", "many"));
     expect_run(2, "--bench takes no value", "q", WORDS("--bench=1"));
     expect_run(2, "--bucket belongs with --bench", "q", WORDS("--bucket", "B=1"));
     expect_run(2, "--seconds belongs with --bench", "q", WORDS("--seconds", "1"));

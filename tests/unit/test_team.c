@@ -218,10 +218,12 @@ static void numbers_of_threads(void **state)
     assert_int_equal(team_threads(), 5);
     setenv("SINTER_THREADS", "3", 1);
     assert_int_equal(team_threads(), 3);
+    assert_null(team_ignored());
     team_set_threads(2);
     assert_int_equal(team_threads(), 2);
     team_set_threads(0);
     setenv("SINTER_THREADS", "many", 1);
+    assert_string_equal(team_ignored(), "many");
     assert_int_equal(team_threads(), 5);
     setenv("OMP_NUM_THREADS", "-1", 1);
     assert_int_equal(team_threads(), processors_allowed());
