@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-SCHEMES = ("bf16", "fp8", "int8", "w4a16", "w4a8")
+SCHEMES = ("bf16", "fp8", "int8", "w4a16", "w4a8", "w4a8-whole")
 COLOURS = {"sinter": "#b3541e", "torch.compile": "#4c6a92", "cublaslt": "#7a9a4c"}
 
 
