@@ -33,15 +33,27 @@ static bool avoid_kernel(Work *w, WorkGpu *gpu, int kernel, const CudaImageSaid 
     return gpu->avoided.num > before;
 }
 
+static bool is_refused(const CudaImageAbout *about)
+{
+    return about->said.spilled || about->said.serialised;
+}
+
 static bool avoid_more(Work *w, WorkGpu *gpu)
 {
     bool ret = false;
-    for (int i = 0; i < gpu->cuda.code.num_images; i++) {
-        const CudaImageSaid *said = &gpu->cuda.about[i].said;
-        if (said->spilled || said->serialised)
-            ret = avoid_kernel(w, gpu, gpu->cuda.code.image[i].kernel, said) || ret;
-    }
+    for (int i = 0; i < gpu->cuda.code.num_images; i++)
+        if (is_refused(&gpu->cuda.about[i]))
+            ret = avoid_kernel(w, gpu, gpu->cuda.code.image[i].kernel, &gpu->cuda.about[i].said) ||
+                  ret;
     return ret;
+}
+
+static bool any_refused(const CudaTarget *t)
+{
+    for (int i = 0; i < t->code.num_images; i++)
+        if (is_refused(&t->about[i]))
+            return true;
+    return false;
 }
 
 /* Kernels of several architectures are left: what one of them spills another may not. */
@@ -53,7 +65,9 @@ static bool compile(Work *w, WorkGpu *gpu, CudaCompileOptions *options)
     for (int i = 1; ok && i < MOST_PLANS && !several && avoid_more(w, gpu); i++)
         ok = work_plan_gpu(w, gpu) && cuda_compile(&w->diag, w->arena, &gpu->cuda, options);
     options->fail_on_spill = refuses;
-    return ok && (!refuses || several || cuda_compile(&w->diag, w->arena, &gpu->cuda, options));
+    if (!ok || !refuses || several || !any_refused(&gpu->cuda))
+        return ok;
+    return cuda_compile(&w->diag, w->arena, &gpu->cuda, options); /* which says what is left */
 }
 
 static bool compile_gpu(Work *w, WorkGpu *gpu)

@@ -123,19 +123,23 @@ static const char *avoided(const CudaCandidates *c, const CudaCandidate *at,
     return NULL;
 }
 
-/* What failed does not run, unless everything did. */
+/* What failed does not run, unless everything did; nor, of the rest, what is avoided, unless all
+ * is. */
 static void leave_out_failed(CudaCandidates *c)
 {
-    int num = 0;
+    int failed = 0, avoided = 0;
     for (int i = 0; i < c->list.num; i++)
-        num += c->list.elem[i].failed || c->list.elem[i].avoided;
-    for (int i = 0; i < c->list.num && num < c->num_valid; i++) {
-        CudaCandidate *at = &c->list.elem[i];
-        if (at->avoided)
-            at->reason = at->avoided;
-        else if (at->failed)
-            at->reason = arena_printf(c->arena, "it failed when it was measured: %s", at->failed);
-    }
+        failed += c->list.elem[i].failed != NULL;
+    for (int i = 0; i < c->list.num && failed < c->num_valid; i++)
+        if (c->list.elem[i].failed)
+            c->list.elem[i].reason = arena_printf(c->arena, "it failed when it was measured: %s",
+                                                  c->list.elem[i].failed);
+    int left = failed < c->num_valid ? c->num_valid - failed : c->num_valid;
+    for (int i = 0; i < c->list.num; i++)
+        avoided += !c->list.elem[i].reason && c->list.elem[i].avoided;
+    for (int i = 0; i < c->list.num && avoided < left; i++)
+        if (!c->list.elem[i].reason)
+            c->list.elem[i].reason = c->list.elem[i].avoided;
 }
 
 /* Measured times where a table has them, also those of older device code: they are closer than a
