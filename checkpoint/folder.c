@@ -2,7 +2,6 @@
  * its own until all are there. Tensors are made one unit at a time, so memory holds one. */
 #include "checkpoint/write.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,18 +183,6 @@ static void undo(Folder *f, bool made)
         rmdir(f->path);
 }
 
-static bool is_empty(const char *path)
-{
-    DIR *dir = opendir(path);
-    int num = 0;
-
-    while (dir && num < 3 && readdir(dir))
-        num++;
-    if (dir)
-        closedir(dir);
-    return dir && num < 3; /* itself and its parent */
-}
-
 bool folder_write(Arena *arena, const char *path, int num, const FolderUnit *unit, uint64_t shard,
                   const char *config, IoError *err)
 {
@@ -204,7 +191,7 @@ bool folder_write(Arena *arena, const char *path, int num, const FolderUnit *uni
 
     if (!made && errno != EEXIST)
         return io_fail(err, E_FILE_WRITE, "%s: cannot be made: %s", path, strerror(errno));
-    if (!made && !is_empty(path))
+    if (!made && !folder_is_empty(path))
         return io_fail(err, E_FILE_WRITE, "%s: is not an empty folder; name one that is not there",
                        path);
     bool ok = shards_plan(&f, num, shard);

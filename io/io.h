@@ -58,6 +58,8 @@ bool outfile_reserve(OutFile *f, uint64_t size);
 bool outfile_patch(OutFile *f, uint64_t offset, const void *data, uint64_t size);
 bool outfile_finish(OutFile *f, IoError *err); /* frees f */
 void outfile_abandon(OutFile *f);              /* frees f; accepts NULL */
+/* It can be read, and nothing but itself and its parent is there. */
+bool folder_is_empty(const char *path);
 /* A new folder that is there when all of it is complete: files are made in outfolder_path. `path`
  * must not exist, or be an empty folder, which stays; its file `last` comes last. Gone after
  * abandon and whatever ends the process, but for what cannot be caught. */

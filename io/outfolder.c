@@ -27,8 +27,7 @@ static void outfolder_free(OutFolder *f)
     free(f);
 }
 
-/* Whether nothing but itself and its parent is there. */
-static bool is_empty(const char *path)
+bool folder_is_empty(const char *path)
 {
     DIR *dir = opendir(path);
     int num = 0;
@@ -36,7 +35,7 @@ static bool is_empty(const char *path)
         num++;
     if (dir)
         closedir(dir);
-    return dir && num < 3;
+    return dir && num < 3; /* itself and its parent */
 }
 
 /* Makes the temporary folder, which signals know before it is there. */
@@ -73,7 +72,7 @@ OutFolder *outfolder_create(const char *path, IoError *err)
         return NULL;
     }
     f->is_inside = lstat(f->path, &st) == 0;
-    if (f->is_inside && !is_empty(f->path))
+    if (f->is_inside && !folder_is_empty(f->path))
         io_fail(err, E_FILE_WRITE, "%s: is not an empty folder; name one that is not there", path);
     else if (!create_temp(f))
         io_fail(err, E_FILE_WRITE, "%s: cannot be made: %s", path, strerror(errno));
