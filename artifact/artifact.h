@@ -322,7 +322,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 10
+#define ARTIFACT_VERSION 11
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

@@ -101,9 +101,9 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
                         .table = spec->table,
                         .layout = (CudaLayout)spec->layout};
     if (spec->factor_cols) { /* the row's scale is the epilogue's, as before */
-        ret.fmt = FMT_I4;
+        ret.fmt = FMT_U4;
         ret.factored = true;
-        ret.scale_fmt = FMT_I8;
+        ret.scale_fmt = FMT_F16; /* as wide as what codes are multiplied by and moved to (pack.h) */
         ret.block_rows = 1;
         ret.block_cols = spec->factor_cols;
     }

@@ -120,7 +120,9 @@ void plan_put_layout(Sb *sb, const CpuPackSpec *weight)
         sb_printf(sb, " held as %s", format_info[spec.fmt].name);
     if (spec.table && packed.layout == CUDA_RECORDS)
         sb_put(sb, ", a table of bf16 in pieces");
-    if (packed.scales)
+    if (spec.factored)
+        sb_put(sb, ", whole scales");
+    else if (packed.scales)
         sb_printf(sb, ", scales %s", format_info[packed.scale_fmt].name);
     if (packed.zeros)
         sb_printf(sb, ", zero points of %d bits", packed.zero_bits);

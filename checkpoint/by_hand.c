@@ -262,12 +262,20 @@ static bool check_whole_scales(const StoredModule *m, const QTensor *q, IoError 
     uint8_t *factor = malloc((size_t)q->col_blocks + 1);
     bool ok = factor != NULL || io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
 
-    for (int64_t r = 0; ok && r < q->rows; r++)
-        if (isnan(whole_scales_unit(q->scale + r * q->col_blocks, q->col_blocks, factor)))
+    for (int64_t r = 0; ok && r < q->rows; r++) {
+        int64_t from = r * q->col_blocks;
+        if (isnan(whole_scales_unit(q->scale + from, q->col_blocks, factor)))
             ok = stored_fail(err, m->part[PART_SCALE],
                              "the scales of row %lld are not 1 to %d times one number, as those of "
                              "`scale i8` are; `scale f32` holds any",
                              (long long)r, WHOLE_SCALE_MOST);
+        for (int64_t c = 0; ok && q->zero && c < q->col_blocks; c++)
+            if (factor[c] > whole_scale_most(&m->scheme, q->zero[from + c]))
+                ok = stored_fail(err, m->part[PART_ZERO],
+                                 "codes of row %lld less zero point %d, times %d of the row's "
+                                 "units, are beyond i8; `scale f32` holds any",
+                                 (long long)r, (int)q->zero[from + c], factor[c]);
+    }
     free(factor);
     return ok;
 }

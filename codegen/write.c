@@ -104,7 +104,7 @@ static void pack_factored(const CudaPackSpec *cuda, const QTensor *q, void *pack
     QTensor narrow;
     if (!qtensor_narrow(q, cuda->block_cols, &narrow))
         memory_exhausted();
-    CudaParams params = {.scale = narrow.scale};
+    CudaParams params = {.scale = narrow.scale, .zero = narrow.zero};
     cuda_pack(cuda, narrow.codes, (int64_t)narrow.row_bytes, &params, packed);
     qtensor_free(&narrow);
 }

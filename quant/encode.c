@@ -79,17 +79,18 @@ static void cells_finish(QTensor *q, int64_t row_block)
     const Scheme *scheme = &q->scheme;
     for (int64_t c = 0; c < q->col_blocks; c++) {
         int64_t at = row_block * q->col_blocks + c;
-        int hi = (int)num_bits(q->scale[at]);
+        int hi = (int)num_bits(q->scale[at]), lo = q->zero ? q->zero[at] : 0;
         if (q->zero)
             q->scale[at] = num_scale_asym((int)scheme->fmt, (int)scheme->scale_fmt, q->zero[at], hi,
                                           &q->zero[at]);
         else
             q->scale[at] = num_scale_sym((int)scheme->fmt, (int)scheme->scale_fmt, hi, q->outer);
-        if (scheme->scale_fmt == FMT_I8 && hi < 0x00800000) /* nothing: any multiple will do */
+        /* of nothing any multiple will do */
+        if (scheme->scale_fmt == FMT_I8 && hi < 0x00800000 && lo >= -0x00800000)
             q->scale[at] = 0;
     }
     if (scheme->scale_fmt == FMT_I8)
-        whole_scales_round(q->scale + row_block * q->col_blocks, q->col_blocks);
+        whole_scales_round(q, row_block);
 }
 
 static void range_row(QTensor *q, const Reader *reader, int64_t row)

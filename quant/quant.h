@@ -160,12 +160,14 @@ void scheme_params(const Scheme *scheme, float lo, float hi, float *ret_scale, i
 /* whole_scales.c ------------------------------------------------------------------------------ */
 
 /* Scales of `scale i8`: those of a row are 1 to 16 times one f32 number, the row's unit, which has
- * 19 significant bits so that its multiples are exact; codes of 4 bits times such a multiple fit
- * i8. */
+ * 19 significant bits so that its multiples are exact; codes of 4 bits, less their zero point,
+ * times such a multiple fit i8. */
 #define WHOLE_SCALE_MOST 16
-/* Rounds a row's scales, f32 and positive or 0 (nothing in the block), to that: the unit is a
- * sixteenth of the largest. One that is not finite makes all of them NaN. */
-void whole_scales_round(float *scale, int64_t num);
+/* The largest multiple that a block of this zero point may have. */
+int whole_scale_most(const Scheme *scheme, int zero);
+/* Rounds a row's scales, f32 and positive or 0 (nothing in the block), to that: the unit is the
+ * least of which each is at most its largest multiple. One that is not finite makes all NaN. */
+void whole_scales_round(QTensor *q, int64_t row);
 /* The same for all rows of a tensor under `scale i8`; others stay as they are. */
 void whole_scales_settle(QTensor *q);
 /* The largest unit of such a row's scales, and what each is times that; NaN and ones, where one is.
@@ -175,9 +177,9 @@ float whole_scales_unit(const float *scale, int64_t num, uint8_t *ret_factor);
  * whole_scales_wide, as large. Library-safe; false: memory is exhausted. */
 extern const Scheme whole_scales_wide; /* i8 sym per channel */
 bool qtensor_widen(const QTensor *q, QTensor *ret);
-/* Back: of such codes of 8 bits, those of 4 bits of groups of `width` columns, and as scales the
- * least whole numbers that they are multiplied by. ret: made here. Library-safe, as qtensor_init.
- */
+/* Back: of such codes of 8 bits, u4 asym in groups of `width` columns, and as scales the least
+ * whole numbers that codes less zero points are multiplied by. ret: made here. Library-safe, as
+ * qtensor_init. */
 bool qtensor_narrow(const QTensor *q, int64_t width, QTensor *ret);
 
 /* calib_*.c ----------------------------------------------------------------------------------- */

@@ -101,9 +101,10 @@ static const char *scale_problem(const Scheme *scheme)
             return "e8m0 scales are for integers and minifloats; a codebook needs f32, f16 or bf16";
         break;
     case FMT_I8:
-        if (scheme->fmt != FMT_I4 || scheme->zero != ZERO_NONE || scheme->block[0] != 1)
-            return "i8 scales are whole multiples of a row's own, of groups of i4 sym; others need "
-                   "f32, f16 or bf16";
+        if ((scheme->fmt != FMT_I4 && scheme->fmt != FMT_U4) || scheme->table ||
+            scheme->block[0] != 1)
+            return "i8 scales are whole multiples of a row's own, of groups of i4 and u4; others "
+                   "need f32, f16 or bf16";
         break;
     default: return "a scale is f32, f16, bf16, e8m0, e4m3 or i8";
     }

@@ -11,29 +11,45 @@
 const Scheme whole_scales_wide = {.fmt = FMT_I8, .scale_fmt = FMT_F32, .block = {1, 0}};
 
 /* 19 significant bits, so that multiples up to 16 are exact. */
-static float unit_of(float most)
+static float unit_of(float least)
 {
-    float unit = num_float(num_bits(most / WHOLE_SCALE_MOST) & ~31u);
+    float unit = num_float(num_bits(least) & ~31u);
     return unit < NUM_MIN_NORMAL ? NUM_MIN_NORMAL : unit;
 }
 
-void whole_scales_round(float *scale, int64_t num)
+int whole_scale_most(const Scheme *scheme, int zero)
 {
-    float most = 0;
-    for (int64_t i = 0; i < num; i++) {
-        if (!isfinite(scale[i])) /* what is wrong with a block is wrong with its row */
-            most = NAN;
-        most = scale[i] > most ? scale[i] : most;
+    int low = zero - num_code_min((int)scheme->fmt, 1),
+        high = num_code_max((int)scheme->fmt) - zero;
+    if (scheme->zero == ZERO_NONE)
+        return WHOLE_SCALE_MOST;
+    return 127 / (low > high ? low : high);
+}
+
+static int most_at(const QTensor *q, int64_t at)
+{
+    return whole_scale_most(&q->scheme, q->zero ? q->zero[at] : 0);
+}
+
+void whole_scales_round(QTensor *q, int64_t row)
+{
+    int64_t from = row * q->col_blocks, to = from + q->col_blocks;
+    float least = 0; /* that a unit may be */
+    for (int64_t i = from; i < to; i++) {
+        float own = q->scale[i] / (float)most_at(q, i);
+        if (!isfinite(q->scale[i])) /* what is wrong with a block is wrong with its row */
+            least = NAN;
+        least = own > least ? own : least;
     }
-    float unit = most > 0 ? unit_of(most) : isnan(most) ? NAN : 1.0f;
-    for (int64_t i = 0; i < num; i++)
-        scale[i] = unit * (float)num_to_int(scale[i] / unit, 0, 1, WHOLE_SCALE_MOST);
+    float unit = least > 0 ? unit_of(least) : isnan(least) ? NAN : 1.0f;
+    for (int64_t i = from; i < to; i++)
+        q->scale[i] = unit * (float)num_to_int(q->scale[i] / unit, 0, 1, most_at(q, i));
 }
 
 void whole_scales_settle(QTensor *q)
 {
     for (int64_t r = 0; r < q->rows && q->scheme.scale_fmt == FMT_I8; r++)
-        whole_scales_round(q->scale + r * q->col_blocks, q->col_blocks);
+        whole_scales_round(q, r);
 }
 
 /* All scales are multiples of the largest one's `parts`-th; *ret: that. */
@@ -69,8 +85,8 @@ static void widen_row(const QTensor *q, int64_t row, const uint8_t *factor, uint
 {
     int64_t width = qtensor_block_cols(q);
     for (int64_t c = 0; c < q->cols; c++) {
-        int code = (int)qtensor_code(q, row, c);
-        dst[c] = (uint8_t)(((code ^ 8) - 8) * factor[c / width]);
+        int zero = q->zero ? q->zero[row * q->col_blocks + c / width] : 0;
+        dst[c] = (uint8_t)(((int)qtensor_code_value(q, row, c) - zero) * factor[c / width]);
     }
 }
 
@@ -107,8 +123,8 @@ static int greatest_divisor(int a, int b)
     return a;
 }
 
-/* The least whole number of which the codes are -8 to 7 multiples. */
-static int factor_of(const int8_t *code, int64_t num)
+/* The least whole number that the codes are -*ret_zero to 15 - *ret_zero times. */
+static int factor_of(const int8_t *code, int64_t num, int32_t *ret_zero)
 {
     int divisor = 0, low = 0, high = 0;
     for (int64_t i = 0; i < num; i++) {
@@ -118,8 +134,10 @@ static int factor_of(const int8_t *code, int64_t num)
             divisor = greatest_divisor(divisor, code[i] < 0 ? -code[i] : code[i]);
     }
     for (int factor = 1; factor <= WHOLE_SCALE_MOST; factor++)
-        if (divisor % factor == 0 && high <= 7 * factor && low >= -8 * factor)
+        if (divisor % factor == 0 && high - low <= 15 * factor) {
+            *ret_zero = -low / factor;
             return factor;
+        }
     BUG("codes from %d to %d are no multiples of codes of 4 bits", low, high);
 }
 
@@ -139,16 +157,17 @@ static void narrow_rows(void *user, int64_t begin, int64_t end, int thread)
         for (int64_t c = 0; c < from->cols; c += width) {
             const int8_t *code = (const int8_t *)from->codes + (uint64_t)r * from->row_bytes;
             int64_t stop = from->cols - c < width ? from->cols : c + width;
-            int factor = factor_of(code + c, stop - c);
-            to->scale[r * to->col_blocks + c / width] = (float)factor;
+            int64_t at = r * to->col_blocks + c / width;
+            int factor = factor_of(code + c, stop - c, &to->zero[at]);
+            to->scale[at] = (float)factor;
             for (int64_t i = c; i < stop; i++)
-                qtensor_set_code(to, r, i, (unsigned)(code[i] / factor) & 15u);
+                qtensor_set_code(to, r, i, (unsigned)(code[i] / factor + to->zero[at]));
         }
 }
 
 bool qtensor_narrow(const QTensor *q, int64_t width, QTensor *ret)
 {
-    Scheme scheme = {.fmt = FMT_I4, .scale_fmt = FMT_I8, .block = {1, width}};
+    Scheme scheme = {.fmt = FMT_U4, .scale_fmt = FMT_I8, .zero = ZERO_INT, .block = {1, width}};
     if (!qtensor_init(ret, &scheme, q->rows, q->cols))
         return false;
     Narrowing n = {q, ret};

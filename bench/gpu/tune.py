@@ -32,6 +32,7 @@ SCHEMES = {
     "int8_weight": "weight i8 sym per channel; act bf16",
     "mxfp8": "weight mxfp8; act mxfp8",
     "nvfp4_both": "weight nvfp4; act nvfp4",
+    "w4a8_whole": "weight i4 sym group 128 scale i8; act i8 sym per token dynamic",
     "w4a4": "weight i4 sym group 128; act i4 sym per token group 128 dynamic",
 }
 FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]

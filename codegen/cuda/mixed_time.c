@@ -45,7 +45,7 @@ static double unit_us(const CudaKernel *k, double side_by_side)
 {
     int64_t block = promotes(k) && k->packed.block_k ? k->packed.block_k : UNIT;
     double blocks = block < UNIT ? (double)UNIT / (double)block : 1;
-    bool is_less = has_bytes(k) && k->spec.mainloop && !scales_act(k);
+    bool is_less = has_bytes(k) && (k->spec.mainloop || k->spec.factored) && !scales_act(k);
     UnitCost cost = unit_cost[!is_less ? 0 : is_int(k) ? 1 : 2][k->mixed.teams - 1];
     double slab = cost.slab + cost.row * k->mixed.bm;
     slab -= k->packed.layout == CUDA_FRAGMENTS ? EXCHANGE_US : 0;

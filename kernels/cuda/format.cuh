@@ -783,19 +783,18 @@ template <int HOME> __device__ __forceinline__ void fold_pair(uint32_t &v, float
 {
     fold_word<HOME>(v, scale_pair<HOME>(scale));
 }
-/* What codes are multiplied by: a scale's value, or of integers a whole number of up to 16. */
+/* What codes are multiplied by: a scale's value, or of integers what fold_bytes takes. */
 template <int HOME> struct FoldOf {
     typedef float Type;
 };
 template <> struct FoldOf<HOME_I8> {
     typedef uint32_t Type;
 };
-/* Bytes that are 16 times codes of i4 become codes times the number: u = code + 8 and no byte of
- * u * times + 128 - 8 * times overflows. */
-__device__ __forceinline__ void fold_bytes(uint32_t &v, uint32_t times)
+/* Bytes that are codes u of u4 become (u - z) s: s is the low byte of `by`, 128 - z s the high one,
+ * and no byte of u s + 128 - z s overflows. */
+__device__ __forceinline__ void fold_bytes(uint32_t &v, uint32_t by)
 {
-    const uint32_t codes = (v ^ 0x80808080u) >> 4 & 0x0F0F0F0Fu;
-    v = (codes * times + (0x80808080u - times * 0x08080808u)) ^ 0x80808080u;
+    v = (v * (by & 0xFFu) + __byte_perm(by, 0, 0x1111)) ^ 0x80808080u;
 }
 template <int HOME>
 __device__ __forceinline__ void fold_scale(uint32_t (&v)[4], typename FoldOf<HOME>::Type scale)

@@ -118,7 +118,8 @@ template <class Cfg> struct GemmMma {
                                                uint32_t b1, const Acc (&c)[4])
     {
         if constexpr (kInt)
-            mma_i8<Bits<Cfg::kA>::kSigned, Bits<Cfg::kW>::kSigned || Cfg::kWZero>(d, a, b0, b1, c);
+            mma_i8<Bits<Cfg::kA>::kSigned, Bits<Cfg::kW>::kSigned || Cfg::kWZero || Cfg::kWFold>(
+                d, a, b0, b1, c);
         else if (Cfg::kHome == HOME_F16)
             mma_f16(d, a, b0, b1, c);
         else

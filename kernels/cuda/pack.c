@@ -296,7 +296,8 @@ static uint32_t padding_code(const CudaPackSpec *spec, const CudaPacked *packed,
     uint32_t mask = facts[spec->fmt].bits == 4 ? 15u : 255u;
     if (spec->fmt == FMT_NF4)
         return 7;
-    return packed->zeros ? (uint32_t)zero[grid_at(spec, row, spec->k - 1)] & mask : 0;
+    return packed->zeros || spec->factored ? (uint32_t)zero[grid_at(spec, row, spec->k - 1)] & mask
+                                           : 0;
 }
 
 /* Where the eight codes from k on lie in the records of a group, k a multiple of 8. */
@@ -400,11 +401,26 @@ static inline void pack_thin_row(const CudaPackSpec *spec, const CudaPacked *pac
 
 static void put_scale(const CudaPackSpec *spec, const CudaPacked *packed, float scale, uint8_t *at)
 {
-    uint32_t code = spec->factored             ? (uint32_t)scale
-                    : packed->scale_bytes == 4 ? num_bits(scale)
-                                               : num_encode((int)spec->scale_fmt, scale);
+    uint32_t code =
+        packed->scale_bytes == 4 ? num_bits(scale) : num_encode((int)spec->scale_fmt, scale);
     for (int i = 0; i < packed->scale_bytes; i++)
         at[i] = (uint8_t)(code >> (8 * i));
+}
+
+/* Rows that only packing has decode to zero, too. */
+static void clear_factors(const CudaPackSpec *spec, const CudaPacked *packed, uint8_t *dst)
+{
+    int64_t records = round_up(packed->rows, CUDA_GROUP_ROWS) / CUDA_GROUP_ROWS *
+                      (round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K);
+    for (int64_t r = 0; r < records && spec->factored; r++, dst += packed->record)
+        for (int64_t i = packed->scale_at; i < packed->zero_at; i += 2)
+            dst[i + 1] = 128;
+}
+
+static void put_factor(float scale, int32_t zero, uint8_t *at)
+{
+    at[0] = (uint8_t)scale;
+    at[1] = (uint8_t)(128 - (int)scale * zero);
 }
 
 /* The scales and zero points of a row in all records of its group. */
@@ -418,7 +434,10 @@ static void pack_params_row(const CudaPackSpec *spec, const CudaPacked *packed, 
         for (int sub = 0; sub < packed->subs; sub++) {
             int64_t of = block ? k / block + sub : 0, at = sub * CUDA_GROUP_ROWS + in_group;
             int64_t from = grid_at(spec, row, 0) + (of < last ? of : last);
-            if (packed->scales)
+            if (spec->factored)
+                put_factor(scale[from], zero[from],
+                           group + packed->scale_at + at * packed->scale_bytes);
+            else if (packed->scales)
                 put_scale(spec, packed, scale[from],
                           group + packed->scale_at + at * packed->scale_bytes);
             if (packed->zero_bits == 8)
@@ -534,6 +553,7 @@ static void pack_records(const CudaPackSpec *spec, const CudaPacked *packed, con
                          int64_t src_pitch, const CudaParams *params, void *dst)
 {
     int64_t group_bytes = round_up(spec->k, CUDA_TILE_K) / CUDA_TILE_K * packed->record;
+    clear_factors(spec, packed, dst);
     for (int64_t r = 0; r < packed->rows; r++) {
         int64_t row = source_row(spec, r);
         if (row < 0)

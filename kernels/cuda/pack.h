@@ -27,7 +27,8 @@
  * with codes of the value 0, n to whole groups. With parts = 2, [n, k] stacks gate over up; blocks
  * of 8 rows alternate between them.
  *
- * Whole scales (factored) are bytes, and codes of i4 times them what is multiplied.
+ * Whole scales (factored) are words of 16 bits: the scale s, and in the high byte 128 less s times
+ * the zero point z. Codes of u4 become (u - z) s, which fits i8.
  *
  * FRAGMENTS, for wgmma whose left operand comes from registers: records of codes of up to 8 bits in
  * which the eight codes of a lane's step are those that its fragments have: beside activations of
@@ -84,7 +85,7 @@ typedef struct CudaPackSpec {
     int parts;
     bool binary;   /* codes of one bit are -1 and 1 */
     bool mainloop; /* scales are applied per block of K */
-    bool factored; /* scales are whole numbers, of up to 16, that codes of i4 are decoded with */
+    bool factored; /* codes of u4 become i8 by whole numbers, of up to 16, and zero points */
     bool has_zero; /* the weight is asymmetric */
     bool act_zero; /* the activation is asymmetric */
     int64_t block_rows, block_cols; /* of the weight's scheme; 0 = all */

@@ -110,8 +110,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     {
         if constexpr (S::kInt) {
             uint32_t w[4] = {w0[0], w1[0], w0[1], w1[1]};
-            mma_i8<Bits<Cfg::kW>::kSigned || Cfg::kWZero, Bits<Cfg::kA>::kSigned>(d, w, rows[0],
-                                                                                  rows[1], d);
+            mma_i8<Bits<Cfg::kW>::kSigned || Cfg::kWZero || Cfg::kWFold, Bits<Cfg::kA>::kSigned>(
+                d, w, rows[0], rows[1], d);
         } else {
             if constexpr (FRESH)
 #pragma unroll

@@ -184,6 +184,13 @@ for fmt, (least, most) in SHORT.items():  # a byte each, then as a stream
 sign = r.integers(0, 2, (N, K)).astype(np.int8) * 2 - 1
 for title, codes in ("a byte each", sign), ("a stream", words(sign > 0, 1)):
     GOOD[f"binary, {title}"] = (f"binary[24, 96] group 32 {FROM}", {"a.q": codes, "a.s": group}, sign * wide(group))
+room = 127 // np.maximum(zero4, 15 - zero4)  # for the multiple of a code less its zero point
+multiple = np.minimum(np.arange(1, 1 + group.size).reshape(group.shape) % 16 + 1, room)
+multiple[:, 0] = 1  # so that the unit is theirs
+GOOD["whole scales with zero points"] = (
+    f'u4[24, 96] asym group 32 scale i8 {FROM} zero "a.z"',
+    {"a.q": u4, "a.s": multiple.astype(np.float32) / 32, "a.z": zero4},
+    ((u4.astype(np.float32) - wide(zero4)) * wide(multiple) / 32).astype(np.float32))
 A = {"a.q": i4, "a.s": group, "a.z": zero4, "a.m": float_add}
 WRONG = {
     "no codes": ('i4[24, 96] group 32 from scale "a.s"', A, "E0207.*names the tensor of its codes"),
@@ -202,6 +209,10 @@ WRONG = {
     "scales of another size": (f"i4[24, 96] group 16 {FROM}", A, r"E0517.*grid of \[24, 6\]"),
     "scales that do not fit": (f"i4[24, 96] group 32 scale f16 {FROM}", A, "which f16 does not hold"),
     "scales that are no whole multiples": (f"i4[24, 96] group 32 scale i8 {FROM}", A, "scales of row 0 are not 1 to 16 times one number"),
+    "whole scales that the zero point has no room for": (
+        f'u4[24, 96] asym group 32 scale i8 {FROM} zero "a.z"',
+        {"a.q": u4, "a.s": np.tile(np.float32([[4, 0.25, 0.5]]), (N, 1)), "a.z": np.full((N, 3), 3, np.uint8)},
+        "codes of row 0 less zero point 3, times 16 of the row's units, are beyond i8"),
     "scales of integers": ('i4[24, 96] group 32 from codes "a.q" scale "a.z"', {**A, "a.z": zero4.view(np.int8)}, "E0517"),
     "a zero point of symmetric codes": (f'i4[24, 96] sym group 32 {FROM} zero "a.z"', A, "E0517.*the scheme is symmetric"),
     "no zero points": (f"i4[24, 96] asym group 32 {FROM}", A, "E0517.*neither zero nor offset"),

@@ -26,6 +26,7 @@ def layers():
     spec.loader.exec_module(tune)
     yield tune.text_of("ffn", tune.FIRST, SIZES)
     yield tune.text_of("attn", tune.FIRST, SIZES)
+    yield tune.text_of("ffn", ["w4a8_whole"], SIZES)
     if sys.argv[4:] == ["all"]:
         yield tune.text_of("ffn", tune.OTHERS, SIZES)
         yield tune.text_of("attn", tune.OTHERS, SIZES)

@@ -38,7 +38,7 @@ static const Format formats[] = {
     {"u4 codebook", 0, 0, -1, -1},
     {"u6 codebook", 0, 0, -1, -1},
     /* behind all of them */
-    {"i4 of whole scales", 0, 0, -1, -1},
+    {"4 bits of whole scales", 0, 0, -1, -1},
 };
 enum {
     NUM_CASE_FORMATS = COUNT_OF(formats),

@@ -133,29 +133,33 @@ def block_params(x, fmt, asym, scale_fmt="f32", outer=F32(1)):
     return F32(scale), 0
 
 
-def whole_scales(scale):
-    """Of a row's scales, of which 0 are blocks of nothing: multiples, and what of."""
+def whole_scales(scale, most):
+    """Of a row's scales, of which 0 are blocks of nothing: multiples, each at most so many, and what of."""
     if np.isnan(scale).any():
         return np.ones(len(scale)), F32(np.nan)
     if not scale.any():
         return np.ones(len(scale)), F32(1)
-    unit = F32(scale.max() / F32(16))
+    unit = F32((scale / most.astype(F32)).max())
     unit = (unit.view(np.uint32) & np.uint32(0xFFFFFFE0)).view(F32)
-    return np.clip(np.rint(scale / unit), 1, 16), unit
+    return np.clip(np.rint(scale / unit), 1, most), unit
 
 
-def quantise_whole(x, block):
-    """`i4 sym group block scale i8`: codes, multiples of each element, units of each row."""
+def quantise_whole(x, fmt, asym, block):
+    """`fmt group block scale i8`: codes less zero points, multiples of each element, units of each row."""
     rows, cols = x.shape
+    least = 0 if fmt == "u4" else -8
     codes, times, units = np.zeros((rows, cols)), np.zeros((rows, cols)), np.zeros(rows, F32)
     for r in range(rows):
         groups = [slice(c, c + block) for c in range(0, cols, block)]
-        amax = np.array([np.abs(x[r, g]).max() for g in groups], F32)
-        factor, units[r] = whole_scales(np.where(amax < F32(1.17549435e-38), F32(0), amax / F32(7)))
+        scale, zero = (np.array(v) for v in zip(*[(F32(np.nan), 0) if np.isnan(x[r, g]).any() else
+                                                  block_params(x[r, g], fmt, asym) for g in groups]))
+        scale = np.where([np.abs(x[r, g]).max() < F32(1.17549435e-38) for g in groups], F32(0), scale).astype(F32)
+        most = 127 // np.maximum(zero - least, least + 15 - zero) if asym else np.full(len(groups), 16)
+        factor, units[r] = whole_scales(scale, most)
         common = np.gcd.reduce(factor.astype(np.int64))  # what all multiples share is the unit's
         factor, units[r] = factor // common, units[r] * F32(common)
-        for g, f in zip(groups, factor):
-            codes[r, g] = encode("i4", x[r, g] * inverse(F32(f) * units[r]), 0, False)
+        for g, f, z in zip(groups, factor, zero):
+            codes[r, g] = encode(fmt, x[r, g] * inverse(F32(f) * units[r]), z, asym) - z
             times[r, g] = f
     return codes, times, units
 
@@ -666,16 +670,19 @@ def case_whole():
     w[1, 0:8] = w[2] = 0
     w[3] = 7 * w[3, 0]  # multiples that share a divisor: all of them
     w[4, 3] = np.nan
-    codes, times, units = quantise_whole(w, 8)
-    q = quantise_op(t, t.const(w), w.shape, dict(fmt="i4", block=(1, 8), scale_fmt="i8"))
-    t.check("whole", t.op("dequantize", [q], ty("f32", w.shape)),
-            codes.astype(F32) * (times.astype(F32) * units[:, None]))
-    q = t.op("widen", [q], "i8{sym per row}[9, 22]")
-    t.check("wide_units", t.op("scales", [q], ty("f32", (9,)), "axis = 1"), units)
-    t.check("wide_sums", t.op("code_sum", [q], ty("i32", (9,)), "axis = 1"),
-            (codes * times).sum(axis=1), "i32")
-    t.check("wide", t.op("dequantize", [q], ty("f32", w.shape)),
-            (codes * times).astype(F32) * units[:, None])
+    c = t.const(w)
+    for fmt, asym in (("i4", False), ("u4", True), ("i4", True)):
+        name = fmt + "_asym" * asym
+        codes, times, units = quantise_whole(w, fmt, asym, 8)
+        q = quantise_op(t, c, w.shape, dict(fmt=fmt, block=(1, 8), asym=asym, scale_fmt="i8"))
+        t.check(name, t.op("dequantize", [q], ty("f32", w.shape)),
+                codes.astype(F32) * (times.astype(F32) * units[:, None]))
+        q = t.op("widen", [q], "i8{sym per row}[9, 22]")
+        t.check(name + "_units", t.op("scales", [q], ty("f32", (9,)), "axis = 1"), units)
+        t.check(name + "_sums", t.op("code_sum", [q], ty("i32", (9,)), "axis = 1"),
+                (codes * times).sum(axis=1), "i32")
+        t.check(name + "_wide", t.op("dequantize", [q], ty("f32", w.shape)),
+                (codes * times).astype(F32) * units[:, None])
     return t
 
 

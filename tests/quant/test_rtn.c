@@ -239,9 +239,12 @@ static void assert_same_values(const QTensor *a, const QTensor *b, const float *
 static void whole_scales_go_in_and_out(void **state)
 {
     (void)state;
-    const int64_t width[] = {1, 8, 24, 128};
+    const int64_t width[] = {1, 1, 8, 8, 24, 24, 128, 128};
     for (size_t i = 0; i < COUNT_OF(width); i++) {
-        RtnCase c = {.scheme = {.fmt = FMT_I4, .scale_fmt = FMT_I8, .block = {1, width[i]}},
+        Scheme sym = {.fmt = FMT_I4, .scale_fmt = FMT_I8, .block = {1, width[i]}}, asym = sym;
+        asym.fmt = FMT_U4;
+        asym.zero = ZERO_INT;
+        RtnCase c = {.scheme = i % 2 ? asym : sym,
                      .rows = 48,
                      .cols = 200,
                      .src_fmt = FMT_F32,

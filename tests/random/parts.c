@@ -179,7 +179,7 @@ static void put_scale(Gen *g, const Element *e, bool may_be_whole)
     int which = draw(g, 8);
     if (which < 3 || (which == 3 && e->symmetric && !e->codebook))
         sb_printf(&g->schemes, " scale %s", scale[which]);
-    if (which > 5 && may_be_whole && strcmp(e->words, "i4 sym") == 0)
+    if (which > 5 && may_be_whole && strstr(e->words, "4 "))
         sb_put(&g->schemes, " scale i8");
 }
 
@@ -196,7 +196,8 @@ void put_weight(Gen *g, int index, int cols, bool alone)
     if (index == NUM_WEIGHTS - 1)
         return;
     if (index == WHOLE_SCALES) {
-        sb_printf(&g->schemes, "weight i4 sym group %d scale i8", draw_group(g, cols, alone));
+        sb_printf(&g->schemes, "weight %s group %d scale i8",
+                  g->num_schemes % 2 ? "u4 asym" : "i4 sym", draw_group(g, cols, alone));
         return;
     }
     sb_put(&g->schemes, "weight ");
