@@ -124,24 +124,35 @@ bool plan_operand_is_mapped(const PlanOperand *o)
            o->row_mod.add != 0 || o->col_step != 1;
 }
 
+/* The same codes under other scales, row by row. */
+static bool is_same_codes(const Plan *plan, const PlanOperand *a, const PlanOperand *view)
+{
+    const PlanTensor *t = &plan->tensor[view->tensor];
+    return t->quantised && t->storage == STORAGE_VIEW && t->index == a->tensor &&
+           !plan_operand_is_mapped(a) && !plan_operand_is_mapped(view);
+}
+
 /* Does the program store the operand's codes before step `at`, which reads them? */
-static bool has_quantised(const PlanProgram *p, int at, int operand)
+static bool has_quantised(const Plan *plan, const PlanLaunch *l, const PlanProgram *p, int at,
+                          int operand)
 {
     for (int i = 0; i < at; i++)
-        if (p->step[i].op == TILE_QUANTIZE && p->step[i].tensor == operand)
+        if (p->step[i].op == TILE_QUANTIZE &&
+            (p->step[i].tensor == operand ||
+             is_same_codes(plan, &l->operand[p->step[i].tensor], &l->operand[operand])))
             return true;
     return false;
 }
 
-static void program_effects(Effects *e, const PlanLaunch *l, const PlanProgram *p)
+static void program_effects(const Plan *plan, Effects *e, const PlanLaunch *l, const PlanProgram *p)
 {
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
         bool write = plan_writes((TileOp)s->op);
-        if (write || (s->op == TILE_LOAD && !has_quantised(p, i, s->tensor)))
+        if (write || (s->op == TILE_LOAD && !has_quantised(plan, l, p, i, s->tensor)))
             effect_add(e, l->operand[s->tensor].tensor, write,
                        s->op == TILE_LOAD && plan_operand_is_mapped(&l->operand[s->tensor]));
-        if (s->op == TILE_CODE_SUM && !has_quantised(p, i, s->tensor2))
+        if (s->op == TILE_CODE_SUM && !has_quantised(plan, l, p, i, s->tensor2))
             effect_add(e, l->operand[s->tensor2].tensor, false, false);
     }
 }
@@ -219,7 +230,7 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
 {
     Effects e = {.num = 0};
     if (l->family == LAUNCH_TILE) {
-        program_effects(&e, l, &l->program);
+        program_effects(f->plan, &e, l, &l->program);
         return follow(f, l, &e);
     }
     if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE) {
@@ -227,14 +238,14 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
         effect_add(&e, l->dst, true, true);
         return follow(f, l, &e);
     }
-    program_effects(&e, l, &l->prologue);
+    program_effects(f->plan, &e, l, &l->prologue);
     if (e.num && !follow(f, l, &e))
         return false;
     e.num = 0;
     effect_add(&e, l->a, false, true);
     effect_add(&e, l->w, false, true);
     for (int i = 0; i < l->num_segments; i++)
-        program_effects(&e, l, &l->segment[i].epilogue);
+        program_effects(f->plan, &e, l, &l->segment[i].epilogue);
     return follow(f, l, &e);
 }
 

@@ -369,6 +369,7 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
                       .varies = plan_launch_varies(d->plan, l),
                       .span = d->role[launch].span,
                       .span_operand = d->role[launch].span_operand,
+                      .ranged = d->role[launch].ranged,
                       .invariant = d->role[launch].invariant,
                       .order = d->role[launch].order,
                       .rejected = rejected};
@@ -381,12 +382,11 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
 static bool has_ranges(const CudaDraft *d, int launch, int bucket)
 {
     CudaKernel k = kernel_of(d, launch, bucket, NULL);
-    if (k.span != SPAN_CLEAR)
-        return cuda_program_spans(&k, &k.launch->program);
-    for (int i = 0; i < d->plan->num_launches; i++)
-        if (d->role[i].span == SPAN_GATHER && has_ranges(d, i, bucket))
-            return true;
-    return false;
+    bool ret = cuda_finds_range(&k) ||
+               (k.span == SPAN_GATHER && cuda_program_spans(&k, &k.launch->program));
+    for (int i = 0; k.span == SPAN_CLEAR && i < d->plan->num_launches && !ret; i++)
+        ret = d->role[i].span != SPAN_CLEAR && has_ranges(d, i, bucket);
+    return ret;
 }
 
 /* The prologue finds ranges of several rows, before it quantises any. */
@@ -711,7 +711,7 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
     const CudaChain *chain = d->role[launch].chain;
     CudaApartWhy ret = d->role[launch].apart;
     if (chain_spans(d, chain, bucket))
-        return d->role[chain->ranges].apart;
+        return chain->spans;
     CudaCandidates c;
     CudaKernel k;
     double us;

@@ -31,6 +31,11 @@ bool cuda_step_spans(const CudaKernel *k, const TileStep *s)
     return t->quantised && !t->is_static && !one && (t->scheme.block[0] != 1 || t->scheme.outer);
 }
 
+bool cuda_finds_range(const CudaKernel *k)
+{
+    return k->ranged && k->layout[k->ranged->of].rows > 1;
+}
+
 bool cuda_step_finds_outer(const CudaKernel *k, const TileStep *s)
 {
     if (s->op != TILE_QUANTIZE)

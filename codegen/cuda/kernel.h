@@ -23,6 +23,12 @@ typedef enum CudaSpan {
     SPAN_GIVEN   /* scales come from the gathered ranges */
 } CudaSpan;
 
+/* What a product stores is quantised later, with one range of all of it: it finds that, too. */
+typedef struct CudaRanged {
+    int stored, ranges; /* operands: what is stored, workspace as of SPAN_GATHER */
+    int of;             /* tensor that is quantised */
+} CudaRanged;
+
 /* How a product gets its activation. */
 typedef enum CudaInput {
     INPUT_GIVEN, /* it lies in memory */
@@ -88,7 +94,8 @@ typedef struct CudaKernel {
     const int64_t *size;
     bool varies; /* sizes come at run time (plan_launch_sizes) */
     CudaSpan span;
-    int span_operand; /* i32 workspace of the ranges; -1 */
+    int span_operand;         /* i32 workspace of the ranges; -1 */
+    const CudaRanged *ranged; /* NULL: none */
     CudaInput input;
     int64_t local_pitch; /* of a row of a in shared memory; 0: it does not lie there */
     CudaPackSpec spec;   /* of w */
@@ -130,6 +137,8 @@ int64_t cuda_program_scratch(const CudaKernel *k, const PlanProgram *program, in
 /* The step quantises with dynamic scales, or an outer one, of several rows. */
 bool cuda_step_spans(const CudaKernel *k, const TileStep *s);
 bool cuda_program_spans(const CudaKernel *k, const PlanProgram *program);
+/* The product finds the range of several rows that it stores. */
+bool cuda_finds_range(const CudaKernel *k);
 /* .. with a dynamic outer scale of the only row that there is. */
 bool cuda_step_finds_outer(const CudaKernel *k, const TileStep *s);
 /* The step quantises with a dynamic scale for each row. */

@@ -5,7 +5,8 @@
  * rows of odd lengths;
  * - a prologue runs inside the product only where that is faster; else a row kernel runs it first;
  * - a quantisation whose blocks span rows takes two launches where there are several: gather the
- * ranges, store; one before the first of these clears all ranges;
+ * ranges, store; a product that stores what has one range gathers that itself. One launch before
+ * the first of these clears all ranges;
  * - a quantisation in groups that no tile of a product holds is a launch of its own;
  * - a weight that lies in several layouts has its launches once for each, and so has one that a
  * launch of its own decodes for products of many rows;
@@ -169,15 +170,24 @@ static int add_ranges(CudaBuilder *b, const PlanTensor *t)
     return add_words(b, part, words);
 }
 
+/* The ranges of a tensor (where b->tensors has it now) that a product has found; -1: none has. */
+static int found_ranges(const CudaBuilder *b, const PlanTensor *t)
+{
+    for (int i = 0; i < b->found.num; i++)
+        if (b->found.elem[i].of == t - b->tensors.elem)
+            return b->found.elem[i].ranges;
+    return -1;
+}
+
 static CudaApartWhy span_why(CudaBuilder *b, const PlanTensor *t, const CudaRole *role,
                              const Op *op)
 {
-    return cuda_span_why(b->arena, t,
+    return cuda_span_why(b->arena, t, found_ranges(b, t) >= 0,
                          role->apart.at.file ? role->apart.at : kernel_quantise_span(op, 0));
 }
 
 /* A row kernel; with blocks that span rows, two of them, of which the last does what the list says,
- * behind the one that clears their ranges. */
+ * behind the one that clears their ranges; one, where a product has found them. */
 static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
 {
     const PlanTensor *t = spanning(b, &l, &l.program);
@@ -186,21 +196,48 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
         return;
     }
     CudaRole gather = role;
+    int ranges = found_ranges(b, t);
+    bool gathers = ranges < 0;
     gather.apart = span_why(b, t, &role, op);
     gather.num_ops = 0; /* those of the last, done twice */
     if (!b->ranges)
         put_clear(b, &l, gather.apart, op);
-    int ranges = add_ranges(b, t);
+    if (gathers)
+        ranges = add_ranges(b, t);
     if (ranges < 0)
         return;
     l.operand = operands_with(b, &l, ranges, false);
     gather.span_operand = role.span_operand = l.num_operands++;
     gather.span = SPAN_GATHER;
-    cuda_launch_put(b, l, gather, op);
+    if (gathers)
+        cuda_launch_put(b, l, gather, op);
     role.span = SPAN_GIVEN;
     if (role.apart.at.file && !role.apart.text && !role.chain)
         role.apart = gather.apart;
     cuda_launch_put(b, l, role, op);
+}
+
+/* The product l, the list's `launch`, finds ranges, too, if what it stores is to be quantised with
+ * one of all. */
+static const CudaRanged *add_found(CudaBuilder *b, const CodegenTarget *list, int launch,
+                                   PlanLaunch *l)
+{
+    CudaRanged *ret = ARENA_NEW(b->arena, CudaRanged);
+    int by = cuda_ranged(b->list, launch, ret);
+    if (by < 0)
+        return NULL;
+    const Op *op = list->launch_kernels.elem[by]; /* for which ranges are cleared */
+    const PlanTensor *t = &b->tensors.elem[ret->of];
+    CudaApartWhy why = cuda_span_why(b->arena, t, true, kernel_quantise_span(op, 0));
+    if (!b->ranges)
+        put_clear(b, &b->list->launch[by], why, op);
+    CudaFound found = {add_ranges(b, &b->tensors.elem[ret->of]), ret->of};
+    if (found.ranges < 0)
+        return NULL;
+    ARRAY_PUSH(b->arena, &b->found, found);
+    l->operand = operands_with(b, l, found.ranges, false);
+    ret->ranges = l->num_operands++;
+    return ret;
 }
 
 /* Products ------------------------------------------------------------------------------------ */
@@ -301,37 +338,51 @@ static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *ke
                       format_info[w->fmt].family == FAMILY_INT && !w->scheme.table);
 }
 
-/* Launches of which schedules choose, where the prologue may run inside. `part`: the product's. */
-static void put_product(CudaBuilder *b, const PlanLaunch *l, const KernelPart *part, const Op *op)
+/* The first two of the launches of which schedules choose, where the prologue may run inside. */
+static const CudaChain *put_fused(CudaBuilder *b, const PlanLaunch *l, CudaRole role,
+                                  CudaApartWhy why, const Op *op)
 {
+    CudaChain *chain = ARENA_NEW(b->arena, CudaChain);
+    const PlanTensor *spans = spanning(b, l, &l->prologue);
+    bool gathers = spans && found_ranges(b, spans) < 0;
+    int at = b->launches.num, row = at + (gathers ? 2 : 1);
+    *chain = (CudaChain){at, row, row + 1, .ranges = gathers ? at + 1 : -1, why};
+    role.chain = chain;
+    cuda_launch_put(b, *l, role, op);
+    return chain;
+}
+
+/* What the list's `launch` becomes is l. `part`: the product's. */
+static void put_product(CudaBuilder *b, const CodegenTarget *list, int launch, const PlanLaunch *l,
+                        const KernelPart *part)
+{
+    const Op *op = list->launch_kernels.elem[launch];
     CudaRole role = no_role, row = no_role;
-    CudaChain *chain = NULL;
+    CudaApartWhy why = {0};
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     PlanLaunch product = *l;
     KernelPart before = kernel_part(b->arena, op, true, 0);
     bool copies = needs_copy(b, l, bytes);
-    product.absorbed = part->words;
+    const PlanTensor *spans = spanning(b, l, &l->prologue);
     row.num_ops = before.num_ops;
     role.invariant = is_invariant(b, l, op);
     role.fused = cuda_to_be_fused(op) != NULL;
     row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
                        : cuda_prologue_why(b->arena, b->list, l, op, &before);
-    const PlanTensor *t = spanning(b, l, &l->prologue);
-    if (l->prologue.num_steps && !copies) {
-        if (t && !b->ranges)
-            put_clear(b, l, span_why(b, t, &row, op), op);
-        int at = b->launches.num, row_at = at + (t ? 2 : 1);
-        chain = ARENA_NEW(b->arena, CudaChain);
-        *chain = (CudaChain){at, row_at, row_at + 1, .ranges = t ? at + 1 : -1};
-        role.chain = row.chain = chain;
-        role.num_ops = before.num_ops + part->num_ops;
-        cuda_launch_put(b, *l, role, op);
-    }
+    if (spans)
+        why = span_why(b, spans, &row, op);
+    if (spans && !b->ranges)
+        put_clear(b, l, why, op);
+    role.ranged = add_found(b, list, launch, &product);
+    role.num_ops = before.num_ops + part->num_ops;
+    if (l->prologue.num_steps && !copies)
+        role.chain = row.chain = put_fused(b, &product, role, why, op);
     role.num_ops = part->num_ops;
     if (l->prologue.num_steps)
         put_tile(b, prologue_launch(b, l, before.words), row, op);
     if (copies)
         product.a = put_copy(b, l, bytes, cuda_copy_why(b->arena, b->list, l, op), op);
+    product.absorbed = part->words;
     product.prologue = (PlanProgram){0};
     cuda_launch_put(b, product, role, op);
 }
@@ -371,8 +422,10 @@ static bool add_plain(CudaBuilder *b, int like)
     return true;
 }
 
-static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
+static void put_gemm(CudaBuilder *b, const CodegenTarget *list, int launch)
 {
+    const PlanLaunch *l = &b->list->launch[launch];
+    const Op *op = list->launch_kernels.elem[launch];
     CudaApart *apart = ARENA_NEW_ARRAY(b->arena, CudaApart, CUDA_APART_MOST);
     PlanLaunch product = *l;
     int num = 0;
@@ -384,7 +437,7 @@ static void put_gemm(CudaBuilder *b, const PlanLaunch *l, const Op *op)
     KernelPart part = kernel_part(b->arena, op, false, num);
     if (!num && !l->prologue.num_steps)
         part.words = l->absorbed;
-    put_product(b, &product, &part, op);
+    put_product(b, list, launch, &product, &part);
     for (int i = 0; i < num; i++) {
         CudaRole role = role_of(1);
         role.apart =
@@ -399,7 +452,7 @@ static void put_launches(CudaBuilder *b, const CodegenTarget *list)
         const PlanLaunch *l = &b->list->launch[i];
         const Op *op = list->launch_kernels.elem[i];
         switch (l->family) {
-        case LAUNCH_GEMM: put_gemm(b, l, op); break;
+        case LAUNCH_GEMM: put_gemm(b, list, i); break;
         case LAUNCH_TILE: put_tile(b, *l, role_of(kernel_num_ops(op)), op); break;
         default: cuda_launch_put(b, *l, role_of(kernel_num_ops(op)), op); break;
         }

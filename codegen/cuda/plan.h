@@ -4,6 +4,10 @@
 
 #include "codegen/cuda/choose.h"
 
+typedef struct CudaFound { /* tensors: ranges that a product finds, of what is quantised */
+    int ranges, of;
+} CudaFound;
+
 typedef struct CudaBuilder {
     Module *m;
     Arena *arena, *scratch;
@@ -15,7 +19,8 @@ typedef struct CudaBuilder {
     ARRAY(CudaRole) roles; /* of the launches */
     ARRAY(const Op *) launch_ops;
     uint64_t *arena_bytes;
-    int ranges;  /* tensor of all ranges that a launch clears, + 1; 0: none */
+    int ranges; /* tensor of all ranges that a launch clears, + 1; 0: none */
+    ARRAY(CudaFound) found;
     Map kernels; /* name -> index + 1 */
     ARRAY(CudaSource) sources;
     bool failed;
@@ -25,6 +30,11 @@ void cuda_launch_put(CudaBuilder *b, PlanLaunch launch, CudaRole role, const Op 
 
 /* plan.c: bytes of memory behind the arena of each bucket: where they begin. */
 const uint64_t *cuda_grow_arena(CudaBuilder *b, const uint64_t *bytes);
+
+/* ranged.c: the launch of the list that quantises what this product stores with one range of all of
+ * it; -1: there is none, or the product cannot find that. ret: what it finds, but where that lies.
+ */
+int cuda_ranged(const Plan *list, int launch, CudaRanged *ret);
 
 /* copies.c: launches of weights that lie in several layouts once for each, with a tensor and a
  * constant for each; where a weight is decoded by a launch, with that and its tensor. under: as

@@ -149,11 +149,10 @@ static const char *access_text(Emit *e, int operand, bool is_free, const char *b
                         aligned ? "ACCESS_ALIGNED" : "");
 }
 
-/* QuantOf<..> of a quantised operand. */
-static const char *quant_text(Emit *e, int operand)
+/* QuantOf<..> of a quantised tensor. */
+static const char *quant_of(Emit *e, const PlanTensor *t)
 {
-    const PlanTensor *t = operand_tensor(e->k, operand);
-    int64_t cols = operand_layout(e->k, operand)->cols, block = t->scheme.block[1];
+    int64_t cols = e->k->layout[t - e->k->plan->tensor].cols, block = t->scheme.block[1];
     if (block >= cols)
         block = 0;
     return arena_printf(e->sb->arena, "QuantOf<%s, %s, %s, %s, %lld, %lld, %lld>",
@@ -161,6 +160,11 @@ static const char *quant_text(Emit *e, int operand)
                         t->scheme.zero != ZERO_NONE ? "true" : "false",
                         t->scheme.outer ? "true" : "false", (long long)t->scheme.block[0],
                         (long long)block, (long long)scheme_col_blocks(&t->scheme, cols));
+}
+
+static const char *quant_text(Emit *e, int operand)
+{
+    return quant_of(e, operand_tensor(e->k, operand));
 }
 
 /* One range for all of it. */
@@ -180,6 +184,18 @@ int64_t cuda_span_blocks(const Scheme *s, const PlanLayout *l)
 static const char *ranges_text(Emit *e)
 {
     return arena_printf(e->sb->arena, "(int32_t *)p.op[%d].data", e->k->span_operand);
+}
+
+/* The range of what a product stores from `from`. */
+static void emit_tell(Emit *e, const TileStep *s, const char *from)
+{
+    const CudaKernel *k = e->k;
+    if (!cuda_finds_range(k) || s->tensor != k->ranged->stored)
+        return;
+    const PlanTensor *t = &k->plan->tensor[k->ranged->of];
+    sb_line(e->sb, "row_tell<%s, %s>(row, known(), (int32_t *)p.op[%d].data, %lldLL, %s);",
+            quant_of(e, t), format_word[operand_tensor(k, s->tensor)->fmt], k->ranged->ranges,
+            (long long)cuda_span_blocks(&t->scheme, &k->layout[k->ranged->of]), from);
 }
 
 /* Registers ----------------------------------------------------------------------------------- */
@@ -402,6 +418,7 @@ static void emit_store(Emit *e, const TileStep *s, int step)
     else
         sb_line(e->sb, "%srow_store%s(row, %s, %s);", if_last(e),
                 access_text(e, s->tensor, false, format_word[t->fmt]), at, from);
+    emit_tell(e, s, from);
 }
 
 static void emit_token_sweep(Emit *e, const TileStep *s, int step, const char *q, const char *from)

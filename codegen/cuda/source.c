@@ -180,7 +180,7 @@ static int64_t scratch_words(const CudaKernel *k)
 
 int64_t cuda_epilogue_scratch(const CudaKernel *k)
 {
-    return block_threads(k) / 32 * scratch_words(k) * 4;
+    return block_threads(k) / 32 * scratch_words(k) * 4 + (cuda_finds_range(k) ? 16 : 0);
 }
 
 /* If columns [n0, last) of a tile meet those of a segment: which of them are its. */
@@ -271,6 +271,9 @@ static void put_epilogue(Sb *sb, const CudaKernel *k)
     const CudaFamilyRow *family = cuda_family[k->family];
     sb_line(sb, "struct Epilogue {");
     sb->indent = 4;
+    if (cuda_finds_range(k))
+        sb_line(sb, "static __device__ __forceinline__ int32_t *known()\n    {\n"
+                    "        __shared__ int32_t words[4];\n        return words;\n    }");
     for (int i = 0; i < l->num_segments; i++)
         cuda_emit_program(sb, k, &l->segment[i].epilogue, arena_printf(sb->arena, "segment%d", i));
     if (family->fetches)
@@ -325,8 +328,11 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
     int blocks = family->min_blocks_of ? family->min_blocks_of(k) : family->min_blocks;
     if (blocks)
         sb_printf(sb, ", %d", blocks);
-    sb_printf(sb, ") %s(const __grid_constant__ Params p)\n{\n    %s(p);\n}\n", name,
-              family->call[k->input != INPUT_GIVEN]);
+    sb_printf(sb, ") %s(const __grid_constant__ Params p)\n{\n", name);
+    if (cuda_finds_range(k))
+        sb_put(sb, "    if (threadIdx.x < 4)\n        Epilogue::known()[threadIdx.x] = 0;\n"
+                   "    __syncthreads();\n");
+    sb_printf(sb, "    %s(p);\n}\n", family->call[k->input != INPUT_GIVEN]);
 }
 
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name)

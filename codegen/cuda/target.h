@@ -13,18 +13,19 @@ typedef enum CudaSchedule {
     SCHEDULE_SHARED /* one launch, whose blocks run the prologue together */
 } CudaSchedule;
 
-/* A product whose prologue may run inside: its launches of a draft. */
-typedef struct CudaChain {
-    int fused, row, product;
-    int ranges; /* finds those of the row kernel's that span rows, before it; -1: there are none */
-} CudaChain;
-
 /* Why a launch is not part of another one of its kernel's; text NULL: it is the kernel's own. */
 typedef struct CudaApartWhy {
     const char *text;
     const char *remedy; /* "static ranges would not be"; NULL: none is known */
     Span at;            /* of the operations that are apart */
 } CudaApartWhy;
+
+/* A product whose prologue may run inside: its launches of a draft. */
+typedef struct CudaChain {
+    int fused, row, product;
+    int ranges; /* finds those of the row kernel's that span rows, before it; -1: no launch does */
+    CudaApartWhy spans; /* .. why the row kernel is apart then; text NULL: none do */
+} CudaChain;
 
 typedef struct CudaRole {   /* of a launch of a draft */
     const CudaChain *chain; /* that it is part of; NULL: it runs whatever is chosen */
@@ -35,7 +36,8 @@ typedef struct CudaRole {   /* of a launch of a draft */
     const char *order;      /* .. which is this one */
     const bool *under;      /* [buckets] its copy of the weight serves; NULL: it serves all */
     CudaSpan span;
-    int span_operand; /* -1: none */
+    int span_operand;         /* -1: none */
+    const CudaRanged *ranged; /* of a product; NULL: none */
 } CudaRole;
 
 typedef struct CudaSource {

@@ -50,18 +50,19 @@ Span kernel_quantise_span(const Op *kernel, int behind)
 }
 
 /* Why a dynamic quantisation whose blocks span rows takes launches of its own. */
-CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, Span at)
+CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, bool found, Span at)
 {
     int64_t rows = t->scheme.block[0];
     const char *of = t->scheme.outer ? "the outer scale is of the whole tensor"
                      : rows == 0     ? "one range is of the whole tensor"
                                  : arena_printf(arena, "a range is of %lld rows", (long long)rows);
     return (CudaApartWhy){
-        .text =
-            arena_printf(arena,
-                         "%s, whose blocks run in any order: a launch finds the ranges, another "
-                         "quantises, and one before the first clears those of all",
-                         of),
+        .text = arena_printf(arena,
+                             "%s, whose blocks run in any order: %s quantises, and one before the "
+                             "first clears those of all",
+                             of,
+                             found ? "the product that stores it finds the range, a launch"
+                                   : "a launch finds the ranges, another"),
         .remedy = t->scheme.outer ? "a static outer scale, from calibration data, would take one"
                                   : "static ranges, or dynamic ones of a row each, would take one",
         .at = at};

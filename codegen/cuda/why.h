@@ -15,8 +15,9 @@ KernelPart kernel_part(Arena *arena, const Op *kernel, bool before, int left_out
 /* The place of the last quantisation but `behind` of a kernel. */
 Span kernel_quantise_span(const Op *kernel, int behind);
 
-/* Why a dynamic quantisation whose blocks span rows takes launches of its own. */
-CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, Span at);
+/* Why a dynamic quantisation whose blocks span rows takes launches of its own; found: a product
+ * finds its range. */
+CudaApartWhy cuda_span_why(Arena *arena, const PlanTensor *t, bool found, Span at);
 /* What the reason of a prologue begins with, where the schedule says the rest. list: of no target.
  */
 CudaApartWhy cuda_prologue_why(Arena *arena, const Plan *list, const PlanLaunch *l, const Op *op,

@@ -630,6 +630,96 @@ __device__ __forceinline__ void gather_end(const Found &found, int32_t *span, in
         atomicMax(&span[3 * num_blocks], scratch[3]);
 }
 
+/* Of stored values, which magnitudes count: all, all but NaN, or neither NaN nor infinity. */
+enum Counted { COUNT_ALL, COUNT_NUMBERS, COUNT_FINITE };
+
+/* Two signed integers of 16 bits, each the larger one. */
+__device__ __forceinline__ uint32_t most_of_pairs(uint32_t a, uint32_t b)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t d;
+    asm("max.s16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+#else
+    const int32_t high = Most()((int32_t)a >> 16, (int32_t)b >> 16);
+    return (uint32_t)Most()((int16_t)a, (int16_t)b) & 0xFFFFu | (uint32_t)high << 16;
+#endif
+}
+
+/* Bits, as of f32, of the largest magnitude that a thread holds as it is stored. Magnitudes are
+ * compared as integers, of which those that do not count become negative by what is added: three
+ * instructions for two of 16 bits. */
+template <Counted COUNTED, int FMT, class S>
+__device__ __forceinline__ int32_t row_largest(const Row<S> &row, const Loaded<FMT, S> &x)
+{
+    typedef Loaded<FMT, S> L;
+    constexpr bool kByPairs = L::kPairs && S::kEdge != EDGE_ANY;
+    constexpr uint32_t kSign = kByPairs ? 0x8000u : 0x80000000u;
+    constexpr uint32_t kInf = !kByPairs ? 0x7f800000u : FMT == FMT_BF16 ? 0x7f80u : 0x7c00u;
+    constexpr uint32_t kAdd = COUNTED == COUNT_ALL       ? 0
+                              : COUNTED == COUNT_NUMBERS ? kSign - kInf - 1
+                                                         : kSign - kInf;
+    if constexpr (kByPairs) {
+        uint32_t most = kAdd * 0x10001u;
+#pragma unroll
+        for (int i = 0; i < S::kRuns * L::kRunWords; i++)
+            if (row.has_run(i / L::kRunWords))
+                most = most_of_pairs(most, (x.word[i] & 0x7fff7fffu) + kAdd * 0x10001u);
+        const uint32_t largest =
+            (uint32_t)Most()((int16_t)most, (int32_t)most >> 16) - kAdd & 0xFFFFu;
+        return FMT == FMT_BF16 ? (int32_t)(largest << 16)
+                               : (int32_t)num_bits(Plain<FMT_F16>::load((uint16_t)largest));
+    } else {
+        int32_t most = kAdd;
+#pragma unroll
+        for (int e = 0; e < S::kE; e++)
+            if (row.has(e))
+                most = Most()(most, (int32_t)((num_bits(x[e]) & 0x7fffffffu) + kAdd));
+        return most - (int32_t)kAdd;
+    }
+}
+
+/* `all`, of the GPU, learns of a warp's x where they are news for the block: what this has told is
+ * `known`, in shared memory. Of many values few are. */
+__device__ __forceinline__ void tell_most(int32_t *known, int32_t *all, int32_t x)
+{
+    if (!__any_sync(0xFFFFFFFFu, x > *(volatile int32_t *)known))
+        return;
+    x = Most().over_warp(x);
+    if (threadIdx.x % 32 == 0 && x > atomicMax(known, x))
+        atomicMax(all, x);
+}
+__device__ __forceinline__ void tell_least(int32_t *known, int32_t *all, int32_t x)
+{
+    if (!__any_sync(0xFFFFFFFFu, x < *(volatile int32_t *)known))
+        return;
+    x = Least().over_warp(x);
+    if (threadIdx.x % 32 == 0 && x < atomicMin(known, x))
+        atomicMin(all, x);
+}
+
+/* The range of what a warp stores, rounded to FMT, of a tensor with one range or an outer scale:
+ * a product finds it while it has the values. known: four words, from 0; span: as of row_gather. */
+template <class Q, int FMT, class S, class X>
+__device__ __forceinline__ void row_tell(const Row<S> &row, int32_t *known, int32_t *span,
+                                         int64_t num_blocks, const X &x)
+{
+    Loaded<FMT, S> stored;
+    stored.set(x);
+    if (Q::kWholeTensor && Q::kZero) {
+        Found found = {};
+        row_gather<Q>(row, found, span, num_blocks, 0, stored);
+        tell_least(known + 1, span + 1, num_order_key(found.lo));
+        tell_most(known + 2, span + 2, num_order_key(found.hi));
+    } else if (Q::kWholeTensor) {
+        tell_most(known, span,
+                  num_has_nan(Q::kFmt) ? row_largest<COUNT_NUMBERS>(row, stored)
+                                       : row_largest<COUNT_ALL>(row, stored));
+    }
+    if (Q::kOuter)
+        tell_most(known + 3, span + 3 * num_blocks, row_largest<COUNT_FINITE>(row, stored));
+}
+
 /* The other half: scales and zero points of the blocks of this row from their gathered ranges, the
  * outer scale first. Every row of a block writes the same values; the row that stands first in its
  * block is enough, but the others must not wait for it. */

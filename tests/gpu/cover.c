@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const step_name[NUM_TILE_OPS] = {
     [TILE_ROUND] = "cast",
@@ -104,6 +105,8 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             count(&c->schemes[family][scheme_kind(x)][scheme_kind(w)], is_first);
             if (w->packed)
                 count(&c->layouts[family][w->pack_spec.layout], is_first);
+            if (strstr(b->cuda.source[kernel].text, "row_tell<"))
+                count(&c->ranges[family], is_first);
             for (int k = 0; k < l->num_segments; k++)
                 mark_steps(&l->segment[k].epilogue, has);
         } else if (l->family == LAUNCH_DECODE) {
@@ -213,6 +216,7 @@ void cover_print(const Cover *c, uint32_t least)
             for (int op = 0; op < NUM_TILE_OPS; op++)
                 if (step_name[op])
                     print_count(step_name[op], c->steps[f][op]);
+            print_count("ranges of results", c->ranges[f]);
             puts("");
         }
         print_layouts(c, (CudaFamily)f);

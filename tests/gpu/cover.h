@@ -31,6 +31,7 @@ typedef struct Cover {
     Count schemes[NUM_CUDA_FAMILIES][NUM_COVER_SCHEMES][NUM_COVER_SCHEMES]; /* of a and w */
     Count layouts[NUM_CUDA_FAMILIES][NUM_CUDA_PACKED];                      /* of packed weights */
     Count steps[NUM_CUDA_FAMILIES][NUM_TILE_OPS]; /* of epilogues and row programs */
+    Count ranges[NUM_CUDA_FAMILIES];              /* that epilogues find of what they store */
 } Cover;
 
 /* One more size under a bucket. is_first: of this model and bucket. */
