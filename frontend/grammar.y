@@ -70,7 +70,7 @@ static Word word(const char *text, Span span)
 %type <From> tensor_from
 %type <PartList> parts
 %type <const char *> contextual
-%type <Word> segment_name star
+%type <Word> segment_name segment_alternative star
 %type <WordList> strings targets segment_names segment_alternatives
 %type <Item *> item
 %type <Expr *> expr size
@@ -390,8 +390,12 @@ segment_names:
 | '(' segment_alternatives ')' { $$ = $2; }
 ;
 segment_alternatives:
-  segment_name { $$ = ast_words_add(p, (WordList){0}, $segment_name); }
-| segment_alternatives '|' segment_name { $$ = ast_words_add(p, $1, $segment_name); }
+  segment_alternative { $$ = ast_words_add(p, (WordList){0}, $1); }
+| segment_alternatives '|' segment_alternative { $$ = ast_words_add(p, $1, $3); }
+;
+segment_alternative:
+  segment_name
+| star
 ;
 segment_name:
   name

@@ -208,12 +208,14 @@ void rules_count_index(Walk *w)
         *end = index + 1;
 }
 
-static bool name_matches(const Segment *segment, const char *name)
+/* Without brackets a name means a step without an index, a name with '*' any: each for itself. */
+static bool name_matches(const Segment *segment, const Step *step)
 {
-    bool is = segment->names.num == 0;
+    bool plain = !step->has_index || segment->index != INDEX_NONE, is = segment->names.num == 0;
     for (int i = 0; i < segment->names.num && !is; i++) {
         const char *pattern = segment->names.elem[i].text;
-        is = pattern == name || (strchr(pattern, '*') && !fnmatch(pattern, name, 0));
+        is = strchr(pattern, '*') ? !fnmatch(pattern, step->name, 0)
+                                  : plain && pattern == step->name;
     }
     return is;
 }
@@ -240,10 +242,10 @@ static bool step_matches(const SegmentInfo *info, Walk *w, int at)
 {
     const Segment *segment = info->segment;
     const Step *step = &w->path[at];
-    if (!name_matches(segment, step->name))
+    if (!name_matches(segment, step))
         return false;
     switch (segment->index) {
-    case INDEX_NONE: return !step->has_index || has_star(segment);
+    case INDEX_NONE: return true;
     case INDEX_ANY: return step->has_index;
     case INDEX_LISTED: return step->has_index && index_matches(info, w, at);
     }
