@@ -394,9 +394,9 @@ static int run_program(Program *p, const char *path)
     if (status)
         return program_fail(p, program_status_code(status), "%s", err.text);
     const char *note = sinter_session_note(p->session);
-    if (note)
+    if (note && !p->json) /* which has errors and warnings alone */
         fprintf(stderr, "%s: runs on the processor (--device=cpu does so without this line): %s\n",
-                p->name, note);
+                program_shown(p->name), note);
     return p->bench ? bench_run(p) : run_once(p);
 }
 
@@ -405,15 +405,15 @@ int program_main(const char *path, int argc, char **argv)
     Program p = {.name = argc > 0 ? argv[0] : "model"};
     int exit_code;
     files_guard(p.name);
-    if (parse_words(&p, argc, argv, &exit_code))
-        return exit_code;
-    if (!path && team_ignored()) /* of a text that was compiled here it was said */
-        program_warn(&p, "SINTER_THREADS is no number of threads, so it is not heeded: %s",
-                     program_shown(team_ignored()));
-    exit_code = run_program(&p, path);
-    sinter_session_destroy(p.session);
-    sinter_close(p.model);
-    if (fflush(stdout) && !exit_code)
+    if (!parse_words(&p, argc, argv, &exit_code)) {
+        if (!path && team_ignored()) /* of a text that was compiled here it was said */
+            program_warn(&p, "SINTER_THREADS is no number of threads, so it is not heeded: %s",
+                         program_shown(team_ignored()));
+        exit_code = run_program(&p, path);
+        sinter_session_destroy(p.session);
+        sinter_close(p.model);
+    }
+    if (!path && (fflush(stdout) || ferror(stdout)) && !exit_code) /* else the command looks */
         exit_code = program_fail(&p, PROGRAM_INPUT, "cannot write to standard output");
     return exit_code;
 }

@@ -77,6 +77,10 @@ def test_words():
         with open("/dev/full", "w", encoding="utf-8") as full:
             check("a full standard output", 1, ["sinter", "targets"], stdout=full,
                   err="cannot write standard output")
+            with folder(*MODEL, "test_x.npy") as tmp:
+                check("a full standard output of a model that runs", 1,
+                      ["sinter", "run", "digits.sinter", "--input=test_x.npy"], stdout=full,
+                      err="^sinter: error: cannot write standard output: [^\n]+\n$", cwd=tmp)
 
 
 # bad ---------------------------------------------------------------------------------------------

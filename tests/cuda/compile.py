@@ -337,6 +337,7 @@ def check_holds(folder):
             ("sm_90a", ["--device=cpu"], 4, b"none for the processor; compile the model with "
                                             b"--target=cpu,sm_90a"),
             ("sm_90a,cpu", [], 0, b"runs on the processor (--device=cpu does so without this line)"),
+            ("sm_90a,cpu", ["--diagnostics=json"], 0, b""),
             ("sm_90a,cpu", ["--device=cuda"], 4, b"libno.so"),
             ("sm_90a,cpu", ["--device=cuda:0"], 4, b"libno.so"),
             ("sm_90a,cpu", ["--device=cpu"], 0, b"")):

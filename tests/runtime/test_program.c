@@ -111,8 +111,10 @@ static int teardown(void **state)
     return rmdir(dir); /* fails if anything else was left behind */
 }
 
-/* Runs program `name` with up to 8 words; all it prints, in a buffer of its own. */
-static int run(char *text, size_t size, const char *name, const char *const *word)
+/* Runs program `name` with up to 8 words; all it prints, in a buffer of its own, but for standard
+ * output where that is a file by the name of `output`. */
+static int run_into(const char *output, char *text, size_t size, const char *name,
+                    const char *const *word)
 {
     const char *argv[10] = {name};
     for (int i = 0; i < 8 && word[i]; i++)
@@ -121,7 +123,7 @@ static int run(char *text, size_t size, const char *name, const char *const *wor
     assert_true(fd >= 0);
     pid_t child = fork();
     if (child == 0) {
-        dup2(fd, 1);
+        dup2(output ? open(output, O_WRONLY) : fd, 1);
         dup2(fd, 2);
         if (chdir(dir) == 0)
             execv(name[0] == '/' ? name : in_dir(name), (char *const *)(uintptr_t)argv);
@@ -134,6 +136,11 @@ static int run(char *text, size_t size, const char *name, const char *const *wor
     close(fd);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static int run(char *text, size_t size, const char *name, const char *const *word)
+{
+    return run_into(NULL, text, size, name, word);
 }
 
 #define WORDS(...) ((const char *const[9]){__VA_ARGS__})
@@ -223,6 +230,22 @@ static void it_explains_itself(void **state)
     expect_run(0, "sinter 0.1.0\n", "f", WORDS("--version"));
     expect_run(0, "output  z            f32[B, 2, 8]\n", "f", WORDS("--info"));
     expect_run(0, "bucket  B = 16     activations 1024 bytes\n", "f", WORDS("--info"));
+}
+
+/* What a full disk did not take is no success, whatever was to be said. */
+static void a_full_standard_output_is_an_error(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK))
+        return;
+    const char *const *const words[] = {WORDS("--help"), WORDS("--version"), WORDS("--info"),
+                                        WORDS("--input", "x.npy"), WORDS("--bench", "--repeat=1")};
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        char text[1024];
+        int got = run_into("/dev/full", text, sizeof text, "q", words[i]);
+        if (got != 1 || strcmp(text, "q: cannot write to standard output\n") != 0)
+            fail_msg("%s: exit %d, it says \"%s\"", words[i][0], got, text);
+    }
 }
 
 static void wrong_words_get_help(void **state)
@@ -425,6 +448,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(labels_are_scored),
         cmocka_unit_test(without_a_file_outputs_are_summed_up),
         cmocka_unit_test(it_explains_itself),
+        cmocka_unit_test(a_full_standard_output_is_an_error),
         cmocka_unit_test(wrong_words_get_help),
         cmocka_unit_test(bad_files_and_devices_are_errors),
         cmocka_unit_test(a_cut_program_says_so),
