@@ -293,7 +293,7 @@ static SinterStatus bind_sizes(CpuState *s, const DeviceRun *run, SinterError *e
     IoError why;
     s->bucket = -1;
     if (!plan_bind(s->plan, run->bucket, run->size, s->layout, &why))
-        return model_fail(err, SINTER_ERROR_ARGUMENT, "these sizes cannot be run: %s", why.text);
+        return model_sizes_fail(s->plan, run->size, why.text, err);
     s->bucket = run->bucket;
     if (size_bytes)
         memcpy(s->size, run->size, size_bytes);

@@ -257,7 +257,7 @@ static SinterStatus bind_sizes(const Run *r, const int64_t *size)
     s->bucket = -1;
     if (!plan_bind(p, bucket, size, s->layout, &why) ||
         !plan_bind(p, bucket, plan_bucket(p, bucket), s->padded, &why))
-        return model_fail(r->err, SINTER_ERROR_ARGUMENT, "these sizes cannot be run: %s", why.text);
+        return model_sizes_fail(p, size, why.text, r->err);
     const char *layer = cuda_sizes_problem(s, bucket, s->layout, s->padded);
     if (layer)
         return model_fail(r->err, SINTER_ERROR_UNSUPPORTED,

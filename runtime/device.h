@@ -118,6 +118,9 @@ const char *model_words(const SinterModel *model, const char *more, char *buf, s
 
 SinterStatus model_fail(SinterError *err, SinterStatus status, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
+/* Of sizes for which no plan can be bound, as `why` says. */
+SinterStatus model_sizes_fail(const Plan *p, const int64_t *size, const char *why,
+                              SinterError *err);
 SinterDtype dtype_of_format(FormatId fmt);
 FormatId format_of_dtype(SinterDtype dtype); /* FMT_NONE when there is none such */
 /* False: no memory for it; the run goes on without. */

@@ -338,6 +338,17 @@ static int dim_text(const Plan *p, PlanDim d, char *buf, size_t size)
     return len;
 }
 
+SinterStatus model_sizes_fail(const Plan *p, const int64_t *size, const char *why, SinterError *err)
+{
+    for (int i = 0; i < p->num_syms; i++)
+        if (size[i] == 0) /* products of no rows or columns: kernels have none such */
+            return model_fail(err, SINTER_ERROR_ARGUMENT,
+                              "%s is 0, and of an empty batch no output can be computed that holds "
+                              "elements; give 1 or more",
+                              p->sym[i].name);
+    return model_fail(err, SINTER_ERROR_ARGUMENT, "these sizes cannot be run: %s", why);
+}
+
 const char *sinter_port_text(const SinterModel *model, int is_output, int index, char *buf,
                              size_t size)
 {

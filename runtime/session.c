@@ -386,8 +386,48 @@ static int bucket_find(const Plan *p, const int64_t *size, int skip)
     return best;
 }
 
-static SinterStatus batch_fail(const Plan *p, const int64_t *size, SinterError *err)
+static bool dim_has_batch(PlanDim d)
 {
+    return d.mul != 0 && (d.sym[0] == 0 || d.sym[1] == 0);
+}
+
+/* Rows of symbol 0: it leads the shape alone, and occurs nowhere else in it. */
+static bool tensor_is_rows(const PlanTensor *t)
+{
+    if (t->rank < 2 || !dim_has_batch(t->dim[0]) || t->dim[0].mul != 1 || t->dim[0].add != 0 ||
+        (t->dim[0].sym[0] >= 0 && t->dim[0].sym[1] >= 0))
+        return false;
+    for (int i = 1; i < t->rank; i++)
+        if (dim_has_batch(t->dim[i]))
+            return false;
+    return true;
+}
+
+/* Why batches are not cut along symbol `sym`. */
+static const char *uncut_reason(const SinterModel *model, int sym, char *buf, size_t size)
+{
+    const Plan *p = model_plan(model);
+    char type[160];
+    if (sym > 0)
+        return "only the first dimension symbol is";
+    for (int i = 0; i < p->num_inputs + p->num_outputs; i++) {
+        bool is_output = i >= p->num_inputs;
+        int at = is_output ? i - p->num_inputs : i;
+        const PlanPort *port = is_output ? &p->output[at] : &p->input[at];
+        if (tensor_is_rows(&p->tensor[port->tensor]))
+            continue;
+        snprintf(buf, size, "%s \"%s\", %s, is not %s rows", is_output ? "output" : "input",
+                 port->name, sinter_port_text(model, is_output, at, type, sizeof type),
+                 p->sym[0].name);
+        return buf;
+    }
+    return "its rows depend on each other";
+}
+
+static SinterStatus batch_fail(const SinterModel *model, const int64_t *size, SinterError *err)
+{
+    const Plan *p = model_plan(model);
+    char buf[320];
     for (int i = 0; i < p->num_syms; i++) {
         int64_t largest = 0;
         for (int b = 0; b < p->num_buckets; b++)
@@ -398,11 +438,9 @@ static SinterStatus batch_fail(const Plan *p, const int64_t *size, SinterError *
         return model_fail(err, SINTER_ERROR_ARGUMENT,
                           "%s = %lld exceeds the largest compiled size, %lld, and the model cannot "
                           "be cut along %s "
-                          "%s; declare a larger size in `dim %s in [..]` and compile again",
+                          "(%s); declare a larger size in `dim %s in [..]` and compile again",
                           p->sym[i].name, (long long)size[i], (long long)largest, p->sym[i].name,
-                          i > 0 ? "(only the first dimension symbol is)"
-                                : "(its rows depend on each other)",
-                          p->sym[i].name);
+                          uncut_reason(model, i, buf, sizeof buf), p->sym[i].name);
     }
     return model_fail(err, SINTER_ERROR_ARGUMENT, "no compiled combination of sizes holds these");
 }
@@ -440,7 +478,7 @@ static SinterStatus run_pieces(SinterSession *s, int64_t *size, RunOptions optio
         return s->device->run(s->state, &run, err);
     int largest = p->rows_independent ? bucket_find(p, size, 0) : -1;
     if (largest < 0)
-        return batch_fail(p, size, err);
+        return batch_fail(s->model, size, err);
     int64_t rows = size[0], step = plan_bucket(p, largest)[0];
     s->last.bucket = largest;
     s->last.pieces = (int)((rows + step - 1) / step);

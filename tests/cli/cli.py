@@ -6,6 +6,7 @@ Every case states the exit code, what must be said where, and that nothing is le
 """
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -123,6 +124,7 @@ def test_bad():
         write(tmp / "digits.sinter", text)
         bad_texts(tmp, text)
         at_limits(tmp)
+        sizes(tmp)
         diagnostics()
         outputs(tmp)
 
@@ -178,6 +180,36 @@ model m (x: f32[B, 8]) -> ({parts}) {{
         check(f"nine dims, {level}", 1,
               ["sinter", "compile", "dims.sinter", level, "-o", "too-many"], cwd=tmp,
               err=r"dims.sinter:10:1: error\[E0701\]: 9 dims vary")
+
+
+def sizes(tmp):
+    """Sizes that a program refuses: it says which shape stands in the way, and what would do."""
+    for name, shape, result, body in (("row", "B", "f32[B]", "x + 1"), ("second", "3, B, 2", "f32[3, B, 2]", "x + 1"),
+                                      ("gram", "B, 2", "f32[2, 2]", "matmul(transpose(x), x)"),
+                                      ("mixed", "B, 2", "f32[B, 2]", "matmul(matmul(x, transpose(x)), x)")):
+        write(tmp / f"{name}.sinter", f"version 1\ndim B in [1, 4]\nmodel m (x: f32[{shape}]) -> (y: {result}) "
+              f"{{ y = {body} }}\n")
+        check(f"compile {name}", 0, ["sinter", "compile", f"{name}.sinter", "-o", name], cwd=tmp, err=None)
+        for rows in (0, 5):
+            dims = [int(dim.replace("B", str(rows))) for dim in shape.split(", ")]
+            zeros(tmp / f"{name}{rows}.npy", dims)
+    for name, port in (("row", r"input \"x\", f32\[B\], is"), ("second", r"input \"x\", f32\[3, B, 2\], is"),
+                       ("gram", r"output \"y\", f32\[2, 2\], is")):
+        check(f"five in {name}", 1, [tmp / name, f"--input={name}5.npy"], cwd=tmp,
+              err=rf"B = 5 exceeds .* 4, .* cut along B \({port} not B rows\); declare a larger size")
+    check("five rows that depend on each other", 1, [tmp / "mixed", "--input=mixed5.npy"], cwd=tmp,
+          err=r"cut along B \(its rows depend on each other\)")
+    for name in ("row", "second", "mixed"):
+        check(f"none in {name}", 0, [tmp / name, f"--input={name}0.npy", "--output=y.npy"], cwd=tmp, err=None)
+    check("a sum of no rows", 1, [tmp / "gram", "--input=gram0.npy", "--output=gram.npy"], cwd=tmp,
+          err=r"gram: B is 0, and of an empty batch no output can be computed that holds elements; give 1 or more\n")
+
+
+def zeros(path, dims):
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({', '.join(map(str, dims))},), }}"
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() +
+                     bytes(4 * math.prod(dims)))
 
 
 def diagnostics():
