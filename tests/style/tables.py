@@ -85,6 +85,17 @@ def tutorial(root):
     yield from (root / "examples/tutorial/results.md").read_text().rstrip("\n").split("\n")
 
 
+def format_version(root, update):
+    """Whether docs/file.md names the version of the container that artifact/artifact.h defines."""
+    page = root / "docs/file.md"
+    text = page.read_text(encoding="utf-8")
+    version, = re.findall(r"^#define ARTIFACT_VERSION (\d+)$", (root / "artifact/artifact.h").read_text(), re.M)
+    new = re.sub(r"(version of the format, )\d+", rf"\g<1>{version}", text)
+    if update:
+        page.write_text(new, encoding="utf-8")
+    return update or (new == text and f"version of the format, {version}" in text)
+
+
 TABLES = {"formats": formats, "passes": passes, "commands": commands,
           "model": model, "rules": rules, "tutorial": tutorial}
 
@@ -109,6 +120,10 @@ def main():
             bad |= not same and not update
             ok = "ok" if same or update else "not ok"
             print(f"{ok} {number} - table '{name}' of {page.name} says what the source says")
+    number += 1
+    same = format_version(root, update)
+    bad |= not same
+    print(f"{'ok' if same else 'not ok'} {number} - docs/file.md names the version of the format")
     number += 1
     lines = len((root / "README.md").read_text(encoding="utf-8").splitlines())
     bad |= lines > README_LINES
