@@ -114,7 +114,8 @@ static bool eval_eps(Walk *w, Expr *expr, double *ret)
     if (*ret >= 0 && *ret <= FLT_MAX)
         return true;
     if (first_report(expr))
-        diag_error(w->diag, expr->span, E_ATTRIBUTE, "eps is a number from 0 up");
+        diag_error(w->diag, expr->span, E_ATTRIBUTE,
+                   "eps is one number of f32 from 0 up, such as 1e-5, without arithmetic");
     return false;
 }
 
