@@ -137,10 +137,17 @@ static int put_pair(const Cli *cli, const BenchSizes *a, const BenchSizes *b)
         put_ratio(of->p99, other->p99);
         putchar('\n');
     }
-    if (shared)
-        return EXIT_OK;
-    fprintf(stderr, "sinter bench: the two have no size in common; --bucket names one\n");
-    return EXIT_INPUT;
+    return shared ? EXIT_OK : cli_usage(cli, "the two have no size in common; --bucket names one");
+}
+
+/* Results of the benchmark that never came, though it succeeded. */
+static int no_times(Cli *cli, const char *path)
+{
+    Work w;
+    if (!work_init(&w, cli))
+        return EXIT_INPUT;
+    diag_error(&w.diag, (Span){0}, E_TEMPORARY, "the times of '%s' cannot be kept", path);
+    return work_end(&w, EXIT_INPUT);
 }
 
 static int bench_pair(Cli *cli)
@@ -152,11 +159,9 @@ static int bench_pair(Cli *cli)
     for (int i = 0; i < 2; i++) /* both, so that neither takes the other's place */
         fd[i] = file_unnamed(file[i]);
     for (int i = 0; i < 2 && !code; i++) {
-        code = fd[i] < 0 ? EXIT_INPUT : compile_and_run(cli, cli->operand.elem[i], true, file[i]);
-        if (!code && !read_sizes(arena, fd[i], &sizes[i]))
-            code = EXIT_INPUT;
-        if (fd[i] < 0 || (code == EXIT_INPUT && !sizes[i].num))
-            fprintf(stderr, "sinter bench: there are no times of '%s'\n", cli->operand.elem[i]);
+        code = fd[i] < 0 ? EXIT_OK : compile_and_run(cli, cli->operand.elem[i], true, file[i]);
+        if (!code && (fd[i] < 0 || !read_sizes(arena, fd[i], &sizes[i])))
+            code = no_times(cli, cli->operand.elem[i]);
     }
     for (int i = 0; i < 2; i++)
         if (fd[i] >= 0)

@@ -624,6 +624,13 @@ auto { candidates crude; calibrate on "calib_x.npy" samples 64; minimize bytes }
           cwd=tmp, err=None, out=r"size +A p50, us +B p50, us +B / A.*B = 1024 +[0-9.]+ +[0-9.]+ +[0-9.]+x")
     check("bench of a file's data", 0, ["sinter", "bench", "digits.sinter", "--input", "x=test_x.npy", "--repeat=3"],
           cwd=tmp, err=None, out=r"p50 .* p99 .* rows/s .*bucket B = 1024, the smallest that holds 597")
+    check("bench of one that is not there", 1, ["sinter", "bench", "digits.sinter", "nope", "--repeat=1", "--bucket", "B=1",
+                                                "--diagnostics=json"], cwd=tmp, err=r'^\{[^\n]*E0113[^\n]*\}\n$')
+    text = (tmp / "digits.sinter").read_text()
+    write(tmp / "other.sinter", text.replace("[1, 16, 128, 1024]", "[3]"))
+    check("bench of two of other sizes", 2, ["sinter", "bench", "digits.sinter", "other.sinter", "--repeat=1",
+                                             "--diagnostics=json"], cwd=tmp,
+          err=r'^\{[^\n]*E1001[^\n]*no size in common[^\n]*\}\n$')
     check("bench of two into one file", 2, ["sinter", "bench", "digits.sinter", "digits.sinter", "--json=b.json"],
           cwd=tmp, err="are of one file")
     check("bench with a bad number", 2, ["sinter", "bench", "digits.sinter", "--repeat=x"], cwd=tmp,
