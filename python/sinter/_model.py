@@ -3,10 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
-import shutil
 import subprocess
-import tempfile
 import threading
 import weakref
 from ctypes import byref, c_void_p
@@ -14,6 +11,7 @@ from typing import Any, Mapping, NamedTuple
 
 from ._errors import ArgumentError, Error, FileError
 from ._library import DTYPES, Port as CPort, SessionOptions, SinterTensor, call, command, lib
+from ._outfile import write_program
 from ._tensor import (ON_GPU, Borrowed, Tensor, borrow, current_stream, empty_like_library, gpu_of,
                       hand_over, stream_number)
 
@@ -289,18 +287,8 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the compiled file, which is a program too: ``./digits --help``."""
         self._open()
-        target = pathlib.Path(path)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".sinter-", delete=False) as to:
-            try:
-                with open(f"/proc/self/fd/{self._fd}", "rb") as source:
-                    shutil.copyfileobj(source, to)
-                mask = os.umask(0)
-                os.umask(mask)
-                os.fchmod(to.fileno(), 0o777 & ~mask)
-                os.replace(to.name, target)
-            except BaseException:
-                os.unlink(to.name)
-                raise
+        with open(f"/proc/self/fd/{self._fd}", "rb") as source:
+            write_program(os.fsdecode(path), source)
         self.path = os.fspath(path)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,32 @@ def results_are_the_programs_own():
         assert np.array_equal(np.load(f"{folder}/y.npy"), model(x=x))
         assert sorted(os.listdir(folder)) == ["digits", "y.npy"]
         assert np.array_equal(sinter.load(f"{folder}/digits")(x=x), model(x=x))
+
+
+@needs("numpy")
+def what_is_saved_replaces_as_the_command_does():
+    model, _, _ = layer()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for mode, want in ((0o640, 0o750), (0o600, 0o700)):
+            (folder / "old").write_text("old")
+            (folder / "old").chmod(mode)
+            model.save(folder / "old")
+            assert (folder / "old").stat().st_mode & 0o777 == want
+        (folder / "old").write_text("old")
+        (folder / "link").symlink_to("old")
+        model.save(folder / "link")
+        assert (folder / "link").is_symlink()
+        assert sinter.load(folder / "old").name == model.name
+        (folder / "nowhere").symlink_to("gone")
+        os.mkfifo(folder / "pipe")
+        (folder / "folder").mkdir()
+        before = sorted(os.listdir(folder))
+        for bad, why in (("pipe", "is a pipe or a device"), ("folder", "is a folder"),
+                         ("nowhere", "is a link to nothing"), ("gone/model", "No such file")):
+            raises(sinter.FileError, f"{folder}/{bad}: cannot be written: {why}", model.save, folder / bad)
+        assert sorted(os.listdir(folder)) == before
+        assert stat.S_ISFIFO((folder / "pipe").stat().st_mode)
 
 
 @needs("numpy")
