@@ -23,6 +23,8 @@ def _on_host(array: Any, name: str) -> Borrowed:
         array = array.detach().cpu().contiguous()
     elif hasattr(array, "__array_interface__") and "numpy" in sys.modules:
         array = sys.modules["numpy"].ascontiguousarray(array)
+        if not array.dtype.isnative:  # weight files are of one order of bytes
+            array = array.astype(array.dtype.newbyteorder("="))
     elif isinstance(array, (list, tuple, int, float)):
         raise TypeError(f"{name} is a {type(array).__name__}; give an array of numpy, PyTorch or the "
                         "like")

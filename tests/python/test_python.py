@@ -97,7 +97,7 @@ def weights_of_any_type_and_layout_give_the_same_file():
     w, b = w.astype(np.float16), b.astype(np.float16)  # exact in all of these
     with tempfile.TemporaryDirectory() as folder:
         files = []
-        for i, kind in enumerate((np.float16, np.float32, np.float64)):
+        for i, kind in enumerate((np.float16, np.float32, np.float64, ">f4")):
             files.append(pathlib.Path(folder) / str(i))
             sinter.compile(TEXT, weights={"w": np.asfortranarray(w.astype(kind)), "b": b},
                            output=files[-1])
