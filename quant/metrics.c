@@ -70,6 +70,10 @@ double logits_divergence(const double *got, const double *want, int64_t rows, in
     for (int64_t r = 0; r < rows; r++) {
         const double *p = want + r * cols, *q = got + r * cols;
         double of_p = log_sum(p, cols), of_q = log_sum(q, cols);
+        if (isnan(of_p) || isnan(of_q)) { /* no softmax is one: no error where neither has one */
+            sum += isnan(of_p) && isnan(of_q) ? 0 : INFINITY;
+            continue;
+        }
         for (int64_t c = 0; c < cols; c++) {
             double log_p = p[c] - of_p;
             if (exp(log_p) > 0)
@@ -81,10 +85,10 @@ double logits_divergence(const double *got, const double *want, int64_t rows, in
 
 int64_t row_largest(const double *row, int64_t cols)
 {
-    int64_t best = 0;
+    int64_t best = -1;
     double most = -INFINITY;
     for (int64_t c = 0; c < cols; c++)
-        if (row[c] > most) {
+        if (row[c] > most || (best < 0 && row[c] == most)) {
             most = row[c];
             best = c;
         }

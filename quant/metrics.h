@@ -18,10 +18,11 @@ Distance distance_measure(const double *got, const double *want, uint64_t num, d
                           double rtol);
 Distance distance_of_floats(const float *got, const float *want, uint64_t num);
 
-/* Mean over rows of the Kullback-Leibler divergence of softmax(got) from softmax(want), in nats. */
+/* Mean over rows of the Kullback-Leibler divergence of softmax(got) from softmax(want), in nats;
+ * infinite where only one of a row's two is a NaN. */
 double logits_divergence(const double *got, const double *want, int64_t rows, int64_t cols);
 
-/* Column of the largest value of a row, the first of equals. */
+/* Column of the largest value of a row, the first of equals; -1: all are NaN. */
 int64_t row_largest(const double *row, int64_t cols);
 /* Share of rows whose largest value is at labels[row]. */
 double logits_accuracy(const double *logits, const int64_t *labels, int64_t rows, int64_t cols);

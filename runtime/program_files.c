@@ -422,17 +422,18 @@ void outputs_print(const BoundSet *set)
 
 /* Labels --------------------------------------------------------------------------------------- */
 
-/* The column of a row's largest value; the first of equals. */
+/* The column of a row's largest value, the first of equals; -1: all are NaN, so no label is right.
+ */
 static int64_t row_largest(const SinterTensor *t, int64_t row, int64_t cols)
 {
     FormatId fmt = format_of_dtype(t->dtype);
-    int64_t best = 0;
+    int64_t best = -1;
     double most = -INFINITY, value;
     for (int64_t c = 0; c < cols; c++) {
         const uint8_t *at =
             (const uint8_t *)t->data + (uint64_t)(row * cols + c) * dtype_bytes(t->dtype);
         format_to_f64(fmt, at, &value, 1);
-        if (value > most) {
+        if (value > most || (best < 0 && value == most)) {
             most = value;
             best = c;
         }

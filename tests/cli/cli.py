@@ -192,7 +192,7 @@ def sizes(tmp):
         check(f"compile {name}", 0, ["sinter", "compile", f"{name}.sinter", "-o", name], cwd=tmp, err=None)
         for rows in (0, 5):
             dims = [int(dim.replace("B", str(rows))) for dim in shape.split(", ")]
-            zeros(tmp / f"{name}{rows}.npy", dims)
+            filled(tmp / f"{name}{rows}.npy", dims)
     for name, port in (("row", r"input \"x\", f32\[B\], is"), ("second", r"input \"x\", f32\[3, B, 2\], is"),
                        ("gram", r"output \"y\", f32\[2, 2\], is")):
         check(f"five in {name}", 1, [tmp / name, f"--input={name}5.npy"], cwd=tmp,
@@ -205,11 +205,11 @@ def sizes(tmp):
           err=r"gram: B is 0, and of an empty batch no output can be computed that holds elements; give 1 or more\n")
 
 
-def zeros(path, dims):
+def filled(path, dims, value=0.0):
     head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({', '.join(map(str, dims))},), }}"
     head += " " * (-(len(head) + 11) % 64) + "\n"
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() +
-                     bytes(4 * math.prod(dims)))
+                     struct.pack("<f", value) * math.prod(dims))
 
 
 def diagnostics():
@@ -374,6 +374,11 @@ def expects(tmp):
           ["sinter", "eval", write(tmp / "gone.sinter", text + line % "gone.npy")], err="gone.npy")
     check("eval without an expect line", 1, ["sinter", "eval", "digits.sinter"], cwd=tmp,
           err="no expect line")
+    filled(tmp / "nan.npy", [2, 64], math.nan)
+    for name in ("run", "eval"):
+        check(f"{name}: a NaN is no largest value", 0, ["sinter", name, "digits.sinter", "--input=nan.npy", "--labels",
+                                                        write_labels(tmp / "first.npy", [0, 0])], cwd=tmp,
+              out=r"accuracy 0\.0+ (of 2|\(0 of 2\))\n", err=None)
     check("eval of labels", 0, ["sinter", "eval", "digits.sinter", "--input", "x=test_x.npy",
                                 "--labels", DIGITS / "test_y.npy"], cwd=tmp,
           out=r"accuracy 0\.9[0-9]+")

@@ -34,7 +34,8 @@ static void test_vectors(void **state)
 static void test_edges(void **state)
 {
     const double zero[2] = {0, 0}, odd[2] = {NAN, 1}, large[2] = {1000, -1000};
-    const double tie[3] = {1, 2, 2};
+    const double tie[3] = {1, 2, 2}, none[2] = {NAN, NAN}, least[2] = {-INFINITY, -INFINITY};
+    const int64_t first[1] = {0};
 
     (void)state;
     Distance d = distance_measure(zero, zero, 2, 0, 0);
@@ -46,6 +47,16 @@ static void test_edges(void **state)
     assert_true(logits_divergence(large, large, 1, 2) == 0); /* exp does not overflow */
     assert_near(logits_divergence(zero, large, 1, 2), log(2));
     assert_int_equal(row_largest(tie, 3), 1);
+    assert_int_equal(row_largest(odd, 2), 1);
+    assert_int_equal(row_largest(least, 2), 0);
+    assert_true(logits_accuracy(none, first, 1, 2) == 0); /* no value is the largest */
+    assert_true(logits_accuracy(zero, first, 1, 2) == 1);
+    assert_true(logits_agreement(none, zero, 1, 2) == 0);
+    assert_true(logits_agreement(none, none, 1, 2) == 1); /* two NaNs are equal */
+    assert_true(logits_divergence(none, none, 1, 2) == 0);
+    assert_true(isinf(logits_divergence(zero, none, 1, 2)));
+    assert_true(isinf(logits_divergence(none, zero, 1, 2)));
+    assert_true(isinf(logits_divergence(odd, zero, 1, 2)));
     assert_near(clip_share(odd, 2, -1, 0.5), 1); /* the NaN is not counted */
 }
 
