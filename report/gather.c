@@ -251,8 +251,8 @@ static void add_picks(Report *r, const Work *w, const CudaTarget *t)
         }
 }
 
-/* Warnings and what belongs to them, a line each. */
-static void add_warnings(Report *r, const Work *w)
+/* Each with what belongs to it, a line each. */
+void report_warnings(Report *r, const Work *w)
 {
     for (const DiagMessage *m = w->diag.first; m; m = m->next) {
         Sb sb;
@@ -323,7 +323,6 @@ bool report_gather(Report *r, Work *w, const char *program)
     for (int i = 0; i < target->plan->num_launches; i++)
         add_kernel(r, w->module, target, i);
     add_stops(r, w, target);
-    add_warnings(r, w);
     for (int i = 0; i < w->num_gpus; i++)
         add_picks(r, w, &w->gpu[i].cuda);
     add_fusion(r, w);

@@ -99,10 +99,12 @@ typedef struct Report {
 
 /* gather.c ------------------------------------------------------------------------------------- */
 
-/* Everything but times and errors, of a model that was compiled to `program`. report_layers goes
- * into w->calibrated, with the report as its user. */
+/* Everything but times, errors and warnings, of a model that was compiled to `program`.
+ * report_layers goes into w->calibrated, with the report as its user. */
 void report_layers(Work *w, void *report);
 bool report_gather(Report *r, Work *w, const char *program);
+/* The warnings of `w` until now. */
+void report_warnings(Report *r, const Work *w);
 /* The layer's errors; NULL: there are none. */
 const CompareRow *report_errors(const Report *r, const char *name);
 /* Microseconds of some launches, of all (kernel NULL); NaN: none was timed. */

@@ -52,6 +52,18 @@ static bool write_out(Report *r, Work *w)
            work_put(w, page_path(w, w->path), page.text, page.len);
 }
 
+/* What the model with taps warns of is what the model itself does, but for the data that ran. */
+static void take_warnings(Work *w, const Work *tapped)
+{
+    for (const DiagMessage *m = tapped->diag.first; m; m = m->next) {
+        if (m->id != E_HIDDEN_NAN || m->severity != SEVERITY_WARNING)
+            continue;
+        diag_warning(&w->diag, (Span){0}, m->id, "%s", m->text);
+        for (const DiagMessage *child = m->child; child; child = child->next)
+            diag_help(&w->diag, "%s", child->text);
+    }
+}
+
 static int make_report(Work *w, Work *tapped, const char *path)
 {
     Report r = {.arena = w->arena};
@@ -67,6 +79,8 @@ static int make_report(Work *w, Work *tapped, const char *path)
     if (!compare(&r, w, tapped, &c, &exit_code) ||
         (!cli_has(w->cli, OPTION_NO_MEASURE) && !report_times(&r, w, program, &exit_code)))
         return exit_code;
+    take_warnings(w, tapped);
+    report_warnings(&r, w);
     write_out(&r, w);
     return EXIT_OK;
 }
@@ -106,7 +120,7 @@ int cmd_report(Cli *cli)
         return work_end(&w, EXIT_INPUT);
     w.variant.cpu_too = !work_on_gpu(&w);
     int exit_code = can_start(&w, path) ? make_report(&w, &tapped, path) : EXIT_OK;
-    if (!tapped.diag.num_errors) /* its warnings are those of the model itself */
+    if (!tapped.diag.num_errors) /* its warnings were taken, or are those of the model itself */
         diag_init(&tapped.diag, tapped.arena);
     int tapped_exit = work_end(&tapped, exit_code);
     return work_end(&w, exit_code ? exit_code : tapped_exit);

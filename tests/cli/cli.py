@@ -640,6 +640,13 @@ auto { candidates crude; calibrate on "calib_x.npy" samples 64; minimize bytes }
           cwd=tmp, err="are of one file")
     check("bench with a bad number", 2, ["sinter", "bench", "digits.sinter", "--repeat=x"], cwd=tmp,
           err="--repeat takes a number")
+    filled(tmp / "nan.npy", [2, 64], math.nan)
+    words = ["sinter", "report", "digits.sinter", "--rules", "w8a8.rules", "--no-measure", "--input=nan.npy"]
+    for more, code in ((["--json=nan.json"], 0), (["--nan=error"], 1)):
+        check(f"report of a hidden NaN {more[0]}", code, [*words, *more], cwd=tmp,
+              err=r"^sinter: (warning|error)\[E0904\]: 'nan.npy': element 0 of 'x' is not a number[^\n]*\n[^\n]*help[^\n]*\n$")
+    report("the page has the warning, too", [] if [w["code"] for w in json.loads((tmp / "nan.json").read_text())["warnings"]]
+           == ["E0904"] and "is not a number" in (tmp / "digits.html").read_text() else ["it has not"])
     check("explain a model", 0, ["sinter", "explain", "digits.sinter"], cwd=tmp, err=None,
           out="fc1.*fc2.*fc3")
     done = call(["sinter", "explain", "digits.sinter", "--rules", "w8a8.rules"], cwd=DIGITS)
