@@ -24,12 +24,19 @@ static inline void add(Distance *d, Sums *s, double got, double want, double ato
     s->want2 += want * want;
 }
 
+/* One NaN, without the sign that processors give theirs, which would be printed. */
+static double plain_nan(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
 static void finish(Distance *d, const Sums *s)
 {
     d->mean_abs = d->num ? s->error / (double)d->num : 0;
-    d->cosine = s->got2 == 0 && s->want2 == 0 ? 1 : s->dot / (sqrt(s->got2) * sqrt(s->want2));
-    d->noise = s->error2 == 0 ? 0 : s->error2 / s->want2;
-    d->sqnr = s->error2 == 0 ? INFINITY : 10 * log10(s->want2 / s->error2);
+    d->cosine =
+        s->got2 == 0 && s->want2 == 0 ? 1 : plain_nan(s->dot / (sqrt(s->got2) * sqrt(s->want2)));
+    d->noise = s->error2 == 0 ? 0 : plain_nan(s->error2 / s->want2);
+    d->sqnr = s->error2 == 0 ? INFINITY : plain_nan(10 * log10(s->want2 / s->error2));
 }
 
 Distance distance_measure(const double *got, const double *want, uint64_t num, double atol,

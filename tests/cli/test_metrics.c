@@ -44,6 +44,10 @@ static void test_edges(void **state)
     assert_true(d.max_abs == 0 && d.cosine == 1);
     d = distance_measure(odd, zero, 2, 0, 0);
     assert_true(isinf(d.max_abs) && isinf(d.worst));
+    d = distance_measure(tie, zero, 2, 0, 0); /* of zeros there is no direction, nor of a NaN's */
+    assert_true(isnan(d.cosine) && !signbit(d.cosine) && d.sqnr == -INFINITY);
+    d = distance_measure(zero, none, 2, 0, 0);
+    assert_true(isnan(d.cosine) && !signbit(d.cosine) && isnan(d.sqnr) && !signbit(d.sqnr));
     assert_true(logits_divergence(large, large, 1, 2) == 0); /* exp does not overflow */
     assert_near(logits_divergence(zero, large, 1, 2), log(2));
     assert_int_equal(row_largest(tie, 3), 1);
