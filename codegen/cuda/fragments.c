@@ -65,9 +65,10 @@ static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int
             run == columns ? arena_printf(sb->arena, " ? c + kCols : %" PRId64, end - begin) : "",
             place);
     sb_line(sb, "                lower ? absent8 : absent};");
-    sb_line(sb,
-            "            segment%d(p, a, row, lower ? m8 : m, acc.further(i / 2 * kCols, lower));",
-            i);
+    sb_line(
+        sb,
+        "            segment%d(p, a, row, lower ? m8 : m, acc.further(i / 2 * kCols, lower)%s);", i,
+        CUDA_TOLD(k));
     sb_line(sb, "        }");
 }
 
@@ -89,7 +90,10 @@ void cuda_put_fragments(Sb *sb, const CudaKernel *k, int columns, int64_t run, c
     sb_line(sb, "    const bool absent = first > last, absent8 = first + 8 > last;");
     sb_line(sb, "    const int64_t m = (uint32_t)(absent ? last : first);");
     sb_line(sb, "    const int64_t m8 = (uint32_t)(absent8 ? last : first + 8);");
+    if (cuda_finds_range(k))
+        sb_line(sb, "    Told told = {};");
     for (int i = 0; i < k->launch->num_segments; i++)
         put_segment(sb, k, i, columns, run, place);
+    cuda_emit_tell(sb, k);
     sb_line(sb, "}");
 }

@@ -121,6 +121,10 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
 /* .. and of one over (p, row, m) that begins to bring near what the program loads. */
 void cuda_emit_fetch(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
 bool cuda_program_loads(const PlanProgram *program);
+/* Of a product that finds a range: what its programs' functions are given to note, and the
+ * statement that tells the GPU of that. */
+#define CUDA_TOLD(k) (cuda_finds_range(k) ? ", told" : "")
+void cuda_emit_tell(Sb *sb, const CudaKernel *k);
 /* The same over a row in `sweeps` sweeps, and the function `row` that does them. */
 void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps);
 /* The statements that end a gathering of ranges (SPAN_GATHER) over (p, found, scratch). */

@@ -186,16 +186,29 @@ static const char *ranges_text(Emit *e)
     return arena_printf(e->sb->arena, "(int32_t *)p.op[%d].data", e->k->span_operand);
 }
 
-/* The range of what a product stores from `from`. */
-static void emit_tell(Emit *e, const TileStep *s, const char *from)
+/* The quantisation of the tensor of which a product finds the range, and the format of that. */
+static const char *ranged_text(Emit *e)
 {
-    const CudaKernel *k = e->k;
-    if (!cuda_finds_range(k) || s->tensor != k->ranged->stored)
+    const CudaRanged *r = e->k->ranged;
+    return arena_printf(e->sb->arena, "%s, %s", quant_of(e, &e->k->plan->tensor[r->of]),
+                        format_word[operand_tensor(e->k, r->stored)->fmt]);
+}
+
+static void emit_see(Emit *e, const TileStep *s, const char *from)
+{
+    if (cuda_finds_range(e->k) && s->tensor == e->k->ranged->stored)
+        sb_line(e->sb, "row_see<%s>(row, told, %s);", ranged_text(e), from);
+}
+
+void cuda_emit_tell(Sb *sb, const CudaKernel *k)
+{
+    if (!cuda_finds_range(k))
         return;
-    const PlanTensor *t = &k->plan->tensor[k->ranged->of];
-    sb_line(e->sb, "row_tell<%s, %s>(row, known(), (int32_t *)p.op[%d].data, %lldLL, %s);",
-            quant_of(e, t), format_word[operand_tensor(k, s->tensor)->fmt], k->ranged->ranges,
-            (long long)cuda_span_blocks(&t->scheme, &k->layout[k->ranged->of]), from);
+    Emit e = {.sb = sb, .k = k};
+    const CudaRanged *r = k->ranged;
+    int64_t blocks = cuda_span_blocks(&k->plan->tensor[r->of].scheme, &k->layout[r->of]);
+    sb_line(sb, "    tell<%s>(told, known(), (int32_t *)p.op[%d].data, %lldLL);", ranged_text(&e),
+            r->ranges, (long long)blocks);
 }
 
 /* Registers ----------------------------------------------------------------------------------- */
@@ -418,7 +431,7 @@ static void emit_store(Emit *e, const TileStep *s, int step)
     else
         sb_line(e->sb, "%srow_store%s(row, %s, %s);", if_last(e),
                 access_text(e, s->tensor, false, format_word[t->fmt]), at, from);
-    emit_tell(e, s, from);
+    emit_see(e, s, from);
 }
 
 static void emit_token_sweep(Emit *e, const TileStep *s, int step, const char *q, const char *from)
@@ -565,7 +578,9 @@ void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, 
     sb_line(
         sb,
         "    const Params &p, const Operand &a, const Row<S> &row, int64_t m, const Sums &acc%s)",
-        k->span == SPAN_GATHER ? ", Found &found" : "");
+        k->span == SPAN_GATHER ? ", Found &found"
+        : cuda_finds_range(k)  ? ", Told &told"
+                               : "");
     sb_line(sb, "{");
     sb->indent += 4;
     for (int i = 0; i < program->num_steps; i++)

@@ -245,6 +245,8 @@ static void put_staged(Sb *sb, const CudaKernel *k)
     sb_line(sb, "__shared__ int32_t scratch[%d][%" PRId64 "];", block_threads(k) / 32,
             scratch_words(k));
     sb_line(sb, "const int last = n0 + %" PRId64 ";", columns);
+    if (cuda_finds_range(k))
+        sb_line(sb, "Told told = {};");
     for (int i = 0; i < l->num_segments; i++) {
         int64_t begin = l->segment[i].n_begin, end = l->segment[i].n_end;
         bool open = end == PLAN_LAST_COLUMN;
@@ -257,10 +259,11 @@ static void put_staged(Sb *sb, const CudaKernel *k)
                     ? "EDGE_ANY"
                     : cuda_edge(begin, open ? k->packed.rows : end, columns, held, run),
                 begin, begin);
-        sb_line(sb, "    segment%d(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4});",
-                i);
+        sb_line(sb, "    segment%d(p, a, row, m, StagedSums<Cfg::kCols>{acc + (from - n0) * 4}%s);",
+                i, CUDA_TOLD(k));
         sb_line(sb, "}");
     }
+    cuda_emit_tell(sb, k);
     sb->indent = 4;
     sb_line(sb, "}");
 }

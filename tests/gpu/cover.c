@@ -105,7 +105,7 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             count(&c->schemes[family][scheme_kind(x)][scheme_kind(w)], is_first);
             if (w->packed)
                 count(&c->layouts[family][w->pack_spec.layout], is_first);
-            if (strstr(b->cuda.source[kernel].text, "row_tell<"))
+            if (strstr(b->cuda.source[kernel].text, "row_see<"))
                 count(&c->ranges[family], is_first);
             for (int k = 0; k < l->num_segments; k++)
                 mark_steps(&l->segment[k].epilogue, has);

@@ -679,7 +679,7 @@ static bool settle_ranges(Rig *r, const Group *g, int bucket)
         RangesOf of;
         int32_t want[4];
         int kernel = r->b->cuda.code.launch[i * r->code.num_buckets + bucket].kernel;
-        if (kernel < 0 || !strstr(r->b->cuda.source[kernel].text, "row_tell<") ||
+        if (kernel < 0 || !strstr(r->b->cuda.source[kernel].text, "row_see<") ||
             !ranges_of(&r->gpu, i, &of))
             continue;
         const PlanLayout *at = &r->layout[of.stored], *words = &r->layout[of.words];
