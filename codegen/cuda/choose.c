@@ -378,14 +378,31 @@ static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *reje
     return ret;
 }
 
-/* There are ranges to find, or to clear, under the bucket. */
+/* A product finds the range that this row kernel is to have. */
+static bool range_is_found(const CudaDraft *d, int row, int bucket)
+{
+    int words = d->plan->launch[row].operand[d->role[row].span_operand].tensor;
+    bool ret = false;
+    for (int i = 0; i < row && !ret; i++) {
+        const CudaRanged *ranged = d->role[i].ranged;
+        CudaKernel k = kernel_of(d, i, bucket, NULL);
+        ret = ranged && d->plan->launch[i].operand[ranged->ranges].tensor == words &&
+              cuda_finds_range(&k);
+    }
+    return ret;
+}
+
+/* There are ranges to find, by a launch of their own, or to clear under the bucket. */
 static bool has_ranges(const CudaDraft *d, int launch, int bucket)
 {
+    bool ret = false;
     CudaKernel k = kernel_of(d, launch, bucket, NULL);
-    bool ret = cuda_finds_range(&k) ||
-               (k.span == SPAN_GATHER && cuda_program_spans(&k, &k.launch->program));
-    for (int i = 0; k.span == SPAN_CLEAR && i < d->plan->num_launches && !ret; i++)
-        ret = d->role[i].span != SPAN_CLEAR && has_ranges(d, i, bucket);
+    if (k.span != SPAN_CLEAR)
+        return cuda_program_spans(&k, &k.launch->program) && !range_is_found(d, launch, bucket);
+    for (int i = 0; i < d->plan->num_launches && !ret; i++) {
+        CudaKernel other = kernel_of(d, i, bucket, NULL);
+        ret = other.span == SPAN_GATHER && cuda_program_spans(&other, &other.launch->program);
+    }
     return ret;
 }
 
@@ -711,7 +728,7 @@ CudaApartWhy cuda_prologue_apart(const CudaDraft *d, int launch, int bucket)
     const CudaChain *chain = d->role[launch].chain;
     CudaApartWhy ret = d->role[launch].apart;
     if (chain_spans(d, chain, bucket))
-        return chain->spans;
+        return range_is_found(d, chain->row, bucket) ? chain->found : d->role[chain->ranges].apart;
     CudaCandidates c;
     CudaKernel k;
     double us;

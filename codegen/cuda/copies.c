@@ -198,10 +198,10 @@ static bool put_rows(CudaBuilder *b, const CudaBuilder *old, const CudaChain *ch
     const char *text = role.apart.text;
     role.apart.text = arena_printf(b->arena, "%s%sits product reads what is held in bf16",
                                    text ? text : "", text ? "; " : "");
-    if (chain->spans.text)
-        role.apart = chain->spans;
-    if (both && chain->spans.text && chain->ranges < 0)
-        role.apart.text = arena_printf(b->arena, "%s; %s", chain->spans.text, why->text);
+    if (chain->ranges >= 0)
+        role.apart = chain->found.text ? chain->found : old->roles.elem[chain->ranges].apart;
+    if (both && chain->found.text)
+        role.apart.text = arena_printf(b->arena, "%s; %s", chain->found.text, why->text);
     else if (both)
         role.apart = *why;
     role.chain = NULL;
@@ -284,7 +284,7 @@ static void put_again(CudaBuilder *b, const CudaBuilder *old, const Copies *c, i
     if (chain)
         *moved = (CudaChain){chain->fused + at, chain->row + at, chain->product + at,
                              .ranges = chain->ranges < 0 ? -1 : chain->ranges + at,
-                             .spans = chain->spans};
+                             .found = chain->found};
     for (int i = first; i < end; i++) {
         PlanLaunch launch = old->launches.elem[i];
         CudaRole role = old->roles.elem[i];

@@ -179,15 +179,15 @@ static int found_ranges(const CudaBuilder *b, const PlanTensor *t)
     return -1;
 }
 
-static CudaApartWhy span_why(CudaBuilder *b, const PlanTensor *t, const CudaRole *role,
+static CudaApartWhy span_why(CudaBuilder *b, const PlanTensor *t, bool found, const CudaRole *role,
                              const Op *op)
 {
-    return cuda_span_why(b->arena, t, found_ranges(b, t) >= 0,
+    return cuda_span_why(b->arena, t, found,
                          role->apart.at.file ? role->apart.at : kernel_quantise_span(op, 0));
 }
 
 /* A row kernel; with blocks that span rows, two of them, of which the last does what the list says,
- * behind the one that clears their ranges; one, where a product has found them. */
+ * behind the one that clears their ranges. The first does not run where a product finds them. */
 static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
 {
     const PlanTensor *t = spanning(b, &l, &l.program);
@@ -197,20 +197,18 @@ static void put_tile(CudaBuilder *b, PlanLaunch l, CudaRole role, const Op *op)
     }
     CudaRole gather = role;
     int ranges = found_ranges(b, t);
-    bool gathers = ranges < 0;
-    gather.apart = span_why(b, t, &role, op);
+    gather.apart = span_why(b, t, false, &role, op);
     gather.num_ops = 0; /* those of the last, done twice */
     if (!b->ranges)
         put_clear(b, &l, gather.apart, op);
-    if (gathers)
+    if (ranges < 0)
         ranges = add_ranges(b, t);
     if (ranges < 0)
         return;
     l.operand = operands_with(b, &l, ranges, false);
     gather.span_operand = role.span_operand = l.num_operands++;
     gather.span = SPAN_GATHER;
-    if (gathers)
-        cuda_launch_put(b, l, gather, op);
+    cuda_launch_put(b, l, gather, op);
     role.span = SPAN_GIVEN;
     if (role.apart.at.file && !role.apart.text && !role.chain)
         role.apart = gather.apart;
@@ -228,7 +226,7 @@ static const CudaRanged *add_found(CudaBuilder *b, const CodegenTarget *list, in
         return NULL;
     const Op *op = list->launch_kernels.elem[by]; /* for which ranges are cleared */
     const PlanTensor *t = &b->tensors.elem[ret->of];
-    CudaApartWhy why = cuda_span_why(b->arena, t, true, kernel_quantise_span(op, 0));
+    CudaApartWhy why = cuda_span_why(b->arena, t, false, kernel_quantise_span(op, 0));
     if (!b->ranges)
         put_clear(b, &b->list->launch[by], why, op);
     CudaFound found = {add_ranges(b, &b->tensors.elem[ret->of]), ret->of};
@@ -338,15 +336,16 @@ static bool is_invariant(const CudaBuilder *b, const PlanLaunch *l, const Op *ke
                       format_info[w->fmt].family == FAMILY_INT && !w->scheme.table);
 }
 
-/* The first two of the launches of which schedules choose, where the prologue may run inside. */
+/* The first of the launches of which schedules choose, where the prologue may run inside. */
 static const CudaChain *put_fused(CudaBuilder *b, const PlanLaunch *l, CudaRole role,
-                                  CudaApartWhy why, const Op *op)
+                                  const CudaRole *row, const Op *op)
 {
     CudaChain *chain = ARENA_NEW(b->arena, CudaChain);
-    const PlanTensor *spans = spanning(b, l, &l->prologue);
-    bool gathers = spans && found_ranges(b, spans) < 0;
-    int at = b->launches.num, row = at + (gathers ? 2 : 1);
-    *chain = (CudaChain){at, row, row + 1, .ranges = gathers ? at + 1 : -1, why};
+    const PlanTensor *t = spanning(b, l, &l->prologue);
+    int at = b->launches.num, row_at = at + (t ? 2 : 1);
+    *chain = (CudaChain){at, row_at, row_at + 1, .ranges = t ? at + 1 : -1};
+    if (t && found_ranges(b, t) >= 0)
+        chain->found = span_why(b, t, true, row, op);
     role.chain = chain;
     cuda_launch_put(b, *l, role, op);
     return chain;
@@ -358,7 +357,6 @@ static void put_product(CudaBuilder *b, const CodegenTarget *list, int launch, c
 {
     const Op *op = list->launch_kernels.elem[launch];
     CudaRole role = no_role, row = no_role;
-    CudaApartWhy why = {0};
     uint64_t *bytes = ARENA_NEW_ARRAY(b->arena, uint64_t, (size_t)b->list->num_buckets);
     PlanLaunch product = *l;
     KernelPart before = kernel_part(b->arena, op, true, 0);
@@ -369,14 +367,12 @@ static void put_product(CudaBuilder *b, const CodegenTarget *list, int launch, c
     role.fused = cuda_to_be_fused(op) != NULL;
     row.apart = copies ? cuda_copy_why(b->arena, b->list, l, op)
                        : cuda_prologue_why(b->arena, b->list, l, op, &before);
-    if (spans)
-        why = span_why(b, spans, &row, op);
     if (spans && !b->ranges)
-        put_clear(b, l, why, op);
+        put_clear(b, l, span_why(b, spans, false, &row, op), op);
     role.ranged = add_found(b, list, launch, &product);
     role.num_ops = before.num_ops + part->num_ops;
     if (l->prologue.num_steps && !copies)
-        role.chain = row.chain = put_fused(b, &product, role, why, op);
+        role.chain = row.chain = put_fused(b, &product, role, &row, op);
     role.num_ops = part->num_ops;
     if (l->prologue.num_steps)
         put_tile(b, prologue_launch(b, l, before.words), row, op);

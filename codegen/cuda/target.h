@@ -23,8 +23,9 @@ typedef struct CudaApartWhy {
 /* A product whose prologue may run inside: its launches of a draft. */
 typedef struct CudaChain {
     int fused, row, product;
-    int ranges; /* finds those of the row kernel's that span rows, before it; -1: no launch does */
-    CudaApartWhy spans; /* .. why the row kernel is apart then; text NULL: none do */
+    int ranges; /* finds those of the row kernel's that span rows, before it; -1: there are none */
+    CudaApartWhy
+        found; /* why the row kernel is apart where a product finds them; text NULL: none */
 } CudaChain;
 
 typedef struct CudaRole {   /* of a launch of a draft */

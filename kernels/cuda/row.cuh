@@ -9,6 +9,7 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/quantise.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/told.cuh"
 
 /* dst <- src rounded to a format of 16 bits, as the hardware rounds: num_round_f16 and _bf16, up to
  * the bits of a NaN. */
