@@ -209,7 +209,7 @@ static bool panel_nibbles(const GemmPlan *p, const PanelJob *j)
     int64_t at = j->slot * p->l.blocks;
     DirectNibbles d = {.layout = &p->l, .panel = j->panel, .cols = j->cols, .rows = j->rows};
     bool padded = p->open_bytes && p->l.k_padded != p->l.k;
-    if (!p->l.is_int || p->l.unit != 8 || padded || p->g->m > DIRECT_ROWS || !p->kern->direct_i4)
+    if (padded || !nibbles_are_direct(p->kern, p->g, &p->l))
         return false;
     d.a = p->a.codes + prepared_at(&p->a, j->slot, 0);
     d.lda = p->a.lda;

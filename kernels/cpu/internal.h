@@ -82,6 +82,12 @@ void quantise_row(const TileRun *run, const CpuTensor *t, int64_t row, const flo
 void gather_row(const TileRun *run, int operand, int64_t row, const float *src);
 void span_finish(const CpuTensor *t, const TileSpan *span);
 
+/* Are nibbles of the integer class decoded in registers, as for few rows? */
+static inline bool nibbles_are_direct(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
+{
+    return l->is_int && l->unit == 8 && kern->direct_i4 && g->m <= kern->direct_i4_rows;
+}
+
 /* prepare.c ------------------------------------------------------------------------------------ */
 
 /* Activations as the main loop reads them, padded like the weight: u8 codes or f32 values, cut

@@ -197,8 +197,9 @@ typedef struct CpuKernels {
     void (*decode_words)(const PackLayout *l, const PackBlock *b, int cols, BlockWords *words);
     /* all blocks of a panel, the bits of decode_f32 and dot_f32; may be NULL */
     void (*direct)(const DirectPanel *d);
-    /* the same for the integer class; may be NULL */
+    /* the same for the integer class, of up to so many rows; may be NULL */
     void (*direct_i4)(const DirectNibbles *d);
+    int direct_i4_rows;
 
     /* Rows of tiles */
     void (*load)(FormatId fmt, const void *src, float *dst, int64_t num);

@@ -391,7 +391,7 @@ static void direct(const DirectPanel *d)
 
 #define AVX512_KERNELS                                                                             \
     .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct = direct, .direct_i4 = avx512_direct_i4, \
-    CPU_KERNELS_SHARED
+    .direct_i4_rows = DIRECT_ROWS, CPU_KERNELS_SHARED
 
 #define COLUMN_BYTES 4096 /* 256 KB of a panel: a fourth of the second cache */
 const CpuKernels cpu_kernels_avx512 = {

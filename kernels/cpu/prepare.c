@@ -49,7 +49,8 @@ Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayou
     else if (kern->column_bytes)
         p.range_k = kern->column_bytes / (l->is_int ? 1 : 4);
     p.is_few = p.parts == 1 && g->m <= few_rows_of(kern, l);
-    if (p.is_few || p.is_direct || g->m <= DIRECT_ROWS || p.range_k > l->k_padded)
+    bool few = p.is_few || p.is_direct || g->m <= DIRECT_ROWS || nibbles_are_direct(kern, g, l);
+    if (few || p.range_k > l->k_padded)
         p.range_k = l->k_padded;
     int64_t line = 64 / (l->is_int ? 1 : 4);
     /* an odd number of cache lines: rows that are a power of two apart share a few of their sets */
