@@ -190,6 +190,8 @@ static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
 /* Bytes of the packed weight of a tensor on the plan's target; 0: it cannot be packed. */
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec);
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec);
+/* Does the target hold codes of 4 bits and what multiplies them to the weight's? */
+bool plan_is_factored(const Plan *plan, const CpuPackSpec *spec);
 bool pack_spec_equal(const CpuPackSpec *a, const CpuPackSpec *b);
 /* How a weight lies for a GPU and what it takes: "panels, e4m3: 8.00 bits an element". */
 void plan_put_layout(Sb *sb, const CpuPackSpec *weight);

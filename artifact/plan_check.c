@@ -115,6 +115,11 @@ CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec)
     return ret;
 }
 
+bool plan_is_factored(const Plan *plan, const CpuPackSpec *spec)
+{
+    return plan_is_cuda(plan) ? plan_cuda_spec(spec).factored : cpu_pack_factored(spec);
+}
+
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)
 {
     CudaPackSpec cuda = plan_cuda_spec(spec);

@@ -100,6 +100,8 @@ static void print_tensor(Sb *sb, const Plan *p, int i)
                   (long long)t->pack_spec.n, (long long)t->pack_spec.k,
                   t->pack_spec.parts == 2 ? " in 2 parts" : "",
                   t->pack_spec.mainloop ? " scales in the main loop" : "");
+    if (t->packed && plan_is_factored(p, &t->pack_spec))
+        sb_put(sb, " held as u4, whole scales");
     if (t->packed && t->pack_spec.layout)
         sb_printf(sb, " as %s", cuda_layout[t->pack_spec.layout].name);
     if (t->is_static)

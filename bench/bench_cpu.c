@@ -371,7 +371,7 @@ typedef struct Weights {
     FormatId fmt, act_fmt;
     int64_t group;
     bool has_zero;
-    FormatId scale_fmt;
+    FormatId scale_fmt; /* i8: whole scales */
 } Weights;
 
 static void fill_activation(CpuTensor *a)
@@ -401,14 +401,19 @@ static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t 
 {
     Product *p = product_new(m, n, k);
     bool nibbles = w->fmt == FMT_I4 || w->fmt == FMT_U4 || w->fmt == FMT_NF4 || w->fmt == FMT_E2M1;
+    bool whole = w->scale_fmt == FMT_I8;
     int bytes = w->fmt == FMT_F32 ? 4 : w->fmt == FMT_BF16 ? 2 : 1;
     int act_bytes = w->act_fmt == FMT_F32 ? 4 : w->act_fmt == FMT_BF16 ? 2 : 1;
     p->g.spec = (CpuPackSpec){.fmt = w->fmt, .act_fmt = w->act_fmt, .n = n, .k = k, .parts = 1};
-    p->g.spec.mainloop = w->group > 0;
+    p->g.spec.mainloop = w->group > 0 && !whole;
     p->g.spec.has_zero = w->has_zero;
     p->g.spec.block_rows = 1;
-    p->g.spec.block_cols = w->group;
+    p->g.spec.block_cols = whole ? 0 : w->group;
     p->g.spec.scale_fmt = w->scale_fmt;
+    if (whole) {
+        p->g.spec.fmt = FMT_I8;
+        p->g.spec.factor_cols = w->group;
+    }
     p->g.a = tensor(w->act_fmt, act_bytes, m, k);
     fill_activation(&p->g.a);
     float *token = p->token = allocate((uint64_t)m * 4);
@@ -427,13 +432,18 @@ static Product *weights_product(const Weights *w, int64_t m, int64_t n, int64_t 
                              : (uint8_t)(random_bits() & 0xb7);
     float *scale = allocate((uint64_t)grid * 4);
     int32_t *zero = allocate((uint64_t)grid * 4);
-    for (int64_t i = 0; i < grid; i++)
-        scale[i] = 0.0078125f;
+    for (int64_t i = 0; i < grid; i++) {
+        scale[i] = whole ? 8 : 0.0078125f;
+        zero[i] = whole ? 8 : 0;
+    }
     p->copies = (int)(cold_bytes() / cpu_pack_bytes(&p->g.spec)) + 1;
     p->copies = m > 16 ? 1 : p->copies < MAX_COPIES ? p->copies : MAX_COPIES;
     p->operand[0] = tensor(FMT_BF16, 2, m, n);
     p->g.num_operands = 1;
-    step_add(p, (TileStep){.op = TILE_ACC, .fmt = FMT_F32, .dst = 0});
+    bool ints = !p->g.spec.mainloop && act_bytes == 1;
+    step_add(p, (TileStep){.op = TILE_ACC, .fmt = ints ? FMT_I32 : FMT_F32, .dst = 0});
+    if (ints)
+        step_add(p, (TileStep){.op = TILE_I32_TO_F32, .dst = 0, .src = {0}});
     step_add(p, (TileStep){.op = TILE_STORE, .src = {0}, .tensor = 0});
     product_finish(p, codes, pitch, scale, zero);
     free(codes);
@@ -786,6 +796,8 @@ int main(int argc, char **argv)
     static const Weights nvfp4 = {"nvfp4 w e2m1 g16 e4m3", FMT_E2M1, FMT_BF16, 16, false, FMT_E4M3};
     static const Weights fp8 = {"w e4m3 g128", FMT_E4M3, FMT_BF16, 128, false, FMT_F32};
     static const Weights w8 = {"w8a8 group 128", FMT_I8, FMT_I8, 128, false, FMT_F32};
+    static const Weights whole = {"w4a8 whole g128", FMT_U4, FMT_I8, 128, false, FMT_I8};
+    static const Weights channel = {"w8a8", FMT_I8, FMT_I8, 0, false, FMT_F32};
 #ifdef HAVE_GGML
     static const Weights w4a8s = {"w4a8 g32", FMT_I4, FMT_I8, 32, false, FMT_F16};
     static const Weights w4a16s32 = {"w4a16 g32 sym", FMT_I4, FMT_BF16, 32, false, FMT_F16};
@@ -828,6 +840,12 @@ int main(int argc, char **argv)
     bench_weights(&bf16, 512, 4096, 4096, 0);
     bench_against(&bf16, &f32, 512, 4096, 4096, cpu_isa() == CPU_AMX ? 3 : 0);
     bench_against(&w4a16, &bf16, 512, 4096, 4096, 0.8);
+    for (int64_t m = 1; m <= 512; m *= m == 1 ? 16 : 32) {
+        bench_against(&whole, &channel, m, 4096, 14336, 0);
+        bench_against(&whole, &channel, m, 28672, 4096, 0);
+    }
+    bench_against(&whole, &w4a8, 1, 4096, 14336, 0);
+    bench_against(&whole, &w4a8, 1, 28672, 4096, 0);
 #ifdef HAVE_GGML
     bench_ggml(&w4a8s, "q4_0", 11008, 4096);
     bench_ggml(&w4a16s32, "q4_0", 11008, 4096);

@@ -89,6 +89,8 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
         sb_printf(sb, " [%lld, %lld], %llu bytes packed%s", (long long)w->pack_spec.n,
                   (long long)w->pack_spec.k, (unsigned long long)w->bytes,
                   w->pack_spec.mainloop ? ", scales in the main loop" : "");
+    if (w->packed && plan_is_factored(plan, &w->pack_spec))
+        sb_put(sb, ", held as u4, whole scales");
     if (w->packed && format_is_narrow(w->fmt))
         put_narrow(sb, w->fmt);
     if (w->packed && w->pack_spec.table)

@@ -135,7 +135,7 @@ static bool place_yields(Gemm *g)
 /* Operands ------------------------------------------------------------------------------------ */
 
 /* Columns that share the whole number which their codes of 4 bits were multiplied by; no lane of a
- * GPU has two of them among eight neighbours. */
+ * GPU and no unit of a CPU has two of them among eight neighbours. */
 static int64_t factor_cols(const Value *weight)
 {
     if (weight->def->kind != OP_WIDEN)

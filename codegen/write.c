@@ -99,25 +99,11 @@ static float *tables_of(const CudaPackSpec *spec, const Tensor *t)
     return ret;
 }
 
-static void pack_factored(const CudaPackSpec *cuda, const QTensor *q, void *packed)
-{
-    QTensor narrow;
-    if (!qtensor_narrow(q, cuda->block_cols, &narrow))
-        memory_exhausted();
-    CudaParams params = {.scale = narrow.scale, .zero = narrow.zero};
-    cuda_pack(cuda, narrow.codes, (int64_t)narrow.row_bytes, &params, packed);
-    qtensor_free(&narrow);
-}
-
 static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t bytes, void *packed)
 {
     CudaPackSpec cuda = plan_cuda_spec(spec);
     CudaParams params = {t->q.scale, t->q.zero, t->q.table};
     memset(packed, 0, (size_t)bytes);
-    if (cuda.factored) {
-        pack_factored(&cuda, &t->q, packed);
-        return;
-    }
     float *own = cuda.table && !spec->table ? tables_of(&cuda, t) : NULL;
     params.table = own ? own : params.table;
     if (t->q.codes)
@@ -125,6 +111,28 @@ static void pack_for_cuda(const CpuPackSpec *spec, const Tensor *t, uint64_t byt
     else
         cuda_pack(&cuda, t->data, spec->k * format_info[t->fmt].bits / 8, &(CudaParams){0}, packed);
     free(own);
+}
+
+static void pack(const Plan *plan, const CpuPackSpec *spec, const Tensor *t, uint64_t bytes,
+                 void *packed)
+{
+    if (plan_is_cuda(plan))
+        pack_for_cuda(spec, t, bytes, packed);
+    else if (t->q.codes)
+        cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.table,
+                 packed);
+    else
+        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, NULL, packed);
+}
+
+static void pack_factored(const Plan *plan, const CpuPackSpec *spec, const Tensor *t,
+                          uint64_t bytes, void *packed)
+{
+    Tensor narrow = *t;
+    if (!qtensor_narrow(&t->q, spec->factor_cols, &narrow.q))
+        memory_exhausted();
+    pack(plan, spec, &narrow, bytes, packed);
+    qtensor_free(&narrow.q);
 }
 
 static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
@@ -136,13 +144,8 @@ static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
         checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
     if (!packed)
         memory_exhausted();
-    if (plan_is_cuda(c->target->plan))
-        pack_for_cuda(spec, t, p->bytes, packed);
-    else if (t->q.codes)
-        cpu_pack(spec, t->q.codes, (int64_t)t->q.row_bytes, t->q.scale, t->q.zero, t->q.table,
-                 packed);
-    else
-        cpu_pack(spec, t->data, spec->k * format_info[t->fmt].bits / 8, NULL, NULL, NULL, packed);
+    (plan_is_factored(c->target->plan, spec) ? pack_factored : pack)(c->target->plan, spec, t,
+                                                                     p->bytes, packed);
     bool ok = artifact_write(w->out, packed, p->bytes);
     free(packed);
     return ok;

@@ -53,8 +53,8 @@ typedef struct CpuPackSpec {
     int64_t act_block_cols; /* of the activation's scheme, whose scales the main loop applies
                                too; 0: it has none, or one a row, which waits */
     FormatId scale_fmt;
-    /* of i8: codes of so many columns of a row are i4 times a whole number of up to 16, as which a
-     * GPU holds them; 0: they are not */
+    /* of i8: codes of so many columns of a row are u4, less a zero point, times a whole number of
+     * up to 16, as which cpu_pack_factored may hold them; 0: they are not */
     int64_t factor_cols;
     TableKind table; /* codes are places in a codebook */
     uint8_t layout;  /* for a GPU: a CudaLayout (kernels/cuda/pack.h) */
@@ -62,9 +62,11 @@ typedef struct CpuPackSpec {
 uint64_t cpu_pack_bytes(const CpuPackSpec *spec); /* 0: no kernel for this combination */
 /* Why there is no kernel (static text), or NULL. */
 const char *cpu_pack_problem(const CpuPackSpec *spec);
+/* Are codes of 4 bits held, and the whole numbers that they are multiplied by? */
+bool cpu_pack_factored(const CpuPackSpec *spec);
 /* codes: plain elements, or canonical codes of QTensor (4-bit low nibble first, rows padded to a
- * byte), row pitch src_pitch. scale, zero, table: QTensor's. dst: cpu_pack_bytes, 64-byte aligned.
- */
+ * byte), row pitch src_pitch. scale, zero, table: QTensor's. Of a factored weight codes are u4, and
+ * scales the whole numbers, of groups of factor_cols. dst: cpu_pack_bytes, 64-byte aligned. */
 void cpu_pack(const CpuPackSpec *spec, const void *src, int64_t src_pitch, const float *scale,
               const int32_t *zero, const float *table, void *dst);
 

@@ -60,6 +60,9 @@ static bool plan_layout(GemmPlan *p)
     if (layout_init(&p->stored, &p->g->spec))
         return false;
     p->l = narrow_opened(&p->stored);
+    p->widens = p->stored.factored && !nibbles_are_direct(p->kern, p->g, &p->l);
+    if (p->widens)
+        p->l = layout_widened(&p->stored);
     return true;
 }
 
@@ -103,25 +106,53 @@ static void block_sums(const GemmPlan *p, const PanelJob *j, const PackBlock *b,
                      NULL, NULL);
 }
 
+/* Units of a factored panel multiplied out, from the first of eight of K on. */
+static void widen_units(const GemmPlan *p, const PanelJob *j, int64_t u, int64_t num)
+{
+    const PackLayout *l = &p->stored;
+    int8_t *dst = j->decoded;
+    int64_t k = u * p->l.unit, end = k + num * p->l.unit;
+    for (int64_t some; k < end; k += some * l->unit, dst += some * l->unit * j->cols) {
+        PackBlock b = layout_block(l, j->panel, j->cols, k / l->block);
+        int64_t from = (k - b.k_begin) / l->unit;
+        some = ceil_blocks(end - k, l->unit);
+        some = some < b.units - from ? some : b.units - from;
+        p->kern->decode_factored(b.codes + from * j->cols * l->unit_bytes, b.factor, j->cols, some,
+                                 dst);
+    }
+}
+
+/* Where `num` units from u on have a byte for each code: as they lie, or decoded. */
+static const int8_t *unit_bytes(const GemmPlan *p, const PanelJob *j, const PackBlock *b, int64_t u,
+                                int64_t num)
+{
+    int64_t at = u * j->cols * 4;
+    if (p->widens)
+        widen_units(p, j, u, num);
+    else if (p->l.unit == 8)
+        p->kern->decode_i4(b->codes + at, j->cols, num, j->decoded);
+    else
+        return (const int8_t *)b->codes + at;
+    return j->decoded;
+}
+
 static void block_int(const GemmPlan *p, const PanelJob *j, const PackBlock *b, UnitRange range,
                       const uint8_t *a, int32_t *acc, int64_t ldc, const BlockFinish *finish)
 {
     bool nibbles = p->l.unit == 8;
     bool in_matrix = matrix_has_integers(p->kern->matrix);
     int64_t chunk = in_matrix ? CHUNK_BYTES / PANEL_COLS : CHUNK_K;
-    int64_t step = nibbles ? chunk / 8 : range.end - range.begin;
+    bool decodes = nibbles || p->widens;
+    int64_t step = decodes ? chunk / p->l.unit : range.end - range.begin;
     a -= range.begin * p->l.unit;
     for (int64_t u = range.begin; u < range.end; u += step) {
         int64_t num = range.end - u < step ? range.end - u : step;
-        const uint8_t *codes = b->codes + u * j->cols * 4;
-        const int8_t *w = nibbles ? j->decoded : (const int8_t *)codes;
-        if (nibbles)
-            p->kern->decode_i4(codes, j->cols, num, j->decoded);
+        const int8_t *w = unit_bytes(p, j, b, u, num);
         if (!p->l.sum_bytes)
             block_sums(p, j, b, u, num);
         const BlockFinish *end = u + num == b->units ? finish : NULL;
         const uint8_t *x = a + u * p->l.unit;
-        const uint8_t *ahead = nibbles ? NULL : codes + num * j->cols * 4;
+        const uint8_t *ahead = decodes ? NULL : (const uint8_t *)w + num * j->cols * 4;
         (in_matrix ? p->kern->matrix->dot_i32 : p->kern->dot_i32)(
             j->rows, x, p->a.lda, w, j->cols, nibbles ? 2 * num : num, acc, ldc, u > 0, end, ahead);
     }
@@ -202,6 +233,18 @@ void panel_direct(const GemmPlan *p, const PanelJob *j)
     p->kern->direct(&d);
 }
 
+/* Activations were shifted by SIGNED_OFFSET, whether or not their codes are signed. */
+static void factored_finish(const GemmPlan *p, const PanelJob *j)
+{
+    uint32_t less = (uint32_t)code_offset(p->g->a.fmt) - SIGNED_OFFSET;
+    const int32_t *sum = layout_sums(&p->l, j->panel, j->cols);
+    for (int r = 0; less && r < j->rows; r++) {
+        uint32_t *out = (uint32_t *)(void *)(j->out + r * ACC_COLS);
+        for (int c = 0; c < j->cols; c++)
+            out[c] -= less * (uint32_t)sum[c];
+    }
+}
+
 /* All of a panel of nibbles for few rows of integers. False: there are more, or opened codes fill
  * up units with others than 0, which the kernel would count. */
 static bool panel_nibbles(const GemmPlan *p, const PanelJob *j)
@@ -219,7 +262,19 @@ static bool panel_nibbles(const GemmPlan *p, const PanelJob *j)
     d.out = j->out;
     d.ld = ACC_COLS;
     p->kern->direct_i4(&d);
+    if (p->l.factored)
+        factored_finish(p, j);
     return true;
+}
+
+/* A block as what is multiplied has it; what is widened lies elsewhere, but for its sums. */
+static PackBlock panel_record(const GemmPlan *p, const PanelJob *j, int64_t index)
+{
+    if (!p->widens)
+        return layout_block(&p->l, j->panel, j->cols, index);
+    return (PackBlock){.sum = layout_sums(&p->stored, j->panel, j->cols),
+                       .units = p->l.block_units,
+                       .k_count = p->l.k};
 }
 
 /* One block, or a range of its units, against a panel. */
@@ -229,7 +284,7 @@ static void panel_block(const GemmPlan *p, const PanelJob *j, int64_t index, Uni
     float *acc = l->mainloop ? j->block : j->out;
     int64_t ldc = l->mainloop ? PANEL_COLS : ACC_COLS,
             k_at = (index * l->block_units + range.begin) * l->unit;
-    PackBlock b = layout_block(l, j->panel, j->cols, index);
+    PackBlock b = panel_record(p, j, index);
     p->kern->decode_words(l, &b, j->cols, j->words);
     BlockFinish finish = block_finish(p, j, &b, index);
     if (range.end > b.units)

@@ -12,7 +12,8 @@ typedef struct GemmPlan {
     const CpuGemm *g;
     const CpuKernels *kern;
     PackLayout l;      /* of what is multiplied */
-    PackLayout stored; /* of what is in memory: the same, or narrow */
+    PackLayout stored; /* of what is in memory: the same, or narrow, or .. */
+    bool widens;       /* .. factored, and multiplied out chunk by chunk */
     Prepared a;
     const float *tables; /* of a codebook, in `packed` */
     float value[256];    /* of the codes of nibbles, and of a codebook of one table */

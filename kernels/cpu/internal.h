@@ -113,6 +113,13 @@ typedef struct Prepared {
 Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows);
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows);
 void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory);
+/* How far the integer class shifts codes of activations to make them unsigned; products of factored
+ * nibbles shift all by SIGNED_OFFSET. */
+#define SIGNED_OFFSET 128
+static inline int32_t code_offset(FormatId fmt)
+{
+    return fmt == FMT_I8 || fmt == FMT_I4 ? SIGNED_OFFSET : 0;
+}
 /* Element k (padded) of a row. */
 static inline int64_t prepared_at(const Prepared *p, int64_t slot, int64_t k)
 {

@@ -186,6 +186,9 @@ typedef struct CpuKernels {
                     float *c, int64_t ldc, bool accumulate, const BlockFinish *finish);
     /* [units][cols][4] nibbles to [2 * units][cols][4] bytes */
     void (*decode_i4)(const uint8_t *src, int cols, int64_t units, int8_t *dst);
+    /* the same, less their zero points and times their factors */
+    void (*decode_factored)(const uint8_t *src, const uint8_t *factor, int cols, int64_t units,
+                            int8_t *dst);
     /* fields_open of numerics/fields.h */
     void (*open_fields)(int bits, const FieldsMap *map, const uint8_t *src, uint64_t num,
                         uint8_t *dst);

@@ -77,7 +77,7 @@ INLINE bool nibbles_need_sums(const DirectNibbles *d, int64_t i)
 /* What belongs to some columns of a record. */
 typedef struct ColumnWords {
     RowSums sum;
-    __m256i zero[MOST_VECS];
+    __m256i zero[MOST_VECS], by[MOST_VECS];
     __m256 scale[MOST_VECS];
 } ColumnWords;
 
@@ -85,19 +85,26 @@ typedef struct ColumnWords {
 INLINE void columns_words(int vecs, const PackLayout *l, const PackBlock *b, int col,
                           ColumnWords *ret)
 {
+    const __m256i low = _mm256_set1_epi32(15), one = _mm256_set1_epi32(1);
     for_each(v, vecs) {
         int at = col + COLS * v;
         ret->zero[v] = _mm256_set1_epi32(-l->weight_offset);
         ret->sum[v] = _mm256_setzero_si256();
+        ret->by[v] = one;
         ret->scale[v] = _mm256_set1_ps(1.0f);
         if (b->zero)
             ret->zero[v] = _mm256_cvtepi8_epi32(load_8(b->zero + at));
         if (b->scale)
             ret->scale[v] = decode_scale(l, b->scale, at);
+        if (b->factor) {
+            __m256i bytes = _mm256_cvtepu8_epi32(load_8(b->factor + at));
+            ret->zero[v] = _mm256_srli_epi32(bytes, 4);
+            ret->by[v] = _mm256_add_epi32(_mm256_and_si256(bytes, low), one);
+        }
     }
 }
 
-/* The end of block number i for row r: what was too much is subtracted, scales apply. */
+/* The end of block number i for row r: what was too much is subtracted, factors or scales apply. */
 INLINE void nibbles_finish(int vecs, const DirectNibbles *d, int64_t i, int r, int col,
                            const __m256i *acc, const ColumnWords *words)
 {
@@ -112,9 +119,12 @@ INLINE void nibbles_finish(int vecs, const DirectNibbles *d, int64_t i, int r, i
         if (needs_sums)
             less = _mm256_add_epi32(less, _mm256_mullo_epi32(ra, words->sum[v]));
         __m256i x = _mm256_sub_epi32(acc[v], less);
+        __m256 before = i ? _mm256_loadu_ps(out + COLS * v) : _mm256_setzero_ps();
         __m256 whole = _mm256_castsi256_ps(x);
-        if (l->mainloop) {
-            __m256 before = i ? _mm256_loadu_ps(out + COLS * v) : _mm256_setzero_ps();
+        if (l->factored) {
+            x = _mm256_mullo_epi32(x, words->by[v]);
+            whole = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(before), x));
+        } else if (l->mainloop) {
             __m256 both = _mm256_mul_ps(sa, words->scale[v]);
             whole = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), both, before);
         }

@@ -70,6 +70,17 @@ INLINE __m512i nibbles_less(const DirectNibbles *d, const PackBlock *b, int64_t 
     return less;
 }
 
+/* The end of a factored block for 16 columns; out: sums of i32. */
+INLINE __m512 finish_factored(const uint8_t *factor, uint32_t rb, __m512i acc, __m512 out)
+{
+    const __m512i low = _mm512_set1_epi32(15), one = _mm512_set1_epi32(1);
+    __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)factor));
+    __m512i by = _mm512_add_epi32(_mm512_and_si512(bytes, low), one);
+    __m512i x = _mm512_mullo_epi32(_mm512_set1_epi32((int32_t)rb), _mm512_srli_epi32(bytes, 4));
+    x = _mm512_mullo_epi32(_mm512_sub_epi32(acc, x), by);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(out), x));
+}
+
 /* Columns [col, col + 16 * vecs) of a panel, all blocks. */
 INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
 {
@@ -97,6 +108,11 @@ INLINE void nibbles_columns(int rows, int vecs, const DirectNibbles *d, int col)
             if (b.scale)
                 sb = decode_scale(l, b.scale, col + 16 * v);
             for_each(r, rows) {
+                if (b.factor) {
+                    uint32_t rb = (uint32_t)d->rb[r * l->blocks + i];
+                    out[r][v] = finish_factored(b.factor + col + 16 * v, rb, acc[r][v], out[r][v]);
+                    continue;
+                }
                 __m512i x =
                     _mm512_sub_epi32(acc[r][v], nibbles_less(d, &b, i, r, col + 16 * v, sum));
                 __m512 sa = _mm512_set1_ps(d->scale ? d->scale[r * l->blocks + i] : 1.0f);

@@ -5,6 +5,7 @@
 #define MAX_DIM     ((int64_t)1 << 31)
 #define MAX_BYTES   ((uint64_t)1 << 62)
 #define LATE_ZERO_K 256 /* longest block whose zero points apply to its sum */
+#define FACTOR_COLS 32  /* of shorter blocks few rows take longer than by i8 */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -58,6 +59,12 @@ static const char *spec_problem(const CpuPackSpec *s)
     return NULL;
 }
 
+bool cpu_pack_factored(const CpuPackSpec *s)
+{
+    return s->factor_cols >= FACTOR_COLS && s->factor_cols % 8 == 0 && s->fmt == FMT_I8 &&
+           format_is_integer(s->act_fmt) && !s->mainloop;
+}
+
 static void layout_codes(PackLayout *l)
 {
     if (l->is_int) {
@@ -83,7 +90,7 @@ static void layout_codes(PackLayout *l)
 
 static void layout_words(PackLayout *l, const CpuPackSpec *s)
 {
-    if (l->is_int)
+    if (l->is_int && !l->factored)
         l->sum_bytes = l->block > SHORT_SUM_K ? 4 : l->unit == 8 ? 0 : 2;
     if (!l->has_scale)
         return;
@@ -118,13 +125,16 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
                       .k = s->k,
                       .n_part = s->n / s->parts};
     l->narrow = l->fmt == s->fmt ? FMT_NONE : s->fmt;
+    l->factored = cpu_pack_factored(s);
+    if (l->factored)
+        l->fmt = FMT_U4;
     l->is_int = format_is_integer(s->fmt) && format_is_integer(s->act_fmt) && !s->table;
     l->mainloop = s->mainloop;
     l->has_scale = s->mainloop && quantised;
     l->has_zero = s->has_zero && format_is_integer(s->fmt) && (s->mainloop || !l->is_int);
     layout_codes(l);
     l->panels = ceil_div(l->n_part, PANEL_COLS);
-    l->block = s->k;
+    l->block = l->factored ? block_or_all(s->factor_cols, s->k) : s->k;
     if (s->mainloop) {
         int64_t w = block_or_all(s->block_cols, s->k), a = block_or_all(s->act_block_cols, s->k);
         l->block = w < a ? w : a;
@@ -144,7 +154,7 @@ const char *layout_init(PackLayout *l, const CpuPackSpec *s)
                    l->block <= LATE_ZERO_K;
     l->k_padded = ((l->blocks - 1) * l->block_units + l->last_units) * l->unit;
     if (l->is_int && code_magnitude(s->fmt, s->mainloop) * code_magnitude(s->act_fmt, s->mainloop) >
-                         INT32_MAX / l->block)
+                         INT32_MAX / (s->mainloop ? l->block : s->k))
         return "k exceeds the range in which an int32 accumulator is exact";
     double bytes = (double)(s->n + 2.0 * PANEL_COLS) *
                        ((double)l->k_padded * l->unit_bytes / l->unit + 12.0 * (double)l->blocks) +
@@ -161,14 +171,34 @@ uint64_t layout_codes_bytes(const PackLayout *l, int cols, int64_t units)
 
 static uint64_t record_bytes(const PackLayout *l, int cols, int64_t units)
 {
-    uint64_t words = (uint64_t)(l->sum_bytes + l->scale_bytes + l->has_zero);
+    uint64_t words = (uint64_t)(l->sum_bytes + l->scale_bytes + l->has_zero + l->factored);
     return layout_codes_bytes(l, cols, units) + (uint64_t)cols * words;
 }
 
 uint64_t layout_panel_bytes(const PackLayout *l, int cols)
 {
     return (uint64_t)(l->blocks - 1) * record_bytes(l, cols, l->block_units) +
-           record_bytes(l, cols, l->last_units);
+           record_bytes(l, cols, l->last_units) +
+           (l->factored ? (uint64_t)cols * sizeof(int32_t) : 0);
+}
+
+const int32_t *layout_sums(const PackLayout *l, const uint8_t *panel, int cols)
+{
+    return (const int32_t *)(const void *)(panel + layout_panel_bytes(l, cols)) - cols;
+}
+
+PackLayout layout_widened(const PackLayout *l)
+{
+    PackLayout wide = *l;
+    wide.factored = false;
+    wide.fmt = FMT_I8;
+    wide.sum_bytes = sizeof(int32_t);
+    wide.block = l->k;
+    wide.blocks = 1;
+    layout_codes(&wide);
+    wide.block_units = wide.last_units = ceil_div(l->k, wide.unit);
+    wide.k_padded = wide.last_units * wide.unit;
+    return wide;
 }
 
 int layout_panel_cols(const PackLayout *l, int64_t panel)
@@ -218,6 +248,7 @@ PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int6
     const uint8_t *words = b.codes + layout_codes_bytes(l, cols, b.units);
     b.sum = words;
     b.scale = l->has_scale ? words + cols * l->sum_bytes : NULL;
+    b.factor = l->factored ? words : NULL;
     b.zero = l->has_zero ? (const int8_t *)words + cols * (l->sum_bytes + l->scale_bytes) : NULL;
     return b;
 }

@@ -10,6 +10,7 @@
  *                                      blocks of up to 256
  *   scale  [cols] the scheme's format  mainloop and quantised
  *   zero   [cols] i8                   zero points of the stored codes
+ *   factor [cols] u8                   factored: a whole number less 1, zero point << 4
  *
  * and after all panels four bytes that may be read, of nibbles, or, from a multiple of 64 on, the
  * tables of a codebook, f32. Decoding a record's words once serves all rows.
@@ -25,6 +26,11 @@
  * subtraction a weight would be a quarter of the work of a product with one row. In long blocks
  * that sum could cancel too much, and f32 activations are promised a smaller error.
  *
+ * Factored: codes of 8 bits lie as nibbles 0..15, which less their block's zero point and times its
+ * whole number are those codes. All of K has one sum in i32, as with i8, and behind a panel's
+ * records lie [cols] i32, the sums of its codes. Few rows meet the nibbles, others the codes, chunk
+ * by chunk (layout_widened).
+ *
  * Codes of 1, 2, 3, 5, 6 and 7 bits lie as a stream of so many bits each, in the order of the codes
  * above, sixteen of which fill whole bytes. A product opens a panel of them (narrow.c) and reads
  * that: it takes longer than with codes that fill a nibble or a byte, for less memory. */
@@ -37,7 +43,7 @@
 
 typedef struct PackLayout {
     FormatId fmt;
-    bool is_int, has_scale, has_zero;
+    bool is_int, has_scale, has_zero, factored;
     FormatId scale_fmt;
     int sum_bytes, scale_bytes;           /* of a column; 0: absent */
     TableKind table;                      /* of a codebook, float class: the value of each code */
@@ -59,6 +65,7 @@ typedef struct PackBlock {
     const uint8_t *codes;
     const void *sum, *scale;
     const int8_t *zero;
+    const uint8_t *factor;
     int64_t units, k_begin, k_count;
 } PackBlock;
 
@@ -71,6 +78,10 @@ uint64_t layout_bytes(const PackLayout *l);
 uint64_t layout_tables_at(const PackLayout *l);
 int64_t layout_table(const PackLayout *l, int64_t n, int64_t k);
 PackBlock layout_block(const PackLayout *l, const uint8_t *panel, int cols, int64_t block);
+/* The sums behind the records of a factored panel. */
+const int32_t *layout_sums(const PackLayout *l, const uint8_t *panel, int cols);
+/* The layout of i8 whose products a factored weight's are. Nothing lies so in memory. */
+PackLayout layout_widened(const PackLayout *l);
 uint64_t layout_panel_bytes(const PackLayout *l, int cols);
 /* Bytes of so many columns' codes of one record. */
 uint64_t layout_codes_bytes(const PackLayout *l, int cols, int64_t units);
@@ -83,6 +94,17 @@ uint64_t narrow_bytes(const PackLayout *l); /* of an open panel; 0 where codes a
 /* The codes of column `col` of a record, from its row of the weight; returns the sum of what an
  * open record stores. */
 int32_t narrow_pack(const PackLayout *l, const uint8_t *row, const PackBlock *b, int col, int cols);
+
+/* A byte of PackBlock.factor. */
+static inline int factor_of_byte(uint8_t byte)
+{
+    return (byte & 15) + 1;
+}
+
+static inline int factor_zero(uint8_t byte)
+{
+    return byte >> 4;
+}
 
 static inline bool format_is_integer(FormatId fmt)
 {

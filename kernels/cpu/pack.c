@@ -17,9 +17,8 @@ uint64_t cpu_pack_bytes(const CpuPackSpec *spec)
 
 /* Where cpu_pack reads from. */
 typedef struct PackSource {
-    const CpuPackSpec *spec;
     const uint8_t *codes;
-    int64_t pitch, grid_cols;
+    int64_t pitch, block_rows, block_cols, grid_cols;
     const float *scale;
     const int32_t *zero;
 } PackSource;
@@ -193,14 +192,16 @@ static int32_t sum_codes(const PackLayout *l, const uint8_t *codes, int64_t num)
     return sum;
 }
 
-/* The scale and the zero point of one column in one block. */
+/* The scale and the zero point of one column in one block, or its factor. */
 static void pack_params(const PackLayout *l, const PackSource *src, int64_t n, const PackBlock *b,
                         int col)
 {
-    const CpuPackSpec *s = src->spec;
-    int64_t grid_row = s->block_rows > 0 ? n / s->block_rows : 0;
-    int64_t grid_col = s->block_cols > 0 ? b->k_begin / s->block_cols : 0;
+    int64_t grid_row = src->block_rows > 0 ? n / src->block_rows : 0;
+    int64_t grid_col = src->block_cols > 0 ? b->k_begin / src->block_cols : 0;
     int64_t at = grid_row * src->grid_cols + grid_col;
+    if (b->factor)
+        *((uint8_t *)(uintptr_t)b->factor + col) =
+            (uint8_t)((int)src->scale[at] - 1 + 16 * src->zero[at]);
     if (b->scale) {
         uint8_t *scale = (uint8_t *)(uintptr_t)b->scale + col * l->scale_bytes;
         uint32_t code = num_bits(src->scale[at]);
@@ -230,9 +231,10 @@ static void pack_whole_units(const PackLayout *l, const Record *r)
         move_bytes(r, (uint8_t)offset);
 }
 
-/* The record of block b: `num` columns, the first of which is row n of the weight. */
+/* The record of block b: `num` columns, the first of which is row n of the weight. sums: those
+ * behind a factored panel, which grow. */
 static void pack_record(const PackLayout *l, const PackSource *src, int64_t n, int num,
-                        const PackBlock *b, int cols)
+                        const PackBlock *b, int cols, int32_t *sums)
 {
     bool nibbles = l->unit == 8;
     bool whole = !nibbles || b->k_begin % 2 == 0; /* else no code starts a byte */
@@ -253,8 +255,9 @@ static void pack_record(const PackLayout *l, const PackSource *src, int64_t n, i
         if (l->narrow)
             sum = narrow_pack(l, row, b, c, cols);
         else if (l->is_int)
-            sum = (l->sum_bytes ? sum_codes(l, r.row + c * r.pitch, 4 * r.units) : 0) +
-                  pack_int(l, row, b, r.units, dst, stride);
+            sum =
+                (l->sum_bytes || l->factored ? sum_codes(l, r.row + c * r.pitch, 4 * r.units) : 0) +
+                pack_int(l, row, b, r.units, dst, stride);
         else if (nibbles && r.units < b->units)
             pack_nibbles(l, row, b, r.units, dst, stride);
         if (l->is_int) {
@@ -263,6 +266,9 @@ static void pack_record(const PackLayout *l, const PackSource *src, int64_t n, i
                 at[j] = (uint8_t)((uint32_t)sum >> (8 * j));
         }
         pack_params(l, src, n + c, b, c);
+        if (b->factor)
+            sums[c] += factor_of_byte(b->factor[c]) *
+                       (sum - factor_zero(b->factor[c]) * (int32_t)b->k_count);
     }
 }
 
@@ -272,9 +278,13 @@ void cpu_pack(const CpuPackSpec *spec, const void *codes, int64_t src_pitch, con
     PackLayout l;
     if (layout_init(&l, spec))
         return;
-    PackSource src = {spec, codes, src_pitch, 1, scale, zero};
-    if (spec->block_cols > 0)
-        src.grid_cols = (spec->k + spec->block_cols - 1) / spec->block_cols;
+    PackSource src = {codes, src_pitch, spec->block_rows, spec->block_cols, 1, scale, zero};
+    if (l.factored) {
+        src.block_rows = 1;
+        src.block_cols = spec->factor_cols;
+    }
+    if (src.block_cols > 0)
+        src.grid_cols = (spec->k + src.block_cols - 1) / src.block_cols;
     memset(dst, 0, layout_bytes(&l));
     if (l.table)
         memcpy((uint8_t *)dst + layout_tables_at(&l), table,
@@ -283,11 +293,12 @@ void cpu_pack(const CpuPackSpec *spec, const void *codes, int64_t src_pitch, con
         int cols = layout_panel_cols(&l, p);
         for (int part = 0; part < l.parts; part++) {
             uint8_t *panel = (uint8_t *)dst + layout_panel_at(&l, p, part);
+            int32_t *sums = l.factored ? (int32_t *)(uintptr_t)layout_sums(&l, panel, cols) : NULL;
             int64_t left = l.n_part - p * PANEL_COLS;
             for (int64_t i = 0; i < l.blocks; i++) {
                 PackBlock b = layout_block(&l, panel, cols, i);
                 pack_record(&l, &src, part * l.n_part + p * PANEL_COLS,
-                            left < cols ? (int)left : cols, &b, cols);
+                            left < cols ? (int)left : cols, &b, cols, sums);
             }
         }
     }

@@ -138,12 +138,6 @@ static Piece block_piece(const Prepared *p, const PackLayout *l, int64_t b, int6
     return piece;
 }
 
-/* How far the integer class shifts signed codes to make them unsigned. */
-static int32_t code_offset(FormatId fmt)
-{
-    return fmt == FMT_I8 || fmt == FMT_I4 ? 128 : 0;
-}
-
 static void prepare_codes(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l,
                           const Prepared *p, int64_t mapped, int64_t slot)
 {
@@ -158,7 +152,7 @@ static void prepare_codes(const CpuKernels *kern, const CpuGemm *g, const PackLa
             memset(dst + c.num, 0, (size_t)c.padding);
             done += c.num;
         }
-        int32_t zero = code_offset(a->fmt);
+        int32_t zero = l->factored ? SIGNED_OFFSET : code_offset(a->fmt);
         if (g->spec.mainloop)
             zero += tensor_zero(a, tensor_grid_at(a, mapped, b * l->block));
         p->ra[slot * l->blocks + b] = zero;

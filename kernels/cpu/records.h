@@ -93,6 +93,7 @@ INLINE void record_next(const RecordSteps *s, const PackLayout *l, const uint8_t
     b->sum = (const uint8_t *)b->sum + s->record;
     b->scale = b->scale ? (const uint8_t *)b->scale + s->record : NULL;
     b->zero = b->zero ? b->zero + s->record : NULL;
+    b->factor = b->factor ? b->factor + s->record : NULL;
     b->k_begin += l->block;
 }
 

@@ -240,6 +240,30 @@ static void block_decode_i4(const uint8_t *src, int cols, int64_t units, int8_t 
         }
 }
 
+/* Two codes at once: a byte has room for a code times its factor, and for what i8 has of that less
+ * the zero point, 128 more. */
+static void block_decode_factored(const uint8_t *src, const uint8_t *factor, int cols,
+                                  int64_t units, int8_t *dst)
+{
+    uint32_t both[2][PANEL_COLS];
+    uint16_t by[2 * PANEL_COLS], more[2 * PANEL_COLS];
+    int pairs = 2 * cols;
+    for (int c = 0; c < cols; c++) {
+        uint32_t f = (uint32_t)factor_of_byte(factor[c]), zero = (uint32_t)factor_zero(factor[c]);
+        both[0][c] = f * 0x00010001;
+        both[1][c] = ((0x8080 - f * zero * 0x0101) & 0xFFFF) * 0x00010001;
+    }
+    memcpy(by, both[0], (size_t)cols * 4);
+    memcpy(more, both[1], (size_t)cols * 4);
+    const uint16_t *in = (const void *)src;
+    uint16_t *restrict out = (void *)dst;
+    for (int64_t u = 0; u < units; u++, in += pairs, out += 2 * pairs)
+        for (int i = 0; i < pairs; i++) {
+            out[i] = (uint16_t)(((in[i] & 0x0F0F) * by[i] + more[i]) ^ 0x8080);
+            out[pairs + i] = (uint16_t)(((in[i] >> 4 & 0x0F0F) * by[i] + more[i]) ^ 0x8080);
+        }
+}
+
 static void block_open_fields(int bits, const FieldsMap *map, const uint8_t *src, uint64_t num,
                               uint8_t *dst)
 {
@@ -272,10 +296,11 @@ static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols
     }
 }
 
-#define CPU_KERNELS_SHARED                                                                        \
-    .decode_i4 = block_decode_i4, .open_fields = block_open_fields,                               \
-    .decode_words = block_decode_words, .load = row_load, .store = row_store, .round = row_round, \
-    .elementwise = row_elementwise, .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32,     \
-    .dequantise = row_dequantise, .quantise = row_quantise, .range = row_range,                   \
-    .outer_bits = row_outer_bits, .code_sum = row_code_sum, .widen_codes = row_widen_codes,       \
-    .rmsnorm = row_rmsnorm, .layernorm = row_layernorm, .softmax = row_softmax
+#define CPU_KERNELS_SHARED                                                                  \
+    .decode_i4 = block_decode_i4, .decode_factored = block_decode_factored,                 \
+    .open_fields = block_open_fields, .decode_words = block_decode_words, .load = row_load, \
+    .store = row_store, .round = row_round, .elementwise = row_elementwise,                 \
+    .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, .dequantise = row_dequantise, \
+    .quantise = row_quantise, .range = row_range, .outer_bits = row_outer_bits,             \
+    .code_sum = row_code_sum, .widen_codes = row_widen_codes, .rmsnorm = row_rmsnorm,       \
+    .layernorm = row_layernorm, .softmax = row_softmax

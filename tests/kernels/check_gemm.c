@@ -98,6 +98,12 @@ static Operand operand_random(Rng *rng, FormatId fmt, int64_t rows, int64_t cols
     return o;
 }
 
+static void operand_set(Operand *o, int64_t row, int64_t col, uint32_t code)
+{
+    o->code[row * o->cols + col] = code;
+    o->value[row * o->cols + col] = ref_decode(o->fmt, code);
+}
+
 /* The operand's codes become places in random tables. */
 static void operand_tables(Rng *rng, Operand *o, TableKind kind, int64_t codes)
 {
@@ -194,6 +200,7 @@ static void *operand_as_weight(const Operand *o, int64_t *pitch)
 
 typedef struct Case {
     Operand a, w;
+    Operand held; /* factored: what w is in memory */
     int64_t m, n, k;
     CpuPackSpec spec;
     bool is_int;
@@ -226,9 +233,14 @@ static void blocks_agree(Operand *a, Operand *w)
 static Case case_random(Rng *rng, FormatId fa, FormatId fw, int64_t m, int64_t n, int64_t k)
 {
     int parts = n % 2 == 0 && rng_range(rng, 0, 3) == 0 ? 2 : 1;
-    Case c = {
-        operand_random(rng, fa, m, k, true), operand_random(rng, fw, n, k, false), m, n, k, {0},
-        ref_is_int(fa) && ref_is_int(fw)};
+    Case c = {operand_random(rng, fa, m, k, true),
+              operand_random(rng, fw, n, k, false),
+              {0},
+              m,
+              n,
+              k,
+              {0},
+              ref_is_int(fa) && ref_is_int(fw)};
     blocks_agree(&c.a, &c.w);
     c.spec = (CpuPackSpec){.fmt = fw, .act_fmt = fa, .n = n, .k = k, .parts = parts};
     c.spec.mainloop = varies(&c.a) || varies(&c.w) ||
@@ -257,10 +269,11 @@ static CpuTensor plain_tensor(FormatId fmt, void *data, int64_t rows, int64_t co
 static void case_run(Case *c, int threads, int64_t first_row, int64_t m, uint32_t *out)
 {
     int64_t pitch_a, pitch_w, n_part = c->n / c->spec.parts;
-    char *a = operand_as_act(&c->a, &pitch_a), *w = operand_as_weight(&c->w, &pitch_w);
+    const Operand *held = cpu_pack_factored(&c->spec) ? &c->held : &c->w;
+    char *a = operand_as_act(&c->a, &pitch_a), *w = operand_as_weight(held, &pitch_w);
     uint64_t packed_bytes = cpu_pack_bytes(&c->spec);
     void *packed = guard_alloc(packed_bytes);
-    cpu_pack(&c->spec, w, pitch_w, c->w.scale, c->w.zero, c->w.table, packed);
+    cpu_pack(&c->spec, w, pitch_w, held->scale, held->zero, held->table, packed);
     bool is_i32 = c->is_int && !c->spec.mainloop;
     char *data = guard_alloc((uint64_t)(m * c->n) * 4);
     CpuTensor result[2];
@@ -427,6 +440,7 @@ static void case_end(Case *c, void (*check)(Case *c, const uint32_t *out))
     free(out);
     operand_free(&c->a);
     operand_free(&c->w);
+    operand_free(&c->held);
 }
 
 static void check_case(Case *c)
@@ -449,6 +463,66 @@ static void check_case(Case *c)
     }
     operand_free(&c->a);
     operand_free(&c->w);
+    operand_free(&c->held);
+}
+
+/* Codes of 4 bits less a zero point times a whole number, in groups: as large as i8 may be. */
+static void operand_widen(Rng *rng, Operand *held, Operand *w)
+{
+    int64_t grid = held->rows * held->grid_cols;
+    for (int64_t i = 0; i < grid; i++) {
+        int32_t zero = (int32_t)rng_range(rng, 0, 15), most = zero > 15 - zero ? zero : 15 - zero;
+        held->zero[i] = zero;
+        held->scale[i] = (float)rng_range(rng, 1, zero == 8 ? 16 : 127 / most);
+    }
+    for (int64_t row = 0; row < w->rows; row++)
+        for (int64_t col = 0; col < w->cols; col++) {
+            int64_t at = operand_grid(held, row, col);
+            double code = held->value[row * w->cols + col] - held->zero[at];
+            operand_set(w, row, col, (uint32_t)(code * (double)held->scale[at]) & 255);
+        }
+}
+
+static Case case_factored(Rng *rng, FormatId fa, int64_t m, int64_t n, int64_t k, int64_t group)
+{
+    Case c = case_random(rng, fa, FMT_I8, m, n, k);
+    c.spec.mainloop = c.spec.has_zero = c.a.has_zero = c.w.has_zero = false;
+    c.spec.block_rows = 1;
+    c.spec.block_cols = c.spec.act_block_cols = c.a.block_cols = 0;
+    c.spec.factor_cols = group;
+    c.held = operand_random(rng, FMT_U4, n, k, false);
+    free(c.held.scale);
+    free(c.held.zero);
+    c.held.block_rows = 1;
+    c.held.block_cols = group;
+    c.held.grid_cols = blocks(k, group);
+    c.held.scale = make(n * c.held.grid_cols, sizeof *c.held.scale);
+    c.held.zero = make(n * c.held.grid_cols, sizeof *c.held.zero);
+    operand_widen(rng, &c.held, &c.w);
+    return c;
+}
+
+/* Whole scales: from memory of 4 bits the sums of i8. */
+static void check_factored(Rng *rng, const CheckOptions *options)
+{
+    static const FormatId act[] = {FMT_I8, FMT_U8, FMT_I4, FMT_U4};
+    static const int64_t groups[] = {8, 32, 40, 48, 64, 96, 128, 136, 256, 1024};
+    for (int i = 0; i < (options->full ? 240 : 40) && !check_failed(); i++) {
+        bool is_tall = i % 4 == 3;
+        int64_t m = is_tall ? rng_range(rng, 17, 70) : rng_range(rng, 0, 16);
+        Case c = case_factored(rng, act[i / 4 % 4], m, rng_range(rng, 1, 200),
+                               rng_range(rng, 1, is_tall ? 1100 : 400), RNG_PICK(rng, groups));
+        check_case(&c);
+    }
+    for (int i = 0; i < 2 && !check_failed(); i++) { /* the longest rows, largest codes */
+        Case c = case_factored(rng, i ? FMT_U8 : FMT_I8, 2, 17, i ? 65793 : 131071, 128);
+        for (int64_t j = 0; j < 2 * c.k; j++)
+            c.a.value[j] = ref_decode(c.a.fmt, c.a.code[j] = i ? 255 : 128);
+        for (int64_t j = 0; j < 17 * c.k; j++)
+            c.held.value[j] = ref_decode(FMT_U4, c.held.code[j] = 0);
+        operand_widen(rng, &c.held, &c.w);
+        check_case(&c);
+    }
 }
 
 static FormatId act_now;
@@ -591,12 +665,6 @@ static void check_byte_scales(Rng *rng, const CheckOptions *options)
     }
 }
 
-static void operand_set(Operand *o, int64_t row, int64_t col, uint32_t code)
-{
-    o->code[row * o->cols + col] = code;
-    o->value[row * o->cols + col] = ref_decode(o->fmt, code);
-}
-
 /* bf16 that matrix units do not take as they are, or that times 2^28 is infinite; f16; a NaN of
  * e4m3. */
 static uint32_t special_code(Rng *rng, FormatId fmt, bool is_tiny)
@@ -667,6 +735,7 @@ void check_gemm(void)
     }
     check_all_isas("gemm extremes", check_extremes);
     check_all_isas("gemm tall", check_tall);
+    check_all_isas("gemm factored", check_factored);
     check_all_isas("gemm codebooks", check_codebooks);
     check_all_isas("gemm folded scales", check_folded);
     check_all_isas("gemm scales of a byte", check_byte_scales);
