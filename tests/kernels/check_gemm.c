@@ -479,7 +479,7 @@ static void operand_widen(Rng *rng, Operand *held, Operand *w)
         for (int64_t col = 0; col < w->cols; col++) {
             int64_t at = operand_grid(held, row, col);
             double code = held->value[row * w->cols + col] - held->zero[at];
-            operand_set(w, row, col, (uint32_t)(code * (double)held->scale[at]) & 255);
+            operand_set(w, row, col, (uint32_t)(int32_t)(code * (double)held->scale[at]) & 255);
         }
 }
 
