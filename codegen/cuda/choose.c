@@ -385,9 +385,10 @@ static bool range_is_found(const CudaDraft *d, int row, int bucket)
     bool ret = false;
     for (int i = 0; i < row && !ret; i++) {
         const CudaRanged *ranged = d->role[i].ranged;
+        if (!ranged || d->plan->launch[i].operand[ranged->ranges].tensor != words)
+            continue;
         CudaKernel k = kernel_of(d, i, bucket, NULL);
-        ret = ranged && d->plan->launch[i].operand[ranged->ranges].tensor == words &&
-              cuda_finds_range(&k);
+        ret = cuda_finds_range(&k);
     }
     return ret;
 }
@@ -400,8 +401,10 @@ static bool has_ranges(const CudaDraft *d, int launch, int bucket)
     if (k.span != SPAN_CLEAR)
         return cuda_program_spans(&k, &k.launch->program) && !range_is_found(d, launch, bucket);
     for (int i = 0; i < d->plan->num_launches && !ret; i++) {
+        if (d->role[i].span != SPAN_GATHER)
+            continue;
         CudaKernel other = kernel_of(d, i, bucket, NULL);
-        ret = other.span == SPAN_GATHER && cuda_program_spans(&other, &other.launch->program);
+        ret = cuda_program_spans(&other, &other.launch->program);
     }
     return ret;
 }

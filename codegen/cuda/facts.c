@@ -8,11 +8,10 @@
 #define LONG_CODES_K 16384
 /* Blocks spare 64 KiB for a table of pairs where GPUs have so many, and tiles no more rows of a: of
  * others the ring would have few stages. */
-#define ROOMY 200
-/* A product finds an outer scale of up to so many rows: at 1,024 a layer in nvfp4 took 2 % longer.
- */
+#define ROOMY     200
+#define ROOM_ROWS 32
+/* A product finds an outer scale of so many rows: at 1,024 a layer in nvfp4 took 2 % longer. */
 #define OUTER_ROWS 512
-#define ROOM_ROWS  32
 
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
 {

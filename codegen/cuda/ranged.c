@@ -56,13 +56,14 @@ int cuda_ranged(const Plan *list, int launch, CudaRanged *ret)
     const PlanLaunch *l = &list->launch[launch];
     if (l->family != LAUNCH_GEMM || l->num_operands >= PLAN_MAX_OPERANDS)
         return -1;
-    for (int i = launch + 1; i < list->num_launches; i++)
-        for (int k = 0; k < l->num_operands; k++) {
-            int tensor = l->operand[k].tensor, stored = stored_by(l, tensor);
-            int of = stored < 0 ? -1 : quantised_from(list, &list->launch[i], tensor);
+    for (int k = 0; k < l->num_operands; k++) {
+        int tensor = l->operand[k].tensor, stored = stored_by(l, tensor);
+        for (int i = launch + 1; i < list->num_launches && stored >= 0; i++) {
+            int of = quantised_from(list, &list->launch[i], tensor);
             *ret = (CudaRanged){.stored = stored, .ranges = -1, .of = of};
             if (of >= 0)
                 return i;
         }
+    }
     return -1;
 }

@@ -24,8 +24,7 @@ typedef struct CudaApartWhy {
 typedef struct CudaChain {
     int fused, row, product;
     int ranges; /* finds those of the row kernel's that span rows, before it; -1: there are none */
-    CudaApartWhy
-        found; /* why the row kernel is apart where a product finds them; text NULL: none */
+    CudaApartWhy found; /* .. why the row kernel is apart where a product does; text NULL: none */
 } CudaChain;
 
 typedef struct CudaRole {   /* of a launch of a draft */
