@@ -34,6 +34,9 @@ static inline const Tensor *eval_in(Eval *e, const Op *op, int slot)
 Tensor *eval_result(Eval *e, const Op *op, int index);
 bool eval_block(Eval *e, const Block *block);
 
+/* eval_route.c: groups follow each other and hold all rows; false after eval_fail. */
+bool eval_ends_fit(Eval *e, const Op *op, const Tensor *ends, int64_t rows);
+
 /* eval_tensor.c */
 bool tensor_shape(Eval *e, const Op *op, const Type *type, int64_t *ret);
 bool tensor_make(Eval *e, const Op *op, const Type *type, Tensor *ret);

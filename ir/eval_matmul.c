@@ -15,10 +15,10 @@ typedef double Vec __attribute__((vector_size(TILE * sizeof(double)), aligned(8)
 
 typedef struct Side { /* one operand */
     const Tensor *t;
-    int64_t rows;
-    bool centre;       /* subtract zero points */
-    bool scaled;       /* by the main loop */
-    double value[256]; /* of each code that is a number */
+    int64_t begin, rows; /* of the tensor's that take part */
+    bool centre;         /* subtract zero points */
+    bool scaled;         /* by the main loop */
+    double value[256];   /* of each code that is a number */
 } Side;
 
 typedef struct Product {
@@ -77,6 +77,7 @@ static void load_row(const Side *side, int64_t row, double *dst, int64_t k)
             dst[i * TILE] = 0;
         return;
     }
+    row += side->begin;
     if (t->q.codes) {
         load_codes(side, row, dst, k);
         return;
@@ -121,7 +122,7 @@ static float scale_f32(const Side *side, int64_t row, int64_t col)
     const QTensor *q = &side->t->q;
     if (!side->scaled || row >= side->rows)
         return 1;
-    return num_scale_effective(q->scale[scale_entry(q, row, col)], q->outer);
+    return num_scale_effective(q->scale[scale_entry(q, side->begin + row, col)], q->outer);
 }
 
 static double scale_f64(const Side *side, int64_t row, int64_t col)
@@ -129,7 +130,7 @@ static double scale_f64(const Side *side, int64_t row, int64_t col)
     const QTensor *q = &side->t->q;
     if (!side->scaled || row >= side->rows)
         return 1;
-    return (double)q->scale[scale_entry(q, row, col)] * (double)q->outer;
+    return (double)q->scale[scale_entry(q, side->begin + row, col)] * (double)q->outer;
 }
 
 /* Blocks of K in ascending order: f = fmaf((float)block, sa * sb, f). */
@@ -160,7 +161,7 @@ static void store_tile(const Product *p, int64_t row, int64_t col, double sum[TI
     int64_t n = p->b.rows;
     for (int i = 0; i < TILE && row + i < p->a.rows; i++) {
         for (int j = 0; j < TILE && col + j < n; j++) {
-            size_t at = (size_t)((row + i) * n + col + j);
+            size_t at = (size_t)((p->a.begin + row + i) * n + col + j);
             if (p->out->fmt == FMT_F64)
                 ((double *)p->out->data)[at] = sum[i][j];
             else if (p->out->fmt == FMT_I32)
@@ -227,11 +228,37 @@ static int64_t common_block(const Tensor *a, const Tensor *b, int64_t k)
     return block;
 }
 
+static bool run_product(const Product *p, double *panels)
+{
+    bool ok = true;
+    for (int64_t row = 0; ok && row < p->a.rows; row += CHUNK_ROWS)
+        ok = run_chunk(p, panels, row, p->a.rows - row < CHUNK_ROWS ? p->a.rows - row : CHUNK_ROWS);
+    return ok;
+}
+
+/* The rows of each group with the group's matrix. */
+static bool run_groups(Product *p, double *panels, const Tensor *ends)
+{
+    bool ok = true;
+    int64_t begin = 0, n = p->b.rows / (int64_t)tensor_elements(ends);
+    p->b.rows = n;
+    for (uint64_t g = 0; ok && g < tensor_elements(ends); g++) {
+        int64_t end = ((const int32_t *)ends->data)[g];
+        p->a.begin = begin;
+        p->a.rows = end - begin;
+        p->b.begin = (int64_t)g * n;
+        ok = run_product(p, panels);
+        begin = end;
+    }
+    return ok;
+}
+
 bool eval_op_matmul(Eval *e, const Op *op)
 {
     const Tensor *a = eval_in(e, op, 0), *b = eval_in(e, op, 1);
+    const Tensor *ends = op->num_in == 3 ? eval_in(e, op, 2) : NULL;
     Tensor *out = eval_result(e, op, 0);
-    if (!out)
+    if (!out || (ends && !eval_ends_fit(e, op, ends, tensor_rows(a))))
         return false;
     Product p = {.op = op, .k = tensor_cols(a), .out = out};
     p.mainloop = op->attr.place == PLACE_MAINLOOP;
@@ -243,9 +270,7 @@ bool eval_op_matmul(Eval *e, const Op *op)
     p.b.scaled = p.mainloop && b->q.codes;
     int64_t chunk = p.a.rows < CHUNK_ROWS ? p.a.rows : CHUNK_ROWS;
     double *panels = malloc((size_t)((chunk + TILE) * p.k + 1) * sizeof *panels);
-    bool ok = panels != NULL;
-    for (int64_t row = 0; ok && row < p.a.rows; row += CHUNK_ROWS)
-        ok = run_chunk(&p, panels, row, p.a.rows - row < CHUNK_ROWS ? p.a.rows - row : CHUNK_ROWS);
+    bool ok = panels && (ends ? run_groups(&p, panels, ends) : run_product(&p, panels));
     free(panels);
     return ok || eval_no_memory(e, op);
 }

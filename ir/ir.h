@@ -150,6 +150,7 @@ typedef struct AutoSpec {
 typedef struct Attr {
     double eps;
     int64_t axis, start, stop;
+    int64_t count; /* topk: how many of each row; group_ends, group_places: groups */
     int num_perm;
     int perm[LIMIT_RANK];
     ScalePlace place;

@@ -441,10 +441,13 @@ static const Type *per_row(Module *m, const Op *op, FormatId fmt, bool per_tenso
     const Type *in = in_type(op, 0);
     if (op->attr.axis == 1 && in->rank == 2)
         return type_plain(m, fmt, 1, per_tensor ? (Dim[]){dim_const(1)} : in->dim);
+    if (op->attr.axis == 1 && in->rank == 3) /* of groups */
+        return per_tensor ? type_plain(m, fmt, 1, (Dim[]){dim_const(1)})
+                          : type_plain(m, fmt, 2, in->dim);
     if (op->attr.axis != 0 || in->rank == 0)
         return clash(m, op, E_SHAPE,
                      "axis %lld of %s: an operand of a matmul is axis 0, its "
-                     "weight [N, K] axis 1",
+                     "weight [N, K] or [E, N, K] axis 1",
                      (long long)op->attr.axis, text(m, in));
     Dim dim[LIMIT_RANK];
     for (int i = 0; i < in->rank; i++)
@@ -525,6 +528,114 @@ static const Type *rule_widen(Module *m, const Op *op, const Type *declared)
     return type_quantised(m, &whole_scales_wide, in->rank, in->dim);
 }
 
+/* Routing ------------------------------------------------------------------------------------- */
+
+static bool is_i32(const Type *type)
+{
+    return !type->scheme && type->fmt == FMT_I32;
+}
+
+static bool is_ends(const Type *type)
+{
+    return is_i32(type) && type->rank == 1 && dim_is_const(type->dim[0]);
+}
+
+static bool need_matrix(Module *m, const Op *op, int slot, bool integer)
+{
+    const Type *in = in_type(op, slot);
+    if (in->rank == 2 && (integer ? is_i32(in) : is_float(in)))
+        return true;
+    clash(m, op, E_SHAPE, "operand %d is a matrix of %s, not %s", slot, integer ? "i32" : "floats",
+          text(m, in));
+    return false;
+}
+
+static const Type *rule_topk(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    if (!need_matrix(m, op, 0, false))
+        return NULL;
+    const Type *in = in_type(op, 0);
+    if (!dim_is_const(in->dim[1]) || op->attr.count < 1 || op->attr.count > in->dim[1].add)
+        return clash(m, op, E_SHAPE, "the largest %lld of a row of %s", (long long)op->attr.count,
+                     text(m, in));
+    return type_plain(m, FMT_I32, 2, (Dim[]){in->dim[0], dim_const(op->attr.count)});
+}
+
+static const Type *rule_take(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    if (!need_matrix(m, op, 0, false) || !need_matrix(m, op, 1, true))
+        return NULL;
+    const Type *in = in_type(op, 0), *index = in_type(op, 1);
+    if (!dim_equal(in->dim[0], index->dim[0]))
+        return clash(m, op, E_SHAPE, "%s and %s have different numbers of rows", text(m, in),
+                     text(m, index));
+    return type_plain(m, FMT_F32, 2, index->dim);
+}
+
+static bool need_groups(Module *m, const Op *op)
+{
+    if (!need_matrix(m, op, 0, true))
+        return false;
+    if (op->attr.count >= 1 && op->attr.count <= LIMIT_DIM && dim_is_const(in_type(op, 0)->dim[1]))
+        return true;
+    clash(m, op, E_SHAPE, "%lld groups of %s", (long long)op->attr.count, text(m, in_type(op, 0)));
+    return false;
+}
+
+static const Type *rule_group_ends(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    return need_groups(m, op) ? type_plain(m, FMT_I32, 1, (Dim[]){dim_const(op->attr.count)})
+                              : NULL;
+}
+
+static const Type *rule_group_places(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    return need_groups(m, op) ? in_type(op, 0) : NULL;
+}
+
+static const Type *rule_dispatch(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    if (!need_matrix(m, op, 0, false) || !need_matrix(m, op, 1, true))
+        return NULL;
+    const Type *in = in_type(op, 0), *places = in_type(op, 1);
+    Dim rows;
+    if (!dim_equal(in->dim[0], places->dim[0]) || !dim_mul(places->dim[0], places->dim[1], &rows))
+        return clash(m, op, E_SHAPE, "%s by the places %s", text(m, in), text(m, places));
+    return type_plain(m, in->fmt, 2, (Dim[]){rows, in->dim[1]});
+}
+
+static const Type *rule_combine(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    if (!need_matrix(m, op, 0, false) || !need_matrix(m, op, 1, true) ||
+        !need_matrix(m, op, 2, false))
+        return NULL;
+    const Type *in = in_type(op, 0), *places = in_type(op, 1), *weights = in_type(op, 2);
+    Dim rows;
+    if (!type_same_shape(places, weights) || !dim_mul(places->dim[0], places->dim[1], &rows) ||
+        !dim_equal(rows, in->dim[0]))
+        return clash(m, op, E_SHAPE, "%s by the places %s and weights %s", text(m, in),
+                     text(m, places), text(m, weights));
+    return type_plain(m, FMT_F32, 2, (Dim[]){places->dim[0], in->dim[1]});
+}
+
+static const Type *rule_spread(Module *m, const Op *op, const Type *declared)
+{
+    const Type *in = in_type(op, 0), *ends = in_type(op, 1);
+    need_declared(op, declared);
+    if (in->scheme || in->rank != 2 || !is_ends(ends) || !dim_equal(in->dim[0], ends->dim[0]) ||
+        declared->rank != 2 || !dim_equal(declared->dim[1], in->dim[1]) || declared->scheme ||
+        declared->fmt != (in->fmt == FMT_I32 ? FMT_I32 : FMT_F32))
+        return clash(m, op, E_SHAPE, "cannot make %s of %s by the ends %s", text(m, declared),
+                     text(m, in), text(m, ends));
+    return declared;
+}
+
 /* Matmul -------------------------------------------------------------------------------------- */
 
 static bool is_integer_code(const Type *type)
@@ -600,16 +711,36 @@ static const Type *matmul_mainloop(Module *m, const Op *op, int rank, const Dim 
     return type_plain(m, FMT_F32, rank, dim);
 }
 
+/* Of routed rows: a [R, K], b [E, N, K], ends [E]; no block of scales holds rows of two groups. */
+static bool group_operands(Module *m, const Op *op)
+{
+    const Type *a = in_type(op, 0), *b = in_type(op, 1), *ends = in_type(op, 2);
+    if (a->rank != 2 || b->rank != 3 || !is_ends(ends) || !dim_equal(ends->dim[0], b->dim[0])) {
+        clash(m, op, E_SHAPE, "needs operands [R, K], [E, N, K] and i32 [E], not %s, %s and %s",
+              text(m, a), text(m, b), text(m, ends));
+        return false;
+    }
+    int64_t rows = b->scheme ? b->scheme->block[0] : 0;
+    if (rows > 1 && dim_is_const(b->dim[1]) && b->dim[1].add % rows) {
+        clash(m, op, E_SCHEME_FIT, "blocks of %lld rows would reach over the %lld of a group of %s",
+              (long long)rows, (long long)b->dim[1].add, text(m, b));
+        return false;
+    }
+    return true;
+}
+
 static const Type *matmul_operands(Module *m, const Op *op)
 {
     const Type *a = in_type(op, 0), *b = in_type(op, 1);
-    if (a->rank < 1 || b->rank != 2)
+    if (op->num_in == 3 && !group_operands(m, op))
+        return NULL;
+    if (op->num_in == 2 && (a->rank < 1 || b->rank != 2))
         return clash(m, op, E_SHAPE, "needs operands [.., M, K] and [N, K], not %s and %s",
                      text(m, a), text(m, b));
     if (!dim_equal(type_last(a), type_last(b))) {
         clash(m, op, E_SHAPE, "%s has %s columns, but %s has %s", text(m, a),
               dim_text(m, type_last(a)), text(m, b), dim_text(m, type_last(b)));
-        if (dim_equal(type_last(a), b->dim[0]))
+        if (dim_equal(type_last(a), b->dim[b->rank - 2]))
             diag_help(m->diag, "weights are [out, in]; this one would fit transposed");
         return NULL;
     }
@@ -630,7 +761,7 @@ static const Type *rule_matmul(Module *m, const Op *op, const Type *declared)
     const Type *b = in_type(op, 1);
     Dim dim[LIMIT_RANK];
     memcpy(dim, a->dim, sizeof dim);
-    dim[a->rank - 1] = b->dim[0];
+    dim[a->rank - 1] = b->dim[b->rank - 2];
     bool quantised = a->scheme || b->scheme;
     if (quantised != (op->attr.place != PLACE_NONE))
         return clash(m, op, E_SCALE_PLACE, "%s times %s %s", text(m, a), text(m, b),
