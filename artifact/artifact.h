@@ -76,6 +76,8 @@ typedef struct PlanTensor {
     bool packed; /* `bytes` bytes as pack_spec says: a constant, or what LAUNCH_DECODE made in the
                     arena */
     CpuPackSpec pack_spec;
+    int64_t
+        groups; /* packed: so many weights, each as pack_spec says, one behind the other; 0: one */
     int32_t params; /* is_static: constant tensor that holds the scales (f32) then zero points
                        (i32) of the quantisation, else -1 */
 } PlanTensor;
@@ -85,6 +87,7 @@ typedef struct PlanOperand {
     int32_t tensor;
     PlanDim row_div, row_mod; /* row_mod 0: none */
     int32_t col_step;
+    bool by_group; /* its row is the group that the launch's row is in */
 } PlanOperand;
 
 #define PLAN_MAX_OPERANDS 64   /* of one launch */
@@ -118,6 +121,9 @@ typedef struct PlanLaunch {
     const char *absorbed; /* "quantize matmul scales add relu": for inspect and traces */
     int num_operands;
     const PlanOperand *operand;
+    bool grouped; /* GEMM, TILE: rows are of groups, each of which has a weight of its own in a
+                     GEMM; */
+    int32_t ends; /* then: i32 [groups], the row behind the last one of each, ascending */
     /* LAUNCH_GEMM */
     int32_t a, w;         /* tensors: activation read by the main loop, packed weight (const) or
                              plain b [n, k] (arena; packed on the fly) */
@@ -189,6 +195,8 @@ static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
 
 /* Bytes of the packed weight of a tensor on the plan's target; 0: it cannot be packed. */
 uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec);
+/* The same of a packed tensor, those of all groups. */
+uint64_t plan_weight_packed(const Plan *plan, const PlanTensor *weight);
 CudaPackSpec plan_cuda_spec(const CpuPackSpec *spec);
 /* Does the target hold codes of 4 bits and what multiplies them to the weight's? */
 bool plan_is_factored(const Plan *plan, const CpuPackSpec *spec);

@@ -223,8 +223,10 @@ static void code_tensor(Coder *c, PlanTensor *t, int num_buckets)
     }
     code_i64(c, &t->view_col);
     code_bool(c, &t->packed);
-    if (t->packed)
+    if (t->packed) {
         code_pack_spec(c, &t->pack_spec);
+        code_i64(c, &t->groups);
+    }
     code_i32(c, &t->params);
 }
 
@@ -234,6 +236,7 @@ static void code_operand(Coder *c, PlanOperand *o)
     code_dim(c, &o->row_div);
     code_dim(c, &o->row_mod);
     o->col_step = code_small(c, o->col_step, 2);
+    code_bool(c, &o->by_group);
 }
 
 static void code_step(Coder *c, TileStep *s)
@@ -305,7 +308,7 @@ static void code_launch(Coder *c, PlanLaunch *l)
     code_text(c, &l->layer);
     code_text(c, &l->place);
     code_text(c, &l->absorbed);
-    PlanOperand *operand = code_array(c, l->operand, &l->num_operands, sizeof *operand, 53);
+    PlanOperand *operand = code_array(c, l->operand, &l->num_operands, sizeof *operand, 54);
     for (int i = 0; i < l->num_operands; i++) {
         PlanOperand o = operand[i];
         code_operand(c, &o);
@@ -313,6 +316,10 @@ static void code_launch(Coder *c, PlanLaunch *l)
             operand[i] = o;
     }
     l->operand = operand;
+    if (l->family == LAUNCH_GEMM || l->family == LAUNCH_TILE)
+        code_bool(c, &l->grouped);
+    if (l->grouped)
+        code_i32(c, &l->ends);
     if (l->family == LAUNCH_GEMM) {
         code_gemm(c, l);
     } else if (l->family == LAUNCH_TILE) {

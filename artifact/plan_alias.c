@@ -24,7 +24,8 @@ typedef struct Effect { /* what one launch does to one tensor */
 } Effect;
 
 typedef struct Effects {
-    Effect effect[2 * PLAN_MAX_OPERANDS + 2]; /* each operand read and written, and a GEMM's two */
+    Effect
+        effect[2 * PLAN_MAX_OPERANDS + 3]; /* each operand read and written, a GEMM's two, ends */
     int num;
 } Effects;
 
@@ -121,7 +122,7 @@ static void effect_add(Effects *e, int32_t tensor, bool write, bool mapped)
 bool plan_operand_is_mapped(const PlanOperand *o)
 {
     return o->row_div.mul != 0 || o->row_div.add != 1 || o->row_mod.mul != 0 ||
-           o->row_mod.add != 0 || o->col_step != 1;
+           o->row_mod.add != 0 || o->col_step != 1 || o->by_group;
 }
 
 /* The same codes under other scales, row by row. */
@@ -155,6 +156,13 @@ static void program_effects(const Plan *plan, Effects *e, const PlanLaunch *l, c
         if (s->op == TILE_CODE_SUM && !has_quantised(plan, l, p, i, s->tensor2))
             effect_add(e, l->operand[s->tensor2].tensor, false, false);
     }
+}
+
+/* Where groups of rows end is read, too. */
+static void ends_effect(Effects *e, const PlanLaunch *l)
+{
+    if (l->grouped)
+        effect_add(e, l->ends, false, true);
 }
 
 static Owned range_of(const Follower *f, int32_t tensor)
@@ -231,6 +239,7 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
     Effects e = {.num = 0};
     if (l->family == LAUNCH_TILE) {
         program_effects(f->plan, &e, l, &l->program);
+        ends_effect(&e, l);
         return follow(f, l, &e);
     }
     if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE) {
@@ -244,6 +253,7 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
     e.num = 0;
     effect_add(&e, l->a, false, true);
     effect_add(&e, l->w, false, true);
+    ends_effect(&e, l);
     for (int i = 0; i < l->num_segments; i++)
         program_effects(f->plan, &e, l, &l->segment[i].epilogue);
     return follow(f, l, &e);

@@ -190,6 +190,10 @@ static bool bind_tensors(const Binder *b)
 static bool bind_read(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
 {
     const PlanLayout *at = &b->layout[o->tensor];
+    if (o->by_group) /* it has a row for each group */
+        return cols <= at->cols ||
+               plan_fail(b->err, "\"%s\" has %lld columns, not %lld",
+                         b->plan->tensor[o->tensor].name, (long long)at->cols, (long long)cols);
     int64_t div = plan_dim_eval(o->row_div, b->size), mod = plan_dim_eval(o->row_mod, b->size);
     if (div < 1 || mod < 0)
         return plan_fail(b->err,
@@ -211,8 +215,9 @@ static bool bind_read(const Binder *b, const PlanOperand *o, int64_t rows, int64
 static bool bind_write(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
 {
     const PlanLayout *at = &b->layout[o->tensor];
-    if (at->rows != rows || at->cols != cols || plan_dim_eval(o->row_div, b->size) != 1 ||
-        plan_dim_eval(o->row_mod, b->size) != 0 || (o->col_step != 1 && cols != 1))
+    if (o->by_group || at->rows != rows || at->cols != cols ||
+        plan_dim_eval(o->row_div, b->size) != 1 || plan_dim_eval(o->row_mod, b->size) != 0 ||
+        (o->col_step != 1 && cols != 1))
         return plan_fail(b->err, "\"%s\" is [%lld, %lld], but [%lld, %lld] is written to it",
                          b->plan->tensor[o->tensor].name, (long long)at->rows, (long long)at->cols,
                          (long long)rows, (long long)cols);
@@ -256,6 +261,22 @@ int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec)
     return s->n_end == PLAN_LAST_COLUMN ? spec->n / spec->parts : s->n_end;
 }
 
+/* Of a product of groups each operand has the product's rows, or one, or one of each group: rows of
+ * a group lie together then. */
+static bool bind_groups(const Binder *b, const PlanLaunch *l, int64_t rows)
+{
+    for (int i = 0; l->grouped && i < l->num_operands; i++) {
+        const PlanOperand *o = &l->operand[i];
+        const PlanLayout *at = &b->layout[o->tensor];
+        bool plain =
+            plan_dim_eval(o->row_div, b->size) == 1 && plan_dim_eval(o->row_mod, b->size) == 0;
+        if (!o->by_group && at->rows != 1 && !(plain && at->rows == rows))
+            return plan_fail(b->err, "\"%s\": rows of \"%s\" are not those of groups", l->layer,
+                             b->plan->tensor[o->tensor].name);
+    }
+    return true;
+}
+
 static bool bind_gemm(const Binder *b, const PlanLaunch *l)
 {
     const PlanLayout *a = &b->layout[l->a];
@@ -269,7 +290,7 @@ static bool bind_gemm(const Binder *b, const PlanLaunch *l)
     const char *problem = cpu_pack_problem(&spec);
     if (problem)
         return plan_fail(b->err, "\"%s\": %s", l->layer, problem);
-    if (!bind_program(b, l, &l->prologue, a->rows, a->cols))
+    if (!bind_groups(b, l, a->rows) || !bind_program(b, l, &l->prologue, a->rows, a->cols))
         return false;
     int64_t begin = 0;
     for (int i = 0; i < l->num_segments; i++) {

@@ -129,6 +129,13 @@ uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)
     return cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
 }
 
+uint64_t plan_weight_packed(const Plan *plan, const PlanTensor *weight)
+{
+    uint64_t groups = weight->groups > 0 ? (uint64_t)weight->groups : 1;
+    uint64_t bytes = plan_packed_bytes(plan, &weight->pack_spec);
+    return checked_mul(bytes, groups, &bytes) ? bytes : 0;
+}
+
 bool plan_writes(TileOp op)
 {
     return op == TILE_STORE || op == TILE_QUANTIZE || op == TILE_CODE_SUM;
@@ -226,7 +233,9 @@ static bool check_packed(const Plan *p, const PlanTensor *t, IoError *err)
     const char *problem = plan_is_cuda(p) ? NULL : cpu_pack_problem(s);
     if (problem)
         return plan_fail(err, "weight \"%s\": %s", t->name, problem);
-    uint64_t need = plan_packed_bytes(p, s);
+    if (t->groups < 0 || t->groups > LIMIT_DIM)
+        return plan_fail(err, "weight \"%s\" is of %lld groups", t->name, (long long)t->groups);
+    uint64_t need = plan_weight_packed(p, t);
     return need == t->bytes ||
            plan_fail(err, "weight \"%s\" packs into %llu bytes, not %llu", t->name,
                      (unsigned long long)need, (unsigned long long)t->bytes);
@@ -264,7 +273,7 @@ static bool check_packed_view(const PlanTensor *t, const PlanTensor *of)
     own.act_zero = t->pack_spec.act_zero;
     own.act_block_cols = t->pack_spec.act_block_cols;
     CudaPackSpec from = plan_cuda_spec(&of->pack_spec), as = plan_cuda_spec(&own);
-    return of->storage == STORAGE_CONST && t->view_col == 0 &&
+    return of->storage == STORAGE_CONST && t->view_col == 0 && t->groups == of->groups &&
            pack_spec_equal(&own, &t->pack_spec) && cuda_packs_alike(&from, &as);
 }
 
@@ -497,6 +506,29 @@ static bool check_operands(const Plan *p, const PlanLaunch *l, IoError *err)
     return true;
 }
 
+/* Groups of rows, of which each operand has a row, or rows as the launch has, or one. */
+static bool check_groups(const Plan *p, const PlanLaunch *l, IoError *err)
+{
+    int64_t groups = 0;
+    if (l->grouped) {
+        const PlanTensor *t = tensor_index_ok(p, l->ends) ? &p->tensor[l->ends] : NULL;
+        if (!t || t->packed || t->quantised || t->fmt != FMT_I32 || t->rank != 1 ||
+            !dim_is_fixed(t->dim[0]) || t->dim[0].add < 1)
+            return plan_fail(err, "\"%s\": no tensor says where its groups end", l->layer);
+        groups = t->dim[0].add;
+    }
+    for (int i = 0; i < l->num_operands; i++) {
+        const PlanOperand *o = &l->operand[i];
+        const PlanTensor *t = &p->tensor[o->tensor];
+        bool table = !t->quantised && t->rank == 2 && dim_is_fixed(t->dim[0]) &&
+                     t->dim[0].add == groups && o->col_step == 1;
+        if (o->by_group && !table)
+            return plan_fail(err, "\"%s\": operand %d has no row for each of %lld groups", l->layer,
+                             i, (long long)groups);
+    }
+    return true;
+}
+
 static bool fills_activation(const PlanLaunch *l)
 {
     for (int i = 0; i < l->prologue.num_steps; i++) {
@@ -517,6 +549,11 @@ static bool check_gemm_types(const Plan *p, const PlanLaunch *l, IoError *err)
         (w->packed && w->pack_spec.act_fmt != a->fmt))
         return plan_fail(err, "\"%s\": activation %s does not meet weight %s", l->layer,
                          format_info[a->fmt].name, format_info[w->fmt].name);
+    if (w->packed && w->groups != (l->grouped ? p->tensor[l->ends].dim[0].add : 0))
+        return plan_fail(err, "\"%s\": \"%s\" has weights of %lld groups", l->layer, w->name,
+                         (long long)w->groups);
+    if (l->grouped && (!w->packed || (a->quantised && a->scheme.block[0] > 1)))
+        return plan_fail(err, "\"%s\": groups of rows share what is of one group", l->layer);
     int64_t ab = a->quantised ? a->scheme.block[1] : 0;
     int64_t wb = w->packed ? w->pack_spec.block_cols : 0;
     if (ab > 0 && wb > 0 && ab % wb && wb % ab)
@@ -589,13 +626,13 @@ static bool check_decode(const Plan *p, const PlanLaunch *l, IoError *err)
     const CpuPackSpec *from = &s->pack_spec, *to = &d->pack_spec;
     return (plan_is_cuda(p) && l->num_operands == 0 && s->packed && d->packed &&
             s->storage == STORAGE_CONST && d->storage == STORAGE_ARENA && from->n == to->n &&
-            from->k == to->k && from->parts == to->parts) ||
+            s->groups == d->groups && from->k == to->k && from->parts == to->parts) ||
            plan_fail(err, "\"%s\": \"%s\" cannot be decoded to \"%s\"", l->layer, s->name, d->name);
 }
 
 static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
 {
-    if (!check_operands(p, l, err))
+    if (!check_operands(p, l, err) || !check_groups(p, l, err))
         return false;
     if (l->family == LAUNCH_GEMM)
         return check_gemm(p, l, err);

@@ -96,7 +96,9 @@ static void print_tensor(Sb *sb, const Plan *p, int i)
     for (int b = 0; t->storage == STORAGE_ARENA && b < p->num_buckets; b++)
         sb_printf(sb, "%s%llu", b ? ", " : " at ", (unsigned long long)t->arena_offset[b]);
     if (t->packed)
-        sb_printf(sb, " packed for %s [%lld, %lld]%s%s", format_info[t->pack_spec.act_fmt].name,
+        sb_printf(sb, t->groups ? " %lld groups packed" : " packed", (long long)t->groups);
+    if (t->packed)
+        sb_printf(sb, " for %s [%lld, %lld]%s%s", format_info[t->pack_spec.act_fmt].name,
                   (long long)t->pack_spec.n, (long long)t->pack_spec.k,
                   t->pack_spec.parts == 2 ? " in 2 parts" : "",
                   t->pack_spec.mainloop ? " scales in the main loop" : "");
@@ -198,6 +200,8 @@ static void print_operands(Sb *sb, const Plan *p, const PlanLaunch *l)
             sb_put(sb, " row % ");
             print_dim(sb, p, o->row_mod);
         }
+        if (o->by_group)
+            sb_put(sb, " row by group");
         sb_put(sb, o->col_step ? "\n" : " column 0\n");
     }
 }
@@ -228,6 +232,8 @@ static void print_launch(Sb *sb, const Plan *p, int i)
         sb_printf(sb, " at %s", shown(sb, l->place));
     sb_printf(sb, " (%s)\n", shown(sb, l->absorbed));
     print_operands(sb, p, l);
+    if (l->grouped)
+        sb_printf(sb, "  groups end at t%d\n", l->ends);
     if (l->family == LAUNCH_DECODE) {
         sb_printf(sb, "  t%d -> t%d\n", l->src, l->dst);
     } else if (l->family == LAUNCH_MOVE) {

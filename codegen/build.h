@@ -70,8 +70,10 @@ int tensor_result(Builder *b, const Value *value, const Op *quantize);
 int tensor_inside(Builder *b, const char *name, const Value *value);
 /* The scales, zero points or outer scale of a quantised tensor, shaped as `type`. */
 int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type);
-/* The constant weight, packed for this spec as each target packs it. */
-int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span);
+/* The constant weight, or those of `groups` groups of rows, packed for this spec as each target
+ * packs it. */
+int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, int64_t groups,
+                  Span span);
 
 /* program.c ------------------------------------------------------------------------------------ */
 
@@ -100,6 +102,8 @@ typedef struct ProgramSpec {
 } ProgramSpec;
 bool program_build(Builder *b, Operands *operands, const ProgramSpec *spec, PlanProgram *ret);
 int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain);
+/* The launch is of groups of rows where ops of the kernel's body speak of their ends. */
+void launch_group(Builder *b, const Op *kernel, PlanLaunch *l);
 bool program_needs_rows(const PlanProgram *program, const Builder *b, const Operands *operands);
 
 /* gemm.c, tile.c, move.c ----------------------------------------------------------------------- */

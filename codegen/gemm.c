@@ -149,8 +149,8 @@ static CpuPackSpec pack_spec(const Gemm *g)
     const Type *a = op_in(g->matmul, 0)->type, *w = op_in(g->matmul, 1)->type;
     CpuPackSpec spec = {.fmt = w->fmt,
                         .act_fmt = a->fmt,
-                        .n = w->dim[0].add,
-                        .k = w->dim[1].add,
+                        .n = w->dim[w->rank - 2].add,
+                        .k = type_last(w).add,
                         .parts = g->part_cols ? 2 : 1,
                         .mainloop = g->matmul->attr.place == PLACE_MAINLOOP};
     if (type_scale_varies(a))
@@ -167,6 +167,12 @@ static CpuPackSpec pack_spec(const Gemm *g)
     return spec;
 }
 
+/* Of rows, which have weights of their own; 0: all have one. */
+static int64_t groups_of(const Gemm *g)
+{
+    return g->matmul->num_in == 3 ? op_in(g->matmul, 1)->type->dim[0].add : 0;
+}
+
 static bool find_weight(Gemm *g)
 {
     Builder *b = g->b;
@@ -177,9 +183,11 @@ static bool find_weight(Gemm *g)
     const Value *outer = build_outer(b, value);
     if (build_is_constant(b, outer)) {
         CpuPackSpec spec = pack_spec(g);
-        g->w = tensor_packed(b, outer, &spec, span);
+        g->w = tensor_packed(b, outer, &spec, groups_of(g), span);
         return g->w >= 0;
     }
+    if (groups_of(g))
+        return build_fail(b, span, "the weights of groups of rows are computed");
     if (value->type->scheme || op_in(g->matmul, 0)->type->scheme)
         return build_fail(b, span,
                           "a product whose second operand %s is computed cannot be quantised",
@@ -399,6 +407,7 @@ static bool build_launch(Gemm *g, bool is_first)
     PlanLaunch *l = launch_add(b, g->kernel, LAUNCH_GEMM);
     l->num_operands = operands.list.num;
     l->operand = operands.list.elem;
+    launch_group(b, g->kernel, l);
     l->a = g->a;
     l->w = g->w;
     l->prologue = prologue;
@@ -418,7 +427,8 @@ static bool all_done(const Gemm *g)
 void build_gemm(Builder *b, Op *kernel, Op *matmul)
 {
     Gemm g = {.b = b, .kernel = kernel, .matmul = matmul};
-    g.n = op_in(matmul, 1)->type->dim[0];
+    const Type *w = op_in(matmul, 1)->type;
+    g.n = w->dim[w->rank - 2];
     ptrmap_init(&g.inside, b->arena);
     mark_body(&g);
     if (!find_activation(&g))

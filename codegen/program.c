@@ -74,8 +74,17 @@ static bool map_rows(const Type *type, const Type *domain, PlanOperand *ret)
 
 static bool same_operand(const PlanOperand *a, const PlanOperand *b)
 {
-    return a->tensor == b->tensor && a->col_step == b->col_step &&
+    return a->tensor == b->tensor && a->col_step == b->col_step && a->by_group == b->by_group &&
            plan_dim_equal(a->row_div, b->row_div) && plan_dim_equal(a->row_mod, b->row_mod);
+}
+
+static int operand_put(Builder *b, Operands *operands, const PlanOperand *o)
+{
+    for (int i = 0; i < operands->list.num; i++)
+        if (same_operand(&operands->list.elem[i], o))
+            return i;
+    ARRAY_PUSH(b->arena, &operands->list, *o);
+    return operands->list.num - 1;
 }
 
 int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain)
@@ -94,11 +103,32 @@ int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain)
     }
     if (is_narrow(type) && !is_one(type_last(domain)))
         o.col_step = 0;
-    for (int i = 0; i < operands->list.num; i++)
-        if (same_operand(&operands->list.elem[i], &o))
-            return i;
-    ARRAY_PUSH(b->arena, &operands->list, o);
-    return operands->list.num - 1;
+    return operand_put(b, operands, &o);
+}
+
+/* Rows of a table that groups of rows have. */
+static int operand_add_groups(Builder *b, Operands *operands, int tensor)
+{
+    PlanOperand o = {.tensor = tensor,
+                     .row_div = plan_dim(dim_const(1)),
+                     .row_mod = plan_dim(dim_const(0)),
+                     .col_step = 1,
+                     .by_group = true};
+    return operand_put(b, operands, &o);
+}
+
+void launch_group(Builder *b, const Op *kernel, PlanLaunch *l)
+{
+    for_each_op(op, kernel->body) {
+        const Value *ends = op->kind == OP_SPREAD                      ? op_in(op, 1)
+                            : op->kind == OP_MATMUL && op->num_in == 3 ? op_in(op, 2)
+                                                                       : NULL;
+        if (ends) {
+            l->grouped = true;
+            l->ends = tensor_get(b, build_outer(b, ends), op->span);
+            return;
+        }
+    }
 }
 
 /* Steps --------------------------------------------------------------------------------------- */
@@ -142,6 +172,20 @@ static int load_value(Program *p, const Value *value, int64_t off, Span span)
 {
     int tensor = tensor_get(p->b, build_outer(p->b, value), span);
     return tensor < 0 ? 0 : load_tensor(p, tensor, off, span);
+}
+
+/* Of each row its group's row of a table. */
+static int load_spread(Program *p, const Op *op, int64_t off)
+{
+    Builder *b = p->b;
+    int tensor = tensor_get(b, build_outer(b, op_in(op, 0)), op->span);
+    if (tensor < 0)
+        return 0;
+    if (dim_is_const(p->spec->cols))
+        tensor = tensor_columns(b, tensor, off, p->spec->cols.add);
+    TileStep step = tile_step(TILE_LOAD);
+    step.tensor = (uint16_t)operand_add_groups(b, p->operands, tensor);
+    return step_add(p, step, 0, NULL, true);
 }
 
 static int load_part(Program *p, const Op *op)
@@ -247,6 +291,7 @@ static int make_reg(Program *p, const Value *value, int64_t off)
         break;
     case OP_SLICE: return value_reg(p, op_in(op, 0), off + op->attr.start);
     case OP_CAST: return cast_reg(p, op, off);
+    case OP_SPREAD: return load_spread(p, op, off);
     case OP_SCALES:
     case OP_ZEROS: return load_part(p, op);
     case OP_DEQUANTIZE:

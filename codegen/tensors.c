@@ -368,14 +368,17 @@ int tensor_part(Builder *b, int tensor, PlanStorage part, const Type *type)
     return ret;
 }
 
-int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, Span span)
+int tensor_packed(Builder *b, const Value *value, const CpuPackSpec *spec, int64_t groups,
+                  Span span)
 {
     int known = ptrmap_get(&b->packed_of, value);
-    if (known && pack_spec_equal(&b->tensors.elem[known - 1].pack_spec, spec))
+    if (known && b->tensors.elem[known - 1].groups == groups &&
+        pack_spec_equal(&b->tensors.elem[known - 1].pack_spec, spec))
         return known - 1;
     int tensor = tensor_add(b, value_text(value), value->type, STORAGE_CONST);
     b->tensors.elem[tensor].packed = true;
     b->tensors.elem[tensor].pack_spec = *spec;
+    b->tensors.elem[tensor].groups = groups;
     add_const(b, tensor, 0, &(PlanConst){.value = value, .params_of = -1, .span = span});
     ptrmap_put(&b->packed_of, value, tensor + 1);
     return tensor;

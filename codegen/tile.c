@@ -56,6 +56,7 @@ void build_tile(Builder *b, Op *kernel)
     PlanLaunch *l = launch_add(b, kernel, LAUNCH_TILE);
     l->num_operands = operands.list.num;
     l->operand = operands.list.elem;
+    launch_group(b, kernel, l);
     l->whole_rows = program_needs_rows(&program, b, &operands);
     l->program = program;
 }

@@ -135,17 +135,36 @@ static void pack_factored(const Plan *plan, const CpuPackSpec *spec, const Tenso
     qtensor_free(&narrow.q);
 }
 
+/* The rows that are one group's weight, as a matrix of their own, which borrows the data. */
+static Tensor group_of(const Tensor *t, const CpuPackSpec *spec, int64_t group)
+{
+    Tensor ret = *t;
+    int64_t first = group * spec->n;
+    ret.owned = false;
+    ret.rank = 2;
+    ret.dim[0] = spec->n;
+    ret.dim[1] = spec->k;
+    if (t->q.codes)
+        ret.q = qtensor_rows(&t->q, first, spec->n);
+    else
+        ret.data = (uint8_t *)t->data + first * spec->k * format_info[t->fmt].bits / 8;
+    return ret;
+}
+
 static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
 {
     const PlanTensor *p = tensor_of(c);
     const CpuPackSpec *spec = &p->pack_spec;
-    uint64_t size;
+    uint64_t size, groups = p->groups ? (uint64_t)p->groups : 1, bytes = p->bytes / groups;
     void *packed =
         checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
     if (!packed)
         memory_exhausted();
-    (plan_is_factored(c->target->plan, spec) ? pack_factored : pack)(c->target->plan, spec, t,
-                                                                     p->bytes, packed);
+    for (uint64_t g = 0; g < groups; g++) {
+        const Tensor one = p->groups ? group_of(t, spec, (int64_t)g) : *t;
+        (plan_is_factored(c->target->plan, spec) ? pack_factored : pack)(
+            c->target->plan, spec, &one, bytes, (uint8_t *)packed + g * bytes);
+    }
     bool ok = artifact_write(w->out, packed, p->bytes);
     free(packed);
     return ok;

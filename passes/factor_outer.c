@@ -24,9 +24,11 @@ static void outer_factor(Module *m, Op *op)
     if (!codes->type->scheme->outer)
         return;
     Value *inner = rewrite_unary(m, op, OP_INNER, NULL, codes, op->span);
-    Value *in[2] = {op_in(op, 0),
+    Value *in[3] = {op_in(op, 0),
                     rewrite_unary(m, op, OP_DEQUANTIZE, NULL, inner, dequantize->span)};
-    Value *v = rewrite_op(m, op, OP_MATMUL, &op->attr, NULL, 2, in, op->span);
+    if (op->num_in == 3)
+        in[2] = op_in(op, 2);
+    Value *v = rewrite_op(m, op, OP_MATMUL, &op->attr, NULL, op->num_in, in, op->span);
     Value *outer = rewrite_unary(m, op, OP_OUTER, NULL, codes, op->span);
     v = rewrite_binary(m, op, OP_MUL, v, outer, op->span);
     v->name = op_out(op)->name;

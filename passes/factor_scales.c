@@ -23,16 +23,18 @@ typedef struct Side { /* one operand of a matmul */
     Value *value;     /* what the new matmul reads: codes, or the plain operand */
     const Scheme *scheme;
     int64_t axis; /* of the matmul's result, for scales and zeros */
+    Value *ends;  /* of a weight for each group of rows: where the groups end; else NULL */
 } Side;
 
 static Side side_of(const Op *matmul, int slot)
 {
     Value *value = op_in(matmul, slot);
 
+    Value *ends = slot && matmul->num_in == 3 ? op_in(matmul, 2) : NULL;
     if (value->def->kind != OP_DEQUANTIZE)
-        return (Side){value, NULL, slot};
+        return (Side){value, NULL, slot, ends};
     value = op_in(value->def, 0);
-    return (Side){value, value->type->scheme, slot};
+    return (Side){value, value->type->scheme, slot, ends};
 }
 
 /* Beside integers of one scale a row, codes of whole multiples of a row's unit are integers, too.
@@ -66,6 +68,17 @@ static Value *side_part(Module *m, Op *at, const Side *side, OpKind kind)
     return rewrite_op(m, at, kind, &attr, NULL, 1, &in, at->span);
 }
 
+/* What a weight gives to the product: one number a column, or a row of them for each group of rows,
+ * which each row of the result finds by its group. */
+static Value *spread_part(Module *m, Op *at, const Side *side, Value *part, const Value *result)
+{
+    if (!side->ends || part->type->rank != 2)
+        return part;
+    Value *in[2] = {part, side->ends};
+    const Type *type = type_plain(m, part->type->fmt, result->type->rank, result->type->dim);
+    return rewrite_op(m, at, OP_SPREAD, NULL, type, 2, in, at->span);
+}
+
 static Value *zero_point_terms(Module *m, Op *at, Value *acc, const Side *a, const Side *b)
 {
     Value *result = acc;
@@ -81,11 +94,13 @@ static Value *zero_point_terms(Module *m, Op *at, Value *acc, const Side *a, con
             Value *all = rewrite_binary(m, at, OP_MUL, zero_b, num, at->span);
             sum_b = rewrite_binary(m, at, OP_SUB, sum_b, all, at->span);
         }
+        sum_b = spread_part(m, at, b, sum_b, acc);
         Value *term = rewrite_binary(m, at, OP_MUL, sum_b, zero_a, at->span);
         result = rewrite_binary(m, at, OP_SUB, result, term, at->span);
     }
     if (zero_b) {
         Value *sum_a = side_part(m, at, a, OP_CODE_SUM);
+        zero_b = spread_part(m, at, b, zero_b, acc);
         Value *term = rewrite_binary(m, at, OP_MUL, sum_a, zero_b, at->span);
         result = rewrite_binary(m, at, OP_SUB, result, term, at->span);
     }
@@ -94,7 +109,9 @@ static Value *zero_point_terms(Module *m, Op *at, Value *acc, const Side *a, con
 
 static Value *times_scales(Module *m, Op *at, Value *v, const Side *side)
 {
-    return rewrite_binary(m, at, OP_MUL, v, side_part(m, at, side, OP_SCALES), at->span);
+    Value *scales = spread_part(m, at, side, side_part(m, at, side, OP_SCALES), v);
+
+    return rewrite_binary(m, at, OP_MUL, v, scales, at->span);
 }
 
 static void matmul_factor(Module *m, Op *op)
@@ -105,9 +122,9 @@ static void matmul_factor(Module *m, Op *op)
     if (!a.scheme && !b.scheme)
         return;
     widen_weight(m, op, &a, &b);
-    Value *in[2] = {a.value, b.value};
+    Value *in[3] = {a.value, b.value, b.ends};
     attr.place = side_varies(&a) || side_varies(&b) ? PLACE_MAINLOOP : PLACE_EPILOGUE;
-    Value *v = build_op(m, op->block, op, OP_MATMUL, &attr, NULL, 2, in, op->span);
+    Value *v = build_op(m, op->block, op, OP_MATMUL, &attr, NULL, op->num_in, in, op->span);
     if (!v) /* the type rule has said what does not fit */
         return;
     if (v->type->fmt == FMT_I32) {

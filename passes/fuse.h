@@ -56,6 +56,7 @@ typedef struct Fuse {
     const Type *domain;   /* shape of REGION_FULL values */
     const Type *prologue; /* shape of REGION_PROLOGUE values */
     bool parts;           /* gate and up meet: columns come in pairs of halves */
+    const Value *ends;    /* of the groups of rows, of a kernel that has such; else NULL */
     bool late;            /* the latest refusal: an operand is made after this kernel */
     uint32_t first;       /* lowest order in the body */
     ARRAY(Stop) stops;

@@ -37,6 +37,9 @@ void fuse_start(Fuse *f, Op *seed)
     f->matmul = seed->kind == OP_MATMUL ? seed : NULL;
     f->domain = op_out(seed)->type;
     f->prologue = f->matmul ? op_in(seed, 0)->type : NULL;
+    f->ends = seed->kind == OP_SPREAD          ? op_in(seed, 1)
+              : f->matmul && seed->num_in == 3 ? op_in(seed, 2)
+                                               : NULL;
     body_add(f, seed, (Region){seed->kind == OP_QUANTIZE ? REGION_CODES : REGION_FULL, 0, 0});
 }
 
@@ -118,12 +121,31 @@ static bool producer_joins(Fuse *f, Value *value, Region region, const Type *dom
     return false;
 }
 
+/* Rows of a table by the groups that the kernel knows. A tile kernel knows those of the first one.
+ */
+static const char *spread_joins(Fuse *f, const Op *op, int64_t cols)
+{
+    const Value *table = op_in(op, 0), *ends = op_in(op, 1);
+
+    if (cols >= 0 ? type_cols(table->type) != cols
+                  : !dim_equal(type_last(table->type), type_last(f->domain)))
+        return "spread has other columns than the tile";
+    if (fuse_has(f, table->def) || depends_on_body(f, table->def) || depends_on_body(f, ends->def))
+        return "spread also needs what runs after this kernel";
+    if (f->ends ? f->ends != ends : f->matmul != NULL)
+        return "spread is by a route that the rows of this kernel do not have";
+    f->ends = ends;
+    return NULL;
+}
+
 /* Every operand of an op that just joined is inside, absorbed, or can be read from outside; else
  * the reason. */
 static const char *operands_join(Fuse *f, Op *op, Region region, const Type *domain, int64_t cols)
 {
     Arena *arena = f->ctx->arena;
 
+    if (op->kind == OP_SPREAD)
+        return spread_joins(f, op, cols);
     for (int i = 0; i < op->num_in; i++) {
         Value *in = op_in(op, i);
         if (fuse_has(f, in->def))

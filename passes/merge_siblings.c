@@ -28,8 +28,8 @@ typedef ARRAY(Sibling) Siblings;
 
 static bool sibling_of(Op *matmul, Sibling *ret)
 {
-    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE)
-        return false;
+    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE || matmul->num_in != 2)
+        return false; /* matrices of groups would have to be stacked one by one */
     Value *b = op_in(matmul, 1);
     if (!value_is_constant(b))
         return false;

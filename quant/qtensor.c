@@ -76,6 +76,22 @@ void qtensor_free(QTensor *q)
     *q = (QTensor){0};
 }
 
+QTensor qtensor_rows(const QTensor *q, int64_t first, int64_t num)
+{
+    QTensor ret = *q;
+    int64_t block = q->scheme.block[0], at = block ? first / block * q->col_blocks : 0;
+    ret.rows = num;
+    ret.row_blocks = block ? (num + block - 1) / block : q->row_blocks;
+    ret.codes = q->codes + (uint64_t)first * q->row_bytes;
+    ret.codes_bytes = (uint64_t)num * q->row_bytes;
+    ret.scale = q->scale + at;
+    ret.zero = q->zero ? q->zero + at : NULL;
+    if (q->table)
+        ret.table = q->table + codebook_at(q->scheme.table, first, at) * qtensor_table_codes(q);
+    ret.memory = NULL;
+    return ret;
+}
+
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col)
 {
     const uint8_t *codes = q->codes + (uint64_t)row * q->row_bytes;

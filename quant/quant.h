@@ -125,6 +125,8 @@ static inline int64_t qtensor_block_cols(const QTensor *q)
 {
     return q->scheme.block[1] ? q->scheme.block[1] : q->cols ? q->cols : 1;
 }
+/* Rows [first, first + num), which begin a block of scales, as a tensor that borrows q's memory. */
+QTensor qtensor_rows(const QTensor *q, int64_t first, int64_t num);
 uint32_t qtensor_code(const QTensor *q, int64_t row, int64_t col);
 /* Values in one of its tables; in all of them. */
 static inline int64_t qtensor_table_codes(const QTensor *q)

@@ -104,6 +104,18 @@ static CpuTensor bind_tensor(const Run *r, int32_t index)
     return ret;
 }
 
+static const int32_t *ends_of(const Run *r, const PlanLaunch *l)
+{
+    const PlanLayout *at = &r->state->layout[l->ends];
+    return (const int32_t *)(const void *)(tensor_root(r, at->root) + at->at);
+}
+
+static void bind_group_table(const Run *r, const PlanLaunch *l, CpuTensor *table)
+{
+    table->ends = ends_of(r, l);
+    table->num_groups = (int)table->rows;
+}
+
 static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
 {
     for (int i = 0; i < l->num_operands; i++) {
@@ -113,6 +125,8 @@ static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
         int64_t mod = plan_dim_eval(o->row_mod, r->args->size);
         operand[i].row_mod = mod ? mod : INT64_MAX;
         operand[i].col_step = o->col_step;
+        if (o->by_group)
+            bind_group_table(r, l, &operand[i]);
         r->bytes += (double)r->state->layout[o->tensor].bytes;
     }
 }
@@ -148,6 +162,76 @@ static SinterStatus reserve_gemm(Run *r, const CpuGemm *g, bool is_packed, int t
     return SINTER_OK;
 }
 
+/* Rows [begin, begin + num) of a group as an operand of a launch of its own. */
+static CpuTensor group_rows(const CpuTensor *t, int64_t group, int64_t begin, int64_t num)
+{
+    CpuTensor ret = *t;
+    int64_t first = t->ends ? group : begin;
+    ret.ends = NULL;
+    ret.rows = t->ends ? 1 : num;
+    if (!t->ends && t->rows == 1) /* all rows share it */
+        return *t;
+    ret.data = (char *)t->data + first * t->pitch;
+    if (t->quantised && t->block_rows == 1) {
+        int64_t at = first * (t->block_cols ? (t->cols + t->block_cols - 1) / t->block_cols : 1);
+        ret.scale = t->scale + at;
+        ret.zero = t->zero ? t->zero + at : NULL;
+    }
+    return ret;
+}
+
+/* The product of one group's rows; `operand` has room for its operands. Ends are clamped, whatever
+ * the memory holds. */
+static CpuGemm group_gemm(const CpuGemm *all, const int32_t *ends, int64_t group, int64_t begin,
+                          uint64_t weight_bytes, CpuTensor *operand)
+{
+    CpuGemm g = *all;
+    int64_t end = ends[group] < begin ? begin : ends[group] > all->m ? all->m : ends[group];
+    g.m = end - begin;
+    g.prologue = (CpuProgram){NULL, 0};
+    g.a = group_rows(&all->a, group, begin, g.m);
+    g.packed = (const uint8_t *)all->packed + (uint64_t)group * weight_bytes;
+    g.operand = operand;
+    for (int i = 0; i < g.num_operands; i++)
+        operand[i] = group_rows(&all->operand[i], group, begin, g.m);
+    return g;
+}
+
+/* A product for each group of rows. What fills the activation comes first, over all rows: these may
+ * share a scale. */
+static SinterStatus run_groups(Run *r, const PlanLaunch *l, const CpuGemm *all, int threads)
+{
+    const PlanTensor *w = &r->state->plan->tensor[l->w];
+    const uint64_t weight_bytes = w->bytes / (uint64_t)w->groups;
+    const int32_t *ends = ends_of(r, l);
+    CpuTensor operand[PLAN_MAX_OPERANDS];
+    const CpuTile before = {.rows = all->m,
+                            .cols = all->spec.k,
+                            .whole_rows = true,
+                            .program = all->prologue,
+                            .operand = all->operand,
+                            .num_operands = all->num_operands};
+    bool prologue = all->prologue.num_steps > 0;
+    uint64_t size = prologue ? cpu_tile_scratch(&before, threads) : 0;
+    for (int64_t group = 0, begin = 0; group < w->groups; group++) {
+        CpuGemm g = group_gemm(all, ends, group, begin, weight_bytes, operand);
+        uint64_t need = cpu_gemm_scratch(&g, threads);
+        size = need > size ? need : size;
+        begin += g.m;
+    }
+    if (!block_reserve(&r->state->scratch, size))
+        return no_memory(r->err, size, "scratch");
+    if (prologue)
+        cpu_tile(&before, r->state->scratch.data, threads);
+    for (int64_t group = 0, begin = 0; group < w->groups; group++) {
+        CpuGemm g = group_gemm(all, ends, group, begin, weight_bytes, operand);
+        if (g.m)
+            cpu_gemm(&g, r->state->scratch.data, threads);
+        begin += g.m;
+    }
+    return SINTER_OK;
+}
+
 static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
 {
     const Plan *p = r->state->plan;
@@ -175,10 +259,12 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
     r->flops = 2.0 * (double)g.m * (double)g.spec.n * (double)g.spec.k;
     int threads = worth_threads(r, r->flops * 1e-5 + r->bytes * 1e-4);
     uint64_t pack = 0;
+    g.packed = weight;
+    if (l->grouped)
+        return run_groups(r, l, &g, threads);
     SinterStatus status = reserve_gemm(r, &g, w->packed, threads, &pack);
     if (status)
         return status;
-    g.packed = weight;
     if (!w->packed) {
         g.packed = r->state->scratch.data;
         cpu_pack(&g.spec, weight, w_at->pitch, NULL, NULL, NULL, r->state->scratch.data);

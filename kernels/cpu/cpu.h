@@ -30,6 +30,9 @@ typedef struct CpuTensor {
     int64_t rows, cols;
     int64_t pitch; /* bytes from row to row */
     int64_t row_div, row_mod;
+    const int32_t *ends; /* not NULL: row r is instead the group of num_groups, `rows` of them, that
+                            the launch's row is in: the first whose end is behind it */
+    int num_groups;
     int col_step;
     int64_t block_rows, block_cols; /* elements that share a scale; 0 = all */
     float *scale;                   /* [ceil(rows / block_rows), ceil(cols / block_cols)] */

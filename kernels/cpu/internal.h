@@ -18,10 +18,26 @@ static inline int64_t ceil_blocks(int64_t num, int64_t block)
 
 /* operand.c ------------------------------------------------------------------------------------ */
 
+/* The last one has all rows behind its begin, so that ends may hold anything. */
+static inline int64_t tensor_group(const CpuTensor *t, int64_t row)
+{
+    int low = 0, high = t->num_groups - 1;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (t->ends[mid] > row)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
 static inline int64_t tensor_row(const CpuTensor *t, int64_t row)
 {
     if (t->rows == 1) /* shared by all rows, with or without row_mod 1 */
         return 0;
+    if (t->ends)
+        return tensor_group(t, row);
     if (t->row_div > 1)
         row /= t->row_div;
     return t->row_mod > 0 ? row % t->row_mod : row;
