@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static bool pack(Module *m, const PlanConst *c, PlanTensor *t)
+static bool pack(Module *m, const Plan *plan, const PlanConst *c, PlanTensor *t)
 {
     const CpuPackSpec *spec = &t->pack_spec;
     const char *problem = cpu_pack_problem(spec);
@@ -13,7 +13,7 @@ static bool pack(Module *m, const PlanConst *c, PlanTensor *t)
         diag_error(m->diag, c->span, E_KERNEL, "no CPU kernel multiplies %s by %s here: %s",
                    format_info[spec->act_fmt].name, format_info[spec->fmt].name, problem);
     else
-        t->bytes = cpu_pack_bytes(spec);
+        t->bytes = plan_weight_packed(plan, t);
     return !problem;
 }
 
@@ -32,7 +32,7 @@ bool codegen_cpu(Module *m, Arena *arena, const CodegenTarget *list, CodegenTarg
     plan->tensor = tensor;
     for (int i = 0; i < list->consts.num; i++) {
         const PlanConst *c = &list->consts.elem[i];
-        if (tensor[c->tensor].packed && !pack(m, c, &tensor[c->tensor]))
+        if (tensor[c->tensor].packed && !pack(m, plan, c, &tensor[c->tensor]))
             return false;
     }
     if (!codegen_place(m, arena, 1, &ret, &placement))

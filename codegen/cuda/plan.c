@@ -645,7 +645,7 @@ static bool pack_weights(CudaBuilder *b, Plan *plan)
     for (int i = 0; i < target->consts.num; i++) {
         PlanTensor *t = &b->tensors.elem[target->consts.elem[i].tensor];
         if (t->packed)
-            t->bytes = plan_packed_bytes(plan, &t->pack_spec);
+            t->bytes = plan_weight_packed(plan, t);
     }
     if (!codegen_place(b->m, b->arena, 1, &target, &placement))
         return false;

@@ -67,7 +67,7 @@ typedef struct Forced {
     int num_out;
     const SinterTensor *out;
     ForcedStats *stats;
-    Tensor operand[2]; /* of the kernel at hand; not owned */
+    Tensor operand[3]; /* of the kernel at hand; not owned */
     bool ok, is_led;   /* is_led: every float product had a probe */
 } Forced;
 
@@ -155,20 +155,31 @@ static bool element_near(float got, float want, double sum, double bound, bool h
     return fabs((double)got - want) <= bound;
 }
 
+/* The first row of the second operand that meets this row of the first: that of its group. */
+static int64_t group_first(const Forced *f, const Op *op, int64_t row, int64_t n)
+{
+    const int32_t *end = f->operand[2].data;
+    int64_t group = 0;
+    while (op->num_in == 3 && end[group] <= row)
+        group++;
+    return group * n;
+}
+
 static bool product_near(Forced *f, const Op *op, const float *got, const float *want)
 {
     bool scaled = op->attr.place == PLACE_MAINLOOP;
     bool of_a = scaled && type_scale_varies(op_in(op, 0)->type);
     double *a = magnitudes(&f->operand[0], of_a), *b = magnitudes(&f->operand[1], scaled);
-    int64_t m = tensor_rows(&f->operand[0]), n = tensor_rows(&f->operand[1]);
+    int64_t m = tensor_rows(&f->operand[0]), n = f->operand[1].dim[f->operand[1].rank - 2];
     int64_t k = f->operand[0].dim[f->operand[0].rank - 1];
     double error = 0, power = 0, most = 0;
     double scale = largest_scale(&f->operand[0], of_a) * largest_scale(&f->operand[1], scaled);
     bool ok = true, has_zero = f->operand[0].q.zero || f->operand[1].q.zero;
     for (int64_t at = 0; at < m * n && ok; at++) {
         double sum = 0, off = (double)got[at] - want[at];
+        int64_t row = group_first(f, op, at / n, n) + at % n;
         for (int64_t i = 0; i < k; i++)
-            sum += a[at / n * k + i] * b[at % n * k + i];
+            sum += a[at / n * k + i] * b[row * k + i];
         double bound = sum_bound(sum, k, scale);
         ok = element_near(got[at], want[at], sum, bound, has_zero);
         if (!ok)
@@ -200,7 +211,7 @@ static void lead(void *user, const Value *value, const Tensor *tensor)
     Forced *f = user;
     const Op *op = value->def, *product = NULL;
     if (op->kind == OP_ARG && kernel_sums(op->block->owner, &product))
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < product->num_in; i++)
             if (op_in(product, i) == value)
                 f->operand[i] = *tensor;
     if (!is_float_product(op) || !op->block->owner) /* constants are computed but once */
