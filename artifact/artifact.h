@@ -266,10 +266,11 @@ typedef struct DeviceRuns {
 /* How one launch is started under one bucket. kernel -1: it is not part of that bucket's list. */
 typedef struct DeviceLaunch {
     int32_t kernel;
-    int32_t grid;          /* blocks, one-dimensional .. */
+    int32_t grid;          /* blocks, one-dimensional, of each group of rows .. */
     int32_t per_processor; /* .. but at most so many for each processor of the GPU; 0: no limit */
     int32_t cluster;       /* blocks that run together and share memory; 0: 1 */
     int32_t block, smem;   /* threads; dynamic shared memory in bytes */
+    int32_t groups;        /* of rows, the grid's second dimension; 0: rows are of one */
     int32_t num_maps;
     int64_t workspace;   /* bytes; those at its beginning are zero before each launch and after */
     int32_t looks_ahead; /* 1: parameters say how the next launch begins */
@@ -287,7 +288,8 @@ typedef struct DeviceImage {
 
 /* Parameters of every kernel: one struct by value, of 32 bytes an operand (data, scale, zero,
  * outer: device addresses, 0 where there is none) in the order of the launch's operands, for GEMM
- * followed by a and w, for MOVE src and dst instead, and by the workspace where there is one; where
+ * followed by a and w, for MOVE src and dst instead, by the ends of groups of rows where there are
+ * such, and by the workspace where there is one; where
  * it looks ahead, as much room for an address, stride, runs and bytes (DeviceRuns), and whether
  * each block of the next launch has a processor; then i64s: rows of a (GEMM), rows of operand 0
  * (TILE), elements (MOVE); and behind it the sizes that kernels of launches that vary read

@@ -27,7 +27,7 @@ int plan_launch_parameters(const PlanLaunch *l)
 {
     return l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE
                ? 2
-               : l->num_operands + 2 * (l->family == LAUNCH_GEMM);
+               : l->num_operands + 2 * (l->family == LAUNCH_GEMM) + l->grouped;
 }
 
 static bool dim_varies(PlanDim d)
@@ -122,9 +122,9 @@ uint64_t device_workspace(const DeviceCode *code)
 /* Every field in turn. */
 static void put_launch(Bytes *b, const DeviceLaunch *l)
 {
-    const int32_t word[] = {l->kernel,     l->grid,       l->per_processor, l->cluster,
-                            l->block,      l->smem,       l->num_maps,      l->looks_ahead,
-                            l->first.runs, l->first.bytes};
+    const int32_t word[] = {l->kernel,     l->grid,        l->per_processor, l->cluster,
+                            l->block,      l->smem,        l->num_maps,      l->looks_ahead,
+                            l->first.runs, l->first.bytes, l->groups};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         put_u64(b, (uint32_t)word[i], 4);
     put_u64(b, (uint64_t)l->workspace, 8);
@@ -205,8 +205,9 @@ static const char *read_names(Reader *r, CodeBox *box)
 static DeviceLaunch get_launch(Reader *r)
 {
     DeviceLaunch l = {0};
-    int32_t *word[] = {&l.kernel, &l.grid,     &l.per_processor, &l.cluster,    &l.block,
-                       &l.smem,   &l.num_maps, &l.looks_ahead,   &l.first.runs, &l.first.bytes};
+    int32_t *word[] = {&l.kernel,     &l.grid,        &l.per_processor, &l.cluster,
+                       &l.block,      &l.smem,        &l.num_maps,      &l.looks_ahead,
+                       &l.first.runs, &l.first.bytes, &l.groups};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         *word[i] = (int32_t)get(r, 4);
     l.workspace = (int64_t)get(r, 8);
@@ -252,11 +253,18 @@ static bool runs_ok(const DeviceRuns *r, const Plan *plan, const PlanLaunch *l)
             (uint64_t)(r->runs - 1) <= (end - (uint64_t)r->bytes) / (uint64_t)r->stride);
 }
 
+static int32_t launch_groups(const Plan *plan, const PlanLaunch *l)
+{
+    bool grouped = l->family == LAUNCH_GEMM && l->grouped;
+    return grouped ? (int32_t)plan->tensor[l->ends].dim[0].add : 0;
+}
+
 static bool launch_ok(const DeviceLaunch *d, const Plan *plan, const PlanLaunch *l)
 {
     bool ok = d->grid >= 0 && d->per_processor >= 0 && d->cluster >= 0 && d->cluster <= 16 &&
               (d->cluster < 2 || d->grid % d->cluster == 0) && d->block >= 1 && d->block <= 1024 &&
-              d->smem >= 0 && d->workspace >= 0 && d->workspace <= (int64_t)LIMIT_BYTES &&
+              d->groups == launch_groups(plan, l) && d->smem >= 0 && d->workspace >= 0 &&
+              d->workspace <= (int64_t)LIMIT_BYTES &&
               (d->looks_ahead == 0 || d->looks_ahead == 1) && runs_ok(&d->first, plan, l);
     for (int i = 0; i < d->num_maps && ok; i++)
         ok = map_ok(&d->map[i], l);
@@ -267,7 +275,7 @@ static const char *read_launches(Reader *r, CodeBox *box, const Plan *plan)
 {
     DeviceCode *code = &box->code;
     size_t num = (size_t)code->num_launches * (size_t)code->num_buckets;
-    if (num > (uint64_t)(r->end - r->pos) / 56)
+    if (num > (uint64_t)(r->end - r->pos) / 60)
         return "it ends too early";
     DeviceLaunch *launch = ARENA_NEW_ARRAY(box->arena, DeviceLaunch, num);
     for (size_t i = 0; i < num; i++) {

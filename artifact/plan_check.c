@@ -129,11 +129,18 @@ uint64_t plan_packed_bytes(const Plan *plan, const CpuPackSpec *spec)
     return cuda_pack_plan(&cuda, &packed) ? packed.bytes : 0;
 }
 
+/* Weights of groups begin at multiples of it: what copies and kernels of all targets ask for. */
+#define GROUP_ALIGN 128
+
 uint64_t plan_weight_packed(const Plan *plan, const PlanTensor *weight)
 {
-    uint64_t groups = weight->groups > 0 ? (uint64_t)weight->groups : 1;
     uint64_t bytes = plan_packed_bytes(plan, &weight->pack_spec);
-    return checked_mul(bytes, groups, &bytes) ? bytes : 0;
+    if (!weight->groups)
+        return bytes;
+    return checked_align(bytes, GROUP_ALIGN, &bytes) &&
+                   checked_mul(bytes, (uint64_t)weight->groups, &bytes)
+               ? bytes
+               : 0;
 }
 
 bool plan_writes(TileOp op)

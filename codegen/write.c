@@ -160,6 +160,8 @@ static bool write_packed(Writer *w, const PlacedConst *c, const Tensor *t)
         checked_align(p->bytes, 64, &size) ? aligned_alloc(64, (size_t)(size ? size : 64)) : NULL;
     if (!packed)
         memory_exhausted();
+    if (p->groups) /* what lies between them */
+        memset(packed, 0, (size_t)p->bytes);
     for (uint64_t g = 0; g < groups; g++) {
         const Tensor one = p->groups ? group_of(t, spec, (int64_t)g) : *t;
         (plan_is_factored(c->target->plan, spec) ? pack_factored : pack)(

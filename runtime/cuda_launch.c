@@ -44,7 +44,12 @@ static int32_t parameter_tensor(const PlanLaunch *l, int at)
 {
     if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)
         return at ? l->dst : l->src;
-    return at < l->num_operands ? l->operand[at].tensor : at == l->num_operands ? l->a : l->w;
+    if (at < l->num_operands)
+        return l->operand[at].tensor;
+    bool gemm = l->family == LAUNCH_GEMM;
+    return gemm && at == l->num_operands       ? l->a
+           : gemm && at == l->num_operands + 1 ? l->w
+                                               : l->ends;
 }
 
 static int64_t launch_count(const CudaPlace *p, const PlanLaunch *l)
@@ -147,12 +152,13 @@ DrvResult cuda_bind(const CudaPlace *p, const PlanLaunch *l, const DeviceLaunch 
     size[0] = launch_count(p, l);
     size += plan_launch_sizes(p->plan, l, p->layout, p->size, size);
     size_t at = align_maps((size_t)((char *)size - (char *)params));
-    *ret = (CudaLaunch){.grid = {(unsigned)grid_of(d, p->processors), 1},
-                        .block = (unsigned)d->block,
-                        .shared = (unsigned)d->smem,
-                        .cluster = d->cluster > 1 ? (unsigned)d->cluster : 1,
-                        .params = params,
-                        .ahead = ahead};
+    *ret = (CudaLaunch){
+        .grid = {(unsigned)grid_of(d, p->processors), d->groups ? (unsigned)d->groups : 1},
+        .block = (unsigned)d->block,
+        .shared = (unsigned)d->smem,
+        .cluster = d->cluster > 1 ? (unsigned)d->cluster : 1,
+        .params = params,
+        .ahead = ahead};
     DrvResult result = DRV_SUCCESS;
     for (int i = 0; i < d->num_maps && ret->grid[0] && !result; i++, at += sizeof(DrvTensorMap))
         result = encode_map(p, l, &d->map[i], (DrvTensorMap *)(void *)((char *)params + at));
@@ -275,7 +281,7 @@ static void bind_ahead(const CudaSession *s, int bucket, const CudaPlace *place)
     const CudaListed *next = NULL;    /* .. with a weight */
     for (int i = 2 * s->num_list - 1; i >= 0; i--) {
         const CudaListed *at = &s->list[i % s->num_list];
-        if (next && at->launch.ahead)
+        if (next && at->launch.ahead && !at->of->grouped) /* its blocks are many times as many */
             cuda_bind_ahead(place, next->of, device_launch(s, (int)(next->of - first), bucket),
                             &at->launch);
         if (after && at->launch.ahead)

@@ -39,7 +39,7 @@ static DeviceRuns of_records(const CudaKernel *k, int64_t bytes, int64_t rows, i
 DeviceRuns cuda_first_read(const CudaKernel *k, const CudaGeometry *g)
 {
     const CudaFamilyRow *family = cuda_family[k->family];
-    if (!family->candidates || k->packed.layout == CUDA_BITS || k->varies ||
+    if (!family->candidates || k->groups || k->packed.layout == CUDA_BITS || k->varies ||
         k->plan->tensor[k->launch->w].storage != STORAGE_CONST ||
         k->layout[k->launch->a].rows > MOST_ROWS)
         return (DeviceRuns){0};

@@ -12,8 +12,20 @@ const char *const cuda_family_name[NUM_CUDA_FAMILIES] = {
 #undef CUDA_FAMILY
 };
 
+/* Blocks that have a part of a tile each: of groups of rows there may be more tiles than places. */
+static bool shares_tiles(const CudaKernel *k)
+{
+    return cuda_family[k->family]->geometry(k).workspace > 0 ||
+           (k->family == CUDA_HOPPER && k->hopper.gather > 1) ||
+           (k->family == CUDA_MIXED && (k->mixed.gather > 1 || k->mixed.rest));
+}
+
 void cuda_candidate_valid(CudaCandidates *c, const CudaKernel *k)
 {
+    if (k->groups && shares_tiles(k)) {
+        cuda_candidate_reject(c, k, "blocks that share a tile are not for groups of rows");
+        return;
+    }
     CudaCandidate candidate = {.kernel = *k};
     ARRAY_PUSH(c->arena, &c->list, candidate);
     c->num_valid++;

@@ -197,7 +197,7 @@ void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
     *c = (CudaCandidates){.arena = arena,
                           .like = *k,
                           .problem = cuda_problem(arena, k),
-                          .rows = k->layout[k->launch->a].rows,
+                          .rows = cuda_rows(k),
                           .budget = cuda_smem(k->gpu)};
     enumerate(c);
     if (options->family)
@@ -333,7 +333,7 @@ static void take(const CudaCandidates *c, int at, const CudaPlanOptions *options
     ret->predicted = least_predicted(c, at);
     ret->order = c->like.order;
     ret->free_us = c->free_us;
-    if (options->visit)
+    if (options->visit && !c->like.groups) /* whose times are those of their rows' routes */
         options->visit(options->user, c);
 }
 
@@ -361,18 +361,20 @@ static void choose_gemm(const CudaDraft *d, CudaKernel *k, CudaChoice *ret,
 static CudaKernel kernel_of(const CudaDraft *d, int launch, int bucket, Sb *rejected)
 {
     const PlanLaunch *l = &d->plan->launch[launch];
-    CudaKernel ret = {.gpu = d->options->gpu,
-                      .plan = d->plan,
-                      .launch = l,
-                      .layout = d->layout + bucket * d->plan->num_tensors,
-                      .size = plan_bucket(d->plan, bucket),
-                      .varies = plan_launch_varies(d->plan, l),
-                      .span = d->role[launch].span,
-                      .span_operand = d->role[launch].span_operand,
-                      .ranged = d->role[launch].ranged,
-                      .invariant = d->role[launch].invariant,
-                      .order = d->role[launch].order,
-                      .rejected = rejected};
+    CudaKernel ret = {
+        .gpu = d->options->gpu,
+        .plan = d->plan,
+        .launch = l,
+        .layout = d->layout + bucket * d->plan->num_tensors,
+        .size = plan_bucket(d->plan, bucket),
+        .varies = plan_launch_varies(d->plan, l),
+        .groups = l->family == LAUNCH_GEMM && l->grouped ? d->plan->tensor[l->ends].dim[0].add : 0,
+        .span = d->role[launch].span,
+        .span_operand = d->role[launch].span_operand,
+        .ranged = d->role[launch].ranged,
+        .invariant = d->role[launch].invariant,
+        .order = d->role[launch].order,
+        .rejected = rejected};
     if (ret.span == SPAN_GIVEN && !cuda_program_spans(&ret, &l->program))
         ret.span = SPAN_NONE; /* there is one row */
     return ret;

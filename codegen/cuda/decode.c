@@ -122,8 +122,8 @@ bool cuda_decoded(const CudaDraft *d, int weight, PlanTensor *ret)
         if (l->family != LAUNCH_GEMM || l->w != weight)
             continue;
         k.spec = plan_cuda_spec(&d->plan->tensor[weight].pack_spec);
-        if (d->role[i].invariant || d->role[i].fused || !cuda_pack_plan(&k.spec, &k.packed) ||
-            !decoded(&k, ret))
+        if (d->role[i].invariant || d->role[i].fused || l->grouped ||
+            !cuda_pack_plan(&k.spec, &k.packed) || !decoded(&k, ret))
             return false;
         num++;
     }

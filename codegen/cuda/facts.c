@@ -13,6 +13,25 @@
 /* A product finds an outer scale of so many rows: at 1,024 a layer in nvfp4 took 2 % longer. */
 #define OUTER_ROWS 512
 
+/* Up to so many rows are taken by one tile, whatever group they are of; else a group is taken to
+ * have somewhat more than its share. */
+#define FEW_ROUTED 16
+
+int64_t cuda_rows(const CudaKernel *k)
+{
+    int64_t rows = k->layout[k->launch->a].rows;
+    if (!k->groups || rows <= FEW_ROUTED)
+        return rows;
+    int64_t share = (3 * rows + 2 * k->groups - 1) / (2 * k->groups);
+    return share < rows ? share : rows;
+}
+
+int64_t cuda_groups_busy(const CudaKernel *k)
+{
+    int64_t rows = k->layout[k->launch->a].rows;
+    return !k->groups ? 1 : k->groups < rows ? k->groups : rows > 0 ? rows : 1;
+}
+
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)
 {
     return &k->plan->tensor[k->launch->operand[operand].tensor];

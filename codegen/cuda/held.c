@@ -95,8 +95,8 @@ bool cuda_held(const CudaDraft *d, int weight, int form, PlanTensor *ret)
         const PlanLaunch *l = &d->plan->launch[i];
         if (!is_product(d, i, weight))
             continue;
-        if (d->role[i].invariant || d->role[i].fused || !fits(&d->plan->tensor[l->a]) ||
-            !has_room(l))
+        if (d->role[i].invariant || d->role[i].fused || l->grouped ||
+            !fits(&d->plan->tensor[l->a]) || !has_room(l))
             return false;
         num++;
     }

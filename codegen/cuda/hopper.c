@@ -236,7 +236,7 @@ static int instruction_columns(const CudaKernel *k)
 static int64_t num_tiles(const CudaKernel *k) /* of all blocks of clusters, which lie along M */
 {
     int cluster = k->hopper.cluster;
-    return cuda_ceil_div(k->layout[k->launch->a].rows, (int64_t)k->hopper.bm * cluster) * cluster *
+    return cuda_ceil_div(cuda_rows(k), (int64_t)k->hopper.bm * cluster) * cluster *
            cuda_ceil_div(k->packed.rows, k->hopper.bn);
 }
 
@@ -749,9 +749,13 @@ static double compute_us(const CudaKernel *k)
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
-    double processors = k->gpu->processors, weights = (double)k->packed.bytes;
-    double tiles = (double)num_tiles(k), each = (double)units(k);
-    double blocks = (double)g->grid, side_by_side = fmin(blocks, processors * per_processor(k));
+    double processors = k->gpu->processors, groups = (double)cuda_groups_busy(k);
+    double tiles = (double)num_tiles(k) * groups, each = (double)units(k);
+    double weights = (double)k->packed.bytes * groups;
+    double blocks = (double)g->grid,
+           side_by_side = fmin(blocks * groups, processors * per_processor(k));
+    if (k->groups)
+        blocks = side_by_side;
     double sharing = fmax(1, side_by_side / processors); /* blocks of a processor */
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
     if (k->hopper.gather > 1)

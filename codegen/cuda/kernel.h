@@ -98,6 +98,7 @@ typedef struct CudaKernel {
     const CudaRanged *ranged; /* NULL: none */
     CudaInput input;
     int64_t local_pitch; /* of a row of a in shared memory; 0: it does not lie there */
+    int64_t groups;      /* of rows, with a weight each; 0: all rows are of one */
     CudaPackSpec spec;   /* of w */
     CudaPacked packed;
     CudaFamily family;
@@ -115,6 +116,11 @@ typedef struct CudaKernel {
     Sb *rejected;      /* gets a line for each candidate that was not taken, and why */
 } CudaKernel;
 
+/* Rows of a that a product is made for: all, or what a group is expected to have. Any group may
+ * have all of them. */
+int64_t cuda_rows(const CudaKernel *k);
+/* Groups whose rows may be there at once; 1 without groups. */
+int64_t cuda_groups_busy(const CudaKernel *k);
 /* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).
  * part_cols: columns of one part of a staged accumulator. */
 void cuda_emit_program(Sb *sb, const CudaKernel *k, const PlanProgram *program, const char *name);
@@ -125,6 +131,8 @@ bool cuda_program_loads(const PlanProgram *program);
  * statement that tells the GPU of that. */
 #define CUDA_TOLD(k) (cuda_finds_range(k) ? ", told" : "")
 void cuda_emit_tell(Sb *sb, const CudaKernel *k);
+/* The parameters of one group of a launch's rows, `rows`: what the launch's, `all`, become. */
+void cuda_emit_group(Sb *sb, const CudaKernel *k);
 /* The same over a row in `sweeps` sweeps, and the function `row` that does them. */
 void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps);
 /* The statements that end a gathering of ranges (SPAN_GATHER) over (p, found, scratch). */

@@ -371,7 +371,7 @@ static void put_product(CudaBuilder *b, const CodegenTarget *list, int launch, c
         put_clear(b, l, span_why(b, spans, false, &row, op), op);
     role.ranged = add_found(b, list, launch, &product);
     role.num_ops = before.num_ops + part->num_ops;
-    if (l->prologue.num_steps && !copies)
+    if (l->prologue.num_steps && !copies && !l->grouped)
         role.chain = row.chain = put_fused(b, &product, role, &row, op);
     role.num_ops = part->num_ops;
     if (l->prologue.num_steps)

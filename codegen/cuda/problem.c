@@ -70,6 +70,8 @@ const char *cuda_problem(Arena *arena, const CudaKernel *k)
     sb_printf(&sb, " n=%" PRId64 " k=%" PRId64, k->spec.n, k->spec.k);
     if (k->spec.parts > 1)
         sb_printf(&sb, " parts=%d", k->spec.parts);
+    if (k->groups)
+        sb_printf(&sb, " groups=%" PRId64, k->groups);
     if (k->input == INPUT_LOCAL)
         sb_printf(&sb, " inside=%d", l->prologue.num_steps);
     for (int i = 0; i < l->num_segments; i++)

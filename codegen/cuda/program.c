@@ -101,8 +101,12 @@ static const char *row_text(Emit *e, int operand)
     const PlanOperand *o = &k->launch->operand[operand];
     long long div = (long long)plan_dim_eval(o->row_div, k->size);
     long long mod = (long long)plan_dim_eval(o->row_mod, k->size);
-    if (operand_layout(k, operand)->rows == 1 || mod == 1)
-        return "0";
+    if (operand_layout(k, operand)->rows == 1 || mod == 1 || (o->by_group && k->groups))
+        return "0"; /* a group's parameters begin there */
+    if (o->by_group)
+        return arena_printf(e->sb->arena, "group_of((const int32_t *)p.op[%d].data, %lld, m)",
+                            plan_launch_parameters(k->launch) - 1,
+                            (long long)operand_layout(k, operand)->rows);
     const char *text = "m";
     int sizes = SIZE_OPERANDS + 3 * operand;
     if (k->varies && (div > 1 || mod > 1))
@@ -723,4 +727,41 @@ void cuda_emit_gather_end(Sb *sb, const CudaKernel *k, const PlanProgram *progra
         sb_line(sb, "gather_end<%s>(found, %s, %lldLL, scratch);", quant_text(&e, operand),
                 ranges_text(&e), (long long)blocks);
     }
+}
+
+/* Groups -------------------------------------------------------------------------------------- */
+
+/* Where a group's part of a tensor begins, of which it has a row, or the launch's rows. */
+static void emit_group_operand(Emit *e, int at, int32_t tensor, bool by_group)
+{
+    const CudaKernel *k = e->k;
+    const PlanTensor *t = &k->plan->tensor[tensor];
+    const PlanLayout *l = &k->layout[tensor];
+    int64_t scales = t->quantised && t->scheme.block[0] == 1 && !t->is_static
+                         ? scheme_col_blocks(&t->scheme, l->cols)
+                         : 0;
+    bool shared = !by_group && l->rows == 1;
+    const char *row = by_group ? "blockIdx.y" : "rows.first";
+    if (shared)
+        sb_line(e->sb, "        all.op[%d],", at);
+    else
+        sb_line(e->sb, "        group_operand(all.op[%d], %s * %lldLL, %s * %lldLL),", at, row,
+                (long long)l->pitch, row, (long long)scales);
+}
+
+void cuda_emit_group(Sb *sb, const CudaKernel *k)
+{
+    const PlanLaunch *l = k->launch;
+    const PlanTensor *w = &k->plan->tensor[l->w];
+    const int num = l->num_operands;
+    Emit e = {.sb = sb, .k = k};
+    sb_line(sb, "    const Params p = {{");
+    for (int i = 0; i < num; i++)
+        emit_group_operand(&e, i, l->operand[i].tensor, l->operand[i].by_group);
+    emit_group_operand(&e, num, l->a, false);
+    sb_line(sb, "        group_operand(all.op[%d], blockIdx.y * %lldLL, 0)},", num + 1,
+            (long long)(plan_weight_packed(k->plan, w) / (uint64_t)k->groups));
+    if (cuda_family[k->family]->looks_ahead)
+        sb_line(sb, "        all.ahead,");
+    sb_line(sb, "        {rows.num}, rows.first%s};", cuda_geometry(k).num_maps ? ", all.map" : "");
 }

@@ -54,7 +54,7 @@ static int stored_by(const PlanLaunch *l, int tensor)
 int cuda_ranged(const Plan *list, int launch, CudaRanged *ret)
 {
     const PlanLaunch *l = &list->launch[launch];
-    if (l->family != LAUNCH_GEMM || l->num_operands >= PLAN_MAX_OPERANDS)
+    if (l->family != LAUNCH_GEMM || l->grouped || l->num_operands >= PLAN_MAX_OPERANDS)
         return -1;
     for (int k = 0; k < l->num_operands; k++) {
         int tensor = l->operand[k].tensor, stored = stored_by(l, tensor);

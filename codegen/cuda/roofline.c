@@ -53,7 +53,8 @@ double cuda_floor_us(const CudaKernel *k, const char **ret_bound)
     const Roofline *r = roofline_of(k->gpu);
     const PlanLaunch *l = k->launch;
     bool has_weight = l->family == LAUNCH_GEMM && k->plan->tensor[l->w].packed;
-    double bytes = launch_bytes(k->plan, l, k->layout) + (has_weight ? cuda_weight_bytes(k) : 0);
+    double weights = has_weight ? cuda_weight_bytes(k) * (double)cuda_groups_busy(k) : 0;
+    double bytes = launch_bytes(k->plan, l, k->layout) + weights;
     double us = bytes / r->bytes;
     *ret_bound = "its memory";
     if (l->family != LAUNCH_GEMM)

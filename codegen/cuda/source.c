@@ -324,6 +324,38 @@ static int num_sizes(const CudaKernel *k)
     return k->varies ? plan_launch_sizes(k->plan, k->launch, k->layout, k->size, size) : 1;
 }
 
+/* The blocks of one group of rows have parameters as if its rows were all. An earlier launch found
+ * where they end. */
+static void put_group(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "    wait_for_producer();");
+    sb_line(sb,
+            "    const GroupRows rows = group_rows((const int32_t *)all.op[%d].data, blockIdx.y, "
+            "all.dim[0]);",
+            plan_launch_parameters(k->launch) - 1);
+    sb_line(sb, "    if (rows.num == 0)\n        return;");
+    cuda_emit_group(sb, k);
+}
+
+/* What the runtime passes, or a group's part of it, whose maps lie there. */
+static void put_params(Sb *sb, const CudaKernel *k, const char *name, bool group)
+{
+    const CudaGeometry g = cuda_geometry(k);
+    int operands = plan_launch_parameters(k->launch) + (g.workspace > 0) - group;
+    sb_line(sb, "struct %s {", name);
+    sb_line(sb, "    Operand op[%d];", operands);
+    if (cuda_family[k->family]->looks_ahead)
+        sb_line(sb, "    %s;", group ? "const Ahead &ahead" : "Ahead ahead");
+    sb_line(sb, "    int64_t dim[%d];", group ? 1 : num_sizes(k));
+    if (group)
+        sb_line(sb, "    int first_row;");
+    if (g.num_maps && group)
+        sb_line(sb, "    const TensorMap *map;");
+    else if (g.num_maps)
+        sb_line(sb, "    TensorMap map[%d];", g.num_maps);
+    sb_line(sb, "};");
+}
+
 static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
 {
     const CudaFamilyRow *family = cuda_family[k->family];
@@ -331,7 +363,10 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
     int blocks = family->min_blocks_of ? family->min_blocks_of(k) : family->min_blocks;
     if (blocks)
         sb_printf(sb, ", %d", blocks);
-    sb_printf(sb, ") %s(const __grid_constant__ Params p)\n{\n", name);
+    sb_printf(sb, ") %s(const __grid_constant__ %s)\n{\n", name,
+              k->groups ? "Launch all" : "Params p");
+    if (k->groups)
+        put_group(sb, k);
     if (cuda_finds_range(k))
         sb_put(sb, "    if (threadIdx.x < 4)\n        Epilogue::known()[threadIdx.x] = 0;\n"
                    "    __syncthreads();\n");
@@ -342,7 +377,6 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
 {
     Sb body, text;
     const CudaFamilyRow *family = cuda_family[k->family];
-    const CudaGeometry g = cuda_geometry(k);
     sb_init(&body, arena);
     sb_init(&text, arena);
     sb_line(&body, "struct Cfg {");
@@ -350,14 +384,9 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     family->put_config(&body, k);
     body.indent = 0;
     sb_line(&body, "};");
-    sb_line(&body, "struct Params {");
-    sb_line(&body, "    Operand op[%d];", plan_launch_parameters(k->launch) + (g.workspace > 0));
-    if (family->looks_ahead)
-        sb_line(&body, "    Ahead ahead;");
-    sb_line(&body, "    int64_t dim[%d];", num_sizes(k));
-    if (g.num_maps)
-        sb_line(&body, "    TensorMap map[%d];", g.num_maps);
-    sb_line(&body, "};");
+    if (k->groups)
+        put_params(&body, k, "Launch", false);
+    put_params(&body, k, "Params", k->groups > 0);
     if (k->input != INPUT_GIVEN)
         family->put_prologue(&body, k);
     if (family->put_parts)
@@ -368,6 +397,8 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     sb_printf(&text, "#include \"kernels/cuda/%s.cuh\"\n", cuda_family_name[k->family]);
     if (family->candidates || family->put_parts)
         sb_put(&text, "#include \"kernels/cuda/row.cuh\"\n");
+    if (k->launch->grouped)
+        sb_put(&text, "#include \"kernels/cuda/group.cuh\"\n");
     sb_putn(&text, body.text, body.len);
     put_entry(&text, k, *ret_name);
     return text.text;
@@ -397,6 +428,7 @@ DeviceLaunch cuda_device_launch(const CudaKernel *k, int kernel)
                         .cluster = g.cluster > 1 ? g.cluster : 1,
                         .block = g.block,
                         .smem = (int32_t)g.smem,
+                        .groups = (int32_t)k->groups,
                         .num_maps = g.num_maps,
                         .workspace = g.workspace,
                         .looks_ahead = cuda_family[k->family]->looks_ahead,

@@ -323,7 +323,7 @@ static void candidates(CudaCandidates *c)
     k.stream = (CudaStream){
         .rows = MOST_ROWS, .n_warps = 1, .n_blocks = 4 * k.spec.parts, .split_k = 1, .gather = 1};
     int most = k.packed.layout == CUDA_PANELS ? PANELS_ROWS : MOST_ROWS;
-    if (c->rows > most) {
+    if (like->layout[like->launch->a].rows > most) {
         cuda_candidate_reject(c, &k, "more than %d row%s", most,
                               most == 1 ? " beside panels" : "s");
         return;

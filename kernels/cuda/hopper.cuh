@@ -159,7 +159,7 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
                     stage.wait_empty();
                     load_w(stage, k, n0);
                 }
-                copy_box(stage.at, p.map[0], k * 128, m0, stage.full);
+                copy_box(stage.at, p.map[0], k * 128, first_row(p, 0) + m0, stage.full);
             }
             stage.advance();
         }
@@ -243,7 +243,8 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
                 if constexpr (S::kABox)
                     if (boxes) {
                         box.advance();
-                        copy_box(box.at, p.map[1], S::a_block(k) / 4 * 4, m0, stage.full);
+                        copy_box(box.at, p.map[1], S::a_block(k) / 4 * 4, first_row(p, 0) + m0,
+                                 stage.full);
                     }
 #pragma unroll
                 for (int sub = 0; sub < (S::kWBulk ? S::kSubs : 0); sub++)

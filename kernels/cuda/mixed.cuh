@@ -115,10 +115,11 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                 const uint32_t to = ring + slot * S::kStageBytes + box * S::kBoxBytes;
                 const int x = (unit * S::kBoxes + box) * 128,
                           half = blockIdx.x % 2 * (Cfg::kBM / 2);
+                const int y = first_row(p, 0) + m0;
                 if (Cfg::kCluster == 1)
-                    copy_box(to, p.map[0], x, m0, full + slot * 8);
+                    copy_box(to, p.map[0], x, y, full + slot * 8);
                 else /* half of its rows, for both blocks */
-                    copy_box_both(to + half * 128, p.map[0], x, m0 + half, full + slot * 8);
+                    copy_box_both(to + half * 128, p.map[0], x, y + half, full + slot * 8);
             }
             next += S::kCopiers;
             slot += S::kCopiers;
