@@ -47,9 +47,16 @@ const CallInfo call_info[] = {
      {"x", "axis", "start", "stop"},
      "slice(x, axis=-1, start=0, stop=..)"},
     {"cast", CALL_CAST, OP_CAST, 2, false, {"x", "format"}, "cast(x, bf16)"},
-    {"grouped_linear", CALL_LATER, NUM_OPS, 0, true, {0}, ""},
-    {"topk", CALL_LATER, NUM_OPS, 0, true, {0}, ""},
-    {"combine", CALL_LATER, NUM_OPS, 0, true, {0}, ""},
+    {"topk", CALL_TOPK, OP_TOPK, 2, false, {"x", "k", "weights"}, "topk(x, k, weights=..?)"},
+    {"dispatch", CALL_DISPATCH, OP_DISPATCH, 2, false, {"x", "route"}, "dispatch(x, route=..)"},
+    {"grouped_linear",
+     CALL_GROUPED_LINEAR,
+     OP_MATMUL,
+     2,
+     false,
+     {"x", "w", "b", "route"},
+     "grouped_linear(x, w, b?, route=..)"},
+    {"combine", CALL_COMBINE, OP_COMBINE, 2, false, {"x", "route"}, "combine(x, route=..)"},
 };
 const int num_calls = COUNT_OF(call_info);
 

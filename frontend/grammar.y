@@ -294,6 +294,7 @@ args:
 arg:
   expr { $$ = ast_arg(NO_WORD, $expr); }
 | name '=' expr { $$ = ast_arg($name, $expr); }
+| "weights" '=' expr { $$ = ast_arg(ast_word(p, "weights", @1), $expr); }
 ;
 
 /* schemes */

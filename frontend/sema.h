@@ -116,18 +116,27 @@ typedef struct Sema {
 } Sema;
 
 /* What a slot or an expression holds while the model is walked. */
-typedef enum ValKind { VAL_NONE, VAL_BAD, VAL_TENSOR, VAL_NUMBER, VAL_INT } ValKind;
+typedef enum ValKind { VAL_NONE, VAL_BAD, VAL_TENSOR, VAL_ROUTE, VAL_NUMBER, VAL_INT } ValKind;
 typedef struct Val {
     ValKind kind;
-    FormatId fmt;      /* TENSOR: of the model's values; type->fmt is how it is stored */
-    bool is_const;     /* TENSOR: depends on params alone */
-    const Type *type;  /* TENSOR */
-    Value *value;      /* TENSOR, when building */
-    double number;     /* NUMBER, INT */
-    int64_t integer;   /* INT */
-    Span origin;       /* where its shape was decided */
-    const char *label; /* TENSOR: the name it goes by in a layer's path, or NULL */
+    FormatId fmt;              /* TENSOR: of the model's values; type->fmt is how it is stored */
+    bool is_const;             /* TENSOR: depends on params alone */
+    const Type *type;          /* TENSOR */
+    Value *value;              /* TENSOR, when building */
+    const struct Route *route; /* ROUTE */
+    double number;             /* NUMBER, INT */
+    int64_t integer;           /* INT */
+    Span origin;               /* where its shape was decided */
+    const char *label;         /* TENSOR: the name it goes by in a layer's path, or NULL */
 } Val;
+
+/* What topk gives: which rows go to which groups. */
+typedef struct Route {
+    Val index, weights; /* of each row's choices */
+    Val ends, places;
+    Dim rows, routed; /* of what is dispatched, and of what that makes */
+    Dim groups;
+} Route;
 
 typedef struct Walk {
     Sema *s;
@@ -156,6 +165,7 @@ typedef struct Frame { /* one body being walked */
 /* Names of operations (calls.c) */
 typedef enum CallKind {
     CALL_LINEAR,
+    CALL_GROUPED_LINEAR,
     CALL_MATMUL,
     CALL_UNARY, /* elementwise */
     CALL_BINARY,
@@ -168,7 +178,9 @@ typedef enum CallKind {
     CALL_TRANSPOSE,
     CALL_SLICE,
     CALL_CAST,
-    CALL_LATER /* refused by name */
+    CALL_TOPK,
+    CALL_DISPATCH,
+    CALL_COMBINE
 } CallKind;
 #define MAX_CALL_ARGS 4
 typedef struct CallInfo {
@@ -238,7 +250,18 @@ Val walk_call(Walk *w, Frame *frame, Expr *call, const Item *scheme);
 Val walk_binary(Walk *w, Expr *expr, OpKind kind, const Val *a, const Val *b);
 /* walk_linear.c */
 Val walk_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme);
+Val walk_grouped_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme);
 Val walk_matmul(Walk *w, Frame *frame, Expr *call, Expr *const *arg);
+/* walk_route.c */
+Val walk_topk(Walk *w, Frame *frame, Expr *call, Expr *const *arg);
+Val walk_dispatch(Walk *w, Frame *frame, Expr *call, Expr *const *arg);
+Val walk_combine(Walk *w, Frame *frame, Expr *call, Expr *const *arg);
+/* The argument route=, which the call must have (arg: NULL, it has none); reports otherwise. */
+bool walk_route_arg(Walk *w, Frame *frame, Expr *call, Expr *arg, Val *ret);
+/* Does x, of two dimensions, have the rows that dispatch makes by the route? Reports otherwise. */
+bool route_rows_fit(Walk *w, Expr *call, const Val *x, const Val *route);
+/* Says that a route stands where a tensor is needed; name: NULL when it has none. */
+void report_route(Walk *w, Span span, const char *name, const Val *route);
 /* walk_emit.c */
 Val val_bad(void);
 Val walk_emit(Walk *w, OpKind kind, const Attr *attr, const Type *type, int num_in, const Val *in,
@@ -248,6 +271,8 @@ Val walk_number(Walk *w, double number, Span span);      /* a rank 0 constant */
 /* NULL after reporting at `at` that such a tensor is too large. */
 const Type *walk_type(Walk *w, Expr *at, FormatId fmt, int rank, const Dim *dim);
 const Type *walk_type_expr(Walk *w, const Frame *frame, TypeExpr *type, bool is_param);
+/* An operand of arithmetic: no route. */
+Val walk_operand(Walk *w, Frame *frame, Expr *expr);
 /* An operand that must be a tensor; reports otherwise. */
 bool walk_tensor(Walk *w, Frame *frame, Expr *expr, Val *ret);
 bool walk_axis(Walk *w, Frame *frame, Expr *expr, const Val *x, int64_t *ret); /* NULL: last */

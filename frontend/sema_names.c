@@ -166,11 +166,7 @@ static void resolve_call(Body *b, Expr *expr)
     if (call >= 0) {
         expr->ref = REF_OP;
         expr->slot = call;
-        if (call_info[call].kind == CALL_LATER) {
-            diag_error(s->diag, expr->name.span, E_NOT_SUPPORTED, "'%s' is not supported yet",
-                       expr->name.text);
-            expr->ref = REF_BAD;
-        } else if (expr->index) {
+        if (expr->index) {
             diag_error(s->diag, expr->index->span, E_ARGUMENTS,
                        "'%s' is an operation, which has "
                        "no index",

@@ -49,6 +49,8 @@ static Val pass_result(Walk *w, const Decl *decl, const Type *type, Span span, E
             diag_error(w->diag, span, E_WRONG_KIND, "a number where a tensor is needed");
         return val_bad();
     }
+    if (val.kind == VAL_ROUTE && (!at || first_report(at)))
+        report_route(w, span, decl->name.text, &val);
     if (val.kind != VAL_TENSOR || !type)
         return val_bad();
     if (!type_same_shape(val.type, type)) {
@@ -346,13 +348,33 @@ static void walk_param(Walk *w, Frame *frame, Stmt *stmt)
         param_build(w, val, stmt, tensor, parts);
 }
 
+static void name_value(Walk *w, const Val *val, const char *name)
+{
+    if (val->value && !val->value->name)
+        val->value->name = dotted_name(w, name);
+}
+
+static void name_route(Walk *w, const Route *route, const char *name)
+{
+    const struct {
+        const Val *val;
+        const char *name;
+    } part[] = {{&route->index, "index"},
+                {&route->weights, "weights"},
+                {&route->ends, "ends"},
+                {&route->places, "places"}};
+    for (size_t i = 0; i < COUNT_OF(part) && w->build; i++)
+        name_value(w, part[i].val, arena_printf(w->m->arena, "%s.%s", name, part[i].name));
+}
+
 static void assign(Walk *w, Frame *frame, Stmt *stmt, int target, Val val)
 {
     const char *name = stmt->targets.elem[target].text;
     if (val.kind == VAL_TENSOR && val.is_const)
         val.label = name;
-    if (val.value && !val.value->name)
-        val.value->name = dotted_name(w, name);
+    name_value(w, &val, name);
+    if (val.kind == VAL_ROUTE)
+        name_route(w, val.route, name);
     frame->slot[stmt->slot[target]] = val;
 }
 
@@ -366,6 +388,14 @@ static int num_results(const Expr *expr, int num_targets)
     return expr->ref == REF_OP && call_info[expr->slot].kind == CALL_SPLIT ? num_targets : 1;
 }
 
+static void report_results(Walk *w, const Stmt *stmt, const Expr *expr, int num, int has)
+{
+    diag_error(w->diag, stmt->targets.elem[0].span, E_ARGUMENTS, "%d name%s for %d result%s", num,
+               num == 1 ? "" : "s", has, has == 1 ? "" : "s");
+    if (expr->ref == REF_OP && call_info[expr->slot].kind == CALL_TOPK)
+        diag_help(w->diag, "topk gives one route, of each row's groups and their weights");
+}
+
 static void walk_assign(Walk *w, Frame *frame, Stmt *stmt)
 {
     Expr *expr = stmt->values.elem[0];
@@ -373,9 +403,7 @@ static void walk_assign(Walk *w, Frame *frame, Stmt *stmt)
     bool bad = expr->kind == EXPR_BAD || expr->ref == REF_BAD;
     if (!bad && has != num) {
         if (first_report(expr))
-            diag_error(w->diag, stmt->targets.elem[0].span, E_ARGUMENTS,
-                       "%d name%s for %d result%s", num, num == 1 ? "" : "s", has,
-                       has == 1 ? "" : "s");
+            report_results(w, stmt, expr, num, has);
         bad = true;
     }
     for (int i = 0; bad && i < num; i++)
@@ -474,8 +502,8 @@ static Val walk_name(Walk *w, Frame *frame, Expr *expr)
 
 static Val walk_arithmetic(Walk *w, Frame *frame, Expr *expr)
 {
-    Val a = walk_expr(w, frame, expr->lhs);
-    Val b = walk_expr(w, frame, expr->rhs);
+    Val a = walk_operand(w, frame, expr->lhs);
+    Val b = walk_operand(w, frame, expr->rhs);
     OpKind kind = expr->op == '+'   ? OP_ADD
                   : expr->op == '-' ? OP_SUB
                   : expr->op == '*' ? OP_MUL
@@ -495,20 +523,28 @@ static Val walk_arithmetic(Walk *w, Frame *frame, Expr *expr)
 
 static Val walk_negation(Walk *w, Frame *frame, Expr *expr)
 {
-    Val a = walk_expr(w, frame, expr->lhs);
+    Val a = walk_operand(w, frame, expr->lhs);
     if (a.kind == VAL_NUMBER)
         return number(-a.number);
     Val minus = number(-1);
     return walk_binary(w, expr, OP_MUL, &a, &minus);
 }
 
+static bool is_linear(const Expr *call)
+{
+    if (call->kind != EXPR_CALL || call->ref != REF_OP)
+        return false;
+    CallKind kind = call_info[call->slot].kind;
+    return kind == CALL_LINEAR || kind == CALL_GROUPED_LINEAR;
+}
+
 static Val walk_at(Walk *w, Frame *frame, Expr *expr)
 {
     Expr *call = expr->lhs;
-    bool linear =
-        call->kind == EXPR_CALL && call->ref == REF_OP && call_info[call->slot].kind == CALL_LINEAR;
+    bool linear = is_linear(call);
     if (!linear && call->kind != EXPR_BAD && call->ref != REF_BAD && first_report(expr)) {
-        diag_error(w->diag, expr->name.span, E_WRONG_KIND, "only linear(..) takes a scheme");
+        diag_error(w->diag, expr->name.span, E_WRONG_KIND,
+                   "only linear(..) and grouped_linear(..) take a scheme");
         diag_note(w->diag, call->span, "this is not a linear layer");
     }
     if (!linear || !expr->item || expr->item->scheme->bad) {

@@ -77,9 +77,19 @@ const Type *walk_type_expr(Walk *w, const Frame *frame, TypeExpr *type, bool is_
     return walk_type(w, at, fmt, type->dims.num, dim);
 }
 
+Val walk_operand(Walk *w, Frame *frame, Expr *expr)
+{
+    Val val = walk_expr(w, frame, expr);
+    if (val.kind != VAL_ROUTE)
+        return val;
+    if (first_report(expr))
+        report_route(w, expr->span, expr->kind == EXPR_NAME ? expr->name.text : NULL, &val);
+    return val_bad();
+}
+
 bool walk_tensor(Walk *w, Frame *frame, Expr *expr, Val *ret)
 {
-    *ret = walk_expr(w, frame, expr);
+    *ret = walk_operand(w, frame, expr);
     if (ret->kind == VAL_NUMBER && first_report(expr))
         diag_error(w->diag, expr->span, E_WRONG_KIND, "a number where a tensor is needed");
     return ret->kind == VAL_TENSOR;

@@ -1,4 +1,5 @@
-/* linear and matmul: operands, what the rules ask of the layer and whether it can be done. */
+/* linear, grouped_linear and matmul: operands, what the rules ask of the layer and whether it can
+ * be done. */
 #include "frontend/sema.h"
 
 /* What the rules ask, against the layer's K --------------------------------------------------- */
@@ -111,44 +112,126 @@ static bool spec_fits(Walk *w, Expr *call, const QuantSpec *spec, int64_t k)
     return blocks_fit(w, call, spec, k) && sum_fits(w, call, spec, k);
 }
 
-/* linear --------------------------------------------------------------------------------------- */
+/* What the rules ask of a layer of groups ------------------------------------------------------ */
 
-static bool need_constant(Walk *w, Expr *arg, const Val *val, const char *what)
+/* No block of scales holds rows of two matrices. */
+static bool block_rows_fit(Walk *w, Expr *call, const QuantSpec *spec, const Type *weight)
 {
-    if (val->is_const && val->label)
+    int64_t rows = spec->weight ? spec->weight->block[0] : 0, n = weight->dim[1].add;
+    if (rows <= 1 || n % rows == 0)
         return true;
-    if (first_report(arg)) {
-        diag_error(w->diag, arg->span, E_WEIGHT_OPERAND, "the %s of linear is not a param", what);
-        note_type(w, val, NULL);
-        diag_help(w->diag, "for two computed operands use matmul(a, b), with b [K, N]");
+    if (first_report(call)) {
+        diag_error(w->diag, spec->weight_span, E_SCHEME_FIT,
+                   "blocks of %lld rows do not divide the N = %lld rows of each group's matrix",
+                   (long long)rows, (long long)n);
+        diag_note(w->diag, call->span, "this layer, '%s', has a weight %s", walk_path_text(w),
+                  type_text(w->arena, weight));
     }
     return false;
 }
 
-static bool operands_fit(Walk *w, Expr *call, const Val *in)
+/* Names of those that look at the weight alone. */
+static const char *quantisers_without_data(Walk *w)
+{
+    Sb sb;
+    sb_init(&sb, w->arena);
+    for (int i = 0; weight_quantisers[i]; i++)
+        if (!weight_quantisers[i]->needs_stats)
+            sb_printf(&sb, "%s%s", sb.len ? ", " : "", weight_quantisers[i]->name);
+    return sb.text;
+}
+
+/* Calibration sees a layer's input as one, not what goes to each group. */
+static bool quantiser_fits(Walk *w, Expr *call, const QuantSpec *spec)
+{
+    const WeightQuantiser *by = spec->weight && spec->by ? weight_quantiser_find(spec->by) : NULL;
+    if (!by || !by->needs_stats)
+        return true;
+    if (first_report(call)) {
+        diag_error(w->diag, spec->weight_span, E_NOT_SUPPORTED,
+                   "'by %s' looks at the input of each matrix, which is not supported yet for "
+                   "grouped_linear",
+                   by->name);
+        diag_note(w->diag, call->span, "this layer, '%s', has a matrix for each group",
+                  walk_path_text(w));
+        diag_help(w->diag, "these look at the weight alone: %s", quantisers_without_data(w));
+    }
+    return false;
+}
+
+static bool groups_fit(Walk *w, Expr *call, const QuantSpec *spec, const Type *weight)
+{
+    if (!spec || spec->keep)
+        return true;
+    if (spec->smooth || spec->rotate) {
+        if (first_report(call)) {
+            diag_error(w->diag, call->span, E_NOT_SUPPORTED,
+                       "'%s' is not supported yet for grouped_linear",
+                       spec->smooth ? "smooth" : "rotate");
+            diag_help(w->diag, "say it in a rule whose pattern does not match '%s'",
+                      walk_path_text(w));
+        }
+        return false;
+    }
+    return quantiser_fits(w, call, spec) && block_rows_fit(w, call, spec, weight);
+}
+
+/* linear --------------------------------------------------------------------------------------- */
+
+static bool need_constant(Walk *w, const Expr *call, Expr *arg, const Val *val, const char *what)
+{
+    if (val->is_const && val->label)
+        return true;
+    if (first_report(arg)) {
+        diag_error(w->diag, arg->span, E_WEIGHT_OPERAND, "the %s of %s is not a param", what,
+                   call->name.text);
+        note_type(w, val, NULL);
+        if (call_info[call->slot].kind == CALL_LINEAR)
+            diag_help(w->diag, "for two computed operands use matmul(a, b), with b [K, N]");
+    }
+    return false;
+}
+
+static bool weight_fits(const Type *x, const Type *weight, bool grouped)
+{
+    bool ranks = grouped ? x->rank == 2 && weight->rank == 3 : x->rank >= 1 && weight->rank == 2;
+    return ranks && dim_equal(type_last(x), type_last(weight));
+}
+
+/* One number for each row of the weight. */
+static bool bias_fits(const Type *weight, const Type *bias)
+{
+    bool fits = bias->rank == weight->rank - 1;
+    for (int i = 0; fits && i < bias->rank; i++)
+        fits = dim_equal(bias->dim[i], weight->dim[i]);
+    return fits;
+}
+
+static bool operands_fit(Walk *w, Expr *call, const Val *in, bool grouped)
 {
     const Type *x = in[0].type, *weight = in[1].type, *bias = in[2].type;
     int wrong = 0; /* the operand that does not fit */
-    if (x->rank < 1 || weight->rank != 2 || !dim_equal(type_last(x), weight->dim[1]))
+    if (!weight_fits(x, weight, grouped))
         wrong = 1;
-    else if (bias && (bias->rank != 1 || !dim_equal(bias->dim[0], weight->dim[0])))
+    else if (bias && !bias_fits(weight, bias))
         wrong = 2;
     if (!wrong)
         return true;
     if (!first_report(call))
         return false;
+    const char *name = call->name.text;
     if (wrong == 1)
-        diag_error(w->diag, call->span, E_SHAPE,
-                   "linear needs x [.., K] and w [N, K], but x is %s and w is %s",
+        diag_error(w->diag, call->span, E_SHAPE, "%s needs x %s and w %s, but x is %s and w is %s",
+                   name, grouped ? "[R, K]" : "[.., K]", grouped ? "[E, N, K]" : "[N, K]",
                    type_text(w->arena, x), type_text(w->arena, weight));
     else
-        diag_error(w->diag, call->span, E_SHAPE,
-                   "linear needs w [N, K] and b [N], but w is %s and "
-                   "b is %s",
+        diag_error(w->diag, call->span, E_SHAPE, "%s needs w %s and b %s, but w is %s and b is %s",
+                   name, grouped ? "[E, N, K]" : "[N, K]", grouped ? "[E, N]" : "[N]",
                    type_text(w->arena, weight), type_text(w->arena, bias));
     note_type(w, &in[wrong - 1], wrong == 1 ? "x" : "w");
     note_type(w, &in[wrong], wrong == 1 ? "w" : "b");
-    if (wrong == 1 && x->rank >= 1 && weight->rank == 2 && dim_equal(type_last(x), weight->dim[0]))
+    if (wrong == 1 && x->rank >= 1 && weight->rank == (grouped ? 3 : 2) &&
+        dim_equal(type_last(x), weight->dim[weight->rank - 2]))
         diag_help(w->diag, "weights are [out, in]; this one would fit transposed");
     return false;
 }
@@ -182,14 +265,33 @@ static const char *layer_name(Walk *w, const Item *scheme)
     return at ? arena_printf(w->m->arena, "%s#%d", path, at + 1) : path;
 }
 
-static Val emit_linear(Walk *w, Expr *call, Val *in, const QuantSpec *spec, const Item *scheme)
+/* route: NULL, or rows have matrices of their groups. */
+static Val emit_product(Walk *w, Expr *call, const Val *in, const Route *route, const Attr *attr,
+                        const Type *type)
+{
+    Val operand[3] = {in[0], in[1]};
+    if (route)
+        operand[2] = route->ends;
+    Val out = walk_emit(w, OP_MATMUL, attr, type, route ? 3 : 2, operand, call->span);
+    if (in[2].kind != VAL_TENSOR)
+        return out;
+    Val sum[2] = {out, in[2]};
+    if (route) {
+        Val spread[2] = {in[2], route->ends};
+        sum[1] = walk_emit(w, OP_SPREAD, NULL, type, 2, spread, call->span);
+    }
+    return walk_emit(w, OP_ADD, NULL, type, 2, sum, call->span);
+}
+
+static Val emit_linear(Walk *w, Expr *call, Val *in, const Route *route, const QuantSpec *spec,
+                       const Item *scheme)
 {
     FormatId fmt = in[0].fmt, plain = spec && spec->act_fmt ? spec->act_fmt : fmt;
+    const Type *x = in[0].type, *weight = in[1].type;
     Dim dim[LIMIT_RANK];
-    int rank = in[0].type->rank;
-    for (int i = 0; i < rank; i++)
-        dim[i] = i + 1 < rank ? in[0].type->dim[i] : in[1].type->dim[0];
-    const Type *type = walk_type(w, call, FMT_F32, rank, dim);
+    for (int i = 0; i < x->rank; i++)
+        dim[i] = i + 1 < x->rank ? x->dim[i] : weight->dim[weight->rank - 2];
+    const Type *type = walk_type(w, call, FMT_F32, x->rank, dim);
     if (!type)
         return val_bad();
     if (!spec || !spec->act)
@@ -199,32 +301,67 @@ static Val emit_linear(Walk *w, Expr *call, Val *in, const QuantSpec *spec, cons
     Attr attr = {.quant = spec};
     if (w->build)
         attr.layer = layer_name(w, scheme);
-    Val out = walk_emit(w, OP_MATMUL, &attr, type, 2, in, call->span);
-    if (in[2].kind == VAL_TENSOR) {
-        Val sum[2] = {out, in[2]};
-        out = walk_emit(w, OP_ADD, NULL, type, 2, sum, call->span);
-    }
+    Val out = emit_product(w, call, in, route, &attr, type);
     out.fmt = fmt;
     out.label = NULL;
+    return out;
+}
+
+static bool walk_operands(Walk *w, Frame *frame, Expr *call, Expr *const *arg, Val *ret)
+{
+    bool ok = true;
+    for (int i = 0; i < 3; i++)
+        ok = (!arg[i] || walk_tensor(w, frame, arg[i], &ret[i])) && ok;
+    return ok && need_constant(w, call, arg[1], &ret[1], "weight") &&
+           (!arg[2] || need_constant(w, call, arg[2], &ret[2], "bias"));
+}
+
+/* Its operands fit; what rules say of it must, too. */
+static Val walk_layer(Walk *w, Expr *call, Val *in, const Route *route, const Item *scheme)
+{
+    w->path[w->num_path++] = (Step){.name = in[1].label};
+    record_path(w);
+    int64_t k = type_last(in[1].type).add;
+    const QuantSpec *spec = rules_apply(w, scheme, k);
+    bool fits = spec_fits(w, call, spec, k) && (!route || groups_fit(w, call, spec, in[1].type));
+    Val out = fits ? emit_linear(w, call, in, route, spec, scheme) : val_bad();
+    w->num_path--;
     return out;
 }
 
 Val walk_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme)
 {
     Val in[3] = {{0}};
-    bool ok = true;
-    for (int i = 0; i < 3 && arg[i]; i++)
-        ok = walk_tensor(w, frame, arg[i], &in[i]) && ok;
-    if (!ok || !need_constant(w, arg[1], &in[1], "weight") ||
-        (arg[2] && !need_constant(w, arg[2], &in[2], "bias")) || !operands_fit(w, call, in))
+    if (!walk_operands(w, frame, call, arg, in) || !operands_fit(w, call, in, false))
         return val_bad();
-    w->path[w->num_path++] = (Step){.name = in[1].label};
-    record_path(w);
-    Dim k = in[1].type->dim[1];
-    const QuantSpec *spec = rules_apply(w, scheme, k.add);
-    Val out = spec_fits(w, call, spec, k.add) ? emit_linear(w, call, in, spec, scheme) : val_bad();
-    w->num_path--;
-    return out;
+    return walk_layer(w, call, in, NULL, scheme);
+}
+
+static bool groups_equal(Walk *w, Expr *call, const Val *weight, const Val *route)
+{
+    Dim groups = route->route->groups;
+    if (dim_equal(weight->type->dim[0], groups))
+        return true;
+    if (first_report(call)) {
+        diag_error(w->diag, call->span, E_SHAPE,
+                   "the route goes to %lld groups, but w has matrices for %lld: %s",
+                   (long long)groups.add, (long long)weight->type->dim[0].add,
+                   type_text(w->arena, weight->type));
+        diag_note(w->diag, route->origin, "the route is made here");
+        note_type(w, weight, "w");
+    }
+    return false;
+}
+
+Val walk_grouped_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme)
+{
+    Val in[3] = {{0}}, route;
+    bool ok = walk_operands(w, frame, call, arg, in);
+    ok = walk_route_arg(w, frame, call, arg[3], &route) && ok;
+    if (!ok || !operands_fit(w, call, in, true) || !groups_equal(w, call, &in[1], &route) ||
+        !route_rows_fit(w, call, &in[0], &route))
+        return val_bad();
+    return walk_layer(w, call, in, route.route, scheme);
 }
 
 /* matmul(a, b): b [K, N], turned to the [N, K] of the IR. */

@@ -74,7 +74,7 @@ Val walk_binary(Walk *w, Expr *expr, OpKind kind, const Val *a, const Val *b)
 /* min and max: at least one operand is a tensor, the other may be a number. */
 static Val walk_pair(Walk *w, Frame *frame, Expr *call, OpKind kind, Expr *const *arg)
 {
-    Val a = walk_expr(w, frame, arg[0]), b = walk_expr(w, frame, arg[1]);
+    Val a = walk_operand(w, frame, arg[0]), b = walk_operand(w, frame, arg[1]);
     if (a.kind != VAL_NUMBER || b.kind != VAL_NUMBER)
         return walk_binary(w, call, kind, &a, &b);
     bool first = kind == OP_MIN ? a.number < b.number : a.number > b.number;
@@ -453,6 +453,7 @@ Val walk_call(Walk *w, Frame *frame, Expr *call, const Item *scheme)
     }
     switch (info->kind) {
     case CALL_LINEAR: return walk_linear(w, frame, call, arg, scheme);
+    case CALL_GROUPED_LINEAR: return walk_grouped_linear(w, frame, call, arg, scheme);
     case CALL_MATMUL: return walk_matmul(w, frame, call, arg);
     case CALL_UNARY: return walk_unary(w, frame, call, info->op, arg);
     case CALL_BINARY: return walk_pair(w, frame, call, info->op, arg);
@@ -468,7 +469,9 @@ Val walk_call(Walk *w, Frame *frame, Expr *call, const Item *scheme)
     case CALL_TRANSPOSE: return walk_transpose(w, frame, call, arg);
     case CALL_SLICE: return walk_slice(w, frame, call, arg);
     case CALL_CAST: return walk_cast_call(w, frame, call, arg);
-    case CALL_LATER: break; /* refused when names were resolved */
+    case CALL_TOPK: return walk_topk(w, frame, call, arg);
+    case CALL_DISPATCH: return walk_dispatch(w, frame, call, arg);
+    case CALL_COMBINE: return walk_combine(w, frame, call, arg);
     }
     return val_bad();
 }

@@ -11,12 +11,12 @@
 
 /* Words of the language that would read badly, or not at all, as names. */
 static const char *const reserved[] = {
-    "version", "weights", "const", "dim",    "calibrate", "scheme",  "block",   "model",
-    "expect",  "quant",   "auto",  "shard",  "param",     "from",    "for",     "in",
-    "return",  "default", "round", "linear", "matmul",    "relu",    "gelu",    "gelu_tanh",
-    "silu",    "sigmoid", "tanh",  "concat", "layernorm", "split",   "softmax", "rmsnorm",
-    "reshape", "slice",   "cast",  "min",    "transpose", "max",     "f32",     "f16",
-    "bf16",    "topk",    "keep",  "fused",  "invariant", "combine",
+    "version", "weights", "const", "dim",    "calibrate", "scheme",  "block",    "model",
+    "expect",  "quant",   "auto",  "shard",  "param",     "from",    "for",      "in",
+    "return",  "default", "round", "linear", "matmul",    "relu",    "gelu",     "gelu_tanh",
+    "silu",    "sigmoid", "tanh",  "concat", "layernorm", "split",   "softmax",  "rmsnorm",
+    "reshape", "slice",   "cast",  "min",    "transpose", "max",     "f32",      "f16",
+    "bf16",    "topk",    "keep",  "fused",  "invariant", "combine", "dispatch", "grouped_linear",
 };
 
 /* Letters, digits and underscores of the end of a name. */
