@@ -686,9 +686,184 @@ def case_whole():
     return t
 
 
+def largest(x, count):
+    """The columns of each row's largest numbers; of equal ones the lower first, NaN last of all."""
+    order = [sorted(range(len(row)), key=lambda c: (math.isnan(row[c]), 0 if math.isnan(row[c]) else -row[c], c))
+             for row in x.astype(np.float64)]
+    return np.array(order).reshape(x.shape)[:, :count]
+
+
+class Route:
+    """Of choices [T, C] among groups: the routed row behind each group's last, the routed row of each choice,
+    and the row of each routed row."""
+
+    def __init__(self, index, groups):
+        self.index, self.groups = index, groups
+        order = np.argsort(index.ravel(), kind="stable")
+        self.places = np.empty(index.size, np.int64)
+        self.places[order] = np.arange(index.size)
+        self.places = self.places.reshape(index.shape)
+        self.counts = np.bincount(index.ravel(), minlength=groups)
+        self.ends = np.cumsum(self.counts)
+        self.source = order // index.shape[1]
+        self.group = np.repeat(np.arange(groups), self.counts)  # of each routed row
+
+
+def case_routes():
+    t = Text("routes")
+    inf, nan = np.inf, np.nan
+    s = np.array([[1, 3, 2, 3, -1], [0.0, -0.0, 0.0, -1, 0.0], [nan, 1, nan, inf, -inf], [nan] * 5,
+                  [-inf, nan, -inf, -inf, nan], [7, 6, 5, 4, 3]], F32)
+    for count in (1, 2, 5):
+        v = t.op("topk", [t.const(s)], ty("i32", (6, count)), f"count = {count}")
+        t.check(f"topk{count}", v, largest(s, count), "i32")
+    h = np.round(rng.normal(size=(40, 7)) * 2).astype(ml_dtypes.bfloat16)  # many equal ones
+    v = t.op("topk", [t.const(h, "bf16")], ty("i32", (40, 3)), "count = 3")
+    t.check("topk_bf16", v, largest(h, 3), "i32")
+    near = np.array([[1, 1 + 2**-10, 1 + 2**-9], [6e-8, 0, -6e-8]], np.float16)
+    t.check("topk_f16", t.op("topk", [t.const(near, "f16")], ty("i32", (2, 2)), "count = 2"),
+            largest(near, 2), "i32")
+    t.check("topk_one", t.op("topk", [t.const([[2.5], [nan]])], ty("i32", (2, 1)), "count = 1"),
+            np.zeros((2, 1)), "i32")
+    t.check("take", t.op("take", [t.const(s), t.const(largest(s, 4), "i32")], ty("f32", (6, 4))),
+            np.take_along_axis(s, largest(s, 4), 1))
+    again = rng.integers(0, 7, size=(40, 9))  # more than there are columns, some twice
+    t.check("take_bf16", t.op("take", [t.const(h, "bf16"), t.const(again, "i32")], ty("f32", (40, 9))),
+            np.take_along_axis(h, again, 1).astype(F32))
+    routes = {"some": Route(largest(h, 3), 7), "wide": Route(largest(h, 2), 50),
+              "twice": Route(again, 8), "last": Route(np.full((3, 2), 4), 5), "one": Route(np.zeros((4, 1), int), 1),
+              "none": Route(np.zeros((0, 3), int), 4)}
+    for name, r in routes.items():
+        rows, count = r.index.shape
+        index, attrs = t.const(r.index, "i32"), f"count = {r.groups}"
+        ends = t.op("group_ends", [index], ty("i32", (r.groups,)), attrs)
+        places = t.op("group_places", [index], ty("i32", r.index.shape), attrs)
+        t.check(name + "_ends", ends, r.ends, "i32")
+        t.check(name + "_places", places, r.places, "i32")
+        fmt = {"some": "bf16", "wide": "f16"}.get(name, "f32")
+        x = rng.normal(size=(rows, 3)).astype(NUMPY[fmt])
+        n = t.op("dispatch", [t.const(x, fmt), places], ty(fmt, (rows * count, 3)))
+        t.check(name + "_rows", n, x[r.source], fmt)
+        for kind, v in (("f32", rng.normal(size=(r.groups, 2))), ("bf16", rng.normal(size=(r.groups, 2))),
+                        ("i32", rng.integers(-2**31, 2**31, size=(r.groups, 2)))):
+            v = v.astype(NUMPY[kind])
+            to = "i32" if kind == "i32" else "f32"
+            t.check(f"{name}_spread_{kind}", t.op("spread", [t.const(v, kind), ends], ty(to, (rows * count, 2))),
+                    v[r.group].astype(NUMPY[to]), to)
+        h, w = rng.normal(size=(rows * count, 3)).astype(NUMPY[fmt]), rng.normal(size=r.index.shape).astype(F32)
+        want = np.zeros((rows, 3), F32)
+        for row, c, col in np.ndindex(rows, count, 3):
+            want[row, col] = fma(w[row, c], h[r.places[row, c], col], want[row, col])
+        t.check(name + "_sum", t.op("combine", [t.const(h, fmt), places, t.const(w)], ty("f32", (rows, 3))), want)
+    return t
+
+
+def grouped(r, b, product):
+    """Each group's rows by its matrix of b [E, N, ..]: product(rows, group)."""
+    rows = [np.flatnonzero(r.group == g) for g in range(r.groups)]
+    return np.concatenate([product(rows[g], g) for g in range(r.groups)])
+
+
+def case_experts():
+    t = Text("experts")
+    n, k = 5, 12
+    for name, r in {"some": Route(largest(rng.normal(size=(9, 6)) - [9, 0, 0, 9, 0, 9], 2), 6),
+                    "many": Route(rng.integers(0, 2, size=(150, 1)) * 2, 4),
+                    "none": Route(np.zeros((0, 2), int), 3)}.items():
+        rows = r.index.size
+        a, b = rng.normal(size=(rows, k)).astype(F32), rng.normal(size=(r.groups, n, k)).astype(F32)
+        flat = b.reshape(-1, k)
+        ca, cb = t.const(a), t.const(b)
+        ends = t.const(r.ends, "i32")
+        plain = grouped(r, b, lambda at, g: a[at].astype(np.float64) @ b[g].T.astype(np.float64))
+        v = t.op("matmul", [ca, cb, ends], ty("f32", (rows, n)))
+        t.check(name + "_plain", v, plain, tol=1e-7)
+        t.lines += [f"%{name} = kernel {ca}, {cb}, {ends} : f32[{rows}, {n}] {{", f"%0 = arg : f32[{rows}, {k}]",
+                    f"%1 = arg : f32[{r.groups}, {n}, {k}]", f"%2 = arg : i32[{r.groups}]",
+                    f"%3 = matmul %0, %1, %2 : f32[{rows}, {n}]", "yield %3", "}"]
+        t.check(name + "_kernel", "%" + name, plain, tol=1e-7)
+        a16, b16 = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+        v = t.op("matmul", [t.const(a16, "bf16"), t.const(b16, "bf16"), ends], ty("f32", (rows, n)))
+        t.check(name + "_bf16", v,
+                grouped(r, b, lambda at, g: a16[at].astype(np.float64) @ b16[g].T.astype(np.float64)), tol=1e-7)
+        for kind, sa, sb in (("i8", dict(fmt="i8", block=(1, 0)), dict(fmt="i8", block=(1, 0))),
+                             ("u8", dict(fmt="u8", block=(1, 0), asym=True), dict(fmt="i4", block=(1, 0), asym=True)),
+                             ("tensor", dict(fmt="i8", block=(1, 0)), dict(fmt="i8", block=(0, 0)))):
+            check_epilogue(t, f"{name}_{kind}", r, (ca, a, sa), (cb, b, sb), ends)
+        sb = dict(fmt="i4", block=(1, 0), asym=True)
+        codes = centred(quantise(flat, **sb)).reshape(b.shape)
+        v = t.op("matmul", [ca, quantise_op(t, cb, b.shape, sb), ends], ty("f32", (rows, n)), "scales = epilogue")
+        t.check(name + "_plain_i4", v, grouped(r, b, lambda at, g: a[at].astype(np.float64) @ codes[g].T), tol=1e-7)
+        for i, (sa, sb, block) in enumerate((
+                (dict(fmt="i8", block=(1, 4)), dict(fmt="i8", block=(1, 4)), 4),
+                (dict(fmt="u8", block=(1, 2), asym=True), dict(fmt="i8", block=(5, 4)), 2),
+                (dict(fmt="e2m1", block=(1, 4), scale_fmt="e4m3", outer=True),
+                 dict(fmt="e2m1", block=(1, 4), scale_fmt="e4m3", outer=True), 4),
+                (dict(fmt="e4m3", block=(1, 6)), dict(fmt="e4m3", block=(0, 6)), 6),
+                (None, dict(fmt="i4", block=(1, 4), asym=True), 4))):
+            if rows > 100 and i or not rows and sa and sa.get("outer"):
+                continue  # exact fractions take long; there is no largest of no rows
+            check_mainloop(t, f"{name}_main{i}", r, (ca, a, sa), (cb, b, sb), ends, block)
+    r = Route(np.where(np.arange(600) < 520, 1, 0).reshape(600, 1), 2)  # more rows than are taken at once
+    a, b = rng.normal(size=(600, 2)).astype(ml_dtypes.bfloat16), rng.normal(size=(2, 1, 2)).astype(F32)
+    v = t.op("matmul", [t.const(a, "bf16"), t.const(b), t.const(r.ends, "i32")], ty("f32", (600, 1)))
+    t.check("long", v, grouped(r, b, lambda at, g: a[at].astype(np.float64) @ b[g].T.astype(np.float64)), tol=1e-7)
+    return t
+
+
+def check_epilogue(t, name, r, left, right, ends):
+    """Raw codes, then zero points and scales of groups by way of spread."""
+    (ca, a, sa), (cb, b, sb) = left, right
+    rows, groups, n, shape = len(a), len(b), b.shape[1], b.shape
+    (ka, fa, za, _), (kb, fb, zb, _) = quantise(a, **sa), quantise(b.reshape(-1, shape[2]), **sb)
+    qa, qb = quantise_op(t, ca, a.shape, sa), quantise_op(t, cb, shape, sb)
+    ka, kb = ka.astype(np.int64), kb.astype(np.int64).reshape(shape)
+    v = t.op("matmul", [qa, qb, ends], ty("i32", (rows, n)), "scales = epilogue")
+    want = grouped(r, b, lambda at, g: ka[at] @ kb[g].T)
+    t.check(name + "_codes", v, want, "i32")
+    if sa.get("asym"):  # sums of (a - za) (b - zb)
+        parts = {"sum_a": t.op("code_sum", [qa], ty("i32", (rows, 1)), "axis = 0"),
+                 "zero_a": t.op("zeros", [qa], ty("i32", (rows, 1)), "axis = 0")}
+        for part, op in (("sum_b", "code_sum"), ("zero_b", "zeros")):
+            value = t.op(op, [qb], ty("i32", (groups, n)), "axis = 1")
+            parts[part] = t.op("spread", [value, ends], ty("i32", (rows, n)))
+        for x, y, sign in (("zero_a", "sum_b", "sub"), ("sum_a", "zero_b", "sub")):
+            v = t.op(sign, [v, t.op("mul", [parts[x], parts[y]], ty("i32", (rows, n)))], ty("i32", (rows, n)))
+        k = t.const(np.int32(shape[2]), "i32")
+        both = t.op("mul", [t.op("mul", [parts["zero_a"], parts["zero_b"]], ty("i32", (rows, n))), k],
+                    ty("i32", (rows, n)))
+        v = t.op("add", [v, both], ty("i32", (rows, n)))
+        ca, cb = ka - za, kb - zb.reshape(shape)
+        want = grouped(r, b, lambda at, g: ca[at] @ cb[g].T)
+        t.check(name + "_centred", v, want, "i32")
+    v = t.op("cast", [v], ty("f32", (rows, n)))
+    v = t.op("mul", [v, t.op("scales", [qa], ty("f32", (rows, 1)), "axis = 0")], ty("f32", (rows, n)))
+    if sb["block"] == (0, 0):
+        scale = t.op("scales", [qb], ty("f32", (1,)), "axis = 1")
+    else:
+        scale = t.op("scales", [qb], ty("f32", (groups, n)), "axis = 1")
+        scale = t.op("spread", [scale, ends], ty("f32", (rows, n)))
+    v = t.op("mul", [v, scale], ty("f32", (rows, n)))
+    t.check(name, v, (want.astype(F32) * fa[:, :1]) * fb.reshape(shape)[r.group, :, 0])
+
+
+def check_mainloop(t, name, r, left, right, ends, block):
+    (ca, a, sa), (cb, b, sb) = left, right
+    shape = b.shape
+    qb = quantise(b.reshape(-1, shape[2]), **sb)
+    kb, fb = centred(qb).reshape(shape), (qb[1] * qb[3]).reshape(shape)
+    ka, fa, va = a.astype(np.float64), np.ones_like(a), ca
+    if sa:
+        qa = quantise(a, **sa)
+        ka, fa, va = centred(qa), qa[1] * qa[3], quantise_op(t, ca, a.shape, sa)
+    v = t.op("matmul", [va, quantise_op(t, cb, shape, sb), ends], ty("f32", (len(a), shape[1])), "scales = mainloop")
+    t.check(name, v, grouped(r, b, lambda at, g: mainloop(ka[at], fa[at], kb[g], fb[g], block)),
+            tol=None if sa else 1e-7)
+
+
 CASES = [case_moves, case_cast, case_elementwise, case_functions, case_rows, case_quantize,
          case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard, case_bounds,
-         case_whole]
+         case_whole, case_routes, case_experts]
 
 if __name__ == "__main__":
     np.seterr(all="ignore")
