@@ -64,42 +64,56 @@ bool eval_op_take(Eval *e, const Op *op)
     return x || eval_no_memory(e, op);
 }
 
-/* end[g] becomes the number of choices of groups up to g. */
-static bool count_groups(Eval *e, const Op *op, const Tensor *index, int32_t *end)
+static bool groups_exist(Eval *e, const Op *op, const Tensor *index)
 {
     int64_t groups = op->attr.count;
-    memset(end, 0, (size_t)groups * sizeof *end);
     for (uint64_t i = 0; i < tensor_elements(index); i++) {
         int32_t group = ((const int32_t *)index->data)[i];
         if (group < 0 || group >= groups)
             return eval_fail(e, op, "group %d of %lld", group, (long long)groups);
-        end[group]++;
     }
-    for (int64_t g = 1; g < groups; g++)
-        end[g] += end[g - 1];
     return true;
 }
 
 bool eval_op_group_ends(Eval *e, const Op *op)
 {
+    const Tensor *index = eval_in(e, op, 0);
     Tensor *out = eval_result(e, op, 0);
-    return out && count_groups(e, op, eval_in(e, op, 0), out->data);
+    if (!out || !groups_exist(e, op, index))
+        return false;
+    int32_t *end = out->data;
+    memset(end, 0, out->bytes);
+    for (uint64_t i = 0; i < tensor_elements(index); i++)
+        end[((const int32_t *)index->data)[i]]++;
+    for (int64_t g = 1; g < op->attr.count; g++)
+        end[g] += end[g - 1];
+    return true;
 }
 
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorted by group, then by place: memory is that of the choices, however many groups are said. */
 bool eval_op_group_places(Eval *e, const Op *op)
 {
     const Tensor *index = eval_in(e, op, 0);
     Tensor *out = eval_result(e, op, 0);
-    if (!out)
+    if (!out || !groups_exist(e, op, index))
         return false;
-    int32_t *next = malloc((size_t)op->attr.count * sizeof *next);
-    if (!next)
+    size_t num = tensor_elements(index);
+    uint64_t *choice = malloc((num + 1) * sizeof *choice);
+    if (!choice)
         return eval_no_memory(e, op);
-    bool ok = count_groups(e, op, index, next);
-    for (int64_t i = (int64_t)tensor_elements(index) - 1; ok && i >= 0; i--)
-        ((int32_t *)out->data)[i] = --next[((const int32_t *)index->data)[i]];
-    free(next);
-    return ok;
+    for (size_t i = 0; i < num; i++)
+        choice[i] = (uint64_t)((const int32_t *)index->data)[i] << 32 | i;
+    qsort(choice, num, sizeof *choice, ascending);
+    for (size_t i = 0; i < num; i++)
+        ((int32_t *)out->data)[(uint32_t)choice[i]] = (int32_t)i;
+    free(choice);
+    return true;
 }
 
 static bool place_exists(Eval *e, const Op *op, int32_t place, int64_t rows)

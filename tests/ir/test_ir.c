@@ -499,6 +499,46 @@ static void test_uncalibrated(void **state)
     assert_string_equal(why, "quantize of layer fc1: its static range has not been calibrated");
 }
 
+/* What no topk and no group_ends gives, an IR may hold all the same. */
+static void test_wrong_routes(void **state)
+{
+    (void)state;
+    const struct {
+        const char *op, *why;
+    } wrong[] = {
+        {"take %x, %less : f32[2, 2]", "take: column -1 of 3"},
+        {"take %x, %more : f32[2, 2]", "take: column 3 of 3"},
+        {"group_ends %less {count = 3} : i32[3]", "group_ends: group -1 of 3"},
+        {"group_places %more {count = 3} : i32[2, 2]", "group_places: group 3 of 3"},
+        {"dispatch %x, %less : f32[4, 3]", "dispatch: place -1 of 4"},
+        {"dispatch %x, %far : f32[4, 3]", "dispatch: place 4 of 4"},
+        {"combine %h, %far, %w : f32[2, 3]", "combine: place 4 of 4"},
+        {"combine %h, %less, %w : f32[2, 3]", "combine: place -1 of 4"},
+        {"spread %x, %back : f32[4, 3]", "spread: group 1 ends at 2, behind 3 of 4 rows"},
+        {"spread %x, %long : f32[4, 3]", "spread: group 1 ends at 5, behind 0 of 4 rows"},
+        {"matmul %h, %m, %short : f32[4, 1]", "matmul: 3 of 4 rows are in groups"},
+    };
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        const char *text = arena_printf(
+            arena,
+            "module \"m\"\n%%x = const dense [1, 2, 3, 4, 5, 6] : f32[2, 3]\n"
+            "%%h = const dense [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] : f32[4, 3]\n"
+            "%%w = const dense [1, 2, 3, 4] : f32[2, 2]\n"
+            "%%m = const dense [1, 2, 3, 4, 5, 6] : f32[2, 1, 3]\n"
+            "%%less = const dense [0, -1, 2, 1] : i32[2, 2]\n"
+            "%%more = const dense [0, 1, 3, 1] : i32[2, 2]\n"
+            "%%far = const dense [0, 1, 4, 1] : i32[2, 2]\n"
+            "%%back = const dense [3, 2] : i32[2]\n%%long = const dense [0, 5] : i32[2]\n"
+            "%%short = const dense [0, 3] : i32[2]\n%%y = %s\noutput \"y\" %%y\n",
+            wrong[i].op);
+        Module *m = parse(text);
+        const char *why = NULL;
+        Tensor t;
+        assert_false(eval_constant(m, op_in(m->body.last, 0), &t, &why));
+        assert_string_equal(why, wrong[i].why);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -517,6 +557,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_constants, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deep_constants, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uncalibrated, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_routes, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
