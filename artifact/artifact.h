@@ -109,9 +109,25 @@ typedef enum LaunchFamily {
     LAUNCH_TILE,
     LAUNCH_MOVE,
     LAUNCH_DECODE,
+    LAUNCH_ROUTE,
     NUM_LAUNCH_FAMILIES
 } LaunchFamily;
 extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES]; /* "gemm", .. */
+
+/* A step of sending T rows to C of E groups each (ir/ops.def says what each computes). Its operands
+ * are what it reads, in the order of the operation's, and last what it writes; index and places are
+ * i32, x, h and weights of any plain format of floats. */
+typedef enum RouteStep {
+    ROUTE_TOPK,     /* x [T, E]; i32 [T, C] */
+    ROUTE_TAKE,     /* x [T, E], index [T, C]; f32 [T, C] */
+    ROUTE_ENDS,     /* index [T, C]; i32 [groups] */
+    ROUTE_PLACES,   /* index [T, C]; i32 [T, C] */
+    ROUTE_DISPATCH, /* x [T, D], places [T, C]; [T * C, D] in the format of x */
+    ROUTE_COMBINE,  /* h [T * C, N], places [T, C], weights [T, C]; f32 [T, N] */
+    NUM_ROUTE_STEPS
+} RouteStep;
+extern const char *const route_step_name[NUM_ROUTE_STEPS]; /* "topk", .. */
+#define ROUTE_MAX_OPERANDS 4
 
 /* One kernel launch; sizes follow from tensors' dims at run time. */
 typedef struct PlanLaunch {
@@ -140,6 +156,9 @@ typedef struct PlanLaunch {
     PlanDim move_dim[LIMIT_RANK];
     PlanDim move_src_stride[LIMIT_RANK], move_dst_stride[LIMIT_RANK]; /* elements */
     PlanDim move_src_offset, move_dst_offset;                         /* elements */
+    /* LAUNCH_ROUTE: whole tensors, of which each is rows by columns */
+    RouteStep route;
+    int64_t groups; /* ROUTE_ENDS, ROUTE_PLACES: indices are below; else 0 */
 } PlanLaunch;
 
 typedef struct PlanPort { /* an input or output of the model */
@@ -230,6 +249,7 @@ int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec);
 bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
 /* The constant that a product's weight is, or that a launch decodes it from. */
 int32_t plan_stored_weight(const Plan *plan, int32_t weight);
+int plan_route_operands(RouteStep step); /* what it reads, and the last: what it writes */
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);
 /* plan_alias.c: a launch meets other rows or columns of the tensor than its own. */
@@ -292,7 +312,7 @@ typedef struct DeviceImage {
  * such, and by the workspace where there is one; where
  * it looks ahead, as much room for an address, stride, runs and bytes (DeviceRuns), and whether
  * each block of the next launch has a processor; then i64s: rows of a (GEMM), rows of operand 0
- * (TILE), elements (MOVE); and behind it the sizes that kernels of launches that vary read
+ * (TILE, ROUTE), elements (MOVE); and behind it the sizes that kernels of launches that vary read
  * (plan_launch_sizes); other kernels have them as constants. Then, from a multiple of 128 on, 128
  * bytes for each tensor map. */
 #define DEVICE_OPERAND_BYTES 32
@@ -320,6 +340,7 @@ enum {
     SIZE_MOVE_SRC = SIZE_MOVE_DIM + LIMIT_RANK,
     SIZE_MOVE_DST = SIZE_MOVE_SRC + LIMIT_RANK,
     SIZE_MOVE_AT = SIZE_MOVE_DST + LIMIT_RANK,
+    SIZE_ROUTE = 1, /* ROUTE, for each operand: columns, bytes from row to row */
     MAX_SIZES = SIZE_OPERANDS + 3 * PLAN_MAX_OPERANDS
 };
 /* Fills them from SIZE_COUNT + 1 on for actual sizes; returns how many there are, the count too. */
@@ -334,7 +355,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 11
+#define ARTIFACT_VERSION 12
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

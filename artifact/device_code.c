@@ -84,6 +84,15 @@ static int move_sizes(const PlanLaunch *l, const int64_t *size, int64_t *ret)
     return SIZE_MOVE_AT + 2;
 }
 
+static int route_sizes(const PlanLaunch *l, const PlanLayout *layout, int64_t *ret)
+{
+    for (int i = 0; i < l->num_operands; i++) {
+        ret[SIZE_ROUTE + 2 * i] = layout[l->operand[i].tensor].cols;
+        ret[SIZE_ROUTE + 2 * i + 1] = layout[l->operand[i].tensor].pitch;
+    }
+    return SIZE_ROUTE + 2 * l->num_operands;
+}
+
 int plan_launch_sizes(const Plan *plan, const PlanLaunch *l, const PlanLayout *layout,
                       const int64_t *size, int64_t ret[MAX_SIZES])
 {
@@ -92,6 +101,8 @@ int plan_launch_sizes(const Plan *plan, const PlanLaunch *l, const PlanLayout *l
         return 1;
     if (l->family == LAUNCH_MOVE)
         return move_sizes(l, size, ret);
+    if (l->family == LAUNCH_ROUTE)
+        return route_sizes(l, layout, ret);
     if (l->family == LAUNCH_TILE) {
         ret[SIZE_COLS] = layout[l->operand[0].tensor].cols;
     } else {

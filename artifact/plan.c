@@ -10,7 +10,10 @@
 #define PLAN_MAGIC   0x4e4c5053u /* "SPLN" */
 #define PLAN_VERSION 1u
 
-const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move", "decode"};
+const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move", "decode",
+                                                             "route"};
+const char *const route_step_name[NUM_ROUTE_STEPS] = {"topk",   "take",     "ends",
+                                                      "places", "dispatch", "combine"};
 
 /* A walk over a plan: out != NULL writes, otherwise reads [pos, end). Walkers assign the fields
  * that they code, so elements of arrays are copied before they are walked; arrays of the plan
@@ -302,6 +305,12 @@ static void code_move(Coder *c, PlanLaunch *l)
     code_dim(c, &l->move_dst_offset);
 }
 
+static void code_route(Coder *c, PlanLaunch *l)
+{
+    l->route = (RouteStep)code_small(c, (int)l->route, NUM_ROUTE_STEPS);
+    code_i64(c, &l->groups);
+}
+
 static void code_launch(Coder *c, PlanLaunch *l)
 {
     l->family = (LaunchFamily)code_small(c, (int)l->family, NUM_LAUNCH_FAMILIES);
@@ -328,6 +337,8 @@ static void code_launch(Coder *c, PlanLaunch *l)
     } else if (l->family == LAUNCH_DECODE) {
         code_i32(c, &l->src);
         code_i32(c, &l->dst);
+    } else if (l->family == LAUNCH_ROUTE) {
+        code_route(c, l);
     } else {
         code_move(c, l);
     }

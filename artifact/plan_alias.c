@@ -237,6 +237,11 @@ static bool follow(Follower *f, const PlanLaunch *l, const Effects *e)
 static bool follow_launch(Follower *f, const PlanLaunch *l)
 {
     Effects e = {.num = 0};
+    if (l->family == LAUNCH_ROUTE) {
+        for (int i = 0; i < l->num_operands; i++)
+            effect_add(&e, l->operand[i].tensor, i + 1 == l->num_operands, true);
+        return follow(f, l, &e);
+    }
     if (l->family == LAUNCH_TILE) {
         program_effects(f->plan, &e, l, &l->program);
         ends_effect(&e, l);

@@ -306,6 +306,38 @@ static bool bind_gemm(const Binder *b, const PlanLaunch *l)
     return true;
 }
 
+static bool same_size(const PlanLayout *a, int64_t rows, int64_t cols)
+{
+    return a->rows == rows && a->cols == cols;
+}
+
+/* Sizes of what a step of routing reads and writes agree; routed rows are counted in i32. */
+static bool bind_route(const Binder *b, const PlanLaunch *l)
+{
+    const PlanLayout *at[ROUTE_MAX_OPERANDS] = {NULL};
+    for (int i = 0; i < l->num_operands; i++)
+        at[i] = &b->layout[l->operand[i].tensor];
+    const PlanLayout *x = at[0], *to = at[l->num_operands - 1];
+    const PlanLayout *index = l->num_operands > 2 ? at[1] : x;
+    int64_t rows = index->rows, choices;
+    bool ok = !__builtin_mul_overflow(rows, index->cols, &choices) &&
+              (choices <= INT32_MAX || l->route == ROUTE_TOPK || l->route == ROUTE_TAKE);
+    switch (l->route) {
+    case ROUTE_TOPK: ok = ok && to->rows == rows && to->cols >= 1 && to->cols <= x->cols; break;
+    case ROUTE_TAKE: ok = ok && x->rows == rows && same_size(to, rows, index->cols); break;
+    case ROUTE_ENDS: ok = ok && same_size(to, 1, l->groups); break;
+    case ROUTE_PLACES: ok = ok && same_size(to, rows, x->cols); break;
+    case ROUTE_DISPATCH: ok = ok && x->rows == rows && same_size(to, choices, x->cols); break;
+    default:
+        ok = ok && x->rows == choices && same_size(at[2], rows, index->cols) &&
+             same_size(to, rows, x->cols);
+        break;
+    }
+    return ok || plan_fail(b->err, "\"%s\": %s of [%lld, %lld] cannot give [%lld, %lld]", l->layer,
+                           route_step_name[l->route], (long long)x->rows, (long long)x->cols,
+                           (long long)to->rows, (long long)to->cols);
+}
+
 /* The last byte that a strided box of one tensor touches lies inside it. */
 static bool bind_box(const Binder *b, const PlanLaunch *l, int tensor, const PlanDim *stride,
                      PlanDim offset)
@@ -351,6 +383,8 @@ bool plan_bind(const Plan *plan, int bucket, const int64_t *size, PlanLayout *la
             ok = bind_program(&b, l, &l->program, shape->rows, shape->cols);
         } else if (l->family == LAUNCH_DECODE) {
             ok = true; /* both are as large as they are packed to */
+        } else if (l->family == LAUNCH_ROUTE) {
+            ok = bind_route(&b, l);
         } else {
             ok = bind_box(&b, l, l->src, l->move_src_stride, l->move_src_offset) &&
                  bind_box(&b, l, l->dst, l->move_dst_stride, l->move_dst_offset);

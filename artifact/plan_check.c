@@ -637,6 +637,61 @@ static bool check_decode(const Plan *p, const PlanLaunch *l, IoError *err)
            plan_fail(err, "\"%s\": \"%s\" cannot be decoded to \"%s\"", l->layer, s->name, d->name);
 }
 
+int plan_route_operands(RouteStep step)
+{
+    static const int num[NUM_ROUTE_STEPS] = {
+        [ROUTE_TOPK] = 2,   [ROUTE_TAKE] = 3,     [ROUTE_ENDS] = 2,
+        [ROUTE_PLACES] = 2, [ROUTE_DISPATCH] = 3, [ROUTE_COMBINE] = 4};
+    return num[step];
+}
+
+/* What the operand holds: 'f' floats, 'i' i32, 's' f32, 'x' as operand 0. */
+static char route_holds(RouteStep step, int operand)
+{
+    static const char *const holds[NUM_ROUTE_STEPS] = {
+        [ROUTE_TOPK] = "fi",   [ROUTE_TAKE] = "fis",     [ROUTE_ENDS] = "ii",
+        [ROUTE_PLACES] = "ii", [ROUTE_DISPATCH] = "fix", [ROUTE_COMBINE] = "fifs"};
+    return holds[step][operand];
+}
+
+static bool route_takes(const Plan *p, const PlanLaunch *l, int operand)
+{
+    const PlanTensor *t = &p->tensor[l->operand[operand].tensor];
+    bool is_float = t->fmt == FMT_F32 || t->fmt == FMT_F16 || t->fmt == FMT_BF16;
+    if (t->quantised || plan_operand_is_mapped(&l->operand[operand]))
+        return false;
+    switch (route_holds(l->route, operand)) {
+    case 'f': return is_float;
+    case 'i': return t->fmt == FMT_I32;
+    case 's': return t->fmt == FMT_F32;
+    default: return t->fmt == p->tensor[l->operand[0].tensor].fmt;
+    }
+}
+
+/* How large they are is known when they are bound. */
+static bool check_route(const Plan *p, const PlanLaunch *l, IoError *err)
+{
+    int num = plan_route_operands(l->route);
+    bool grouped = l->route == ROUTE_ENDS || l->route == ROUTE_PLACES;
+    if (l->num_operands != num)
+        return plan_fail(err, "\"%s\": %s has %d operands, not %d", l->layer,
+                         route_step_name[l->route], num, l->num_operands);
+    if (grouped ? l->groups < 1 || l->groups > LIMIT_DIM : l->groups != 0)
+        return plan_fail(err, "\"%s\": %s has %lld groups", l->layer, route_step_name[l->route],
+                         (long long)l->groups);
+    const PlanTensor *d = &p->tensor[l->operand[num - 1].tensor];
+    for (int depth = 0; d->storage == STORAGE_VIEW && depth < LIMIT_NESTING; depth++)
+        d = &p->tensor[d->index];
+    if (d->storage != STORAGE_ARENA && d->storage != STORAGE_OUTPUT)
+        return plan_fail(err, "\"%s\": %s writes to an input or a constant", l->layer,
+                         route_step_name[l->route]);
+    for (int i = 0; i < num; i++)
+        if (!route_takes(p, l, i))
+            return plan_fail(err, "\"%s\": \"%s\" is no operand %d of %s", l->layer,
+                             p->tensor[l->operand[i].tensor].name, i, route_step_name[l->route]);
+    return true;
+}
+
 static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
 {
     if (!check_operands(p, l, err) || !check_groups(p, l, err))
@@ -647,6 +702,8 @@ static bool check_launch(const Plan *p, const PlanLaunch *l, IoError *err)
         return check_move(p, l, err);
     if (l->family == LAUNCH_DECODE)
         return check_decode(p, l, err);
+    if (l->family == LAUNCH_ROUTE)
+        return check_route(p, l, err);
     if (l->num_operands < 1)
         return plan_fail(err, "\"%s\" has no operands", l->layer);
     const Checker c = {

@@ -224,6 +224,20 @@ static void print_box(Sb *sb, const Plan *p, const PlanLaunch *l)
     sb_put(sb, "\n");
 }
 
+static void print_route(Sb *sb, const PlanLaunch *l)
+{
+    sb_printf(sb, "  %s", route_step_name[l->route]);
+    if (l->groups)
+        sb_printf(sb, " of %lld groups", (long long)l->groups);
+    for (int i = 0; i < l->num_operands; i++)
+        sb_printf(sb, "%s t%d",
+                  i + 1 == l->num_operands ? " to"
+                  : i                      ? ","
+                                           : "",
+                  l->operand[i].tensor);
+    sb_put(sb, "\n");
+}
+
 static void print_launch(Sb *sb, const Plan *p, int i)
 {
     const PlanLaunch *l = &p->launch[i];
@@ -231,6 +245,10 @@ static void print_launch(Sb *sb, const Plan *p, int i)
     if (text(l->place)[0])
         sb_printf(sb, " at %s", shown(sb, l->place));
     sb_printf(sb, " (%s)\n", shown(sb, l->absorbed));
+    if (l->family == LAUNCH_ROUTE) {
+        print_route(sb, l);
+        return;
+    }
     print_operands(sb, p, l);
     if (l->grouped)
         sb_printf(sb, "  groups end at t%d\n", l->ends);

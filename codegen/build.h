@@ -106,11 +106,12 @@ int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain);
 void launch_group(Builder *b, const Op *kernel, PlanLaunch *l);
 bool program_needs_rows(const PlanProgram *program, const Builder *b, const Operands *operands);
 
-/* gemm.c, tile.c, move.c ----------------------------------------------------------------------- */
+/* gemm.c, tile.c, route.c ----------------------------------------------------------------------- */
 
 void build_gemm(Builder *b, Op *kernel, Op *matmul);
 void build_tile(Builder *b, Op *kernel);
 void build_move(Builder *b, Op *kernel, Op *op);
+void build_route(Builder *b, Op *kernel, Op *op);
 /* Copies one tensor into another of the same shape. */
 void build_copy(Builder *b, int src, int dst, const Op *from);
 /* A tensor with the rows of the domain, where those of `tensor` repeat in a way that operands

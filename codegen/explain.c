@@ -6,7 +6,7 @@
 
 const char *fusion_stop(const FusionNote *note)
 {
-    static const char *const families[] = {"gemm:", "tile:", "move:"};
+    static const char *const families[] = {"gemm:", "tile:", "move:", "route:"};
     for (size_t i = 0; i < COUNT_OF(families); i++)
         if (strncmp(note->text, families[i], strlen(families[i])) == 0)
             return NULL;

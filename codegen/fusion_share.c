@@ -21,7 +21,8 @@ static bool program_names(const PlanProgram *p, int operand)
 
 bool launch_names(const PlanLaunch *l, int operand)
 {
-    bool ret = program_names(&l->program, operand) || program_names(&l->prologue, operand);
+    bool ret = l->family == LAUNCH_ROUTE || program_names(&l->program, operand) ||
+               program_names(&l->prologue, operand);
     for (int i = 0; i < l->num_segments; i++)
         ret = ret || program_names(&l->segment[i].epilogue, operand);
     return ret;

@@ -61,11 +61,11 @@ static Op *body_find(const Op *kernel, OpKind kind)
     return NULL;
 }
 
-static Op *body_move(const Op *kernel)
+static Op *body_flagged(const Op *kernel, unsigned flag)
 {
     Op *ret = NULL;
     for_each_op(op, kernel->body)
-        if (op_info[op->kind].flags & OPF_MOVE)
+        if (op_info[op->kind].flags & flag)
             ret = op;
     return ret;
 }
@@ -78,11 +78,14 @@ static void build_kernel(Builder *b, Op *kernel)
             op->mark = arg++;
     b->kernel = kernel;
     b->group++;
-    Op *matmul = body_find(kernel, OP_MATMUL), *move = body_move(kernel);
+    Op *matmul = body_find(kernel, OP_MATMUL);
+    Op *move = body_flagged(kernel, OPF_MOVE), *route = body_flagged(kernel, OPF_ROUTE);
     if (matmul)
         build_gemm(b, kernel, matmul);
     else if (move)
         build_move(b, kernel, move);
+    else if (route)
+        build_route(b, kernel, route);
     else
         build_tile(b, kernel);
     b->kernel = NULL;

@@ -2,7 +2,7 @@
  *
  * Yes when the first symbol leads every value that depends on an input and occurs nowhere else in
  * its type: then each row of a value depends on the same row of the inputs only, as long as no
- * scale is shared by rows. */
+ * scale is shared by rows and no row is sent to where others are. */
 #include "codegen/build.h"
 
 static bool is_batch(const Builder *b, Dim d)
@@ -41,11 +41,18 @@ static bool is_shared_part(const Op *op)
            op_in(op, 0)->type->scheme->block[0] != 1;
 }
 
+/* Their results hang on the rows of the whole batch, though their shapes may be of rows. */
+static bool mixes_rows(const Op *op)
+{
+    return op->kind == OP_GROUP_ENDS || op->kind == OP_GROUP_PLACES || op->kind == OP_DISPATCH ||
+           op->kind == OP_COMBINE;
+}
+
 static bool op_keeps_rows(Builder *b, const Op *op)
 {
     if (op->kind == OP_ARG || op->kind == OP_YIELD || op->kind == OP_OUTPUT)
         return true;
-    if (shares_scales(op))
+    if (shares_scales(op) || mixes_rows(op))
         return false;
     for (int i = 0; i < op->num_out; i++)
         if (!type_is_rows(b, op->out[i].type) && !is_shared_part(op))

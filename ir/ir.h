@@ -198,7 +198,8 @@ enum {
     OPF_ROWWISE = 4,   /* needs whole rows of its first operand */
     OPF_VIEW = 8,      /* same bytes, other shape */
     OPF_MOVE = 16,     /* rearranges elements */
-    OPF_BODY = 32
+    OPF_BODY = 32,
+    OPF_ROUTE = 64 /* decides which rows go where, or moves them there */
 };
 
 typedef struct OpInfo {

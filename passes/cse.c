@@ -47,7 +47,7 @@ static bool attr_equal(const Op *x, const Op *y)
                                a->range.lo != b->range.lo || a->range.hi != b->range.hi))
         return false;
     return a->eps == b->eps && a->axis == b->axis && a->start == b->start && a->stop == b->stop &&
-           a->place == b->place && a->mode == b->mode;
+           a->count == b->count && a->place == b->place && a->mode == b->mode;
 }
 
 static bool op_equal(const Op *a, const Op *b)

@@ -3,8 +3,9 @@
  * Needs: scales placed (factor-scales).
  * Leaves: every op that computes is in the body of a kernel; constants, constant expressions and
  * views stay outside. family gemm: one matmul, what fills its first operand, its epilogue; tile: a
- * chain over whole rows; move: one transpose, slice or concat. Why each chain stopped is in
- * ctx->fusion_notes. At opt level 0 each op is a kernel of its own, with the same bits.
+ * chain over whole rows; move: one transpose, slice or concat; route: one step of sending rows to
+ * groups. Why each chain stopped is in ctx->fusion_notes. At opt level 0 each op is a kernel of its
+ * own, with the same bits.
  *
  * Before                                  After
  *   %2 = matmul %0, %w                        %4 = kernel %0, %w, %b {family = gemm} {
@@ -67,7 +68,11 @@ static void take_alone(Fuse *f, Op *op)
 
 static const char *family_of(const Op *op)
 {
-    return op->kind == OP_MATMUL ? "gemm" : op_info[op->kind].flags & OPF_MOVE ? "move" : "tile";
+    unsigned flags = op_info[op->kind].flags;
+
+    if (op->kind == OP_MATMUL)
+        return "gemm";
+    return flags & OPF_MOVE ? "move" : flags & OPF_ROUTE ? "route" : "tile";
 }
 
 static void kernel_make(Fuse *f, Op *seed)
@@ -80,7 +85,7 @@ static void kernel_make(Fuse *f, Op *seed)
         fuse_start(f, seed);
         if (f->matmul)
             fuse_grow_prologue(f);
-        if (!(op_info[seed->kind].flags & OPF_MOVE))
+        if (!(op_info[seed->kind].flags & (OPF_MOVE | OPF_ROUTE)))
             fuse_grow_forward(f);
     }
     fuse_build(f, family);

@@ -13,7 +13,7 @@ bool op_is_accessor(Fuse *f, const Op *op)
 
 bool op_is_computed(Fuse *f, const Op *op)
 {
-    const unsigned work = OPF_POINTWISE | OPF_ROWWISE | OPF_MOVE;
+    const unsigned work = OPF_POINTWISE | OPF_ROWWISE | OPF_MOVE | OPF_ROUTE;
 
     if (op->num_out != 1 || op_is_accessor(f, op) || fuse_of(f, op)->constant)
         return false;
@@ -81,6 +81,23 @@ static const char *say(Fuse *f, const char *fmt, ...)
     sb_vprintf(&sb, fmt, args);
     va_end(args);
     return sb.text;
+}
+
+/* What no kernel does beside its own work: it meets other rows than those at hand. */
+static const char *route_refusal(Fuse *f, const Op *op)
+{
+    const char *does = "";
+
+    switch (op->kind) {
+    case OP_TOPK: does = "chooses columns of rows"; break;
+    case OP_TAKE: does = "picks columns of rows"; break;
+    case OP_GROUP_ENDS: does = "counts the rows of all groups"; break;
+    case OP_GROUP_PLACES: does = "sorts all rows by their groups"; break;
+    case OP_DISPATCH: does = "moves rows to their groups"; break;
+    case OP_COMBINE: does = "adds up rows of several groups"; break;
+    default: break;
+    }
+    return say(f, "%s %s: a launch of its own", op_info[op->kind].name, does);
 }
 
 /* Epilogue ------------------------------------------------------------------------------------ */
@@ -273,6 +290,8 @@ const char *epilogue_refusal(Fuse *f, Op *op, Region *ret)
         return epilogue_rowwise(f, op, ret);
     if (flags & OPF_MOVE)
         return say(f, "%s moves elements between tiles", name);
+    if (flags & OPF_ROUTE)
+        return route_refusal(f, op);
     if (flags & OPF_VIEW)
         return say(f, "%s changes the shape", name);
     if (op->kind == OP_MATMUL)
@@ -305,6 +324,8 @@ const char *tile_refusal(Fuse *f, Op *op, Region *ret)
         return "";
     if (flags & OPF_MOVE)
         return say(f, "%s moves elements", name);
+    if (flags & OPF_ROUTE)
+        return route_refusal(f, op);
     if (flags & OPF_VIEW)
         return say(f, "%s changes the shape", name);
     if (!(flags & (OPF_POINTWISE | OPF_ROWWISE)) && op->kind != OP_QUANTIZE)

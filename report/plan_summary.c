@@ -80,8 +80,11 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
         sb_printf(sb, "  t%d x t%d", l->a, l->w);
     else if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)
         sb_printf(sb, "  t%d -> t%d", l->src, l->dst);
-    for (int i = 0; i < l->num_operands; i++)
-        sb_printf(sb, "%st%d", i ? " " : "  with ", l->operand[i].tensor);
+    const char *first = l->family == LAUNCH_ROUTE ? "  " : "  with ";
+    for (int i = 0; i < l->num_operands; i++) {
+        bool is_result = l->family == LAUNCH_ROUTE && i + 1 == l->num_operands;
+        sb_printf(sb, "%st%d", is_result ? " -> " : i ? " " : first, l->operand[i].tensor);
+    }
     if (l->place && l->place[0])
         sb_printf(sb, "  %s", shown(sb, l->place));
     sb_putc(sb, '\n');

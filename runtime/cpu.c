@@ -314,6 +314,26 @@ static SinterStatus run_move(Run *r, const PlanLaunch *l)
     return SINTER_OK;
 }
 
+static SinterStatus run_route(Run *r, const PlanLaunch *l)
+{
+    CpuTensor operand[PLAN_MAX_OPERANDS];
+    bind_operands(r, l, operand);
+    const CpuTensor *in = operand, *to = &operand[l->num_operands - 1];
+    uint64_t size = l->route == ROUTE_PLACES ? cpu_group_places_scratch(l->groups) : 0;
+    if (!block_reserve(&r->state->scratch, size))
+        return no_memory(r->err, size, "scratch");
+    int moves = worth_threads(r, r->bytes * 2e-4);
+    switch (l->route) {
+    case ROUTE_TOPK: cpu_topk(in, to, worth_threads(r, r->bytes * 1e-3)); break;
+    case ROUTE_TAKE: cpu_take(in, &in[1], to); break;
+    case ROUTE_ENDS: cpu_group_ends(in, l->groups, to); break;
+    case ROUTE_PLACES: cpu_group_places(in, l->groups, to, r->state->scratch.data); break;
+    case ROUTE_DISPATCH: cpu_dispatch(in, &in[1], to, moves); break;
+    default: cpu_combine(in, &in[1], &in[2], to, moves); break;
+    }
+    return SINTER_OK;
+}
+
 static SinterStatus run_launch(Run *r, const PlanLaunch *l)
 {
     Trace *trace = r->args->trace;
@@ -324,6 +344,8 @@ static SinterStatus run_launch(Run *r, const PlanLaunch *l)
         status = run_gemm(r, l);
     else if (l->family == LAUNCH_TILE)
         status = run_tile(r, l);
+    else if (l->family == LAUNCH_ROUTE)
+        status = run_route(r, l);
     else
         status = run_move(r, l);
     if (!status && trace->on && !trace_add(trace, l, begin_us, r->bytes, r->flops))

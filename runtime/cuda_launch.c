@@ -418,6 +418,8 @@ static void launch_work(const Plan *p, const PlanLaunch *l, const PlanLayout *la
     } else if (l->family == LAUNCH_TILE) {
         const PlanLayout *shape = &layout[l->operand[0].tensor];
         *ret_flops = (double)shape->rows * (double)shape->cols * l->program.num_steps;
+    } else if (l->family == LAUNCH_ROUTE) {
+        return; /* it reads and writes its operands */
     } else if (l->family == LAUNCH_DECODE) {
         *ret_bytes = (double)p->tensor[l->src].bytes + (double)p->tensor[l->dst].bytes;
     } else {

@@ -135,6 +135,30 @@ typedef struct CpuMove {
 } CpuMove;
 void cpu_move(const CpuMove *move, int threads);
 
+/* route.c: rows go to groups, each of a matrix of its own, and their results come back ----------
+ *
+ * T rows choose C of the groups each. Tensors are plain ones with rows as the launch's (row_div,
+ * row_mod and col_step do not count): index and places i32 [T, C]. An index or a place that does
+ * not exist is neither read nor written to nor counted: its number is 0, its place -1. */
+
+/* x [T, E] to i32 [T, count], count <= E: the columns of each row's largest numbers, the largest
+ * first; of equal ones the lower first, NaN below all. */
+void cpu_topk(const CpuTensor *x, const CpuTensor *to, int threads);
+/* x [T, E], index to f32 [T, C]: the numbers of those columns. */
+void cpu_take(const CpuTensor *x, const CpuTensor *index, const CpuTensor *to);
+/* index to i32 [groups], one row: the routed row behind the last one of each group. */
+void cpu_group_ends(const CpuTensor *index, int64_t groups, const CpuTensor *to);
+/* index to i32 [T, C]: the routed row of each choice. scratch: so many bytes. */
+uint64_t cpu_group_places_scratch(int64_t groups);
+void cpu_group_places(const CpuTensor *index, int64_t groups, const CpuTensor *to, void *scratch);
+/* x [T, D], places to [T * C, D] in the format of x: row t at each of its places. Rows that are
+ * nobody's place are left as they are. */
+void cpu_dispatch(const CpuTensor *x, const CpuTensor *places, const CpuTensor *to, int threads);
+/* h [T * C, N], places, weights [T, C] of floats to f32 [T, N]: f = fmaf(weight, h, f) over a row's
+ * choices in their order, from 0. */
+void cpu_combine(const CpuTensor *h, const CpuTensor *places, const CpuTensor *weights,
+                 const CpuTensor *to, int threads);
+
 /* dispatch.c ----------------------------------------------------------------------------------- */
 
 typedef enum CpuIsa {

@@ -260,6 +260,14 @@ static void mutate_move(const Plan *p, PlanLaunch *l, Choices *c)
     }
 }
 
+static void mutate_route(PlanLaunch *l, Choices *c)
+{
+    if (choose(c, 2) == 0)
+        l->route = (RouteStep)small(c, NUM_ROUTE_STEPS);
+    else
+        l->groups = near_value(c, l->groups);
+}
+
 static void mutate_launch(const Plan *p, PlanLaunch *l, Choices *c)
 {
     PlanOperand *operand = (PlanOperand *)(uintptr_t)l->operand;
@@ -275,6 +283,8 @@ static void mutate_launch(const Plan *p, PlanLaunch *l, Choices *c)
         mutate_gemm(p, l, c);
     else if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)
         mutate_move(p, l, c);
+    else if (l->family == LAUNCH_ROUTE)
+        mutate_route(l, c);
     else
         mutate_program(l, &l->program, c);
 }

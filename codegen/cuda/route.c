@@ -1,0 +1,165 @@
+/* codegen/cuda/route: rows go to groups and come back (kernels/cuda/route.cuh). */
+#include "codegen/cuda/family.h"
+
+#include <inttypes.h>
+
+#define THREADS            128
+#define MOST_HELD          16    /* values of a lane that topk keeps in registers */
+#define FEW_CHOICES        2048  /* which a small block sorts */
+#define COUNTERS           10240 /* i32 in shared memory, of all warps of a block that sorts */
+#define MOST_BLOCKS        65536
+#define ELEMENT_BYTES(fmt) (format_info[fmt].bits / 8)
+
+static const char *const step_word[NUM_ROUTE_STEPS] = {
+    "ROUTE_TOPK", "ROUTE_TAKE", "ROUTE_ENDS", "ROUTE_PLACES", "ROUTE_DISPATCH", "ROUTE_COMBINE"};
+
+static const PlanLayout *layout_of(const CudaKernel *k, int operand)
+{
+    return &k->layout[k->launch->operand[operand].tensor];
+}
+
+static FormatId format_of(const CudaKernel *k, int operand)
+{
+    return k->plan->tensor[k->launch->operand[operand].tensor].fmt;
+}
+
+static bool sorts(const CudaKernel *k)
+{
+    return k->launch->route == ROUTE_ENDS || k->launch->route == ROUTE_PLACES;
+}
+
+static int sort_threads(const CudaKernel *k)
+{
+    const PlanLayout *index = layout_of(k, 0);
+    return index->rows * index->cols <= FEW_CHOICES ? 256 : 1024;
+}
+
+static int64_t band(const CudaKernel *k)
+{
+    int64_t threads = sort_threads(k), most = COUNTERS / (threads / 32);
+    most = most < threads ? most : threads;
+    return k->launch->groups < most ? k->launch->groups : most;
+}
+
+/* Do rows of the operand begin at multiples of so many bytes? All memory is the plan's. */
+static bool is_aligned(const CudaKernel *k, int operand, int64_t bytes)
+{
+    const PlanLayout *at = layout_of(k, operand);
+    return at->at % (uint64_t)bytes == 0 && (at->rows == 1 || at->pitch % bytes == 0);
+}
+
+/* Bytes that a thread copies of a row. */
+static int vector_bytes(const CudaKernel *k)
+{
+    int bytes = 16, least = ELEMENT_BYTES(format_of(k, 0));
+    while (bytes > least && (k->varies || layout_of(k, 0)->cols * least % bytes ||
+                             !is_aligned(k, 0, bytes) || !is_aligned(k, 2, bytes)))
+        bytes /= 2;
+    return bytes;
+}
+
+/* Columns that a thread adds up. */
+static int run_columns(const CudaKernel *k)
+{
+    int run = 4;
+    while (run > 1 &&
+           (k->varies || layout_of(k, 0)->cols % run ||
+            !is_aligned(k, 0, run * ELEMENT_BYTES(format_of(k, 0))) || !is_aligned(k, 3, 4 * run)))
+        run /= 2;
+    return run;
+}
+
+static CudaGeometry geometry(const CudaKernel *k)
+{
+    const PlanLayout *in = layout_of(k, 0), *to = layout_of(k, k->launch->num_operands - 1);
+    int64_t blocks = 1, row;
+    switch (k->launch->route) {
+    case ROUTE_TOPK: blocks = cuda_ceil_div(in->rows, THREADS / 32); break;
+    case ROUTE_TAKE: blocks = cuda_ceil_div(to->rows * to->cols, THREADS); break;
+    case ROUTE_DISPATCH:
+        row = in->cols * ELEMENT_BYTES(format_of(k, 0)) / vector_bytes(k);
+        blocks = in->rows * cuda_ceil_div(row, THREADS);
+        break;
+    case ROUTE_COMBINE:
+        blocks = to->rows * cuda_ceil_div(in->cols / run_columns(k), THREADS);
+        break;
+    default: break;
+    }
+    return (CudaGeometry){.blocks = blocks < 1             ? 1
+                                    : blocks < MOST_BLOCKS ? blocks
+                                                           : MOST_BLOCKS,
+                          .block = sorts(k) ? sort_threads(k) : THREADS};
+}
+
+static double predict(const CudaKernel *k, const CudaGeometry *g)
+{
+    (void)g;
+    return cuda_pass_us(cuda_operand_bytes(k));
+}
+
+static void put_numbers(Sb *sb, const CudaKernel *k, const char *name, bool pitch)
+{
+    int num = k->launch->num_operands;
+    sb_printf(sb, "    static __device__ __forceinline__ int64_t %s(int i) { return ", name);
+    for (int i = 0; i < num; i++) {
+        const PlanLayout *at = layout_of(k, i);
+        if (i + 1 < num)
+            sb_printf(sb, "i == %d ? ", i);
+        sb_printf(sb, "%" PRId64 "LL%s", pitch ? at->pitch : at->cols, i + 1 < num ? " : " : "");
+    }
+    sb_line(sb, "; }");
+}
+
+static void put_sort(Sb *sb, const CudaKernel *k)
+{
+    bool flat = !k->varies;
+    for (int i = 0; i < 1 + (k->launch->route == ROUTE_PLACES); i++)
+        flat = flat && layout_of(k, i)->pitch == 4 * layout_of(k, i)->cols;
+    cuda_put_int(sb, "kGroups", k->launch->groups);
+    cuda_put_int(sb, "kBand", band(k));
+    cuda_put_bool(sb, "kFlat", flat);
+}
+
+static void put_config(Sb *sb, const CudaKernel *k)
+{
+    FormatId fmt = format_of(k, 0);
+    sb_line(sb, "static constexpr int kStep = %s;", step_word[k->launch->route]);
+    cuda_put_bool(sb, "kVaries", k->varies);
+    cuda_put_int(sb, "kThreads", cuda_geometry(k).block);
+    if (sorts(k))
+        put_sort(sb, k);
+    else if (k->launch->route == ROUTE_DISPATCH)
+        cuda_put_int(sb, "kElementBytes", ELEMENT_BYTES(fmt));
+    else
+        cuda_put_format(sb, "kFormat", fmt);
+    if (k->launch->route == ROUTE_TOPK) {
+        int64_t held = cuda_ceil_div(layout_of(k, 0)->cols, 32);
+        cuda_put_int(sb, "kHeld", k->varies || held > MOST_HELD ? 0 : held);
+    }
+    if (k->launch->route == ROUTE_DISPATCH)
+        cuda_put_int(sb, "kVec", vector_bytes(k));
+    if (k->launch->route == ROUTE_COMBINE) {
+        cuda_put_format(sb, "kWeights", format_of(k, 2));
+        cuda_put_int(sb, "kRun", run_columns(k));
+    }
+    put_numbers(sb, k, "cols", false);
+    put_numbers(sb, k, "pitch", true);
+}
+
+static void describe(Sb *sb, const CudaKernel *k)
+{
+    sb_printf(sb, " %s", route_step_name[k->launch->route]);
+    if (k->launch->groups)
+        sb_printf(sb, " of %" PRId64 " groups", k->launch->groups);
+}
+
+const CudaFamilyRow cuda_route = {
+    .launch = LAUNCH_ROUTE,
+    .seed = 9,
+    .slowness = 1,
+    .geometry = geometry,
+    .predict = predict,
+    .put_config = put_config,
+    .call = {"route<Cfg>"},
+    .describe = describe,
+};
