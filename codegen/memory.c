@@ -58,6 +58,7 @@ static void find_lives(Memory *m)
         const PlanLaunch *l = &b->launches.elem[i];
         for (int k = 0; k < l->num_operands; k++)
             touch(m, l->operand[k].tensor, i);
+        touch(m, l->grouped ? l->ends : -1, i);
         touch(m, l->a, i);
         touch(m, l->w, i);
         touch(m, l->src, i);

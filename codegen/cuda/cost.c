@@ -63,11 +63,25 @@ double cuda_decode_us(const PlanTensor *from, const PlanTensor *to)
     return LAUNCH_US + cuda_stores_us((double)packed.bytes + (double)to->bytes);
 }
 
+/* Groups of rows run side by side, as columns of one product of a group's rows would. */
+static CudaKernel as_one(const CudaKernel *k)
+{
+    CudaKernel ret = *k;
+    if (!k->groups)
+        return ret;
+    ret.as_one = true;
+    ret.packed.rows *= cuda_groups_busy(k);
+    ret.packed.bytes *= (uint64_t)cuda_groups_busy(k);
+    ret.spec.n = ret.packed.rows;
+    return ret;
+}
+
 double cuda_cost(const CudaKernel *k)
 {
     const CudaFamilyRow *family = cuda_family[k->family];
-    CudaGeometry g = cuda_geometry(k);
-    double us = family->predict(k, &g);
+    const CudaKernel one = as_one(k);
+    CudaGeometry g = cuda_geometry(&one);
+    double us = family->predict(&one, &g);
     if (family->candidates)
         us += (cuda_operand_bytes(k) + cuda_tensor_bytes(k, k->launch->a)) / CUDA_L2_RATE;
     bool overlaps = k->launch->family == LAUNCH_TILE && k->gpu->from >= 90;

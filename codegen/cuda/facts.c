@@ -26,6 +26,11 @@ int64_t cuda_rows(const CudaKernel *k)
     return share < rows ? share : rows;
 }
 
+int64_t cuda_most_rows(const CudaKernel *k)
+{
+    return k->as_one ? cuda_rows(k) : k->layout[k->launch->a].rows;
+}
+
 int64_t cuda_groups_busy(const CudaKernel *k)
 {
     int64_t rows = k->layout[k->launch->a].rows;

@@ -15,7 +15,7 @@ static CudaTile tile(const CudaKernel *k)
 static CudaGeometry geometry(const CudaKernel *k)
 {
     CudaTile t = tile(k);
-    return (CudaGeometry){.blocks = cuda_ceil_div(k->layout[k->launch->a].rows, t.rows) *
+    return (CudaGeometry){.blocks = cuda_ceil_div(cuda_most_rows(k), t.rows) *
                                     cuda_ceil_div(k->packed.rows, t.cols),
                           .block = 256};
 }

@@ -33,8 +33,7 @@ static int64_t staged_bytes(const CudaKernel *k) /* GemmShape: kTilePitch, kPass
 
 static int64_t num_tiles(const CudaKernel *k)
 {
-    int64_t rows = k->layout[k->launch->a].rows;
-    return cuda_ceil_div(rows, k->mma.bm) * cuda_ceil_div(k->packed.rows, k->mma.bn);
+    return cuda_ceil_div(cuda_most_rows(k), k->mma.bm) * cuda_ceil_div(k->packed.rows, k->mma.bn);
 }
 
 static CudaGeometry geometry(const CudaKernel *k)

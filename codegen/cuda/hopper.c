@@ -749,13 +749,9 @@ static double compute_us(const CudaKernel *k)
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
 {
-    double processors = k->gpu->processors, groups = (double)cuda_groups_busy(k);
-    double tiles = (double)num_tiles(k) * groups, each = (double)units(k);
-    double weights = (double)k->packed.bytes * groups;
-    double blocks = (double)g->grid,
-           side_by_side = fmin(blocks * groups, processors * per_processor(k));
-    if (k->groups)
-        blocks = side_by_side;
+    double processors = k->gpu->processors, weights = (double)k->packed.bytes;
+    double tiles = (double)num_tiles(k), each = (double)units(k);
+    double blocks = (double)g->grid, side_by_side = fmin(blocks, processors * per_processor(k));
     double sharing = fmax(1, side_by_side / processors); /* blocks of a processor */
     double busiest = k->hopper.shares ? ceil(tiles * each / blocks) : ceil(tiles / blocks) * each;
     if (k->hopper.gather > 1)

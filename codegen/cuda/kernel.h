@@ -99,6 +99,7 @@ typedef struct CudaKernel {
     CudaInput input;
     int64_t local_pitch; /* of a row of a in shared memory; 0: it does not lie there */
     int64_t groups;      /* of rows, with a weight each; 0: all rows are of one */
+    bool as_one;         /* .. whose columns are taken to be those of one weight: for predictions */
     CudaPackSpec spec;   /* of w */
     CudaPacked packed;
     CudaFamily family;
@@ -119,6 +120,8 @@ typedef struct CudaKernel {
 /* Rows of a that a product is made for: all, or what a group is expected to have. Any group may
  * have all of them. */
 int64_t cuda_rows(const CudaKernel *k);
+/* .. and that its blocks must hold, where none goes on to other tiles. */
+int64_t cuda_most_rows(const CudaKernel *k);
 /* Groups whose rows may be there at once; 1 without groups. */
 int64_t cuda_groups_busy(const CudaKernel *k);
 /* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).

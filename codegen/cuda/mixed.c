@@ -719,7 +719,7 @@ static void put_parts(Sb *sb, const CudaKernel *k)
 /* Whole parts of K are a block's share, also of the fewer tiles that fewer rows have. */
 static bool shares_parts(const CudaKernel *k)
 {
-    int64_t rows = cuda_ceil_div(k->layout[k->launch->a].rows, k->mixed.bm);
+    int64_t rows = cuda_ceil_div(cuda_rows(k), k->mixed.bm);
     int64_t tiles = num_tiles(k) / rows; /* of a row of them */
     for (int64_t i = 1; i <= rows && k->mixed.shares; i++)
         if (k->mixed.shares % (i * tiles) || k->mixed.parts_of_k % (k->mixed.shares / (i * tiles)))

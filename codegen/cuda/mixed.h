@@ -71,7 +71,7 @@ static inline int64_t num_tiles(
     const CudaKernel *k) /* of all blocks of clusters, which lie along N */
 {
     int cluster = k->mixed.cluster;
-    return cuda_ceil_div(k->layout[k->launch->a].rows, k->mixed.bm) * cluster *
+    return cuda_ceil_div(cuda_rows(k), k->mixed.bm) * cluster *
            cuda_ceil_div(k->packed.rows, (int64_t)columns(k) * cluster);
 }
 

@@ -74,14 +74,11 @@ static double fragments_times(const CudaKernel *k)
 
 double cuda_mixed_us(const CudaKernel *k, const CudaGeometry *g)
 {
-    double groups = (double)cuda_groups_busy(k), blocks = (double)g->grid;
-    double side_by_side = fmin(blocks * groups, (double)k->gpu->processors * per_processor(k));
-    if (k->groups)
-        blocks = side_by_side;
+    double blocks = (double)g->grid;
+    double side_by_side = fmin(blocks, (double)k->gpu->processors * per_processor(k));
     double unit = unit_us(k, side_by_side);
-    double tiles = (double)num_tiles(k) * groups, each = (double)units(k),
-           waves = ceil(tiles / blocks);
-    double sums = k->mixed.bm * (double)columns(k), weights = (double)k->packed.bytes * groups;
+    double tiles = (double)num_tiles(k), each = (double)units(k), waves = ceil(tiles / blocks);
+    double sums = k->mixed.bm * (double)columns(k), weights = (double)k->packed.bytes;
     bool is_even = k->mixed.shares || k->mixed.gather > 1;
     double rounds = k->mixed.shares ? ceil(tiles * each / blocks) : waves * each;
     rounds = k->mixed.gather > 1 ? ceil(each / k->mixed.gather) : rounds;
