@@ -19,8 +19,10 @@ enum { MERGE_MOST = 16 }; /* more segments than a kernel's epilogue can hold gai
 
 typedef struct Sibling {
     Op *matmul;
-    Value *weight;      /* plain [N, K], or codes: a checkpoint's, or without their outer scale */
+    Value *weight; /* plain [N, K], or [E, N, K] of groups of rows, or codes: a checkpoint's, or
+                      without their outer scale */
     const Op *quantize; /* NULL: the weight stays as it is */
+    int axis;           /* of the weight's rows */
     int64_t rows;
 } Sibling;
 
@@ -28,27 +30,27 @@ typedef ARRAY(Sibling) Siblings;
 
 static bool sibling_of(Op *matmul, Sibling *ret)
 {
-    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE || matmul->num_in != 2)
-        return false; /* matrices of groups would have to be stacked one by one */
+    if (matmul->kind != OP_MATMUL || matmul->attr.place != PLACE_NONE)
+        return false;
     Value *b = op_in(matmul, 1);
     if (!value_is_constant(b))
         return false;
-    *ret = (Sibling){.matmul = matmul, .weight = b};
+    *ret = (Sibling){.matmul = matmul, .weight = b, .axis = b->type->rank - 2};
     if (b->def->kind == OP_DEQUANTIZE) {
         ret->quantize = op_in(b->def, 0)->def;
         if (ret->quantize->kind == OP_CONST || ret->quantize->kind == OP_INNER) {
             ret->weight = op_in(b->def, 0);
             ret->quantize = NULL;
-            ret->rows = ret->weight->type->dim[0].add;
+            ret->rows = ret->weight->type->dim[ret->axis].add;
             return true;
         }
         if (ret->quantize->kind != OP_QUANTIZE || ret->quantize->num_in != 1)
             return false;
         ret->weight = op_in(ret->quantize, 0);
     }
-    if (!dim_is_const(ret->weight->type->dim[0]))
+    if (!dim_is_const(ret->weight->type->dim[ret->axis]))
         return false;
-    ret->rows = ret->weight->type->dim[0].add;
+    ret->rows = ret->weight->type->dim[ret->axis].add;
     return true;
 }
 
@@ -59,6 +61,8 @@ static bool codes_stack(const Sibling *a, const Sibling *b)
 
     if (!scheme)
         return true;
+    if (a->axis) /* rows of one group would have to go between those of others */
+        return false;
     return b->weight->type->scheme == scheme && !scheme->outer && scheme->table != TABLE_TENSOR &&
            scheme->block[0] && a->rows % scheme->block[0] == 0;
 }
@@ -77,7 +81,7 @@ static bool rows_independent(const Sibling *a, const Sibling *b)
             return false;
     }
     if (scheme->block[0] == 0) /* all rows share: works as blocks of one sibling each */
-        return a->rows == b->rows;
+        return a->rows == b->rows && a->axis == 0;
     return a->rows % scheme->block[0] == 0;
 }
 
@@ -89,10 +93,17 @@ static bool by_equal(const Attr *a, const Attr *b)
            a->by.args.damp == b->by.args.damp;
 }
 
+/* Where the groups of rows end; NULL: there is one weight for all. */
+static const Value *ends_of(const Sibling *s)
+{
+    return s->matmul->num_in == 3 ? op_in(s->matmul, 2) : NULL;
+}
+
 static bool siblings_match(const Sibling *a, const Sibling *b)
 {
     if (op_in(a->matmul, 0) != op_in(b->matmul, 0) || a->matmul->block != b->matmul->block ||
-        a->weight->type->fmt != b->weight->type->fmt || !a->quantize != !b->quantize)
+        ends_of(a) != ends_of(b) || a->weight->type->fmt != b->weight->type->fmt ||
+        !a->quantize != !b->quantize)
         return false;
     if (!a->quantize)
         return codes_stack(a, b);
@@ -127,7 +138,7 @@ static Value *weights_stack(Module *m, PassContext *ctx, Op *at, const Siblings 
 {
     Value **in = ARENA_NEW_ARRAY(ctx->scratch, Value *, (size_t)s->num);
     const Sibling *first = &s->elem[0];
-    Attr axis = {.axis = 0};
+    Attr axis = {.axis = first->axis};
 
     for (int i = 0; i < s->num; i++) {
         in[i] = s->elem[i].weight;
@@ -141,7 +152,7 @@ static Value *weights_stack(Module *m, PassContext *ctx, Op *at, const Siblings 
     Scheme scheme = *op_out((Op *)first->quantize)->type->scheme;
     if (scheme.block[0] == 0)
         scheme.block[0] = first->rows;
-    const Type *type = type_quantised(m, &scheme, 2, stack->type->dim);
+    const Type *type = type_quantised(m, &scheme, stack->type->rank, stack->type->dim);
     Value *codes = rewrite_op(m, at, OP_QUANTIZE, &first->quantize->attr, type, 1, &stack,
                               first->quantize->span);
     return rewrite_unary(m, at, OP_DEQUANTIZE, NULL, codes, first->quantize->span);
@@ -168,13 +179,15 @@ static const QuantSpec *asked_of_all(Arena *arena, const Siblings *s)
 static void siblings_merge(Module *m, PassContext *ctx, const Siblings *s)
 {
     Op *at = s->elem[0].matmul;
-    Value *in[2] = {op_in(at, 0), weights_stack(m, ctx, at, s)};
+    Value *in[3] = {op_in(at, 0), weights_stack(m, ctx, at, s)};
+    if (at->num_in == 3)
+        in[2] = op_in(at, 2);
     Attr attr = at->attr;
     int64_t start = 0;
 
     attr.layer = layers_join(m, s);
     attr.quant = asked_of_all(m->arena, s);
-    Value *all = rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, at->span);
+    Value *all = rewrite_op(m, at, OP_MATMUL, &attr, NULL, at->num_in, in, at->span);
     all->def->mark = at->mark;
     for (int i = 0; i < s->num; i++) {
         Op *op = s->elem[i].matmul;
