@@ -82,7 +82,7 @@ rules()
     *) echo "no scheme $1" >&2; exit 1 ;;
     esac
     echo "scheme s { $text }"
-    echo 'quant { default : s }'
+    echo "quant { default : s; ${SINTER_BENCH_KEEP:-} }"
 }
 
 # compile <model.sinter> <scheme> <level> <file>: once; says how long it took
@@ -145,5 +145,43 @@ ffn_folder()
     seconds "$data" ffn "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" "$ffn_layers" 16
     ffn_text "$ffn" "${SINTER_BENCH_D:-4096}" "${SINTER_BENCH_F:-14336}" "$ffn_layers" \
         "${SINTER_BENCH_T:-1, 16, 128, 1024, 4096}"
+    echo "weights made in $took s"
+}
+
+# Two layers of experts, of which each row takes six, all norm's and router's work counted:
+# DeepSeek-V2-Lite's routed ones. (SINTER_BENCH_D, _F and _E: others; experts_torch.py knows two.)
+experts_folder()
+{
+    experts=$work/experts
+    [ ! -e "$experts/y.npy" ] || return 0
+    mkdir -p "$experts"
+    seconds "$data" experts "$experts" "${SINTER_BENCH_D:-2048}" "${SINTER_BENCH_F:-1408}" \
+        "${SINTER_BENCH_E:-64}" 256
+    cat >"$experts/experts.sinter" <<END
+version 1
+weights "model.safetensors"
+const D = ${SINTER_BENCH_D:-2048}
+const F = ${SINTER_BENCH_F:-1408}
+const E = ${SINTER_BENCH_E:-64}
+dim T in [${SINTER_BENCH_T:-1, 16, 128, 1024, 4096}]
+
+block layer[i] (x: bf16[T, D]) -> bf16[T, D] {
+    param norm:   bf16[D]       from "layers.{i}.norm"
+    param router: bf16[E, D]    from "layers.{i}.router"
+    param gate:   bf16[E, F, D] from "layers.{i}.gate"
+    param up:     bf16[E, F, D] from "layers.{i}.up"
+    param down:   bf16[E, D, F] from "layers.{i}.down"
+    n = rmsnorm(x, norm, eps=1e-5)
+    r = topk(linear(n, router), 6)
+    s = dispatch(n, route=r)
+    h = cast(silu(grouped_linear(s, gate, route=r)) * grouped_linear(s, up, route=r), bf16)
+    return x + combine(cast(grouped_linear(h, down, route=r), bf16), route=r)
+}
+
+model experts (x: bf16[T, D]) -> (y: bf16[T, D]) {
+    y = x
+    for i in 0 .. 2 { y = layer[i](y) }
+}
+END
     echo "weights made in $took s"
 }

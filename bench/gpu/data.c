@@ -5,10 +5,11 @@
  *   data linear <folder> <N> <K> <R> <T>  R weights w0 .. of N by K, and norm, of K
  *   data planted <folder> <D> <F> <L> <T> as ffn, with outliers in the second layer
  *   data encoder <folder> <D> <F> <L> <T> weights of the shapes of examples/minilm, T tokens
+ *   data experts <folder> <D> <F> <E> <T> two layers of E experts, of which each row takes six
  *
- * All write model.safetensors (bf16, deviation 1/sqrt(K)). All but encoder write T rows x.npy; ffn
- * and linear y.npy by plain loops in double precision, what the stack, or w0, makes of x; planted T
- * more rows, held.npy; encoder the model's inputs, auto-calib.safetensors and
+ * All write model.safetensors (bf16, deviation 1/sqrt(K)). All but encoder write T rows x.npy; ffn,
+ * experts and linear y.npy by plain loops in double precision, what the stack, or w0, makes of x;
+ * planted T more rows, held.npy; encoder the model's inputs, auto-calib.safetensors and
  * auto-heldout.safetensors.
  */
 #include "bench/gpu/gpu.h"
@@ -341,16 +342,106 @@ static void make_encoder(const char *folder, int64_t d, int64_t f, int64_t layer
     encoder_inputs(&items, folder, "auto-heldout.safetensors", d, rows);
 }
 
+/* Layers of experts --------------------------------------------------------------------------- */
+
+#define EXPERT_LAYERS  2
+#define EXPERT_CHOICES 6
+
+typedef struct Experts { /* a layer: norm, router, gate, up, down */
+    uint16_t *const *w;
+    int64_t d, f, num;
+    double *x;
+} Experts;
+
+/* The largest logits' experts; weight: the softmax of their logits. */
+static void choose_experts(const Experts *e, const double *n, int64_t *chosen, double *weight)
+{
+    double *logit = need(calloc((size_t)e->num, sizeof *logit)), sum = 0;
+    for (int64_t i = 0; i < e->num; i++)
+        logit[i] = dot(n, e->w[1] + i * e->d, e->d);
+    for (int c = 0; c < EXPERT_CHOICES; c++) {
+        int64_t best = 0;
+        for (int64_t i = 1; i < e->num; i++)
+            if (logit[i] > logit[best])
+                best = i;
+        chosen[c] = best;
+        weight[c] = exp(logit[best]);
+        sum += weight[c];
+        logit[best] = -INFINITY;
+    }
+    for (int c = 0; c < EXPERT_CHOICES; c++)
+        weight[c] /= sum;
+    free(logit);
+}
+
+/* x + sum of weight * down(silu(gate(n)) * up(n)) of one row, in place. */
+static void expert_row(void *arg, int64_t row)
+{
+    const Experts *e = arg;
+    double *n = need(calloc((size_t)e->d, sizeof *n)), *h = need(calloc((size_t)e->f, sizeof *h));
+    double *x = e->x + row * e->d, weight[EXPERT_CHOICES];
+    int64_t chosen[EXPERT_CHOICES];
+    normalise(x, e->w[0], n, e->d);
+    choose_experts(e, n, chosen, weight);
+    for (int c = 0; c < EXPERT_CHOICES; c++) {
+        const int64_t at = chosen[c] * e->d * e->f;
+        for (int64_t i = 0; i < e->f; i++) {
+            double gate = dot(n, e->w[2] + at + i * e->d, e->d);
+            h[i] = gate / (1 + exp(-gate)) * dot(n, e->w[3] + at + i * e->d, e->d);
+        }
+        for (int64_t i = 0; i < e->d; i++)
+            x[i] += weight[c] * dot(h, e->w[4] + at + i * e->f, e->f);
+    }
+    free(n);
+    free(h);
+}
+
+static void make_experts(const char *folder, int64_t d, int64_t f, int64_t num, int64_t rows)
+{
+    static const char *const part[] = {"norm", "router", "gate", "up", "down"};
+    static char name[MAX_ITEMS][80];
+    const int64_t dim[][3] = {{d}, {num, d}, {num, f, d}, {num, f, d}, {num, d, f}};
+    static const int rank[] = {1, 2, 3, 3, 3};
+    SafetensorsItem item[MAX_ITEMS];
+    uint16_t *w[5 * EXPERT_LAYERS];
+    for (int i = 0; i < 5 * EXPERT_LAYERS; i++) {
+        int p = i % 5;
+        uint64_t all = 1;
+        for (int k = 0; k < rank[p]; k++)
+            all *= (uint64_t)dim[p][k];
+        w[i] = p ? random_bf16(all, 0, 1 / sqrt((double)dim[p][rank[p] - 1]))
+                 : random_bf16(all, 1, 0.1);
+        snprintf(name[i], sizeof name[i], "layers.%d.%s", i / 5, part[p]);
+        item[i] = (SafetensorsItem){name[i], FMT_BF16, rank[p], dim[p], w[i], NULL};
+    }
+    write_weights(folder, 5 * EXPERT_LAYERS, item);
+    float *x = random_rows(rows, d);
+    write_rows(folder, "x.npy", x, rows, d);
+    double *y = need(calloc((size_t)(rows * d), sizeof *y));
+    for (int64_t i = 0; i < rows * d; i++)
+        y[i] = (double)x[i];
+    for (int l = 0; l < EXPERT_LAYERS; l++)
+        in_parallel(rows, expert_row, &(Experts){w + 5 * l, d, f, num, y});
+    for (int64_t i = 0; i < rows * d; i++)
+        x[i] = (float)y[i];
+    write_rows(folder, "y.npy", x, rows, d);
+    for (int i = 0; i < 5 * EXPERT_LAYERS; i++)
+        free(w[i]);
+    free(x);
+    free(y);
+}
+
 int main(int argc, char **argv)
 {
-    static const int64_t most[] = {65536, 65536, MAX_ITEMS / 4, 4096};
+    static const int64_t most[] = {65536, 65536, 256, 4096};
     static const struct {
         const char *word;
         void (*make)(const char *folder, int64_t a, int64_t b, int64_t c, int64_t rows);
     } kind[] = {{"ffn", make_ffn},
                 {"planted", make_planted},
                 {"linear", make_linear},
-                {"encoder", make_encoder}};
+                {"encoder", make_encoder},
+                {"experts", make_experts}};
     int64_t size[4];
     int of = 0;
     while (argc == 7 && of < (int)COUNT_OF(kind) && strcmp(argv[1], kind[of].word) != 0)
@@ -362,8 +453,7 @@ int main(int argc, char **argv)
     }
     if (!ok) {
         fputs("usage: data ffn|planted|encoder <folder> <D> <F> <L> <T> | data linear <folder> <N> "
-              "<K> "
-              "<R> <T>\n",
+              "<K> <R> <T> | data experts <folder> <D> <F> <E> <T>\n",
               stderr);
         return 2;
     }
