@@ -202,7 +202,8 @@ bool pass_simplify(Module *m, PassContext *ctx)
     bool changed = block_share_equal(m, &m->body, ctx->scratch);
 
     for_each_op(op, &m->body)
-        if (op->num_out == 1 && op->num_in > 0 && !(op_info[op->kind].flags & (OPF_MOVE | OPF_ROUTE)))
+        if (op->num_out == 1 && op->num_in > 0 &&
+            !(op_info[op->kind].flags & (OPF_MOVE | OPF_ROUTE)))
             changed = cast_whole(m, op_out(op)) || changed;
     /* operands stand above and are simple already, so one walk is enough for the chains */
     for_each_op(op, &m->body) {

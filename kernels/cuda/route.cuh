@@ -274,10 +274,10 @@ __device__ __forceinline__ void route_combine(const Params &p)
 #pragma unroll 8
         for (int64_t i = 0; i < choices; i++) {
             const int32_t from = place[i];
-            if (from < 0 || from >= p.dim[0])
-                continue;
-            uint32_t word[kWords];
-            load_words<kBytes>(word, Shape::template row<const char>(p, 0, from) + run * kBytes);
+            const bool exists = from >= 0 && from < p.dim[0];
+            uint32_t word[kWords]; /* of some row in any case: loads wait for no branch */
+            load_words<kBytes>(word, Shape::template row<const char>(p, 0, exists ? from : 0) +
+                                         run * kBytes);
             const float by = Weight::load(weight[i]);
 #pragma unroll
             for (int e = 0; e < Cfg::kRun; e++) {
@@ -286,7 +286,7 @@ __device__ __forceinline__ void route_combine(const Params &p)
                     value = num_float(word[e]);
                 else
                     value = Format::unpack(word[e / 2], e % 2);
-                sum[e] = num_fma(by, value, sum[e]);
+                sum[e] = exists ? num_fma(by, value, sum[e]) : sum[e];
             }
         }
         uint32_t bits[Cfg::kRun];

@@ -21,13 +21,16 @@ static bool write_seed(const char *folder, const char *name, const TestModel *m)
 
 int main(int argc, char **argv)
 {
-    TestModel f, q;
+    TestModel f, q, r;
     if (argc != 2)
         return 2;
     model_float(&f);
     model_int8(&q);
-    bool ok = write_seed(argv[1], "float", &f) && write_seed(argv[1], "int8", &q);
+    model_routed(&r);
+    bool ok = write_seed(argv[1], "float", &f) && write_seed(argv[1], "int8", &q) &&
+              write_seed(argv[1], "routed", &r);
     model_free(&f);
     model_free(&q);
+    model_free(&r);
     return !ok;
 }

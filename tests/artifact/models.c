@@ -257,6 +257,68 @@ void model_int8(TestModel *m)
                      .output = output};
 }
 
+void model_routed(TestModel *m)
+{
+    static const uint64_t at[][NUM_BUCKETS] = {
+        {0}, {128, 128, 128}, {256, 256, 256}, {384, 384, 384}, {448, 448, 448}};
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {576, 960, 2496};
+    static PlanTensor tensor[8];
+    static const PlanOperand operand[] = {
+        {1, PLAIN}, {3, PLAIN},                         /* topk */
+        {1, PLAIN}, {3, PLAIN}, {4, PLAIN},             /* take */
+        {3, PLAIN}, {6, PLAIN},                         /* group_ends */
+        {3, PLAIN}, {5, PLAIN},                         /* group_places */
+        {0, PLAIN}, {5, PLAIN}, {7, PLAIN},             /* dispatch */
+        {7, PLAIN}, {5, PLAIN}, {4, PLAIN}, {2, PLAIN}, /* combine */
+    };
+    static const int first[] = {0, 2, 5, 7, 9, 12, 16};
+    static const PlanPort input[] = {{"x", 0}, {"logits", 1}}, output[] = {{"y", 2}};
+    static PlanLaunch launch[NUM_ROUTE_STEPS];
+    for (int i = 0; i < NUM_ROUTE_STEPS; i++)
+        launch[i] = (PlanLaunch){.family = LAUNCH_ROUTE,
+                                 .layer = route_step_name[i],
+                                 .place = "m.sinter:3:9",
+                                 .absorbed = route_step_name[i],
+                                 .num_operands = first[i + 1] - first[i],
+                                 .operand = operand + first[i],
+                                 .route = (RouteStep)i,
+                                 .groups = i == ROUTE_ENDS || i == ROUTE_PLACES ? 4 : 0};
+    const PlanTensor t[] = {
+        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_INPUT},
+        {"logits", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(4)}, .storage = STORAGE_INPUT,
+         .index = 1},
+        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
+        {"index", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[0]},
+        {"weights", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[1]},
+        {"places", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[2]},
+        {"ends", FMT_I32, .rank = 1, .dim = {FIXED(4)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[3]},
+        {"sent", FMT_F32, .rank = 2, .dim = {{2, 0, {0, -1}}, FIXED(MODEL_N)},
+         .storage = STORAGE_ARENA, .arena_offset = at[4]},
+    };
+    uint64_t bias_at;
+    memset(m, 0, sizeof *m);
+    alloc_weights(m, 0, &bias_at);
+    memcpy(tensor, t, sizeof t);
+    m->plan = (Plan){.target = "cpu",
+                     .num_syms = 1,
+                     .num_buckets = NUM_BUCKETS,
+                     .num_tensors = COUNT_OF(t),
+                     .num_launches = COUNT_OF(launch),
+                     .num_inputs = 2,
+                     .num_outputs = 1,
+                     .sym = syms,
+                     .bucket_size = sizes,
+                     .arena_bytes = arena_bytes,
+                     .tensor = tensor,
+                     .launch = launch,
+                     .input = input,
+                     .output = output};
+}
+
 static bool put_section(ArtifactWriter *w, SectionKind kind, const char *name, const void *data,
                         uint64_t size)
 {

@@ -20,6 +20,9 @@ typedef struct TestModel {
 void model_float(TestModel *m);
 /* x: f32[B, 8] -> y: f32[B, 16]; i8 per token dynamic times i8 per channel, scale 0.5, and bias. */
 void model_int8(TestModel *m);
+/* x: f32[B, 16], logits: f32[B, 4] -> y: f32[B, 16]: each row goes to the groups of its two largest
+ * logits and comes back times their sum. One launch of each step of routing; no weights. */
+void model_routed(TestModel *m);
 void model_free(TestModel *m);
 
 /* What model_float and model_int8 (activations that are integers up to 127 and reach it) compute.

@@ -33,7 +33,7 @@ static char *print(const Plan *plan)
 
 static void what_is_written_reads_back(void **state)
 {
-    static const ModelMaker maker[] = {model_float, model_int8};
+    static const ModelMaker maker[] = {model_float, model_int8, model_routed};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(maker); i++) {
         TestModel m;

@@ -318,6 +318,7 @@ int main(int argc, char **argv)
     check_tile();
     check_quantise();
     check_move();
+    check_route();
     printf("1..%d\n", num_points);
     return num_failed != 0;
 }

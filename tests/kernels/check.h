@@ -55,5 +55,6 @@ void check_gemm(void); /* each runs its test points */
 void check_tile(void);
 void check_quantise(void);
 void check_move(void);
+void check_route(void);
 
 #endif

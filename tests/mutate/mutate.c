@@ -103,17 +103,19 @@ static bool mutate_file(int test, const char *path, uint64_t first, uint64_t num
 
 static bool mutate_models(uint64_t first, uint64_t num)
 {
-    TestModel m[2];
+    static const char *const name[] = {"float", "int8", "routed"};
+    TestModel m[COUNT_OF(name)];
     bool ok = true;
     model_float(&m[0]);
     model_int8(&m[1]);
-    for (int i = 0; i < 2; i++) {
+    model_routed(&m[2]);
+    for (int i = 0; i < (int)COUNT_OF(name); i++) {
         Tally tally = {.holds = true};
         mutate_plan(&m[i].plan, m[i].weights, m[i].weights_bytes, first, num, &tally);
-        ok = report(i + 1, i ? "int8" : "float", &tally) && ok;
+        ok = report(i + 1, name[i], &tally) && ok;
         model_free(&m[i]);
     }
-    printf("1..2\n");
+    printf("1..%d\n", (int)COUNT_OF(name));
     return ok;
 }
 
