@@ -142,7 +142,7 @@ def kernels_of(code):
     at, found = 20 + 64 * kernels, {}
     for _ in range(launches * buckets):
         maps = struct.unpack_from("<i", code, at + 24)[0]
-        at += 56 + 80 * maps
+        at += 60 + 80 * maps
     for _ in range(images):
         arch, kernel, size = struct.unpack_from("<16siQ", code, at)
         at += 28
