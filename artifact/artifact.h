@@ -286,11 +286,11 @@ typedef struct DeviceRuns {
 /* How one launch is started under one bucket. kernel -1: it is not part of that bucket's list. */
 typedef struct DeviceLaunch {
     int32_t kernel;
-    int32_t grid;          /* blocks, one-dimensional, of each group of rows .. */
+    int32_t grid;          /* blocks, in one dimension .. */
     int32_t per_processor; /* .. but at most so many for each processor of the GPU; 0: no limit */
     int32_t cluster;       /* blocks that run together and share memory; 0: 1 */
     int32_t block, smem;   /* threads; dynamic shared memory in bytes */
-    int32_t groups;        /* of rows, the grid's second dimension; 0: rows are of one */
+    int32_t groups;        /* of rows, the grid's second dimension; 0: it has none */
     int32_t num_maps;
     int64_t workspace;   /* bytes; those at its beginning are zero before each launch and after */
     int32_t looks_ahead; /* 1: parameters say how the next launch begins */

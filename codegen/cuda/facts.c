@@ -34,7 +34,7 @@ int64_t cuda_most_rows(const CudaKernel *k)
 int64_t cuda_groups_busy(const CudaKernel *k)
 {
     int64_t rows = k->layout[k->launch->a].rows;
-    return !k->groups ? 1 : k->groups < rows ? k->groups : rows > 0 ? rows : 1;
+    return !k->groups || k->as_one ? 1 : k->groups < rows ? k->groups : rows > 0 ? rows : 1;
 }
 
 static const PlanTensor *operand_tensor(const CudaKernel *k, int operand)

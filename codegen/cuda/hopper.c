@@ -254,7 +254,9 @@ static CudaGeometry geometry(const CudaKernel *k)
 {
     int64_t piece = 128 * teams(k) * (int64_t)right_rows(k) / 2 * 4;
     return (CudaGeometry){
-        .blocks = k->hopper.shares ? k->hopper.shares : num_tiles(k) * k->hopper.gather,
+        .blocks = k->hopper.shares ? k->hopper.shares
+                                   : num_tiles(k) * cuda_groups_busy(k) * k->hopper.gather,
+        .walks_groups = k->groups > 0,
         .per_processor = k->hopper.gather > 1 ? 0 : per_processor(k), /* a tile each, on any GPU */
         .cluster = k->hopper.cluster * k->hopper.gather,
         .block = 128 * (teams(k) + 1),
@@ -574,6 +576,13 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
     cuda_put_bool(sb, "kLeaves", k->hopper.leaves);
+    if (k->groups) {
+        const PlanTensor *w = &k->plan->tensor[k->launch->w];
+        cuda_put_int(sb, "kGroups", k->groups);
+        sb_line(sb, "static constexpr int64_t kGroupBytes = %" PRId64 ";",
+                (int64_t)plan_weight_packed(k->plan, w) / k->groups);
+        cuda_put_int(sb, "kOperandEnds", k->launch->num_operands + 2);
+    }
 }
 
 static const char *type_word(FormatId fmt)

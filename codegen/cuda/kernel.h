@@ -134,7 +134,8 @@ bool cuda_program_loads(const PlanProgram *program);
  * statement that tells the GPU of that. */
 #define CUDA_TOLD(k) (cuda_finds_range(k) ? ", told" : "")
 void cuda_emit_tell(Sb *sb, const CudaKernel *k);
-/* The parameters of one group of a launch's rows, `rows`: what the launch's, `all`, become. */
+/* The member of a launch's parameters that makes those of a group, whose rows `num` are, from
+ * `first` on: as if these were all. */
 void cuda_emit_group(Sb *sb, const CudaKernel *k);
 /* The same over a row in `sweeps` sweeps, and the function `row` that does them. */
 void cuda_emit_row_sweeps(Sb *sb, const CudaKernel *k, const PlanProgram *program, int sweeps);
@@ -211,7 +212,8 @@ typedef struct CudaGeometry {
      * word a tile and three of rows (gemm_rows.cuh), stand at its beginning, are zero before the
      * first launch and after each; then come the sums. */
     int64_t workspace;
-    int num_maps; /* of TensorMap, behind the sizes */
+    bool walks_groups; /* blocks go from group to group of rows; else each is of one */
+    int num_maps;      /* of TensorMap, behind the sizes */
     DeviceMap map[DEVICE_MAX_MAPS];
 } CudaGeometry;
 CudaGeometry cuda_geometry(const CudaKernel *k);

@@ -741,11 +741,11 @@ static void emit_group_operand(Emit *e, int at, int32_t tensor, bool by_group)
                          ? scheme_col_blocks(&t->scheme, l->cols)
                          : 0;
     bool shared = !by_group && l->rows == 1;
-    const char *row = by_group ? "blockIdx.y" : "rows.first";
+    const char *row = by_group ? "group" : "first";
     if (shared)
-        sb_line(e->sb, "        all.op[%d],", at);
+        sb_line(e->sb, "    op[%d],", at);
     else
-        sb_line(e->sb, "        group_operand(all.op[%d], %s * %lldLL, %s * %lldLL),", at, row,
+        sb_line(e->sb, "    group_operand(op[%d], %s * %lldLL, %s * %lldLL),", at, row,
                 (long long)l->pitch, row, (long long)scales);
 }
 
@@ -755,13 +755,17 @@ void cuda_emit_group(Sb *sb, const CudaKernel *k)
     const PlanTensor *w = &k->plan->tensor[l->w];
     const int num = l->num_operands;
     Emit e = {.sb = sb, .k = k};
-    sb_line(sb, "    const Params p = {{");
+    sb_line(sb,
+            "__device__ __forceinline__ Params of_group(int group, int first, int64_t num) const");
+    sb_line(sb, "{");
+    sb_line(sb, "    return {{");
     for (int i = 0; i < num; i++)
         emit_group_operand(&e, i, l->operand[i].tensor, l->operand[i].by_group);
     emit_group_operand(&e, num, l->a, false);
-    sb_line(sb, "        group_operand(all.op[%d], blockIdx.y * %lldLL, 0)},", num + 1,
+    sb_line(sb, "    group_operand(op[%d], group * %lldLL, 0)},", num + 1,
             (long long)(plan_weight_packed(k->plan, w) / (uint64_t)k->groups));
     if (cuda_family[k->family]->looks_ahead)
-        sb_line(sb, "        all.ahead,");
-    sb_line(sb, "        {rows.num}, rows.first%s};", cuda_geometry(k).num_maps ? ", all.map" : "");
+        sb_line(sb, "    ahead,");
+    sb_line(sb, "    {num}, first%s};", cuda_geometry(k).num_maps ? ", map" : "");
+    sb_line(sb, "}");
 }

@@ -334,7 +334,7 @@ static void put_group(Sb *sb, const CudaKernel *k)
             "all.dim[0]);",
             plan_launch_parameters(k->launch) - 1);
     sb_line(sb, "    if (rows.num == 0)\n        return;");
-    cuda_emit_group(sb, k);
+    sb_line(sb, "    const Params p = all.of_group(blockIdx.y, rows.first, rows.num);");
 }
 
 /* What the runtime passes, or a group's part of it, whose maps lie there. */
@@ -353,6 +353,8 @@ static void put_params(Sb *sb, const CudaKernel *k, const char *name, bool group
         sb_line(sb, "    const TensorMap *map;");
     else if (g.num_maps)
         sb_line(sb, "    TensorMap map[%d];", g.num_maps);
+    if (k->groups && !group)
+        cuda_emit_group(sb, k);
     sb_line(sb, "};");
 }
 
@@ -365,12 +367,13 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
         sb_printf(sb, ", %d", blocks);
     sb_printf(sb, ") %s(const __grid_constant__ %s)\n{\n", name,
               k->groups ? "Launch all" : "Params p");
-    if (k->groups)
+    bool walks = cuda_geometry(k).walks_groups;
+    if (k->groups && !walks)
         put_group(sb, k);
     if (cuda_finds_range(k))
         sb_put(sb, "    if (threadIdx.x < 4)\n        Epilogue::known()[threadIdx.x] = 0;\n"
                    "    __syncthreads();\n");
-    sb_printf(sb, "    %s(p);\n}\n", family->call[k->input != INPUT_GIVEN]);
+    sb_printf(sb, "    %s(%s);\n}\n", family->call[k->input != INPUT_GIVEN], walks ? "all" : "p");
 }
 
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name)
@@ -384,9 +387,9 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     family->put_config(&body, k);
     body.indent = 0;
     sb_line(&body, "};");
+    put_params(&body, k, "Params", k->groups > 0);
     if (k->groups)
         put_params(&body, k, "Launch", false);
-    put_params(&body, k, "Params", k->groups > 0);
     if (k->input != INPUT_GIVEN)
         family->put_prologue(&body, k);
     if (family->put_parts)
@@ -428,7 +431,7 @@ DeviceLaunch cuda_device_launch(const CudaKernel *k, int kernel)
                         .cluster = g.cluster > 1 ? g.cluster : 1,
                         .block = g.block,
                         .smem = (int32_t)g.smem,
-                        .groups = (int32_t)k->groups,
+                        .groups = g.walks_groups ? 0 : (int32_t)k->groups,
                         .num_maps = g.num_maps,
                         .workspace = g.workspace,
                         .looks_ahead = cuda_family[k->family]->looks_ahead,

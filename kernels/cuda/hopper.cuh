@@ -119,12 +119,13 @@ template <class Cfg, class S, class Params>
 __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint32_t full, int mine)
 {
     typedef HopperStage<Cfg, S> Stage;
-    const char *w = (const char *)p.op[Cfg::kOperandW].data;
+    typedef HopperGroups<Cfg> Groups;
+    const char *weights = (const char *)p.op[Cfg::kOperandW].data;
     const uint64_t policy = policy_evict_first();
-    auto load_w = [&](const Stage &stage, int k, int n0) {
+    auto load_w = [&](const Stage &stage, int k, int n0, int group) {
         const int left = Cfg::kN - n0, rows = left < Cfg::kBN ? left : Cfg::kBN;
         const uint32_t to = stage.at + S::kABytes;
-        const char *from = w + ((int64_t)k * Cfg::kN + n0) * 128;
+        const char *from = weights + Groups::weight_at(group) + ((int64_t)k * Cfg::kN + n0) * 128;
         barrier_expect(stage.full, S::kABytes + rows * 128);
         if constexpr (Cfg::kCluster == 1) {
             copy_bulk(to, from, rows * 128, stage.full, policy);
@@ -136,7 +137,9 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
                                policy);
         }
     };
-    HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
+    if constexpr (Groups::kNum > 0) /* whose rows an earlier launch counted */
+        wait_for_producer();
+    HopperWork<Cfg, S> work(p.dim[0], Groups::ends(p)), early(p.dim[0], Groups::ends(p));
     Stage stage(ring, full), ahead(ring, full);
     int filled = 0, started = 0, m0, n0;
     if constexpr (Cfg::kWDecoded)
@@ -145,7 +148,7 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < Cfg::kStages; k++, started++) {
             if (S::kCopiers == 1 || started % S::kCopiers == mine)
-                load_w(ahead, k, n0);
+                load_w(ahead, k, n0, early.group);
             ahead.advance();
         }
     }
@@ -157,9 +160,9 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
             if (S::kCopiers == 1 || filled % S::kCopiers == mine) {
                 if (filled >= started) {
                     stage.wait_empty();
-                    load_w(stage, k, n0);
+                    load_w(stage, k, n0, work.group);
                 }
-                copy_box(stage.at, p.map[0], k * 128, first_row(p, 0) + m0, stage.full);
+                copy_box(stage.at, p.map[0], k * 128, work.first + m0, stage.full);
             }
             stage.advance();
         }
@@ -216,11 +219,13 @@ template <class Cfg, class S, class Params>
 __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t ring, uint32_t full,
                                                    int mine)
 {
-    const int last_row = (int)p.dim[0] - 1;
-    const float *grid = S::grid(p.op[Cfg::kOperandW].data);
+    typedef HopperGroups<Cfg> Groups;
+    const char *weights = (const char *)p.op[Cfg::kOperandW].data;
     const uint64_t policy = policy_evict_first();
     const bool is_first = S::kScaleLanes == 0 || threadIdx.x % 32 == 0;
-    HopperWork<Cfg, S> work(p.dim[0]);
+    if constexpr (Groups::kNum > 0)
+        wait_for_producer();
+    HopperWork<Cfg, S> work(p.dim[0], Groups::ends(p));
     HopperStage<Cfg, S> stage(ring, full);
     HopperBox<Cfg, S> box(ring);
     int filled = 0, m0, n0;
@@ -228,6 +233,9 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
     while (work.next()) {
         work.place(&m0, &n0);
         const int left = Cfg::kN - n0, bytes = (left < Cfg::kBN ? left : Cfg::kBN) * 4 / S::kWRun;
+        const float *grid = S::grid(weights + Groups::weight_at(work.group));
+        const int last_row = work.first + (int)work.rows - 1;
+        m0 += work.first;
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++, stage.advance()) {
             if (S::kScaleWarps > 1 && filled % S::kScaleWarps != mine)
@@ -243,8 +251,7 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
                 if constexpr (S::kABox)
                     if (boxes) {
                         box.advance();
-                        copy_box(box.at, p.map[1], S::a_block(k) / 4 * 4, first_row(p, 0) + m0,
-                                 stage.full);
+                        copy_box(box.at, p.map[1], S::a_block(k) / 4 * 4, m0, stage.full);
                     }
 #pragma unroll
                 for (int sub = 0; sub < (S::kWBulk ? S::kSubs : 0); sub++)
@@ -566,7 +573,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), group = warp / 4;
     const int lane = threadIdx.x % 32;
     const int row0 = warp * 16 + lane / 4; /* of the left operand; and row0 + 8 */
-    HopperWork<Cfg, S> work(m);
+    HopperWork<Cfg, S> work(m, HopperGroups<Cfg>::ends(p));
     HopperStage<Cfg, S> stage(ring, full);
     HopperBox<Cfg, S> box(ring);
     uint32_t used = full; /* the barrier of the stage before this one */
@@ -591,9 +598,15 @@ __device__ __forceinline__ void hopper(const Params &p)
         asm volatile("" : "+r"(tile_m), "+r"(n0));
         /* (found anew, or what depends on it is kept while units are multiplied) */
         const int own = Cfg::kPromote ? row0 : warp * 16 + __shfl_sync(0xFFFFFFFFu, lane, lane) / 4;
-        hopper_epilogue<Cfg, Product, Epilogue>(
-            p, a, sums, m, tile_m, n0, own,
-            smem + (ring - smem_address(smem)) + S::kRingBytes + S::kBoxesBytes, ring, sent);
+        char *staged = smem + (ring - smem_address(smem)) + S::kRingBytes + S::kBoxesBytes;
+        if constexpr (HopperGroups<Cfg>::kNum > 0) {
+            const auto of = p.of_group(work.group, work.first, work.rows);
+            hopper_epilogue<Cfg, Product, Epilogue>(of, of.op[Cfg::kOperandA], sums, work.rows,
+                                                    tile_m, n0, own, staged, ring, sent);
+        } else {
+            hopper_epilogue<Cfg, Product, Epilogue>(p, a, sums, m, tile_m, n0, own, staged, ring,
+                                                    sent);
+        }
     }
     if constexpr (Cfg::kLeaves)
         leaving_done();

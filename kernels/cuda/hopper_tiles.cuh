@@ -12,6 +12,9 @@
  * order, and send each other sums: of some rows of the tile each block gets those of all, which it
  * adds ascending along K. There are no more tiles than clusters.
  *
+ * Groups of rows (group.cuh; Cfg has kGroups, kGroupBytes and kOperandEnds): blocks take the tiles
+ * of one group after those of the one before; kGroupBytes is from weight to weight.
+ *
  * Cfg: kBM kBN kBand kShare kSplitSums. S: kClusterM, kClusterN, kGather, kTilesN (of a
  * block), kUnits (of K), kSums (of each of the
  * kThreads that multiply), kPieceBytes (of all of them). */
@@ -20,6 +23,30 @@
 
 #include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/async.cuh"
+#include "kernels/cuda/group.cuh"
+
+template <class Cfg, class = void> struct HopperGroups {
+    static constexpr int kNum = 0; /* all rows have one weight */
+    template <class Params> static __device__ __forceinline__ const int32_t *ends(const Params &)
+    {
+        return NULL;
+    }
+    static __device__ __forceinline__ int64_t weight_at(int)
+    {
+        return 0;
+    }
+};
+template <class Cfg> struct HopperGroups<Cfg, decltype((void)Cfg::kGroups)> {
+    static constexpr int kNum = Cfg::kGroups;
+    template <class Params> static __device__ __forceinline__ const int32_t *ends(const Params &p)
+    {
+        return (const int32_t *)p.op[Cfg::kOperandEnds].data;
+    }
+    static __device__ __forceinline__ int64_t weight_at(int group)
+    {
+        return group * Cfg::kGroupBytes;
+    }
+};
 
 /* The tiles of a block, or its shares of tiles: units [from, to) of K. */
 template <class Cfg, class S> struct HopperWork {
@@ -29,13 +56,40 @@ template <class Cfg, class S> struct HopperWork {
     static constexpr int kTilesN = (S::kTilesN + S::kClusterN - 1) / S::kClusterN;
     int tiles_m, tiles, at, end; /* of a cluster's tiles */
     int tile, from, to;
+    typedef HopperGroups<Cfg> Groups;
+    const int32_t *ends;
+    int group, first, before, of_group; /* rows and tiles before the group's; its tiles */
+    int64_t all, rows;                  /* its rows */
 
-    __device__ __forceinline__ HopperWork(int64_t m)
+    /* A group's rows and tiles. */
+    __device__ __forceinline__ void enter(int of)
+    {
+        const GroupRows own = group_rows(ends, of, all);
+        group = of;
+        first = own.first;
+        rows = own.num;
+        tiles_m = (int)((rows + kRows - 1) / kRows);
+        of_group = tiles_m * kTilesN;
+    }
+    __device__ __forceinline__ void count_groups()
+    {
+        tiles = 0;
+#pragma unroll 4
+        for (int i = 0; i < Groups::kNum; i++)
+            tiles += (int)((group_rows(ends, i, all).num + kRows - 1) / kRows) * kTilesN;
+        before = 0;
+        enter(0);
+    }
+
+    __device__ __forceinline__ HopperWork(int64_t m, const int32_t *group_ends = NULL)
+        : ends(group_ends), group(0), first(0), all(m), rows(m)
     {
         static_assert(!Cfg::kShare || kBlocks * kGather == 1, "clusters take whole tiles");
         static_assert(kBlocks == 1 || kGather == 1, "of one kind");
         tiles_m = (int)((m + kRows - 1) / kRows);
         tiles = tiles_m * kTilesN;
+        if constexpr (Groups::kNum > 0)
+            count_groups();
         if (Cfg::kShare) {
             at = (int)begin_of(blockIdx.x);
             end = (int)begin_of(blockIdx.x + 1);
@@ -67,7 +121,12 @@ template <class Cfg, class S> struct HopperWork {
     {
         if (at >= end)
             return false;
-        tile = Cfg::kShare ? at / S::kUnits : at;
+        if constexpr (Groups::kNum > 0)
+            while (at >= before + of_group) {
+                before += of_group;
+                enter(group + 1);
+            }
+        tile = Cfg::kShare ? at / S::kUnits : Groups::kNum ? at - before : at;
         from = Cfg::kShare ? at % S::kUnits : kGather > 1 ? part_of(rank()) : 0;
         to = kGather > 1 ? part_of(rank() + 1) : S::kUnits;
         if (Cfg::kShare) {
