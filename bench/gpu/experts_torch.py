@@ -22,7 +22,8 @@ LAYERS, CHOICES, BUDGET = 2, 6, 150
 def route(x, router):
     logits, index = (x @ router.t()).float().topk(CHOICES, -1)
     order = index.flatten().argsort(stable=True)
-    ends = torch.bincount(index.flatten(), minlength=router.shape[0]).cumsum(0).to(torch.int32)
+    experts = torch.arange(router.shape[0], device=x.device)  # (bincount waits for the GPU)
+    ends = (index.flatten()[:, None] == experts).sum(0).cumsum(0).to(torch.int32)
     return logits.softmax(-1), order, ends
 
 

@@ -137,9 +137,7 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
                                policy);
         }
     };
-    if constexpr (Groups::kNum > 0) /* whose rows an earlier launch counted */
-        wait_for_producer();
-    HopperWork<Cfg, S> work(p.dim[0], Groups::ends(p)), early(p.dim[0], Groups::ends(p));
+    HopperWork<Cfg, S> work(p.dim[0]), early(p.dim[0]);
     Stage stage(ring, full), ahead(ring, full);
     int filled = 0, started = 0, m0, n0;
     if constexpr (Cfg::kWDecoded)
@@ -223,9 +221,7 @@ __device__ __forceinline__ void hopper_copy_scales(const Params &p, uint32_t rin
     const char *weights = (const char *)p.op[Cfg::kOperandW].data;
     const uint64_t policy = policy_evict_first();
     const bool is_first = S::kScaleLanes == 0 || threadIdx.x % 32 == 0;
-    if constexpr (Groups::kNum > 0)
-        wait_for_producer();
-    HopperWork<Cfg, S> work(p.dim[0], Groups::ends(p));
+    HopperWork<Cfg, S> work(p.dim[0]);
     HopperStage<Cfg, S> stage(ring, full);
     HopperBox<Cfg, S> box(ring);
     int filled = 0, m0, n0;
@@ -560,6 +556,9 @@ __device__ __forceinline__ void hopper(const Params &p)
         barrier_init_done();
     }
     cluster_begin<Cfg::kCluster>();
+    if constexpr (HopperGroups<Cfg>::kNum > 0)
+        HopperGroups<Cfg>::template count<HopperWork<Cfg, S>::kRows, HopperWork<Cfg, S>::kTilesN>(
+            p);
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
         hopper_copies<Cfg, S>(p, ring, full);
@@ -573,7 +572,7 @@ __device__ __forceinline__ void hopper(const Params &p)
     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), group = warp / 4;
     const int lane = threadIdx.x % 32;
     const int row0 = warp * 16 + lane / 4; /* of the left operand; and row0 + 8 */
-    HopperWork<Cfg, S> work(m, HopperGroups<Cfg>::ends(p));
+    HopperWork<Cfg, S> work(m);
     HopperStage<Cfg, S> stage(ring, full);
     HopperBox<Cfg, S> box(ring);
     uint32_t used = full; /* the barrier of the stage before this one */

@@ -27,10 +27,6 @@
 
 template <class Cfg, class = void> struct HopperGroups {
     static constexpr int kNum = 0; /* all rows have one weight */
-    template <class Params> static __device__ __forceinline__ const int32_t *ends(const Params &)
-    {
-        return NULL;
-    }
     static __device__ __forceinline__ int64_t weight_at(int)
     {
         return 0;
@@ -38,13 +34,45 @@ template <class Cfg, class = void> struct HopperGroups {
 };
 template <class Cfg> struct HopperGroups<Cfg, decltype((void)Cfg::kGroups)> {
     static constexpr int kNum = Cfg::kGroups;
-    template <class Params> static __device__ __forceinline__ const int32_t *ends(const Params &p)
-    {
-        return (const int32_t *)p.op[Cfg::kOperandEnds].data;
-    }
     static __device__ __forceinline__ int64_t weight_at(int group)
     {
         return group * Cfg::kGroupBytes;
+    }
+    /* Of each group, and behind the last one: the first row, and the tiles before its own. */
+    static __device__ __forceinline__ int2 *table()
+    {
+        __shared__ int2 first[Cfg::kGroups + 1];
+        return first;
+    }
+    /* By all threads of a block, once an earlier launch has counted rows. ROWS: of a tile; TILES:
+     * side by side. */
+    template <int ROWS, int TILES, class Params>
+    static __device__ __forceinline__ void count(const Params &p)
+    {
+        const int32_t *ends = (const int32_t *)p.op[Cfg::kOperandEnds].data;
+        int2 *first = table();
+        wait_for_producer();
+        if (threadIdx.x < 32) {
+            int tiles = 0;
+#pragma unroll 1
+            for (int base = 0; base <= Cfg::kGroups; base += 32) {
+                const int group = base + threadIdx.x;
+                GroupRows rows = {(int)p.dim[0], 0};
+                if (group < Cfg::kGroups)
+                    rows = group_rows(ends, group, p.dim[0]);
+                const int own = (int)((rows.num + ROWS - 1) / ROWS) * TILES;
+                int upto = own;
+#pragma unroll
+                for (int step = 1; step < 32; step *= 2) {
+                    const int other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
+                    upto += threadIdx.x >= step ? other : 0;
+                }
+                if (group <= Cfg::kGroups)
+                    first[group] = {rows.first, tiles + upto - own};
+                tiles += __shfl_sync(0xFFFFFFFFu, upto, 31);
+            }
+        }
+        __syncthreads();
     }
 };
 
@@ -57,39 +85,36 @@ template <class Cfg, class S> struct HopperWork {
     int tiles_m, tiles, at, end; /* of a cluster's tiles */
     int tile, from, to;
     typedef HopperGroups<Cfg> Groups;
-    const int32_t *ends;
-    int group, first, before, of_group; /* rows and tiles before the group's; its tiles */
-    int64_t all, rows;                  /* its rows */
+    int group, first, before; /* of a group: rows and tiles before its own, .. */
+    int64_t rows;             /* .. its rows */
 
-    /* A group's rows and tiles. */
-    __device__ __forceinline__ void enter(int of)
+    /* The group that tile `at` is of: the last one with no more tiles before it. */
+    __device__ __forceinline__ void find_group()
     {
-        const GroupRows own = group_rows(ends, of, all);
-        group = of;
-        first = own.first;
-        rows = own.num;
+        const int2 *table = Groups::table();
+        int low = 0, high = Groups::kNum - 1;
+        while (low < high) {
+            const int mid = (low + high + 1) / 2;
+            if (table[mid].y <= at)
+                low = mid;
+            else
+                high = mid - 1;
+        }
+        group = low;
+        first = table[low].x;
+        before = table[low].y;
+        rows = table[low + 1].x - first;
         tiles_m = (int)((rows + kRows - 1) / kRows);
-        of_group = tiles_m * kTilesN;
-    }
-    __device__ __forceinline__ void count_groups()
-    {
-        tiles = 0;
-#pragma unroll 4
-        for (int i = 0; i < Groups::kNum; i++)
-            tiles += (int)((group_rows(ends, i, all).num + kRows - 1) / kRows) * kTilesN;
-        before = 0;
-        enter(0);
     }
 
-    __device__ __forceinline__ HopperWork(int64_t m, const int32_t *group_ends = NULL)
-        : ends(group_ends), group(0), first(0), all(m), rows(m)
+    __device__ __forceinline__ HopperWork(int64_t m) : group(0), first(0), before(0), rows(m)
     {
         static_assert(!Cfg::kShare || kBlocks * kGather == 1, "clusters take whole tiles");
         static_assert(kBlocks == 1 || kGather == 1, "of one kind");
         tiles_m = (int)((m + kRows - 1) / kRows);
         tiles = tiles_m * kTilesN;
         if constexpr (Groups::kNum > 0)
-            count_groups();
+            tiles = Groups::table()[Groups::kNum].y;
         if (Cfg::kShare) {
             at = (int)begin_of(blockIdx.x);
             end = (int)begin_of(blockIdx.x + 1);
@@ -122,10 +147,7 @@ template <class Cfg, class S> struct HopperWork {
         if (at >= end)
             return false;
         if constexpr (Groups::kNum > 0)
-            while (at >= before + of_group) {
-                before += of_group;
-                enter(group + 1);
-            }
+            find_group();
         tile = Cfg::kShare ? at / S::kUnits : Groups::kNum ? at - before : at;
         from = Cfg::kShare ? at % S::kUnits : kGather > 1 ? part_of(rank()) : 0;
         to = kGather > 1 ? part_of(rank() + 1) : S::kUnits;
