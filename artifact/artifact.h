@@ -88,6 +88,8 @@ typedef struct PlanOperand {
     PlanDim row_div, row_mod; /* row_mod 0: none */
     int32_t col_step;
     bool by_group; /* its row is the group that the launch's row is in */
+    int32_t index; /* its row is what that of the index says, operand `index` - 1, i32 [rows, 1]; 0:
+                      the launch's own */
 } PlanOperand;
 
 #define PLAN_MAX_OPERANDS 64   /* of one launch */
@@ -118,12 +120,13 @@ extern const char *const launch_family_name[NUM_LAUNCH_FAMILIES]; /* "gemm", .. 
  * are what it reads, in the order of the operation's, and last what it writes; index and places are
  * i32, x, h and weights of any plain format of floats. */
 typedef enum RouteStep {
-    ROUTE_TOPK,     /* x [T, E]; i32 [T, C] */
-    ROUTE_TAKE,     /* x [T, E], index [T, C]; f32 [T, C] */
-    ROUTE_ENDS,     /* index [T, C]; i32 [groups] */
-    ROUTE_PLACES,   /* index [T, C]; i32 [T, C] */
-    ROUTE_DISPATCH, /* x [T, D], places [T, C]; [T * C, D] in the format of x */
-    ROUTE_COMBINE,  /* h [T * C, N], places [T, C], weights [T, C]; f32 [T, N] */
+    ROUTE_TOPK,    /* x [T, E]; i32 [T, C] */
+    ROUTE_TAKE,    /* x [T, E], index [T, C]; f32 [T, C] */
+    ROUTE_ENDS,    /* index [T, C]; i32 [groups] */
+    ROUTE_PLACES,  /* index [T, C]; i32 [T, C] */
+    ROUTE_SOURCES, /* index [T, C]; i32 [T * C, 1] */
+    ROUTE_CHOOSE,  /* topk and take: x [T, E]; i32 [T, C], f32 [T, C] */
+    ROUTE_SORT,    /* all three: index [T, C]; ends, places, sources */
     NUM_ROUTE_STEPS
 } RouteStep;
 extern const char *const route_step_name[NUM_ROUTE_STEPS]; /* "topk", .. */
@@ -158,7 +161,7 @@ typedef struct PlanLaunch {
     PlanDim move_src_offset, move_dst_offset;                         /* elements */
     /* LAUNCH_ROUTE: whole tensors, of which each is rows by columns */
     RouteStep route;
-    int64_t groups; /* ROUTE_ENDS, ROUTE_PLACES: indices are below; else 0 */
+    int64_t groups; /* ROUTE_ENDS, _PLACES, _SOURCES, _SORT: indices are below; else 0 */
 } PlanLaunch;
 
 typedef struct PlanPort { /* an input or output of the model */
@@ -249,6 +252,9 @@ int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec);
 bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
 /* The constant that a product's weight is, or that a launch decodes it from. */
 int32_t plan_stored_weight(const Plan *plan, int32_t weight);
+/* .. of which the last ones, so many, are written; the step counts indices of groups. */
+int plan_route_results(RouteStep step);
+bool plan_route_sorts(RouteStep step);
 int plan_route_operands(RouteStep step); /* what it reads, and the last: what it writes */
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);

@@ -274,8 +274,8 @@ static bool launch_ok(const DeviceLaunch *d, const Plan *plan, const PlanLaunch 
 {
     bool ok = d->grid >= 0 && d->per_processor >= 0 && d->cluster >= 0 && d->cluster <= 16 &&
               (d->cluster < 2 || d->grid % d->cluster == 0) && d->block >= 1 && d->block <= 1024 &&
-              (d->groups == 0 || d->groups == launch_groups(plan, l)) && d->smem >= 0 && d->workspace >= 0 &&
-              d->workspace <= (int64_t)LIMIT_BYTES &&
+              (d->groups == 0 || d->groups == launch_groups(plan, l)) && d->smem >= 0 &&
+              d->workspace >= 0 && d->workspace <= (int64_t)LIMIT_BYTES &&
               (d->looks_ahead == 0 || d->looks_ahead == 1) && runs_ok(&d->first, plan, l);
     for (int i = 0; i < d->num_maps && ok; i++)
         ok = map_ok(&d->map[i], l);

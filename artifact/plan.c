@@ -12,8 +12,8 @@
 
 const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move", "decode",
                                                              "route"};
-const char *const route_step_name[NUM_ROUTE_STEPS] = {"topk",   "take",     "ends",
-                                                      "places", "dispatch", "combine"};
+const char *const route_step_name[NUM_ROUTE_STEPS] = {"topk",    "take",   "ends", "places",
+                                                      "sources", "choose", "sort"};
 
 /* A walk over a plan: out != NULL writes, otherwise reads [pos, end). Walkers assign the fields
  * that they code, so elements of arrays are copied before they are walked; arrays of the plan
@@ -240,6 +240,7 @@ static void code_operand(Coder *c, PlanOperand *o)
     code_dim(c, &o->row_mod);
     o->col_step = code_small(c, o->col_step, 2);
     code_bool(c, &o->by_group);
+    code_i32(c, &o->index);
 }
 
 static void code_step(Coder *c, TileStep *s)
@@ -317,7 +318,7 @@ static void code_launch(Coder *c, PlanLaunch *l)
     code_text(c, &l->layer);
     code_text(c, &l->place);
     code_text(c, &l->absorbed);
-    PlanOperand *operand = code_array(c, l->operand, &l->num_operands, sizeof *operand, 54);
+    PlanOperand *operand = code_array(c, l->operand, &l->num_operands, sizeof *operand, 58);
     for (int i = 0; i < l->num_operands; i++) {
         PlanOperand o = operand[i];
         code_operand(c, &o);

@@ -122,7 +122,7 @@ static void effect_add(Effects *e, int32_t tensor, bool write, bool mapped)
 bool plan_operand_is_mapped(const PlanOperand *o)
 {
     return o->row_div.mul != 0 || o->row_div.add != 1 || o->row_mod.mul != 0 ||
-           o->row_mod.add != 0 || o->col_step != 1 || o->by_group;
+           o->row_mod.add != 0 || o->col_step != 1 || o->by_group || o->index;
 }
 
 /* The same codes under other scales, row by row. */
@@ -153,6 +153,8 @@ static void program_effects(const Plan *plan, Effects *e, const PlanLaunch *l, c
         if (write || (s->op == TILE_LOAD && !has_quantised(plan, l, p, i, s->tensor)))
             effect_add(e, l->operand[s->tensor].tensor, write,
                        s->op == TILE_LOAD && plan_operand_is_mapped(&l->operand[s->tensor]));
+        if (s->op == TILE_LOAD && l->operand[s->tensor].index)
+            effect_add(e, l->operand[l->operand[s->tensor].index - 1].tensor, false, true);
         if (s->op == TILE_CODE_SUM && !has_quantised(plan, l, p, i, s->tensor2))
             effect_add(e, l->operand[s->tensor2].tensor, false, false);
     }
@@ -239,7 +241,8 @@ static bool follow_launch(Follower *f, const PlanLaunch *l)
     Effects e = {.num = 0};
     if (l->family == LAUNCH_ROUTE) {
         for (int i = 0; i < l->num_operands; i++)
-            effect_add(&e, l->operand[i].tensor, i + 1 == l->num_operands, true);
+            effect_add(&e, l->operand[i].tensor,
+                       i >= l->num_operands - plan_route_results(l->route), true);
         return follow(f, l, &e);
     }
     if (l->family == LAUNCH_TILE) {

@@ -187,9 +187,22 @@ static bool bind_tensors(const Binder *b)
 /* Launches ------------------------------------------------------------------------------------ */
 
 /* Reads of rows x cols through an operand's mapping stay inside its tensor. */
-static bool bind_read(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
+static bool bind_read(const Binder *b, const PlanLaunch *l, const PlanOperand *o, int64_t rows,
+                      int64_t cols)
 {
     const PlanLayout *at = &b->layout[o->tensor];
+    if (o->index) { /* whatever its rows are, one of the tensor's is read */
+        const PlanOperand *index = &l->operand[o->index - 1];
+        const PlanLayout *of = &b->layout[index->tensor];
+        return (rows == 0 || at->rows > 0 || cols == 0) && of->rows == rows && of->cols == 1 &&
+                       plan_dim_eval(index->row_div, b->size) == 1 &&
+                       plan_dim_eval(index->row_mod, b->size) == 0 &&
+                       (cols - 1) * o->col_step < at->cols
+                   ? true
+                   : plan_fail(b->err, "\"%s\" does not say which rows of \"%s\" are read",
+                               b->plan->tensor[index->tensor].name,
+                               b->plan->tensor[o->tensor].name);
+    }
     if (o->by_group) /* it has a row for each group */
         return cols <= at->cols ||
                plan_fail(b->err, "\"%s\" has %lld columns, not %lld",
@@ -215,7 +228,7 @@ static bool bind_read(const Binder *b, const PlanOperand *o, int64_t rows, int64
 static bool bind_write(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
 {
     const PlanLayout *at = &b->layout[o->tensor];
-    if (o->by_group || at->rows != rows || at->cols != cols ||
+    if (o->by_group || o->index || at->rows != rows || at->cols != cols ||
         plan_dim_eval(o->row_div, b->size) != 1 || plan_dim_eval(o->row_mod, b->size) != 0 ||
         (o->col_step != 1 && cols != 1))
         return plan_fail(b->err, "\"%s\" is [%lld, %lld], but [%lld, %lld] is written to it",
@@ -225,11 +238,12 @@ static bool bind_write(const Binder *b, const PlanOperand *o, int64_t rows, int6
 }
 
 /* A code sum adds up `cols` adjacent codes, whatever the column step. */
-static bool bind_sum(const Binder *b, const PlanOperand *o, int64_t rows, int64_t cols)
+static bool bind_sum(const Binder *b, const PlanLaunch *l, const PlanOperand *o, int64_t rows,
+                     int64_t cols)
 {
     PlanOperand adjacent = *o;
     adjacent.col_step = 1;
-    return bind_read(b, &adjacent, rows, cols);
+    return bind_read(b, l, &adjacent, rows, cols);
 }
 
 static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram *p, int64_t rows,
@@ -237,9 +251,9 @@ static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram
 {
     for (int i = 0; i < p->num_steps; i++) {
         const TileStep *s = &p->step[i];
-        if (s->op == TILE_LOAD && !bind_read(b, &l->operand[s->tensor], rows, cols))
+        if (s->op == TILE_LOAD && !bind_read(b, l, &l->operand[s->tensor], rows, cols))
             return false;
-        if (s->op == TILE_CODE_SUM && !bind_sum(b, &l->operand[s->tensor2], rows, cols))
+        if (s->op == TILE_CODE_SUM && !bind_sum(b, l, &l->operand[s->tensor2], rows, cols))
             return false;
         if (plan_writes((TileOp)s->op) &&
             !bind_write(b, &l->operand[s->tensor], rows, s->op == TILE_CODE_SUM ? 1 : cols))
@@ -270,7 +284,7 @@ static bool bind_groups(const Binder *b, const PlanLaunch *l, int64_t rows)
         const PlanLayout *at = &b->layout[o->tensor];
         bool plain =
             plan_dim_eval(o->row_div, b->size) == 1 && plan_dim_eval(o->row_mod, b->size) == 0;
-        if (!o->by_group && at->rows != 1 && !(plain && at->rows == rows))
+        if (!o->by_group && !o->index && at->rows != 1 && !(plain && at->rows == rows))
             return plan_fail(b->err, "\"%s\": rows of \"%s\" are not those of groups", l->layer,
                              b->plan->tensor[o->tensor].name);
     }
@@ -317,22 +331,22 @@ static bool bind_route(const Binder *b, const PlanLaunch *l)
     const PlanLayout *at[ROUTE_MAX_OPERANDS] = {NULL};
     for (int i = 0; i < l->num_operands; i++)
         at[i] = &b->layout[l->operand[i].tensor];
-    const PlanLayout *x = at[0], *to = at[l->num_operands - 1];
-    const PlanLayout *index = l->num_operands > 2 ? at[1] : x;
-    int64_t rows = index->rows, choices;
-    bool ok = !__builtin_mul_overflow(rows, index->cols, &choices) &&
-              (choices <= INT32_MAX || l->route == ROUTE_TOPK || l->route == ROUTE_TAKE);
+    const PlanLayout *x = at[0], *to = at[1];
+    int64_t rows = x->rows, choices = 0;
+    bool ok = !plan_route_sorts(l->route) ||
+              (!__builtin_mul_overflow(rows, x->cols, &choices) && choices <= INT32_MAX);
     switch (l->route) {
-    case ROUTE_TOPK: ok = ok && to->rows == rows && to->cols >= 1 && to->cols <= x->cols; break;
-    case ROUTE_TAKE: ok = ok && x->rows == rows && same_size(to, rows, index->cols); break;
-    case ROUTE_ENDS: ok = ok && same_size(to, 1, l->groups); break;
+    case ROUTE_CHOOSE:
+    case ROUTE_TOPK: ok = to->rows == rows && to->cols >= 1 && to->cols <= x->cols; break;
+    case ROUTE_TAKE: ok = to->rows == rows; break;
     case ROUTE_PLACES: ok = ok && same_size(to, rows, x->cols); break;
-    case ROUTE_DISPATCH: ok = ok && x->rows == rows && same_size(to, choices, x->cols); break;
-    default:
-        ok = ok && x->rows == choices && same_size(at[2], rows, index->cols) &&
-             same_size(to, rows, x->cols);
-        break;
+    case ROUTE_SOURCES: ok = ok && same_size(to, choices, 1); break;
+    default: ok = ok && same_size(to, 1, l->groups); break;
     }
+    if (l->route == ROUTE_CHOOSE || l->route == ROUTE_TAKE)
+        ok = ok && same_size(at[2], rows, to->cols);
+    if (l->route == ROUTE_SORT)
+        ok = ok && same_size(at[2], rows, x->cols) && same_size(at[3], choices, 1);
     return ok || plan_fail(b->err, "\"%s\": %s of [%lld, %lld] cannot give [%lld, %lld]", l->layer,
                            route_step_name[l->route], (long long)x->rows, (long long)x->cols,
                            (long long)to->rows, (long long)to->cols);

@@ -411,6 +411,8 @@ static bool check_operand_step(Checker *c, const TileStep *s, int at, RegType *r
     if (plan_writes((TileOp)s->op) && root != STORAGE_ARENA && root != STORAGE_OUTPUT)
         return step_fail(c, at, "it writes to an input or a constant");
     bool i32 = t->fmt == FMT_I32;
+    if (c->launch->operand[s->tensor].index && (s->op != TILE_LOAD || c->where == IN_EPILOGUE))
+        return step_fail(c, at, "it meets rows that an index names");
     if (s->op == TILE_LOAD)
         *ret_dst = i32 ? REG_I32 : REG_F32;
     if (s->op == TILE_STORE)
@@ -500,6 +502,20 @@ static bool tensor_index_ok(const Plan *p, int32_t i)
     return i >= 0 && i < p->num_tensors;
 }
 
+/* An operand whose rows another one names. */
+static bool check_index(const Plan *p, const PlanLaunch *l, int at)
+{
+    const PlanOperand *o = &l->operand[at];
+    if ((l->family != LAUNCH_TILE && l->family != LAUNCH_GEMM) || o->index < 1 ||
+        o->index > l->num_operands || o->by_group || p->tensor[o->tensor].quantised)
+        return false;
+    const PlanOperand *index = &l->operand[o->index - 1];
+    if (!tensor_index_ok(p, index->tensor) || index->index || index->by_group)
+        return false;
+    const PlanTensor *t = &p->tensor[index->tensor];
+    return t->fmt == FMT_I32 && !t->quantised && !t->packed;
+}
+
 static bool check_operands(const Plan *p, const PlanLaunch *l, IoError *err)
 {
     if (l->num_operands > PLAN_MAX_OPERANDS)
@@ -509,6 +525,8 @@ static bool check_operands(const Plan *p, const PlanLaunch *l, IoError *err)
         if (!tensor_index_ok(p, o->tensor) || p->tensor[o->tensor].packed ||
             !dim_ok(p, o->row_div) || !dim_ok(p, o->row_mod))
             return plan_fail(err, "\"%s\": operand %d is out of range", l->layer, i);
+        if (o->index && !check_index(p, l, i))
+            return plan_fail(err, "\"%s\": the rows of operand %d have no index", l->layer, i);
     }
     return true;
 }
@@ -637,21 +655,30 @@ static bool check_decode(const Plan *p, const PlanLaunch *l, IoError *err)
            plan_fail(err, "\"%s\": \"%s\" cannot be decoded to \"%s\"", l->layer, s->name, d->name);
 }
 
+typedef struct RouteShape {
+    int num, results;  /* operands; so many of them, the last ones, are written */
+    const char *holds; /* each: 'f' floats, 'i' i32, 's' f32 */
+} RouteShape;
+
+static const RouteShape route_shape[NUM_ROUTE_STEPS] = {
+    [ROUTE_TOPK] = {2, 1, "fi"},   [ROUTE_TAKE] = {3, 1, "fis"},   [ROUTE_ENDS] = {2, 1, "ii"},
+    [ROUTE_PLACES] = {2, 1, "ii"}, [ROUTE_SOURCES] = {2, 1, "ii"}, [ROUTE_CHOOSE] = {3, 2, "fis"},
+    [ROUTE_SORT] = {4, 3, "iiii"}};
+
 int plan_route_operands(RouteStep step)
 {
-    static const int num[NUM_ROUTE_STEPS] = {
-        [ROUTE_TOPK] = 2,   [ROUTE_TAKE] = 3,     [ROUTE_ENDS] = 2,
-        [ROUTE_PLACES] = 2, [ROUTE_DISPATCH] = 3, [ROUTE_COMBINE] = 4};
-    return num[step];
+    return route_shape[step].num;
 }
 
-/* What the operand holds: 'f' floats, 'i' i32, 's' f32, 'x' as operand 0. */
-static char route_holds(RouteStep step, int operand)
+int plan_route_results(RouteStep step)
 {
-    static const char *const holds[NUM_ROUTE_STEPS] = {
-        [ROUTE_TOPK] = "fi",   [ROUTE_TAKE] = "fis",     [ROUTE_ENDS] = "ii",
-        [ROUTE_PLACES] = "ii", [ROUTE_DISPATCH] = "fix", [ROUTE_COMBINE] = "fifs"};
-    return holds[step][operand];
+    return route_shape[step].results;
+}
+
+bool plan_route_sorts(RouteStep step)
+{
+    return step == ROUTE_ENDS || step == ROUTE_PLACES || step == ROUTE_SOURCES ||
+           step == ROUTE_SORT;
 }
 
 static bool route_takes(const Plan *p, const PlanLaunch *l, int operand)
@@ -660,11 +687,10 @@ static bool route_takes(const Plan *p, const PlanLaunch *l, int operand)
     bool is_float = t->fmt == FMT_F32 || t->fmt == FMT_F16 || t->fmt == FMT_BF16;
     if (t->quantised || plan_operand_is_mapped(&l->operand[operand]))
         return false;
-    switch (route_holds(l->route, operand)) {
+    switch (route_shape[l->route].holds[operand]) {
     case 'f': return is_float;
     case 'i': return t->fmt == FMT_I32;
-    case 's': return t->fmt == FMT_F32;
-    default: return t->fmt == p->tensor[l->operand[0].tensor].fmt;
+    default: return t->fmt == FMT_F32;
     }
 }
 
@@ -672,19 +698,21 @@ static bool route_takes(const Plan *p, const PlanLaunch *l, int operand)
 static bool check_route(const Plan *p, const PlanLaunch *l, IoError *err)
 {
     int num = plan_route_operands(l->route);
-    bool grouped = l->route == ROUTE_ENDS || l->route == ROUTE_PLACES;
+    bool grouped = plan_route_sorts(l->route);
     if (l->num_operands != num)
         return plan_fail(err, "\"%s\": %s has %d operands, not %d", l->layer,
                          route_step_name[l->route], num, l->num_operands);
     if (grouped ? l->groups < 1 || l->groups > LIMIT_DIM : l->groups != 0)
         return plan_fail(err, "\"%s\": %s has %lld groups", l->layer, route_step_name[l->route],
                          (long long)l->groups);
-    const PlanTensor *d = &p->tensor[l->operand[num - 1].tensor];
-    for (int depth = 0; d->storage == STORAGE_VIEW && depth < LIMIT_NESTING; depth++)
-        d = &p->tensor[d->index];
-    if (d->storage != STORAGE_ARENA && d->storage != STORAGE_OUTPUT)
-        return plan_fail(err, "\"%s\": %s writes to an input or a constant", l->layer,
-                         route_step_name[l->route]);
+    for (int i = num - plan_route_results(l->route); i < num; i++) {
+        const PlanTensor *d = &p->tensor[l->operand[i].tensor];
+        for (int depth = 0; d->storage == STORAGE_VIEW && depth < LIMIT_NESTING; depth++)
+            d = &p->tensor[d->index];
+        if (d->storage != STORAGE_ARENA && d->storage != STORAGE_OUTPUT)
+            return plan_fail(err, "\"%s\": %s writes to an input or a constant", l->layer,
+                             route_step_name[l->route]);
+    }
     for (int i = 0; i < num; i++)
         if (!route_takes(p, l, i))
             return plan_fail(err, "\"%s\": \"%s\" is no operand %d of %s", l->layer,

@@ -200,6 +200,8 @@ static void print_operands(Sb *sb, const Plan *p, const PlanLaunch *l)
             sb_put(sb, " row % ");
             print_dim(sb, p, o->row_mod);
         }
+        if (o->index)
+            sb_printf(sb, " row by o%d", o->index - 1);
         if (o->by_group)
             sb_put(sb, " row by group");
         sb_put(sb, o->col_step ? "\n" : " column 0\n");
@@ -231,9 +233,9 @@ static void print_route(Sb *sb, const PlanLaunch *l)
         sb_printf(sb, " of %lld groups", (long long)l->groups);
     for (int i = 0; i < l->num_operands; i++)
         sb_printf(sb, "%s t%d",
-                  i + 1 == l->num_operands ? " to"
-                  : i                      ? ","
-                                           : "",
+                  i == l->num_operands - plan_route_results(l->route) ? " to"
+                  : i                                                 ? ","
+                                                                      : "",
                   l->operand[i].tensor);
     sb_put(sb, "\n");
 }

@@ -65,9 +65,9 @@ static Op *body_flagged(const Op *kernel, unsigned flag)
 {
     Op *ret = NULL;
     for_each_op(op, kernel->body)
-        if (op_info[op->kind].flags & flag)
+        if (op_info[op->kind].flags & flag && !(ret && flag == OPF_ROUTE))
             ret = op;
-    return ret;
+    return ret; /* the last one, but of routing the first */
 }
 
 static void build_kernel(Builder *b, Op *kernel)

@@ -75,7 +75,8 @@ static bool map_rows(const Type *type, const Type *domain, PlanOperand *ret)
 static bool same_operand(const PlanOperand *a, const PlanOperand *b)
 {
     return a->tensor == b->tensor && a->col_step == b->col_step && a->by_group == b->by_group &&
-           plan_dim_equal(a->row_div, b->row_div) && plan_dim_equal(a->row_mod, b->row_mod);
+           a->index == b->index && plan_dim_equal(a->row_div, b->row_div) &&
+           plan_dim_equal(a->row_mod, b->row_mod);
 }
 
 static int operand_put(Builder *b, Operands *operands, const PlanOperand *o)
@@ -188,6 +189,56 @@ static int load_spread(Program *p, const Op *op, int64_t off)
     return step_add(p, step, 0, NULL, true);
 }
 
+/* Of each row the row of a value that column `col` of an index names. */
+static int load_rows(Program *p, const Value *value, const Value *index, int64_t col, int64_t off,
+                     Span span)
+{
+    Builder *b = p->b;
+    int tensor = tensor_get(b, build_outer(b, value), span);
+    int by = tensor_get(b, build_outer(b, index), span);
+    if (tensor < 0 || by < 0)
+        return 0;
+    if (dim_is_const(p->spec->cols))
+        tensor = tensor_columns(b, tensor, off, p->spec->cols.add);
+    by = tensor_columns(b, by, col, 1);
+    int at = operand_put(b, p->operands,
+                         &(PlanOperand){.tensor = by,
+                                        .row_div = plan_dim(dim_const(1)),
+                                        .row_mod = plan_dim(dim_const(0)),
+                                        .col_step = 1});
+    PlanOperand o = {.tensor = tensor,
+                     .row_div = plan_dim(dim_const(1)),
+                     .row_mod = plan_dim(dim_const(0)),
+                     .col_step = 1,
+                     .index = at + 1};
+    TileStep step = tile_step(TILE_LOAD);
+    step.tensor = (uint16_t)operand_put(b, p->operands, &o);
+    return step_add(p, step, 0, NULL, true);
+}
+
+/* Sums over the choices, each weighted. */
+static int combine_reg(Program *p, const Op *op, int64_t off)
+{
+    Builder *b = p->b;
+    int sum = 0, weights = tensor_get(b, build_outer(b, op_in(op, 2)), op->span);
+    int64_t choices = type_last(op_in(op, 1)->type).add;
+    if (weights < 0)
+        return 0;
+    if (3 * choices > PLAN_MAX_OPERANDS - 16)
+        build_fail(b, op->span, "%lld choices are more than a kernel can sum up",
+                   (long long)choices);
+    for (int64_t i = 0; i < choices && !b->failed; i++) {
+        int reg[2] = {load_rows(p, op_in(op, 0), op_in(op, 1), i, off, op->span)};
+        TileStep load = tile_step(TILE_LOAD);
+        int column = tensor_columns(b, weights, i, 1);
+        load.tensor = (uint16_t)operand_add(b, p->operands, column, p->spec->domain);
+        reg[1] = step_add(p, load, 0, NULL, true);
+        int product[2] = {sum, step_add(p, tile_step(TILE_MUL), 2, (int[]){reg[1], reg[0]}, true)};
+        sum = i ? step_add(p, tile_step(TILE_ADD), 2, product, true) : product[1];
+    }
+    return sum;
+}
+
 static int load_part(Program *p, const Op *op)
 {
     Builder *b = p->b;
@@ -292,6 +343,8 @@ static int make_reg(Program *p, const Value *value, int64_t off)
     case OP_SLICE: return value_reg(p, op_in(op, 0), off + op->attr.start);
     case OP_CAST: return cast_reg(p, op, off);
     case OP_SPREAD: return load_spread(p, op, off);
+    case OP_DISPATCH: return load_rows(p, op_in(op, 0), op_in(op, 1), 0, off, op->span);
+    case OP_COMBINE: return combine_reg(p, op, off);
     case OP_SCALES:
     case OP_ZEROS: return load_part(p, op);
     case OP_DEQUANTIZE:

@@ -2,30 +2,46 @@
  * each, over whole tensors. */
 #include "codegen/build.h"
 
-static RouteStep step_of(const Op *op)
+static RouteStep step_of(const Op *op, bool joined)
 {
     switch (op->kind) {
-    case OP_TOPK: return ROUTE_TOPK;
+    case OP_TOPK: return joined ? ROUTE_CHOOSE : ROUTE_TOPK;
     case OP_TAKE: return ROUTE_TAKE;
-    case OP_GROUP_ENDS: return ROUTE_ENDS;
-    case OP_GROUP_PLACES: return ROUTE_PLACES;
-    case OP_DISPATCH: return ROUTE_DISPATCH;
-    case OP_COMBINE: return ROUTE_COMBINE;
+    case OP_GROUP_ENDS: return joined ? ROUTE_SORT : ROUTE_ENDS;
+    case OP_GROUP_PLACES: return joined ? ROUTE_SORT : ROUTE_PLACES;
+    case OP_GROUP_SOURCES: return joined ? ROUTE_SORT : ROUTE_SOURCES;
     default: BUG("%s is no step of routing", op_info[op->kind].name);
     }
 }
 
-void build_route(Builder *b, Op *kernel, Op *op)
+/* The place of an op's result among those of the step. */
+static int result_at(RouteStep step, const Op *op)
 {
-    RouteStep step = step_of(op);
-    int num = plan_route_operands(step), tensor[ROUTE_MAX_OPERANDS];
-    for (int i = 0; i < op->num_in; i++) {
-        tensor[i] = tensor_get(b, build_outer(b, op_in(op, i)), op->span);
+    if (step == ROUTE_CHOOSE)
+        return op->kind == OP_TAKE;
+    return step != ROUTE_SORT            ? 0
+           : op->kind == OP_GROUP_ENDS   ? 0
+           : op->kind == OP_GROUP_PLACES ? 1
+                                         : 2;
+}
+
+/* first: the first op of the kernel, whose operands are the step's. */
+void build_route(Builder *b, Op *kernel, Op *first)
+{
+    const Op *yield = kernel->body->last;
+    RouteStep step = step_of(first, yield->num_in > 1);
+    int num = plan_route_operands(step), num_in = num - plan_route_results(step);
+    int tensor[ROUTE_MAX_OPERANDS];
+    for (int i = 0; i < num_in; i++) {
+        tensor[i] = tensor_get(b, build_outer(b, op_in(first, i)), first->span);
         if (tensor[i] < 0)
             return;
     }
-    int known = ptrmap_get(&b->tensor_of, &kernel->out[0]); /* its columns may be of a concat */
-    tensor[num - 1] = known ? known - 1 : tensor_result(b, &kernel->out[0], NULL);
+    for (int i = 0; i < yield->num_in; i++) {
+        int known = ptrmap_get(&b->tensor_of, &kernel->out[i]); /* columns of a concat, perhaps */
+        tensor[num_in + result_at(step, op_in(yield, i)->def)] =
+            known ? known - 1 : tensor_result(b, &kernel->out[i], NULL);
+    }
     PlanOperand *operand = ARENA_NEW_ARRAY(b->arena, PlanOperand, (size_t)num);
     for (int i = 0; i < num; i++)
         operand[i] = (PlanOperand){.tensor = tensor[i],
@@ -34,7 +50,7 @@ void build_route(Builder *b, Op *kernel, Op *op)
                                    .col_step = 1};
     PlanLaunch *l = launch_add(b, kernel, LAUNCH_ROUTE);
     l->route = step;
-    l->groups = step == ROUTE_ENDS || step == ROUTE_PLACES ? op->attr.count : 0;
+    l->groups = plan_route_sorts(step) ? first->attr.count : 0;
     l->num_operands = num;
     l->operand = operand;
 }

@@ -44,8 +44,8 @@ static bool is_shared_part(const Op *op)
 /* Their results hang on the rows of the whole batch, though their shapes may be of rows. */
 static bool mixes_rows(const Op *op)
 {
-    return op->kind == OP_GROUP_ENDS || op->kind == OP_GROUP_PLACES || op->kind == OP_DISPATCH ||
-           op->kind == OP_COMBINE;
+    return op->kind == OP_GROUP_ENDS || op->kind == OP_GROUP_PLACES ||
+           op->kind == OP_GROUP_SOURCES || op->kind == OP_DISPATCH || op->kind == OP_COMBINE;
 }
 
 static bool op_keeps_rows(Builder *b, const Op *op)

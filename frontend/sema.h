@@ -133,7 +133,7 @@ typedef struct Val {
 /* What topk gives: which rows go to which groups. */
 typedef struct Route {
     Val index, weights; /* of each row's choices */
-    Val ends, places;
+    Val ends, places, sources;
     Dim rows, routed; /* of what is dispatched, and of what that makes */
     Dim groups;
 } Route;

@@ -362,7 +362,8 @@ static void name_route(Walk *w, const Route *route, const char *name)
     } part[] = {{&route->index, "index"},
                 {&route->weights, "weights"},
                 {&route->ends, "ends"},
-                {&route->places, "places"}};
+                {&route->places, "places"},
+                {&route->sources, "sources"}};
     for (size_t i = 0; i < COUNT_OF(part) && w->build; i++)
         name_value(w, part[i].val, arena_printf(w->m->arena, "%s.%s", name, part[i].name));
 }

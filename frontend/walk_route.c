@@ -97,6 +97,7 @@ static void emit_route(Walk *w, Expr *call, const Val *x, const Val *weights, in
     const Type *chosen = type_plain(w->m, FMT_I32, 2, dim);
     const Type *number = type_plain(w->m, FMT_F32, 2, dim);
     const Type *ends = type_plain(w->m, FMT_I32, 1, &ret->groups);
+    const Type *sources = type_plain(w->m, FMT_I32, 2, (Dim[]){ret->routed, dim_const(1)});
     Attr choose = {.count = k}, group = {.count = ret->groups.add};
     ret->index = walk_emit(w, OP_TOPK, &choose, chosen, 1, x, call->span);
     Val take[2] = {given ? *weights : *x, ret->index};
@@ -105,6 +106,7 @@ static void emit_route(Walk *w, Expr *call, const Val *x, const Val *weights, in
         ret->weights = walk_emit(w, OP_SOFTMAX, NULL, number, 1, &ret->weights, call->span);
     ret->ends = walk_emit(w, OP_GROUP_ENDS, &group, ends, 1, &ret->index, call->span);
     ret->places = walk_emit(w, OP_GROUP_PLACES, &group, chosen, 1, &ret->index, call->span);
+    ret->sources = walk_emit(w, OP_GROUP_SOURCES, &group, sources, 1, &ret->index, call->span);
 }
 
 Val walk_topk(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
@@ -151,7 +153,7 @@ Val walk_dispatch(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
     const Type *type = walk_type(w, call, x.fmt, 2, (Dim[]){route->routed, x.type->dim[1]});
     if (!type)
         return val_bad();
-    Val in[2] = {walk_cast(w, x, x.fmt, call->span), route->places};
+    Val in[2] = {walk_cast(w, x, x.fmt, call->span), route->sources};
     return walk_emit(w, OP_DISPATCH, NULL, type, 2, in, call->span);
 }
 

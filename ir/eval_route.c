@@ -97,23 +97,48 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Sorted by group, then by place: memory is that of the choices, however many groups are said. */
-bool eval_op_group_places(Eval *e, const Op *op)
+/* The choices of all rows in the order of groups, each below its group; NULL: memory is exhausted.
+ */
+static uint64_t *sort_choices(const Tensor *index)
+{
+    size_t num = tensor_elements(index);
+    uint64_t *choice = malloc((num + 1) * sizeof *choice);
+    for (size_t i = 0; choice && i < num; i++)
+        choice[i] = (uint64_t)((const int32_t *)index->data)[i] << 32 | i;
+    if (choice)
+        qsort(choice, num, sizeof *choice, ascending);
+    return choice;
+}
+
+static bool place_choices(Eval *e, const Op *op, bool sources)
 {
     const Tensor *index = eval_in(e, op, 0);
     Tensor *out = eval_result(e, op, 0);
     if (!out || !groups_exist(e, op, index))
         return false;
-    size_t num = tensor_elements(index);
-    uint64_t *choice = malloc((num + 1) * sizeof *choice);
+    uint64_t *choice = sort_choices(index);
     if (!choice)
         return eval_no_memory(e, op);
-    for (size_t i = 0; i < num; i++)
-        choice[i] = (uint64_t)((const int32_t *)index->data)[i] << 32 | i;
-    qsort(choice, num, sizeof *choice, ascending);
-    for (size_t i = 0; i < num; i++)
-        ((int32_t *)out->data)[(uint32_t)choice[i]] = (int32_t)i;
+    int32_t *to = out->data;
+    for (size_t i = 0; i < tensor_elements(index); i++) {
+        uint32_t at = (uint32_t)choice[i];
+        if (sources)
+            to[i] = (int32_t)(at / tensor_cols(index));
+        else
+            to[at] = (int32_t)i;
+    }
     free(choice);
     return true;
+}
+
+bool eval_op_group_places(Eval *e, const Op *op)
+{
+    return place_choices(e, op, false);
+}
+
+bool eval_op_group_sources(Eval *e, const Op *op)
+{
+    return place_choices(e, op, true);
 }
 
 static bool place_exists(Eval *e, const Op *op, int32_t place, int64_t rows)
@@ -124,33 +149,32 @@ static bool place_exists(Eval *e, const Op *op, int32_t place, int64_t rows)
 
 bool eval_op_dispatch(Eval *e, const Op *op)
 {
-    const Tensor *in = eval_in(e, op, 0), *places = eval_in(e, op, 1);
+    const Tensor *in = eval_in(e, op, 0), *sources = eval_in(e, op, 1);
     Tensor *out = eval_result(e, op, 0);
     if (!out)
         return false;
     size_t row = (size_t)tensor_cols(in) * format_info[in->fmt].bits / 8;
-    int64_t count = tensor_cols(places), num = (int64_t)tensor_elements(places);
-    memset(out->data, 0, out->bytes); /* places that nothing has */
-    for (int64_t i = 0; i < num; i++) {
-        int32_t place = ((const int32_t *)places->data)[i];
-        if (!place_exists(e, op, place, num))
+    for (int64_t i = 0; i < tensor_rows(out); i++) {
+        int32_t from = ((const int32_t *)sources->data)[i];
+        if (!place_exists(e, op, from, tensor_rows(in)))
             return false;
-        memcpy((char *)out->data + (size_t)place * row,
-               (const char *)in->data + (size_t)(i / count) * row, row);
+        memcpy((char *)out->data + (size_t)i * row, (const char *)in->data + (size_t)from * row,
+               row);
     }
     return true;
 }
 
-/* One row: its choices' rows of h, weighted. */
-static void combine_row(const double *h, const int32_t *place, const double *weight, int64_t count,
-                        int64_t cols, int64_t col, Tensor *out, int64_t at)
+/* One element: its choices' rows of h, weighted. */
+static void combine_element(const double *h, const int32_t *place, const double *weight,
+                            int64_t count, int64_t cols, int64_t col, Tensor *out, int64_t at)
 {
     double wide = 0;
     float sum = 0;
     for (int64_t i = 0; i < count; i++) {
         double value = h[place[i] * cols + col];
+        float product = (float)weight[i] * (float)value;
         wide += weight[i] * value;
-        sum = num_fma((float)weight[i], (float)value, sum);
+        sum = i ? sum + product : product;
     }
     if (out->fmt == FMT_F64)
         ((double *)out->data)[at] = wide;
@@ -175,7 +199,7 @@ bool eval_op_combine(Eval *e, const Op *op)
     const double *weight = h ? tensor_f64(eval_in(e, op, 2), &tmp_w) : NULL;
     for (int64_t i = 0; weight && i < num; i++) {
         int64_t first = i / cols * count;
-        combine_row(h, place + first, weight + first, count, cols, i % cols, out, i);
+        combine_element(h, place + first, weight + first, count, cols, i % cols, out, i);
     }
     free(tmp_h);
     free(tmp_w);

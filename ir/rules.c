@@ -597,16 +597,27 @@ static const Type *rule_group_places(Module *m, const Op *op, const Type *declar
     return need_groups(m, op) ? in_type(op, 0) : NULL;
 }
 
+static const Type *rule_group_sources(Module *m, const Op *op, const Type *declared)
+{
+    (void)declared;
+    if (!need_groups(m, op))
+        return NULL;
+    const Type *in = in_type(op, 0);
+    Dim rows;
+    if (!dim_mul(in->dim[0], in->dim[1], &rows))
+        return clash(m, op, E_SHAPE, "%s has too many choices", text(m, in));
+    return type_plain(m, FMT_I32, 2, (Dim[]){rows, dim_const(1)});
+}
+
 static const Type *rule_dispatch(Module *m, const Op *op, const Type *declared)
 {
     (void)declared;
     if (!need_matrix(m, op, 0, false) || !need_matrix(m, op, 1, true))
         return NULL;
-    const Type *in = in_type(op, 0), *places = in_type(op, 1);
-    Dim rows;
-    if (!dim_equal(in->dim[0], places->dim[0]) || !dim_mul(places->dim[0], places->dim[1], &rows))
-        return clash(m, op, E_SHAPE, "%s by the places %s", text(m, in), text(m, places));
-    return type_plain(m, in->fmt, 2, (Dim[]){rows, in->dim[1]});
+    const Type *in = in_type(op, 0), *sources = in_type(op, 1);
+    if (!dim_equal(sources->dim[1], dim_const(1)))
+        return clash(m, op, E_SHAPE, "the sources are one a row, not %s", text(m, sources));
+    return type_plain(m, in->fmt, 2, (Dim[]){sources->dim[0], in->dim[1]});
 }
 
 static const Type *rule_combine(Module *m, const Op *op, const Type *declared)
@@ -616,9 +627,8 @@ static const Type *rule_combine(Module *m, const Op *op, const Type *declared)
         !need_matrix(m, op, 2, false))
         return NULL;
     const Type *in = in_type(op, 0), *places = in_type(op, 1), *weights = in_type(op, 2);
-    Dim rows;
-    if (!type_same_shape(places, weights) || !dim_mul(places->dim[0], places->dim[1], &rows) ||
-        !dim_equal(rows, in->dim[0]))
+    if (!type_same_shape(places, weights) || !dim_is_const(places->dim[1]) ||
+        places->dim[1].add < 1)
         return clash(m, op, E_SHAPE, "%s by the places %s and weights %s", text(m, in),
                      text(m, places), text(m, weights));
     return type_plain(m, FMT_F32, 2, (Dim[]){places->dim[0], in->dim[1]});

@@ -85,7 +85,9 @@ static void kernel_make(Fuse *f, Op *seed)
         fuse_start(f, seed);
         if (f->matmul)
             fuse_grow_prologue(f);
-        if (!(op_info[seed->kind].flags & (OPF_MOVE | OPF_ROUTE)))
+        if (op_info[seed->kind].flags & OPF_ROUTE)
+            fuse_grow_route(f);
+        else if (!(op_info[seed->kind].flags & OPF_MOVE))
             fuse_grow_forward(f);
     }
     fuse_build(f, family);

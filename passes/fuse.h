@@ -91,6 +91,7 @@ bool prologue_takes(const Op *op);
 void fuse_start(Fuse *f, Op *seed);
 void fuse_grow_prologue(Fuse *f);
 void fuse_grow_forward(Fuse *f);
+void fuse_grow_route(Fuse *f);
 
 /* fuse_build.c: moves the body into a kernel op, rewires, renumbers, records the notes. */
 Op *fuse_build(Fuse *f, const char *family);

@@ -138,6 +138,19 @@ static const char *spread_joins(Fuse *f, const Op *op, int64_t cols)
     return NULL;
 }
 
+/* Rows that an index names lie in memory. */
+static const char *rows_join(Fuse *f, const Op *op)
+{
+    if (f->matmul)
+        return arena_printf(f->ctx->arena, "%s is read by rows, not by tiles of a product",
+                            op_info[op->kind].name);
+    for (int i = 0; i < op->num_in; i++)
+        if (fuse_has(f, op_in(op, i)->def) || depends_on_body(f, op_in(op, i)->def))
+            return arena_printf(f->ctx->arena, "%s needs what runs after this kernel",
+                                op_info[op->kind].name);
+    return NULL;
+}
+
 /* Every operand of an op that just joined is inside, absorbed, or can be read from outside; else
  * the reason. */
 static const char *operands_join(Fuse *f, Op *op, Region region, const Type *domain, int64_t cols)
@@ -146,6 +159,8 @@ static const char *operands_join(Fuse *f, Op *op, Region region, const Type *dom
 
     if (op->kind == OP_SPREAD)
         return spread_joins(f, op, cols);
+    if (op->kind == OP_DISPATCH || op->kind == OP_COMBINE)
+        return rows_join(f, op);
     for (int i = 0; i < op->num_in; i++) {
         Value *in = op_in(op, i);
         if (fuse_has(f, in->def))
@@ -190,7 +205,8 @@ static bool prologue_absorbs(Fuse *f, Value *value)
         !type_same_shape(value->type, f->prologue) || other_users(f, value) ||
         f->body.num >= FUSE_MAX_OPS)
         return false;
-    for (int i = 0; i < op->num_in; i++)
+    for (int i = 0; i < op->num_in && op->kind != OP_DISPATCH;
+         i++) /* which reads rows by an index */
         if (!shape_broadcasts(op_in(op, i)->type, f->prologue, type_cols(f->prologue)))
             return false;
     body_add(f, op, (Region){REGION_PROLOGUE, 0, 0});
@@ -365,4 +381,51 @@ void fuse_grow_forward(Fuse *f)
         stop_add(f, op,
                  arena_printf(f->ctx->arena, "the kernel already has %d operations", f->body.num));
     }
+}
+
+/* Routing ------------------------------------------------------------------------------------- */
+
+static bool leaves(Fuse *f, const Op *op)
+{
+    for_each_use(use, op_out((Op *)op))
+        if (!fuse_has(f, use->user))
+            return true;
+    return false;
+}
+
+/* The op of this kind that reads `value` as its first operand and is in no kernel; NULL: none. */
+static Op *reader_of(Fuse *f, const Value *value, OpKind kind, int64_t count)
+{
+    for_each_use(use, value)
+        if (use->user->kind == kind && use == &use->user->in[0] &&
+            use->user->block == &f->m->body && use->user->attr.count == count &&
+            !fuse_has(f, use->user))
+            return use->user;
+    return NULL;
+}
+
+/* One launch chooses and takes what it chose, one finds all that the order of groups says. */
+void fuse_grow_route(Fuse *f)
+{
+    static const OpKind sorts[] = {OP_GROUP_ENDS, OP_GROUP_PLACES, OP_GROUP_SOURCES};
+    Op *seed = f->body.elem[0], *join[3] = {NULL};
+    const Value *x = op_in(seed, 0);
+    int num = 0;
+    if (seed->kind == OP_TOPK) {
+        for_each_use(use, op_out(seed))
+            if (use->user->kind == OP_TAKE && op_in(use->user, 0) == x && !num)
+                join[num++] = use->user;
+    } else if (seed->kind != OP_TAKE) {
+        for (int i = 0; i < 3; i++)
+            if (sorts[i] != seed->kind && (join[num] = reader_of(f, x, sorts[i], seed->attr.count)))
+                num++;
+        num = num == 2 ? 2 : 0;
+    }
+    for (int i = 0; i < num; i++)
+        body_add(f, join[i], (Region){REGION_FULL, 0, 0});
+    bool all_leave = true;
+    for (int i = 0; i < f->body.num; i++)
+        all_leave = all_leave && leaves(f, f->body.elem[i]);
+    if (!all_leave)
+        body_undo(f, 1);
 }

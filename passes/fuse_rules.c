@@ -92,15 +92,19 @@ static const char *route_refusal(Fuse *f, const Op *op)
     case OP_TOPK: does = "chooses columns of rows"; break;
     case OP_TAKE: does = "picks columns of rows"; break;
     case OP_GROUP_ENDS: does = "counts the rows of all groups"; break;
-    case OP_GROUP_PLACES: does = "sorts all rows by their groups"; break;
-    case OP_DISPATCH: does = "moves rows to their groups"; break;
-    case OP_COMBINE: does = "adds up rows of several groups"; break;
+    case OP_GROUP_PLACES:
+    case OP_GROUP_SOURCES: does = "sorts all rows by their groups"; break;
     default: break;
     }
     return say(f, "%s %s: a launch of its own", op_info[op->kind].name, does);
 }
 
 /* Epilogue ------------------------------------------------------------------------------------ */
+
+static bool reads_other_rows(const Op *op)
+{
+    return op->kind == OP_DISPATCH || op->kind == OP_COMBINE;
+}
 
 static Region region_join(Fuse *f, Region a, Region b, const char **ret_why)
 {
@@ -284,6 +288,8 @@ const char *epilogue_refusal(Fuse *f, Op *op, Region *ret)
         return epilogue_slice(f, op, ret);
     if (op->kind == OP_DEQUANTIZE)
         return "dequantize reads codes, which this kernel only stores";
+    if (reads_other_rows(op))
+        return say(f, "%s reads rows of several tiles", name);
     if (flags & OPF_POINTWISE)
         return epilogue_pointwise(f, op, ret);
     if (flags & OPF_ROWWISE || op->kind == OP_CODE_SUM)
@@ -314,6 +320,8 @@ const char *tile_refusal(Fuse *f, Op *op, Region *ret)
         if (fuse_has(f, def) && fuse_of(f, def)->region.kind == REGION_CODES &&
             op->kind != OP_CODE_SUM)
             return say(f, "%s reads codes, which this kernel only stores", name);
+        if (fuse_has(f, def) && reads_other_rows(op))
+            return say(f, "%s reads other rows than its own", name);
     }
     *ret = (Region){op->kind == OP_QUANTIZE ? REGION_CODES : REGION_FULL, 0, 0};
     if (op->kind == OP_CODE_SUM) {

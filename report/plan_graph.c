@@ -80,7 +80,7 @@ static void walk_launch(const Drawing *d, const PlanLaunch *l, bool writes)
     else if (moves)
         add_read(d, l->src);
     for (int i = 0; i < l->num_operands && l->family == LAUNCH_ROUTE; i++)
-        if ((i + 1 == l->num_operands) == writes)
+        if ((i >= l->num_operands - plan_route_results(l->route)) == writes)
             (writes ? add_write : add_read)(d, l->operand[i].tensor);
     if (l->family == LAUNCH_TILE)
         walk_program(d, l, l->program, writes);

@@ -82,7 +82,8 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
         sb_printf(sb, "  t%d -> t%d", l->src, l->dst);
     const char *first = l->family == LAUNCH_ROUTE ? "  " : "  with ";
     for (int i = 0; i < l->num_operands; i++) {
-        bool is_result = l->family == LAUNCH_ROUTE && i + 1 == l->num_operands;
+        bool is_result =
+            l->family == LAUNCH_ROUTE && i == l->num_operands - plan_route_results(l->route);
         sb_printf(sb, "%st%d", is_result ? " -> " : i ? " " : first, l->operand[i].tensor);
     }
     if (l->place && l->place[0])

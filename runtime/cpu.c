@@ -127,6 +127,11 @@ static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
         operand[i].col_step = o->col_step;
         if (o->by_group)
             bind_group_table(r, l, &operand[i]);
+        if (o->index) {
+            CpuTensor index = bind_tensor(r, l->operand[o->index - 1].tensor);
+            operand[i].index = index.data;
+            operand[i].index_pitch = index.rows == 1 ? 0 : index.pitch;
+        }
         r->bytes += (double)r->state->layout[o->tensor].bytes;
     }
 }
@@ -169,7 +174,7 @@ static CpuTensor group_rows(const CpuTensor *t, int64_t group, int64_t begin, in
     int64_t first = t->ends ? group : begin;
     ret.ends = NULL;
     ret.rows = t->ends ? 1 : num;
-    if (!t->ends && t->rows == 1) /* all rows share it */
+    if (t->index || (!t->ends && t->rows == 1)) /* before the product; all rows share it */
         return *t;
     ret.data = (char *)t->data + first * t->pitch;
     if (t->quantised && t->block_rows == 1) {
@@ -314,23 +319,44 @@ static SinterStatus run_move(Run *r, const PlanLaunch *l)
     return SINTER_OK;
 }
 
+/* Where rows go, and where they come from; places alone are found on the way to sources. */
+static SinterStatus run_sort(Run *r, const PlanLaunch *l, CpuTensor *operand)
+{
+    const CpuTensor *index = operand, *to = &operand[1];
+    uint64_t counts = cpu_group_places_scratch(l->groups), size;
+    CpuTensor places = l->route == ROUTE_SORT ? to[1] : *to;
+    bool needs_places = l->route == ROUTE_SOURCES;
+    if (!checked_align(counts, PACK_ALIGN, &counts) ||
+        !checked_add(counts, needs_places ? (uint64_t)(index->rows * index->cols) * 4 : 0, &size) ||
+        !block_reserve(&r->state->scratch, size))
+        return no_memory(r->err, counts, "scratch");
+    if (l->route == ROUTE_ENDS || l->route == ROUTE_SORT)
+        cpu_group_ends(index, l->groups, to);
+    if (l->route == ROUTE_ENDS)
+        return SINTER_OK;
+    if (needs_places) {
+        places = *index;
+        places.data = r->state->scratch.data + counts;
+        places.pitch = index->cols * 4;
+    }
+    cpu_group_places(index, l->groups, &places, r->state->scratch.data);
+    if (l->route != ROUTE_PLACES)
+        cpu_group_sources(&places, l->route == ROUTE_SORT ? &to[2] : to);
+    return SINTER_OK;
+}
+
 static SinterStatus run_route(Run *r, const PlanLaunch *l)
 {
     CpuTensor operand[PLAN_MAX_OPERANDS];
     bind_operands(r, l, operand);
-    const CpuTensor *in = operand, *to = &operand[l->num_operands - 1];
-    uint64_t size = l->route == ROUTE_PLACES ? cpu_group_places_scratch(l->groups) : 0;
-    if (!block_reserve(&r->state->scratch, size))
-        return no_memory(r->err, size, "scratch");
-    int moves = worth_threads(r, r->bytes * 2e-4);
-    switch (l->route) {
-    case ROUTE_TOPK: cpu_topk(in, to, worth_threads(r, r->bytes * 1e-3)); break;
-    case ROUTE_TAKE: cpu_take(in, &in[1], to); break;
-    case ROUTE_ENDS: cpu_group_ends(in, l->groups, to); break;
-    case ROUTE_PLACES: cpu_group_places(in, l->groups, to, r->state->scratch.data); break;
-    case ROUTE_DISPATCH: cpu_dispatch(in, &in[1], to, moves); break;
-    default: cpu_combine(in, &in[1], &in[2], to, moves); break;
-    }
+    if (plan_route_sorts(l->route))
+        return run_sort(r, l, operand);
+    if (l->route == ROUTE_TAKE)
+        cpu_take(operand, &operand[1], &operand[2]);
+    else
+        cpu_topk(operand, &operand[1], worth_threads(r, r->bytes * 1e-3));
+    if (l->route == ROUTE_CHOOSE)
+        cpu_take(operand, &operand[1], &operand[2]);
     return SINTER_OK;
 }
 

@@ -76,6 +76,8 @@ static PlanOperand *operands_with(CudaBuilder *b, const PlanLaunch *l, int tenso
 {
     PlanOperand *operand = ARENA_NEW_ARRAY(b->arena, PlanOperand, (size_t)l->num_operands + 1);
     memcpy(operand + in_front, l->operand, (size_t)l->num_operands * sizeof *operand);
+    for (int i = 0; i < l->num_operands; i++)
+        operand[i + in_front].index += l->operand[i].index ? in_front : 0;
     operand[in_front ? 0 : l->num_operands] = whole_tensor(tensor);
     return operand;
 }

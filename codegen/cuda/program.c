@@ -94,6 +94,15 @@ static const char *base_text(Emit *e, int operand)
     return arena_printf(e->sb->arena, "(char *)%s.data", operand_text(e, operand));
 }
 
+static const char *address_text(Emit *e, int operand);
+
+/* .. that another operand names. */
+static const char *index_text(Emit *e, int operand)
+{
+    int index = e->k->launch->operand[operand].index - 1;
+    return arena_printf(e->sb->arena, "row_by(%s)", address_text(e, index));
+}
+
 /* Row of the tensor that row m of the launch meets. */
 static const char *row_text(Emit *e, int operand)
 {
@@ -103,6 +112,8 @@ static const char *row_text(Emit *e, int operand)
     long long mod = (long long)plan_dim_eval(o->row_mod, k->size);
     if (operand_layout(k, operand)->rows == 1 || mod == 1 || (o->by_group && k->groups))
         return "0"; /* a group's parameters begin there */
+    if (o->index)
+        return index_text(e, operand);
     if (o->by_group)
         return arena_printf(e->sb->arena, "group_of((const int32_t *)p.op[%d].data, %lld, m)",
                             plan_launch_parameters(k->launch) - 1,

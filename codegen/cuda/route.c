@@ -1,17 +1,17 @@
-/* codegen/cuda/route: rows go to groups and come back (kernels/cuda/route.cuh). */
+/* codegen/cuda/route: which groups rows go to (kernels/cuda/route.cuh). */
 #include "codegen/cuda/family.h"
 
 #include <inttypes.h>
 
-#define THREADS            128
-#define MOST_HELD          16    /* values of a lane that topk keeps in registers */
-#define FEW_CHOICES        2048  /* which a small block sorts */
-#define COUNTERS           10240 /* i32 in shared memory, of all warps of a block that sorts */
-#define MOST_BLOCKS        65536
-#define ELEMENT_BYTES(fmt) (format_info[fmt].bits / 8)
+#define THREADS     128
+#define MOST_HELD   16    /* values of a lane that topk keeps in registers */
+#define FEW_CHOICES 2048  /* which a small block sorts */
+#define COUNTERS    10240 /* i32 in shared memory, of all warps of a block that sorts */
+#define MOST_BLOCKS 65536
 
 static const char *const step_word[NUM_ROUTE_STEPS] = {
-    "ROUTE_TOPK", "ROUTE_TAKE", "ROUTE_ENDS", "ROUTE_PLACES", "ROUTE_DISPATCH", "ROUTE_COMBINE"};
+    "ROUTE_TOPK",    "ROUTE_TAKE",   "ROUTE_ENDS", "ROUTE_PLACES",
+    "ROUTE_SOURCES", "ROUTE_CHOOSE", "ROUTE_SORT"};
 
 static const PlanLayout *layout_of(const CudaKernel *k, int operand)
 {
@@ -25,7 +25,7 @@ static FormatId format_of(const CudaKernel *k, int operand)
 
 static bool sorts(const CudaKernel *k)
 {
-    return k->launch->route == ROUTE_ENDS || k->launch->route == ROUTE_PLACES;
+    return plan_route_sorts(k->launch->route);
 }
 
 static int sort_threads(const CudaKernel *k)
@@ -41,48 +41,14 @@ static int64_t band(const CudaKernel *k)
     return k->launch->groups < most ? k->launch->groups : most;
 }
 
-/* Do rows of the operand begin at multiples of so many bytes? All memory is the plan's. */
-static bool is_aligned(const CudaKernel *k, int operand, int64_t bytes)
-{
-    const PlanLayout *at = layout_of(k, operand);
-    return at->at % (uint64_t)bytes == 0 && (at->rows == 1 || at->pitch % bytes == 0);
-}
-
-/* Bytes that a thread copies of a row. */
-static int vector_bytes(const CudaKernel *k)
-{
-    int bytes = 16, least = ELEMENT_BYTES(format_of(k, 0));
-    while (bytes > least && (k->varies || layout_of(k, 0)->cols * least % bytes ||
-                             !is_aligned(k, 0, bytes) || !is_aligned(k, 2, bytes)))
-        bytes /= 2;
-    return bytes;
-}
-
-/* Columns that a thread adds up. */
-static int run_columns(const CudaKernel *k)
-{
-    int run = 4;
-    while (run > 1 &&
-           (k->varies || layout_of(k, 0)->cols % run ||
-            !is_aligned(k, 0, run * ELEMENT_BYTES(format_of(k, 0))) || !is_aligned(k, 3, 4 * run)))
-        run /= 2;
-    return run;
-}
-
 static CudaGeometry geometry(const CudaKernel *k)
 {
     const PlanLayout *in = layout_of(k, 0), *to = layout_of(k, k->launch->num_operands - 1);
-    int64_t blocks = 1, row;
+    int64_t blocks = 1;
     switch (k->launch->route) {
+    case ROUTE_CHOOSE:
     case ROUTE_TOPK: blocks = cuda_ceil_div(in->rows, THREADS / 32); break;
     case ROUTE_TAKE: blocks = cuda_ceil_div(to->rows * to->cols, THREADS); break;
-    case ROUTE_DISPATCH:
-        row = in->cols * ELEMENT_BYTES(format_of(k, 0)) / vector_bytes(k);
-        blocks = in->rows * cuda_ceil_div(row, THREADS);
-        break;
-    case ROUTE_COMBINE:
-        blocks = to->rows * cuda_ceil_div(in->cols / run_columns(k), THREADS);
-        break;
     default: break;
     }
     return (CudaGeometry){.blocks = blocks < 1             ? 1
@@ -113,8 +79,10 @@ static void put_numbers(Sb *sb, const CudaKernel *k, const char *name, bool pitc
 static void put_sort(Sb *sb, const CudaKernel *k)
 {
     bool flat = !k->varies;
-    for (int i = 0; i < 1 + (k->launch->route == ROUTE_PLACES); i++)
-        flat = flat && layout_of(k, i)->pitch == 4 * layout_of(k, i)->cols;
+    int places = k->launch->route == ROUTE_SORT ? 2 : 1;
+    flat = flat && layout_of(k, 0)->pitch == 4 * layout_of(k, 0)->cols;
+    if (k->launch->route != ROUTE_ENDS && k->launch->route != ROUTE_SOURCES)
+        flat = flat && layout_of(k, places)->pitch == 4 * layout_of(k, places)->cols;
     cuda_put_int(sb, "kGroups", k->launch->groups);
     cuda_put_int(sb, "kBand", band(k));
     cuda_put_bool(sb, "kFlat", flat);
@@ -128,19 +96,11 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kThreads", cuda_geometry(k).block);
     if (sorts(k))
         put_sort(sb, k);
-    else if (k->launch->route == ROUTE_DISPATCH)
-        cuda_put_int(sb, "kElementBytes", ELEMENT_BYTES(fmt));
     else
         cuda_put_format(sb, "kFormat", fmt);
-    if (k->launch->route == ROUTE_TOPK) {
+    if (k->launch->route == ROUTE_TOPK || k->launch->route == ROUTE_CHOOSE) {
         int64_t held = cuda_ceil_div(layout_of(k, 0)->cols, 32);
         cuda_put_int(sb, "kHeld", k->varies || held > MOST_HELD ? 0 : held);
-    }
-    if (k->launch->route == ROUTE_DISPATCH)
-        cuda_put_int(sb, "kVec", vector_bytes(k));
-    if (k->launch->route == ROUTE_COMBINE) {
-        cuda_put_format(sb, "kWeights", format_of(k, 2));
-        cuda_put_int(sb, "kRun", run_columns(k));
     }
     put_numbers(sb, k, "cols", false);
     put_numbers(sb, k, "pitch", true);

@@ -376,6 +376,14 @@ static void put_entry(Sb *sb, const CudaKernel *k, const char *name)
     sb_printf(sb, "    %s(%s);\n}\n", family->call[k->input != INPUT_GIVEN], walks ? "all" : "p");
 }
 
+static bool has_index(const PlanLaunch *l)
+{
+    for (int i = 0; i < l->num_operands; i++)
+        if (l->operand[i].index)
+            return true;
+    return false;
+}
+
 const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret_name)
 {
     Sb body, text;
@@ -400,7 +408,7 @@ const char *cuda_emit_source(Arena *arena, const CudaKernel *k, const char **ret
     sb_printf(&text, "#include \"kernels/cuda/%s.cuh\"\n", cuda_family_name[k->family]);
     if (family->candidates || family->put_parts)
         sb_put(&text, "#include \"kernels/cuda/row.cuh\"\n");
-    if (k->launch->grouped)
+    if (k->launch->grouped || has_index(k->launch))
         sb_put(&text, "#include \"kernels/cuda/group.cuh\"\n");
     sb_putn(&text, body.text, body.len);
     put_entry(&text, k, *ret_name);

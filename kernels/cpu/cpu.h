@@ -33,6 +33,9 @@ typedef struct CpuTensor {
     const int32_t *ends; /* not NULL: row r is instead the group of num_groups, `rows` of them, that
                             the launch's row is in: the first whose end is behind it */
     int num_groups;
+    const char *index; /* not NULL: row r is instead what the i32 that many rows of index_pitch on
+                          says, the first or the last one where it says none */
+    int64_t index_pitch;
     int col_step;
     int64_t block_rows, block_cols; /* elements that share a scale; 0 = all */
     float *scale;                   /* [ceil(rows / block_rows), ceil(cols / block_cols)] */
@@ -151,13 +154,9 @@ void cpu_group_ends(const CpuTensor *index, int64_t groups, const CpuTensor *to)
 /* index to i32 [T, C]: the routed row of each choice. scratch: so many bytes. */
 uint64_t cpu_group_places_scratch(int64_t groups);
 void cpu_group_places(const CpuTensor *index, int64_t groups, const CpuTensor *to, void *scratch);
-/* x [T, D], places to [T * C, D] in the format of x: row t at each of its places. Rows that are
- * nobody's place are left as they are. */
-void cpu_dispatch(const CpuTensor *x, const CpuTensor *places, const CpuTensor *to, int threads);
-/* h [T * C, N], places, weights [T, C] of floats to f32 [T, N]: f = fmaf(weight, h, f) over a row's
- * choices in their order, from 0. */
-void cpu_combine(const CpuTensor *h, const CpuTensor *places, const CpuTensor *weights,
-                 const CpuTensor *to, int threads);
+/* index [T, C] of groups: to [T * C, 1] the row that each routed row was. places: of the same
+ * index. */
+void cpu_group_sources(const CpuTensor *places, const CpuTensor *to);
 
 /* dispatch.c ----------------------------------------------------------------------------------- */
 

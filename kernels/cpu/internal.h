@@ -38,6 +38,10 @@ static inline int64_t tensor_row(const CpuTensor *t, int64_t row)
         return 0;
     if (t->ends)
         return tensor_group(t, row);
+    if (t->index) {
+        int32_t at = *(const int32_t *)(const void *)(t->index + row * t->index_pitch);
+        return at < 0 ? 0 : at < t->rows ? at : t->rows - 1;
+    }
     if (t->row_div > 1)
         row /= t->row_div;
     return t->row_mod > 0 ? row % t->row_mod : row;

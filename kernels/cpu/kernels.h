@@ -224,8 +224,6 @@ typedef struct CpuKernels {
     void (*layernorm)(const float *x, const float *weight, const float *bias, float eps, float *dst,
                       int64_t num);
     void (*softmax)(const float *x, float *dst, int64_t num);
-    /* sum = fmaf(scale, x, sum) */
-    void (*add_scaled)(const float *x, float scale, float *sum, int64_t num);
 } CpuKernels;
 
 extern const CpuKernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avxvnni,

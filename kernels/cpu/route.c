@@ -4,8 +4,6 @@
 #include "kernels/cpu/internal.h"
 #include <string.h>
 
-#define CHUNK 256 /* columns that are decoded, or added up, at a time */
-
 static char *row_at(const CpuTensor *t, int64_t row)
 {
     return (char *)t->data + row * t->pitch;
@@ -26,7 +24,7 @@ static float float_at(FormatId fmt, const void *row, int64_t col)
 }
 
 typedef struct RouteArgs {
-    const CpuTensor *in, *index, *weights, *out;
+    const CpuTensor *in, *out;
 } RouteArgs;
 
 static int64_t rows_at_once(int64_t rows, int threads)
@@ -124,58 +122,13 @@ void cpu_group_places(const CpuTensor *index, int64_t groups, const CpuTensor *t
         }
 }
 
-/* There and back ------------------------------------------------------------------------------- */
-
-static void dispatch_rows(void *user, int64_t begin, int64_t end, int thread)
+void cpu_group_sources(const CpuTensor *places, const CpuTensor *to)
 {
-    const RouteArgs *a = user;
-    size_t bytes = (size_t)a->in->cols * (size_t)plain_bytes(a->in->fmt);
-    (void)thread;
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t i = 0; i < a->index->cols; i++) {
-            int32_t place = ints_at(a->index, row)[i];
-            if (place >= 0 && place < a->out->rows)
-                memcpy(row_at(a->out, place), row_at(a->in, row), bytes);
+    memset(to->data, 0, (size_t)(to->rows * to->pitch)); /* of routed rows that nothing chose */
+    for (int64_t row = 0; row < places->rows; row++)
+        for (int64_t i = 0; i < places->cols; i++) {
+            int32_t place = ints_at(places, row)[i];
+            if (place >= 0 && place < to->rows)
+                *ints_at(to, place) = (int32_t)row;
         }
-}
-
-void cpu_dispatch(const CpuTensor *x, const CpuTensor *places, const CpuTensor *to, int threads)
-{
-    RouteArgs args = {.in = x, .index = places, .out = to};
-    team_run(threads, x->rows, rows_at_once(x->rows, threads), dispatch_rows, &args);
-}
-
-/* Columns [col, col + num) of a row. */
-static void combine_chunk(const CpuKernels *kern, const RouteArgs *a, int64_t row, int64_t col,
-                          int64_t num)
-{
-    float value[CHUNK], *sum = (float *)(void *)row_at(a->out, row) + col;
-    memset(sum, 0, (size_t)num * sizeof *sum);
-    for (int64_t i = 0; i < a->index->cols; i++) {
-        int32_t place = ints_at(a->index, row)[i];
-        if (place < 0 || place >= a->in->rows)
-            continue;
-        kern->load(a->in->fmt, row_at(a->in, place) + plain_bytes(a->in->fmt) * col, value, num);
-        kern->add_scaled(value, float_at(a->weights->fmt, row_at(a->weights, row), i), sum, num);
-    }
-}
-
-static void combine_rows(void *user, int64_t begin, int64_t end, int thread)
-{
-    const RouteArgs *a = user;
-    const CpuKernels *kern = cpu_kernels();
-    int64_t chunks = (a->in->cols + CHUNK - 1) / CHUNK;
-    (void)thread;
-    for (int64_t at = begin; at < end; at++) {
-        int64_t col = at % chunks * CHUNK, left = a->in->cols - col;
-        combine_chunk(kern, a, at / chunks, col, left < CHUNK ? left : CHUNK);
-    }
-}
-
-void cpu_combine(const CpuTensor *h, const CpuTensor *places, const CpuTensor *weights,
-                 const CpuTensor *to, int threads)
-{
-    RouteArgs args = {.in = h, .index = places, .weights = weights, .out = to};
-    int64_t num = to->rows * ((to->cols + CHUNK - 1) / CHUNK);
-    team_run(threads, num, rows_at_once(num, threads), combine_rows, &args);
 }

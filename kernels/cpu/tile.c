@@ -45,7 +45,7 @@ uint64_t tile_scratch(const CpuProgram *program, int64_t rows, int64_t cols)
 static TileReg reg_in_memory(const TileRun *run, const CpuTensor *t)
 {
     int64_t first = tensor_row(t, run->m0), last = tensor_row(t, run->m0 + run->rows - 1);
-    bool in_turn = last - first == run->rows - 1 && (!t->ends || run->rows == 1);
+    bool in_turn = last - first == run->rows - 1 && ((!t->ends && !t->index) || run->rows == 1);
     bool is_tile = in_turn && t->col_step == 1 && run->cols > 1;
     if (!is_tile || t->fmt != FMT_F32 || t->quantised || t->pitch % 4)
         return (TileReg){0};

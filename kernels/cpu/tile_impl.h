@@ -223,12 +223,6 @@ static void row_layernorm(const float *x, const float *weight, const float *bias
     num_row_layernorm(dst, x, weight, bias, eps, num);
 }
 
-static void row_add_scaled(const float *restrict x, float scale, float *restrict sum, int64_t num)
-{
-    for (int64_t i = 0; i < num; i++)
-        sum[i] = num_fma(scale, x[i], sum[i]);
-}
-
 static void row_softmax(const float *x, float *dst, int64_t num)
 {
     num_row_softmax(dst, x, num);
@@ -309,4 +303,4 @@ static void block_decode_words(const PackLayout *l, const PackBlock *b, int cols
     .arith_i32 = row_arith_i32, .i32_to_f32 = row_i32_to_f32, .dequantise = row_dequantise, \
     .quantise = row_quantise, .range = row_range, .outer_bits = row_outer_bits,             \
     .code_sum = row_code_sum, .widen_codes = row_widen_codes, .rmsnorm = row_rmsnorm,       \
-    .layernorm = row_layernorm, .softmax = row_softmax, .add_scaled = row_add_scaled
+    .layernorm = row_layernorm, .softmax = row_softmax

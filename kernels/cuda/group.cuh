@@ -39,6 +39,12 @@ __device__ __forceinline__ int group_of(const int32_t *ends, int groups, int64_t
     return low;
 }
 
+/* The row that an index names: an earlier launch of ours wrote it. */
+__device__ __forceinline__ int64_t row_by(const char *index)
+{
+    return *(const int32_t *)index;
+}
+
 /* An operand from so many bytes, and scales, on. */
 __device__ __forceinline__ Operand group_operand(const Operand &of, int64_t bytes, int64_t scales)
 {

@@ -1,5 +1,5 @@
-/* Sending rows to groups and bringing their results back (artifact/artifact.h: RouteStep). Cfg:
- * kStep, kVaries; cols(i), pitch(i): of each operand, of which the last is written; where kVaries
+/* Which groups rows go to, and their order there (artifact/artifact.h: RouteStep). Cfg:
+ * kStep, kVaries; cols(i), pitch(i): of each operand; where kVaries
  * these come in p.dim instead (SIZE_ROUTE). p.dim[0]: rows of operand 0. An index or a place that
  * does not exist is neither read nor written to nor counted, as on the CPU. */
 #ifndef SINTER_CUDA_ROUTE
@@ -7,7 +7,15 @@
 
 #include "kernels/cuda/columns.cuh"
 
-enum RouteStep { ROUTE_TOPK, ROUTE_TAKE, ROUTE_ENDS, ROUTE_PLACES, ROUTE_DISPATCH, ROUTE_COMBINE };
+enum RouteStep {
+    ROUTE_TOPK,
+    ROUTE_TAKE,
+    ROUTE_ENDS,
+    ROUTE_PLACES,
+    ROUTE_SOURCES,
+    ROUTE_CHOOSE,
+    ROUTE_SORT
+};
 
 template <class Cfg, class Params> struct RouteShape {
     static __device__ __forceinline__ int64_t cols(const Params &p, int i)
@@ -88,8 +96,11 @@ __device__ __forceinline__ void route_topk(const Params &p)
                 }
             }
             last = warp_most(best);
+            const int32_t col = (int32_t)(0xFFFFFFFFu - (uint32_t)last);
             if (lane == 0)
-                to[n] = (int32_t)(0xFFFFFFFFu - (uint32_t)last);
+                to[n] = col;
+            if (Cfg::kStep == ROUTE_CHOOSE && lane == 1)
+                Shape::template row<float>(p, 2, m)[n] = Format::load(row[col]);
         }
     }
 }
@@ -153,7 +164,11 @@ __device__ __forceinline__ int32_t *route_choice(const Params &p, int operand, i
 template <class Cfg, class Shape, class Params>
 __device__ __forceinline__ void route_groups(const Params &p)
 {
-    constexpr bool kPlaces = Cfg::kStep == ROUTE_PLACES;
+    /* operands that are written; 0: none */
+    constexpr int kEnds = Cfg::kStep == ROUTE_ENDS || Cfg::kStep == ROUTE_SORT;
+    constexpr int kPlaces = Cfg::kStep == ROUTE_SORT ? 2 : Cfg::kStep == ROUTE_PLACES;
+    constexpr int kSources = Cfg::kStep == ROUTE_SORT ? 3 : Cfg::kStep == ROUTE_SOURCES;
+    const int choices = (int)Shape::cols(p, 0);
     constexpr int kAhead = 8; /* choices of a lane that are loaded at once */
     constexpr int kWarps = Cfg::kThreads / 32;
     static_assert(Cfg::kBand <= Cfg::kThreads, "a thread has a group");
@@ -187,10 +202,9 @@ __device__ __forceinline__ void route_groups(const Params &p)
                 total += count[w][own];
         int32_t before = carry + sum_before<kWarps>(total, &all);
         carry += all;
-        if constexpr (!kPlaces) {
-            if (own < band)
-                Shape::template row<int32_t>(p, 1, 0)[first + own] = before + total;
-        } else {
+        if (kEnds && own < band)
+            Shape::template row<int32_t>(p, kEnds, 0)[first + own] = before + total;
+        if constexpr (kPlaces || kSources) {
             if (own < band)
                 for (int w = 0; w < kWarps; w++) {
                     const int32_t here = count[w][own];
@@ -218,82 +232,14 @@ __device__ __forceinline__ void route_groups(const Params &p)
                         *next = place + __popc(same);
                     __syncwarp();
                     const bool exists = group[i] >= 0 && group[i] < Cfg::kGroups;
-                    if (here || (first == 0 && at < end && !exists))
-                        *route_choice<Cfg, Shape>(p, 1, at) = here ? place : -1;
+                    if (kPlaces && (here || (first == 0 && at < end && !exists)))
+                        *route_choice<Cfg, Shape>(p, kPlaces, at) = here ? place : -1;
+                    if (kSources && here)
+                        *Shape::template row<int32_t>(p, kSources, place) = at / choices;
                 }
             }
         }
         __syncthreads(); /* counts, and what sum_before stored, are free again */
-    }
-}
-
-/* There and back ------------------------------------------------------------------------------- */
-
-/* A block has kThreads runs of kVec bytes of a row, which go to all places of it. */
-template <class Cfg, class Shape, class Params>
-__device__ __forceinline__ void route_dispatch(const Params &p)
-{
-    constexpr int kWords = Cfg::kVec < 4 ? 1 : Cfg::kVec / 4;
-    const int64_t runs = Shape::cols(p, 0) * Cfg::kElementBytes / Cfg::kVec;
-    const int64_t parts = (runs + Cfg::kThreads - 1) / Cfg::kThreads, units = p.dim[0] * parts;
-    const int64_t choices = Shape::cols(p, 1), rows = p.dim[0] * choices;
-    for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const int64_t m = unit / parts, run = unit % parts * Cfg::kThreads + threadIdx.x;
-        if (run >= runs)
-            continue;
-        uint32_t word[kWords];
-        load_words<Cfg::kVec>(word, Shape::template row<const char>(p, 0, m) + run * Cfg::kVec);
-        const int32_t *place = Shape::template row<const int32_t>(p, 1, m);
-#pragma unroll 8
-        for (int64_t i = 0; i < choices; i++) {
-            const int32_t to = place[i];
-            if (to >= 0 && to < rows)
-                store_words<Cfg::kVec>(Shape::template row<char>(p, 2, to) + run * Cfg::kVec, word);
-        }
-    }
-}
-
-/* A block has kThreads runs of kRun columns of a row. */
-template <class Cfg, class Shape, class Params>
-__device__ __forceinline__ void route_combine(const Params &p)
-{
-    typedef Plain<Cfg::kFormat> Format;
-    typedef Plain<Cfg::kWeights> Weight;
-    constexpr int kBytes = Cfg::kRun * (int)sizeof(typename Format::Element);
-    constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
-    const int64_t runs = Shape::cols(p, 0) / Cfg::kRun;
-    const int64_t choices = Shape::cols(p, 1), rows = choices ? p.dim[0] / choices : 0;
-    const int64_t parts = (runs + Cfg::kThreads - 1) / Cfg::kThreads, units = rows * parts;
-    for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const int64_t m = unit / parts, run = unit % parts * Cfg::kThreads + threadIdx.x;
-        if (run >= runs)
-            continue;
-        const int32_t *place = Shape::template row<const int32_t>(p, 1, m);
-        const auto *weight = Shape::template row<const typename Weight::Element>(p, 2, m);
-        float sum[Cfg::kRun] = {};
-#pragma unroll 8
-        for (int64_t i = 0; i < choices; i++) {
-            const int32_t from = place[i];
-            const bool exists = from >= 0 && from < p.dim[0];
-            uint32_t word[kWords]; /* of some row in any case: loads wait for no branch */
-            load_words<kBytes>(word, Shape::template row<const char>(p, 0, exists ? from : 0) +
-                                         run * kBytes);
-            const float by = Weight::load(weight[i]);
-#pragma unroll
-            for (int e = 0; e < Cfg::kRun; e++) {
-                float value;
-                if constexpr (sizeof(typename Format::Element) == 4)
-                    value = num_float(word[e]);
-                else
-                    value = Format::unpack(word[e / 2], e % 2);
-                sum[e] = exists ? num_fma(by, value, sum[e]) : sum[e];
-            }
-        }
-        uint32_t bits[Cfg::kRun];
-#pragma unroll
-        for (int e = 0; e < Cfg::kRun; e++)
-            bits[e] = num_bits(sum[e]);
-        store_words<4 * Cfg::kRun>(Shape::template row<float>(p, 3, m) + run * Cfg::kRun, bits);
     }
 }
 
@@ -302,14 +248,10 @@ template <class Cfg, class Params> __device__ __forceinline__ void route(const P
     typedef RouteShape<Cfg, Params> Shape;
     wait_for_producer();
     let_consumer_start();
-    if constexpr (Cfg::kStep == ROUTE_TOPK)
+    if constexpr (Cfg::kStep == ROUTE_TOPK || Cfg::kStep == ROUTE_CHOOSE)
         route_topk<Cfg, Shape>(p);
     else if constexpr (Cfg::kStep == ROUTE_TAKE)
         route_take<Cfg, Shape>(p);
-    else if constexpr (Cfg::kStep == ROUTE_DISPATCH)
-        route_dispatch<Cfg, Shape>(p);
-    else if constexpr (Cfg::kStep == ROUTE_COMBINE)
-        route_combine<Cfg, Shape>(p);
     else
         route_groups<Cfg, Shape>(p);
 }

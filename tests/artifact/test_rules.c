@@ -383,8 +383,8 @@ static void programs_must_be_sound(void **state)
 /* Launch 1 quantises its activation by itself. */
 static void fuse_prologue(Broken *b)
 {
-    b->operand[4] = (PlanOperand){0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false};
-    b->operand[5] = (PlanOperand){1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false};
+    b->operand[4] = (PlanOperand){0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0};
+    b->operand[5] = (PlanOperand){1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0};
     b->first[0] = (TileStep){.op = TILE_LOAD, .tensor = 4, .tensor2 = TILE_NO_TENSOR};
     b->first[1] = (TileStep){.op = TILE_QUANTIZE, .tensor = 5, .tensor2 = TILE_NO_TENSOR};
     b->launch[0] = b->launch[1];
@@ -418,8 +418,8 @@ static void blocks_must_meet(void **state)
 /* A third launch quantises x once more, into another tensor at the same place. */
 static void clobber_codes(Broken *b)
 {
-    static const PlanOperand again[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false},
-                                        {7, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false}};
+    static const PlanOperand again[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0},
+                                        {7, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0}};
     b->tensor[7] = b->tensor[1];
     b->tensor[7].name = "late";
     b->launch[2] = b->launch[1];
@@ -503,7 +503,7 @@ static void move_parts(Broken *b, int64_t from, int64_t to)
 /* Launch 2 reads tensor `from` and writes tensor `to`. */
 static void tile_parts(Broken *b, int from, int to)
 {
-    const PlanOperand plain = {to, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false};
+    const PlanOperand plain = {to, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0};
     b->more[0] = b->more[1] = plain;
     b->more[1].tensor = from;
     b->first[0] = (TileStep){.op = TILE_LOAD, .tensor = 1, .tensor2 = TILE_NO_TENSOR};
@@ -777,7 +777,7 @@ static void many_tensors_are_followed(void **state)
         tensor[7 + i] = tensor[5];
         tensor[7 + i].storage = STORAGE_ARENA;
         tensor[7 + i].arena_offset = at[i];
-        operand[i] = (PlanOperand){7 + i, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false};
+        operand[i] = (PlanOperand){7 + i, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0};
         launch[2 + i] = (PlanLaunch){.family = LAUNCH_TILE,
                                      .layer = "fill",
                                      .num_operands = 1,

@@ -354,8 +354,8 @@ static void make_two_symbols(TestModel *m)
     static const PlanSym syms[] = {{"B", 2, batch}, {"T", 2, time}};
     static const int64_t bucket[] = {1, 8, 1, 16, 4, 8, 4, 16};
     static const uint64_t arena_bytes[4] = {640, 256, 384, 64}; /* more is no larger bucket */
-    static const PlanOperand operand[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false},
-                                          {1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false}};
+    static const PlanOperand operand[] = {{0, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0},
+                                          {1, {0, 1, {-1, -1}}, {0, 0, {-1, -1}}, 1, false, 0}};
     static const TileStep step[] = {
         {.op = TILE_LOAD, .dst = 0, .tensor = 0, .tensor2 = TILE_NO_TENSOR},
         {.op = TILE_ADD, .dst = 1, .src = {0, 0}, .tensor = TILE_NO_TENSOR},
