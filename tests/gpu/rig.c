@@ -507,8 +507,8 @@ static void mark_written(Rig *r, const Group *g, int bucket)
             l->family == LAUNCH_GEMM && !product_is_exact(r, l) ? WRITTEN_NEARLY : WRITTEN_EXACTLY;
         if (l->family == LAUNCH_MOVE)
             r->mark[r->layout[l->dst].root] = WRITTEN_EXACTLY;
-        if (l->family == LAUNCH_ROUTE)
-            r->mark[r->layout[l->operand[l->num_operands - 1].tensor].root] = WRITTEN_EXACTLY;
+        for (int k = 0; l->family == LAUNCH_ROUTE && k < plan_route_results(l->route); k++)
+            r->mark[r->layout[l->operand[l->num_operands - 1 - k].tensor].root] = WRITTEN_EXACTLY;
         if (l->family == LAUNCH_TILE)
             mark_program(r, l, &l->program, WRITTEN_EXACTLY, -1);
         bool local = l->family == LAUNCH_GEMM && l->prologue.num_steps && !r->options.dry &&
