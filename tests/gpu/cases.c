@@ -1,18 +1,11 @@
 /* Texts for the checker of GPU kernels; see cases.h. */
-#include "tests/gpu/cases.h"
-#include "tests/random/parts.h"
+#include "tests/gpu/cases_parts.h"
 
 #include <string.h>
 
 /* The matrix ----------------------------------------------------------------------------------- */
 
-/* Formats as indices of parts.h: elements without their grain, named formats, plain. */
-typedef struct Format {
-    const char *name;
-    int element, num; /* elements of this format: symmetric, asymmetric */
-    int named, plain; /* -1: not one */
-} Format;
-static const Format formats[] = {
+const CaseFormat case_formats[NUM_CASE_FORMATS] = {
     {"i8", 0, 2, -1, -1},
     {"u8", 2, 1, -1, -1},
     {"i4", 3, 2, -1, -1},
@@ -40,33 +33,14 @@ static const Format formats[] = {
     /* behind all of them */
     {"4 bits of whole scales", 0, 0, -1, -1},
 };
-enum {
-    NUM_CASE_FORMATS = COUNT_OF(formats),
-    FIRST_NAMED = 9,
-    FIRST_PLAIN = 12,
-    FIRST_THIN = 15,
-    FIRST_BOOK = 19,
-    WHOLE = 23
-};
 
 static bool is_book(int format)
 {
     return format >= FIRST_BOOK && format < WHOLE;
 }
 
-/* Products of few rows and of many, of K and groups that fill steps of 32; those that wgmma takes;
- * others; the rest. */
-typedef enum Kind {
-    KIND_FEW,
-    KIND_MANY,
-    KIND_WIDE,
-    KIND_ODD,
-    KIND_ROWS,
-    KIND_MOVE,
-    KIND_PAIR, /* of two activations */
-    NUM_KINDS
-} Kind;
-static const char *const kind_name[] = {"few", "many", "wide", "odd", "rows", "moves", "pairs"};
+static const char *const kind_name[] = {"few",  "many",  "wide",  "odd",
+                                        "rows", "moves", "pairs", "groups"};
 
 /* Times that a pair is visited: each time with another scheme, epilogue, N and K. With all numbers
  * of rows that few can be, and some 70 that many can be, each pair has 200 shapes and more in each
@@ -81,12 +55,12 @@ enum {
     TIMES_ROWS = 30,
     TIMES_MOVE = 12,
     TIMES_PAIR = 32,
-    MAX_CASES = 16384
+    MAX_CASES = 32768
 };
 
 static bool is_codebook(int format)
 {
-    return formats[format].element >= 9 || is_book(format);
+    return case_formats[format].element >= 9 || is_book(format);
 }
 
 static int times_of(Kind kind, int a)
@@ -103,7 +77,7 @@ static int times_of(Kind kind, int a)
 }
 
 /* wgmma multiplies the pair, the weight decoded in registers. */
-static bool is_mixed(int w, int a)
+bool is_mixed(int w, int a)
 {
     enum { I4 = 2, U4, E4M3, E5M2, E2M1, MXFP4 = 10 };
     bool floats = a == E4M3 || a == E5M2, is_thin = w >= FIRST_THIN && w < FIRST_BOOK;
@@ -114,7 +88,7 @@ static bool is_mixed(int w, int a)
 }
 
 /* .. or as it is stored; integers of an activation lie in bytes. */
-static bool is_even(int w, int a)
+bool is_even(int w, int a)
 {
     enum { BYTES, FLOATS, OTHERS };
     enum { I4 = 2, U4 };
@@ -132,12 +106,6 @@ static bool is_held(int w, int a)
 {
     return a >= FIRST_NAMED && a < FIRST_PLAIN && w < FIRST_PLAIN;
 }
-
-typedef struct Place { /* of a case in the matrix */
-    Kind kind;
-    int w, a;
-    uint64_t time, round;
-} Place;
 
 /* The visits of one slice of the matrix: those between two shares of each pair's times. Weights are
  * those of formats from `first` up to `end`. */
@@ -170,6 +138,19 @@ static uint64_t add_pairs(Place *place, uint64_t num)
     return num;
 }
 
+/* Products of groups of rows, of weights but those that are stored as codes. */
+static uint64_t add_groups(Place *place, uint64_t num, int slice, int slices)
+{
+    for (int w = 0; w < NUM_CASE_FORMATS; w++)
+        for (int a = 0; a < FIRST_THIN; a++) {
+            int times = is_book(w) || is_codebook(a) ? 0 : groups_times(w, a);
+            for (int t = 0; t < times && num < MAX_CASES; t++)
+                if (t * slices / times == slice) /* times have no factor 11: all in each slice */
+                    place[num++] = (Place){KIND_GROUPS, w, a, (uint64_t)(t * 11 % times), 0};
+        }
+    return num;
+}
+
 /* All of the matrix, slice by slice: what comes first samples all of it, but for what it has been
  * given last, so that the others keep their numbers. */
 static const Place *places(uint64_t *ret_num)
@@ -185,6 +166,8 @@ static const Place *places(uint64_t *ret_num)
     num = is_made ? num : add_pairs(place, num);
     for (int slice = 0; slice < SLICES && !is_made; slice++)
         num = add_slice(place, num, slice, SLICES, WHOLE, NUM_CASE_FORMATS);
+    for (int slice = 0; slice < SLICES && !is_made; slice++)
+        num = add_groups(place, num, slice, SLICES);
     *ret_num = num;
     return place;
 }
@@ -216,8 +199,8 @@ uint64_t cases_pick(uint64_t each, const char *only, uint64_t most, uint64_t *re
 
 /* Products ------------------------------------------------------------------------------------- */
 
-static const char *const unary[] = {"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
-static const char *const plain_name[] = {"f32", "f16", "bf16"};
+const char *const case_unary[NUM_UNARY] = {"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+const char *const plain_name[3] = {"f32", "f16", "bf16"};
 
 enum { /* what follows the product */
        POST_NONE,
@@ -235,9 +218,9 @@ enum { /* what follows the product */
 };
 
 /* The index of parts.h for a format; pick: which symmetry and grain. */
-static int weight_index(int format, uint64_t pick)
+int weight_index(int format, uint64_t pick)
 {
-    const Format *f = &formats[format];
+    const CaseFormat *f = &case_formats[format];
     if (format == WHOLE)
         return WHOLE_SCALES;
     if (f->plain >= 0 || is_book(format))
@@ -247,9 +230,9 @@ static int weight_index(int format, uint64_t pick)
     return (f->element + (int)(pick / NUM_GRAINS) % f->num) * NUM_GRAINS + (int)(pick % NUM_GRAINS);
 }
 
-static int act_index(int format, uint64_t pick)
+int act_index(int format, uint64_t pick)
 {
-    const Format *f = &formats[format];
+    const CaseFormat *f = &case_formats[format];
     if (f->plain >= 0)
         return NUM_ACT_ELEMENTS * NUM_GRAINS + NUM_NAMED + f->plain;
     if (f->named >= 0)
@@ -257,7 +240,7 @@ static int act_index(int format, uint64_t pick)
     return (f->element + (int)(pick / NUM_GRAINS) % f->num) * NUM_GRAINS + (int)(pick % NUM_GRAINS);
 }
 
-static bool act_has_groups(int index)
+bool act_has_groups(int index)
 {
     if (index >= NUM_ACT_ELEMENTS * NUM_GRAINS)
         return index < NUM_ACT_ELEMENTS * NUM_GRAINS + NUM_NAMED;
@@ -265,7 +248,7 @@ static bool act_has_groups(int index)
 }
 
 /* Draws from another sequence: *state takes that of g's own numbers, and back. */
-static void swap_state(Gen *g, uint64_t *state)
+void swap_state(Gen *g, uint64_t *state)
 {
     uint64_t own = g->state;
     g->state = *state;
@@ -282,7 +265,7 @@ static void put_fast(Gen *g, const char *act)
 }
 
 /* book: the weight's codebook has groups, or may. */
-static const char *put_scheme(Gen *g, int w, int a, int cols, bool book, uint64_t *side)
+const char *put_scheme(Gen *g, int w, int a, int cols, bool book, uint64_t *side)
 {
     const char *name = arena_printf(g->arena, "s%d", g->num_schemes++);
     sb_printf(&g->schemes, "scheme %s { ", name);
@@ -298,14 +281,6 @@ static const char *put_scheme(Gen *g, int w, int a, int cols, bool book, uint64_
     sb_put(&g->schemes, " }\n");
     return name;
 }
-
-typedef struct Product {
-    Gen *g;
-    Place place;
-    int k, n, w, a; /* w, a: indices of parts.h */
-    int sibling;    /* columns of y1; 0: there is none */
-    int group;      /* of a weight that is stored as codes */
-} Product;
 
 /* A weight stored as codes, whose scales have either sign, as in some checkpoints. */
 static bool is_stored(const Place *at)
@@ -335,7 +310,7 @@ static const char *codebook(Product *p, int rows, int cols)
     static const char *const grain[] = {"per tensor", "per channel", "group 32", "block 8x32"};
     Gen *g = p->g;
     const char *name = arena_printf(g->arena, "p%d", g->num_names++);
-    int bits = formats[p->place.w].name[1] - '0', which = draw(g, 4), tables = draw(g, 3);
+    int bits = case_formats[p->place.w].name[1] - '0', which = draw(g, 4), tables = draw(g, 3);
     int64_t grid[2] = {which == 0   ? 1
                        : which == 3 ? (rows + 7) / 8
                                     : rows,
@@ -356,7 +331,7 @@ static const char *codebook(Product *p, int rows, int cols)
 static void put_wide(Product *p, const char *declared)
 {
     GenParam *last = &p->g->param[p->g->num_params - 1];
-    const char *format = formats[p->place.w].name;
+    const char *format = case_formats[p->place.w].name;
     if ((p->place.time + p->place.round) % 3 == 1 && last->stored != FMT_F16 &&
         strcmp(declared, "f16") != 0 && strcmp(p->g->fmt, "f16") != 0 &&
         (strcmp(format, "mxfp4") == 0 || strcmp(format, "e2m1") == 0))
@@ -368,15 +343,15 @@ static void put_wide(Product *p, const char *declared)
 static void put_tiny(Product *p, const char *declared)
 {
     GenParam *last = &p->g->param[p->g->num_params - 1];
-    const char *act = formats[p->place.a].name;
+    const char *act = case_formats[p->place.a].name;
     if (p->n / 8 % 2 == 0 && last->stored != FMT_F16 && strcmp(declared, "f16") != 0 &&
-        strcmp(formats[p->place.w].name, "i4") == 0 && (act[0] == 'i' || act[0] == 'u'))
+        strcmp(case_formats[p->place.w].name, "i4") == 0 && (act[0] == 'i' || act[0] == 'u'))
         last->has_tiny = true;
 }
 
 /* The `first`-th plain type or a later one; beside such scales not f16, which holds of results so
  * large what cancellation left of them, and no bound says how exact that is. */
-static const char *result_type(Gen *g, int first)
+const char *result_type(Gen *g, int first)
 {
     const char *ret = plain_name[first + draw(g, 3 - first)];
     for (int i = 0; i < g->num_params; i++)
@@ -386,11 +361,11 @@ static const char *result_type(Gen *g, int first)
 }
 
 /* A weight of `rows` rows of K; plain ones have their format's type, quantised ones any. */
-static const char *weight(Product *p, int rows, int cols)
+const char *weight(Product *p, int rows, int cols)
 {
     Gen *g = p->g;
     const char *fmt = g->fmt;
-    int plain = formats[p->place.w].plain;
+    int plain = case_formats[p->place.w].plain;
     if (is_book(p->place.w))
         return codebook(p, rows, cols);
     if (is_stored(&p->place))
@@ -398,16 +373,22 @@ static const char *weight(Product *p, int rows, int cols)
     g->fmt = plain >= 0 ? plain_name[plain] : plain_name[draw(g, 3)];
     const char *declared = g->fmt, *name = arena_printf(g->arena, "p%d", g->num_names++);
     const char *tensor = arena_printf(g->arena, "t.%s", name);
-    sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, g->fmt, rows, cols,
-              tensor);
-    param_data(g, tensor, 2, rows, cols);
+    if (p->groups) {
+        sb_printf(&g->params, "    param %s: %s[%d, %d, %d] from \"%s\"\n", name, g->fmt, p->groups,
+                  rows, cols, tensor);
+        param_groups(g, tensor, p->groups, rows, cols);
+    } else {
+        sb_printf(&g->params, "    param %s: %s[%d, %d] from \"%s\"\n", name, g->fmt, rows, cols,
+                  tensor);
+        param_data(g, tensor, 2, rows, cols);
+    }
     g->fmt = fmt;
     put_wide(p, declared);
     put_tiny(p, declared);
     return name;
 }
 
-static const char *put_before(Product *p)
+const char *put_before(Product *p)
 {
     Gen *g = p->g;
     const char *x = "x0";
@@ -422,13 +403,13 @@ static const char *put_before(Product *p)
         sb_printf(&g->body, "layernorm(%s, %s, %s, eps=1e-5)\n", x, w, b);
         break;
     }
-    case 6: sb_printf(&g->body, "%s(%s)\n", unary[draw(g, 6)], x); break;
+    case 6: sb_printf(&g->body, "%s(%s)\n", case_unary[draw(g, 6)], x); break;
     default: sb_printf(&g->body, "%s * 0.75 + 0.125\n", x);
     }
     return "h0";
 }
 
-static int draw_n(Gen *g, Kind kind)
+int draw_n(Gen *g, Kind kind)
 {
     static const int wide[] = {64, 96, 128, 136, 192, 200, 256, 264, 320, 384, 392, 512, 520, 640};
     if (kind == KIND_WIDE)
@@ -440,7 +421,7 @@ static int draw_n(Gen *g, Kind kind)
 /* The sum as input of a function that has limits: large ones, of a weight that was drawn `wide`,
  * as usual ones. Of sums between the limits the function would give what cancellation left, and a
  * bound holds for all sums of a tensor together (docs/numerics.md). */
-static const char *inside_limits(Gen *g, const char *function, const char *sum, bool wide)
+const char *inside_limits(Gen *g, const char *function, const char *sum, bool wide)
 {
     bool has_limits = strcmp(function, "tanh") == 0 || strcmp(function, "sigmoid") == 0;
     return wide && has_limits ? arena_printf(g->arena, "(%s) * 0.00001", sum) : sum;
@@ -462,12 +443,12 @@ static const char *put_post(Product *p, const char *x, const char *s)
         return post == POST_NONE ? "plain" : "bias";
     }
     if (post < POST_GATED) {
-        const char *function = unary[post - POST_ACTIVATION];
+        const char *function = case_unary[post - POST_ACTIVATION];
         sb_printf(&g->body, "%s(%s)\n", function, inside_limits(g, function, sum, wide));
         return function;
     }
     if (post < POST_RESIDUAL) {
-        const char *up = weight(p, p->n, p->k), *function = unary[post - POST_GATED];
+        const char *up = weight(p, p->n, p->k), *function = case_unary[post - POST_GATED];
         sb_printf(&g->body, "%s(%s) * (linear(%s, %s) @ %s)\n", function,
                   inside_limits(g, function, sum, wide), x, up, s);
         return arena_printf(g->arena, "gated by %s", function);
@@ -477,7 +458,7 @@ static const char *put_post(Product *p, const char *x, const char *s)
         int rows = 1 + draw(g, 24);
         const char *next = put_scheme(g, weight_index(0, 1), index, p->n, false, NULL);
         const char *second = weight(p, rows, p->n);
-        const char *function = unary[draw(g, 6)];
+        const char *function = case_unary[draw(g, 6)];
         sb_printf(&g->body, "linear(%s(%s), %s) @ %s\n", function,
                   inside_limits(g, function, sum, wide), second, next);
         p->n = rows;
@@ -506,12 +487,12 @@ static const char *put_post(Product *p, const char *x, const char *s)
 
 /* How streams have their rows: from memory, copied to shared memory (in turn, if they can be), or
  * over clusters. */
-static int rows_way(const Place *at)
+int rows_way(const Place *at)
 {
     return (int)((at->time / 2 + (uint64_t)(at->w + at->a)) % 3);
 }
 
-static int product_act(const Place *at)
+int product_act(const Place *at)
 {
     return act_index(at->a, at->time + at->time / NUM_GRAINS + (uint64_t)at->w + 2 * at->round);
 }
@@ -562,8 +543,8 @@ static const char *make_product(Gen *g, const Place *at)
     sb_printf(&g->blocks, "y0: %s[B, %d]", result_type(g, first), p.n);
     if (p.sibling)
         sb_printf(&g->blocks, ", y1: %s[B, %d]", result_type(g, first), p.sibling);
-    return arena_printf(g->arena, "product %s x %s, %s, %s", formats[at->w].name,
-                        formats[at->a].name,
+    return arena_printf(g->arena, "product %s x %s, %s, %s", case_formats[at->w].name,
+                        case_formats[at->a].name,
                         at->kind == KIND_WIDE ? "wide"
                         : aligned             ? "aligned"
                                               : "odd",
@@ -594,7 +575,9 @@ static const char *make_rows(Gen *g, const Place *at)
             sb_printf(&g->body, "    %s = layernorm(%s, %s, %s, eps=1e-5)\n", y, x, w, b);
             break;
         case 2: sb_printf(&g->body, "    %s = softmax(%s)\n", y, x); break;
-        case 3: sb_printf(&g->body, "    %s = %s(%s) * %s\n", y, unary[draw(g, 6)], x, w); break;
+        case 3:
+            sb_printf(&g->body, "    %s = %s(%s) * %s\n", y, case_unary[draw(g, 6)], x, w);
+            break;
         case 4: sb_printf(&g->body, "    %s = 1 / (%s * %s + 1) - %s\n", y, x, x, b); break;
         default: sb_printf(&g->body, "    %s = cast(%s, %s)\n", y, x, plain_name[draw(g, 3)]);
         }
@@ -604,8 +587,8 @@ static const char *make_rows(Gen *g, const Place *at)
         x = y;
     }
     sb_printf(&g->blocks, "y0: %s[B, %d]", plain_name[draw(g, 3)], cols);
-    return arena_printf(g->arena, "rows of %s: %s %s %s", formats[at->a].name, what[0], what[1],
-                        what[2]);
+    return arena_printf(g->arena, "rows of %s: %s %s %s", case_formats[at->a].name, what[0],
+                        what[1], what[2]);
 }
 
 static const char *make_move(Gen *g, const Place *at)
@@ -621,7 +604,8 @@ static const char *make_move(Gen *g, const Place *at)
         sb_printf(&g->body, "    y0 = transpose(x0, perm=[%s])\n", perm[which]);
         sb_printf(&g->blocks, "y0: %s[%s, %s, %s]", fmt, dim[(int)order[which][0]],
                   dim[(int)order[which][1]], dim[(int)order[which][2]]);
-        return arena_printf(g->arena, "transpose of %s to %s", formats[at->a].name, perm[which]);
+        return arena_printf(g->arena, "transpose of %s to %s", case_formats[at->a].name,
+                            perm[which]);
     }
     if (which == 5) {
         int start = draw(g, cols - 1);
@@ -650,7 +634,7 @@ static void put_columns(Gen *g, const char *name, int input, int cols, int forma
 static const char *make_pair(Gen *g, const Place *at)
 {
     static const int head[] = {8, 16, 32, 33, 64, 72, 80, 128};
-    int a = formats[at->a].plain, w = formats[at->w].plain;
+    int a = case_formats[at->a].plain, w = case_formats[at->w].plain;
     int cols = chance(g, 60) ? head[draw(g, COUNT_OF(head))] : 1 + draw(g, 200);
     const char *result = plain_name[draw(g, 3)], *square = "B, B";
     g->num_inputs = 2;
@@ -695,20 +679,92 @@ static const char *buckets(Gen *g, Kind kind, bool one)
     return arena_printf(g->arena, "[%d]", most);
 }
 
-static const char *assemble(Gen *g, Kind kind, bool one)
+static const char *assemble(Gen *g, const char *rows)
 {
     Sb text;
     sb_init(&text, g->arena);
     sb_put(&text, "version 1\nweights \"w.safetensors\"\n");
     if (g->has_static)
         sb_put(&text, "calibrate \"calib.safetensors\"\n");
-    sb_printf(&text, "dim B in %s\n%smodel m (", buckets(g, kind, one), g->schemes.text);
+    sb_printf(&text, "dim B in %s\n%smodel m (", rows, g->schemes.text);
     for (int i = 0; i < g->num_inputs; i++) {
         sb_printf(&text, "%sx%d: ", i ? ", " : "", i);
         put_shape(&text, g->fmt, g->input[i]);
     }
     sb_printf(&text, ") -> (%s) {\n%s%s}\n", g->blocks.text, g->params.text, g->body.text);
     return text.text;
+}
+
+/* Most few rows go through streams, where they can, though a tile may be faster; wide ones and
+ * a third of the others through wgmma, in each way: those of equal width as they are stored,
+ * others decoded in registers, every second of these, and those that are not, by a launch;
+ * every second of activations that may be held in bf16 so, in both ways. */
+static void choose_family(const Place *at, Case *ret)
+{
+    static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
+    static const char *const ways[] = {
+        NULL,          "192x128", "c2", "128x192", "192x128 c2",
+        "128x256",     "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2",
+        "f32 f64 f128"};
+    static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
+    static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS,
+                            panels = CUDA_PANELS;
+    bool streams = at->kind == KIND_FEW && at->time % 7 != 6 && at->time % 7 != 2;
+    bool wgmma = at->kind == KIND_WIDE || at->time % 3 == 2 || at->kind == KIND_FEW;
+    bool mixes = is_mixed(at->w, at->a);
+    bool decodes = wgmma && !streams && !is_even(at->w, at->a) && (!mixes || at->time / 3 % 2);
+    bool holds =
+        wgmma && !streams && is_held(at->w, at->a) && (at->time + (uint64_t)at->w) % 2 == 0;
+    bool alone = holds && at->time / 2 % 2;
+    ret->decode = alone     ? CUDA_DECODE_ALONE
+                  : holds   ? CUDA_DECODE_HELD
+                  : decodes ? CUDA_DECODE_ALWAYS
+                            : CUDA_DECODE_BY_TIME;
+    bool by_mixed = alone || (mixes && !decodes && !holds);
+    ret->family = streams ? &stream : !wgmma ? NULL : by_mixed ? &mixed : &hopper;
+    /* every second weight that may lie in the order of fragments does, or, of bytes that streams
+     * multiply, in panels beside one row */
+    bool apart = (at->time + at->time / 6 + (uint64_t)(at->w + at->a)) % 2;
+    bool panelled = streams && apart && is_even(at->w, at->a) && at->w <= FIRST_PLAIN;
+    ret->layout = alone            ? &records
+                  : mixes && apart ? &fragments
+                  : mixes          ? &records
+                  : panelled       ? &panels
+                                   : NULL;
+    ret->wish = streams ? rows[rows_way(at)] : ways[at->time / 3 % COUNT_OF(ways)];
+}
+
+static void choose_kernels(Arena *arena, const Place *at, Case *ret)
+{
+    static const CudaFamily pair = CUDA_GEMM_PAIR;
+    static const char *const tiles[] = {"128x128", "64x64", "32x32", "128x64", "32x128", "64x32"};
+    choose_family(at, ret);
+    /* a weight whose rows have scales along K is the left operand of two in three wide ones whose
+     * activation has none there, where they have the rows */
+    int w = weight_index(at->w, at->time + at->round);
+    if (at->kind == KIND_WIDE && grain_has_groups(w) && !act_has_groups(product_act(at)) &&
+        at->time / NUM_GRAINS % 3)
+        ret->wish = "256x128t 128x128t";
+    /* results of every second wide one leave as bulk copies, where a tile of that way lets them */
+    if (at->kind == KIND_WIDE && (at->time + (uint64_t)(at->w + at->a)) % 2)
+        ret->wish = arena_printf(arena, "%s bulk", ret->wish ? ret->wish : "");
+    if (at->kind == KIND_PAIR) {
+        ret->family = &pair;
+        ret->wish = tiles[(at->time + (uint64_t)(at->w + at->a)) % COUNT_OF(tiles)];
+    }
+}
+
+static bool write_case(Gen *g, const char *rows, const char *dir, Case *ret)
+{
+    const char *text = assemble(g, rows);
+    ret->text_path = arena_printf(g->arena, "%s/model.sinter", dir);
+    FILE *file = fopen(ret->text_path, "w");
+    bool ok = file && fputs(text, file) >= 0;
+    ok = file && fclose(file) == 0 && ok;
+    return ok &&
+           (!g->num_params || write_weights(g, arena_printf(g->arena, "%s/w.safetensors", dir))) &&
+           (!g->has_static ||
+            write_calibration(g, arena_printf(g->arena, "%s/calib.safetensors", dir)));
 }
 
 bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
@@ -719,70 +775,20 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
     Place at = all[number % num];
     at.round = number / num;
     gen_init(g, arena, (number + 1) * UINT64_C(0x2545F4914F6CDD1D));
-    g->fmt =
-        at.kind == KIND_ROWS || at.kind == KIND_MOVE ? formats[at.a].name : plain_name[draw(g, 3)];
+    g->fmt = at.kind == KIND_ROWS || at.kind == KIND_MOVE ? case_formats[at.a].name
+                                                          : plain_name[draw(g, 3)];
     g->num_inputs = 1;
     g->may_static = true;
+    if (at.kind == KIND_GROUPS) {
+        const char *rows;
+        ret->what = groups_make(g, &at, &rows);
+        groups_choose(&at, ret);
+        return write_case(g, rows, dir, ret);
+    }
     ret->what = at.kind == KIND_ROWS   ? make_rows(g, &at)
                 : at.kind == KIND_MOVE ? make_move(g, &at)
                 : at.kind == KIND_PAIR ? make_pair(g, &at)
                                        : make_product(g, &at);
-    /* most few rows go through streams, where they can, though a tile may be faster; wide ones and
-     * a third of the others through wgmma, in each way: those of equal width as they are stored,
-     * others decoded in registers, every second of these, and those that are not, by a launch;
-     * every second of activations that may be held in bf16 so, in both ways */
-    static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
-    static const CudaFamily pair = CUDA_GEMM_PAIR;
-    static const char *const tiles[] = {"128x128", "64x64", "32x32", "128x64", "32x128", "64x32"};
-    static const char *const ways[] = {
-        NULL,          "192x128", "c2", "128x192", "192x128 c2",
-        "128x256",     "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2",
-        "f32 f64 f128"};
-    bool streams = at.kind == KIND_FEW && at.time % 7 != 6 && at.time % 7 != 2;
-    bool wgmma = at.kind == KIND_WIDE || at.time % 3 == 2 || at.kind == KIND_FEW;
-    bool mixes = is_mixed(at.w, at.a);
-    bool decodes = wgmma && !streams && !is_even(at.w, at.a) && (!mixes || at.time / 3 % 2);
-    bool holds = wgmma && !streams && is_held(at.w, at.a) && (at.time + (uint64_t)at.w) % 2 == 0;
-    bool alone = holds && at.time / 2 % 2;
-    ret->decode = alone     ? CUDA_DECODE_ALONE
-                  : holds   ? CUDA_DECODE_HELD
-                  : decodes ? CUDA_DECODE_ALWAYS
-                            : CUDA_DECODE_BY_TIME;
-    bool by_mixed = alone || (mixes && !decodes && !holds);
-    ret->family = streams ? &stream : !wgmma ? NULL : by_mixed ? &mixed : &hopper;
-    /* every second weight that may lie in the order of fragments does, or, of bytes that streams
-     * multiply, in panels beside one row */
-    static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS,
-                            panels = CUDA_PANELS;
-    bool apart = (at.time + at.time / 6 + (uint64_t)(at.w + at.a)) % 2;
-    bool panelled = streams && apart && is_even(at.w, at.a) && at.w <= FIRST_PLAIN;
-    ret->layout = alone            ? &records
-                  : mixes && apart ? &fragments
-                  : mixes          ? &records
-                  : panelled       ? &panels
-                                   : NULL;
-    static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
-    ret->wish = streams ? rows[rows_way(&at)] : ways[at.time / 3 % COUNT_OF(ways)];
-    /* a weight whose rows have scales along K is the left operand of two in three wide ones whose
-     * activation has none there, where they have the rows */
-    int w = weight_index(at.w, at.time + at.round);
-    if (at.kind == KIND_WIDE && grain_has_groups(w) && !act_has_groups(product_act(&at)) &&
-        at.time / NUM_GRAINS % 3)
-        ret->wish = "256x128t 128x128t";
-    /* results of every second wide one leave as bulk copies, where a tile of that way lets them */
-    if (at.kind == KIND_WIDE && (at.time + (uint64_t)(at.w + at.a)) % 2)
-        ret->wish = arena_printf(arena, "%s bulk", ret->wish ? ret->wish : "");
-    if (at.kind == KIND_PAIR) {
-        ret->family = &pair;
-        ret->wish = tiles[(at.time + (uint64_t)(at.w + at.a)) % COUNT_OF(tiles)];
-    }
-    const char *text = assemble(g, at.kind, panelled);
-    ret->text_path = arena_printf(arena, "%s/model.sinter", dir);
-    FILE *file = fopen(ret->text_path, "w");
-    bool ok = file && fputs(text, file) >= 0;
-    ok = file && fclose(file) == 0 && ok;
-    return ok &&
-           (!g->num_params || write_weights(g, arena_printf(arena, "%s/w.safetensors", dir))) &&
-           (!g->has_static ||
-            write_calibration(g, arena_printf(arena, "%s/calib.safetensors", dir)));
+    choose_kernels(arena, &at, ret);
+    return write_case(g, buckets(g, at.kind, ret->layout && *ret->layout == CUDA_PANELS), dir, ret);
 }

@@ -9,12 +9,13 @@
  * schemes (granularities of both sides, symmetries, formats of scales, static and dynamic) and
  * epilogues; row programs; moves; products of two activations. Case i of the first cases_num() is
  * one of them, in an order that visits all of the matrix again and again, weights of 1 to 3 bits
- * and of a file's codebooks behind all others; further ones go round again with other numbers. */
+ * and of a file's codebooks behind all others, and behind these products of groups of rows, of
+ * every pair of formats; further ones go round again with other numbers. */
 uint64_t cases_num(void);
 /* The numbers of `each` cases of every kind (products of few rows, of many, of formats for wgmma,
- * of odd K; row programs; moves), from all over the matrix, at most `most` in all; how many they
- * are. only: of this kind ("few", "many", "wide", "odd", "rows", "moves", "pairs"); NULL: of all.
- */
+ * of odd K; row programs; moves; ..), from all over the matrix, at most `most` in all; how many
+ * they are. only: of this kind ("few", "many", "wide", "odd", "rows", "moves", "pairs", "groups");
+ * NULL: of all. */
 uint64_t cases_pick(uint64_t each, const char *only, uint64_t most, uint64_t *ret);
 
 typedef struct Case {

@@ -103,6 +103,8 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             const PlanTensor *x = &p->tensor[l->a], *w = &p->tensor[l->w];
             count(&c->formats[family][x->fmt][w->fmt], is_first);
             count(&c->schemes[family][scheme_kind(x)][scheme_kind(w)], is_first);
+            if (l->grouped)
+                count(&c->grouped[family][x->fmt][w->fmt], is_first);
             if (w->packed)
                 count(&c->layouts[family][w->pack_spec.layout], is_first);
             if (strstr(b->cuda.source[kernel].text, "row_see<"))
@@ -119,6 +121,8 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             count(&c->formats[family][p->tensor[l->dst].fmt][0], is_first);
         } else {
             count_tile(c, p, l, is_first);
+            if (l->grouped)
+                count(&c->grouped[family][0][0], is_first);
             mark_steps(&l->program, has);
         }
         for (int op = 0; op < NUM_TILE_OPS; op++)
@@ -183,13 +187,15 @@ static void print_layouts(const Cover *c, CudaFamily f)
     puts("");
 }
 
-static void print_sum(const Cover *c, CudaFamily f, uint32_t least)
+/* what: behind the family's name. */
+static void print_sum(const Count of[NUM_FORMATS][NUM_FORMATS], CudaFamily f, const char *what,
+                      uint32_t least)
 {
     Count sum = {0, 0};
     int pairs = 0, enough = 0;
     for (int a = 0; a < NUM_FORMATS; a++)
         for (int w = 0; w < NUM_FORMATS; w++) {
-            Count n = c->formats[f][a][w];
+            Count n = of[a][w];
             sum.kernels += n.kernels;
             sum.shapes += n.shapes;
             pairs += n.kernels > 0;
@@ -197,9 +203,9 @@ static void print_sum(const Cover *c, CudaFamily f, uint32_t least)
         }
     if (!pairs)
         return;
-    printf("# cover %s: %" PRIu32 " kernels, %" PRIu32 " shapes; %d of %d %s have %" PRIu32
+    printf("# cover %s%s: %" PRIu32 " kernels, %" PRIu32 " shapes; %d of %d %s have %" PRIu32
            " shapes or more\n",
-           cuda_family_name[f], sum.kernels, sum.shapes, enough, pairs,
+           cuda_family_name[f], what, sum.kernels, sum.shapes, enough, pairs,
            cuda_family[f]->candidates ? "pairs of formats" : "formats", least);
 }
 
@@ -223,6 +229,7 @@ void cover_print(const Cover *c, uint32_t least)
             puts("");
         }
         print_layouts(c, (CudaFamily)f);
-        print_sum(c, (CudaFamily)f, least);
+        print_sum(c->formats[f], (CudaFamily)f, "", least);
+        print_sum(c->grouped[f], (CudaFamily)f, ", groups of rows", least);
     }
 }

@@ -29,9 +29,11 @@ typedef struct Cover {
     /* products: by the formats of a and w; others: by that of what they write */
     Count formats[NUM_CUDA_FAMILIES][NUM_FORMATS][NUM_FORMATS];
     Count schemes[NUM_CUDA_FAMILIES][NUM_COVER_SCHEMES][NUM_COVER_SCHEMES]; /* of a and w */
-    Count layouts[NUM_CUDA_FAMILIES][NUM_CUDA_PACKED];                      /* of packed weights */
-    Count steps[NUM_CUDA_FAMILIES][NUM_TILE_OPS]; /* of epilogues and row programs */
-    Count ranges[NUM_CUDA_FAMILIES];              /* that epilogues find of what they store */
+    /* .. of launches whose rows are of groups: of products by these formats, of others at 0 */
+    Count grouped[NUM_CUDA_FAMILIES][NUM_FORMATS][NUM_FORMATS];
+    Count layouts[NUM_CUDA_FAMILIES][NUM_CUDA_PACKED]; /* of packed weights */
+    Count steps[NUM_CUDA_FAMILIES][NUM_TILE_OPS];      /* of epilogues and row programs */
+    Count ranges[NUM_CUDA_FAMILIES];                   /* that epilogues find of what they store */
 } Cover;
 
 /* One more size under a bucket. is_first: of this model and bucket. */

@@ -142,6 +142,12 @@ void param_tables(Gen *g, const char *tensor, int rank, int64_t rows, int64_t co
     p->dim[rank - 1] = each;
 }
 
+void param_groups(Gen *g, const char *tensor, int64_t groups, int64_t rows, int64_t cols)
+{
+    param_data(g, tensor, 3, groups, rows);
+    g->param[g->num_params - 1].dim[2] = cols;
+}
+
 /* Declares a param of the model and gives it data; its name in a buffer of the arena. */
 const char *param_add(Gen *g, int64_t rows, int64_t cols)
 {
@@ -213,7 +219,7 @@ void put_weight(Gen *g, int index, int cols, bool alone)
     case GRAIN_ROW: sb_put(&g->schemes, " per channel"); break;
     case GRAIN_GROUP: sb_printf(&g->schemes, " group %d", draw_group(g, cols, alone)); break;
     default:
-        rows = 1 + draw(g, 9);
+        rows = g->rows ? g->rows : 1 + draw(g, 9);
         sb_printf(&g->schemes, " block %dx%d", rows, draw_group(g, cols, alone));
     }
     put_scale(g, e, index % NUM_GRAINS == GRAIN_GROUP);
@@ -296,15 +302,15 @@ bool write_weights(Gen *g, const char *path)
     SafetensorsItem *item = ARENA_NEW_ARRAY(g->arena, SafetensorsItem, (size_t)g->num_params);
     for (int i = 0; i < g->num_params; i++) {
         const GenParam *p = &g->param[i];
-        int64_t cols = p->rank > 1 ? p->dim[1] : 1;
-        int64_t num = p->dim[0] * cols * (p->rank == 3 ? p->dim[2] : 1);
+        int64_t cols = p->rank > 1 ? p->dim[p->rank - 1] : 1;
+        int64_t num = p->dim[0] * cols * (p->rank == 3 ? p->dim[1] : 1);
         float *data = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
         void *stored = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
         if (p->is_table)
             for (int64_t k = 0; k < num; k++)
                 data[k] = (float)random_normal(&g->state);
-        else if (p->rank == 2)
-            fill(g, data, p->dim[0], cols);
+        else if (p->rank > 1)
+            fill(g, data, num / cols, cols);
         else
             for (int64_t k = 0; k < num; k++)
                 data[k] = (float)(1 + 0.2 * random_normal(&g->state));

@@ -58,6 +58,7 @@ typedef struct Gen {
     uint64_t pair;
     int pairs_used;
     int group; /* columns of every group; 0: drawn */
+    int rows;  /* of every block; 0: drawn */
     bool is_small;
 } Gen;
 
@@ -77,6 +78,8 @@ void param_data(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols
 void param_codes(Gen *g, const char *tensor, int64_t rows, int64_t cols, int codes);
 void param_scales(Gen *g, const char *tensor, int64_t rows, int64_t cols);
 void param_tables(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols, int64_t each);
+/* A weight for each of so many groups of rows. */
+void param_groups(Gen *g, const char *tensor, int64_t groups, int64_t rows, int64_t cols);
 /* Declares a param of the model and gives it data; its name in a buffer of the arena. rows 0: a
  * vector. */
 const char *param_add(Gen *g, int64_t rows, int64_t cols);
