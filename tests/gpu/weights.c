@@ -1,7 +1,7 @@
 /* weights TEXT FILE [CALIB ROWS COLS]: random weights for the model texts of this folder, as
  * safetensors, and rows for calibration, as npy.
- * Every line "param NAME: FMT[..]" of literal sizes is one; matrices come out with values of the
- * size that keeps activations' size, vectors near 1. Same text, same bytes. */
+ * Every line "param NAME: FMT[..]" of literal sizes is one; matrices, and those of groups, come out
+ * with values of the size that keeps activations' size, vectors near 1. Same text, same bytes. */
 #include "io/io.h"
 #include "quant/quant.h"
 
@@ -34,8 +34,9 @@ static void *make(const SafetensorsItem *item)
     uint64_t num = 1, size = (uint64_t)format_info[item->fmt].bits / 8;
     for (int i = 0; i < item->rank; i++)
         num *= (uint64_t)item->dim[i];
-    float scale = item->rank == 2 ? sqrtf(3.0f / (float)item->dim[1]) : 0.3f;
-    float base = item->rank == 2 ? 0.0f : 0.7f;
+    bool is_vector = item->rank == 1;
+    float scale = is_vector ? 0.3f : sqrtf(3.0f / (float)item->dim[item->rank - 1]);
+    float base = is_vector ? 0.7f : 0.0f;
     uint8_t *data = malloc((size_t)(num * size));
     for (uint64_t i = 0; data && i < num; i++) {
         float v = base + scale * uniform();
@@ -59,7 +60,7 @@ int main(int argc, char **argv)
 {
     static SafetensorsItem item[MAX_PARAMS];
     static char name[MAX_PARAMS][64];
-    static int64_t dim[MAX_PARAMS][2];
+    static int64_t dim[MAX_PARAMS][3];
     char line[512], fmt[16];
     int num = 0;
     IoError err;
@@ -69,12 +70,13 @@ int main(int argc, char **argv)
         return 2;
     }
     while (fgets(line, sizeof line, f) && num < MAX_PARAMS) {
-        long long rows = 0, cols = 0;
-        int got = sscanf(line, " param %63[^:]: %15[^[][%lld, %lld]", name[num], fmt, &rows, &cols);
+        long long size[3] = {0};
+        int got = sscanf(line, " param %63[^:]: %15[^[][%lld, %lld, %lld]", name[num], fmt, &size[0],
+                         &size[1], &size[2]);
         if (got < 3)
             continue;
-        dim[num][0] = rows;
-        dim[num][1] = cols;
+        for (int i = 0; i < 3; i++)
+            dim[num][i] = size[i];
         item[num] = (SafetensorsItem){
             .name = name[num], .fmt = find_format(fmt), .rank = got - 2, .dim = dim[num]};
         item[num].data = make(&item[num]);
