@@ -731,6 +731,11 @@ static bool group_operands(Module *m, const Op *op)
         return false;
     }
     int64_t rows = b->scheme ? b->scheme->block[0] : 0;
+    if (a->scheme && a->scheme->block[0] > 1) { /* a group may end anywhere */
+        clash(m, op, E_SCHEME_FIT, "blocks of %lld rows of %s may hold rows of two groups",
+              (long long)a->scheme->block[0], text(m, a));
+        return false;
+    }
     if (rows > 1 && dim_is_const(b->dim[1]) && b->dim[1].add % rows) {
         clash(m, op, E_SCHEME_FIT, "blocks of %lld rows would reach over the %lld of a group of %s",
               (long long)rows, (long long)b->dim[1].add, text(m, b));

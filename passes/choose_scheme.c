@@ -170,7 +170,8 @@ static void layer_settle(Module *m, const TargetLimits *limits, bool always, Op 
 {
     QuantSpec *spec = ARENA_NEW(m->arena, QuantSpec);
     const Type *weight = op_in(op, 1)->type;
-    int64_t n = dim_is_const(weight->dim[0]) ? weight->dim[0].add : 1, k = type_cols(weight);
+    Dim rows = weight->dim[weight->rank - 2];
+    int64_t n = dim_is_const(rows) ? rows.add : 1, k = type_cols(weight);
 
     *spec = *op->attr.quant;
     op->attr.quant = spec;
