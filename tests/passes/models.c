@@ -152,6 +152,99 @@ static int emit_move(Model *g, int x)
     return y;
 }
 
+/* Rows sent to groups by the numbers of value s. */
+typedef struct Route {
+    int groups, choices, id; /* id: of its values */
+} Route;
+
+static Route emit_route(Model *g, int x)
+{
+    static const int groups[] = {1, 2, 3, 4, 8};
+    Route r = {.groups = groups[draw(COUNT_OF(groups))], .id = g->consts};
+    r.choices = 1 + (int)draw((uint32_t)(r.groups < 3 ? r.groups : 3));
+    Sb *b = &g->body;
+    if (draw(2)) { /* a router, or some of the input */
+        int s = emit_linear(g, x, r.groups, NULL);
+        sb_printf(b, "%%s%d = add %%v%d, %%v%d : f32[T, %d]\n", r.id, s, s, r.groups);
+    } else {
+        sb_printf(b, "%%s%d = slice %%v0 {axis = 1, start = 0, stop = %d} : f32[T, %d]\n", r.id,
+                  r.groups, r.groups);
+    }
+    sb_printf(b, "%%i%d = topk %%s%d {count = %d} : i32[T, %d]\n", r.id, r.id, r.choices,
+              r.choices);
+    sb_printf(b, "%%t%d = take %%s%d, %%i%d : f32[T, %d]\n", r.id, r.id, r.id, r.choices);
+    sb_printf(b, "%%p%d = %s %%t%d : f32[T, %d]\n", r.id, draw(2) ? "softmax" : "sigmoid", r.id,
+              r.choices);
+    sb_printf(b, "%%e%d = group_ends %%i%d {count = %d} : i32[%d]\n", r.id, r.id, r.groups,
+              r.groups);
+    sb_printf(b, "%%q%d = group_places %%i%d {count = %d} : i32[T, %d]\n", r.id, r.id, r.groups,
+              r.choices);
+    return r;
+}
+
+/* A scheme without blocks of several rows of different groups; of weights, n rows are one group's.
+ */
+static const char *grouped_quant(Arena *arena, int n)
+{
+    const char *quant = quant_text(arena);
+    while (quant && (strstr(quant, "block 2x") || (n % 8 && strstr(quant, "block 8x"))))
+        quant = quant_text(arena);
+    return quant;
+}
+
+/* The sum, perhaps with a bias, of `in` and a weight of each group; y: how both are numbered. */
+static void emit_grouped(Model *g, Route r, const char *in, int k, int n, const char *quant, int y)
+{
+    int w = g->consts++, c = r.choices;
+    bool is_static = quant && strstr(quant, "static");
+    sb_printf(&g->body, "%%w%d = const random seed %d scale 0.2 : f32[%d, %d, %d]\n", w, w + 1,
+              r.groups, n, k);
+    sb_printf(&g->body, "%%m%d = matmul %s, %%w%d, %%e%d {%slayer = \"l.%d\"", y, in, w, r.id,
+              is_static ? "range = [-3, 2.5], " : "", w);
+    sb_printf(&g->body, quant ? ", quant = {%s}} : f32[%d*T, %d]\n" : "%s} : f32[%d*T, %d]\n",
+              quant ? quant : "", c, n);
+    if (draw(2)) {
+        sb_printf(&g->body, "%%h%d = add %%m%d, %%m%d : f32[%d*T, %d]\n", y, y, y, c, n);
+        return;
+    }
+    w = g->consts++;
+    sb_printf(&g->body, "%%w%d = const random seed %d scale 1 : f32[%d, %d]\n", w, w + 1, r.groups,
+              n);
+    sb_printf(&g->body, "%%b%d = spread %%w%d, %%e%d : f32[%d*T, %d]\n", y, w, r.id, c, n);
+    sb_printf(&g->body, "%%h%d = add %%m%d, %%b%d : f32[%d*T, %d]\n", y, y, y, c, n);
+}
+
+/* A layer of experts: gated or not, with one product behind it or none. */
+static void emit_experts(Model *g, Arena *arena)
+{
+    static const int widths[] = {8, 16, 24, 48, 64};
+    int x = (int)draw((uint32_t)g->num), k = g->cols[x], n = widths[draw(COUNT_OF(widths))];
+    const char *quant = grouped_quant(arena, n), *rows;
+    Route r = emit_route(g, x);
+    Sb *b = &g->body;
+    int y = 10 * g->consts, c = r.choices;
+    sb_printf(b, "%%d%d = dispatch %%v%d, %%q%d : f32[%d*T, %d]\n", r.id, x, r.id, c, k);
+    rows = arena_printf(arena, "%%d%d", r.id);
+    emit_grouped(g, r, rows, k, n, quant, y);
+    sb_printf(b, "%%a%d = silu %%h%d : f32[%d*T, %d]\n", y, y, c, n);
+    if (draw(2)) {
+        emit_grouped(g, r, rows, k, n, quant, y + 1);
+        sb_printf(b, "%%a%d = mul %%a%d, %%h%d : f32[%d*T, %d]\n", y + 1, y, y + 1, c, n);
+        y++;
+    }
+    rows = arena_printf(arena, "%%a%d", y);
+    if (draw(2)) {
+        int from = n;
+        n = draw(2) ? k : 32;
+        emit_grouped(g, r, rows, from, n, grouped_quant(arena, n), ++y);
+        rows = arena_printf(arena, "%%h%d", y);
+    }
+    int to = value_new(g, n);
+    sb_printf(b, "%%v%d = combine %s, %%q%d, %%p%d : f32[T, %d]\n", to, rows, r.id, r.id, n);
+    if (n == k && draw(2))
+        emit_binary(g, "add", x, to);
+}
+
 static void emit_some(Model *g, Arena *arena)
 {
     static const int widths[] = {1, 8, 16, 32, 48, 64, 272};
@@ -200,7 +293,16 @@ const char *model_text(Arena *arena, uint64_t seed)
     g.num = 1;
     for (int i = 0; i < steps && g.num < 50; i++)
         emit_some(&g, arena);
-    sb_printf(&g.body, "output \"y\" %%v%d\n", g.num - 1);
+    int last = g.num - 1;
+    uint64_t own = state; /* experts came later: what else a seed gives stays */
+    state = seed ^ UINT64_C(0x657870657274);
+    if (draw(4) == 0) {
+        emit_experts(&g, arena);
+        sb_printf(&g.body, "output \"e\" %%v%d\n", g.num - 1);
+    }
+    state = own;
+    g.num = last + 1;
+    sb_printf(&g.body, "output \"y\" %%v%d\n", last);
     if (draw(2))
         sb_printf(&g.body, "output \"z\" %%v%d\n", (int)draw((uint32_t)g.num));
     return g.body.text;
