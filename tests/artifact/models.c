@@ -257,64 +257,162 @@ void model_int8(TestModel *m)
                      .output = output};
 }
 
-void model_routed(TestModel *m)
+/* Where the tensors of model_grouped lie in its arena, of the largest bucket. */
+enum {
+    INDEX_AT = 0,
+    TAKEN_AT = 128,
+    ENDS_AT = 256,
+    PLACES_AT = 320,
+    ROWS_AT = 448,
+    SUMS_AT = 1472,
+    FACTORED_AT = 3520,
+    GROUPED_BYTES = 5568
+};
+
+static const PlanLaunch *grouped_launches(void)
+{
+    static const PlanOperand topk[] = {{1, PLAIN}, {2, PLAIN}},
+                             take[] = {{1, PLAIN}, {2, PLAIN}, {3, PLAIN}},
+                             ends[] = {{2, PLAIN}, {4, PLAIN}}, places[] = {{2, PLAIN}, {5, PLAIN}},
+                             dispatch[] = {{0, PLAIN}, {5, PLAIN}, {6, PLAIN}},
+                             product[] = {{8, PLAIN}, {9, PLAIN, .by_group = true}},
+                             scale[] = {{11, PLAIN}, {8, PLAIN}, {10, PLAIN, .by_group = true}},
+                             combine[] = {{11, PLAIN}, {5, PLAIN}, {3, PLAIN}, {12, PLAIN}};
+    static const TileStep epilogue[] = {
+        {.op = TILE_ACC, .fmt = FMT_F32, .dst = 0, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 1, NO_STEP},
+        {.op = TILE_ADD, .dst = 2, .src = {0, 1}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_RELU, .dst = 3, .src = {2}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {3}, .tensor = 0, NO_STEP},
+    };
+    static const TileStep factors[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 1, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 2, NO_STEP},
+        {.op = TILE_MUL, .dst = 2, .src = {0, 1}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
+    };
+    static const PlanSegment segment[] = {{0, MODEL_N, {epilogue, COUNT_OF(epilogue)}}};
+#define ROUTE(step, ...)                                                                    \
+    {                                                                                       \
+        .family = LAUNCH_ROUTE, .layer = "r", .place = "m.sinter:3:9", .absorbed = "route", \
+        .num_operands = COUNT_OF(step), .operand = (step), __VA_ARGS__                      \
+    }
+    static const PlanLaunch launch[] = {
+        ROUTE(topk, .route = ROUTE_TOPK),
+        ROUTE(take, .route = ROUTE_TAKE),
+        ROUTE(ends, .route = ROUTE_ENDS, .groups = MODEL_E),
+        ROUTE(places, .route = ROUTE_PLACES, .groups = MODEL_E),
+        ROUTE(dispatch, .route = ROUTE_DISPATCH),
+        {.family = LAUNCH_GEMM,
+         .layer = "experts",
+         .place = "m.sinter:4:9",
+         .absorbed = "matmul add relu",
+         .num_operands = COUNT_OF(product),
+         .operand = product,
+         .grouped = true,
+         .ends = 4,
+         .a = 6,
+         .w = 7,
+         .num_segments = 1,
+         .segment = segment},
+        {.family = LAUNCH_TILE,
+         .layer = "factors",
+         .place = "m.sinter:5:9",
+         .absorbed = "mul",
+         .num_operands = COUNT_OF(scale),
+         .operand = scale,
+         .grouped = true,
+         .ends = 4,
+         .program = {factors, COUNT_OF(factors)}},
+        ROUTE(combine, .route = ROUTE_COMBINE),
+    };
+#undef ROUTE
+    _Static_assert(COUNT_OF(launch) == GROUPED_LAUNCHES, "models.h");
+    return launch;
+}
+
+/* Weights of all groups, then a row of biases for each, then one of factors. */
+static uint64_t pack_groups(TestModel *m, const CpuPackSpec *spec)
+{
+    uint64_t each = (cpu_pack_bytes(spec) + 127) / 128 * 128, at = MODEL_E * each;
+    m->weights_bytes = at + 2 * MODEL_E * sizeof m->bias;
+    m->weights = aligned_alloc(64, WEIGHTS_ROOM);
+    memset(m->weights, 0, WEIGHTS_ROOM);
+    for (int g = 0; g < MODEL_E; g++) {
+        float w[MODEL_N][MODEL_K], factor[MODEL_N];
+        for (int n = 0; n < MODEL_N; n++) {
+            factor[n] = 1 / (float)(g + 1);
+            for (int k = 0; k < MODEL_K; k++)
+                w[n][k] = m->w[n][k] * (float)(g + 1);
+        }
+        cpu_pack(spec, w, sizeof w[0], NULL, NULL, NULL, m->weights + (uint64_t)g * each);
+        memcpy(m->weights + at + (size_t)g * sizeof m->bias, m->bias, sizeof m->bias);
+        memcpy(m->weights + at + (size_t)(MODEL_E + g) * sizeof m->bias, factor, sizeof factor);
+    }
+    return at;
+}
+
+#define ROUTED    \
+    {             \
+        2, 0,     \
+        {         \
+            0, -1 \
+        }         \
+    }
+
+void model_grouped(TestModel *m)
 {
     static const uint64_t at[][NUM_BUCKETS] = {
-        {0}, {128, 128, 128}, {256, 256, 256}, {384, 384, 384}, {448, 448, 448}};
-    static const uint64_t arena_bytes[NUM_BUCKETS] = {576, 960, 2496};
-    static PlanTensor tensor[8];
-    static const PlanOperand operand[] = {
-        {1, PLAIN}, {3, PLAIN},                         /* topk */
-        {1, PLAIN}, {3, PLAIN}, {4, PLAIN},             /* take */
-        {3, PLAIN}, {6, PLAIN},                         /* group_ends */
-        {3, PLAIN}, {5, PLAIN},                         /* group_places */
-        {0, PLAIN}, {5, PLAIN}, {7, PLAIN},             /* dispatch */
-        {7, PLAIN}, {5, PLAIN}, {4, PLAIN}, {2, PLAIN}, /* combine */
+        {INDEX_AT, INDEX_AT, INDEX_AT},
+        {TAKEN_AT, TAKEN_AT, TAKEN_AT},
+        {ENDS_AT, ENDS_AT, ENDS_AT},
+        {PLACES_AT, PLACES_AT, PLACES_AT},
+        {ROWS_AT, ROWS_AT, ROWS_AT},
+        {SUMS_AT, SUMS_AT, SUMS_AT},
+        {FACTORED_AT, FACTORED_AT, FACTORED_AT},
     };
-    static const int first[] = {0, 2, 5, 7, 9, 12, 16};
-    static const PlanPort input[] = {{"x", 0}, {"logits", 1}}, output[] = {{"y", 2}};
-    static PlanLaunch launch[NUM_ROUTE_STEPS];
-    for (int i = 0; i < NUM_ROUTE_STEPS; i++)
-        launch[i] = (PlanLaunch){.family = LAUNCH_ROUTE,
-                                 .layer = route_step_name[i],
-                                 .place = "m.sinter:3:9",
-                                 .absorbed = route_step_name[i],
-                                 .num_operands = first[i + 1] - first[i],
-                                 .operand = operand + first[i],
-                                 .route = (RouteStep)i,
-                                 .groups = i == ROUTE_ENDS || i == ROUTE_PLACES ? 4 : 0};
-    const PlanTensor t[] = {
-        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_INPUT},
-        {"logits", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(4)}, .storage = STORAGE_INPUT,
-         .index = 1},
-        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
-        {"index", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
-         .arena_offset = at[0]},
-        {"weights", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
-         .arena_offset = at[1]},
-        {"places", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
-         .arena_offset = at[2]},
-        {"ends", FMT_I32, .rank = 1, .dim = {FIXED(4)}, .storage = STORAGE_ARENA,
-         .arena_offset = at[3]},
-        {"sent", FMT_F32, .rank = 2, .dim = {{2, 0, {0, -1}}, FIXED(MODEL_N)},
-         .storage = STORAGE_ARENA, .arena_offset = at[4]},
-    };
-    uint64_t bias_at;
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {GROUPED_BYTES, GROUPED_BYTES, GROUPED_BYTES};
+    static const PlanPort input[] = {{"x", 0}, {"s", 1}}, output[] = {{"y", 12}};
+    static PlanTensor tensor[GROUPED_TENSORS];
+    const CpuPackSpec spec = {
+        .fmt = FMT_F32, .act_fmt = FMT_F32, .n = MODEL_N, .k = MODEL_K, .parts = 1};
     memset(m, 0, sizeof *m);
-    alloc_weights(m, 0, &bias_at);
+    fill_numbers(m);
+    const uint64_t tables = pack_groups(m, &spec), table_bytes = MODEL_E * sizeof m->bias;
+#define MADE(step) .storage = STORAGE_ARENA, .arena_offset = at[step]
+    const PlanTensor t[] = {
+        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_K)}, .storage = STORAGE_INPUT},
+        {"s", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_E)}, .storage = STORAGE_INPUT,
+         .index = 1},
+        {"index", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, MADE(0)},
+        {"taken", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(2)}, MADE(1)},
+        {"ends", FMT_I32, .rank = 1, .dim = {FIXED(MODEL_E)}, MADE(2)},
+        {"places", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, MADE(3)},
+        {"rows", FMT_F32, .rank = 2, .dim = {ROUTED, FIXED(MODEL_K)}, MADE(4)},
+        {"w", FMT_F32, .rank = 3, .dim = {FIXED(MODEL_E), FIXED(MODEL_N), FIXED(MODEL_K)},
+         .bytes = tables, .packed = true, .pack_spec = spec, .groups = MODEL_E},
+        {"sums", FMT_F32, .rank = 2, .dim = {ROUTED, FIXED(MODEL_N)}, MADE(5)},
+        {"biases", FMT_F32, .rank = 2, .dim = {FIXED(MODEL_E), FIXED(MODEL_N)}, .offset = tables,
+         .bytes = table_bytes},
+        {"factors", FMT_F32, .rank = 2, .dim = {FIXED(MODEL_E), FIXED(MODEL_N)},
+         .offset = tables + table_bytes, .bytes = table_bytes},
+        {"factored", FMT_F32, .rank = 2, .dim = {ROUTED, FIXED(MODEL_N)}, MADE(6)},
+        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
+    };
+#undef MADE
     memcpy(tensor, t, sizeof t);
     m->plan = (Plan){.target = "cpu",
                      .num_syms = 1,
                      .num_buckets = NUM_BUCKETS,
                      .num_tensors = COUNT_OF(t),
-                     .num_launches = COUNT_OF(launch),
+                     .num_launches = GROUPED_LAUNCHES,
                      .num_inputs = 2,
                      .num_outputs = 1,
                      .sym = syms,
                      .bucket_size = sizes,
                      .arena_bytes = arena_bytes,
                      .tensor = tensor,
-                     .launch = launch,
+                     .launch = grouped_launches(),
                      .input = input,
                      .output = output};
 }

@@ -7,6 +7,7 @@
 
 #define MODEL_K 8
 #define MODEL_N 16
+#define MODEL_E 4 /* groups of model_grouped */
 
 typedef struct TestModel {
     Plan plan;
@@ -20,9 +21,12 @@ typedef struct TestModel {
 void model_float(TestModel *m);
 /* x: f32[B, 8] -> y: f32[B, 16]; i8 per token dynamic times i8 per channel, scale 0.5, and bias. */
 void model_int8(TestModel *m);
-/* x: f32[B, 16], logits: f32[B, 4] -> y: f32[B, 16]: each row goes to the groups of its two largest
- * logits and comes back times their sum. One launch of each step of routing; no weights. */
-void model_routed(TestModel *m);
+/* x: f32[B, 8], s: f32[B, 4] -> y: f32[B, 16]: each row goes to the groups of its two largest
+ * numbers in s, of which each has a weight, a bias and a row of factors: relu(x * w^T + bias) *
+ * factor, weighed by these numbers. Group g has g + 1 times the weight of model_float, and factors
+ * 1 / (g + 1). */
+enum { GROUPED_TENSORS = 13, GROUPED_LAUNCHES = 8 };
+void model_grouped(TestModel *m);
 void model_free(TestModel *m);
 
 /* What model_float and model_int8 (activations that are integers up to 127 and reach it) compute.

@@ -247,14 +247,6 @@ bool act_has_groups(int index)
     return index % NUM_GRAINS == GRAIN_GROUP;
 }
 
-/* Draws from another sequence: *state takes that of g's own numbers, and back. */
-void swap_state(Gen *g, uint64_t *state)
-{
-    uint64_t own = g->state;
-    g->state = *state;
-    *state = own;
-}
-
 /* side: where the words of the activation are drawn from; NULL: as the others. */
 /* Some 8-bit floats whose sums may stay as they are. */
 static void put_fast(Gen *g, const char *act)

@@ -61,8 +61,6 @@ int weight_index(int format, uint64_t pick);
 int act_index(int format, uint64_t pick);
 int product_act(const Place *at);
 bool act_has_groups(int index);
-/* Draws from another sequence: *state takes that of g's own numbers, and back. */
-void swap_state(Gen *g, uint64_t *state);
 /* book: the weight's codebook has groups, or may. side: where the words of the activation are drawn
  * from; NULL: as the others. */
 const char *put_scheme(Gen *g, int w, int a, int cols, bool book, uint64_t *side);

@@ -103,12 +103,13 @@ static bool mutate_file(int test, const char *path, uint64_t first, uint64_t num
 
 static bool mutate_models(uint64_t first, uint64_t num)
 {
-    static const char *const name[] = {"float", "int8", "routed"};
+    static const char *const name[] = {"float", "int8", "routed", "grouped"};
     TestModel m[COUNT_OF(name)];
     bool ok = true;
     model_float(&m[0]);
     model_int8(&m[1]);
     model_routed(&m[2]);
+    model_grouped(&m[3]);
     for (int i = 0; i < (int)COUNT_OF(name); i++) {
         Tally tally = {.holds = true};
         mutate_plan(&m[i].plan, m[i].weights, m[i].weights_bytes, first, num, &tally);

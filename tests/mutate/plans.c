@@ -157,7 +157,7 @@ static void mutate_tensor(const Plan *p, PlanTensor *t, Choices *c)
 {
     uint64_t *offset = (uint64_t *)(uintptr_t)t->arena_offset;
     int bucket = small(c, p->num_buckets > 0 ? p->num_buckets : 1);
-    switch (choose(c, 15)) {
+    switch (choose(c, 16)) {
     case 0: t->fmt = any_format(c); break;
     case 1: t->quantised = !t->quantised; break;
     case 2: t->is_static = !t->is_static; break;
@@ -172,6 +172,7 @@ static void mutate_tensor(const Plan *p, PlanTensor *t, Choices *c)
     case 11: t->view_col = near_value(c, t->view_col); break;
     case 12: t->packed = !t->packed; break;
     case 13: mutate_pack(&t->pack_spec, c); break;
+    case 14: t->groups = near_value(c, t->groups); break;
     default:
         t->params = near_index(c, t->params, p->num_tensors);
         offset[bucket] = (uint64_t)near_value(c, (int64_t)offset[bucket]) / 64 * 64;
@@ -214,10 +215,11 @@ static void mutate_program(const PlanLaunch *l, PlanProgram *p, Choices *c)
 
 static void mutate_operand(const Plan *p, PlanOperand *o, Choices *c)
 {
-    switch (choose(c, 4)) {
+    switch (choose(c, 5)) {
     case 0: o->tensor = near_index(c, o->tensor, p->num_tensors); break;
     case 1: mutate_dim(&o->row_div, c, p->num_syms); break;
     case 2: mutate_dim(&o->row_mod, c, p->num_syms); break;
+    case 3: o->by_group = !o->by_group; break;
     default: o->col_step = small(c, 2); break;
     }
 }
@@ -279,6 +281,12 @@ static void mutate_launch(const Plan *p, PlanLaunch *l, Choices *c)
         l->num_operands -= l->num_operands > 0;
     if (choose(c, 24) == 0)
         l->whole_rows = !l->whole_rows;
+    if (choose(c, 24) == 0) { /* none but products and tiles are of groups */
+        l->grouped = (l->family == LAUNCH_GEMM || l->family == LAUNCH_TILE) && !l->grouped;
+        l->ends = l->grouped ? near_index(c, l->ends, p->num_tensors) : 0;
+    }
+    if (l->grouped && choose(c, 12) == 0)
+        l->ends = near_index(c, l->ends, p->num_tensors);
     if (l->family == LAUNCH_GEMM)
         mutate_gemm(p, l, c);
     else if (l->family == LAUNCH_MOVE || l->family == LAUNCH_DECODE)

@@ -248,6 +248,79 @@ static void step_block(Gen *g)
               times, y->name, id, y->name);
 }
 
+/* Experts -------------------------------------------------------------------------------------- */
+
+/* A value of rows by columns, which are enough for every scheme; -1: none. */
+static int routed_value(Gen *g)
+{
+    int start = draw(g, g->num_values);
+    for (int i = 0; i < g->num_values; i++) {
+        int at = (start + i) % g->num_values;
+        if (!g->value[at].shape.mid && g->value[at].shape.cols >= 32)
+            return at;
+    }
+    return -1;
+}
+
+/* Numbers for each group: columns of an input, which every build and evaluation has alike, or of a
+ * router, whose choices are those of the results before it. */
+static const char *put_logits(Gen *g, int x, int groups)
+{
+    Shape shape = g->value[x].shape;
+    for (int i = 0; i < g->num_inputs; i++)
+        if (!g->input[i].mid && g->input[i].sym == shape.sym && g->input[i].cols >= groups &&
+            chance(g, 90)) {
+            int start = draw(g, g->input[i].cols - groups + 1);
+            return arena_printf(g->arena, "slice(x%d, start=%d, stop=%d)", i, start,
+                                start + groups);
+        }
+    return arena_printf(g->arena, "linear(%s, %s)", g->value[x].name,
+                        param_add(g, groups, shape.cols));
+}
+
+static const char *grouped(Gen *g, const char *x, int groups, int rows, int cols,
+                           const char *scheme)
+{
+    const char *w = param_add_groups(g, groups, rows, cols);
+    const char *b = chance(g, 40) ? param_add(g, groups, rows) : NULL;
+    return arena_printf(g->arena, "grouped_linear(%s, %s%s%s, route=r)%s%s", x, w, b ? ", " : "",
+                        b ? b : "", scheme ? " @ " : "", scheme ? scheme : "");
+}
+
+/* One layer at the end: a route, what is done with its rows, gated or not, and perhaps another
+ * product behind it. It takes no value from the results. */
+static void put_experts(Gen *g)
+{
+    static const int of[] = {1, 2, 3, 4, 7, 16}, hidden[] = {8, 24, 32, 40, 64};
+    int x = routed_value(g), groups = of[draw(g, COUNT_OF(of))];
+    if (x < 0)
+        return;
+    Shape shape = g->value[x].shape;
+    int choices = 1 + draw(g, groups < 3 ? groups : 3), cols = hidden[draw(g, COUNT_OF(hidden))];
+    const char *logits = put_logits(g, x, groups);
+    sb_printf(&g->body, "    r = topk(%s, %d%s)\n", logits, choices,
+              chance(g, 70) ? "" : arena_printf(g->arena, ", weights=sigmoid(%s)", logits));
+    sb_printf(&g->body, "    d = dispatch(%s, route=r)\n", g->value[x].name);
+    g->rows = 1 << draw(g, 4); /* of blocks: they divide the columns */
+    const char *scheme = scheme_next(g, shape.cols);
+    const char *rows = grouped(g, "d", groups, cols, shape.cols, scheme);
+    if (chance(g, 50)) {
+        const char *up = grouped(g, "d", groups, cols, shape.cols, scheme);
+        rows = arena_printf(g->arena, "%s(%s) * (%s)", unary[draw(g, 6)], rows, up);
+    }
+    if (chance(g, 50)) {
+        int next = 8 * (1 + draw(g, 9));
+        scheme = cols >= 32 && chance(g, 60) ? scheme_next(g, cols) : NULL;
+        rows = grouped(g, rows, groups, next, cols, scheme);
+        cols = next;
+    }
+    g->rows = 0;
+    shape.cols = cols;
+    GenValue *y = value_add(g, shape);
+    y->is_late = true;
+    sb_printf(&g->body, "    %s = combine(%s, route=r)\n", y->name, rows);
+}
+
 static void step(Gen *g)
 {
     typedef void Step(Gen *);
@@ -291,7 +364,11 @@ static const char *assemble(Gen *g)
         if (v->used)
             continue;
         sb_printf(&results, "%sy%d: ", num_results ? ", " : "", num_results);
+        if (v->is_late)
+            swap_state(g, &g->late);
         put_shape(&results, format_name(g), v->shape);
+        if (v->is_late)
+            swap_state(g, &g->late);
         sb_printf(&g->body, "    y%d = %s\n", num_results++, v->name);
     }
     sb_put(&text, "version 1\nweights \"w.safetensors\"\n");
@@ -338,6 +415,11 @@ static bool generate_any(Arena *arena, uint64_t seed, bool small, const char *di
         step(g);
     while (g->pairs_used < pairs && can_grow(g))
         step_linear(g);
+    g->late = seed ^ UINT64_C(0x657870657274);
+    swap_state(g, &g->late);
+    if (chance(g, 20) && can_grow(g))
+        put_experts(g);
+    swap_state(g, &g->late);
     ret->first_pair = (int)(seed * (uint64_t)pairs % (uint64_t)generate_num_pairs());
     return write_model(g, dir, ret);
 }

@@ -60,6 +60,13 @@ int draw(Gen *g, int below)
     return (int)((random_next(&g->state) >> 16) % (uint64_t)below);
 }
 
+void swap_state(Gen *g, uint64_t *state)
+{
+    uint64_t own = g->state;
+    g->state = *state;
+    *state = own;
+}
+
 bool chance(Gen *g, int percent)
 {
     return draw(g, 100) < percent;
@@ -160,6 +167,16 @@ const char *param_add(Gen *g, int64_t rows, int64_t cols)
         sb_printf(&g->params, "    param %s: %s[%d] from \"%s\"\n", name, format_name(g), (int)cols,
                   tensor);
     param_data(g, tensor, rows ? 2 : 1, rows ? rows : cols, rows ? cols : 0);
+    return name;
+}
+
+const char *param_add_groups(Gen *g, int64_t groups, int64_t rows, int64_t cols)
+{
+    const char *name = arena_printf(g->arena, "p%d", g->num_names++);
+    const char *tensor = arena_printf(g->arena, "t.%s", name);
+    sb_printf(&g->params, "    param %s: %s[%d, %d, %d] from \"%s\"\n", name, format_name(g),
+              (int)groups, (int)rows, (int)cols, tensor);
+    param_groups(g, tensor, groups, rows, cols);
     return name;
 }
 

@@ -30,6 +30,7 @@ typedef struct GenValue {
     char name[16];
     Shape shape;
     bool used, assigned;
+    bool is_late; /* its seed had no such value before: nothing else's numbers come from it */
 } GenValue;
 
 typedef struct GenParam {
@@ -45,7 +46,7 @@ typedef struct GenParam {
 
 typedef struct Gen {
     Arena *arena;
-    uint64_t state;
+    uint64_t state, late; /* of random numbers; late: for what seeds were given later */
     Sb schemes, rules, params, body, blocks, inputs;
     const char *fmt; /* of the model's values */
     GenValue value[MAX_VALUES];
@@ -71,6 +72,8 @@ bool can_grow(const Gen *g);
 int value_pick(Gen *g, int min_cols);
 /* The name of a value, for an expression that uses it. */
 const char *use(Gen *g, int value);
+/* Draws from another sequence: *state takes that of g's own numbers, and back. */
+void swap_state(Gen *g, uint64_t *state);
 const char *format_name(Gen *g);
 void param_data(Gen *g, const char *tensor, int rank, int64_t rows, int64_t cols);
 /* Parts of a stored weight: codes, a byte each; scales; tables, [each], [rows, each] or [rows,
@@ -83,6 +86,7 @@ void param_groups(Gen *g, const char *tensor, int64_t groups, int64_t rows, int6
 /* Declares a param of the model and gives it data; its name in a buffer of the arena. rows 0: a
  * vector. */
 const char *param_add(Gen *g, int64_t rows, int64_t cols);
+const char *param_add_groups(Gen *g, int64_t groups, int64_t rows, int64_t cols);
 
 bool grain_has_groups(int index); /* of a weight */
 /* The words of a weight's or an activation's scheme for K = cols; alone: the other side has no
