@@ -21,16 +21,18 @@ static bool write_seed(const char *folder, const char *name, const TestModel *m)
 
 int main(int argc, char **argv)
 {
-    TestModel f, q, r;
+    TestModel f, q, r, g;
     if (argc != 2)
         return 2;
     model_float(&f);
     model_int8(&q);
     model_routed(&r);
+    model_grouped(&g);
     bool ok = write_seed(argv[1], "float", &f) && write_seed(argv[1], "int8", &q) &&
-              write_seed(argv[1], "routed", &r);
+              write_seed(argv[1], "routed", &r) && write_seed(argv[1], "grouped", &g);
     model_free(&f);
     model_free(&q);
     model_free(&r);
+    model_free(&g);
     return !ok;
 }

@@ -3,6 +3,7 @@
 #include "runtime/sinter.h"
 
 #include <cmocka.h>
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +16,8 @@
 #define MAX_ROWS 45
 
 static char dir[] = "/tmp/sinter-runtime-XXXXXX";
-static char float_path[64], int8_path[64], mixed_path[64];
-static TestModel float_model, int8_model;
+static char float_path[64], int8_path[64], mixed_path[64], grouped_path[64];
+static TestModel float_model, int8_model, grouped_model;
 
 static int setup(void **state)
 {
@@ -26,13 +27,16 @@ static int setup(void **state)
     snprintf(float_path, sizeof float_path, "%s/f", dir);
     snprintf(int8_path, sizeof int8_path, "%s/q", dir);
     snprintf(mixed_path, sizeof mixed_path, "%s/mixed", dir);
+    snprintf(grouped_path, sizeof grouped_path, "%s/grouped", dir);
     model_float(&float_model);
     model_int8(&int8_model);
+    model_grouped(&grouped_model);
     TestModel mixed = float_model;
     mixed.plan.rows_independent = false;
     return model_write(&float_model, float_path, "stub", 4) &&
                    model_write(&int8_model, int8_path, "stub", 4) &&
-                   model_write(&mixed, mixed_path, "stub", 4)
+                   model_write(&mixed, mixed_path, "stub", 4) &&
+                   model_write(&grouped_model, grouped_path, "stub", 4)
                ? 0
                : -1;
 }
@@ -43,8 +47,10 @@ static int teardown(void **state)
     unlink(float_path);
     unlink(int8_path);
     unlink(mixed_path);
+    unlink(grouped_path);
     model_free(&float_model);
     model_free(&int8_model);
+    model_free(&grouped_model);
     return rmdir(dir);
 }
 
@@ -119,6 +125,50 @@ static void every_row_count_runs(void **state)
     for (int64_t rows = 1; rows <= MAX_ROWS; rows++)
         check_float(o.session, rows, (int)rows);
     check_float(o.session, 2, 99);
+    close_model(o);
+}
+
+/* Of one row: its two groups, the larger number first, of equal ones the lower group. */
+static void expect_row(const float *x, const float *s, float *y)
+{
+    int first = 0, second = -1;
+    for (int g = 1; g < MODEL_E; g++)
+        first = s[g] > s[first] ? g : first;
+    for (int g = 0; g < MODEL_E; g++)
+        second = g != first && (second < 0 || s[g] > s[second]) ? g : second;
+    for (int n = 0; n < MODEL_N; n++) {
+        const int chosen[] = {first, second};
+        float all = 0, dot = 0;
+        for (int k = 0; k < MODEL_K; k++)
+            dot += x[k] * grouped_model.w[n][k];
+        for (int i = 0; i < 2; i++) {
+            float times = (float)(chosen[i] + 1), h = dot * times + grouped_model.bias[n];
+            all = fmaf(s[chosen[i]], (h > 0 ? h : 0) * (1 / times), all);
+        }
+        y[n] = all;
+    }
+}
+
+/* Few distinct numbers choose: rows of equal ones, groups without rows, all rows in two groups. */
+static void rows_go_to_their_groups(void **state)
+{
+    (void)state;
+    Opened o = open_model(grouped_path);
+    for (int64_t rows = 0; rows <= 16; rows++)
+        for (int distinct = 1; distinct <= 5; distinct++) {
+            float x[16 * MODEL_K], s[16 * MODEL_E], y[16 * MODEL_N], want[16 * MODEL_N];
+            SinterError err;
+            fill_rows(x, rows, distinct);
+            for (int i = 0; i < rows * MODEL_E; i++)
+                s[i] = (float)(i * i * 7 % 11 % distinct) - 1;
+            const SinterTensor in[] = {tensor_x(x, rows), {"s", SINTER_F32, 2, {rows, MODEL_E}, s}};
+            const SinterTensor out = tensor_y(y, rows);
+            for (int64_t r = 0; r < rows; r++)
+                expect_row(x + r * MODEL_K, s + r * MODEL_E, want + r * MODEL_N);
+            if (sinter_run(o.session, in, 2, &out, 1, &err))
+                fail_msg("%s", err.text);
+            assert_memory_equal(y, want, (size_t)rows * MODEL_N * sizeof *y);
+        }
     close_model(o);
 }
 
@@ -643,6 +693,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_count_runs),
+        cmocka_unit_test(rows_go_to_their_groups),
         cmocka_unit_test(quantised_layers_are_exact),
         cmocka_unit_test(a_plan_is_for_the_target_of_its_section),
         cmocka_unit_test(the_plans_of_a_file_agree),
