@@ -71,8 +71,8 @@ int main(int argc, char **argv)
     }
     while (fgets(line, sizeof line, f) && num < MAX_PARAMS) {
         long long size[3] = {0};
-        int got = sscanf(line, " param %63[^:]: %15[^[][%lld, %lld, %lld]", name[num], fmt, &size[0],
-                         &size[1], &size[2]);
+        int got = sscanf(line, " param %63[^:]: %15[^[][%lld, %lld, %lld]", name[num], fmt,
+                         &size[0], &size[1], &size[2]);
         if (got < 3)
             continue;
         for (int i = 0; i < 3; i++)
