@@ -222,7 +222,7 @@ void fuse_grow_prologue(Fuse *f)
         grew = false;
         for (int i = 1; i < f->body.num; i++) {
             Op *op = f->body.elem[i];
-            for (int j = 0; j < op->num_in; j++)
+            for (int j = 0; j < op->num_in && op->kind != OP_DISPATCH; j++)
                 if (!fuse_of(f, op_in(op, j)->def)->constant)
                     grew |= prologue_absorbs(f, op_in(op, j));
         }
