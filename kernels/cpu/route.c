@@ -124,7 +124,8 @@ void cpu_group_places(const CpuTensor *index, int64_t groups, const CpuTensor *t
 
 void cpu_group_sources(const CpuTensor *places, const CpuTensor *to)
 {
-    memset(to->data, 0, (size_t)(to->rows * to->pitch)); /* of routed rows that nothing chose */
+    for (int64_t row = 0; row < to->rows; row++)
+        *ints_at(to, row) = 0; /* where nothing chose the routed row */
     for (int64_t row = 0; row < places->rows; row++)
         for (int64_t i = 0; i < places->cols; i++) {
             int32_t place = ints_at(places, row)[i];

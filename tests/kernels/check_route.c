@@ -1,6 +1,8 @@
-/* Steps of routing against references written here, with rows that are further apart than they are
- * long, and with indices and places that do not exist. */
+/* Steps of routing, and tile programs that read rows by an index, against references written here,
+ * with rows that are further apart than they are long, and with indices and places that do not
+ * exist. */
 #include "check.h"
+#include "numerics/tile.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +121,33 @@ static int32_t place_of(const CpuTensor *index, int64_t choice, int64_t groups)
     return own < 0 || own >= groups ? -1 : before;
 }
 
+/* What stands between rows of the tensor is as it was. */
+static void check_gaps(const CpuTensor *t)
+{
+    static const uint8_t fresh[8] = {0xA5, 0xA5, 0xA5, 0xA5, 0xA5, 0xA5, 0xA5, 0xA5};
+    for (int64_t i = 0; i < t->rows; i++)
+        if (memcmp(at(t, i, t->cols), fresh, (size_t)(t->pitch - 4 * t->cols)))
+            check_fail("what is behind row %d was written", (int)i);
+}
+
+static void check_sources(Rng *rng, const CpuTensor *places)
+{
+    CpuTensor to = ints(rng, places->rows * places->cols, 1);
+    int32_t *want = calloc((size_t)to.rows + 1, sizeof *want); /* 0: nothing has this place */
+    for (int64_t i = 0; i < to.rows; i++) {
+        int32_t at = *place(places, i / places->cols, i % places->cols);
+        if (at >= 0)
+            want[at] = (int32_t)(i / places->cols);
+    }
+    cpu_group_sources(places, &to);
+    for (int64_t i = 0; i < to.rows; i++)
+        if (*place(&to, i, 0) != want[i])
+            check_fail("routed row %d was %d, not %d", (int)i, *place(&to, i, 0), want[i]);
+    check_gaps(&to);
+    free(want);
+    guard_free(to.data);
+}
+
 static void check_groups(Rng *rng)
 {
     int64_t rows = rng_range(rng, 0, 20), num = rng_range(rng, 1, 4), groups = rng_range(rng, 1, 9);
@@ -129,6 +158,8 @@ static void check_groups(Rng *rng)
         *place(&index, i / num, i % num) = (int32_t)rng_range(rng, -wild, groups - 1 + wild);
     cpu_group_places(&index, groups, &to, scratch);
     cpu_group_ends(&index, groups, &ends);
+    check_sources(rng, &to);
+    check_gaps(&to);
     for (int64_t i = 0; i < rows * num; i++)
         if (*place(&to, i / num, i % num) != place_of(&index, i, groups))
             check_fail("the place of choice %d is %d", (int)i, *place(&to, i / num, i % num));
@@ -147,50 +178,108 @@ static void check_groups(Rng *rng)
     guard_free(scratch);
 }
 
-/* Each choice has a place of its own; of some calls one has none. */
-static CpuTensor random_places(Rng *rng, int64_t rows, int64_t num)
+/* Rows [rows, num] of a tensor, some of which it does not have. */
+static CpuTensor random_rows(Rng *rng, int64_t rows, int64_t num, int64_t of)
 {
-    CpuTensor places = ints(rng, rows, num);
+    CpuTensor index = ints(rng, rows, num);
+    bool wild = rng_range(rng, 0, 2) == 0;
     for (int64_t i = 0; i < rows * num; i++) {
-        int64_t j = rng_range(rng, 0, i);
-        *place(&places, i / num, i % num) = *place(&places, j / num, j % num);
-        *place(&places, j / num, j % num) = (int32_t)i;
+        int64_t row = rng_range(rng, wild ? -2 : 0, wild ? of + 1 : of - 1);
+        *place(&index, i / num, i % num) =
+            wild && rng_range(rng, 0, 9) == 0 ? (row & 1 ? INT32_MIN : INT32_MAX) : (int32_t)row;
     }
-    if (rows && rng_range(rng, 0, 3) == 0)
-        *place(&places, rows - 1, 0) = (int32_t)(rng_range(rng, 0, 1) ? -1 : rows * num);
-    return places;
+    return index;
 }
 
+/* The first row or the last one stands for those that there are not. */
+static int64_t row_named(const CpuTensor *index, int64_t row, int64_t choice, int64_t of)
+{
+    int32_t at = *place(index, row, choice);
+    return at < 0 ? 0 : at < of ? at : of - 1;
+}
+
+/* As operand: rows of `of` by a column of the index. */
+static CpuTensor by_index(const CpuTensor *of, const CpuTensor *index, int64_t choice)
+{
+    CpuTensor t = *of;
+    t.index = at(index, 0, choice);
+    t.index_pitch = index->rows == 1 ? 0 : index->pitch;
+    return t;
+}
+
+static void run_tile(Rng *rng, const TileStep *step, int num, CpuTensor *operand, int operands)
+{
+    CpuTile tile = {operand[0].rows, operand[0].cols, rng_range(rng, 0, 1),
+                    {step, num},     operand,         operands};
+    int threads = (int)rng_range(rng, 1, 2);
+    void *scratch = guard_alloc(cpu_tile_scratch(&tile, threads));
+    cpu_tile(&tile, scratch, threads);
+    guard_free(scratch);
+}
+
+/* Rows as they are, and one column of them. */
 static void check_dispatch(Rng *rng)
 {
-    int64_t rows = rng_range(rng, 0, 9), cols = rng_range(rng, 1, 300), num = rng_range(rng, 1, 4);
-    CpuTensor x = floats(rng, rows, cols), places = random_places(rng, rows, num);
-    CpuTensor to = tensor(rng, x.fmt, rows * num, cols);
-    cpu_dispatch(&x, &places, &to, (int)rng_range(rng, 1, 2));
-    for (int64_t i = 0; i < rows * num; i++) {
-        int32_t row = *place(&places, i / num, i % num);
-        size_t bytes = (size_t)(cols * ref_bits(x.fmt) / 8);
-        if (row >= 0 && row < to.rows && memcmp(at(&to, row, 0), at(&x, i / num, 0), bytes))
-            check_fail("row %d is not row %d of what was sent", row, (int)(i / num));
-    }
+    static const TileStep step[] = {{.op = TILE_LOAD, .dst = 0, .tensor = 1},
+                                    {.op = TILE_STORE, .src = {0}, .tensor = 0}};
+    int64_t rows = rng_range(rng, 1, 40), cols = rng_range(rng, 1, 300), of = rng_range(rng, 1, 9);
+    CpuTensor x = floats(rng, of, cols), sources = random_rows(rng, rows, 1, of);
+    CpuTensor to = tensor(rng, x.fmt, rows, cols), operand[] = {to, by_index(&x, &sources, 0)};
+    operand[1].col_step = rng_range(rng, 0, 3) > 0;
+    run_tile(rng, step, 2, operand, 2);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < cols; k++) {
+            int64_t row = row_named(&sources, i, 0, of);
+            double want = value(&x, row, operand[1].col_step ? k : 0);
+            if (value(&to, i, k) != want)
+                check_fail("row %d is not row %d of what was sent", (int)i, (int)row);
+        }
+    check_same(to.data, (uint64_t)(rows * to.pitch));
     guard_free(x.data);
-    guard_free(places.data);
+    guard_free(sources.data);
     guard_free(to.data);
+}
+
+#define MOST_CHOICES 4
+
+/* Loads of choice i: rows by its places, and its weights. */
+static int put_choice(TileStep *step, int num, int i)
+{
+    step[num++] = (TileStep){.op = TILE_LOAD, .dst = 0, .tensor = (uint16_t)(1 + 2 * i)};
+    step[num++] = (TileStep){.op = TILE_LOAD, .dst = 1, .tensor = (uint16_t)(2 + 2 * i)};
+    step[num++] = (TileStep){.op = TILE_MUL, .dst = i ? 3 : 2, .src = {1, 0}};
+    if (i)
+        step[num++] = (TileStep){.op = TILE_ADD, .dst = 2, .src = {2, 3}};
+    return num;
 }
 
 static void check_combine(Rng *rng)
 {
-    int64_t rows = rng_range(rng, 0, 9), cols = rng_range(rng, 1, 600), num = rng_range(rng, 1, 4);
-    CpuTensor h = floats(rng, rows * num, cols), places = random_places(rng, rows, num);
+    int64_t rows = rng_range(rng, 1, 9), cols = rng_range(rng, 1, 600);
+    int64_t num = rng_range(rng, 1, MOST_CHOICES), of = rng_range(rng, 1, rows * num);
+    CpuTensor h = floats(rng, of, cols), places = random_rows(rng, rows, num, of);
     CpuTensor weights = floats(rng, rows, num), to = tensor(rng, FMT_F32, rows, cols);
-    cpu_combine(&h, &places, &weights, &to, (int)rng_range(rng, 1, 2));
+    CpuTensor operand[1 + 2 * MOST_CHOICES] = {to};
+    TileStep step[4 * MOST_CHOICES + 1];
+    int steps = 0;
+    for (int i = 0; i < (int)num; i++) {
+        CpuTensor *weight = &operand[2 + 2 * i];
+        operand[1 + 2 * i] = by_index(&h, &places, i);
+        *weight = weights;
+        weight->data = at(&weights, 0, i);
+        weight->cols = 1;
+        weight->col_step = 0;
+        steps = put_choice(step, steps, i);
+    }
+    step[steps++] = (TileStep){.op = TILE_STORE, .src = {2}, .tensor = 0};
+    run_tile(rng, step, steps, operand, 1 + 2 * (int)num);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < cols; k++) {
             float want = 0;
             for (int64_t c = 0; c < num; c++) {
-                int32_t row = *place(&places, i, c);
-                if (row >= 0 && row < h.rows)
-                    want = fmaf((float)value(&weights, i, c), (float)value(&h, row, k), want);
+                double of_h = value(&h, row_named(&places, i, c, of), k);
+                float product = (float)(value(&weights, i, c) * of_h);
+                want = c ? want + product : product;
             }
             if (memcmp(at(&to, i, k), &want, 4))
                 check_fail("row %d, column %d: %g, not %g", (int)i, (int)k, value(&to, i, k),
