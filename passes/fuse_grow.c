@@ -266,10 +266,19 @@ static int body_live(Fuse *f)
     return most;
 }
 
+/* Of each choice but the first a combine reads the rows, their index and the weight once more. */
+static int more_read(const Op *op)
+{
+    int64_t num = op->kind == OP_COMBINE ? type_last(op_in(op, 1)->type).add : 1;
+    return 3 * (int)(num < FUSE_MAX_INPUTS ? num - 1 : FUSE_MAX_INPUTS);
+}
+
 static int body_inputs(Fuse *f)
 {
     int num = 0;
 
+    for (int i = 0; i < f->body.num; i++)
+        num += more_read(f->body.elem[i]);
     for (int i = 0; i < f->body.num; i++)
         for (int j = 0; j < f->body.elem[i]->num_in; j++)
             num += !fuse_has(f, op_in(f->body.elem[i], j)->def);
