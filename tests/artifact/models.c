@@ -266,18 +266,35 @@ enum {
     ROWS_AT = 448,
     SUMS_AT = 1472,
     FACTORED_AT = 3520,
-    GROUPED_BYTES = 5568
+    SOURCES_AT = 5568,
+    GROUPED_BYTES = 5696
 };
 
 static const PlanLaunch *grouped_launches(void)
 {
-    static const PlanOperand topk[] = {{1, PLAIN}, {2, PLAIN}},
-                             take[] = {{1, PLAIN}, {2, PLAIN}, {3, PLAIN}},
+    static const PlanOperand choose[] = {{1, PLAIN}, {2, PLAIN}, {3, PLAIN}},
+                             sources[] = {{2, PLAIN}, {13, PLAIN}},
                              ends[] = {{2, PLAIN}, {4, PLAIN}}, places[] = {{2, PLAIN}, {5, PLAIN}},
-                             dispatch[] = {{0, PLAIN}, {5, PLAIN}, {6, PLAIN}},
+                             dispatch[] = {{6, PLAIN}, {13, PLAIN}, {0, PLAIN, .index = 2}},
                              product[] = {{8, PLAIN}, {9, PLAIN, .by_group = true}},
                              scale[] = {{11, PLAIN}, {8, PLAIN}, {10, PLAIN, .by_group = true}},
-                             combine[] = {{11, PLAIN}, {5, PLAIN}, {3, PLAIN}, {12, PLAIN}};
+                             combine[] = {{12, PLAIN},  {14, PLAIN}, {11, PLAIN, .index = 2},
+                                          {16, COLUMN}, {15, PLAIN}, {11, PLAIN, .index = 5},
+                                          {17, COLUMN}};
+    static const TileStep moves[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
+        {.op = TILE_STORE, .src = {0}, .tensor = 0, NO_STEP},
+    };
+    static const TileStep sums[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 3, NO_STEP},
+        {.op = TILE_MUL, .dst = 2, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 0, .tensor = 5, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 6, NO_STEP},
+        {.op = TILE_MUL, .dst = 3, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_ADD, .dst = 2, .src = {2, 3}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
+    };
     static const TileStep epilogue[] = {
         {.op = TILE_ACC, .fmt = FMT_F32, .dst = 0, .tensor = TILE_NO_TENSOR, NO_STEP},
         {.op = TILE_LOAD, .dst = 1, .tensor = 1, NO_STEP},
@@ -298,11 +315,17 @@ static const PlanLaunch *grouped_launches(void)
         .num_operands = COUNT_OF(step), .operand = (step), __VA_ARGS__                      \
     }
     static const PlanLaunch launch[] = {
-        ROUTE(topk, .route = ROUTE_TOPK),
-        ROUTE(take, .route = ROUTE_TAKE),
+        ROUTE(choose, .route = ROUTE_CHOOSE),
+        ROUTE(sources, .route = ROUTE_SOURCES, .groups = MODEL_E),
         ROUTE(ends, .route = ROUTE_ENDS, .groups = MODEL_E),
         ROUTE(places, .route = ROUTE_PLACES, .groups = MODEL_E),
-        ROUTE(dispatch, .route = ROUTE_DISPATCH),
+        {.family = LAUNCH_TILE,
+         .layer = "rows",
+         .place = "m.sinter:3:20",
+         .absorbed = "dispatch",
+         .num_operands = COUNT_OF(dispatch),
+         .operand = dispatch,
+         .program = {moves, COUNT_OF(moves)}},
         {.family = LAUNCH_GEMM,
          .layer = "experts",
          .place = "m.sinter:4:9",
@@ -324,7 +347,13 @@ static const PlanLaunch *grouped_launches(void)
          .grouped = true,
          .ends = 4,
          .program = {factors, COUNT_OF(factors)}},
-        ROUTE(combine, .route = ROUTE_COMBINE),
+        {.family = LAUNCH_TILE,
+         .layer = "y",
+         .place = "m.sinter:6:9",
+         .absorbed = "combine",
+         .num_operands = COUNT_OF(combine),
+         .operand = combine,
+         .program = {sums, COUNT_OF(sums)}},
     };
 #undef ROUTE
     _Static_assert(COUNT_OF(launch) == GROUPED_LAUNCHES, "models.h");
@@ -370,6 +399,7 @@ void model_grouped(TestModel *m)
         {ROWS_AT, ROWS_AT, ROWS_AT},
         {SUMS_AT, SUMS_AT, SUMS_AT},
         {FACTORED_AT, FACTORED_AT, FACTORED_AT},
+        {SOURCES_AT, SOURCES_AT, SOURCES_AT},
     };
     static const uint64_t arena_bytes[NUM_BUCKETS] = {GROUPED_BYTES, GROUPED_BYTES, GROUPED_BYTES};
     static const PlanPort input[] = {{"x", 0}, {"s", 1}}, output[] = {{"y", 12}};
@@ -398,6 +428,15 @@ void model_grouped(TestModel *m)
          .offset = tables + table_bytes, .bytes = table_bytes},
         {"factored", FMT_F32, .rank = 2, .dim = {ROUTED, FIXED(MODEL_N)}, MADE(6)},
         {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
+        {"sources", FMT_I32, .rank = 2, .dim = {ROUTED, FIXED(1)}, MADE(7)},
+        {"place0", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 5},
+        {"place1", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 5, .view_col = 1},
+        {"taken0", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 3},
+        {"taken1", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 3, .view_col = 1},
     };
 #undef MADE
     memcpy(tensor, t, sizeof t);
@@ -413,6 +452,121 @@ void model_grouped(TestModel *m)
                      .arena_bytes = arena_bytes,
                      .tensor = tensor,
                      .launch = grouped_launches(),
+                     .input = input,
+                     .output = output};
+}
+
+void model_routed(TestModel *m)
+{
+    static const uint64_t at[][NUM_BUCKETS] = {
+        {0}, {128, 128, 128}, {256, 256, 256}, {384, 384, 384}, {448, 448, 448}, {576, 576, 576}};
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {704, 1088, 2624};
+    static PlanTensor tensor[13];
+    static const PlanOperand operand[] = {
+        {1, PLAIN},
+        {3, PLAIN}, /* topk */
+        {1, PLAIN},
+        {3, PLAIN},
+        {4, PLAIN}, /* take */
+        {3, PLAIN},
+        {6, PLAIN}, /* ends */
+        {3, PLAIN},
+        {5, PLAIN}, /* places */
+        {3, PLAIN},
+        {7, PLAIN}, /* sources */
+        {1, PLAIN},
+        {3, PLAIN},
+        {4, PLAIN}, /* choose */
+        {3, PLAIN},
+        {6, PLAIN},
+        {5, PLAIN},
+        {7, PLAIN}, /* sort */
+        {8, PLAIN},
+        {7, PLAIN},
+        {0, PLAIN, .index = 2}, /* dispatch */
+        {2, PLAIN},
+        {9, PLAIN},
+        {8, PLAIN, .index = 2},
+        {11, COLUMN}, /* combine */
+        {10, PLAIN},
+        {8, PLAIN, .index = 5},
+        {12, COLUMN},
+    };
+    static const int first[] = {0, 2, 5, 7, 9, 11, 14, 18, 21, 28};
+    static const TileStep dispatch[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
+        {.op = TILE_STORE, .src = {0}, .tensor = 0, NO_STEP},
+    };
+    static const TileStep combine[] = {
+        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 3, NO_STEP},
+        {.op = TILE_MUL, .dst = 2, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_LOAD, .dst = 0, .tensor = 5, NO_STEP},
+        {.op = TILE_LOAD, .dst = 1, .tensor = 6, NO_STEP},
+        {.op = TILE_MUL, .dst = 3, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_ADD, .dst = 2, .src = {2, 3}, .tensor = TILE_NO_TENSOR, NO_STEP},
+        {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
+    };
+    static const PlanPort input[] = {{"x", 0}, {"logits", 1}}, output[] = {{"y", 2}};
+    static PlanLaunch launch[NUM_ROUTE_STEPS + 2];
+    for (int i = 0; i < (int)COUNT_OF(launch); i++) {
+        bool sends = i == NUM_ROUTE_STEPS, is_tile = i >= NUM_ROUTE_STEPS;
+        const char *name = sends ? "dispatch" : is_tile ? "combine" : route_step_name[i];
+        launch[i] = (PlanLaunch){.family = is_tile ? LAUNCH_TILE : LAUNCH_ROUTE,
+                                 .layer = name,
+                                 .place = "m.sinter:3:9",
+                                 .absorbed = name,
+                                 .num_operands = first[i + 1] - first[i],
+                                 .operand = operand + first[i]};
+        if (is_tile)
+            launch[i].program = sends ? (PlanProgram){dispatch, COUNT_OF(dispatch)}
+                                      : (PlanProgram){combine, COUNT_OF(combine)};
+        else
+            launch[i].route = (RouteStep)i;
+        launch[i].groups = !is_tile && plan_route_sorts((RouteStep)i) ? 4 : 0;
+    }
+    const PlanTensor t[] = {
+        {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_INPUT},
+        {"logits", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(4)}, .storage = STORAGE_INPUT,
+         .index = 1},
+        {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
+        {"index", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[0]},
+        {"weights", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[1]},
+        {"places", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[2]},
+        {"ends", FMT_I32, .rank = 1, .dim = {FIXED(4)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[3]},
+        {"sources", FMT_I32, .rank = 2, .dim = {{2, 0, {0, -1}}, FIXED(1)},
+         .storage = STORAGE_ARENA, .arena_offset = at[4]},
+        {"sent", FMT_F32, .rank = 2, .dim = {{2, 0, {0, -1}}, FIXED(MODEL_N)},
+         .storage = STORAGE_ARENA, .arena_offset = at[5]},
+        {"place0", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 5},
+        {"place1", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 5, .view_col = 1},
+        {"weight0", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 4},
+        {"weight1", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
+         .index = 4, .view_col = 1},
+    };
+    uint64_t bias_at;
+    memset(m, 0, sizeof *m);
+    alloc_weights(m, 0, &bias_at);
+    memcpy(tensor, t, sizeof t);
+    m->plan = (Plan){.target = "cpu",
+                     .num_syms = 1,
+                     .num_buckets = NUM_BUCKETS,
+                     .num_tensors = COUNT_OF(t),
+                     .num_launches = COUNT_OF(launch),
+                     .num_inputs = 2,
+                     .num_outputs = 1,
+                     .sym = syms,
+                     .bucket_size = sizes,
+                     .arena_bytes = arena_bytes,
+                     .tensor = tensor,
+                     .launch = launch,
                      .input = input,
                      .output = output};
 }

@@ -25,8 +25,12 @@ void model_int8(TestModel *m);
  * numbers in s, of which each has a weight, a bias and a row of factors: relu(x * w^T + bias) *
  * factor, weighed by these numbers. Group g has g + 1 times the weight of model_float, and factors
  * 1 / (g + 1). */
-enum { GROUPED_TENSORS = 13, GROUPED_LAUNCHES = 8 };
+enum { GROUPED_TENSORS = 18, GROUPED_LAUNCHES = 8 };
 void model_grouped(TestModel *m);
+/* x: f32[B, 16], logits: f32[B, 4] -> y: f32[B, 16]: each row goes to the groups of its two largest
+ * logits and comes back times their sum. One launch of each step of routing, then two of tiles that
+ * read rows by an index; no weights. */
+void model_routed(TestModel *m);
 void model_free(TestModel *m);
 
 /* What model_float and model_int8 (activations that are integers up to 127 and reach it) compute.

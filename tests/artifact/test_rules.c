@@ -405,6 +405,35 @@ static void prologues_must_fill_their_activation(void **state)
             b.operand[4].row_mod.add = 1; b.tensor[5].dim[1].add = 16);
 }
 
+/* .. of rows of x that another input names. */
+static void name_rows(Broken *b)
+{
+    fuse_prologue(b);
+    b->tensor[7] = b->tensor[0];
+    b->tensor[7].name = "by";
+    b->tensor[7].fmt = FMT_I32;
+    b->tensor[7].dim[1].add = 1;
+    b->tensor[7].index = 1;
+    b->input[1] = (PlanPort){"by", 7};
+    b->operand[6] = b->operand[4];
+    b->operand[6].tensor = 7;
+    b->operand[4].index = 7;
+    b->launch[0].num_operands = 7;
+    b->m.plan.num_tensors = 8;
+    b->m.plan.num_inputs = 2;
+}
+
+static void prologues_may_read_rows_by_an_index(void **state)
+{
+    (void)state;
+    ACCEPTED(name_rows(&b));
+    REFUSED("does not say which rows of \"x\" are read", name_rows(&b); b.tensor[7].dim[1].add = 2);
+    REFUSED("rows of operand 4 have no index", name_rows(&b); b.tensor[7].fmt = FMT_F32);
+    REFUSED("rows of operand 5 have no index", name_rows(&b); b.operand[5].index = 7);
+    REFUSED("it meets rows that an index names", name_rows(&b); b.operand[1].index = 7);
+    REFUSED("it meets rows that an index names", name_rows(&b); b.operand[0].index = 7);
+}
+
 /* Blocks of weights and of activations divide each other, and the packing says the latter. */
 static void blocks_must_meet(void **state)
 {
@@ -851,6 +880,7 @@ int main(void)
         cmocka_unit_test(batches_must_lead_ports),
         cmocka_unit_test(programs_must_be_sound),
         cmocka_unit_test(prologues_must_fill_their_activation),
+        cmocka_unit_test(prologues_may_read_rows_by_an_index),
         cmocka_unit_test(blocks_must_meet),
         cmocka_unit_test(launches_must_not_clobber),
         cmocka_unit_test(outputs_must_not_be_clobbered),

@@ -709,6 +709,16 @@ class Route:
         self.group = np.repeat(np.arange(groups), self.counts)  # of each routed row
 
 
+def summed(h, places, w):
+    """Each row's choices of rows of h by their weights; products and sums rounded to f32."""
+    h, w = h.astype(F32), w.astype(F32)
+    sum = w[:, :1] * h[places[:, 0]]
+    for c in range(1, places.shape[1]):
+        sum = sum + w[:, c:c + 1] * h[places[:, c]]
+    assert sum.dtype == F32
+    return sum
+
+
 def case_routes():
     t = Text("routes")
     inf, nan = np.inf, np.nan
@@ -740,9 +750,11 @@ def case_routes():
         places = t.op("group_places", [index], ty("i32", r.index.shape), attrs)
         t.check(name + "_ends", ends, r.ends, "i32")
         t.check(name + "_places", places, r.places, "i32")
+        sources = t.op("group_sources", [index], ty("i32", (rows * count, 1)), attrs)
+        t.check(name + "_sources", sources, r.source.reshape(-1, 1), "i32")
         fmt = {"some": "bf16", "wide": "f16"}.get(name, "f32")
         x = rng.normal(size=(rows, 3)).astype(NUMPY[fmt])
-        n = t.op("dispatch", [t.const(x, fmt), places], ty(fmt, (rows * count, 3)))
+        n = t.op("dispatch", [t.const(x, fmt), sources], ty(fmt, (rows * count, 3)))
         t.check(name + "_rows", n, x[r.source], fmt)
         for kind, v in (("f32", rng.normal(size=(r.groups, 2))), ("bf16", rng.normal(size=(r.groups, 2))),
                         ("i32", rng.integers(-2**31, 2**31, size=(r.groups, 2)))):
@@ -751,10 +763,17 @@ def case_routes():
             t.check(f"{name}_spread_{kind}", t.op("spread", [t.const(v, kind), ends], ty(to, (rows * count, 2))),
                     v[r.group].astype(NUMPY[to]), to)
         h, w = rng.normal(size=(rows * count, 3)).astype(NUMPY[fmt]), rng.normal(size=r.index.shape).astype(F32)
-        want = np.zeros((rows, 3), F32)
-        for row, c, col in np.ndindex(rows, count, 3):
-            want[row, col] = fma(w[row, c], h[r.places[row, c], col], want[row, col])
-        t.check(name + "_sum", t.op("combine", [t.const(h, fmt), places, t.const(w)], ty("f32", (rows, 3))), want)
+        t.check(name + "_sum", t.op("combine", [t.const(h, fmt), places, t.const(w)], ty("f32", (rows, 3))),
+                summed(h, r.places, w))
+    some = np.random.default_rng(11)
+    x, sources = some.normal(size=(5, 4)).astype(F32), some.integers(0, 5, size=(8, 1))  # rows of any order and number
+    t.check("rows_again", t.op("dispatch", [t.const(x), t.const(sources, "i32")], ty("f32", (8, 4))), x[sources[:, 0]])
+    places, w = some.integers(0, 5, size=(6, 3)), some.normal(size=(6, 3)).astype(np.float16)
+    v = t.op("combine", [t.const(x), t.const(places, "i32"), t.const(w, "f16")], ty("f32", (6, 4)))
+    t.check("sum_again", v, summed(x, places, w))
+    h, w = np.array([[0, 1e38, inf, nan, 1]], F32), np.array([[-1.0], [10]], F32)  # no sum begins at 0
+    v = t.op("combine", [t.const(h), t.const(np.zeros((2, 1)), "i32"), t.const(w)], ty("f32", (2, 5)))
+    t.check("sum_of_one", v, w * h)
     return t
 
 

@@ -510,8 +510,10 @@ static void test_wrong_routes(void **state)
         {"take %x, %more : f32[2, 2]", "take: column 3 of 3"},
         {"group_ends %less {count = 3} : i32[3]", "group_ends: group -1 of 3"},
         {"group_places %more {count = 3} : i32[2, 2]", "group_places: group 3 of 3"},
-        {"dispatch %x, %less : f32[4, 3]", "dispatch: place -1 of 4"},
-        {"dispatch %x, %far : f32[4, 3]", "dispatch: place 4 of 4"},
+        {"group_sources %less {count = 3} : i32[4, 1]", "group_sources: group -1 of 3"},
+        {"group_sources %more {count = 3} : i32[4, 1]", "group_sources: group 3 of 3"},
+        {"dispatch %x, %none : f32[3, 3]", "dispatch: place -1 of 2"},
+        {"dispatch %x, %beyond : f32[3, 3]", "dispatch: place 2 of 2"},
         {"combine %h, %far, %w : f32[2, 3]", "combine: place 4 of 4"},
         {"combine %h, %less, %w : f32[2, 3]", "combine: place -1 of 4"},
         {"spread %x, %back : f32[4, 3]", "spread: group 1 ends at 2, behind 3 of 4 rows"},
@@ -528,6 +530,8 @@ static void test_wrong_routes(void **state)
             "%%less = const dense [0, -1, 2, 1] : i32[2, 2]\n"
             "%%more = const dense [0, 1, 3, 1] : i32[2, 2]\n"
             "%%far = const dense [0, 1, 4, 1] : i32[2, 2]\n"
+            "%%none = const dense [0, -1, 1] : i32[3, 1]\n"
+            "%%beyond = const dense [0, 1, 2] : i32[3, 1]\n"
             "%%back = const dense [3, 2] : i32[2]\n%%long = const dense [0, 5] : i32[2]\n"
             "%%short = const dense [0, 3] : i32[2]\n%%y = %s\noutput \"y\" %%y\n",
             wrong[i].op);

@@ -213,13 +213,14 @@ static void mutate_program(const PlanLaunch *l, PlanProgram *p, Choices *c)
     }
 }
 
-static void mutate_operand(const Plan *p, PlanOperand *o, Choices *c)
+static void mutate_operand(const Plan *p, const PlanLaunch *l, PlanOperand *o, Choices *c)
 {
-    switch (choose(c, 5)) {
+    switch (choose(c, 6)) {
     case 0: o->tensor = near_index(c, o->tensor, p->num_tensors); break;
     case 1: mutate_dim(&o->row_div, c, p->num_syms); break;
     case 2: mutate_dim(&o->row_mod, c, p->num_syms); break;
     case 3: o->by_group = !o->by_group; break;
+    case 4: o->index = small(c, l->num_operands + 2); break;
     default: o->col_step = small(c, 2); break;
     }
 }
@@ -274,7 +275,7 @@ static void mutate_launch(const Plan *p, PlanLaunch *l, Choices *c)
 {
     PlanOperand *operand = (PlanOperand *)(uintptr_t)l->operand;
     if (l->num_operands && choose(c, 3) == 0) {
-        mutate_operand(p, &operand[choose(c, (uint64_t)l->num_operands)], c);
+        mutate_operand(p, l, &operand[choose(c, (uint64_t)l->num_operands)], c);
         return;
     }
     if (choose(c, 24) == 0)
