@@ -234,6 +234,8 @@ bool stored_fill(const StoredModule *m, QTensor *q, IoError *err)
     if (!scheme_equal(&q->scheme, &m->scheme))
         return module_fail(err, m, "is stored under another scheme than it is asked for");
     q->outer = 1;
+    if (m->each)
+        return stack_fill(m, q, err);
     return m->reader->read(m, q, err) && table_read(m, q, err);
 }
 
@@ -270,6 +272,8 @@ bool stored_offsets(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
 
+    if (m->each)
+        return stack_offsets(m, ret, err);
     if (!read_offsets(m, ret, err))
         return false;
     if (m->offset == OFFSET_ADDED)
@@ -349,8 +353,10 @@ static bool values_spread(const StoredModule *m, float *ret, IoError *err)
 bool stored_values(const StoredModule *m, float *ret, IoError *err)
 {
     QTensor q;
-    float *row = calloc((size_t)m->cols + 1, sizeof *row);
 
+    if (m->each)
+        return stack_values(m, ret, err);
+    float *row = calloc((size_t)m->cols + 1, sizeof *row);
     if (!row)
         return io_fail(err, E_MEMORY, "%s: memory is exhausted", m->name);
     if (!stored_read(m, &q, err)) {

@@ -122,6 +122,10 @@ struct StoredModule {
     /* 0, or every how many rows those lie that share scales: row r h + i of what `read` gives, of
      * blocks of h rows, is row i row_step + r of the weight. */
     int64_t row_step;
+    const StoredModule *const *each; /* NULL, or the modules of `experts` matrices: stack.c */
+    bool outers;                     /* of each, a second scale that `read` leaves out */
+    bool wide; /* columns of each are ordered or multiplied by themselves: only values hold all */
+    const char *act_refused;    /* why `act`, that of the first, is not that of all */
     int64_t number[4];          /* the reader's own */
     float real[2];              /* likewise */
     ARRAY(const char *) notes;  /* what was checked, what was found, in sentences */
@@ -166,6 +170,17 @@ bool stored_input_factors(const StoredModule *m, float *ret, IoError *err);
 bool stored_offsets(const StoredModule *m, float *ret, IoError *err);
 /* The weight's values [rows, cols] in f32 and in its own order of columns. */
 bool stored_values(const StoredModule *m, float *ret, IoError *err);
+
+/* stack.c: matrices that lie apart, as one weight [num times rows, cols], which is called `name`;
+ * `each` and all of it outlive the result. NULL after filling err: they are not stored alike. */
+const StoredModule *checkpoint_stack(Checkpoint *c, const char *name, int64_t num,
+                                     const StoredModule *const *each, IoError *err);
+/* Where m->outers: [rows], the second scale of the row's matrix. */
+bool stored_outers(const StoredModule *m, float *ret, IoError *err);
+/* What checkpoint.c does with a stack. */
+bool stack_fill(const StoredModule *m, QTensor *q, IoError *err);
+bool stack_values(const StoredModule *m, float *ret, IoError *err);
+bool stack_offsets(const StoredModule *m, float *ret, IoError *err);
 
 /* facts.c -------------------------------------------------------------------------------------- */
 

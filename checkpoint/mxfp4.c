@@ -3,8 +3,7 @@
  *   X_blocks U8 [E, N, K/32, 16]  byte j of a block holds elements 2j (low) and 2j + 1
  *   X_scales U8 [E, N, K/32]      powers of two, 127 is 1
  *
- * A module is all experts, one below the other. Layers of experts are not in the language yet, so
- * it can be listed and checked, and not yet bound.
+ * A module is all experts, one below the other: a weight [E, N, K].
  *
  * Layout: github.com/openai/gpt-oss (gpt_oss/torch/weights.py). */
 #include "checkpoint/checkpoint.h"

@@ -501,6 +501,15 @@ static void check_roles(Sema *s, Stmt *stmt)
               seen[TABLE] ? "write 'codebook' in place of 'sym' or 'asym'" : "add: table \"NAME\"");
 }
 
+/* Has each group's matrix tensors of its own? */
+static bool codes_are_apart(const Stmt *stmt)
+{
+    for (int i = 0; i < stmt->from.parts.num; i++)
+        if (!strcmp(stmt->from.parts.elem[i].role.text, "codes"))
+            return strchr(stmt->from.parts.elem[i].tensor.text, '*') != NULL;
+    return false;
+}
+
 void scheme_of_param(Sema *s, Stmt *stmt)
 {
     SchemeInfo *info = ARENA_NEW(s->arena, SchemeInfo);
@@ -514,9 +523,11 @@ void scheme_of_param(Sema *s, Stmt *stmt)
                            "the codes are stored: nothing chooses them");
     stmt->stored = info;
     check_roles(s, stmt);
-    if (stmt->decl.type.dims.num != 2)
+    if (stmt->decl.type.dims.num != (codes_are_apart(stmt) ? 3 : 2))
         complain_param(s, stmt, stmt->decl.type.span, E_SHAPE,
-                       "a weight that is stored quantised is [out, in]");
+                       codes_are_apart(stmt)
+                           ? "a weight whose codes lie apart, as the `*` says, is [groups, out, in]"
+                           : "a weight that is stored quantised is [out, in]");
     stmt->has_bad = stmt->has_bad || info->bad;
 }
 

@@ -181,13 +181,21 @@ static bool read_const(Eval *e, const Op *op, FormatId fmt, void *dst, uint64_t 
 {
     const Const *c = op->constant;
     FormatId stored = c->stored_fmt != FMT_NONE ? c->stored_fmt : fmt;
-    if (c->kind == CONST_RANDOM)
+    const ConstPart whole = {c->data, num * (uint64_t)format_info[stored].bits / 8};
+    const ConstPart *part = c->reader ? c->reader->part : &whole;
+    if (c->kind == CONST_RANDOM) {
         fill_random(c, fmt, dst, num);
-    else if (stored == fmt)
-        memcpy(dst, c->data, num * (uint64_t)format_info[fmt].bits / 8);
-    else if (!convert_plain(stored, c->data, fmt, dst, num))
-        return eval_fail(e, op, "an element of '%s' is too large for %s", c->name ? c->name : "?",
-                         format_info[fmt].name);
+        return true;
+    }
+    for (int i = 0; i < (c->reader ? c->reader->num_parts : 1); i++) {
+        uint64_t here = part[i].bytes * 8 / (uint64_t)format_info[stored].bits;
+        if (stored == fmt)
+            memcpy(dst, part[i].data, part[i].bytes);
+        else if (!convert_plain(stored, part[i].data, fmt, dst, here))
+            return eval_fail(e, op, "an element of '%s' is too large for %s",
+                             c->name ? c->name : "?", format_info[fmt].name);
+        dst = (char *)dst + here * (uint64_t)format_info[fmt].bits / 8;
+    }
     return true;
 }
 
@@ -219,7 +227,7 @@ bool eval_op_const(Eval *e, const Op *op)
 {
     const Const *c = op->constant;
     const Type *type = op->out[0].type;
-    if (c->reader || type->scheme)
+    if (type->scheme || (c->reader && c->reader->read))
         return read_stored(e, op);
     FormatId stored = c->stored_fmt != FMT_NONE ? c->stored_fmt : type->fmt;
     Tensor alias = {.fmt = type->fmt, .rank = type->rank, .data = (void *)c->data};
@@ -227,10 +235,10 @@ bool eval_op_const(Eval *e, const Op *op)
         return false;
     uint64_t num = tensor_elements(&alias);
     alias.bytes = num * (uint64_t)format_info[type->fmt].bits / 8;
-    if (c->kind != CONST_RANDOM && !c->data && num)
+    if (c->kind != CONST_RANDOM && !c->data && !c->reader && num)
         return eval_fail(e, op, "weight '%s' is not bound to a file", c->name ? c->name : "?");
     bool wide = e->mode == EVAL_F64 && format_info[type->fmt].family == FAMILY_FLOAT;
-    if (c->kind != CONST_RANDOM && stored == type->fmt && !wide) {
+    if (c->kind != CONST_RANDOM && !c->reader && stored == type->fmt && !wide) {
         eval_slot(e, &op->out[0])->tensor = alias;
         return true;
     }

@@ -230,17 +230,19 @@ typedef enum ConstKind {
     CONST_WEIGHT, /* tensor `name` of the weight files; data is NULL until bind-weights maps it */
     CONST_RANDOM  /* reproducible test data, nearly normal, times scale: docs/ir.md */
 } ConstKind;
-/* What reads a weight that a checkpoint stores quantised, in a layout of its own. The constant has
- * a quantised type, or is plain f32 where no scheme of ours holds it. */
+typedef struct ConstPart {
+    const void *data; /* maps the weight file; never owned */
+    uint64_t bytes;
+} ConstPart;
+/* What reads a weight that lies in several parts. */
 typedef struct ConstReader {
-    /* Fills q, or dst. NULL, or a sentence. */
+    /* Of a weight that a checkpoint stores quantised, in a layout of its own: the constant has a
+     * quantised type, or is plain f32 where no scheme of ours holds it. Fills q, or dst. NULL, or a
+     * sentence. Without it the parts are the constant's elements, one part behind the other. */
     const char *(*read)(const struct ConstReader *r, QTensor *q, float *dst);
     const void *stored;
     int num_parts; /* the bytes it reads */
-    struct {
-        const void *data;
-        uint64_t bytes;
-    } part[12];
+    const ConstPart *part;
 } ConstReader;
 /* How the text says that a weight is stored quantised: the constant's name is that of its codes,
  * these are tensors of the weight files too, or NULL. */

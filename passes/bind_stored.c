@@ -58,20 +58,45 @@ static const char *read_input_factors(const ConstReader *reader, QTensor *q, flo
     return stored_input_factors(s->module, dst, &s->err) ? NULL : s->err.text;
 }
 
+/* A row of one number for each row of the weight. */
+static const char *read_outers(const ConstReader *reader, QTensor *q, float *dst)
+{
+    Stored *s = (Stored *)(uintptr_t)reader->stored;
+
+    (void)q;
+    return stored_outers(s->module, dst, &s->err) ? NULL : s->err.text;
+}
+
 static const ConstReader *reader_create(Arena *arena, const StoredModule *module,
                                         const char *(*read)(const ConstReader *, QTensor *,
                                                             float *))
 {
     Stored *s = ARENA_NEW(arena, Stored);
+    int64_t num = module->each ? module->experts : 1;
+    ConstPart *part = ARENA_NEW_ARRAY(arena, ConstPart, (size_t)num * NUM_PARTS);
 
-    *s = (Stored){.reader = {.read = read, .stored = s}, .module = module};
-    for (int i = 0; i < NUM_PARTS; i++) {
-        if (!module->part[i] || s->reader.num_parts == COUNT_OF(s->reader.part))
-            continue;
-        s->reader.part[s->reader.num_parts].data = module->part[i]->data;
-        s->reader.part[s->reader.num_parts++].bytes = module->part[i]->bytes;
-    }
+    *s = (Stored){.reader = {.read = read, .stored = s, .part = part}, .module = module};
+    for (int64_t e = 0; e < num; e++)
+        for (int i = 0; i < NUM_PARTS; i++) {
+            const TensorView *view = (module->each ? module->each[e] : module)->part[i];
+            if (view)
+                part[s->reader.num_parts++] = (ConstPart){view->data, view->bytes};
+        }
     return &s->reader;
+}
+
+const StoredModule *hand_module(Module *m, const char *codes, const ConstParts *parts, int64_t rows,
+                                int64_t cols, IoError *err)
+{
+    const StoredHand hand = {.scheme = parts->scheme,
+                             .codes = codes,
+                             .scale = parts->scale,
+                             .zero = parts->zero,
+                             .offset = parts->offset,
+                             .outer = parts->outer,
+                             .table = parts->table};
+
+    return checkpoint_by_hand(m->checkpoint, &hand, rows, cols, err);
 }
 
 /* Checks ----------------------------------------------------------------------------------------
@@ -80,7 +105,7 @@ static const ConstReader *reader_create(Arena *arena, const StoredModule *module
 /* Do no kernels read its codes as they lie? Its values are then kept as f32. */
 static bool is_wide(const StoredModule *stored)
 {
-    return stored->order || stored->row_step;
+    return stored->order || stored->row_step || stored->wide;
 }
 
 static bool is_size(Dim dim, int64_t size)
@@ -97,15 +122,19 @@ static bool module_fits(Module *m, const Op *op, const StoredModule *stored)
                    stored->layout, stored->refused);
         return false;
     }
-    if (type->rank == 2 && !stored->experts && is_size(type->dim[0], stored->rows) &&
-        is_size(type->dim[1], stored->cols))
+    int64_t rows = stored->experts ? stored->rows / stored->experts : stored->rows;
+    const Dim *dim = type->dim + (stored->experts > 0);
+    bool is_rank = type->rank == (stored->experts ? 3 : 2);
+    if (is_rank && is_size(dim[0], rows) && is_size(dim[1], stored->cols) &&
+        (!stored->experts || is_size(type->dim[0], stored->experts)))
         return true;
+    const char *experts =
+        stored->experts ? arena_printf(m->arena, "%lld, ", (long long)stored->experts) : "";
     diag_error(m->diag, op->span, E_WEIGHT_SHAPE,
-               "\"%s\" is stored as codes of a [%lld, %lld] weight, but %s here", stored->name,
-               (long long)stored->rows, (long long)stored->cols, type_text(m->arena, type));
-    if (type->rank == 2 && is_size(type->dim[0], stored->cols) &&
-        is_size(type->dim[1], stored->rows))
-        diag_help(m->diag, "weights are [out, in]");
+               "\"%s\" is stored as codes of a [%s%lld, %lld] weight, but %s here", stored->name,
+               experts, (long long)rows, (long long)stored->cols, type_text(m->arena, type));
+    if (is_rank && is_size(dim[0], stored->cols) && is_size(dim[1], rows))
+        diag_help(m->diag, "weights are [%sout, in]", stored->experts ? "experts, " : "");
     return false;
 }
 
@@ -128,6 +157,26 @@ static bool changes_weight(Module *m, const Op *matmul, const QuantSpec *spec)
     return true;
 }
 
+/* Matrices whose inputs have ranges of their own, which rules do not replace. */
+static bool act_refused(Module *m, const Op *matmul, const StoredModule *stored)
+{
+    const StoredAct *act = &stored->act;
+    Sb sb;
+
+    diag_error(m->diag, matmul->span, E_CHECKPOINT_KIND, "%s: %s", layer_name(matmul),
+               stored->act_refused);
+    sb_init(&sb, m->arena);
+    scheme_print(&sb, &act->scheme, true);
+    if (act->is_static)
+        diag_help(m->diag,
+                  "a rule whose scheme has only a line for the activation says what all take: "
+                  "act %s static %.9g%s",
+                  sb.text, (double)act->scale, act->zero ? ", with its zero point" : "");
+    else
+        diag_help(m->diag, "a rule whose scheme has only an `act` line says what all take");
+    return false;
+}
+
 static void act_take(Module *m, QuantSpec *spec, const StoredAct *act)
 {
     if (spec->act || spec->act_fmt != FMT_NONE || !act->is_quantised)
@@ -136,6 +185,15 @@ static void act_take(Module *m, QuantSpec *spec, const StoredAct *act)
     spec->act_static = spec->act_known = act->is_static;
     spec->act_scale = act->scale;
     spec->act_zero = act->zero;
+}
+
+/* The scheme in the words of the checkpoint, which may count a second scale in. */
+static bool is_scheme_of(const StoredModule *stored, const Scheme *scheme)
+{
+    Scheme said = stored->scheme;
+
+    said.outer |= stored->outers;
+    return scheme_equal(scheme, &said);
 }
 
 /* What the layer does with the codes; NULL: a rule wants others. */
@@ -147,7 +205,7 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     if (matmul->attr.quant)
         *spec = *matmul->attr.quant;
     if (spec->weight && !spec->keep &&
-        (is_wide(stored) || stored->offset || !scheme_equal(spec->weight, scheme))) {
+        (is_wide(stored) || stored->offset || !is_scheme_of(stored, spec->weight))) {
         Sb sb;
         sb_init(&sb, m->arena);
         scheme_print(&sb, scheme, false);
@@ -157,6 +215,9 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
         return NULL;
     }
     if (changes_weight(m, matmul, spec))
+        return NULL;
+    bool has_act = spec->keep || spec->act || spec->act_fmt != FMT_NONE;
+    if (stored->act_refused && !has_act && !act_refused(m, matmul, stored))
         return NULL;
     spec->weight = is_wide(stored) ? NULL : scheme_intern(m, scheme);
     spec->stored = !is_wide(stored);
@@ -186,12 +247,54 @@ static Value *sums_weight(Module *m, Op *at, const StoredModule *stored, FormatI
     return rewrite_const(m, at, fmt, 2, dim, data, at->span);
 }
 
-static Value *product(Module *m, Op *at, const Op *matmul, Value *a, Value *b, const char *what)
+/* ends: of the groups whose matrices b holds, or NULL. */
+static Value *product(Module *m, Op *at, const Op *matmul, Value *a, Value *b, Value *ends,
+                      const char *what)
 {
-    Value *in[2] = {a, b};
+    Value *in[3] = {a, b, ends};
     Attr attr = {.layer = arena_printf(m->arena, "%s %s", layer_name(matmul), what)};
 
-    return rewrite_op(m, at, OP_MATMUL, &attr, NULL, 2, in, matmul->span);
+    return rewrite_op(m, at, OP_MATMUL, &attr, NULL, ends ? 3 : 2, in, matmul->span);
+}
+
+static Value *ends_of(const Op *matmul)
+{
+    return matmul->num_in == 3 ? op_in(matmul, 2) : NULL;
+}
+
+/* Numbers of the weight's rows, `cols` of each. */
+static Value *row_numbers(Module *m, Op *at, const Op *matmul, const StoredModule *stored,
+                          int64_t cols, const char *what,
+                          const char *(*read)(const ConstReader *, QTensor *, float *))
+{
+    int64_t experts = stored->experts ? stored->experts : 1;
+    Dim dim[3] = {dim_const(experts), dim_const(stored->rows / experts), dim_const(cols)};
+    const Dim *first = stored->experts ? dim : dim + 1;
+    int rank = (stored->experts > 0) + 1 + (cols > 0);
+    Const constant = {.kind = CONST_WEIGHT,
+                      .name = arena_printf(m->arena, "%s %s", stored->name, what)};
+
+    constant.reader = reader_create(m->arena, stored, read);
+    return build_const(m, matmul->block, at, type_plain(m, FMT_F32, rank, first), &constant,
+                       matmul->span);
+}
+
+static void result_replace(Value *result, Value *with)
+{
+    value_replace(result, with);
+    op_set_in(with->def, 0, result);
+}
+
+/* The second scales of the matrices, which multiply what they give. */
+static void outers_multiply(Module *m, Op *matmul, const StoredModule *stored)
+{
+    Op *at = matmul->next;
+    Value *result = op_out(matmul);
+    Value *in[2] = {row_numbers(m, at, matmul, stored, 0, "outer scales", read_outers),
+                    ends_of(matmul)};
+    Value *spread = rewrite_op(m, at, OP_SPREAD, NULL, result->type, 2, in, matmul->span);
+
+    result_replace(result, rewrite_binary(m, at, OP_MUL, result, spread, matmul->span));
 }
 
 /* x f, in the format of x: what the layer's codes are for. */
@@ -215,20 +318,13 @@ static void offsets_add(Module *m, Op *matmul, const StoredModule *stored)
 {
     Op *at = matmul->next;
     Value *x = op_in(matmul, 0), *result = op_out(matmul);
-    int64_t dim[2] = {stored->rows, scheme_col_blocks(&stored->scheme, stored->cols)};
-    const Dim dims[2] = {dim_const(dim[0]), dim_const(dim[1])};
-    Const constant = {.kind = CONST_WEIGHT,
-                      .name = arena_printf(m->arena, "%s offsets", stored->name)};
-    Value *sum;
-
-    constant.reader = reader_create(m->arena, stored, read_offsets);
     Value *offsets =
-        build_const(m, matmul->block, at, type_plain(m, FMT_F32, 2, dims), &constant, matmul->span);
-    Value *sums = product(m, at, matmul, x, sums_weight(m, at, stored, x->type->fmt), "sums");
-    Value *more = product(m, at, matmul, sums, offsets, "offsets");
-    sum = rewrite_binary(m, at, OP_ADD, result, more, matmul->span);
-    value_replace(result, sum);
-    op_set_in(sum->def, 0, result);
+        row_numbers(m, at, matmul, stored, scheme_col_blocks(&stored->scheme, stored->cols),
+                    "offsets", read_offsets);
+    Value *sums = product(m, at, matmul, x, sums_weight(m, at, stored, x->type->fmt), NULL, "sums");
+    Value *more = product(m, at, matmul, sums, offsets, ends_of(matmul), "offsets");
+
+    result_replace(result, rewrite_binary(m, at, OP_ADD, result, more, matmul->span));
 }
 
 static bool offset_fits(Module *m, const Op *matmul, const StoredModule *stored,
@@ -262,6 +358,8 @@ static void layers_bind(Module *m, const PassContext *ctx, Value *value, Value *
             continue;
         if (stored->part[PART_INPUT_FACTORS])
             input_multiply(m, user, stored);
+        if (stored->outers)
+            outers_multiply(m, user, stored);
         if (stored->offset)
             offsets_add(m, user, stored);
     }
@@ -272,8 +370,9 @@ static void warn_wide(Module *m, const Op *op, const StoredModule *stored)
     if (is_wide(stored))
         diag_warning(m->diag, op->span, E_STORED_WIDE,
                      "\"%s\" %s: its values are exact, but kept as f32", stored->name,
-                     stored->order ? "is grouped by activation order"
-                                   : "is grouped down its columns");
+                     stored->wide    ? "has matrices whose columns each order or multiply"
+                     : stored->order ? "is grouped by activation order"
+                                     : "is grouped down its columns");
 }
 
 /* The weight's values, exactly: f32. */
@@ -283,7 +382,8 @@ static Value *values_const(Module *m, Op *op, const StoredModule *stored)
         .kind = CONST_WEIGHT, .name = op->constant->name, .parts = op->constant->parts};
 
     constant.reader = reader_create(m->arena, stored, read_module);
-    return build_const(m, op->block, op, type_plain(m, FMT_F32, 2, op->out[0].type->dim), &constant,
+    const Type *type = op->out[0].type;
+    return build_const(m, op->block, op, type_plain(m, FMT_F32, type->rank, type->dim), &constant,
                        op->span);
 }
 
@@ -291,8 +391,9 @@ static Value *codes_const(Module *m, Op *op, const StoredModule *stored)
 {
     Const constant = {
         .kind = CONST_WEIGHT, .name = op->constant->name, .parts = op->constant->parts};
+    const Type *plain = op->out[0].type;
     const Type *type =
-        type_quantised(m, scheme_intern(m, &stored->scheme), 2, op->out[0].type->dim);
+        type_quantised(m, scheme_intern(m, &stored->scheme), plain->rank, plain->dim);
 
     constant.reader = reader_create(m->arena, stored, read_module);
     Value *codes = build_const(m, op->block, op, type, &constant, op->span);
@@ -313,7 +414,7 @@ void stored_bind(Module *m, const PassContext *ctx, Op *op, const StoredModule *
     Value *weight = is_wide(stored) ? values_const(m, op, stored) : codes_const(m, op, stored);
     weight->name = op_out(op)->name;
     layers_bind(m, ctx, op_out(op), weight, stored);
-    if (!is_wide(stored) && (stored->offset || stored->part[PART_INPUT_FACTORS]))
+    if (!is_wide(stored) && (stored->offset || stored->outers || stored->part[PART_INPUT_FACTORS]))
         weight = values_const(m, op, stored);
     if (type->fmt != FMT_F32)
         weight = rewrite_unary(m, op, OP_CAST, type, weight, op->span);

@@ -60,15 +60,14 @@ static const Op *first_weight(const Module *m)
 
 /* Checks -------------------------------------------------------------------------------------- */
 
-static void report_missing(Module *m, const Op *op)
+void weight_missing(Module *m, const Op *op, const char *name)
 {
     const WeightSet *set = m->weights;
     int num = weights_num(set);
     Nearest nearest;
 
-    diag_error(m->diag, op->span, E_WEIGHT_MISSING, "the weight files hold no tensor \"%s\"",
-               op->constant->name);
-    nearest_init(&nearest, op->constant->name);
+    diag_error(m->diag, op->span, E_WEIGHT_MISSING, "the weight files hold no tensor \"%s\"", name);
+    nearest_init(&nearest, name);
     for (int i = 0; i < num; i++)
         nearest_offer(&nearest, weights_at(set, i)->name);
     if (nearest_get(&nearest))
@@ -216,13 +215,11 @@ static bool is_plain(Module *m, const PassContext *ctx, const Op *op, const Tens
     return false;
 }
 
-static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
+bool weight_fits(Module *m, const PassContext *ctx, const Op *op, const Type *type,
+                 const TensorView *view)
 {
-    const Type *type = op->out[0].type;
-
     if (!is_plain(m, ctx, op, view))
         return false;
-
     if (!shape_matches(type, view)) {
         diag_error(m->diag, op->span, E_WEIGHT_SHAPE, "\"%s\" is %s in the file, but %s here",
                    view->name, dims_text(ctx->scratch, view), type_text(ctx->scratch, type));
@@ -242,50 +239,51 @@ static bool view_fits(Module *m, const PassContext *ctx, const Op *op, const Ten
     return values_fit(m, ctx, op, view);
 }
 
-static void hand_bind(Module *m, const PassContext *ctx, Op *op)
-{
-    const ConstParts *parts = op->constant->parts;
-    const Type *type = op->out[0].type;
-    const StoredHand hand = {.scheme = parts->scheme,
-                             .codes = op->constant->name,
-                             .scale = parts->scale,
-                             .zero = parts->zero,
-                             .offset = parts->offset,
-                             .outer = parts->outer,
-                             .table = parts->table};
-    IoError err = {0};
-    const StoredModule *stored =
-        checkpoint_by_hand(m->checkpoint, &hand, type->dim[0].add, type->dim[1].add, &err);
+/* Binding ------------------------------------------------------------------------------------- */
 
-    if (stored)
-        stored_bind(m, ctx, op, stored);
-    else
+static const StoredModule *hand_find(Module *m, const Op *op)
+{
+    const Type *type = op->out[0].type;
+    IoError err = {0};
+    const StoredModule *stored = hand_module(m, op->constant->name, op->constant->parts,
+                                             type->dim[0].add, type->dim[1].add, &err);
+
+    if (!stored)
         diag_error(m->diag, op->span, err.id, "%s", err.text);
+    return stored;
 }
 
-static void weight_bind(Module *m, const PassContext *ctx, Op *op)
+static void view_bind(Module *m, const PassContext *ctx, const Op *op, const TensorView *view)
 {
-    if (op->constant->parts) {
-        hand_bind(m, ctx, op);
-        return;
-    }
-    const TensorView *view = weights_find(m->weights, op->constant->name);
-    const StoredModule *stored = checkpoint_find(m->checkpoint, op->constant->name);
-
-    if (stored) {
-        stored_bind(m, ctx, op, stored);
-        return;
-    }
-    if (!view) {
-        report_missing(m, op);
-        return;
-    }
-    if (!view_fits(m, ctx, op, view))
+    if (!weight_fits(m, ctx, op, op->out[0].type, view))
         return;
     weights_forget(m->weights, view->elements);
     op->constant->stored_fmt = view->fmt == op->out[0].type->fmt ? FMT_NONE : view->fmt;
     op->constant->data = view->data;
     op->constant->bytes = view->bytes;
+}
+
+/* Binds the weight to a plain tensor or several, or returns the module that holds its codes. NULL
+ * after reporting, too. */
+static const StoredModule *weight_find(Module *m, const PassContext *ctx, const Op *op)
+{
+    const char *name = op->constant->name;
+    const TensorView *view = weights_find(m->weights, name);
+    const StoredModule *stored = NULL;
+
+    if (!op->constant->parts)
+        stored = checkpoint_find(m->checkpoint, name);
+    if (stored)
+        return stored;
+    if (!view && strchr(name, '*'))
+        return stack_find(m, ctx, op);
+    if (op->constant->parts)
+        return hand_find(m, op);
+    if (view)
+        view_bind(m, ctx, op, view);
+    else
+        weight_missing(m, op, name);
+    return NULL;
 }
 
 /* Doubts --------------------------------------------------------------------------------------- */
@@ -349,10 +347,12 @@ bool pass_bind_weights(Module *m, PassContext *ctx)
         if (op->kind != OP_CONST || op->constant->kind != CONST_WEIGHT || op->constant->data ||
             op->constant->reader)
             continue;
+        const StoredModule *stored = weight_find(m, ctx, op);
+        if (!stored)
+            continue;
         if (!op->constant->parts)
-            doubts_add(&doubts, ctx->scratch, op,
-                       checkpoint_find(m->checkpoint, op->constant->name));
-        weight_bind(m, ctx, op);
+            doubts_add(&doubts, ctx->scratch, op, stored);
+        stored_bind(m, ctx, op, stored);
     }
     doubts_warn(m, &doubts);
     return true;

@@ -47,6 +47,29 @@ static void number_uncast(const Module *m)
         op->mark = op->kind == OP_CAST ? 0 : ++at;
 }
 
+/* The bytes that the op holds, behind what they are. Returns how many parts. */
+static int data_parts(const Op *op, CachePart *ret)
+{
+    const Const *c = op->constant;
+    const ConstReader *reader = c ? c->reader : NULL;
+    const Type *type = op->out[0].type;
+    int64_t dim[LIMIT_RANK] = {0};
+    uint64_t elements;
+    int num = 0;
+
+    if (c && (c->data || (reader && !reader->read))) {
+        FormatId fmt = c->stored_fmt ? c->stored_fmt : type->fmt;
+        ret[num++] = (CachePart){format_info[fmt].name, strlen(format_info[fmt].name)};
+        for (int d = 0; d < type->rank; d++)
+            dim[d] = type->dim[d].add;
+        if (c->data && checked_elements(dim, type->rank, &elements))
+            ret[num++] = (CachePart){c->data, elements * (uint64_t)format_info[fmt].bits / 8};
+    }
+    for (int i = 0; reader && i < reader->num_parts; i++)
+        ret[num++] = (CachePart){reader->part[i].data, reader->part[i].bytes};
+    return num;
+}
+
 CacheKey calibration_model_key(Module *m, Arena *scratch)
 {
     CacheKey key = {{0, 0}};
@@ -58,25 +81,13 @@ CacheKey calibration_model_key(Module *m, Arena *scratch)
             continue;
         sb_init(&sb, scratch);
         put_op(&sb, op);
-        CachePart part[2 + COUNT_OF(((ConstReader *)0)->part)] = {{&key, sizeof key},
-                                                                  {sb.text, sb.len}};
-        int num = 2;
-        uint64_t elements;
-        int64_t dim[LIMIT_RANK] = {0};
-        if (op->constant && op->constant->data) {
-            const Type *type = op->out[0].type;
-            FormatId fmt = op->constant->stored_fmt ? op->constant->stored_fmt : type->fmt;
-            for (int d = 0; d < type->rank; d++)
-                dim[d] = type->dim[d].add;
-            if (checked_elements(dim, type->rank, &elements)) {
-                part[num++] = (CachePart){format_info[fmt].name, strlen(format_info[fmt].name)};
-                part[num++] =
-                    (CachePart){op->constant->data, elements * (uint64_t)format_info[fmt].bits / 8};
-            }
-        }
         const ConstReader *reader = op->constant ? op->constant->reader : NULL;
-        for (int i = 0; reader && i < reader->num_parts; i++)
-            part[num++] = (CachePart){reader->part[i].data, reader->part[i].bytes};
+        CachePart *part =
+            ARENA_NEW_ARRAY(scratch, CachePart, 4 + (reader ? (size_t)reader->num_parts : 0));
+        int num = 0;
+        part[num++] = (CachePart){&key, sizeof key};
+        part[num++] = (CachePart){sb.text, sb.len};
+        num += data_parts(op, part + num);
         key = cache_key(num, part);
     }
     return key;

@@ -2,6 +2,7 @@
 #ifndef SINTER_PASSES_INTERNAL_H
 #define SINTER_PASSES_INTERNAL_H
 
+#include "io/io.h"
 #include "passes/passes.h"
 
 /* util.c --------------------------------------------------------------------------------------- */
@@ -28,8 +29,19 @@ int64_t type_cols(const Type *type);  /* last dimension, -1 when it is not const
 const char *layer_name(const Op *op); /* never NULL */
 bool scheme_is_per_tensor(const Scheme *scheme);
 
-/* bind_stored.c: a weight that the checkpoint stores quantised. */
+/* bind_weights.c: reports that there is no such tensor; is this one a weight of that type? */
+void weight_missing(Module *m, const Op *op, const char *name);
+bool weight_fits(Module *m, const PassContext *ctx, const Op *op, const Type *type,
+                 const TensorView *view);
+
+/* bind_stack.c: a weight whose matrices lie apart: a `*` in its name stands for 0, 1, .. Binds it
+ * to plain tensors, or returns the module that holds its codes; NULL after reporting, too. */
 struct StoredModule;
+const struct StoredModule *stack_find(Module *m, const PassContext *ctx, const Op *op);
+
+/* bind_stored.c: a weight that the checkpoint stores quantised. */
+const struct StoredModule *hand_module(Module *m, const char *codes, const ConstParts *parts,
+                                       int64_t rows, int64_t cols, IoError *err);
 void stored_bind(Module *m, const PassContext *ctx, Op *op, const struct StoredModule *stored);
 /* Are the weight's codes the checkpoint's? Then nothing can be folded into it. */
 bool weight_is_stored(const Op *matmul);

@@ -1,0 +1,178 @@
+/* A weight whose matrices lie apart, as checkpoints store experts: the part of bind-weights that
+ * makes them one. A `*` in a name that no tensor has stands for 0, 1, .. up to the size of the
+ * first dimension. Nothing is copied before the constant is evaluated.
+ *
+ * Before                                          After
+ *   %w = const weight "x.*.w" : bf16[8, 4, 6]     the same text; in memory, the constant of w holds
+ *                                                 the addresses of the tensors "x.0.w" to "x.7.w"
+ */
+#include "checkpoint/checkpoint.h"
+#include "passes/internal.h"
+#include <string.h>
+
+typedef struct Stack {
+    Module *m;
+    const PassContext *ctx;
+    const Op *op;
+    int64_t num;
+    const Type *each; /* of one of them */
+} Stack;
+
+/* `pattern` with a number for its `*`; NULL stays NULL. */
+static const char *name_at(const Stack *s, const char *pattern, int64_t at)
+{
+    const char *star = pattern ? strchr(pattern, '*') : NULL;
+
+    if (!star)
+        return pattern;
+    return arena_printf(s->m->arena, "%.*s%lld%s", (int)(star - pattern), pattern, (long long)at,
+                        star + 1);
+}
+
+static void say_stack(const Stack *s)
+{
+    const char *name = s->op->constant->name;
+
+    diag_help(s->m->diag, "\"%s\" stands for \"%s\" to \"%s\", each %s", name, name_at(s, name, 0),
+              name_at(s, name, s->num - 1), type_text(s->m->arena, s->each));
+}
+
+/* Is there one more than the param has room for? */
+static bool has_more(const Stack *s, const char *name)
+{
+    const char *next = name_at(s, name, s->num);
+
+    if (!weights_find(s->m->weights, next) && !checkpoint_find(s->m->checkpoint, next))
+        return false;
+    diag_error(s->m->diag, s->op->span, E_WEIGHT_SHAPE,
+               "the weight files hold \"%s\", too, but %s here has room for %lld", next,
+               type_text(s->m->arena, s->op->out[0].type), (long long)s->num);
+    diag_help(s->m->diag, "the first dimension is how many tensors \"%s\" stands for, from 0 on",
+              name);
+    return true;
+}
+
+/* Plain tensors ------------------------------------------------------------------------------- */
+
+static bool is_same_format(const Stack *s, const TensorView *view, const TensorView *first)
+{
+    if (view->fmt == first->fmt)
+        return true;
+    diag_error(s->m->diag, s->op->span, E_WEIGHT_DTYPE,
+               "\"%s\" is stored as %s, but \"%s\" as %s: the matrices of one weight are stored "
+               "alike",
+               view->name, view->dtype, first->name, first->dtype);
+    return false;
+}
+
+static void stack_bind(const Stack *s)
+{
+    Module *m = s->m;
+    Const *c = s->op->constant;
+    ConstReader *reader = ARENA_NEW(m->arena, ConstReader);
+    ConstPart *part = ARENA_NEW_ARRAY(m->arena, ConstPart, (size_t)s->num);
+    const TensorView *first = NULL;
+
+    for (int64_t i = 0; i < s->num; i++) {
+        const char *name = name_at(s, c->name, i);
+        const TensorView *view = weights_find(m->weights, name);
+        first = i ? first : view;
+        if (!view)
+            weight_missing(m, s->op, name);
+        if (!view || !is_same_format(s, view, first) ||
+            !weight_fits(m, s->ctx, s->op, s->each, view)) {
+            say_stack(s);
+            return;
+        }
+        weights_forget(m->weights, view->elements);
+        part[i] = (ConstPart){view->data, view->bytes};
+    }
+    if (has_more(s, c->name))
+        return;
+    *reader = (ConstReader){.num_parts = (int)s->num, .part = part};
+    c->stored_fmt = first->fmt == s->each->fmt ? FMT_NONE : first->fmt;
+    c->reader = reader;
+}
+
+/* Stored quantised ---------------------------------------------------------------------------- */
+
+static const StoredModule *hand_at(const Stack *s, int64_t at)
+{
+    const Const *c = s->op->constant;
+    const ConstParts *all = c->parts;
+    const ConstParts parts = {.scheme = all->scheme,
+                              .scale = name_at(s, all->scale, at),
+                              .zero = name_at(s, all->zero, at),
+                              .offset = name_at(s, all->offset, at),
+                              .outer = name_at(s, all->outer, at),
+                              .table = name_at(s, all->table, at)};
+    IoError err = {0};
+    const StoredModule *stored = hand_module(s->m, name_at(s, c->name, at), &parts,
+                                             s->each->dim[0].add, s->each->dim[1].add, &err);
+
+    if (!stored)
+        diag_error(s->m->diag, s->op->span, err.id, "%s", err.text);
+    return stored;
+}
+
+/* The module, or what is wrong. */
+static const StoredModule *module_at(const Stack *s, int64_t at)
+{
+    const char *name = name_at(s, s->op->constant->name, at);
+    const StoredModule *stored = NULL;
+
+    if (s->op->constant->parts)
+        return hand_at(s, at);
+    stored = checkpoint_find(s->m->checkpoint, name);
+    if (!stored && weights_find(s->m->weights, name))
+        diag_error(s->m->diag, s->op->span, E_CHECKPOINT_KIND,
+                   "\"%s\" is stored as %s, but \"%s\" as codes: the matrices of one weight are "
+                   "stored alike",
+                   name, weights_find(s->m->weights, name)->dtype,
+                   name_at(s, s->op->constant->name, 0));
+    else if (!stored)
+        weight_missing(s->m, s->op, name);
+    return stored;
+}
+
+static const StoredModule *modules_find(const Stack *s)
+{
+    const char *name = s->op->constant->name;
+    const StoredModule **each = ARENA_NEW_ARRAY(s->m->arena, const StoredModule *, (size_t)s->num);
+    IoError err = {0};
+
+    for (int64_t i = 0; i < s->num; i++) {
+        each[i] = module_at(s, i);
+        if (each[i])
+            continue;
+        say_stack(s);
+        return NULL;
+    }
+    if (has_more(s, name))
+        return NULL;
+    const StoredModule *stored = checkpoint_stack(s->m->checkpoint, name, s->num, each, &err);
+    if (!stored)
+        diag_error(s->m->diag, s->op->span, err.id, "%s", err.text);
+    return stored;
+}
+
+const StoredModule *stack_find(Module *m, const PassContext *ctx, const Op *op)
+{
+    const Type *type = op->out[0].type;
+    const char *name = op->constant->name;
+    Stack s = {.m = m, .ctx = ctx, .op = op};
+
+    if (strchr(strchr(name, '*') + 1, '*') || type->rank < (op->constant->parts ? 3 : 1) ||
+        type->dim[0].add < 1) {
+        diag_error(m->diag, op->span, E_WEIGHT_MISSING, "the weight files hold no tensor \"%s\"",
+                   name);
+        diag_help(m->diag, "one `*` stands for 0, 1, .. up to the size of the first dimension");
+        return NULL;
+    }
+    s.num = type->dim[0].add;
+    s.each = type_plain(m, type->scheme ? FMT_F32 : type->fmt, type->rank - 1, type->dim + 1);
+    if (op->constant->parts || checkpoint_find(m->checkpoint, name_at(&s, name, 0)))
+        return modules_find(&s);
+    stack_bind(&s);
+    return NULL;
+}

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""stack.py SINTER FOLDER: weights of experts whose matrices lie apart in the files, a `*` in their name. TAP.
+
+Plain matrices give the file that one stacked tensor gives, byte for byte. Of each quantised layout a module of
+FOLDER becomes three, whose codes and scales are moved about; a layer of experts with one choice must give what
+three linear layers give, with the codes kept; so must modules that hold all experts. What does not fit is refused
+by the tensor's name.
+"""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
+num = failed = 0
+E, N, K = 3, 24, 32
+
+
+def report(name, problems):
+    global num, failed
+    num += 1
+    for line in problems:
+        print("#", "\n# ".join(str(line).splitlines()))
+    failed += bool(problems)
+    print("not ok" if problems else "ok", num, "-", name)
+
+
+def load(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + size])
+    head.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], data[8 + size + v["data_offsets"][0]:8 + size + v["data_offsets"][1]])
+            for k, v in head.items()}
+
+
+def save(path, tensors):
+    head, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def call(*words):
+    return subprocess.run([sinter, *words], capture_output=True, text=True, timeout=300, check=False)
+
+
+def write(tmp, text, name="m.sinter"):
+    path = os.path.join(tmp, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+def f32(a):
+    a = np.ascontiguousarray(a, np.float32)
+    return "F32", list(a.shape), a.tobytes()
+
+
+def bf16(a):
+    a = np.ascontiguousarray(a, np.float32)
+    return "BF16", list(a.shape), (a.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+
+
+# Plain ---------------------------------------------------------------------------------------------
+
+PLAIN = """version 1
+weights "w.safetensors"
+dim T in [1, 8]
+scheme w8 {{ weight i8 sym per channel; act i8 sym per token dynamic }}
+quant {{ {rule} }}
+model m (x: {fmt}[T, {K}], l: f32[T, {E}]) -> (y: {fmt}[T, {N}]) {{
+    param w: {fmt}[{E}, {N}, {K}] from "x.*.w"
+    param b: {fmt}[{E}, {N}] from "x.*.b"
+    r = topk(l, 2)
+    y = combine(grouped_linear(dispatch(x, route=r), w, b, route=r), route=r)
+}}
+"""
+
+
+def plain(tmp):
+    r = np.random.default_rng(7)
+    w, b = r.standard_normal((E, N, K)), r.standard_normal((E, N))
+    for stored, make in (("bf16", bf16), ("f32", f32)):
+        apart = {}
+        for e in reversed(range(E)):
+            apart[f"x.{e}.w"], apart[f"x.{e}.b"] = make(w[e]), make(b[e])
+        one = {"x.*.w": make(w), "x.*.b": make(b)}  # a name that a tensor has is no pattern
+        for fmt in ("bf16", "f32"):
+            for rule in ("w : w8", "w : keep"):
+                path, files, said = write(tmp, PLAIN.format(rule=rule, fmt=fmt, E=E, N=N, K=K)), [], []
+                for tensors in (apart, one):
+                    save(os.path.join(tmp, "w.safetensors"), tensors)
+                    said.append(call("compile", path, "-o", f"{tmp}/m").stderr)
+                    with open(f"{tmp}/m", "rb") as f:
+                        files.append(f.read())
+                    os.remove(f"{tmp}/m")
+                report(f"{stored} as {fmt}, {rule}: the file of one tensor", [] if files[0] == files[1] else said)
+
+
+# Stored quantised ----------------------------------------------------------------------------------
+
+STORED = """version 1
+weights "folder"
+dim T in [1, 8]
+{rules}
+model m (x: {fmt}[T, {k}], l: f32[T, 3]) -> (y: f32[T, {n}], z0: f32[T, {n}], z1: f32[T, {n}], z2: f32[T, {n}]) {{
+    param w: {fmt}[3, {n}, {k}] from "x.*.proj.weight"
+    param w0: {fmt}[{n}, {k}] from "x.0.proj.weight"
+    param w1: {fmt}[{n}, {k}] from "x.1.proj.weight"
+    param w2: {fmt}[{n}, {k}] from "x.2.proj.weight"
+    r = topk(l, 1)
+    y = combine(grouped_linear(dispatch(x, route=r), w, route=r), route=r)
+    z0 = linear(x, w0)
+    z1 = linear(x, w1)
+    z2 = linear(x, w2)
+}}
+"""
+MODULES = {  # folder: what explain says of the codes, None: they are kept as values
+    "ct-fp8": "e4m3 per channel scale bf16",
+    "ct-fp8-static": "e4m3 per channel scale bf16",
+    "ct-fp8-block": "e4m3 block",
+    "ct-w4a16": "i4 sym group 32 scale bf16",
+    "ct-w4a16-asym": "i4 asym group 32 scale bf16",
+    "ct-w8a8": "i8 sym per channel",
+    "ct-nvfp4": "e2m1 group 16",  # some with scales that are not e4m3
+    "ct-mxfp4": "e2m1 group 32 scale e8m0",
+    "gptq-3": "u3 asym",
+    "gptq-4-sym": "i4 sym group 32",
+    "gptq-4-asym": "u4 asym",
+    "gptq-4-order": None,
+    "awq-gemm": "u4 asym",
+    "awq-gemv-fast": "u4",
+    "fp8-tensor": "e4m3 per channel",
+    "hqq-4": "u4",
+    "hqq-4-columns": None,
+    "modelopt-nvfp4": "e2m1 group 16 scale e4m3",
+    "modelopt-int4": None,
+    "bnb-nf4": "nf4 group",
+}
+
+
+def moved(suffix, tensor, e):
+    """The e-th expert's tensor: the same numbers, elsewhere."""
+    dtype, shape, raw = tensor
+    size = len(raw) // max(1, int(np.prod(shape)))
+    if re.search("g_idx|shape|axis|group_size|nbits|input_scale|pre_quant|quant_map|quant_state", suffix) or not shape:
+        return tensor
+    if dtype == "F32" and int(np.prod(shape)) == 1:
+        return dtype, shape, (np.frombuffer(raw, np.float32) * np.float32(1 + e / 4)).tobytes()
+    return dtype, shape, raw[e * 2 * size:] + raw[:e * 2 * size]
+
+
+def experts(tmp, folder, change=None):
+    """A folder of three modules made of the first of another; returns the module's size."""
+    tensors = load(os.path.join(here, folder, "model.safetensors"))
+    module = next(found[0] for found in (re.match(r".*?(proj|fc)\b", k) for k in tensors) if found)
+    mine = {k[len(module):]: v for k, v in tensors.items() if k.startswith(module + ".")}
+    made = {}
+    for e in range(E):
+        for suffix, tensor in mine.items():
+            made[f"x.{e}.proj{suffix}"] = moved(suffix, tensor, e)
+    if change:
+        change(made)
+        made = {k: v for k, v in made.items() if v}
+    os.makedirs(os.path.join(tmp, "folder"), exist_ok=True)
+    for name in os.listdir(os.path.join(tmp, "folder")):
+        os.remove(os.path.join(tmp, "folder", name))
+    save(os.path.join(tmp, "folder", "model.safetensors"), made)
+    for name in os.listdir(os.path.join(here, folder)):
+        if name.endswith(".json"):
+            with open(os.path.join(here, folder, name), encoding="utf-8") as f, \
+                    open(os.path.join(tmp, "folder", name), "w", encoding="utf-8") as g:
+                g.write(f.read())
+    return json.loads(call("import", os.path.join(tmp, "folder"), "--json", "--no-weights").stdout)["modules"][0]
+
+
+def stored(tmp):
+    for folder, scheme in MODULES.items():
+        module = experts(tmp, folder)
+        n, k = module["rows"], module["columns"]
+        for fmt in ("f32", "bf16"):
+            path = write(tmp, STORED.format(rules="", n=n, k=k, fmt=fmt))
+            r = np.random.default_rng(3)
+            logits = np.zeros((8, 3), np.float32)
+            picks = np.arange(8) % 3
+            logits[np.arange(8), picks] = 1
+            np.save(f"{tmp}/x.npy", r.standard_normal((8, k)).astype(np.float32))
+            np.save(f"{tmp}/l.npy", logits)
+            done = call("run", path, "--input", f"x={tmp}/x.npy", "--input", f"l={tmp}/l.npy",
+                        *(w for name in ("y", "z0", "z1", "z2") for w in ("--output", f"{name}={tmp}/{name}.npy")))
+            problems = [] if done.returncode == 0 else [done.stderr]
+            if not problems:
+                y, *z = (np.load(f"{tmp}/{name}.npy") for name in ("y", "z0", "z1", "z2"))
+                want = np.stack([z[p][i] for i, p in enumerate(picks)])
+                error = np.abs(y - want).max() / np.abs(want).max()
+                if not error < 2e-6:
+                    problems.append(f"the largest error is {error}")
+                if np.allclose(z[0], z[1]):
+                    problems.append("experts are alike")
+            explained = call("explain", path).stdout
+            line = re.search(r"^stored +x\.\*\.proj\S* +(.*)$", explained, re.M)
+            if scheme and not (line and scheme in line[1]):
+                problems.append(f"{scheme} is expected, but explain says {line and line[0]}")
+            report(f"{folder}, {fmt}: what linear layers give", problems)
+
+
+# All experts in one module, and modules that the text names -----------------------------------------
+
+GPT_OSS = """version 1
+weights "{folder}"
+model m (x: f32[3, 96], l: f32[3, 3]) -> (y: f32[3, 16]) {{
+    param w: bf16{shape} from "model.layers.0.mlp.experts.gate_up_proj"
+    r = topk(l, 1)
+    y = combine(grouped_linear(dispatch(x, route=r), w, route=r), route=r)
+}}
+"""
+HAND = """version 1
+weights "w.safetensors"
+model m (x: f32[3, 32], l: f32[3, 3]) -> (y: f32[3, 8]) {
+    param w: u4[3, 8, 32] asym group 16 from codes "x.*.q" scale "x.*.s" zero "x.*.z"
+    r = topk(l, 1)
+    y = combine(grouped_linear(dispatch(x, route=r), w, route=r), route=r)
+}
+"""
+
+
+def products(tmp, text, w):
+    """Row i goes to expert i."""
+    r = np.random.default_rng(3)
+    x = r.standard_normal((3, w.shape[2])).astype(np.float32)
+    np.save(f"{tmp}/x.npy", x)
+    np.save(f"{tmp}/l.npy", np.eye(3, dtype=np.float32))
+    done = call("run", write(tmp, text), "--input", f"x={tmp}/x.npy", "--input", f"l={tmp}/l.npy", "--output", f"y={tmp}/y.npy")
+    if done.returncode:
+        return [done.stderr]
+    want = np.einsum("ek,enk->en", x, w)
+    return [] if np.allclose(np.load(f"{tmp}/y.npy"), want, rtol=1e-5, atol=1e-5 * np.abs(want).max()) else ["other numbers"]
+
+
+def whole(tmp):
+    folder = os.path.join(here, "gpt-oss")
+    _, shape, raw = load(os.path.join(folder, "expected.safetensors"))["model.layers.0.mlp.experts.gate_up_proj"]
+    w = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    report("gpt-oss: the values of transformers", products(tmp, GPT_OSS.format(folder=folder, shape="[3, 16, 96]"), w))
+    turned = r"codes of a \[3, 16, 96\] weight.*weights are \[experts, out, in\]"
+    for shape, want in (("[3, 96, 16]", turned), ("[48, 96]", r"codes of a \[3, 16")):
+        text = GPT_OSS.format(folder=folder, shape=shape)
+        text = text.replace("grouped_linear(dispatch(x, route=r), w, route=r)", "dispatch(x, route=r)")
+        text = text.replace("(y: f32[3, 16])", "(y: f32[3, 96], z: f32" + shape + ")").replace("    r =", "    z = w\n    r =")
+        done = call("compile", write(tmp, text), "-o", f"{tmp}/none")
+        report(f"gpt-oss: refused as {shape}", [] if re.search(want, done.stderr, re.S) else [done.stderr])
+    r = np.random.default_rng(4)
+    q, s = r.integers(-127, 128, (3, 8, 32)).astype(np.int8), (r.random((3, 8, 1)) + 0.1).astype(np.float16)
+    blocks = b"".join(s[e, n].tobytes() + q[e, n].tobytes() for e in range(3) for n in range(8))
+    name = b"blk.0.ffn_up_exps.weight"
+    head = b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, len(name)) + name + struct.pack("<IQQQIQ", 3, 32, 8, 3, 8, 0)
+    with open(f"{tmp}/w.gguf", "wb") as f:
+        f.write(head + b"\0" * (-len(head) % 32) + blocks)
+    text = HAND.replace("safetensors", "gguf")
+    text = re.sub("u4(.*) asym.*", rf'f32\1 from "{name.decode()}"', text)
+    report("GGUF: a stack of Q8_0", products(tmp, text, q * s.astype(np.float32)))
+    q, s, z = r.integers(0, 16, (3, 8, 32)), r.random((3, 8, 2)) + 0.1, r.integers(0, 16, (3, 8, 2))
+    save(f"{tmp}/w.safetensors", {f"x.{e}.{k}": t for e in range(3) for k, t in (
+        ("q", ("U8", [8, 16], (q[e, :, ::2] | q[e, :, 1::2] << 4).astype(np.uint8).tobytes())), ("s", f32(s[e])),
+        ("z", ("U8", [8, 2], z[e].astype(np.uint8).tobytes())))})
+    w = ((q - np.repeat(z, 16, -1)) * np.repeat(s.astype(np.float32), 16, -1)).astype(np.float32)
+    report("codes that the text names", products(tmp, HAND, w))
+
+
+# What does not fit --------------------------------------------------------------------------------
+
+REFUSED = [
+    # what, the param, changes of {"x.<e>.w": tensor}, of the message
+    ("a missing tensor", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.pop("x.1.w"),
+     r'E0550.*no tensor "x\.1\.w".*"x\.\*\.w" stands for "x\.0\.w" to "x\.2\.w", each f32\[4, 6\]'),
+    ("another shape", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.update({"x.2.w": f32(np.zeros((6, 4)))}),
+     r'"x\.2\.w" is \[6, 4\] in the file, but f32\[4, 6\] here.*stored transposed.*stands for'),
+    ("more than the param has room for", "w: f32[2, 4, 6] from \"x.*.w\"", None,
+     r'hold "x\.2\.w", too, but f32\[2, 4, 6\] here has room for 2.*first dimension'),
+    ("fewer", "w: f32[4, 4, 6] from \"x.*.w\"", None, r'no tensor "x\.3\.w"'),
+    ("two formats", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.update({"x.1.w": bf16(np.zeros((4, 6)))}),
+     r'"x\.1\.w" is stored as BF16, but "x\.0\.w" as F32'),
+    ("two of them", "w: f32[3, 4, 6] from \"x.*.*\"", None, r'no tensor "x\.\*\.\*".*one `\*` stands for'),
+    ("a NaN", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.update({"x.1.w": f32(np.full((4, 6), np.nan))}),
+     r'element 0 of "x\.1\.w" is NaN'),
+]
+MIXED = [
+    # what, folder, changes of its tensors, of the rules, of the message
+    ("a module with other codes", "fp8-tensor", lambda t: t.update({"x.1.proj.weight": bf16(np.zeros(t["x.1.proj.weight"][1])),
+                                                                  "x.1.proj.weight_scale": None}),
+     "", r'"x\.1\.proj\.weight" is stored as BF16, but "x\.0\.proj\.weight" as codes'),
+    ("static ranges that differ", "ct-fp8-static", lambda t: t.update({"x.2.proj.input_scale": bf16([0.5])}),
+     "", r'E0516.*static activation has the scale .* for "x\.0\.proj\.weight" and 0\.5 for "x\.2\.proj.*'
+     r'act e4m3 per tensor static 0\.5'),
+    ("scales that a rule replaces", "ct-fp8-static", lambda t: t.update({"x.2.proj.input_scale": bf16([0.5])}),
+     "scheme a { act e4m3 per tensor static 0.5 }\nquant { w : a }", None),
+    ("a missing module", "gptq-4-sym", lambda t: [t.pop(k) for k in list(t) if k.startswith("x.1.")],
+     "", r'no tensor "x\.1\.proj\.weight"'),
+]
+
+
+def refused(tmp):
+    for what, param, change, pattern in REFUSED:
+        tensors = {f"x.{e}.w": f32(np.ones((4, 6))) for e in range(3)}
+        if change:
+            change(tensors)
+        save(os.path.join(tmp, "w.safetensors"), tensors)
+        text = 'version 1\nweights "w.safetensors"\nmodel m (x: f32[2, 6]) -> (y: f32[2, 6]) {\n    param ' + param + \
+            "\n    y = x + reshape(slice(slice(w, axis=0, stop=1), axis=1, stop=1), [1, 6])\n}\n"
+        done = call("compile", write(tmp, text), "-o", f"{tmp}/none")
+        report(f"refused: {what}", [] if done.returncode == 1 and re.search(pattern, done.stderr, re.S) else [done.stderr])
+    for what, folder, change, rules, pattern in MIXED:
+        module = experts(tmp, folder, change)
+        text = STORED.format(rules=rules, n=module["rows"], k=module["columns"], fmt="f32")
+        done = call("compile", write(tmp, re.sub(r"\n.*(param w[012]|z[012] =).*", "", text).replace(
+            re.search(r", z0.*?\)", text)[0], ")")), "-o", f"{tmp}/none")
+        good = done.returncode == 1 and re.search(pattern, done.stderr, re.S) if pattern else done.returncode == 0
+        report(f"{'refused' if pattern else 'read'}: {what}", [] if good else [done.stderr])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as tmp:
+        plain(tmp)
+        stored(tmp)
+        whole(tmp)
+        refused(tmp)
+    print(f"1..{num}")
+    return failed > 0
+
+
+sys.exit(main())
