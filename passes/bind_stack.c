@@ -176,3 +176,51 @@ const StoredModule *stack_find(Module *m, const PassContext *ctx, const Op *op)
     stack_bind(&s);
     return NULL;
 }
+
+/* Joining ------------------------------------------------------------------------------------- */
+
+static const ConstReader *parts_join(Module *m, int num, Value *const *in)
+{
+    const Const *first = in[0]->def->constant;
+    int experts = first->reader->num_parts;
+    ConstReader *reader = ARENA_NEW(m->arena, ConstReader);
+    ConstPart *part = ARENA_NEW_ARRAY(m->arena, ConstPart, (size_t)experts * (size_t)num);
+
+    for (int i = 0; i < num; i++) {
+        const Const *c = in[i]->def->constant;
+        if (c->reader->read || c->reader->num_parts != experts ||
+            c->stored_fmt != first->stored_fmt)
+            return NULL;
+        for (int e = 0; e < experts; e++)
+            part[e * num + i] = c->reader->part[e];
+    }
+    *reader = (ConstReader){.num_parts = experts * num, .part = part};
+    return reader;
+}
+
+Value *stacks_join(Module *m, Op *at, int num, Value *const *in)
+{
+    const Type *type = in[0]->type;
+    Dim dim[LIMIT_RANK];
+    Sb name;
+
+    sb_init(&name, m->arena);
+    memcpy(dim, type->dim, sizeof dim);
+    for (int i = 0; i < num; i++) {
+        const Op *op = in[i]->def;
+        const Type *one = in[i]->type;
+        if (op->kind != OP_CONST || !op->constant->reader || one->rank != 3 ||
+            one->fmt != type->fmt || one->scheme != type->scheme)
+            return NULL;
+        sb_printf(&name, "%s%s", i ? ", " : "", op->constant->name);
+        dim[1].add += i ? one->dim[1].add : 0;
+    }
+    const Const *first = in[0]->def->constant;
+    Const constant = {.kind = CONST_WEIGHT, .name = name.text, .stored_fmt = first->stored_fmt};
+    constant.reader = first->reader->read ? stored_join(m, num, in) : parts_join(m, num, in);
+    if (!constant.reader)
+        return NULL;
+    type =
+        type->scheme ? type_quantised(m, type->scheme, 3, dim) : type_plain(m, type->fmt, 3, dim);
+    return build_const(m, at->block, at, type, &constant, at->span);
+}

@@ -85,6 +85,42 @@ static const ConstReader *reader_create(Arena *arena, const StoredModule *module
     return &s->reader;
 }
 
+/* NULL: no constant that reads codes of matrices apart. */
+static const StoredModule *stack_of(const Value *value)
+{
+    const ConstReader *reader = value->def->kind == OP_CONST ? value->def->constant->reader : NULL;
+    const Stored *s = reader && reader->read == read_module ? reader->stored : NULL;
+
+    return s && s->module->each ? s->module : NULL;
+}
+
+bool stored_joins(const Value *a, const Value *b)
+{
+    const StoredModule *x = stack_of(a), *y = stack_of(b);
+
+    return x && y && x->experts == y->experts && x->rows == y->rows && x->outers == y->outers &&
+           scheme_equal(&x->scheme, &y->scheme);
+}
+
+const ConstReader *stored_join(Module *m, int num, Value *const *in)
+{
+    StoredModule *all = ARENA_NEW(m->arena, StoredModule);
+    const StoredModule *first = stack_of(in[0]), **each;
+
+    for (int i = 1; i < num; i++)
+        if (!stored_joins(in[0], in[i]))
+            return NULL;
+    each = ARENA_NEW_ARRAY(m->arena, const StoredModule *, (size_t)(num * first->experts));
+    for (int i = 0; i < num; i++)
+        for (int64_t e = 0; e < first->experts; e++)
+            each[e * num + i] = stack_of(in[i])->each[e];
+    *all = *first;
+    all->each = each;
+    all->experts *= num;
+    all->rows *= num;
+    return reader_create(m->arena, all, read_module);
+}
+
 const StoredModule *hand_module(Module *m, const char *codes, const ConstParts *parts, int64_t rows,
                                 int64_t cols, IoError *err)
 {

@@ -39,7 +39,13 @@ bool weight_fits(Module *m, const PassContext *ctx, const Op *op, const Type *ty
 struct StoredModule;
 const struct StoredModule *stack_find(Module *m, const PassContext *ctx, const Op *op);
 
+/* Such weights [E, N, K] as one [E, N + .., K]: group by group the rows of each. NULL: some are
+ * not, or not alike. */
+Value *stacks_join(Module *m, Op *at, int num, Value *const *in);
+
 /* bind_stored.c: a weight that the checkpoint stores quantised. */
+bool stored_joins(const Value *a, const Value *b);
+const ConstReader *stored_join(Module *m, int num, Value *const *in);
 const struct StoredModule *hand_module(Module *m, const char *codes, const ConstParts *parts,
                                        int64_t rows, int64_t cols, IoError *err);
 void stored_bind(Module *m, const PassContext *ctx, Op *op, const struct StoredModule *stored);

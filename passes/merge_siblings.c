@@ -61,8 +61,8 @@ static bool codes_stack(const Sibling *a, const Sibling *b)
 
     if (!scheme)
         return true;
-    if (a->axis) /* rows of one group would have to go between those of others */
-        return false;
+    if (a->axis) /* rows of one group go between those of others */
+        return stored_joins(a->weight, b->weight);
     return b->weight->type->scheme == scheme && !scheme->outer && scheme->table != TABLE_TENSOR &&
            scheme->block[0] && a->rows % scheme->block[0] == 0;
 }
@@ -144,7 +144,9 @@ static Value *weights_stack(Module *m, PassContext *ctx, Op *at, const Siblings 
         in[i] = s->elem[i].weight;
         constant_hoist(in[i], at);
     }
-    Value *stack = rewrite_op(m, at, OP_CONCAT, &axis, NULL, s->num, in, at->span);
+    Value *stack = stacks_join(m, at, s->num, in);
+    if (!stack)
+        stack = rewrite_op(m, at, OP_CONCAT, &axis, NULL, s->num, in, at->span);
     if (!first->quantize && stack->type->scheme)
         return rewrite_unary(m, at, OP_DEQUANTIZE, NULL, stack, at->span);
     if (!first->quantize)

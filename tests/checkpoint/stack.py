@@ -161,7 +161,7 @@ def moved(suffix, tensor, e):
     return dtype, shape, raw[e * 2 * size:] + raw[:e * 2 * size]
 
 
-def experts(tmp, folder, change=None):
+def experts(tmp, folder, change=None, siblings=False):
     """A folder of three modules made of the first of another; returns the module's size."""
     tensors = load(os.path.join(here, folder, "model.safetensors"))
     module = next(found[0] for found in (re.match(r".*?(proj|fc)\b", k) for k in tensors) if found)
@@ -170,6 +170,8 @@ def experts(tmp, folder, change=None):
     for e in range(E):
         for suffix, tensor in mine.items():
             made[f"x.{e}.proj{suffix}"] = moved(suffix, tensor, e)
+            if siblings:
+                made[f"y.{e}.proj{suffix}"] = moved(suffix, tensor, e + E)
     if change:
         change(made)
         made = {k: v for k, v in made.items() if v}
@@ -213,6 +215,41 @@ def stored(tmp):
             if scheme and not (line and scheme in line[1]):
                 problems.append(f"{scheme} is expected, but explain says {line and line[0]}")
             report(f"{folder}, {fmt}: what linear layers give", problems)
+
+
+GATED = """version 1
+weights "folder"
+dim T in [1, 8]
+model m (x: f32[T, {k}], l: f32[T, 3]) -> (y: f32[T, {n}], z: f32[T, {n}]) {{
+    param a: f32[3, {n}, {k}] from "x.*.proj.weight"
+    param b: f32[3, {n}, {k}] from "y.*.proj.weight"
+    r = topk(l, 2)
+    n = dispatch(x, route=r)
+    y = combine(silu(grouped_linear(n, a, route=r)) * grouped_linear(n, b, route=r), route=r)
+    m = dispatch(x + 0.0, route=r)
+    g = silu(grouped_linear(n, a, route=r))
+    z = combine(g * grouped_linear(m, b, route=r), route=r)
+}}
+"""
+
+
+def gated(tmp):
+    """Two weights of one operand are one kernel, and give what they give apart."""
+    for folder in ("fp8-tensor", "ct-w4a16", "gptq-3", "awq-gemm", "modelopt-nvfp4", "gptq-4-order"):
+        module = experts(tmp, folder, siblings=True)
+        path = write(tmp, GATED.format(n=module["rows"], k=module["columns"]))
+        r = np.random.default_rng(3)
+        np.save(f"{tmp}/x.npy", r.standard_normal((8, module["columns"])).astype(np.float32))
+        np.save(f"{tmp}/l.npy", r.standard_normal((8, 3)).astype(np.float32))
+        done = call("run", path, "--input", f"x={tmp}/x.npy", "--input", f"l={tmp}/l.npy",
+                    "--output", f"y={tmp}/y.npy", "--output", f"z={tmp}/z.npy")
+        problems = [] if done.returncode == 0 else [done.stderr]
+        if not problems:
+            y, z = np.load(f"{tmp}/y.npy"), np.load(f"{tmp}/z.npy")
+            problems = [] if np.abs(y - z).max() < 2e-6 * np.abs(z).max() else ["other numbers"]
+        if "(a|b)" not in call("explain", path).stdout:
+            problems.append("explain shows no kernel of both")
+        report(f"{folder}: siblings are one kernel", problems)
 
 
 # All experts in one module, and modules that the text names -----------------------------------------
@@ -333,6 +370,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         plain(tmp)
         stored(tmp)
+        gated(tmp)
         whole(tmp)
         refused(tmp)
     print(f"1..{num}")
