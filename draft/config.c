@@ -7,7 +7,7 @@
 
 enum { MAX_CONFIG = 1 << 20, MAX_TEXT = 200 };
 
-typedef enum Kind { TEXT, WHOLE, REAL } Kind;
+typedef enum Kind { TEXT, WHOLE, REAL, YES } Kind;
 static const struct Key {
     const char *name;
     Kind kind;
@@ -25,6 +25,10 @@ static const struct Key {
     {"head_dim", WHOLE, offsetof(DraftConfig, size)},
     {"num_experts", WHOLE, offsetof(DraftConfig, experts)},
     {"num_local_experts", WHOLE, offsetof(DraftConfig, experts)},
+    {"num_experts_per_tok", WHOLE, offsetof(DraftConfig, chosen)},
+    {"norm_topk_prob", YES, offsetof(DraftConfig, normalised)},
+    {"swiglu_limit", REAL, offsetof(DraftConfig, bound)},
+    {"clip_qkv", REAL, offsetof(DraftConfig, clip)},
     {"sliding_window", WHOLE, offsetof(DraftConfig, window)},
     {"sliding_window_pattern", WHOLE, offsetof(DraftConfig, pattern)},
     {"rms_norm_eps", REAL, offsetof(DraftConfig, eps)},
@@ -67,7 +71,9 @@ static void read_value(Reader *r, const struct Key *key)
     }
     const char *raw = raw_value(r);
     double value = strtod(raw, NULL); /* of null, 0: as if the key were not there */
-    if (key->kind == REAL)
+    if (key->kind == YES)
+        *(bool *)(void *)at = strcmp(raw, "true") == 0;
+    else if (key->kind == REAL)
         *(double *)(void *)at = value;
     else if (value >= 0 && value <= LIMIT_DIM)
         *(int64_t *)(void *)at = (int64_t)value;

@@ -1,23 +1,15 @@
-/* Decoders: Llama and its relatives (Mistral, Qwen 2 and 3), Gemma 1 to 3, Phi 2 and 3. One text
- * says them all; which norms, biases and fused weights there are is seen from the tensors, the rest
- * from a row of the table of families.
+/* Decoders: Llama and its relatives (Mistral, Qwen 2 and 3), Gemma 1 to 3, Phi 2 and 3, gpt-oss.
+ * One text says them all; which norms, biases and fused weights there are is seen from the tensors,
+ * the rest from a row of the table of families. Layers of experts are in experts.c.
  *
  * Positions (cosines and sines) and masks are inputs: the language has no tables of positions. So
  * is the first hidden state: it cannot look up embeddings. Keys and values are not kept between
  * runs. */
-#include "draft/draft.h"
+#include "draft/decoder.h"
 
 #include <math.h>
 #include <string.h>
 
-typedef struct Family {
-    const char *type, *act;
-    bool adds_one;   /* norms multiply by weight + 1 */
-    bool scales;     /* embeddings are multiplied by the root of their size */
-    bool is_phi;     /* layernorm; attention and feed-forward read the same */
-    bool has_window; /* some layers look at near tokens only */
-    double partial;  /* of each head, what is rotated, where config.json does not say */
-} Family;
 static const Family families[] = {
     {"llama", "silu", .partial = 1},
     {"mistral", "silu", .partial = 1},
@@ -30,18 +22,14 @@ static const Family families[] = {
      .partial = 1},
     {"phi", "gelu_new", .is_phi = true, .partial = 0.5},
     {"phi3", "silu", .partial = 1},
+    {"mixtral", "silu", .partial = 1, .experts = &experts_mixtral},
+    {"qwen2_moe", "silu", .partial = 1, .experts = &experts_named},
+    {"qwen3_moe", "silu", .partial = 1, .experts = &experts_named},
+    {"olmoe", "silu", .partial = 1, .experts = &experts_named},
+    {"gpt_oss", "silu", .partial = 1, .experts = &experts_gpt_oss},
 };
 
-typedef struct Decoder {
-    Draft *d;
-    const Family *family;
-    const char *layer; /* "model.layers.{i}." */
-    int64_t heads, keys, size, turned, hidden, inner;
-    bool has_near;  /* some layers look at near tokens only */
-    bool has_local; /* near layers have positions of their own */
-} Decoder;
-
-static const char *name(const Decoder *e, const char *rest)
+const char *decoder_name(const Decoder *e, const char *rest)
 {
     return arena_printf(e->d->arena, "%s%s", e->layer, rest);
 }
@@ -59,13 +47,31 @@ static double eps(const Decoder *e)
     return e->d->config.eps > 0 ? e->d->config.eps : 1e-6;
 }
 
+static bool has_sinks(const Decoder *e)
+{
+    return draft_has(e->d, decoder_name(e, "self_attn.sinks"));
+}
+
+/* Norms of q and k: of each head, or of all heads at once? */
+static bool has_norms(const Decoder *e)
+{
+    return draft_has(e->d, decoder_name(e, "self_attn.q_norm.weight"));
+}
+
+static bool norms_all_heads(const Decoder *e)
+{
+    const TensorView *view = draft_find(e->d, decoder_name(e, "self_attn.q_norm.weight"), 0);
+    return view && view->rank == 1 && e->heads > 1 && view->dim[0] == e->heads * e->size;
+}
+
 /* Sizes, from config.json where tensors do not say them. */
 static bool measure(Decoder *e)
 {
     Draft *d = e->d;
     const DraftConfig *c = &d->config;
-    bool is_fused = draft_has(d, name(e, "self_attn.qkv_proj.weight"));
-    const char *q = name(e, is_fused ? "self_attn.qkv_proj.weight" : "self_attn.q_proj.weight");
+    bool is_fused = draft_has(d, decoder_name(e, "self_attn.qkv_proj.weight"));
+    const char *q =
+        decoder_name(e, is_fused ? "self_attn.qkv_proj.weight" : "self_attn.q_proj.weight");
     e->heads = c->heads;
     e->keys = c->keys ? c->keys : c->heads;
     e->hidden = draft_dim(d, q, 1);
@@ -86,11 +92,13 @@ static bool measure(Decoder *e)
                    (long long)e->size);
         return false;
     }
-    if (draft_has(d, name(e, "mlp.gate_up_proj.weight")))
-        e->inner = draft_dim(d, name(e, "mlp.gate_up_proj.weight"), 0) / 2;
+    if (e->family->experts)
+        return experts_measure(e);
+    if (draft_has(d, decoder_name(e, "mlp.gate_up_proj.weight")))
+        e->inner = draft_dim(d, decoder_name(e, "mlp.gate_up_proj.weight"), 0) / 2;
     else
-        e->inner =
-            draft_dim(d, name(e, e->family->is_phi ? "mlp.fc1.weight" : "mlp.up_proj.weight"), 0);
+        e->inner = draft_dim(
+            d, decoder_name(e, e->family->is_phi ? "mlp.fc1.weight" : "mlp.up_proj.weight"), 0);
     return true;
 }
 
@@ -114,12 +122,17 @@ static void put_head(Decoder *e)
     else
         draft_line(d, "    return concat(turned, slice(x, axis=-1, start=TURNED), axis=-1)\n}\n");
     draft_line(d,
-               "block head (q: %s[T, SIZE], k: %s[T, SIZE], v: %s[T, SIZE], mask: f32[T, T]) -> "
+               "block head (q: %s[T, SIZE], k: %s[T, SIZE], v: %s[T, SIZE], mask: f32[T, T]%s) -> "
                "%s[T, SIZE] {",
-               f, f, f, f);
+               f, f, f, has_sinks(e) ? ", sink: f32[1], nothing: f32[1, SIZE]" : "", f);
     draft_line(d, "    scores = matmul(q, transpose(k)) * %.17g  # 1 / sqrt(%g)", scale,
                c->scalar > 0 ? c->scalar : (double)e->size);
-    if (c->soft_scores > 0)
+    if (has_sinks(e))
+        draft_line(d, "    column = slice(q, axis=-1, stop=1) * 0.0 + sink  # a token that says "
+                      "nothing\n"
+                      "    shares = softmax(concat(scores + mask, column, axis=-1))\n"
+                      "    return matmul(shares, concat(v, nothing, axis=0))\n}\n");
+    else if (c->soft_scores > 0)
         draft_line(d,
                    "    soft = tanh(scores / %.9g) * %.9g\n    return matmul(softmax(soft + mask), "
                    "v)\n}\n",
@@ -133,41 +146,47 @@ static void put_group(Decoder *e)
 {
     Draft *d = e->d;
     const char *f = d->format, *q = "q", *k = "k";
-    bool has_norms = draft_has(d, name(e, "self_attn.q_norm.weight"));
+    bool has_own = has_norms(e) && !norms_all_heads(e);
+    const char *more = has_own        ? arena_printf(d->arena, ", qn: %s[SIZE], kn: %s[SIZE]", f, f)
+                       : has_sinks(e) ? ", sinks: f32[GROUP], nothing: f32[1, SIZE]"
+                                      : "";
     draft_line(d, "# the heads that share keys and values");
     draft_line(d,
                "block group (q: %s[T, GROUP * SIZE], k: %s[T, SIZE], v: %s[T, SIZE]%s, cos: f32[T, "
                "TURNED], sin: f32[T, TURNED], mask: f32[T, T]) -> %s[T, GROUP * SIZE] {",
-               f, f, f,
-               has_norms ? arena_printf(d->arena, ", qn: %s[SIZE], kn: %s[SIZE]", f, f) : "", f);
+               f, f, f, more, f);
     const char *plus = e->family->adds_one ? " + 1.0" : "";
-    if (has_norms)
+    if (has_own)
         k = arena_printf(d->arena, "rmsnorm(k, kn%s, eps=%.9g)", plus, eps(e));
     draft_line(d, "    turned = rotated(%s, cos, sin)", k);
     for (int round = 0; round < (e->heads / e->keys > 1 ? 2 : 1); round++) {
         q = round ? "slice(q, axis=-1, start=h * SIZE, stop=h * SIZE + SIZE)"
                   : "slice(q, axis=-1, stop=SIZE)";
-        if (has_norms)
+        if (has_own)
             q = arena_printf(d->arena, "rmsnorm(%s, qn%s, eps=%.9g)", q, plus, eps(e));
+        const char *sink = !has_sinks(e) ? ""
+                           : round       ? ", slice(sinks, axis=-1, start=h, stop=h + 1), nothing"
+                                         : ", slice(sinks, axis=-1, stop=1), nothing";
         if (round)
             draft_line(d,
                        "    for h in 1 .. GROUP {\n        c = concat(c, head(rotated(%s, cos, "
-                       "sin), turned, v, mask), axis=-1)\n    }",
-                       q);
+                       "sin), turned, v, mask%s), axis=-1)\n    }",
+                       q, sink);
         else
-            draft_line(d, "    c = head(rotated(%s, cos, sin), turned, v, mask)", q);
+            draft_line(d, "    c = head(rotated(%s, cos, sin), turned, v, mask%s)", q, sink);
     }
     draft_line(d, "    return c\n}\n");
 }
 
 /* Parameters of a linear layer, and its call. */
-static const char *linear(Decoder *e, const char *word, const char *dims, int64_t rows,
-                          int64_t cols, const char *tensor, const char *x)
+const char *decoder_linear(Decoder *e, const char *word, const char *dims, int64_t rows,
+                           int64_t cols, const char *tensor, const char *x)
 {
     Draft *d = e->d;
     const char *rest = strchr(dims, ',');
-    draft_param(d, word, dims, rows, cols, name(e, arena_printf(d->arena, "%s.weight", tensor)));
-    const char *bias = name(e, arena_printf(d->arena, "%s.bias", tensor));
+    draft_param(d, word, dims, rows, cols,
+                decoder_name(e, arena_printf(d->arena, "%s.weight", tensor)));
+    const char *bias = decoder_name(e, arena_printf(d->arena, "%s.bias", tensor));
     if (!draft_param_maybe(d, arena_printf(d->arena, "%s_bias", word),
                            arena_strndup(d->arena, dims, (size_t)(rest - dims)), rows, 0, bias))
         return arena_printf(d->arena, "linear(%s, %s)", x, word);
@@ -177,18 +196,23 @@ static const char *linear(Decoder *e, const char *word, const char *dims, int64_
 static const char *norm(Decoder *e, const char *word, const char *tensor, const char *x)
 {
     Draft *d = e->d;
-    draft_param(d, word, "D", e->hidden, 0, name(e, arena_printf(d->arena, "%s.weight", tensor)));
+    draft_param(d, word, "D", e->hidden, 0,
+                decoder_name(e, arena_printf(d->arena, "%s.weight", tensor)));
     if (!e->family->is_phi)
         return arena_printf(d->arena, "rmsnorm(%s, %s%s, eps=%.9g)", x, word,
                             e->family->adds_one ? " + 1.0" : "", eps(e));
     draft_param(d, arena_printf(d->arena, "%s_bias", word), "D", e->hidden, 0,
-                name(e, arena_printf(d->arena, "%s.bias", tensor)));
+                decoder_name(e, arena_printf(d->arena, "%s.bias", tensor)));
     return arena_printf(d->arena, "layernorm(%s, %s, %s_bias, eps=%.9g)", x, word, word, eps(e));
 }
 
 /* One call of `group` for keys g: "start" and "stop" of slices of q, k and v. */
 static const char *group_call(Decoder *e, bool is_first, const char *norms)
 {
+    if (has_sinks(e))
+        norms = is_first
+                    ? ", slice(sinks, axis=-1, stop=GROUP), nothing"
+                    : ", slice(sinks, axis=-1, start=g * GROUP, stop=(g + 1) * GROUP), nothing";
     const char *slice =
         is_first ? "group(slice(q, axis=-1, stop=GROUP * SIZE), slice(k, axis=-1, stop=SIZE), "
                    "slice(v, axis=-1, stop=SIZE)%s, cos, sin, mask)"
@@ -204,6 +228,18 @@ static const char *group_call(Decoder *e, bool is_first, const char *norms)
     return sb.text;
 }
 
+/* q or k, behind its norm where that is of all heads at once. */
+static const char *normed(Decoder *e, const char *word, const char *dims, int64_t rows,
+                          const char *value)
+{
+    Draft *d = e->d;
+    if (!norms_all_heads(e))
+        return value;
+    draft_param(d, word, dims, rows, 0,
+                decoder_name(e, arena_printf(d->arena, "self_attn.%s.weight", word)));
+    return arena_printf(d->arena, "rmsnorm(%s, %s, eps=%.9g)", value, word, eps(e));
+}
+
 /* Statements are gathered while parameters are written, which come first. */
 static void put_attention(Decoder *e, Sb *body)
 {
@@ -211,33 +247,38 @@ static void put_attention(Decoder *e, Sb *body)
     int64_t q_rows = e->heads * e->size, k_rows = e->keys * e->size;
     const char *q = "HEADS * SIZE, D", *k = "KEYS * SIZE, D", *norms = "";
     sb_printf(body, "    n = %s\n", norm(e, "norm", "input_layernorm", "x"));
-    if (draft_has(d, name(e, "self_attn.qkv_proj.weight"))) {
+    if (draft_has(d, decoder_name(e, "self_attn.qkv_proj.weight"))) {
         sb_printf(body, "    qkv = %s\n",
-                  linear(e, "qkv_proj", "(HEADS + 2 * KEYS) * SIZE, D", q_rows + 2 * k_rows,
-                         e->hidden, "self_attn.qkv_proj", "n"));
+                  decoder_linear(e, "qkv_proj", "(HEADS + 2 * KEYS) * SIZE, D", q_rows + 2 * k_rows,
+                                 e->hidden, "self_attn.qkv_proj", "n"));
         sb_put(body, "    q = slice(qkv, axis=-1, stop=HEADS * SIZE)\n"
                      "    k = slice(qkv, axis=-1, start=HEADS * SIZE, stop=(HEADS + KEYS) * SIZE)\n"
                      "    v = slice(qkv, axis=-1, start=(HEADS + KEYS) * SIZE)\n");
     } else {
-        sb_printf(body, "    q = %s\n",
-                  linear(e, "q_proj", q, q_rows, e->hidden, "self_attn.q_proj", "n"));
-        sb_printf(body, "    k = %s\n",
-                  linear(e, "k_proj", k, k_rows, e->hidden, "self_attn.k_proj", "n"));
+        const char *row =
+            decoder_linear(e, "q_proj", q, q_rows, e->hidden, "self_attn.q_proj", "n");
+        sb_printf(body, "    q = %s\n", normed(e, "q_norm", "HEADS * SIZE", q_rows, row));
+        row = decoder_linear(e, "k_proj", k, k_rows, e->hidden, "self_attn.k_proj", "n");
+        sb_printf(body, "    k = %s\n", normed(e, "k_norm", "KEYS * SIZE", k_rows, row));
         sb_printf(body, "    v = %s\n",
-                  linear(e, "v_proj", k, k_rows, e->hidden, "self_attn.v_proj", "n"));
+                  decoder_linear(e, "v_proj", k, k_rows, e->hidden, "self_attn.v_proj", "n"));
     }
-    if (draft_has(d, name(e, "self_attn.q_norm.weight"))) {
-        draft_param(d, "q_norm", "SIZE", e->size, 0, name(e, "self_attn.q_norm.weight"));
-        draft_param(d, "k_norm", "SIZE", e->size, 0, name(e, "self_attn.k_norm.weight"));
+    if (has_norms(e) && !norms_all_heads(e)) {
+        draft_param(d, "q_norm", "SIZE", e->size, 0, decoder_name(e, "self_attn.q_norm.weight"));
+        draft_param(d, "k_norm", "SIZE", e->size, 0, decoder_name(e, "self_attn.k_norm.weight"));
         norms = ", q_norm, k_norm";
+    }
+    if (has_sinks(e)) {
+        draft_param(d, "sinks", "HEADS", e->heads, 0, decoder_name(e, "self_attn.sinks"));
+        sb_put(body, "    nothing = reshape(slice(norm, axis=-1, stop=SIZE), [1, SIZE]) * 0.0\n");
     }
     sb_printf(body, "    c = %s\n", group_call(e, true, norms));
     if (e->keys > 1)
         sb_printf(body, "    for g in 1 .. KEYS {\n        c = concat(c, %s, axis=-1)\n    }\n",
                   group_call(e, false, norms));
     sb_printf(body, "    o = %s\n",
-              linear(e, "o_proj", "D, HEADS * SIZE", e->hidden, q_rows,
-                     e->family->is_phi ? "self_attn.dense" : "self_attn.o_proj", "c"));
+              decoder_linear(e, "o_proj", "D, HEADS * SIZE", e->hidden, q_rows,
+                             e->family->is_phi ? "self_attn.dense" : "self_attn.o_proj", "c"));
 }
 
 static void put_inner(Decoder *e, Sb *body, const char *value)
@@ -245,39 +286,44 @@ static void put_inner(Decoder *e, Sb *body, const char *value)
     sb_printf(body, "    h = %s\n", draft_rounded(e->d, value));
 }
 
-static void put_feed_forward(Decoder *e, Sb *body, const char *in)
+/* The name of its result. */
+static const char *put_feed_forward(Decoder *e, Sb *body, const char *in)
 {
     Draft *d = e->d;
     const char *act = draft_act(d, e->family->act);
+    if (e->family->experts)
+        return experts_put(e, body, in);
     if (e->family->is_phi) {
-        const char *up = linear(e, "fc1", "F, D", e->inner, e->hidden, "mlp.fc1", in);
+        const char *up = decoder_linear(e, "fc1", "F, D", e->inner, e->hidden, "mlp.fc1", in);
         put_inner(e, body, arena_printf(d->arena, "%s(%s)", act, up));
         sb_printf(body, "    f = %s\n",
-                  linear(e, "fc2", "D, F", e->hidden, e->inner, "mlp.fc2", "h"));
-        return;
+                  decoder_linear(e, "fc2", "D, F", e->hidden, e->inner, "mlp.fc2", "h"));
+        return "f";
     }
-    if (draft_has(d, name(e, "mlp.gate_up_proj.weight"))) {
-        sb_printf(
-            body, "    both = %s\n",
-            linear(e, "gate_up", "2 * F, D", 2 * e->inner, e->hidden, "mlp.gate_up_proj", in));
+    if (draft_has(d, decoder_name(e, "mlp.gate_up_proj.weight"))) {
+        sb_printf(body, "    both = %s\n",
+                  decoder_linear(e, "gate_up", "2 * F, D", 2 * e->inner, e->hidden,
+                                 "mlp.gate_up_proj", in));
         put_inner(e, body,
                   arena_printf(d->arena,
                                "%s(slice(both, axis=-1, stop=F)) * slice(both, axis=-1, start=F)",
                                act));
     } else {
-        const char *gate = linear(e, "gate", "F, D", e->inner, e->hidden, "mlp.gate_proj", in);
-        const char *up = linear(e, "up", "F, D", e->inner, e->hidden, "mlp.up_proj", in);
+        const char *gate =
+            decoder_linear(e, "gate", "F, D", e->inner, e->hidden, "mlp.gate_proj", in);
+        const char *up = decoder_linear(e, "up", "F, D", e->inner, e->hidden, "mlp.up_proj", in);
         put_inner(e, body, arena_printf(d->arena, "%s(%s) * %s", act, gate, up));
     }
     sb_printf(body, "    f = %s\n",
-              linear(e, "down", "D, F", e->hidden, e->inner, "mlp.down_proj", "h"));
+              decoder_linear(e, "down", "D, F", e->hidden, e->inner, "mlp.down_proj", "h"));
+    return "f";
 }
 
 static void put_layer(Decoder *e)
 {
     Draft *d = e->d;
     Sb body;
-    bool has_sandwich = draft_has(d, name(e, "pre_feedforward_layernorm.weight"));
+    bool has_sandwich = draft_has(d, decoder_name(e, "pre_feedforward_layernorm.weight"));
     sb_init(&body, d->arena);
     draft_line(d,
                "block layer[i] (x: %s[T, D], cos: f32[T, TURNED], sin: f32[T, TURNED], mask: "
@@ -297,8 +343,8 @@ static void put_layer(Decoder *e)
     } else {
         sb_put(&body, "    a = x + o\n");
         sb_printf(&body, "    m = %s\n", norm(e, "ffn_norm", "post_attention_layernorm", "a"));
-        put_feed_forward(e, &body, "m");
-        sb_put(&body, "    return a + f\n");
+        const char *f = put_feed_forward(e, &body, "m");
+        sb_printf(&body, "    return a + %s\n", f);
     }
     draft_line(d, "%s}\n", body.text);
 }
@@ -407,7 +453,15 @@ static void put_sizes(Decoder *e)
     draft_line(d,
                "const SIZE = %lld  # of a head\nconst TURNED = %lld  # of its columns are rotated",
                (long long)e->size, (long long)e->turned);
+    if (e->family->experts)
+        experts_put_sizes(e);
     draft_line(d, "dim T in [16, 64, 256]\n");
+}
+
+bool draft_knows_experts(const char *type)
+{
+    const Family *family = type ? find_family(type) : NULL;
+    return family && family->experts;
 }
 
 void draft_decoder(Draft *d)
@@ -417,8 +471,10 @@ void draft_decoder(Draft *d)
     if (!e.family) {
         diag_error(d->diag, (Span){0}, E_DRAFT, "%s/config.json: no draft for models of type '%s'",
                    d->folder, d->config.type);
-        diag_help(d->diag, "there are drafts for llama, mistral, qwen2, qwen3, gemma, gemma2, "
-                           "gemma3, phi, phi3, bert, and linear layers one behind the other");
+        diag_help(d->diag,
+                  "there are drafts for llama, mistral, qwen2, qwen3, gemma, gemma2, "
+                  "gemma3, phi, phi3, mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, bert, "
+                  "and linear layers one behind the other");
         return;
     }
     if (!measure(&e))
@@ -433,4 +489,6 @@ void draft_decoder(Draft *d)
     put_group(&e);
     put_layer(&e);
     put_model(&e);
+    if (e.family->experts)
+        experts_put_rules(&e);
 }

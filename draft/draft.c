@@ -95,8 +95,9 @@ static void put_layered(Draft *d, const char *end, const char *inside, void (*pu
 static void put_model(Draft *d)
 {
     const TensorView *first;
-    if (d->config.experts > 1)
-        refuse(d, "the model has experts, which the language cannot say yet");
+    if (d->config.experts > 1 && !draft_knows_experts(d->config.type))
+        refuse(d, "the model has experts, which drafts say of mixtral, qwen2_moe, qwen3_moe, olmoe "
+                  "and gpt_oss");
     else if (d->config.type && prefix_of(d, "layers.0.input_layernorm.weight", &first))
         put_layered(d, "layers.0.input_layernorm.weight", "layers.{i}.input_layernorm.weight",
                     draft_decoder);

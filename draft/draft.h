@@ -12,8 +12,9 @@
 typedef struct DraftConfig {
     const char *type, *act, *quantised,
         *rope; /* rope: how positions are scaled, as it stands there */
-    int64_t hidden, inner, layers, heads, keys, size, experts, window, pattern;
-    double eps, theta, local_theta, partial, scalar, soft_scores, soft_logits;
+    int64_t hidden, inner, layers, heads, keys, size, experts, chosen, window, pattern;
+    double eps, theta, local_theta, partial, scalar, soft_scores, soft_logits, bound, clip;
+    bool normalised; /* the weights of the chosen experts sum to 1 */
     ARRAY(const char *) layer_types;
 } DraftConfig;
 /* config.c: false after an error. A folder without the file has an empty DraftConfig. */
@@ -42,14 +43,19 @@ int draft_files(Arena *arena, const char *folder, const char *const **ret);
 const char *draft_text(Arena *arena, Diag *diag, const char *folder, const Checkpoint *stored,
                        int num_paths, const char *const *path);
 
-/* names.c: what there is. Patterns hold {i} where a layer's number goes. */
+/* names.c: what there is. Patterns hold {i} where a layer's number goes, and * where an expert's,
+ * of a model that has experts. */
 const TensorView *draft_find(const Draft *d, const char *pattern, int64_t layer);
-bool draft_has(const Draft *d, const char *pattern); /* in layer 0, or at all */
+bool draft_has(const Draft *d, const char *pattern); /* in layer 0, of expert 0, or at all */
 /* Dimension `axis` of a tensor that must be there; 0 after an error. */
 int64_t draft_dim(Draft *d, const char *pattern, int axis);
 /* `param name: format[dims] from "pattern"`, after a look at the tensor in every layer. */
 void draft_param(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
                  const char *pattern);
+/* .. of all experts: each [rows, cols] where the pattern holds *, else [experts, rows, cols];
+ * without cols, [rows] and [experts, rows] */
+void draft_param_experts(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
+                         const char *pattern);
 /* .. if it is there: whether it is */
 bool draft_param_maybe(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
                        const char *pattern);
@@ -62,8 +68,9 @@ const char *draft_act(Draft *d, const char *otherwise); /* the operation that co
  * keeps it in memory. (f16 would overflow where f32 does not.) */
 const char *draft_rounded(Draft *d, const char *value);
 
-void draft_decoder(Draft *d); /* decoder.c: Llama and its relatives, Gemma, Phi */
-void draft_encoder(Draft *d); /* encoder.c: BERT */
-void draft_chain(Draft *d);   /* chain.c: linear layers one behind the other, by their numbers */
+void draft_decoder(Draft *d);               /* decoder.c: Llama and its relatives, Gemma, Phi */
+bool draft_knows_experts(const char *type); /* decoder.c */
+void draft_encoder(Draft *d);               /* encoder.c: BERT */
+void draft_chain(Draft *d); /* chain.c: linear layers one behind the other, by their numbers */
 
 #endif

@@ -4,13 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *expand(const Draft *d, const char *pattern, int64_t layer)
+static const char *replace(const Draft *d, const char *pattern, const char *what, int64_t number)
 {
-    const char *at = strstr(pattern, "{i}");
+    const char *at = strstr(pattern, what);
     if (!at)
         return pattern;
-    return arena_printf(d->arena, "%.*s%lld%s", (int)(at - pattern), pattern, (long long)layer,
-                        at + 3);
+    return arena_printf(d->arena, "%.*s%lld%s", (int)(at - pattern), pattern, (long long)number,
+                        at + strlen(what));
+}
+
+static bool is_apart(const Draft *d, const char *pattern)
+{
+    return d->config.experts > 1 && strchr(pattern, '*');
+}
+
+static const char *expand(const Draft *d, const char *pattern, int64_t layer, int64_t expert)
+{
+    const char *name = replace(d, pattern, "{i}", layer);
+    return is_apart(d, pattern) ? replace(d, name, "*", expert) : name;
 }
 
 /* A module that is stored quantised looks like the weight that it was made of: a text names that.
@@ -18,19 +29,27 @@ static const char *expand(const Draft *d, const char *pattern, int64_t layer)
 static const TensorView *as_weight(const Draft *d, const char *name, const StoredModule *m)
 {
     TensorView *view = ARENA_NEW(d->arena, TensorView);
+    int64_t *dim = view->dim, experts = m->experts ? m->experts : 1;
     *view = (TensorView){.name = name, .fmt = FMT_F32, .dtype = m->layout, .rank = 2};
-    view->dim[0] = m->rows;
-    view->dim[1] = m->cols;
+    if (m->experts) {
+        view->rank = 3;
+        *dim++ = experts;
+    }
+    dim[0] = m->rows / experts;
+    dim[1] = m->cols;
     return view;
+}
+
+static const TensorView *find(const Draft *d, const char *name)
+{
+    const StoredModule *m = checkpoint_find(d->stored, name);
+    bool is_weight = m && strcmp(m->weight, name) == 0;
+    return is_weight && !m->refused ? as_weight(d, m->weight, m) : weights_find(d->weights, name);
 }
 
 const TensorView *draft_find(const Draft *d, const char *pattern, int64_t layer)
 {
-    const char *name = expand(d, pattern, layer);
-    const StoredModule *m = checkpoint_find(d->stored, name);
-    bool is_weight = m && strcmp(m->weight, name) == 0;
-    return is_weight && !m->refused && !m->experts ? as_weight(d, m->weight, m)
-                                                   : weights_find(d->weights, name);
+    return find(d, expand(d, pattern, layer, 0));
 }
 
 bool draft_has(const Draft *d, const char *pattern)
@@ -39,14 +58,14 @@ bool draft_has(const Draft *d, const char *pattern)
 }
 
 /* The tensor, or an error that says what is missing. */
-static const TensorView *need(Draft *d, const char *pattern, int64_t layer)
+static const TensorView *need(Draft *d, const char *name)
 {
-    const TensorView *view = draft_find(d, pattern, layer);
+    const TensorView *view = find(d, name);
     if (view)
         return view;
     diag_error(d->diag, (Span){0}, E_DRAFT,
-               "%s: there is no tensor '%s', which a model of type '%s' has", d->folder,
-               expand(d, pattern, layer), d->config.type ? d->config.type : "?");
+               "%s: there is no tensor '%s', which a model of type '%s' has", d->folder, name,
+               d->config.type ? d->config.type : "?");
     if (d->config.quantised)
         diag_help(d->diag,
                   "the folder is quantised by %s; draft from the checkpoint it was made of",
@@ -56,26 +75,40 @@ static const TensorView *need(Draft *d, const char *pattern, int64_t layer)
 
 int64_t draft_dim(Draft *d, const char *pattern, int axis)
 {
-    const TensorView *view = need(d, pattern, 0);
+    const TensorView *view = need(d, expand(d, pattern, 0, 0));
     return view && axis < view->rank ? view->dim[axis] : 0;
 }
 
-static void check(Draft *d, const char *pattern, int64_t layer, int64_t rows, int64_t cols)
+typedef struct Shape {
+    int rank;
+    int64_t dim[3];
+} Shape;
+
+static Shape shape_of(int64_t experts, int64_t rows, int64_t cols)
 {
-    const TensorView *view = need(d, pattern, layer);
+    const int64_t dim[3] = {experts, rows, cols};
+    Shape ret = {0};
+    for (int i = 0; i < 3; i++)
+        if (dim[i])
+            ret.dim[ret.rank++] = dim[i];
+    return ret;
+}
+
+static void check(Draft *d, const char *name, const Shape *shape)
+{
+    const TensorView *view = need(d, name);
     if (!view)
         return;
     map_put(&d->used, view->name, d);
-    bool fits = cols ? view->rank == 2 && view->dim[0] == rows && view->dim[1] == cols
-                     : view->rank == 1 && view->dim[0] == rows;
-    if (!fits && cols)
+    bool fits = view->rank == shape->rank;
+    for (int i = 0; fits && i < shape->rank; i++)
+        fits = view->dim[i] == shape->dim[i];
+    TensorView wanted = {.rank = shape->rank};
+    memcpy(wanted.dim, shape->dim, sizeof shape->dim);
+    if (!fits)
         diag_error(d->diag, (Span){0}, E_DRAFT,
-                   "%s: tensor '%s' is not [%lld, %lld], as config.json and the other tensors say",
-                   d->folder, view->name, (long long)rows, (long long)cols);
-    else if (!fits)
-        diag_error(d->diag, (Span){0}, E_DRAFT,
-                   "%s: tensor '%s' is not [%lld], as config.json and the other tensors say",
-                   d->folder, view->name, (long long)rows);
+                   "%s: tensor '%s' is not %s, as config.json and the other tensors say", d->folder,
+                   view->name, dims_text(d->arena, &wanted));
     else if (view->fmt != FMT_F32 && view->fmt != FMT_F16 && view->fmt != FMT_BF16)
         diag_error(d->diag, (Span){0}, E_DRAFT,
                    "%s: tensor '%s' is stored as %s, not as plain numbers", d->folder, view->name,
@@ -108,10 +141,11 @@ static void put_pattern(Sb *sb, const char *pattern)
     }
 }
 
-void draft_param(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
-                 const char *pattern)
+static void put_param(Draft *d, const char *name, const char *dims, const Shape *shape,
+                      const char *pattern)
 {
     int64_t layers = strstr(pattern, "{i}") ? d->layers : 1;
+    int64_t experts = is_apart(d, pattern) ? d->config.experts : 1;
     for (const char *c = pattern; *c; c++)
         if ((uint8_t)*c < 0x20 || *c == 0x7f) {
             diag_error(d->diag, (Span){0}, E_DRAFT, "%s: a text cannot hold the name '%s'",
@@ -119,10 +153,30 @@ void draft_param(Draft *d, const char *name, const char *dims, int64_t rows, int
             return;
         }
     for (int64_t i = 0; i < layers; i++)
-        check(d, pattern, i, rows, cols);
+        for (int64_t e = 0; e < experts; e++)
+            check(d, expand(d, pattern, i, e), shape);
+    const char *more = expand(d, pattern, 0, experts);
+    if (experts > 1 && find(d, more))
+        diag_error(d->diag, (Span){0}, E_DRAFT,
+                   "%s: config.json says %lld experts, but there is a tensor '%s'", d->folder,
+                   (long long)experts, more);
     sb_printf(&d->sb, "    param %s: %s[%s] from \"", name, d->format, dims);
     put_pattern(&d->sb, pattern);
     sb_put(&d->sb, "\"\n");
+}
+
+void draft_param(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
+                 const char *pattern)
+{
+    Shape shape = shape_of(0, rows, cols);
+    put_param(d, name, dims, &shape, pattern);
+}
+
+void draft_param_experts(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
+                         const char *pattern)
+{
+    Shape shape = shape_of(is_apart(d, pattern) ? 0 : d->config.experts, rows, cols);
+    put_param(d, name, dims, &shape, pattern);
 }
 
 bool draft_param_maybe(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,

@@ -100,7 +100,79 @@ class Codes(Weights):
         return x @ (codes * scale.astype(np.float64)).T
 
 
-def attention(q, k, v, heads, keys, cos, sin, mask, scale, soft=None, norm=None):
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+class Mxfp4(Weights):
+    """gpt-oss: the experts' matrices are one module, blocks of 32 codes with a power of two each."""
+
+    def experts(self, name, e, n, k):
+        codes = rng.integers(0, 16, (e, n, k // 32, 32), dtype=np.uint8)
+        scales = rng.integers(123, 126, (e, n, k // 32), dtype=np.uint8)
+        self[name + "_blocks"], self[name + "_scales"] = codes[..., ::2] | codes[..., 1::2] << 4, scales
+        values = E2M1[codes & 7] * np.where(codes & 8, -1, 1) * 2.0 ** (scales.astype(int) - 127)[..., None]
+        return values.reshape(e, n, k)
+
+
+class Turned(Weights):
+    """gpt-oss before it is quantised: [experts, in, out]."""
+
+    def experts(self, name, e, n, k):
+        return self.make(name, (e, k, n)).transpose(0, 2, 1)
+
+
+def routed(logits, k, x, expert, normalised=True):
+    """The sum of what the k experts of each row give, times their shares."""
+    shares, out = softmax(logits), np.zeros((T, D))
+    for row, chosen in enumerate(np.argsort(-logits, axis=-1, kind="stable")[:, :k]):
+        share = shares[row, chosen] / (shares[row, chosen].sum() if normalised else 1)
+        for e, s in zip(chosen, share):
+            out[row] += s * expert(e, x[row:row + 1])[0]
+    return out
+
+
+def gated(w, p, x, names, rows, act="silu"):
+    gate, up, down = names
+    return w.linear(p + down, ACT[act](w.linear(p + gate, x, rows)) * w.linear(p + up, x, rows), D)
+
+
+PROJ = ("gate_proj", "up_proj", "down_proj")
+
+
+def experts(router, names, e, k, rows, normalised=True, shared=0):
+    """A feed-forward layer of e experts, each with tensors of its own."""
+
+    def layer(w, p, x):
+        prefix = p + router.rsplit(".", 1)[0] + "."
+        for i in range(e):  # those that no row goes to, too
+            gated(w, f"{prefix}experts.{i}.", x, names, rows)
+        out = routed(w.linear(p + router, x, e), k, x,
+                     lambda i, row: gated(w, f"{prefix}experts.{i}.", row, names, rows), normalised)
+        if shared:
+            share = 1 / (1 + np.exp(-w.linear(prefix + "shared_expert_gate", x, 1)))
+            out = out + share * gated(w, prefix + "shared_expert.", x, PROJ, shared)
+        return out
+
+    return layer
+
+
+def gpt_oss(e, k):
+    def layer(w, p, x):
+        name = p + "mlp.experts."
+        both, down = w.experts(name + "gate_up_proj", e, 2 * F, D), w.experts(name + "down_proj", e, D, F)
+        both_bias, down_bias = w.make(name + "gate_up_proj_bias", (e, 2 * F)), w.make(name + "down_proj_bias", (e, D))
+
+        def expert(i, row):
+            h = row @ both[i].T + both_bias[i]
+            gate, up = np.minimum(h[:, ::2], 7), np.clip(h[:, 1::2], -7, 7)
+            return (up + 1) * gate / (1 + np.exp(-1.702 * gate)) @ down[i].T + down_bias[i]
+
+        return routed(w.linear(p + "mlp.router", x, e, True), k, x, expert)
+
+    return layer
+
+
+def attention(q, k, v, heads, keys, cos, sin, mask, scale, soft=None, norm=None, sinks=None):
     size = q.shape[-1] // heads
     out = []
     for h in range(heads):
@@ -111,12 +183,16 @@ def attention(q, k, v, heads, keys, cos, sin, mask, scale, soft=None, norm=None)
         s = rotate(a, cos, sin) @ rotate(b, cos, sin).T * scale
         if soft:
             s = np.tanh(s / soft) * soft
-        out.append(softmax(s + mask) @ c)
+        if sinks is None:
+            out.append(softmax(s + mask) @ c)
+        else:
+            out.append(softmax(np.concatenate([s + mask, np.full((T, 1), sinks[h])], -1))[:, :-1] @ c)
     return np.concatenate(out, -1)
 
 
 def decoder(w, x, config, inputs, heads, keys, size, act, prefix="model.", plus=0.0, bias=False,
-            norms=False, fused=False, sandwich=False, near=lambda i: False, head="lm_head"):
+            norms=False, fused=False, sandwich=False, near=lambda i: False, head="lm_head",
+            feed=None, sinks=False):
     eps = config["rms_norm_eps"]
     scale = config.get("query_pre_attn_scalar", size) ** -0.5
     h = x
@@ -130,20 +206,23 @@ def decoder(w, x, config, inputs, heads, keys, size, act, prefix="model.", plus=
             q = w.linear(p + "self_attn.q_proj", n, heads * size, bias)
             k = w.linear(p + "self_attn.k_proj", n, keys * size, bias)
             v = w.linear(p + "self_attn.v_proj", n, keys * size, bias)
-        norm = (lambda name, t: w.rms(f"{p}self_attn.{name}", t, eps, plus, size)) if norms else None
+        norm = (lambda name, t: w.rms(f"{p}self_attn.{name}", t, eps, plus, size)) if norms is True else None
+        if norms == "all":
+            q, k = (w.rms(f"{p}self_attn.{s}_norm", t, eps, plus, t.shape[1]) for s, t in (("q", q), ("k", k)))
         local = near(i)
         cos, sin = (inputs["near_cos"], inputs["near_sin"]) if local and "near_cos" in inputs else \
             (inputs["cos"], inputs["sin"])
         c = attention(q, k, v, heads, keys, cos, sin, inputs["near" if local else "mask"], scale,
-                      config.get("attn_logit_softcapping"), norm)
-        o = w.linear(p + "self_attn.o_proj", c, D)
+                      config.get("attn_logit_softcapping"), norm,
+                      w.make(p + "self_attn.sinks", (heads,)) if sinks else None)
+        o = w.linear(p + "self_attn.o_proj", c, D, sinks)
         a = h + (w.rms(p + "post_attention_layernorm", o, eps, plus) if sandwich else o)
         m = w.rms(p + ("pre_feedforward_layernorm" if sandwich else "post_attention_layernorm"), a, eps, plus)
         if fused:
             gate, up = np.split(w.linear(p + "mlp.gate_up_proj", m, 2 * F), 2, -1)
-        else:
+        elif not feed:
             gate, up = w.linear(p + "mlp.gate_proj", m, F), w.linear(p + "mlp.up_proj", m, F)
-        f = w.linear(p + "mlp.down_proj", ACT[act](gate) * up, D)
+        f = feed(w, p, m) if feed else w.linear(p + "mlp.down_proj", ACT[act](gate) * up, D)
         h = a + (w.rms(p + "post_feedforward_layernorm", f, eps, plus) if sandwich else f)
     y = w.rms(prefix + "norm", h, eps, plus)
     embeddings = w.make(prefix + "embed_tokens.weight", (V, D))
@@ -260,3 +339,23 @@ text_model("llama-int8", heads(2, 1, hidden_act="silu", quantization_config={
     "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
     "config_groups": {"group_0": GROUP}}), lambda *a: decoder(*a, 2, 1, 4, "silu"), 4, make=Codes)
 text_model("llama-bf16", heads(2, 1, hidden_act="silu"), lambda *a: decoder(*a, 2, 1, 4, "silu"), 4, make=Rounded)
+
+text_model("mixtral", heads(2, 1, hidden_act="silu", num_local_experts=4, num_experts_per_tok=2),
+           lambda *a: decoder(*a, 2, 1, 4, "silu", feed=experts("block_sparse_moe.gate", ("w1", "w3", "w2"), 4, 2, F)), 4)
+text_model("qwen2_moe", heads(2, 2, hidden_act="silu", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+                              shared_expert_intermediate_size=10, norm_topk_prob=False),
+           lambda *a: decoder(*a, 2, 2, 4, "silu", bias=True, feed=experts("mlp.gate", PROJ, 4, 2, 6, False, 10)), 4)
+text_model("qwen3_moe", heads(4, 2, hidden_act="silu", head_dim=4, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=6,
+                              norm_topk_prob=True, mlp_only_layers=[], decoder_sparse_step=1),
+           lambda *a: decoder(*a, 4, 2, 4, "silu", norms=True, feed=experts("mlp.gate", PROJ, 5, 3, 6)), 4)
+text_model("olmoe", heads(2, 2, hidden_act="silu", num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None),
+           lambda *a: decoder(*a, 2, 2, 4, "silu", norms="all", feed=experts("mlp.gate", PROJ, 4, 2, F, False)), 4)
+OSS = {"num_local_experts": 4, "num_experts_per_tok": 2, "hidden_act": "silu", "head_dim": 4, "swiglu_limit": 7.0,
+       "sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}
+text_model("gpt_oss-plain", heads(4, 2, **OSS),
+           lambda *a: decoder(*a, 4, 2, 4, "silu", bias=True, sinks=True, near=lambda i: i == 0, feed=gpt_oss(4, 2)), 4,
+           {"near": causal(3)}, make=Turned)
+D, F = 32, 64
+text_model("gpt_oss", heads(4, 2, **OSS, quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}),
+           lambda *a: decoder(*a, 4, 2, 4, "silu", bias=True, sinks=True, near=lambda i: i == 0, feed=gpt_oss(4, 2)), 4,
+           {"near": causal(3)}, make=Mxfp4)
