@@ -68,10 +68,10 @@ typedef struct LayerCell {
 typedef struct ChoiceLayer {
     const char *path;
     Span span;
-    int64_t n, k;
-    int group;       /* layers that share one candidate; -1: pinned */
-    bool pinned;     /* a rule or the text at the layer says its format */
-    LayerCell *cell; /* [choice.num_columns] */
+    int64_t experts, n, k; /* experts: 0, a matrix for all rows */
+    int group;             /* layers that share one candidate; -1: pinned */
+    bool pinned;           /* a rule or the text at the layer says its format */
+    LayerCell *cell;       /* [choice.num_columns] */
 } ChoiceLayer;
 
 typedef struct ChoicePoint { /* one choice of candidates for all groups */

@@ -35,6 +35,8 @@ static void put_layer(Sb *sb, const Choice *c, const ChoiceLayer *l)
 {
     sb_putc(sb, '{');
     json_text(sb, "path", l->path);
+    if (l->experts)
+        json_count(sb, "experts", (uint64_t)l->experts);
     json_count(sb, "n", (uint64_t)l->n);
     json_count(sb, "k", (uint64_t)l->k);
     json_count(sb, "group", (uint64_t)l->group);

@@ -30,6 +30,7 @@ typedef struct Errors {
     int64_t rows;     /* of every layer's input: leading dimensions flattened */
     float **in;       /* [layers] what the float layer reads */
     int64_t *in_rows; /* [layers] */
+    int32_t **ends;   /* [layers] where the groups of those rows end; NULL: one matrix for all */
     Layers want;      /* of the float layers */
     Tensors out;      /* of the float model, on the rows that are injected */
     Probe inject;
@@ -54,32 +55,53 @@ bool float_lower(Probe *t, const Lab *lab)
     return probe_passes(t, "infer-types,bind-weights,fold");
 }
 
-/* Outputs for what the layers read; tap[layer] is the output's index. */
-static void reads_add(Probe *t, const Choice *c, int *tap)
+/* Outputs for operand `at` of the layers that have it, 0 or 2; tap[layer] is the output's index. */
+static void reads_add(Probe *t, const Choice *c, int at, int *tap)
 {
+    Module *m = t->module;
     Op **op = probe_layers(t, c);
     int num = 0;
-    for_each_op(o, &t->module->body)
+    for_each_op(o, &m->body)
         num += o->kind == OP_OUTPUT;
     for (int i = 0; i < c->num_layers; i++) {
         tap[i] = -1;
+        if (op[i]->num_in <= at)
+            continue;
+        Value *value = op_in(op[i], at);
         for (int k = 0; k < i && tap[i] < 0; k++)
-            if (op_in(op[k], 0) == op_in(op[i], 0))
+            if (op[k]->num_in > at && op_in(op[k], at) == value)
                 tap[i] = tap[k];
         if (tap[i] >= 0)
             continue;
-        build_output(t->module, arena_printf(t->arena, "%%tap%d", i), op_in(op[i], 0), op[i]->span);
+        if (at == 2) { /* programs give floats */
+            const Type *type = type_plain(m, FMT_F32, value->type->rank, value->type->dim);
+            value = build_op(m, &m->body, value->def->next, OP_CAST, NULL, type, 1, &value,
+                             op[i]->span);
+        }
+        build_output(m, arena_printf(t->arena, "%%tap%d.%d", i, at), value, op[i]->span);
         tap[i] = num++;
     }
+}
+
+static int32_t *ends_from(Arena *arena, const SinterTensor *t)
+{
+    int64_t num = tensor_count(t);
+    int32_t *ret = ARENA_NEW_ARRAY(arena, int32_t, (size_t)num + 1);
+    for (int64_t g = 0; g < num; g++)
+        ret[g] = (int32_t)((const float *)t->data)[g];
+    return ret;
 }
 
 static bool taps_run(Errors *e, Probe *t, float **in, int64_t *rows)
 {
     const Choice *c = e->c;
     int *tap = ARENA_NEW_ARRAY(e->arena, int, (size_t)c->num_layers + 1);
+    int *ends = ARENA_NEW_ARRAY(e->arena, int, (size_t)c->num_layers + 1);
     Tensors out;
     strip_quant(t);
-    reads_add(t, c, tap);
+    taps_widen(t->module, e->data.rows);
+    reads_add(t, c, 0, tap);
+    reads_add(t, c, 2, ends);
     if (!probe_passes_from(t, "insert-quant") || !probe_plan(t) || !probe_open(t))
         return probe_fail(t, "running the float model");
     if (!probe_run(t, &e->data.in, e->arena, &out))
@@ -87,11 +109,21 @@ static bool taps_run(Errors *e, Probe *t, float **in, int64_t *rows)
     for (int i = 0; i < c->num_layers; i++) {
         in[i] = out.tensor[tap[i]].data;
         rows[i] = tensor_count(&out.tensor[tap[i]]) / c->layer[i].k;
+        e->ends[i] = ends[i] >= 0 ? ends_from(e->arena, &out.tensor[ends[i]]) : NULL;
     }
     return true;
 }
 
 /* Layers alone -------------------------------------------------------------------------------- */
+
+/* Rows go where they went in the float model. */
+static Value *ends_const(Probe *t, Op *op, const int32_t *ends)
+{
+    const Type *type = op_in(op, 2)->type;
+    Const constant = {
+        .kind = CONST_DENSE, .data = ends, .bytes = (uint64_t)type->dim[0].add * sizeof *ends};
+    return build_const(t->module, &t->module->body, op, type, &constant, op->span);
+}
 
 /* Cuts the model into its layers: each reads an input and writes an output of its own. */
 static void layers_cut(Probe *t, const Errors *e)
@@ -110,6 +142,8 @@ static void layers_cut(Probe *t, const Errors *e)
         Value *in = build_input(m, arena_printf(t->arena, "x%d", i), type, op[i]->span);
         op_move_before(in->def, m->body.first);
         op_set_in(op[i], 0, in);
+        if (e->ends[i])
+            op_set_in(op[i], 2, ends_const(t, op[i], e->ends[i]));
         dim[1] = dim_const(c->layer[i].n);
         op_set_type(op[i], 0, type_plain(m, op_out(op[i])->type->fmt, 2, dim));
     }
@@ -206,6 +240,7 @@ static bool inject_open(Errors *e)
         return probe_fail(t, "running the float model");
     Module *m = t->module;
     Op **op = probe_layers(t, c);
+    taps_widen(t->module, e->data.rows);
     for (int i = 0; i < c->num_layers; i++) {
         Value *y = op_out(op[i]);
         Value *in = build_input(m, arena_printf(t->arena, "%%error%d", i), y->type, op[i]->span);
@@ -401,6 +436,7 @@ static bool errors_run(Errors *e)
     size_t num = (size_t)c->num_layers + 1;
     e->in = ARENA_NEW_ARRAY(e->arena, float *, num);
     e->in_rows = ARENA_NEW_ARRAY(e->arena, int64_t, num);
+    e->ends = ARENA_NEW_ARRAY(e->arena, int32_t *, num);
     bool ok = float_lower(&t, &e->ch->lab) ? taps_run(e, &t, e->in, e->in_rows)
                                            : probe_fail(&t, "running the float model");
     probe_close(&t);

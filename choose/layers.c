@@ -6,7 +6,8 @@
 
 static bool is_layer(const Op *op)
 {
-    return op->kind == OP_MATMUL && op->attr.layer && op_in(op, 1)->type->rank == 2;
+    int rank = op->num_in == 3 ? 3 : 2; /* of rows that have matrices of their groups */
+    return op->kind == OP_MATMUL && op->attr.layer && op_in(op, 1)->type->rank == rank;
 }
 
 static const Value *before_casts(const Value *value)
@@ -79,8 +80,9 @@ static void layers_make(Choice *c, const Module *m, Op ***ret_op)
         const Type *w = op_in(op, 1)->type;
         c->layer[i] = (ChoiceLayer){.path = op->attr.layer,
                                     .span = op->span,
-                                    .n = w->dim[0].add,
-                                    .k = w->dim[1].add,
+                                    .experts = w->rank == 3 ? w->dim[0].add : 0,
+                                    .n = w->dim[w->rank - 2].add,
+                                    .k = w->dim[w->rank - 1].add,
                                     .pinned = op->attr.quant && op->attr.quant->pinned};
         c->layer[i].cell = ARENA_NEW_ARRAY(c->arena, LayerCell, (size_t)c->num_columns);
         for (int k = 0; k < c->num_columns; k++)
@@ -187,6 +189,11 @@ bool probe_prepare_fast(Probe *t, bool with_weights)
     return probe_passes_from(t, "insert-quant");
 }
 
+static bool same_shape(const ChoiceLayer *a, const ChoiceLayer *b)
+{
+    return a->experts == b->experts && a->n == b->n && a->k == b->k;
+}
+
 /* Plans the model with one candidate at the layers of one shape. NULL, or why that is refused. */
 static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int column)
 {
@@ -199,8 +206,7 @@ static const char *shape_problem(Chooser *ch, const ChoiceLayer *like, int colum
     for (int i = 0; i < c->num_layers; i++)
         if (!c->layer[i].pinned)
             sb_printf(&sb, "%s : %s\n", c->layer[i].path,
-                      c->layer[i].n == like->n && c->layer[i].k == like->k ? c->column[column]
-                                                                           : "keep");
+                      same_shape(&c->layer[i], like) ? c->column[column] : "keep");
     sb_put(&sb, "}\n");
     bool ok = probe_lower(&t, &ch->lab, sb.text) && probe_prepare_fast(&t, false) &&
               probe_plan(&t) && (!ch->lab.options->gpu || probe_plan_gpu(&t));
@@ -261,7 +267,7 @@ bool cells_check(Chooser *ch)
             ChoiceLayer *l = &c->layer[i];
             int same = -1;
             for (int j = 0; j < i && same < 0 && !l->pinned; j++)
-                if (!c->layer[j].pinned && c->layer[j].n == l->n && c->layer[j].k == l->k)
+                if (!c->layer[j].pinned && same_shape(&c->layer[j], l))
                     same = j;
             if (!l->pinned)
                 l->cell[k].why = same >= 0 ? c->layer[same].cell[k].why : shape_problem(ch, l, k);

@@ -361,7 +361,7 @@ bool layers_alike(const Choice *c, int i, int k)
 {
     const ChoiceLayer *a = &c->layer[i], *b = &c->layer[k];
     const char *x = strrchr(a->path, '.'), *y = strrchr(b->path, '.');
-    return a->n == b->n && a->k == b->k && a->pinned == b->pinned &&
+    return a->experts == b->experts && a->n == b->n && a->k == b->k && a->pinned == b->pinned &&
            !strcmp(x ? x : a->path, y ? y : b->path);
 }
 

@@ -245,6 +245,22 @@ static const char *variant_name(Work *w)
     return cli_get(w->cli, OPTION_RULES, "as written");
 }
 
+/* The rows of what feeds all variants; 0: no file of the command line's says. */
+static int64_t rows_to_run(const Work *w)
+{
+    IoError err;
+    const char *word = cli_get(w->cli, OPTION_INPUT, NULL),
+               *equals = word ? strchr(word, '=') : NULL;
+    TensorFile *file = word ? tensorfile_open(equals ? equals + 1 : word, &err) : NULL;
+    int64_t rows = 0;
+    for (int i = 0; file && i < tensorfile_num(file); i++) {
+        const TensorView *view = tensorfile_at(file, i);
+        rows = view->rank && view->dim[0] > rows ? view->dim[0] : rows;
+    }
+    tensorfile_close(file);
+    return rows;
+}
+
 /* One variant against the reference, in a Work of its own unless it is the command's. */
 static bool variant_add(Comparison *c, Work *main, Work *w, const char *path, Trial *reference,
                         int *ret_exit)
@@ -252,6 +268,7 @@ static bool variant_add(Comparison *c, Work *main, Work *w, const char *path, Tr
     Trial t = {0};
     int v = c->num_variants++;
     w->variant.tapped = !c->reference;
+    w->variant.rows = rows_to_run(w);
     c->variant[v] = arena_strdup(main->arena, file_is_program(path) ? path : variant_name(w));
     bool ok = compare_run(&t, w, path, ret_exit) &&
               variant_measure(c, main->arena, &t, reference, v) &&
@@ -270,8 +287,10 @@ bool comparison_make(Comparison *c, Work *w, const char *path, const char *other
     if (!work_init(&plain, w->cli))
         return false;
     w->variant.cpu_only = !work_on_gpu(w);
-    plain.variant =
-        (WorkVariant){.unquantised = true, .tapped = true, .cpu_only = w->variant.cpu_only};
+    plain.variant = (WorkVariant){.unquantised = true,
+                                  .tapped = true,
+                                  .rows = rows_to_run(w),
+                                  .cpu_only = w->variant.cpu_only};
     if (other && file_is_program(other)) {
         c->reference = arena_strdup(w->arena, other);
         plain.variant = (WorkVariant){.program = other};

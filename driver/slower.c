@@ -43,7 +43,8 @@ typedef struct Timed { /* one plan by its layers */
 
 /* Times of layers ------------------------------------------------------------------------------ */
 
-/* Sizes of every layer of a module that no pass has changed. */
+/* Sizes of every layer of a module that no pass has changed. Layers whose rows go to groups are
+ * none of these: what they take depends on where rows go, and nothing was measured beside them. */
 typedef struct LayerSize {
     int64_t n, k;
 } LayerSize;
@@ -55,6 +56,8 @@ static void sizes_find(Arena *arena, const Module *m, Map *ret)
         if (op->kind != OP_MATMUL || !op->attr.layer || map_has(ret, op->attr.layer))
             continue;
         const Type *weight = op->in[1].value->type;
+        if (weight->rank == 3)
+            continue;
         LayerSize *size = ARENA_NEW(arena, LayerSize);
         *size = (LayerSize){weight->dim[0].add, weight->dim[weight->rank - 1].add};
         map_put(ret, op->attr.layer, size);

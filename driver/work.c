@@ -618,8 +618,10 @@ static bool run_pipeline(Work *w)
 {
     if (!w->variant.tapped && !w->calibrated)
         return work_passes(w, NULL);
-    if (w->variant.tapped)
+    if (w->variant.tapped) {
         taps_add(w->module);
+        taps_widen(w->module, w->variant.rows);
+    }
     if (!work_passes(w, pipeline_part(w, NULL, "calibrate")))
         return false;
     if (w->variant.tapped)

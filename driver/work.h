@@ -15,6 +15,7 @@ typedef struct WorkVariant {
     bool unquantised;    /* no layer is quantised */
     const char *rules;   /* a file that takes the place of all --rules */
     bool tapped;         /* every linear layer's result is an output too: passes/taps.c */
+    int64_t rows;        /* .. of runs of as many rows */
     bool cpu_only;       /* whatever --target names, for runs on the CPU whose file is not kept */
     bool cpu_too;        /* beside what --target names */
     const char *program; /* a compiled file in place of what the text gives */

@@ -87,6 +87,9 @@ bool passes_run(Module *m, PassContext *ctx, const char *list);
  * bias included, under the layer's path (before any pass), and for the operand of those with a
  * static range, under the path and " input". */
 void taps_add(Module *m);
+/* Where rows go to groups, what they give there stands group by group, so a batch of which that is
+ * an output is not cut: the largest size that leads an input becomes `rows` at least. */
+void taps_widen(Module *m, int64_t rows);
 /* After calibrate, before insert-quant: puts the layer's range on the tap of its operand. */
 void taps_take_ranges(Module *m);
 

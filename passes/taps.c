@@ -44,6 +44,28 @@ void taps_add(Module *m)
     }
 }
 
+static bool has_groups(const Module *m)
+{
+    for_each_op(op, &m->body)
+        if (op->kind == OP_DISPATCH)
+            return true;
+    return false;
+}
+
+void taps_widen(Module *m, int64_t rows)
+{
+    for_each_op(op, &m->body) {
+        const Type *type = op->kind == OP_INPUT ? op->out[0].type : NULL;
+        Sym *sym = type && type->rank ? (Sym *)(uintptr_t)type->dim[0].sym[0] : NULL;
+        if (!sym || rows <= sym->size[sym->num_sizes - 1] || !has_groups(m))
+            continue;
+        int64_t *size = ARENA_NEW_ARRAY(m->arena, int64_t, (size_t)sym->num_sizes);
+        memcpy(size, sym->size, (size_t)sym->num_sizes * sizeof *size);
+        size[sym->num_sizes - 1] = rows;
+        sym->size = size;
+    }
+}
+
 /* What the scheme can hold: symmetric ranges reach as far below zero as above. */
 static void range_take(Op *tap, const Op *matmul)
 {

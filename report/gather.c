@@ -53,7 +53,8 @@ void report_layers(Work *w, void *report)
                   : spec->by             ? spec->by
                                          : "rtn",
             .why = format_reason(w, r->arena, op),
-            .n = weight->dim[0].add,
+            .experts = weight->rank == 3 ? weight->dim[0].add : 0,
+            .n = weight->dim[weight->rank - 2].add,
             .k = weight->dim[weight->rank - 1].add,
         };
         ARRAY_PUSH(r->arena, &r->layers, layer);

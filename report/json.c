@@ -87,6 +87,8 @@ static void put_layers(Sb *sb, const Report *r)
         json_text(sb, "quantiser", layer->by);
         const char *chosen = report_choice_reason(r, layer->name);
         json_text(sb, "why", chosen ? chosen : layer->why);
+        if (layer->experts)
+            json_count(sb, "experts", (uint64_t)layer->experts);
         json_count(sb, "n", (uint64_t)layer->n);
         json_count(sb, "k", (uint64_t)layer->k);
         json_count(sb, "bytes", layer->bytes);

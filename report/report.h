@@ -29,11 +29,11 @@ typedef struct ReportKernel { /* a launch of the plan */
 
 typedef struct ReportLayer {
     const char *name;
-    const char *scheme; /* as written; NULL: it has none */
-    const char *by;     /* weight quantiser; NULL: the weight is not quantised */
-    const char *why;    /* what settled its format */
-    int64_t n, k;
-    uint64_t bytes; /* its share of the packed weight of the first kernel */
+    const char *scheme;    /* as written; NULL: it has none */
+    const char *by;        /* weight quantiser; NULL: the weight is not quantised */
+    const char *why;       /* what settled its format */
+    int64_t experts, n, k; /* experts: 0, a matrix for all rows */
+    uint64_t bytes;        /* its share of the packed weight of the first kernel */
     ARRAY(int)
     kernels; /* that compute it, alone or with siblings: more than one where it is called
                 more often, or where a GPU takes different ones in different buckets */

@@ -65,8 +65,11 @@ static void put_layer(Sb *sb, const Report *r, const ReportLayer *layer)
     cell_text(sb, kernel ? kernel->weight : NULL);
     cell_text(sb, kernel ? kernel->act : NULL);
     cell_text(sb, layer->by);
-    cell_number(
-        sb, arena_printf(r->arena, "%lld \xc3\x97 %lld", (long long)layer->n, (long long)layer->k));
+    const char *experts = "";
+    if (layer->experts)
+        experts = arena_printf(r->arena, "%lld \xc3\x97 ", (long long)layer->experts);
+    cell_number(sb, arena_printf(r->arena, "%s%lld \xc3\x97 %lld", experts, (long long)layer->n,
+                                 (long long)layer->k));
     put_kernel_links(sb, layer);
     cell_count(sb, layer->bytes);
     for (int b = 0; b < r->buckets.num && r->device; b++)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""choose.py SINTER good|bad: `auto` from outside, on a small stack of feed-forward layers made here: what it
+"""choose.py SINTER good|bad|experts: `auto` from outside, on a small stack of feed-forward layers made here: what it
 chooses, what it keeps to, what it says, and how it refuses. TAP.
 """
 import json
@@ -402,12 +402,81 @@ def bad_files(folder):
     expect("times that are no JSON", choose(folder, auto(), "--times=t.json"), 1, r"t\.json")
 
 
+EXPERTS = f"""version 1
+weights "w.safetensors"
+const D = {WIDTH}
+const F = {INNER}
+dim T in [1, {ROWS}]
+
+block ffn (x: f32[T, D]) -> f32[T, D] {{
+    param router: f32[3, D]    from "router"
+    param gate:   f32[3, F, D] from "*.gate"
+    param up:     f32[3, F, D] from "*.up"
+    param down:   f32[3, D, F] from "*.down"
+    r = topk(linear(x, router), 2)
+    n = dispatch(x, route=r)
+    h = silu(grouped_linear(n, gate, route=r)) * grouped_linear(n, up, route=r)
+    return x + combine(grouped_linear(h, down, route=r), route=r)
+}}
+model stack (x: f32[T, D]) -> (y: f32[T, D]) {{ y = ffn(x) }}
+"""
+
+
+def experts(folder):
+    """Layers of experts take part like any other; more rows than the largest size are run, too."""
+    rng = random.Random(2)
+    data = (folder / "w.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        start, end = (8 + size + at for at in entry["data_offsets"])
+        tensors[name] = (entry["shape"], struct.unpack(f"<{(end - start) // 4}f", data[start:end]))
+    tensors["router"] = ([3, WIDTH], [rng.gauss(0, 0.3) for _ in range(3 * WIDTH)])
+    put_safetensors(folder / "w.safetensors", tensors)
+    (folder / "m.sinter").write_text(EXPERTS)
+    rules = auto("w8a8, w4a8, gptq, st, keep", "c.npy", 'require sqnr >= 20 on "h.npy"') + \
+        "quant { ffn.router : keep }\n"
+    expect("chooses for layers of experts", choose(folder, rules), 0, r"times: measured", r"proven",
+           r"warning\[E0422\]: 'gptq' cannot be used for 3 of 4 layers.*'by gptq' looks at the input of each matrix")
+    made = choice(folder)
+    listed = [layer.get("experts") for layer in made["layers"]]
+    report("layers are listed with their experts", [] if listed == [None, 3, 3, 3] else [made])
+    whole = {made["candidates"][point["pick"][0]]: point for point in made["uniform"] if point["pick"]}
+    wrong = [p for p in whole.values() if p.get("measured_sqnr") and abs(-10 * math.log10(p["noise"]) - p["measured_sqnr"]) > 0.5]
+    report("estimated errors are the measured ones", wrong)
+    done = sinter(folder, "compile", "m.sinter", "--rules=chosen.rules", "-o", "one")
+    report("the rules compile", [done.stderr] if done.returncode or done.stderr else [])
+    (folder / "wide.sinter").write_text(EXPERTS.replace(f"[1, {ROWS}]", "[48]"))
+    done = sinter(folder, "compile", "wide.sinter", "--rules=chosen.rules", "-o", "wide")
+    same = done.returncode == 0 and outputs(folder, "wide") == outputs(folder, "one")
+    report("a batch that is cut gives what it gives whole", [] if same else [done.stderr or "other bits"])
+    mixed = EXPERTS.replace("linear(x, router), 2", "linear(x, router), 1").replace("linear(h, down,", "linear(g, down,")
+    (folder / "mixed.sinter").write_text(re.sub(r"(    h = .*)", r"\1\n    g = h + concat(x, x, axis=-1)", mixed, count=1))
+    done = sinter(folder, "run", "mixed.sinter", "--input=x=h.npy")
+    expect("rows that meet others by their place are not cut", done, 1,
+           r"cannot be cut along T \(its rows depend on each other\)")
+    (folder / "w4.rules").write_text(SCHEMES.splitlines()[2] + "\nquant { ffn.(gate|up|down) : w4a8 }\n")
+    words = ("m.sinter", "--rules=w4.rules", "--input=h.npy")
+    expect("errors of each, in one batch", sinter(folder, "eval", *words, "--against=float"), 0, r"ffn\.gate +\d+\.\d\d .*y of 48 rows")
+    expect("layers to leave in float", sinter(folder, "eval", *words, "--bisect=cosine=0.9999"), 0,
+           r"with \d of 3 layers in float")
+    expect("a page", sinter(folder, "report", *words, "--no-measure", "-o", "r.html"), 0)
+    text = (folder / "r.html").read_text()
+    report("whose table says how many", [] if f"3 \u00d7 {INNER} \u00d7 {WIDTH}" in text else ["no shape of three sizes"])
+    static = '\ncalibrate "c.npy"\nquant { ffn.(gate|up|down) : st }\n'
+    (folder / "st.rules").write_text(SCHEMES.splitlines()[-1] + static)
+    expect("static ranges are those of dispatched rows", sinter(folder, "calibrate", "m.sinter", "--rules=st.rules"), 0,
+           r"ffn\.gate +-\d.* 256 +minmax", r"ffn\.down .* 256 +minmax")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         make(folder)
         if sys.argv[2] == "good":
             good(folder)
+        elif sys.argv[2] == "experts":
+            experts(folder)
         else:
             for part in (bad_budgets, bad_candidates, bad_data, bad_files):
                 part(folder)
