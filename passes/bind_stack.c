@@ -18,15 +18,19 @@ typedef struct Stack {
     const Type *each; /* of one of them */
 } Stack;
 
-/* `pattern` with a number for its `*`; NULL stays NULL. */
-static const char *name_at(const Stack *s, const char *pattern, int64_t at)
+const char *weight_name_at(Arena *arena, const char *pattern, int64_t at)
 {
     const char *star = pattern ? strchr(pattern, '*') : NULL;
 
     if (!star)
         return pattern;
-    return arena_printf(s->m->arena, "%.*s%lld%s", (int)(star - pattern), pattern, (long long)at,
+    return arena_printf(arena, "%.*s%lld%s", (int)(star - pattern), pattern, (long long)at,
                         star + 1);
+}
+
+static const char *name_at(const Stack *s, const char *pattern, int64_t at)
+{
+    return weight_name_at(s->m->arena, pattern, at);
 }
 
 static void say_stack(const Stack *s)

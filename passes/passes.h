@@ -83,6 +83,9 @@ void pass_context_init(PassContext *ctx, Arena *arena, const PassOptions *option
  * False when m->diag has errors. */
 bool passes_run(Module *m, PassContext *ctx, const char *list);
 
+/* bind_stack.c: `pattern` with a number for its `*`; NULL stays NULL. */
+const char *weight_name_at(Arena *arena, const char *pattern, int64_t at);
+
 /* taps.c: for tools that look into a model. Adds an output for the result of each linear layer,
  * bias included, under the layer's path (before any pass), and for the operand of those with a
  * static range, under the path and " input". */

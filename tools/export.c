@@ -140,6 +140,91 @@ static void export_again(Exports *x, const Op *matmul, const Export *e, const Va
            "one rule for both makes them one module");
 }
 
+/* The codes of one matrix alone, which are those that it has among all. */
+static const Value *codes_of(Exports *x, const Value *codes, const Op *from, const char *name,
+                             int64_t at)
+{
+    Module *m = x->work->module;
+    Op *quantize = codes->def;
+    const Type *all = op_out((Op *)from)->type;
+    const ConstPart *part = &from->constant->reader->part[at];
+    Const constant = {.kind = CONST_WEIGHT,
+                      .name = name,
+                      .stored_fmt = from->constant->stored_fmt,
+                      .data = part->data,
+                      .bytes = part->bytes};
+    Value *value = build_const(m, &m->body, quantize, type_plain(m, all->fmt, 2, all->dim + 1),
+                               &constant, from->span);
+    FormatId fmt = op_in(quantize, 0)->type->fmt;
+    if (fmt != all->fmt) /* what casts have come between */
+        value = build_op(m, &m->body, quantize, OP_CAST, NULL, type_plain(m, fmt, 2, all->dim + 1),
+                         1, &value, from->span);
+    const Type *type = type_quantised(m, codes->type->scheme, 2, all->dim + 1);
+    return build_op(m, &m->body, quantize, OP_QUANTIZE, &quantize->attr, type, 1, &value,
+                    quantize->span);
+}
+
+/* Why matrices that the codes hold are no modules. */
+static const char *experts_problem(const Value *codes, const Op *from, const char **ret_help)
+{
+    const ConstReader *reader = from->constant->reader;
+    const Scheme *scheme = codes->type->scheme;
+
+    *ret_help = "`keep` leaves the layer as it is";
+    if (!reader || !strchr(from->constant->name, '*'))
+        return "its experts lie in one tensor, and modules hold one matrix each";
+    if (codes->def == from)
+        return NULL;
+    if (reader->read)
+        return "its experts are stored quantised, and are not written under another scheme";
+    *ret_help = "scales per channel or group are those of each matrix";
+    if (!scheme->block[0])
+        return "all its experts share one scale, and each is a module of its own";
+    if (scheme->outer)
+        return "all its experts share the second scale, and each is a module of its own";
+    return NULL;
+}
+
+static void export_expert(Exports *x, const Op *matmul, const Value *codes, const Op *from,
+                          int64_t at)
+{
+    const Type *type = codes->type;
+    const char *weight = weight_name_at(x->work->arena, from->constant->name, at);
+    const StoredModule *stored = NULL;
+
+    if (codes->def == from)
+        stored = checkpoint_find(x->work->module->checkpoint, weight);
+    const char *name = stored ? stored->name : module_name(x->work->arena, weight, ".weight");
+    if (!name || (codes->def == from && !stored)) {
+        refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'",
+               "rename the tensors in their file and after 'from', or `keep` their layer as it is");
+        return;
+    }
+    Export *e = export_add(x, weight, name, stored ? &stored->scheme : type->scheme,
+                           type->dim[1].add, type->dim[2].add);
+    e->matmul = matmul;
+    e->module.act = act_of(x, matmul);
+    e->all = codes;
+    e->value = stored ? NULL : codes_of(x, codes, from, weight, at);
+    e->stored = stored;
+}
+
+/* A module for each matrix. */
+static void export_experts(Exports *x, const Op *matmul, const Value *codes, const Op *from)
+{
+    const char *pattern = from->constant->name, *help;
+    const char *why = experts_problem(codes, from, &help);
+    const Export *known = map_get(&x->by_weight, weight_name_at(x->work->arena, pattern, 0));
+    StoredAct act = act_of(x, matmul);
+
+    if (!why && known && (known->all != codes || !same_act(&act, &known->module.act)))
+        why = "two layers read this weight and quantise it differently";
+    if (why)
+        refuse(x, matmul, pattern, why, help);
+    for (int64_t e = 0; e < codes->type->dim[0].add && !why && !known; e++)
+        export_expert(x, matmul, codes, from, e);
+}
+
 static void export_codes(Exports *x, const Op *matmul, const Value *codes)
 {
     const Type *type = codes->type;
@@ -148,6 +233,10 @@ static void export_codes(Exports *x, const Op *matmul, const Value *codes)
     const char *weight = from && from->kind == OP_CONST ? from->constant->name : NULL;
     const StoredModule *stored = NULL;
 
+    if (weight && type->rank == 3 && from->constant->kind == CONST_WEIGHT) {
+        export_experts(x, matmul, codes, from);
+        return;
+    }
     if (!weight || from->constant->kind != CONST_WEIGHT || type->rank != 2) {
         refuse(x, matmul, matmul->attr.layer ? matmul->attr.layer : "a layer",
                "its weight is computed by the text, and is no tensor of the files",
@@ -184,9 +273,15 @@ static void take_layer(Exports *x, const Op *matmul)
         return;
     }
     const Op *from = tensor_of(x, weight);
-    const char *name = from ? module_name(x->work->arena, from->constant->name, ".weight") : NULL;
-    if (name && !checkpoint_find(x->work->module->checkpoint, from->constant->name))
-        ARRAY_PUSH(x->work->arena, &x->plain, name);
+    Arena *arena = x->work->arena;
+    const char *name = from ? from->constant->name : "";
+    bool is_apart = weight->type->rank == 3 && strchr(name, '*');
+    for (int64_t e = 0; e < (is_apart ? weight->type->dim[0].add : 1); e++) {
+        const char *one = is_apart ? weight_name_at(arena, name, e) : name;
+        const char *module = module_name(arena, one, ".weight");
+        if (module && !checkpoint_find(x->work->module->checkpoint, one))
+            ARRAY_PUSH(arena, &x->plain, module);
+    }
 }
 
 /* Tensors that passes changed ------------------------------------------------------------------ */
@@ -318,9 +413,10 @@ static Export *stored_export(Exports *x, const StoredModule *m)
     if (m->scheme.table)
         why = "its codebook is its own, which no format written here holds";
     if (m->experts)
-        why = "experts are not written yet";
+        why = "it holds several experts, and modules that are written hold one matrix each";
     if (why)
-        refuse(x, NULL, m->name, why, "a rule that names a scheme quantises it again");
+        refuse(x, NULL, m->name, why,
+               m->experts ? NULL : "a rule that names a scheme quantises it again");
     Export *e =
         map_get(&x->by_weight, m->weight); /* what the text makes of its activation counts */
     if (!e) {
@@ -379,7 +475,7 @@ bool exports_collect(Exports *x)
         take_op(x, op);
     for_each_op(op, &m->body)
         if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT &&
-            map_has(&x->by_weight, op->constant->name))
+            map_has(&x->by_weight, weight_name_at(x->work->arena, op->constant->name, 0)))
             check_reads(x, op_out(op), op);
     for (int i = 0; m->weights && i < weights_num(m->weights); i++)
         add_tensor(x, m->checkpoint, weights_at(m->weights, i), &done);

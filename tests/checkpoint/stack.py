@@ -315,6 +315,59 @@ def whole(tmp):
     report("codes that the text names", products(tmp, HAND, w))
 
 
+# Written ---------------------------------------------------------------------------------------------
+
+WRITTEN = """version 1
+weights "{file}"
+dim T in [1, 8]
+model m (x: f32[T, 64], l: f32[T, 3]) -> (y: f32[T, 64]) {{
+    param up: f32[3, 96, 64] from "x.*.up.weight"
+    param down: f32[3, 64, 96] from "x.*.down.weight"
+    r = topk(l, 2)
+    h = silu(grouped_linear(dispatch(x, route=r), up, route=r))
+    y = combine(grouped_linear(h, down, route=r), route=r)
+}}
+"""
+SCHEMES = [
+    # the scheme, the format, what it is refused with
+    ("weight i4 sym group 32 scale f16", "compressed-tensors", None),
+    ("weight i4 sym group 32 scale f16", "gptq", None),
+    ("weight i8 sym per channel; act i8 sym per token dynamic", "compressed-tensors", None),
+    ("weight e4m3 block 32x32; act e4m3 per token group 32 dynamic", "compressed-tensors", None),
+    ("weight e4m3 per channel; act e4m3 per tensor static 0.01", "compressed-tensors", None),
+    ("weight mxfp4", "compressed-tensors", None),
+    ("weight nvfp4", "compressed-tensors", "all its experts share the second scale"),
+    ("weight e4m3 per tensor", "compressed-tensors", "all its experts share one scale"),
+]
+
+
+def products_of(tmp, *words):
+    done = call("run", *words, "--input", f"x={tmp}/x.npy", "--input", f"l={tmp}/l.npy", "--output", f"y={tmp}/y.npy")
+    return (np.load(f"{tmp}/y.npy").tobytes() if done.returncode == 0 else b""), done.stderr
+
+
+def written(tmp):
+    """`quantise -o` writes a module for each expert, which gives the same bits when it is read."""
+    r = np.random.default_rng(6)
+    shapes = {"up": (96, 64), "down": (64, 96)}
+    save(f"{tmp}/w.safetensors", {f"x.{e}.{k}.weight": f32(r.standard_normal(s)) for e in range(3) for k, s in shapes.items()})
+    np.save(f"{tmp}/x.npy", r.standard_normal((8, 64)).astype(np.float32))
+    np.save(f"{tmp}/l.npy", r.standard_normal((8, 3)).astype(np.float32))
+    text = write(tmp, WRITTEN.format(file="w.safetensors"))
+    for number, (scheme, fmt, refusal) in enumerate(SCHEMES):
+        rules = write(tmp, "scheme s { " + scheme + " }\nquant { default : s }\n", "s.rules")
+        done = call("quantise", text, "--rules", rules, "--format=" + fmt, "-o", f"{tmp}/out{number}")
+        if refusal:
+            found = done.returncode == 1 and f'x.*.up.weight: {refusal}' in done.stderr
+            report(f"not written: {scheme}", [] if found else [done.stderr])
+            continue
+        want, said = products_of(tmp, text, "--rules", rules)
+        got, more = products_of(tmp, write(tmp, WRITTEN.format(file=f"out{number}"), "again.sinter"))
+        same = got and got == want
+        problems = [] if same and "6 modules" in done.stdout else [done.stderr, said, more, done.stdout]
+        report(f"written as {fmt}: {scheme}", problems)
+
+
 # What does not fit --------------------------------------------------------------------------------
 
 REFUSED = [
@@ -372,6 +425,7 @@ def main():
         stored(tmp)
         gated(tmp)
         whole(tmp)
+        written(tmp)
         refused(tmp)
     print(f"1..{num}")
     return failed > 0

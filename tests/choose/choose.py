@@ -457,7 +457,8 @@ def experts(folder):
            r"cannot be cut along T \(its rows depend on each other\)")
     (folder / "w4.rules").write_text(SCHEMES.splitlines()[2] + "\nquant { ffn.(gate|up|down) : w4a8 }\n")
     words = ("m.sinter", "--rules=w4.rules", "--input=h.npy")
-    expect("errors of each, in one batch", sinter(folder, "eval", *words, "--against=float"), 0, r"ffn\.gate +\d+\.\d\d .*y of 48 rows")
+    expect("errors of each, in one batch", sinter(folder, "eval", *words, "--against=float"), 0,
+           r"ffn\.gate +\d+\.\d\d .*y of 48 rows")
     expect("layers to leave in float", sinter(folder, "eval", *words, "--bisect=cosine=0.9999"), 0,
            r"with \d of 3 layers in float")
     expect("a page", sinter(folder, "report", *words, "--no-measure", "-o", "r.html"), 0)
