@@ -1,7 +1,7 @@
 #!/bin/sh
-# test.sh auto|digits|ffn|rules|mx|minilm|serve-c <sinter> [generate|serve]: runs an example and holds each of its
-# lines to a bound.
-# TAP. Bounds: for digits, how much accuracy a format may lose against float; for the others the
+# test.sh auto|digits|experts|ffn|rules|mx|minilm|serve-c <sinter> [generate|serve]: runs an example
+# and holds each of its lines to a bound.
+# TAP. Bounds: for digits and experts, how much accuracy a format may lose against float; for the others the
 # distance from the expected output in dB, a few below what the formats reach.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,8 +13,8 @@ case $example in
 auto)
     "$here/auto/run.sh" "$1" | sed -n 's/^\([a-z0-9]*\) .*accuracy \([0-9.]*\).*/\1 \2/p'
     ;;
-digits)
-    "$here/digits/run.sh" "$1" | sed -n 's/^\([a-z0-9]*\) .*accuracy \([0-9.]*\).*/\1 \2/p'
+digits | experts)
+    "$here/$example/run.sh" "$1" | sed -n 's/^\([a-z0-9]*\) .*accuracy \([0-9.]*\).*/\1 \2/p'
     ;;
 minilm)
     "$here/minilm/run.sh" "$1" tiny | sed -n 's/^\([a-z0-9-]*\) .*sqnr \([0-9.]*\) dB.*/\1 \2/p'
@@ -37,7 +37,7 @@ END {
     for (i = 1; i <= num; i++) {
         name = order[i]
         least = bound[name]
-        if (example == "digits" && name != "float")
+        if (example ~ /^(digits|experts)$/ && name != "float")
             least = value["float"] - least
         ok = name in value && value[name] + 0 >= least + 0
         if (!ok)
