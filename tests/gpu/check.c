@@ -91,6 +91,15 @@ static Odd draw_odd(uint64_t *state, int64_t rows)
     return odd >= NUM_ODD || rows < 4 ? ODD_NONE : odd;
 }
 
+/* The last row of odd inputs, which bounds leave out, stands anywhere in tensors of routed rows. */
+static bool moves_rows(const Plan *p)
+{
+    for (int i = 0; i < p->num_launches; i++)
+        if (p->launch[i].family == LAUNCH_ROUTE)
+            return true;
+    return false;
+}
+
 /* A test of the test: one byte that differs must be found. */
 static bool check_spoilt(const Check *c, Rig *r, int bucket, const int64_t *size, const Side *in,
                          uint64_t seed)
@@ -110,6 +119,7 @@ static bool check_size(const Check *c, const Built *b, Rig *r, int bucket, const
     uint64_t state = seed;
     const Plan *p = b->cuda.target.plan;
     Odd odd = draw_odd(&state, p->num_syms ? size[0] : 1);
+    odd = odd >= ODD_LARGE && moves_rows(p) ? ODD_NONE : odd;
     bool ok = side_make(b->file, false, size, &in);
     if (ok) {
         side_fill(&in, state, odd);
