@@ -64,8 +64,10 @@ static void walk_program(const Drawing *d, const PlanLaunch *l, PlanProgram prog
         const TileStep *s = &program.step[i];
         bool is_write = plan_writes((TileOp)s->op);
         if (s->tensor != TILE_NO_TENSOR && is_write == writes) {
-            int t = l->operand[s->tensor].tensor;
-            (writes ? add_write : add_read)(d, t);
+            const PlanOperand *o = &l->operand[s->tensor];
+            (writes ? add_write : add_read)(d, o->tensor);
+            if (o->index)
+                add_read(d, l->operand[o->index - 1].tensor);
         }
         if (s->op == TILE_CODE_SUM && !writes)
             add_read(d, l->operand[s->tensor2].tensor);

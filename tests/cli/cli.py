@@ -172,14 +172,20 @@ model m (x: f32[B, 8]) -> ({parts}) {{
     write(tmp / "dims.sinter", "version 1\n" + "".join(f"dim D{i} in [2]\n" for i in range(9)) +
           f"model m ({each('x')}) -> ({each('y')}) {{\n" +
           "".join(f"    y{i} = relu(x{i})\n" for i in range(9)) + "}\n")
+    write(tmp / "choices.sinter", "version 1\nconst K = 16\ndim T in [1, 3]\n"
+          "model m (x: f32[T, 8], s: f32[T, 20]) -> (y: f32[T, 8]) {\n    r = topk(s, K)\n"
+          "    n = dispatch(x, route=r)\n    h = relu(n)\n    y = combine(h, route=r) + combine(n * 2, route=r) + x\n}\n")
     for level in ("-O0", "-O1"):
-        for name in ("split", "shapes"):
+        for name in ("split", "shapes", "choices"):
             check(f"{name} at a limit, {level}", 0,
                   ["sinter", "compile", f"{name}.sinter", level, "-o", "at-limit"], cwd=tmp,
                   out=None, err=None)
         check(f"nine dims, {level}", 1,
               ["sinter", "compile", "dims.sinter", level, "-o", "too-many"], cwd=tmp,
               err=r"dims.sinter:10:1: error\[E0701\]: 9 dims vary")
+        check(f"17 choices, {level}", 1,
+              ["sinter", "compile", "choices.sinter", level, "-D", "K=17", "-o", "too-many"], cwd=tmp,
+              err=r"choices.sinter:8:9: error\[E0701\]: 17 choices are more than a kernel can sum up")
 
 
 def sizes(tmp):
@@ -590,6 +596,11 @@ def views(tmp):
     arrows = re.findall(r"^ *(\w+) -> (\w+)", done.stdout, re.M)
     chain = [(f"n{i}", f"n{i + 1}") for i in range(4)]
     report("its kernels stand in a chain", [] if arrows == chain else [arrows])
+    write(tmp / "routed.sinter", "version 1\ndim T in [1, 3]\nmodel m (x: f32[T, 8], s: f32[T, 5]) -> (y: f32[T, 8]) {\n"
+          "    r = topk(s, 2)\n    y = combine(relu(dispatch(x, route=r)), route=r) + x\n}\n")
+    check("compile what reads rows by an index", 0, ["sinter", "compile", "routed.sinter"], cwd=tmp, out=None, err=None)
+    check("an index is read, too", 0, ["sinter", "show", "routed", "--emit=dot"], cwd=tmp, err=None,
+          out=r'-> n6 \[label="i32\[2\*T, 1\]"\].*-> n7 \[label="i32\[T, 1\]"\]')
     check("show a compiled file's plan", 0, ["sinter", "show", "shown"], cwd=tmp, err=None,
           out="gemm")
     check("show what a compiled file lacks", 2, ["sinter", "show", "shown", "--emit=svg,ast"],
