@@ -115,8 +115,10 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
             count(&c->formats[family][p->tensor[l->dst].fmt][p->tensor[l->src].fmt], is_first);
             count(&c->layouts[family][p->tensor[l->src].pack_spec.layout], is_first);
         } else if (l->family == LAUNCH_ROUTE) {
-            int to = l->operand[l->num_operands - 1].tensor;
-            count(&c->formats[family][p->tensor[to].fmt][0], is_first);
+            for (int k = 1; k <= plan_route_results(l->route); k++) {
+                int to = l->operand[l->num_operands - k].tensor;
+                count(&c->formats[family][p->tensor[to].fmt][0], is_first);
+            }
         } else if (l->family == LAUNCH_MOVE) {
             count(&c->formats[family][p->tensor[l->dst].fmt][0], is_first);
         } else {
