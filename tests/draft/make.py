@@ -94,9 +94,11 @@ class Codes(Weights):
     def linear(self, name, x, rows, bias=False):
         if "layers" not in name:
             return super().linear(name, x, rows, bias)
-        codes = rng.integers(-127, 128, (rows, x.shape[-1]))
-        scale = np.float32(0.4 / 127) * (1 + np.arange(rows, dtype=np.float32)[:, None] / rows)
-        self[name + ".weight"], self[name + ".weight_scale"] = codes.astype(np.int8), scale
+        if name + ".weight" not in self:
+            codes = rng.integers(-127, 128, (rows, x.shape[-1]))
+            scale = np.float32(0.4 / 127) * (1 + np.arange(rows, dtype=np.float32)[:, None] / rows)
+            self[name + ".weight"], self[name + ".weight_scale"] = codes.astype(np.int8), scale
+        codes, scale = self[name + ".weight"], self[name + ".weight_scale"]
         return x @ (codes * scale.astype(np.float64)).T
 
 
@@ -359,3 +361,8 @@ D, F = 32, 64
 text_model("gpt_oss", heads(4, 2, **OSS, quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}),
            lambda *a: decoder(*a, 4, 2, 4, "silu", bias=True, sinks=True, near=lambda i: i == 0, feed=gpt_oss(4, 2)), 4,
            {"near": causal(3)}, make=Mxfp4)
+D, F = 8, 12
+text_model("mixtral-int8", heads(2, 1, hidden_act="silu", num_local_experts=4, num_experts_per_tok=2, quantization_config={
+    "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
+    "config_groups": {"group_0": GROUP}}), lambda *a: decoder(
+        *a, 2, 1, 4, "silu", feed=experts("block_sparse_moe.gate", ("w1", "w3", "w2"), 4, 2, F)), 4, make=Codes)
