@@ -179,6 +179,8 @@ static Route emit_route(Model *g, int x)
               r.groups);
     sb_printf(b, "%%q%d = group_places %%i%d {count = %d} : i32[T, %d]\n", r.id, r.id, r.groups,
               r.choices);
+    sb_printf(b, "%%from%d = group_sources %%i%d {count = %d} : i32[%d*T, 1]\n", r.id, r.id,
+              r.groups, r.choices);
     return r;
 }
 
@@ -223,7 +225,7 @@ static void emit_experts(Model *g, Arena *arena)
     Route r = emit_route(g, x);
     Sb *b = &g->body;
     int y = 10 * g->consts, c = r.choices;
-    sb_printf(b, "%%d%d = dispatch %%v%d, %%q%d : f32[%d*T, %d]\n", r.id, x, r.id, c, k);
+    sb_printf(b, "%%d%d = dispatch %%v%d, %%from%d : f32[%d*T, %d]\n", r.id, x, r.id, c, k);
     rows = arena_printf(arena, "%%d%d", r.id);
     emit_grouped(g, r, rows, k, n, quant, y);
     sb_printf(b, "%%a%d = silu %%h%d : f32[%d*T, %d]\n", y, y, c, n);

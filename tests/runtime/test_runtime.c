@@ -143,7 +143,8 @@ static void expect_row(const float *x, const float *s, float *y)
             dot += x[k] * grouped_model.w[n][k];
         for (int i = 0; i < 2; i++) {
             float times = (float)(chosen[i] + 1), h = dot * times + grouped_model.bias[n];
-            all = fmaf(s[chosen[i]], (h > 0 ? h : 0) * (1 / times), all);
+            float product = s[chosen[i]] * ((h > 0 ? h : 0) * (1 / times));
+            all = i ? all + product : product;
         }
         y[n] = all;
     }
