@@ -209,6 +209,9 @@ static inline bool storage_is_part(PlanStorage storage)
 {
     return storage >= STORAGE_VIEW;
 }
+/* Bytes of the tensor that the operand meets: rows that an index names are as many as the index
+ * has. */
+double plan_operand_bytes(const PlanLaunch *l, int operand, const PlanLayout *layout);
 /* The sizes of one bucket. */
 static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
 {

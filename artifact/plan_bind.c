@@ -262,6 +262,16 @@ static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram
     return true;
 }
 
+double plan_operand_bytes(const PlanLaunch *l, int operand, const PlanLayout *layout)
+{
+    const PlanOperand *o = &l->operand[operand];
+    const PlanLayout *at = &layout[o->tensor];
+    if (!o->index || at->rows < 1)
+        return (double)at->bytes;
+    return (double)at->bytes / (double)at->rows *
+           (double)layout[l->operand[o->index - 1].tensor].rows;
+}
+
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout)
 {
     if (w->packed)

@@ -32,7 +32,7 @@ double launch_bytes(const Plan *plan, const PlanLaunch *l, const PlanLayout *lay
 {
     double bytes = 0;
     for (int i = 0; i < l->num_operands; i++)
-        bytes += launch_names(l, i) ? (double)layout[l->operand[i].tensor].bytes : 0;
+        bytes += launch_names(l, i) ? plan_operand_bytes(l, i, layout) : 0;
     if (l->family == LAUNCH_GEMM && !l->prologue.num_steps)
         bytes += (double)layout[l->a].bytes;
     if (l->family == LAUNCH_GEMM && !plan->tensor[l->w].packed)

@@ -132,7 +132,7 @@ static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
             operand[i].index = index.data;
             operand[i].index_pitch = index.rows == 1 ? 0 : index.pitch;
         }
-        r->bytes += (double)r->state->layout[o->tensor].bytes;
+        r->bytes += plan_operand_bytes(l, i, r->state->layout);
     }
 }
 

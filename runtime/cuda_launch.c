@@ -408,7 +408,7 @@ static void launch_work(const Plan *p, const PlanLaunch *l, const PlanLayout *la
 {
     *ret_bytes = *ret_flops = 0;
     for (int i = 0; i < l->num_operands; i++)
-        *ret_bytes += (double)layout[l->operand[i].tensor].bytes;
+        *ret_bytes += plan_operand_bytes(l, i, layout);
     if (l->family == LAUNCH_GEMM) {
         const PlanTensor *w = &p->tensor[l->w];
         CpuPackSpec spec = plan_gemm_spec(&p->tensor[l->a], w, &layout[l->w]);
