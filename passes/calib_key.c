@@ -52,12 +52,12 @@ static int data_parts(const Op *op, CachePart *ret)
 {
     const Const *c = op->constant;
     const ConstReader *reader = c ? c->reader : NULL;
-    const Type *type = op->out[0].type;
     int64_t dim[LIMIT_RANK] = {0};
     uint64_t elements;
     int num = 0;
 
     if (c && (c->data || (reader && !reader->read))) {
+        const Type *type = op->out[0].type; /* an op without a constant may have no result */
         FormatId fmt = c->stored_fmt ? c->stored_fmt : type->fmt;
         ret[num++] = (CachePart){format_info[fmt].name, strlen(format_info[fmt].name)};
         for (int d = 0; d < type->rank; d++)
