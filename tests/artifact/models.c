@@ -29,6 +29,16 @@ static const PlanSym syms[] = {{"B", NUM_BUCKETS, sizes}};
 #define COLUMN  .row_div = FIXED(1), .row_mod = FIXED(0), .col_step = 0
 #define NO_STEP .tensor2 = TILE_NO_TENSOR
 
+/* What all plans here share, and what this one has. */
+#define PLAN(...)                                                                       \
+    (Plan)                                                                              \
+    {                                                                                   \
+        .target = "cpu", .num_syms = 1, .num_buckets = NUM_BUCKETS, .sym = syms,        \
+        .bucket_size = sizes, .arena_bytes = arena_bytes, .tensor = tensor,             \
+        .num_tensors = COUNT_OF(tensor), .input = input, .num_inputs = COUNT_OF(input), \
+        .output = output, .num_outputs = COUNT_OF(output), __VA_ARGS__                  \
+    }
+
 static void fill_numbers(TestModel *m)
 {
     for (int n = 0; n < MODEL_N; n++) {
@@ -143,28 +153,13 @@ void model_float(TestModel *m)
          .index = 1},
     };
     memcpy(tensor, t, sizeof t);
-    m->plan = (Plan){.target = "cpu",
-                     .num_syms = 1,
-                     .num_buckets = NUM_BUCKETS,
-                     .num_tensors = COUNT_OF(t),
-                     .num_launches = COUNT_OF(launch),
-                     .num_inputs = 1,
-                     .num_outputs = 2,
-                     .sym = syms,
-                     .bucket_size = sizes,
-                     .arena_bytes = arena_bytes,
-                     .rows_independent = true,
-                     .tensor = tensor,
-                     .launch = launch,
-                     .input = input,
-                     .output = output};
+    m->plan = PLAN(.rows_independent = true, .launch = launch, .num_launches = COUNT_OF(launch));
 }
 
-void model_int8(TestModel *m)
+enum { INT8_LAUNCHES = 2 };
+
+static const PlanLaunch *int8_launches(void)
 {
-    static const uint64_t q_at[NUM_BUCKETS] = {0, 0, 0};
-    static const uint64_t arena_bytes[NUM_BUCKETS] = {128, 128, 320};
-    static PlanTensor tensor[7];
     static const PlanOperand tile_operand[] = {{0, PLAIN}, {1, PLAIN}};
     static const PlanOperand operand[] = {{5, PLAIN}, {6, COLUMN}, {4, REPEAT}, {3, REPEAT}};
     static const TileStep quantise[] = {
@@ -183,7 +178,6 @@ void model_int8(TestModel *m)
         {.op = TILE_STORE, .src = {7}, .tensor = 0, NO_STEP},
     };
     static const PlanSegment segment[] = {{0, MODEL_N, {epilogue, COUNT_OF(epilogue)}}};
-    static const PlanPort input[] = {{"x", 0}}, output[] = {{"y", 5}};
     static const PlanLaunch launch[] = {
         {.family = LAUNCH_TILE,
          .layer = "fc",
@@ -204,6 +198,16 @@ void model_int8(TestModel *m)
          .num_segments = 1,
          .segment = segment},
     };
+    _Static_assert(COUNT_OF(launch) == INT8_LAUNCHES, "all are counted");
+    return launch;
+}
+
+void model_int8(TestModel *m)
+{
+    static const uint64_t q_at[NUM_BUCKETS] = {0, 0, 0};
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {128, 128, 320};
+    static PlanTensor tensor[7];
+    static const PlanPort input[] = {{"x", 0}}, output[] = {{"y", 5}};
     const Scheme token = {.fmt = FMT_I8, .scale_fmt = FMT_F32, .block = {1, 0}};
     const CpuPackSpec spec = {.fmt = FMT_I8,
                               .act_fmt = FMT_I8,
@@ -240,22 +244,32 @@ void model_int8(TestModel *m)
         {"sx", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_SCALES, .index = 1},
     };
     memcpy(tensor, t, sizeof t);
-    m->plan = (Plan){.target = "cpu",
-                     .num_syms = 1,
-                     .num_buckets = NUM_BUCKETS,
-                     .num_tensors = COUNT_OF(t),
-                     .num_launches = COUNT_OF(launch),
-                     .num_inputs = 1,
-                     .num_outputs = 1,
-                     .sym = syms,
-                     .bucket_size = sizes,
-                     .arena_bytes = arena_bytes,
-                     .rows_independent = true,
-                     .tensor = tensor,
-                     .launch = launch,
-                     .input = input,
-                     .output = output};
+    m->plan =
+        PLAN(.rows_independent = true, .launch = int8_launches(), .num_launches = INT8_LAUNCHES);
 }
+
+/* Routing, in model_grouped and model_routed: two choices of each row. */
+#define ROUTED    \
+    {             \
+        2, 0,     \
+        {         \
+            0, -1 \
+        }         \
+    }
+static const TileStep moves[] = {
+    {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
+    {.op = TILE_STORE, .src = {0}, .tensor = 0, NO_STEP},
+};
+static const TileStep sums[] = {
+    {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
+    {.op = TILE_LOAD, .dst = 1, .tensor = 3, NO_STEP},
+    {.op = TILE_MUL, .dst = 2, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+    {.op = TILE_LOAD, .dst = 0, .tensor = 5, NO_STEP},
+    {.op = TILE_LOAD, .dst = 1, .tensor = 6, NO_STEP},
+    {.op = TILE_MUL, .dst = 3, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
+    {.op = TILE_ADD, .dst = 2, .src = {2, 3}, .tensor = TILE_NO_TENSOR, NO_STEP},
+    {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
+};
 
 /* Where the tensors of model_grouped lie in its arena, of the largest bucket. */
 enum {
@@ -281,20 +295,6 @@ static const PlanLaunch *grouped_launches(void)
                              combine[] = {{12, PLAIN},  {14, PLAIN}, {11, PLAIN, .index = 2},
                                           {16, COLUMN}, {15, PLAIN}, {11, PLAIN, .index = 5},
                                           {17, COLUMN}};
-    static const TileStep moves[] = {
-        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
-        {.op = TILE_STORE, .src = {0}, .tensor = 0, NO_STEP},
-    };
-    static const TileStep sums[] = {
-        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
-        {.op = TILE_LOAD, .dst = 1, .tensor = 3, NO_STEP},
-        {.op = TILE_MUL, .dst = 2, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
-        {.op = TILE_LOAD, .dst = 0, .tensor = 5, NO_STEP},
-        {.op = TILE_LOAD, .dst = 1, .tensor = 6, NO_STEP},
-        {.op = TILE_MUL, .dst = 3, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
-        {.op = TILE_ADD, .dst = 2, .src = {2, 3}, .tensor = TILE_NO_TENSOR, NO_STEP},
-        {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
-    };
     static const TileStep epilogue[] = {
         {.op = TILE_ACC, .fmt = FMT_F32, .dst = 0, .tensor = TILE_NO_TENSOR, NO_STEP},
         {.op = TILE_LOAD, .dst = 1, .tensor = 1, NO_STEP},
@@ -381,14 +381,6 @@ static uint64_t pack_groups(TestModel *m, const CpuPackSpec *spec)
     return at;
 }
 
-#define ROUTED    \
-    {             \
-        2, 0,     \
-        {         \
-            0, -1 \
-        }         \
-    }
-
 void model_grouped(TestModel *m)
 {
     static const uint64_t at[][NUM_BUCKETS] = {
@@ -440,28 +432,13 @@ void model_grouped(TestModel *m)
     };
 #undef MADE
     memcpy(tensor, t, sizeof t);
-    m->plan = (Plan){.target = "cpu",
-                     .num_syms = 1,
-                     .num_buckets = NUM_BUCKETS,
-                     .num_tensors = COUNT_OF(t),
-                     .num_launches = GROUPED_LAUNCHES,
-                     .num_inputs = 2,
-                     .num_outputs = 1,
-                     .sym = syms,
-                     .bucket_size = sizes,
-                     .arena_bytes = arena_bytes,
-                     .tensor = tensor,
-                     .launch = grouped_launches(),
-                     .input = input,
-                     .output = output};
+    m->plan = PLAN(.launch = grouped_launches(), .num_launches = GROUPED_LAUNCHES);
 }
 
-void model_routed(TestModel *m)
+enum { ROUTED_LAUNCHES = NUM_ROUTE_STEPS + 2 };
+
+static const PlanLaunch *routed_launches(void)
 {
-    static const uint64_t at[][NUM_BUCKETS] = {
-        {0}, {128, 128, 128}, {256, 256, 256}, {384, 384, 384}, {448, 448, 448}, {576, 576, 576}};
-    static const uint64_t arena_bytes[NUM_BUCKETS] = {704, 1088, 2624};
-    static PlanTensor tensor[13];
     static const PlanOperand operand[] = {
         {1, PLAIN},
         {3, PLAIN}, /* topk */
@@ -493,22 +470,7 @@ void model_routed(TestModel *m)
         {12, COLUMN},
     };
     static const int first[] = {0, 2, 5, 7, 9, 11, 14, 18, 21, 28};
-    static const TileStep dispatch[] = {
-        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
-        {.op = TILE_STORE, .src = {0}, .tensor = 0, NO_STEP},
-    };
-    static const TileStep combine[] = {
-        {.op = TILE_LOAD, .dst = 0, .tensor = 2, NO_STEP},
-        {.op = TILE_LOAD, .dst = 1, .tensor = 3, NO_STEP},
-        {.op = TILE_MUL, .dst = 2, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
-        {.op = TILE_LOAD, .dst = 0, .tensor = 5, NO_STEP},
-        {.op = TILE_LOAD, .dst = 1, .tensor = 6, NO_STEP},
-        {.op = TILE_MUL, .dst = 3, .src = {1, 0}, .tensor = TILE_NO_TENSOR, NO_STEP},
-        {.op = TILE_ADD, .dst = 2, .src = {2, 3}, .tensor = TILE_NO_TENSOR, NO_STEP},
-        {.op = TILE_STORE, .src = {2}, .tensor = 0, NO_STEP},
-    };
-    static const PlanPort input[] = {{"x", 0}, {"logits", 1}}, output[] = {{"y", 2}};
-    static PlanLaunch launch[NUM_ROUTE_STEPS + 2];
+    static PlanLaunch launch[ROUTED_LAUNCHES];
     for (int i = 0; i < (int)COUNT_OF(launch); i++) {
         bool sends = i == NUM_ROUTE_STEPS, is_tile = i >= NUM_ROUTE_STEPS;
         const char *name = sends ? "dispatch" : is_tile ? "combine" : route_step_name[i];
@@ -519,15 +481,25 @@ void model_routed(TestModel *m)
                                  .num_operands = first[i + 1] - first[i],
                                  .operand = operand + first[i]};
         if (is_tile)
-            launch[i].program = sends ? (PlanProgram){dispatch, COUNT_OF(dispatch)}
-                                      : (PlanProgram){combine, COUNT_OF(combine)};
+            launch[i].program =
+                sends ? (PlanProgram){moves, COUNT_OF(moves)} : (PlanProgram){sums, COUNT_OF(sums)};
         else
             launch[i].route = (RouteStep)i;
-        launch[i].groups = !is_tile && plan_route_sorts((RouteStep)i) ? 4 : 0;
+        launch[i].groups = !is_tile && plan_route_sorts((RouteStep)i) ? MODEL_E : 0;
     }
+    return launch;
+}
+
+void model_routed(TestModel *m)
+{
+    static const uint64_t at[][NUM_BUCKETS] = {
+        {0}, {128, 128, 128}, {256, 256, 256}, {384, 384, 384}, {448, 448, 448}, {576, 576, 576}};
+    static const uint64_t arena_bytes[NUM_BUCKETS] = {704, 1088, 2624};
+    static PlanTensor tensor[13];
+    static const PlanPort input[] = {{"x", 0}, {"logits", 1}}, output[] = {{"y", 2}};
     const PlanTensor t[] = {
         {"x", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_INPUT},
-        {"logits", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(4)}, .storage = STORAGE_INPUT,
+        {"logits", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_E)}, .storage = STORAGE_INPUT,
          .index = 1},
         {"y", FMT_F32, .rank = 2, .dim = {DIM_B, FIXED(MODEL_N)}, .storage = STORAGE_OUTPUT},
         {"index", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
@@ -536,12 +508,12 @@ void model_routed(TestModel *m)
          .arena_offset = at[1]},
         {"places", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(2)}, .storage = STORAGE_ARENA,
          .arena_offset = at[2]},
-        {"ends", FMT_I32, .rank = 1, .dim = {FIXED(4)}, .storage = STORAGE_ARENA,
+        {"ends", FMT_I32, .rank = 1, .dim = {FIXED(MODEL_E)}, .storage = STORAGE_ARENA,
          .arena_offset = at[3]},
-        {"sources", FMT_I32, .rank = 2, .dim = {{2, 0, {0, -1}}, FIXED(1)},
-         .storage = STORAGE_ARENA, .arena_offset = at[4]},
-        {"sent", FMT_F32, .rank = 2, .dim = {{2, 0, {0, -1}}, FIXED(MODEL_N)},
-         .storage = STORAGE_ARENA, .arena_offset = at[5]},
+        {"sources", FMT_I32, .rank = 2, .dim = {ROUTED, FIXED(1)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[4]},
+        {"sent", FMT_F32, .rank = 2, .dim = {ROUTED, FIXED(MODEL_N)}, .storage = STORAGE_ARENA,
+         .arena_offset = at[5]},
         {"place0", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
          .index = 5},
         {"place1", FMT_I32, .rank = 2, .dim = {DIM_B, FIXED(1)}, .storage = STORAGE_VIEW,
@@ -555,20 +527,7 @@ void model_routed(TestModel *m)
     memset(m, 0, sizeof *m);
     alloc_weights(m, 0, &bias_at);
     memcpy(tensor, t, sizeof t);
-    m->plan = (Plan){.target = "cpu",
-                     .num_syms = 1,
-                     .num_buckets = NUM_BUCKETS,
-                     .num_tensors = COUNT_OF(t),
-                     .num_launches = COUNT_OF(launch),
-                     .num_inputs = 2,
-                     .num_outputs = 1,
-                     .sym = syms,
-                     .bucket_size = sizes,
-                     .arena_bytes = arena_bytes,
-                     .tensor = tensor,
-                     .launch = launch,
-                     .input = input,
-                     .output = output};
+    m->plan = PLAN(.launch = routed_launches(), .num_launches = ROUTED_LAUNCHES);
 }
 
 static bool put_section(ArtifactWriter *w, SectionKind kind, const char *name, const void *data,

@@ -1,5 +1,5 @@
 /* Plans: what is written reads back the same, and what cannot be read is refused. */
-#include "models.h"
+#include "verdict.h"
 
 #include <cmocka.h>
 #include <setjmp.h>
@@ -10,15 +10,6 @@
 #include <string.h>
 
 typedef void (*ModelMaker)(TestModel *m);
-
-static Plan *decode(const TestModel *m, IoError *err)
-{
-    Bytes b;
-    assert_true(plan_encode(&m->plan, &b));
-    Plan *plan = plan_decode(b.data, b.size, m->weights_bytes, err);
-    bytes_free(&b);
-    return plan;
-}
 
 static char *print(const Plan *plan)
 {
@@ -39,7 +30,7 @@ static void what_is_written_reads_back(void **state)
         TestModel m;
         IoError err = {0};
         maker[i](&m);
-        Plan *plan = decode(&m, &err);
+        Plan *plan = plan_again(&m, &err);
         if (!plan)
             fail_msg("%s", err.text);
         char *before = print(&m.plan), *after = print(plan);
@@ -126,7 +117,7 @@ static void long_names_are_written(void **state)
     model_int8(&m);
     m.plan.launch = memcpy(malloc(2 * sizeof(PlanLaunch)), m.plan.launch, 2 * sizeof(PlanLaunch));
     ((PlanLaunch *)(uintptr_t)m.plan.launch)[0].layer = name;
-    Plan *plan = decode(&m, &err);
+    Plan *plan = plan_again(&m, &err);
     if (!plan)
         fail_msg("%s", err.text);
     assert_string_equal(plan->launch[0].layer, name);
