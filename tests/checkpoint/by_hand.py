@@ -8,38 +8,27 @@ that a text or a file can break is broken once. With a GPU the programs are comp
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
+import shared
+from shared import finish, report
+
 sinter, device = sys.argv[1], sys.argv[2:]
 NAMES = {"float32": "F32", "float16": "F16", "int8": "I8", "uint8": "U8", "int32": "I32"}
 N, K = 24, 96
-num = failed = 0
-
-
-def report(name, problems):
-    global num, failed
-    num += 1
-    for line in problems:
-        print("#", "\n# ".join(str(line).splitlines()))
-    failed += bool(problems)
-    print("not ok" if problems else "ok", num, "-", name)
 
 
 def save(path, tensors, about=None):
-    head, data = {"__metadata__": about} if about else {}, b""
+    """Each tensor an array or (type, array), with its shape after them where that differs."""
+    made = {}
     for name, t in tensors.items():
         dtype, t, *shape = t if isinstance(t, tuple) else (NAMES[str(t.dtype)], t)
-        head[name] = {"dtype": dtype, "shape": shape or t.shape, "data_offsets": [len(data), len(data) + t.nbytes]}
-        data += t.tobytes()
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+        made[name] = dtype, shape or t.shape, t.tobytes()
+    shared.save(path, made, about)
 
 
 def halves(q):
@@ -253,8 +242,7 @@ with tempfile.TemporaryDirectory() as folder:
         same = have is not None and (np.allclose(have, want, rtol=1e-5, atol=1e-5) if loose else np.array_equal(have, want.astype(np.float32)))
         report(title, [] if same else [said or np.abs(have - want).max()])
     if device:
-        print(f"1..{num}")
-        sys.exit(failed > 0)
+        finish()
     for title, (param, tensors, words_of) in WRONG.items():
         have, said = run(folder, param, tensors)
         report("refused: " + title, [] if have is None and "error[E" in said and (not words_of or re.search(words_of, said, re.S)) else [said])
@@ -357,11 +345,8 @@ for bits, width, n, k in (4, 15, 16, 45), (3, 9, 20, 27), (8, 5, 8, 15), (2, 33,
 
 # Groups that run down the columns: values, exactly.
 here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hqq-4-columns")
-with open(os.path.join(here, "expected.safetensors"), "rb") as f:
-    data = f.read()
-at = 8 + struct.unpack("<Q", data[:8])[0]
-entry = json.loads(data[8:at])["model.layers.0.proj"]
-want = np.frombuffer(data[at:][slice(*entry["data_offsets"])], np.float32).reshape(entry["shape"])
+_, shape, raw = shared.load(os.path.join(here, "expected.safetensors"))["model.layers.0.proj"]
+want = np.frombuffer(raw, np.float32).reshape(shape)
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "m.sinter")
     with open(path, "w", encoding="utf-8") as f:
@@ -378,5 +363,4 @@ model m (x: f32[40, 40]) -> (y: f32[40, 96]) {{
     same = done.returncode == 0 and np.array_equal(np.load(f"{folder}/y.npy").T, want)
     report("groups down the columns are read, with a warning", [] if same and re.search("E0558.*down its columns", done.stderr) else [done.stderr])
 
-print(f"1..{num}")
-sys.exit(1 if failed else 0)
+finish()

@@ -15,7 +15,6 @@ import os
 import re
 import resource
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -23,48 +22,28 @@ import tempfile
 import numpy as np
 
 import decode
+import shared
+from shared import finish, report
 
 sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
 packages = next((x.split("=")[1] for x in sys.argv if x.startswith("--packages=")), None)
 TYPES = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64, "I8": np.int8, "U8": np.uint8,
          "BF16": np.uint16, "F8_E4M3": np.uint8}
-num = failed = 0
-
-
-def report(name, problems):
-    global num, failed
-    num += 1
-    for line in problems:
-        print("#", "\n# ".join(str(line).splitlines()))
-    failed += bool(problems)
-    print("not ok" if problems else "ok", num, "-", name)
 
 
 def load(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    head = json.loads(data[8:8 + size])
-    head.pop("__metadata__", None)
+    """Arrays, bf16 as f32 and f8 as its bytes."""
     out = {}
-    for name, v in head.items():
-        at, end = v["data_offsets"]
-        out[name] = np.frombuffer(data[8 + size + at:8 + size + end], TYPES[v["dtype"]]).reshape(v["shape"])
-        if v["dtype"] == "BF16":
+    for name, (dtype, shape, raw) in shared.load(path).items():
+        out[name] = np.frombuffer(raw, TYPES[dtype]).reshape(shape)
+        if dtype == "BF16":
             out[name] = (out[name].astype(np.uint32) << 16).view(np.float32)
     return out
 
 
 def save(path, tensors):
-    head, data = {}, b""
     names = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
-    for name, t in tensors.items():
-        raw = t.tobytes()
-        head[name] = {"dtype": names[t.dtype], "shape": t.shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(head).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+    shared.save(path, {name: (names[t.dtype], t.shape, t.tobytes()) for name, t in tensors.items()})
 
 
 def call(*words, **more):
@@ -483,5 +462,4 @@ with tempfile.TemporaryDirectory() as folder:
         report("refused: " + title, check_refused(folder, toy, *case))
     check_folders(folder, toy)
 
-print(f"1..{num}")
-sys.exit(1 if failed else 0)
+finish()

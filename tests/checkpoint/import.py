@@ -10,45 +10,17 @@ import subprocess
 import sys
 import tempfile
 
+from shared import finish, load, report, save
+
 sinter, here = sys.argv[1], os.path.abspath(sys.argv[2])
 update = "--update" in sys.argv
 SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I16": 2, "I32": 4, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
-num = failed = 0
-
-
-def report(name, problems):
-    global num, failed
-    num += 1
-    for line in problems:
-        print("#", line)
-    failed += bool(problems)
-    print("not ok" if problems else "ok", num, "-", name)
-
-
-def load(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    head = json.loads(data[8:8 + size])
-    head.pop("__metadata__", None)
-    return {k: [v["dtype"], v["shape"], data[8 + size + v["data_offsets"][0]:8 + size + v["data_offsets"][1]]]
-            for k, v in head.items()}
 
 
 def metadata(path):
     with open(path, "rb") as f:
         size = struct.unpack("<Q", f.read(8))[0]
         return json.loads(f.read(size)).get("__metadata__")
-
-
-def save(path, tensors, about=None):
-    head, data = {"__metadata__": about} if about else {}, b""
-    for name, (dtype, shape, raw) in tensors.items():
-        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(head).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
 
 
 def run(*words):
@@ -864,5 +836,4 @@ with tempfile.TemporaryDirectory() as tmp:
     code, out, err = run(wrong, "--against", original)
     report("a misreading is a number", [] if code == 3 and "MISREAD" in out else [f"exit code {code}", out, err])
 
-print(f"1..{num}")
-sys.exit(1 if failed else 0)
+finish()
