@@ -76,8 +76,7 @@ typedef struct PlanTensor {
     bool packed; /* `bytes` bytes as pack_spec says: a constant, or what LAUNCH_DECODE made in the
                     arena */
     CpuPackSpec pack_spec;
-    int64_t
-        groups; /* packed: so many weights, each as pack_spec says, one behind the other; 0: one */
+    int64_t groups; /* packed: weights one behind the other, each as pack_spec says; 0: one */
     int32_t params; /* is_static: constant tensor that holds the scales (f32) then zero points
                        (i32) of the quantisation, else -1 */
 } PlanTensor;
@@ -88,8 +87,8 @@ typedef struct PlanOperand {
     PlanDim row_div, row_mod; /* row_mod 0: none */
     int32_t col_step;
     bool by_group; /* its row is the group that the launch's row is in */
-    int32_t index; /* its row is what that of the index says, operand `index` - 1, i32 [rows, 1]; 0:
-                      the launch's own */
+    int32_t index; /* 0: its row is the launch's own; else operand `index` - 1, i32 [rows, 1],
+                      says which */
 } PlanOperand;
 
 #define PLAN_MAX_OPERANDS 64   /* of one launch */
@@ -140,9 +139,8 @@ typedef struct PlanLaunch {
     const char *absorbed; /* "quantize matmul scales add relu": for inspect and traces */
     int num_operands;
     const PlanOperand *operand;
-    bool grouped; /* GEMM, TILE: rows are of groups, each of which has a weight of its own in a
-                     GEMM; */
-    int32_t ends; /* then: i32 [groups], the row behind the last one of each, ascending */
+    bool grouped; /* GEMM, TILE: its rows are of groups; in a GEMM each has a weight of its own */
+    int32_t ends; /* grouped: i32 [groups], the row behind the last one of each, ascending */
     /* LAUNCH_GEMM */
     int32_t a, w;         /* tensors: activation read by the main loop, packed weight (const) or
                              plain b [n, k] (arena; packed on the fly) */
@@ -209,8 +207,10 @@ static inline bool storage_is_part(PlanStorage storage)
 {
     return storage >= STORAGE_VIEW;
 }
-/* Bytes of the tensor that the operand meets: rows that an index names are as many as the index
- * has. */
+/* The share of the tensor that the operand meets: rows that an index names are as many as the index
+ * has. 1 where the tensor has none. */
+double plan_operand_share(const PlanLaunch *l, int operand, const PlanLayout *layout);
+/* .. and its bytes. */
 double plan_operand_bytes(const PlanLaunch *l, int operand, const PlanLayout *layout);
 /* The sizes of one bucket. */
 static inline const int64_t *plan_bucket(const Plan *plan, int bucket)
@@ -255,10 +255,9 @@ int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec);
 bool plan_writes(TileOp op); /* the step writes its operand `tensor` */
 /* The constant that a product's weight is, or that a launch decodes it from. */
 int32_t plan_stored_weight(const Plan *plan, int32_t weight);
-/* .. of which the last ones, so many, are written; the step counts indices of groups. */
-int plan_route_results(RouteStep step);
-bool plan_route_sorts(RouteStep step);
-int plan_route_operands(RouteStep step); /* what it reads, and the last: what it writes */
+int plan_route_operands(RouteStep step); /* how many: what it reads, then what it writes */
+int plan_route_results(RouteStep step);  /* how many of them it writes */
+bool plan_route_sorts(RouteStep step);   /* its indices are of groups */
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);
 /* plan_alias.c: a launch meets other rows or columns of the tensor than its own. */

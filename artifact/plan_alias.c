@@ -24,8 +24,8 @@ typedef struct Effect { /* what one launch does to one tensor */
 } Effect;
 
 typedef struct Effects {
-    Effect
-        effect[2 * PLAN_MAX_OPERANDS + 3]; /* each operand read and written, a GEMM's two, ends */
+    /* each operand read and written, a GEMM's two, ends */
+    Effect effect[2 * PLAN_MAX_OPERANDS + 3];
     int num;
 } Effects;
 

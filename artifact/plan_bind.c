@@ -262,14 +262,19 @@ static bool bind_program(const Binder *b, const PlanLaunch *l, const PlanProgram
     return true;
 }
 
-double plan_operand_bytes(const PlanLaunch *l, int operand, const PlanLayout *layout)
+double plan_operand_share(const PlanLaunch *l, int operand, const PlanLayout *layout)
 {
     const PlanOperand *o = &l->operand[operand];
-    const PlanLayout *at = &layout[o->tensor];
-    if (!o->index || at->rows < 1)
-        return (double)at->bytes;
-    return (double)at->bytes / (double)at->rows *
-           (double)layout[l->operand[o->index - 1].tensor].rows;
+    int64_t rows = layout[o->tensor].rows;
+    if (!o->index || rows < 1)
+        return 1;
+    return (double)layout[l->operand[o->index - 1].tensor].rows / (double)rows;
+}
+
+double plan_operand_bytes(const PlanLaunch *l, int operand, const PlanLayout *layout)
+{
+    return (double)layout[l->operand[operand].tensor].bytes *
+           plan_operand_share(l, operand, layout);
 }
 
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout)

@@ -88,8 +88,7 @@ static bool find_config(Checkpoint *c, const char *path, IoError *err)
     return true;
 }
 
-/* Readers ---------------------------------------------------------------------------------------
- */
+/* Readers -------------------------------------------------------------------------------------- */
 
 static const CheckpointReader *reader_of_method(const char *method)
 {
@@ -224,8 +223,7 @@ const StoredModule *checkpoint_find(const Checkpoint *c, const char *weight)
     return c->modules.num ? map_get(&c->by_weight, weight) : NULL;
 }
 
-/* Reading ---------------------------------------------------------------------------------------
- */
+/* Reading -------------------------------------------------------------------------------------- */
 
 bool stored_fill(const StoredModule *m, QTensor *q, IoError *err)
 {

@@ -27,8 +27,7 @@ static bool detect(const Checkpoint *c)
     return tensors_end_with(c, ".W_q");
 }
 
-/* Settings --------------------------------------------------------------------------------------
- */
+/* Settings ------------------------------------------------------------------------------------- */
 
 static bool number_of(Checkpoint *c, StoredModule *m, const char *suffix, int64_t *ret,
                       IoError *err)

@@ -426,8 +426,7 @@ bool table_read(const StoredModule *m, QTensor *q, IoError *err)
            stored_fail(err, view, "holds a value that is not a finite number");
 }
 
-/* Factors of the input --------------------------------------------------------------------------
- */
+/* Factors of the input ------------------------------------------------------------------------- */
 
 bool input_factors_settle(Checkpoint *c, StoredModule *m, IoError *err)
 {
@@ -442,8 +441,7 @@ bool input_factors_settle(Checkpoint *c, StoredModule *m, IoError *err)
     return true;
 }
 
-/* Order of columns ------------------------------------------------------------------------------
- */
+/* Order of columns ----------------------------------------------------------------------------- */
 
 static bool order_is_trivial(const int32_t *group, int64_t cols, int64_t size)
 {

@@ -41,8 +41,7 @@ typedef struct CheckpointWriter {
 extern const CheckpointWriter *const checkpoint_writers[];
 extern const CheckpointWriter writer_compressed, writer_gptq;
 
-/* For writers: write.c --------------------------------------------------------------------------
- */
+/* For writers: write.c ------------------------------------------------------------------------- */
 
 void write_part(WriteModule *m, const char *suffix, const char *dtype, int rank, int64_t d0,
                 int64_t d1);
@@ -64,8 +63,7 @@ static inline int64_t written_column(const WriteModule *m, int64_t at)
 void stream_put(uint32_t *word, int64_t stride, uint64_t at, int bits, uint32_t code);
 void write_order(const WriteModule *m, int32_t *group); /* g_idx */
 
-/* folder.c --------------------------------------------------------------------------------------
- */
+/* folder.c ------------------------------------------------------------------------------------- */
 
 /* Tensors that are made together and lie in one file. */
 typedef struct FolderUnit FolderUnit;

@@ -45,8 +45,7 @@ const char *probe_problem(const Probe *t);
 /* Reports it to the user; returns false. */
 bool probe_fail(const Probe *t, const char *doing);
 
-/* data.c: tensors of a file as inputs of a model ------------------------------------------------
- */
+/* data.c: tensors of a file as inputs of a model ----------------------------------------------- */
 
 typedef struct Tensors { /* f32; in the arena of whoever asked */
     int num;

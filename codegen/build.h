@@ -106,8 +106,7 @@ int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain);
 void launch_group(Builder *b, const Op *kernel, PlanLaunch *l);
 bool program_needs_rows(const PlanProgram *program, const Builder *b, const Operands *operands);
 
-/* gemm.c, tile.c, route.c -----------------------------------------------------------------------
- */
+/* gemm.c, tile.c, move.c, route.c -------------------------------------------------------------- */
 
 void build_gemm(Builder *b, Op *kernel, Op *matmul);
 void build_tile(Builder *b, Op *kernel);

@@ -17,8 +17,7 @@ bool weight_is_stored(const Op *matmul)
     return matmul->attr.quant && matmul->attr.quant->stored;
 }
 
-/* Reading ---------------------------------------------------------------------------------------
- */
+/* Reading -------------------------------------------------------------------------------------- */
 
 typedef struct Stored {
     ConstReader reader;
@@ -135,8 +134,7 @@ const StoredModule *hand_module(Module *m, const char *codes, const ConstParts *
     return checkpoint_by_hand(m->checkpoint, &hand, rows, cols, err);
 }
 
-/* Checks ----------------------------------------------------------------------------------------
- */
+/* Checks --------------------------------------------------------------------------------------- */
 
 /* Do no kernels read its codes as they lie? Its values are then kept as f32. */
 static bool is_wide(const StoredModule *stored)
@@ -174,8 +172,7 @@ static bool module_fits(Module *m, const Op *op, const StoredModule *stored)
     return false;
 }
 
-/* Layers ----------------------------------------------------------------------------------------
- */
+/* Layers --------------------------------------------------------------------------------------- */
 
 static Span rule_span(const Op *matmul, Span span)
 {
@@ -266,8 +263,7 @@ static QuantSpec *spec_settle(Module *m, const Op *matmul, const StoredModule *s
     return spec;
 }
 
-/* Offsets: x (q s + m)T = x (q s)T + (sums of x over each group) mT. -----------------------------
- */
+/* Offsets: x (q s + m)T = x (q s)T + (sums of x over each group) mT. --------------------------- */
 
 /* [groups, columns] of the operand's format: 1 where the column belongs to the group. */
 static Value *sums_weight(Module *m, Op *at, const StoredModule *stored, FormatId fmt)

@@ -14,8 +14,7 @@
 #include "passes/passes.h"
 #include "quant/calib.h"
 
-/* watch.c: values of the module's body, observed on the data ------------------------------------
- */
+/* watch.c: values of the module's body, observed on the data ----------------------------------- */
 
 typedef struct Watch {
     const Value *value;

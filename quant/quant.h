@@ -251,8 +251,7 @@ void layer_stats_use(LayerStats *stats, const QuantEngine *engine);
 bool layer_stats_finish(LayerStats *stats); /* false: the engine failed */
 void layer_stats_free(LayerStats *stats);   /* accepts a zeroed one */
 
-/* hadamard.c ------------------------------------------------------------------------------------
- */
+/* hadamard.c ----------------------------------------------------------------------------------- */
 
 /* Is there an orthogonal matrix H of this order with all entries +-1/sqrt(n) that this room knows?
  * n = m * 2^k, m = 1 or a multiple of 4 up to 256 with m - 1 prime (12, 20, 24, 44, ..). */

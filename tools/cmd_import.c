@@ -24,8 +24,7 @@ typedef struct ModuleReport {
     const char *doubt;
 } ModuleReport;
 
-/* Looking ---------------------------------------------------------------------------------------
- */
+/* Looking -------------------------------------------------------------------------------------- */
 
 /* The tensor of this name as f32; NULL: there is none of this size. */
 static float *original_values(const Import *im, const StoredModule *m)
@@ -97,8 +96,7 @@ static bool module_look(Import *im, const StoredModule *m, ModuleReport *ret)
     return true;
 }
 
-/* Text ------------------------------------------------------------------------------------------
- */
+/* Text ----------------------------------------------------------------------------------------- */
 
 static void put_act(Sb *sb, const StoredAct *act)
 {
@@ -157,8 +155,7 @@ static void put_module(Import *im, const StoredModule *m, const ModuleReport *r)
         sb_printf(sb, "    refused: %s\n", m->refused);
 }
 
-/* JSON ------------------------------------------------------------------------------------------
- */
+/* JSON ----------------------------------------------------------------------------------------- */
 
 static const char *scheme_text(Arena *arena, const Scheme *scheme, bool is_act)
 {
@@ -208,8 +205,7 @@ static void put_module_json(Import *im, const StoredModule *m, const ModuleRepor
     sb_putc(sb, '}');
 }
 
-/* The whole -------------------------------------------------------------------------------------
- */
+/* The whole ------------------------------------------------------------------------------------ */
 
 /* Tensors of codes' dtypes that no module reads: what was not understood must show. */
 static void put_left(Import *im)

@@ -249,8 +249,7 @@ static void make_linear(const char *folder, int64_t n, int64_t k, int64_t weight
     free(x);
 }
 
-/* A sentence encoder: the layers of examples/minilm, sentences of one length ----------------------
- */
+/* A sentence encoder: the layers of examples/minilm, sentences of one length ------------------- */
 
 #define TOPICS   16
 #define SENTENCE 16   /* tokens */

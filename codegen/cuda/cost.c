@@ -25,21 +25,13 @@ double cuda_tensor_bytes(const CudaKernel *k, int tensor)
 }
 
 /* Of a tensor whose rows an index names: as many as the index has. */
-static double share_read(const CudaKernel *k, int operand)
-{
-    const PlanOperand *o = &k->launch->operand[operand];
-    int64_t rows = k->layout[o->tensor].rows;
-    if (!o->index || rows < 1)
-        return 1;
-    return (double)k->layout[k->launch->operand[o->index - 1].tensor].rows / (double)rows;
-}
-
 double cuda_operand_bytes(const CudaKernel *k)
 {
     double sum = 0;
     for (int i = 0; i < k->launch->num_operands; i++)
         if (launch_names(k->launch, i))
-            sum += cuda_tensor_bytes(k, k->launch->operand[i].tensor) * share_read(k, i);
+            sum += cuda_tensor_bytes(k, k->launch->operand[i].tensor) *
+                   plan_operand_share(k->launch, i, k->layout);
     return sum;
 }
 

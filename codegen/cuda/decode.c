@@ -8,8 +8,7 @@
 
 #define THREADS 256
 
-/* What weights become ---------------------------------------------------------------------------
- */
+/* What weights become -------------------------------------------------------------------------- */
 
 static bool is_codebook(const CudaPackSpec *spec)
 {

@@ -10,9 +10,9 @@
  * others the ring would have few stages. */
 #define ROOMY     200
 #define ROOM_ROWS 32
-/* A product finds an outer scale of so many rows: at 1,024 a layer in nvfp4 took 2 % longer. */
+/* A product finds an outer scale of up to so many rows: at 1,024 a layer in nvfp4 took 2 % longer.
+ */
 #define OUTER_ROWS 512
-
 /* Up to so many rows are taken by one tile, whatever group they are of; else a group is taken to
  * have somewhat more than its share. */
 #define FEW_ROUTED 16

@@ -50,8 +50,7 @@ static int64_t units(const CudaKernel *k) /* along K */
     return cuda_ceil_div(k->spec.k, elements(k));
 }
 
-/* Which products the family takes ---------------------------------------------------------------
- */
+/* Which products the family takes -------------------------------------------------------------- */
 
 /* PTX ISA, "wgmma.mma_async": kinds of types that it multiplies with each other; 0: none. */
 static int native_kind(FormatId fmt)

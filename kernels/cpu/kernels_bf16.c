@@ -112,8 +112,7 @@ static void decode(const MatrixDecode *d)
         pairs_decode(d);
 }
 
-/* Few rows: weights become pairs in registers ---------------------------------------------------
- */
+/* Few rows: weights become pairs in registers -------------------------------------------------- */
 
 /* What all units of a panel need. */
 typedef struct FewTables {

@@ -32,8 +32,7 @@ static int64_t rows_at_once(int64_t rows, int threads)
     return rows / (8 * (int64_t)threads) + 1;
 }
 
-/* The largest columns ---------------------------------------------------------------------------
- */
+/* The largest columns -------------------------------------------------------------------------- */
 
 /* NaN is below all; equal ones keep their order. */
 static bool is_above(float a, float b)
@@ -83,8 +82,7 @@ void cpu_take(const CpuTensor *x, const CpuTensor *index, const CpuTensor *to)
     }
 }
 
-/* Groups ----------------------------------------------------------------------------------------
- */
+/* Groups --------------------------------------------------------------------------------------- */
 
 /* end[g] becomes the number of choices of groups up to g. */
 static void count_groups(const CpuTensor *index, int64_t groups, int32_t *end)

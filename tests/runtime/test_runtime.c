@@ -191,8 +191,7 @@ static void quantised_layers_are_exact(void **state)
     close_model(o);
 }
 
-/* Files whose parts do not belong together ------------------------------------------------------
- */
+/* Files whose parts do not belong together ----------------------------------------------------- */
 
 static void file_refused(const TestModel *cpu, const TestModel *cuda, const char *why)
 {
