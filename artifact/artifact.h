@@ -126,6 +126,7 @@ typedef enum RouteStep {
     ROUTE_SOURCES, /* index [T, C]; i32 [T * C, 1] */
     ROUTE_CHOOSE,  /* topk and take: x [T, E]; i32 [T, C], f32 [T, C] */
     ROUTE_SORT,    /* all three: index [T, C]; ends, places, sources */
+    ROUTE_CLEAR,   /* counts [1, E]; of x [E * M, N], i32 or floats, other rows become 0 */
     NUM_ROUTE_STEPS
 } RouteStep;
 extern const char *const route_step_name[NUM_ROUTE_STEPS]; /* "topk", .. */
@@ -140,7 +141,11 @@ typedef struct PlanLaunch {
     int num_operands;
     const PlanOperand *operand;
     bool grouped; /* GEMM, TILE: its rows are of groups; in a GEMM each has a weight of its own */
-    int32_t ends; /* grouped: i32 [groups], the row behind the last one of each, ascending */
+    bool counted; /* grouped: groups have equally many rows, of which a GEMM computes those that
+                     `ends` counts, the first of each; what the others hold is unknown */
+    bool skips;   /* counted TILE: the others are not computed (in a GEMM they never are) */
+    int32_t ends; /* grouped: i32 [groups], the row behind the last one of each, ascending; or
+                     counted, how many rows of each */
     /* LAUNCH_GEMM */
     int32_t a, w;         /* tensors: activation read by the main loop, packed weight (const) or
                              plain b [n, k] (arena; packed on the fly) */
@@ -258,6 +263,13 @@ int32_t plan_stored_weight(const Plan *plan, int32_t weight);
 int plan_route_operands(RouteStep step); /* how many: what it reads, then what it writes */
 int plan_route_results(RouteStep step);  /* how many of them it writes */
 bool plan_route_sorts(RouteStep step);   /* its indices are of groups */
+/* The tensor whose rows are the launch's. */
+static inline int32_t plan_launch_tensor(const PlanLaunch *l)
+{
+    if (l->family == LAUNCH_GEMM)
+        return l->a;
+    return l->operand[l->family == LAUNCH_ROUTE && l->route == ROUTE_CLEAR].tensor;
+}
 /* How a GEMM launch's weight is packed: as the constant says, or on the fly. */
 CpuPackSpec plan_gemm_spec(const PlanTensor *a, const PlanTensor *w, const PlanLayout *w_layout);
 /* plan_alias.c: a launch meets other rows or columns of the tensor than its own. */
@@ -363,7 +375,7 @@ void device_code_free(DeviceCode *code);
 
 /* container.c ---------------------------------------------------------------------------------- */
 
-#define ARTIFACT_VERSION 12
+#define ARTIFACT_VERSION 13
 #define ARTIFACT_ALIGN   4096
 
 typedef enum SectionKind {

@@ -13,7 +13,7 @@
 const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move", "decode",
                                                              "route"};
 const char *const route_step_name[NUM_ROUTE_STEPS] = {"topk",    "take",   "ends", "places",
-                                                      "sources", "choose", "sort"};
+                                                      "sources", "choose", "sort", "clear"};
 
 /* A walk over a plan: out != NULL writes, otherwise reads [pos, end). Walkers assign the fields
  * that they code, so elements of arrays are copied before they are walked; arrays of the plan
@@ -328,8 +328,11 @@ static void code_launch(Coder *c, PlanLaunch *l)
     l->operand = operand;
     if (l->family == LAUNCH_GEMM || l->family == LAUNCH_TILE)
         code_bool(c, &l->grouped);
-    if (l->grouped)
+    if (l->grouped) {
+        code_bool(c, &l->counted);
+        code_bool(c, &l->skips);
         code_i32(c, &l->ends);
+    }
     if (l->family == LAUNCH_GEMM) {
         code_gemm(c, l);
     } else if (l->family == LAUNCH_TILE) {

@@ -290,10 +290,20 @@ int64_t plan_segment_end(const PlanSegment *s, const CpuPackSpec *spec)
     return s->n_end == PLAN_LAST_COLUMN ? spec->n / spec->parts : s->n_end;
 }
 
+/* Groups that are counted have equally many rows. */
+static bool bind_counts(const Binder *b, const PlanLaunch *l, int64_t rows)
+{
+    int64_t groups = l->grouped && l->counted ? b->layout[l->ends].cols : 1;
+    return rows % groups == 0 || plan_fail(b->err, "\"%s\": %lld rows are not those of %lld groups",
+                                           l->layer, (long long)rows, (long long)groups);
+}
+
 /* Of a product of groups each operand has the product's rows, or one, or one of each group: rows of
  * a group lie together then. */
 static bool bind_groups(const Binder *b, const PlanLaunch *l, int64_t rows)
 {
+    if (!bind_counts(b, l, rows))
+        return false;
     for (int i = 0; l->grouped && i < l->num_operands; i++) {
         const PlanOperand *o = &l->operand[i];
         const PlanLayout *at = &b->layout[o->tensor];
@@ -356,6 +366,7 @@ static bool bind_route(const Binder *b, const PlanLaunch *l)
     case ROUTE_TAKE: ok = to->rows == rows; break;
     case ROUTE_PLACES: ok = ok && same_size(to, rows, x->cols); break;
     case ROUTE_SOURCES: ok = ok && same_size(to, choices, 1); break;
+    case ROUTE_CLEAR: ok = rows == 1 && x->cols >= 1 && to->rows % x->cols == 0; break;
     default: ok = ok && same_size(to, 1, l->groups); break;
     }
     if (l->route == ROUTE_CHOOSE || l->route == ROUTE_TAKE)
@@ -409,7 +420,8 @@ bool plan_bind(const Plan *plan, int bucket, const int64_t *size, PlanLayout *la
             ok = bind_gemm(&b, l);
         } else if (l->family == LAUNCH_TILE) {
             const PlanLayout *shape = &layout[l->operand[0].tensor];
-            ok = bind_program(&b, l, &l->program, shape->rows, shape->cols);
+            ok = bind_counts(&b, l, shape->rows) &&
+                 bind_program(&b, l, &l->program, shape->rows, shape->cols);
         } else if (l->family == LAUNCH_DECODE) {
             ok = true; /* both are as large as they are packed to */
         } else if (l->family == LAUNCH_ROUTE) {

@@ -535,6 +535,8 @@ static bool check_operands(const Plan *p, const PlanLaunch *l, IoError *err)
 static bool check_groups(const Plan *p, const PlanLaunch *l, IoError *err)
 {
     int64_t groups = 0;
+    if ((l->counted && !l->grouped) || (l->skips && !(l->counted && l->family == LAUNCH_TILE)))
+        return plan_fail(err, "\"%s\": rows of no groups are counted", l->layer);
     if (l->grouped) {
         const PlanTensor *t = tensor_index_ok(p, l->ends) ? &p->tensor[l->ends] : NULL;
         if (!t || t->packed || t->quantised || t->fmt != FMT_I32 || t->rank != 1 ||
@@ -657,13 +659,13 @@ static bool check_decode(const Plan *p, const PlanLaunch *l, IoError *err)
 
 typedef struct RouteShape {
     int num, results;  /* operands; so many of them, the last ones, are written */
-    const char *holds; /* each: 'f' floats, 'i' i32, 's' f32 */
+    const char *holds; /* each: 'f' floats, 'i' i32, 'n' either, 's' f32 */
 } RouteShape;
 
 static const RouteShape route_shape[NUM_ROUTE_STEPS] = {
     [ROUTE_TOPK] = {2, 1, "fi"},   [ROUTE_TAKE] = {3, 1, "fis"},   [ROUTE_ENDS] = {2, 1, "ii"},
     [ROUTE_PLACES] = {2, 1, "ii"}, [ROUTE_SOURCES] = {2, 1, "ii"}, [ROUTE_CHOOSE] = {3, 2, "fis"},
-    [ROUTE_SORT] = {4, 3, "iiii"}};
+    [ROUTE_SORT] = {4, 3, "iiii"}, [ROUTE_CLEAR] = {2, 1, "in"}};
 
 int plan_route_operands(RouteStep step)
 {
@@ -690,6 +692,7 @@ static bool route_takes(const Plan *p, const PlanLaunch *l, int operand)
     switch (route_shape[l->route].holds[operand]) {
     case 'f': return is_float;
     case 'i': return t->fmt == FMT_I32;
+    case 'n': return is_float || t->fmt == FMT_I32;
     default: return t->fmt == FMT_F32;
     }
 }

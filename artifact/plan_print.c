@@ -253,7 +253,8 @@ static void print_launch(Sb *sb, const Plan *p, int i)
     }
     print_operands(sb, p, l);
     if (l->grouped)
-        sb_printf(sb, "  groups end at t%d\n", l->ends);
+        sb_printf(sb, "  groups %s t%d%s\n", l->counted ? "count" : "end at", l->ends,
+                  l->skips ? ", other rows are skipped" : "");
     if (l->family == LAUNCH_DECODE) {
         sb_printf(sb, "  t%d -> t%d\n", l->src, l->dst);
     } else if (l->family == LAUNCH_MOVE) {

@@ -43,6 +43,11 @@ static const TensorView *input_view(const Reader *r, const TensorFile *file, con
 
 static bool view_fits(const Reader *r, const TensorView *view, const SinterPort *port)
 {
+    if (port->dtype == SINTER_I32)
+        return data_fail(r,
+                         "input \"%s\" counts rows, and models with such inputs are not "
+                         "compared on data yet",
+                         port->name);
     if (view->fmt == FMT_NONE || format_info[view->fmt].family != FAMILY_FLOAT)
         return data_fail(r, "input \"%s\" takes floats, not %s", port->name,
                          tensor_dtype_text(view));

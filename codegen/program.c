@@ -121,11 +121,10 @@ static int operand_add_groups(Builder *b, Operands *operands, int tensor)
 void launch_group(Builder *b, const Op *kernel, PlanLaunch *l)
 {
     for_each_op(op, kernel->body) {
-        const Value *ends = op->kind == OP_SPREAD                      ? op_in(op, 1)
-                            : op->kind == OP_MATMUL && op->num_in == 3 ? op_in(op, 2)
-                                                                       : NULL;
+        const Value *ends = op_ends(op);
         if (ends) {
             l->grouped = true;
+            l->counted = op_is_counted(op);
             l->ends = tensor_get(b, build_outer(b, ends), op->span);
             return;
         }

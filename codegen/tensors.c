@@ -213,15 +213,28 @@ int tensor_columns(Builder *b, int tensor, int64_t col, int64_t cols)
 
 /* Results -------------------------------------------------------------------------------------- */
 
-/* The output that a value becomes, maybe through reshapes, if nothing is stored there yet. */
+/* What a kernel that masks the value alone makes, in place as nobody else reads the value. */
+static const Value *masked(const Op *user, const Value *value)
+{
+    if (user->kind != OP_KERNEL || value_num_uses(value) > 1)
+        return NULL;
+    for_each_op(op, user->body)
+        if (op->kind == OP_MASK && op_in(user, 0) == value)
+            return &user->out[0];
+    return NULL;
+}
+
+/* The output that a value becomes, maybe through reshapes and masks, if nothing is stored there
+ * yet. */
 static int output_of(const Builder *b, const Value *value, int depth)
 {
     for_each_use(use, value) {
         const Op *user = use->user;
         if (user->kind == OP_OUTPUT && user->block == &b->m->body && !b->outputs_from[user->mark])
             return (int)user->mark;
-        if (user->kind == OP_RESHAPE && user->block == &b->m->body && depth < LIMIT_NESTING) {
-            int output = output_of(b, &user->out[0], depth + 1);
+        const Value *same = user->kind == OP_RESHAPE ? &user->out[0] : masked(user, value);
+        if (same && user->block == &b->m->body && depth < LIMIT_NESTING) {
+            int output = output_of(b, same, depth + 1);
             if (output >= 0)
                 return output;
         }

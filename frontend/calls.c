@@ -54,8 +54,8 @@ const CallInfo call_info[] = {
      OP_MATMUL,
      2,
      false,
-     {"x", "w", "b", "route"},
-     "grouped_linear(x, w, b?, route=..)"},
+     {"x", "w", "b", "route", "rows"},
+     "grouped_linear(x, w, b?, route=..) or grouped_linear(x, w, b?, rows=..)"},
     {"combine", CALL_COMBINE, OP_COMBINE, 2, false, {"x", "route"}, "combine(x, route=..)"},
 };
 const int num_calls = COUNT_OF(call_info);

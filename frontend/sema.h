@@ -182,7 +182,7 @@ typedef enum CallKind {
     CALL_DISPATCH,
     CALL_COMBINE
 } CallKind;
-#define MAX_CALL_ARGS 4
+#define MAX_CALL_ARGS 5
 typedef struct CallInfo {
     const char *name;
     CallKind kind;
@@ -258,6 +258,12 @@ Val walk_dispatch(Walk *w, Frame *frame, Expr *call, Expr *const *arg);
 Val walk_combine(Walk *w, Frame *frame, Expr *call, Expr *const *arg);
 /* The argument route=, which the call must have (arg: NULL, it has none); reports otherwise. */
 bool walk_route_arg(Walk *w, Frame *frame, Expr *call, Expr *arg, Val *ret);
+/* The argument rows=: how many rows of each group count, a tensor i32 [E]; reports otherwise. */
+bool walk_counts_arg(Walk *w, Frame *frame, Expr *arg, Val *ret);
+/* Does x [E, M, K] have the groups that rows= counts? Reports otherwise. */
+bool counted_rows_fit(Walk *w, Expr *call, const Val *x, const Val *counts);
+/* Says that a tensor of counts stands where numbers are needed. */
+void report_counts(Walk *w, Span span, const Val *counts);
 /* Does x, of two dimensions, have the rows that dispatch makes by the route? Reports otherwise. */
 bool route_rows_fit(Walk *w, Expr *call, const Val *x, const Val *route);
 /* Says that a route stands where a tensor is needed; name: NULL when it has none. */
@@ -271,10 +277,12 @@ Val walk_number(Walk *w, double number, Span span);      /* a rank 0 constant */
 /* NULL after reporting at `at` that such a tensor is too large. */
 const Type *walk_type(Walk *w, Expr *at, FormatId fmt, int rank, const Dim *dim);
 const Type *walk_type_expr(Walk *w, const Frame *frame, TypeExpr *type, bool is_param);
-/* An operand of arithmetic: no route. */
+/* An operand of arithmetic: no route, no counts. */
 Val walk_operand(Walk *w, Frame *frame, Expr *expr);
 /* An operand that must be a tensor; reports otherwise. */
 bool walk_tensor(Walk *w, Frame *frame, Expr *expr, Val *ret);
+/* .. or counts of rows, for an input of a block. */
+bool walk_input(Walk *w, Frame *frame, Expr *expr, Val *ret);
 bool walk_axis(Walk *w, Frame *frame, Expr *expr, const Val *x, int64_t *ret); /* NULL: last */
 /* "'x' is f32[B, 784]", with its place */
 void note_type(Walk *w, const Val *val, const char *what);

@@ -222,13 +222,19 @@ void resolve_global(Sema *s, Expr *expr)
     resolve_expr(&b, expr);
 }
 
-/* Tensors of a text are plain; what is quantised is said by schemes. */
-static void check_format(Sema *s, const TypeExpr *type)
+/* Tensors of a text are plain; what is quantised is said by schemes. Inputs may be counts of rows.
+ */
+static void check_format(Sema *s, const TypeExpr *type, bool is_input)
 {
     FormatId fmt = format_find(type->fmt.text);
     Scheme scheme;
-    if (fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16)
+    if (fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16 || (fmt == FMT_I32 && is_input))
         return;
+    if (fmt == FMT_I32) {
+        diag_error(s->diag, type->fmt.span, E_NOT_SUPPORTED,
+                   "only inputs may be i32: counts of rows that grouped_linear takes by rows=");
+        return;
+    }
     if (fmt != FMT_NONE || scheme_find(type->fmt.text, &scheme)) {
         diag_error(s->diag, type->fmt.span, E_NOT_SUPPORTED,
                    "tensors stored as %s are not supported yet, only f32, f16 and bf16",
@@ -244,13 +250,15 @@ static void check_format(Sema *s, const TypeExpr *type)
     suggest(s->diag, &nearest);
 }
 
-/* is_stored: its format is that of codes, which a scheme's words go with. */
-static void resolve_type(Body *b, TypeExpr *type, bool is_stored)
+typedef enum TypeOf { TYPE_OF_INPUT, TYPE_OF_RESULT, TYPE_OF_PARAM, TYPE_OF_STORED } TypeOf;
+
+/* TYPE_OF_STORED: its format is that of codes, which a scheme's words go with. */
+static void resolve_type(Body *b, TypeExpr *type, TypeOf of)
 {
     if (!type->fmt.text)
         return; /* cut off by a syntax error */
-    if (!is_stored)
-        check_format(b->s, type);
+    if (of != TYPE_OF_STORED)
+        check_format(b->s, type, of == TYPE_OF_INPUT);
     if (type->dims.num > LIMIT_RANK)
         diag_error(b->s->diag, type->span, E_LIMIT, "a tensor of %d dimensions, the limit is %d",
                    type->dims.num, LIMIT_RANK);
@@ -333,7 +341,7 @@ static void resolve_param(Body *b, Stmt *stmt)
                    "params from modules are not supported yet");
         stmt->has_bad = true;
     }
-    resolve_type(b, &stmt->decl.type, stmt->from.parts.num > 0);
+    resolve_type(b, &stmt->decl.type, stmt->from.parts.num > 0 ? TYPE_OF_STORED : TYPE_OF_PARAM);
     if (stmt->from.parts.num && stmt->decl.type.fmt.text) {
         scheme_of_param(b->s, stmt);
     } else if (stmt->words.num) {
@@ -404,7 +412,7 @@ static void add_results(Body *b)
     Item *item = b->item;
     int num_named = 0;
     for (int i = 0; i < item->results.num; i++) {
-        resolve_type(b, &item->results.elem[i].type, false);
+        resolve_type(b, &item->results.elem[i].type, TYPE_OF_RESULT);
         num_named += item->results.elem[i].name.text != NULL;
     }
     b->info->named_results = num_named > 0;
@@ -456,7 +464,7 @@ static void resolve_body(Sema *s, Item *item)
         info->index_slot = slot_add(&b, SLOT_INDEX, item->index, true);
     int first_input = info->slots.num;
     for (int i = 0; i < item->inputs.num; i++) {
-        resolve_type(&b, &item->inputs.elem[i].type, false);
+        resolve_type(&b, &item->inputs.elem[i].type, TYPE_OF_INPUT);
         slot_add(&b, SLOT_INPUT, item->inputs.elem[i].name, true);
     }
     bool inputs_differ = info->slots.num == first_input + item->inputs.num;

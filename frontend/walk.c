@@ -26,7 +26,8 @@ static bool pass_input(Walk *w, const Decl *decl, const Type *type, Expr *at, Va
 {
     if (val->kind != VAL_TENSOR || !type)
         return false;
-    if (!type_same_shape(val->type, type)) {
+    if (!type_same_shape(val->type, type) ||
+        (val->type->fmt == FMT_I32) != (type->fmt == FMT_I32)) {
         if (first_report(at)) {
             diag_error(w->diag, at->span, E_SHAPE, "%s given for an input of type %s",
                        type_text(w->arena, val->type), type_text(w->arena, type));
@@ -51,6 +52,11 @@ static Val pass_result(Walk *w, const Decl *decl, const Type *type, Span span, E
     }
     if (val.kind == VAL_ROUTE && (!at || first_report(at)))
         report_route(w, span, decl->name.text, &val);
+    if (val.kind == VAL_TENSOR && val.type->fmt == FMT_I32) {
+        if (!at || first_report(at))
+            report_counts(w, span, &val);
+        return val_bad();
+    }
     if (val.kind != VAL_TENSOR || !type)
         return val_bad();
     if (!type_same_shape(val.type, type)) {
@@ -164,7 +170,7 @@ static bool open_block(Walk *w, Frame *frame, Expr *call, Frame *inner, int64_t 
         return false;
     bool ok = true;
     for (int i = 0; i < item->inputs.num; i++)
-        ok = walk_tensor(w, frame, arg[i], &val[i]) && ok;
+        ok = walk_input(w, frame, arg[i], &val[i]) && ok;
     if (!ok)
         return false;
     *inner = (Frame){.item = item, .slot = frame_slots(w, item->info)};

@@ -58,7 +58,8 @@ const Type *walk_type_expr(Walk *w, const Frame *frame, TypeExpr *type, bool is_
 {
     FormatId fmt = format_find(type->fmt.text);
     Dim dim[LIMIT_RANK];
-    bool ok = (fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16) && type->dims.num <= LIMIT_RANK;
+    bool ok = (fmt == FMT_F32 || fmt == FMT_F16 || fmt == FMT_BF16 || fmt == FMT_I32) &&
+              type->dims.num <= LIMIT_RANK;
     for (int i = 0; ok && i < type->dims.num; i++) {
         Expr *expr = type->dims.elem[i];
         ok = eval_dim(w->s, frame, expr, &dim[i]);
@@ -77,7 +78,8 @@ const Type *walk_type_expr(Walk *w, const Frame *frame, TypeExpr *type, bool is_
     return walk_type(w, at, fmt, type->dims.num, dim);
 }
 
-Val walk_operand(Walk *w, Frame *frame, Expr *expr)
+/* Anything but a route. */
+static Val walk_value(Walk *w, Frame *frame, Expr *expr)
 {
     Val val = walk_expr(w, frame, expr);
     if (val.kind != VAL_ROUTE)
@@ -87,12 +89,33 @@ Val walk_operand(Walk *w, Frame *frame, Expr *expr)
     return val_bad();
 }
 
+Val walk_operand(Walk *w, Frame *frame, Expr *expr)
+{
+    Val val = walk_value(w, frame, expr);
+    if (val.kind != VAL_TENSOR || val.type->fmt != FMT_I32)
+        return val;
+    if (first_report(expr))
+        report_counts(w, expr->span, &val);
+    return val_bad();
+}
+
+static bool need_tensor(Walk *w, Expr *expr, const Val *val)
+{
+    if (val->kind == VAL_NUMBER && first_report(expr))
+        diag_error(w->diag, expr->span, E_WRONG_KIND, "a number where a tensor is needed");
+    return val->kind == VAL_TENSOR;
+}
+
 bool walk_tensor(Walk *w, Frame *frame, Expr *expr, Val *ret)
 {
     *ret = walk_operand(w, frame, expr);
-    if (ret->kind == VAL_NUMBER && first_report(expr))
-        diag_error(w->diag, expr->span, E_WRONG_KIND, "a number where a tensor is needed");
-    return ret->kind == VAL_TENSOR;
+    return need_tensor(w, expr, ret);
+}
+
+bool walk_input(Walk *w, Frame *frame, Expr *expr, Val *ret)
+{
+    *ret = walk_value(w, frame, expr);
+    return need_tensor(w, expr, ret);
 }
 
 bool walk_axis(Walk *w, Frame *frame, Expr *expr, const Val *x, int64_t *ret)

@@ -192,9 +192,14 @@ static bool need_constant(Walk *w, const Expr *call, Expr *arg, const Val *val, 
     return false;
 }
 
-static bool weight_fits(const Type *x, const Type *weight, bool grouped)
+/* Which rows stand together: those of a linear all, of a grouped_linear with a route those of a
+ * group behind those of the one before, with counts M rows of each group. */
+typedef enum RowsOf { ROWS_ALL, ROWS_ROUTED, ROWS_COUNTED } RowsOf;
+
+static bool weight_fits(const Type *x, const Type *weight, RowsOf of)
 {
-    bool ranks = grouped ? x->rank == 2 && weight->rank == 3 : x->rank >= 1 && weight->rank == 2;
+    bool ranks = of == ROWS_ALL ? x->rank >= 1 && weight->rank == 2
+                                : x->rank == (of == ROWS_ROUTED ? 2 : 3) && weight->rank == 3;
     return ranks && dim_equal(type_last(x), type_last(weight));
 }
 
@@ -207,11 +212,13 @@ static bool bias_fits(const Type *weight, const Type *bias)
     return fits;
 }
 
-static bool operands_fit(Walk *w, Expr *call, const Val *in, bool grouped)
+static bool operands_fit(Walk *w, Expr *call, const Val *in, RowsOf of)
 {
     const Type *x = in[0].type, *weight = in[1].type, *bias = in[2].type;
+    static const char *const x_is[] = {"[.., K]", "[R, K]", "[E, M, K]"};
+    bool grouped = of != ROWS_ALL;
     int wrong = 0; /* the operand that does not fit */
-    if (!weight_fits(x, weight, grouped))
+    if (!weight_fits(x, weight, of))
         wrong = 1;
     else if (bias && !bias_fits(weight, bias))
         wrong = 2;
@@ -222,8 +229,8 @@ static bool operands_fit(Walk *w, Expr *call, const Val *in, bool grouped)
     const char *name = call->name.text;
     if (wrong == 1)
         diag_error(w->diag, call->span, E_SHAPE, "%s needs x %s and w %s, but x is %s and w is %s",
-                   name, grouped ? "[R, K]" : "[.., K]", grouped ? "[E, N, K]" : "[N, K]",
-                   type_text(w->arena, x), type_text(w->arena, weight));
+                   name, x_is[of], grouped ? "[E, N, K]" : "[N, K]", type_text(w->arena, x),
+                   type_text(w->arena, weight));
     else
         diag_error(w->diag, call->span, E_SHAPE, "%s needs w %s and b %s, but w is %s and b is %s",
                    name, grouped ? "[E, N, K]" : "[N, K]", grouped ? "[E, N]" : "[N]",
@@ -265,25 +272,36 @@ static const char *layer_name(Walk *w, const Item *scheme)
     return at ? arena_printf(w->m->arena, "%s#%d", path, at + 1) : path;
 }
 
-/* route: NULL, or rows have matrices of their groups. */
-static Val emit_product(Walk *w, Expr *call, const Val *in, const Route *route, const Attr *attr,
+static Val emit_mask(Walk *w, Expr *call, Val x, const Val *counts)
+{
+    Val in[2] = {x, *counts};
+    return walk_emit(w, OP_MASK, NULL, x.type, 2, in, call->span);
+}
+
+/* ends: NULL, or rows have matrices of their groups, and this says which (RowsOf: ends or counts).
+ * Rows that do not count are 0. */
+static Val emit_product(Walk *w, Expr *call, const Val *in, const Val *ends, const Attr *attr,
                         const Type *type)
 {
     Val operand[3] = {in[0], in[1]};
-    if (route)
-        operand[2] = route->ends;
-    Val out = walk_emit(w, OP_MATMUL, attr, type, route ? 3 : 2, operand, call->span);
-    if (in[2].kind != VAL_TENSOR)
-        return out;
-    Val sum[2] = {out, in[2]};
-    if (route) {
-        Val spread[2] = {in[2], route->ends};
-        sum[1] = walk_emit(w, OP_SPREAD, NULL, type, 2, spread, call->span);
+    bool counted = ends && type->rank == 3;
+    if (ends)
+        operand[2] = *ends;
+    if (counted)
+        operand[0] = emit_mask(w, call, in[0], ends);
+    Val out = walk_emit(w, OP_MATMUL, attr, type, ends ? 3 : 2, operand, call->span);
+    if (in[2].kind == VAL_TENSOR) {
+        Val sum[2] = {out, in[2]};
+        if (ends) {
+            Val spread[2] = {in[2], *ends};
+            sum[1] = walk_emit(w, OP_SPREAD, NULL, type, 2, spread, call->span);
+        }
+        out = walk_emit(w, OP_ADD, NULL, type, 2, sum, call->span);
     }
-    return walk_emit(w, OP_ADD, NULL, type, 2, sum, call->span);
+    return counted ? emit_mask(w, call, out, ends) : out;
 }
 
-static Val emit_linear(Walk *w, Expr *call, Val *in, const Route *route, const QuantSpec *spec,
+static Val emit_linear(Walk *w, Expr *call, Val *in, const Val *ends, const QuantSpec *spec,
                        const Item *scheme)
 {
     FormatId fmt = in[0].fmt, plain = spec && spec->act_fmt ? spec->act_fmt : fmt;
@@ -301,7 +319,7 @@ static Val emit_linear(Walk *w, Expr *call, Val *in, const Route *route, const Q
     Attr attr = {.quant = spec};
     if (w->build)
         attr.layer = layer_name(w, scheme);
-    Val out = emit_product(w, call, in, route, &attr, type);
+    Val out = emit_product(w, call, in, ends, &attr, type);
     out.fmt = fmt;
     out.label = NULL;
     return out;
@@ -317,14 +335,14 @@ static bool walk_operands(Walk *w, Frame *frame, Expr *call, Expr *const *arg, V
 }
 
 /* Its operands fit; what rules say of it must, too. */
-static Val walk_layer(Walk *w, Expr *call, Val *in, const Route *route, const Item *scheme)
+static Val walk_layer(Walk *w, Expr *call, Val *in, const Val *ends, const Item *scheme)
 {
     w->path[w->num_path++] = (Step){.name = in[1].label};
     record_path(w);
     int64_t k = type_last(in[1].type).add;
     const QuantSpec *spec = rules_apply(w, scheme, k);
-    bool fits = spec_fits(w, call, spec, k) && (!route || groups_fit(w, call, spec, in[1].type));
-    Val out = fits ? emit_linear(w, call, in, route, spec, scheme) : val_bad();
+    bool fits = spec_fits(w, call, spec, k) && (!ends || groups_fit(w, call, spec, in[1].type));
+    Val out = fits ? emit_linear(w, call, in, ends, spec, scheme) : val_bad();
     w->num_path--;
     return out;
 }
@@ -332,7 +350,7 @@ static Val walk_layer(Walk *w, Expr *call, Val *in, const Route *route, const It
 Val walk_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme)
 {
     Val in[3] = {{0}};
-    if (!walk_operands(w, frame, call, arg, in) || !operands_fit(w, call, in, false))
+    if (!walk_operands(w, frame, call, arg, in) || !operands_fit(w, call, in, ROWS_ALL))
         return val_bad();
     return walk_layer(w, call, in, NULL, scheme);
 }
@@ -353,15 +371,53 @@ static bool groups_equal(Walk *w, Expr *call, const Val *weight, const Val *rout
     return false;
 }
 
+/* E of w and of the counts. */
+static bool counts_equal(Walk *w, Expr *call, const Val *weight, const Val *counts)
+{
+    if (dim_equal(weight->type->dim[0], counts->type->dim[0]))
+        return true;
+    if (first_report(call)) {
+        diag_error(w->diag, call->span, E_SHAPE,
+                   "rows= counts those of %lld groups, but w has matrices for %lld: %s",
+                   (long long)counts->type->dim[0].add, (long long)weight->type->dim[0].add,
+                   type_text(w->arena, weight->type));
+        note_type(w, counts, "rows");
+        note_type(w, weight, "w");
+    }
+    return false;
+}
+
+static Val walk_counted(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme)
+{
+    Val in[3] = {{0}}, counts;
+    bool ok = walk_operands(w, frame, call, arg, in);
+    ok = walk_counts_arg(w, frame, arg[4], &counts) && ok;
+    if (!ok || !operands_fit(w, call, in, ROWS_COUNTED) ||
+        !counts_equal(w, call, &in[1], &counts) || !counted_rows_fit(w, call, &in[0], &counts))
+        return val_bad();
+    return walk_layer(w, call, in, &counts, scheme);
+}
+
 Val walk_grouped_linear(Walk *w, Frame *frame, Expr *call, Expr *const *arg, const Item *scheme)
 {
     Val in[3] = {{0}}, route;
+    if (arg[4] && !arg[3])
+        return walk_counted(w, frame, call, arg, scheme);
+    if (arg[4]) {
+        if (first_report(call)) {
+            diag_error(w->diag, call->span, E_ARGUMENTS,
+                       "%s takes an argument 'route' or 'rows', not both", call->name.text);
+            diag_help(w->diag, "route= is for rows that dispatch made, rows= for x [E, M, K], of "
+                               "which so many rows of each group count");
+        }
+        return val_bad();
+    }
     bool ok = walk_operands(w, frame, call, arg, in);
     ok = walk_route_arg(w, frame, call, arg[3], &route) && ok;
-    if (!ok || !operands_fit(w, call, in, true) || !groups_equal(w, call, &in[1], &route) ||
+    if (!ok || !operands_fit(w, call, in, ROWS_ROUTED) || !groups_equal(w, call, &in[1], &route) ||
         !route_rows_fit(w, call, &in[0], &route))
         return val_bad();
-    return walk_layer(w, call, in, route.route, scheme);
+    return walk_layer(w, call, in, &route.route->ends, scheme);
 }
 
 /* matmul(a, b): b [K, N], turned to the [N, K] of the IR. */

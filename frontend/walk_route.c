@@ -1,4 +1,5 @@
-/* Layers of experts: topk, which makes a route, and the moves of rows that take one. */
+/* Layers of experts: topk, which makes a route, the moves of rows that take one, and counts of rows
+ * that others brought into groups. */
 #include "frontend/sema.h"
 
 static const char *dim_text(Walk *w, Dim dim)
@@ -30,8 +31,9 @@ bool walk_route_arg(Walk *w, Frame *frame, Expr *call, Expr *arg, Val *ret)
 {
     if (!arg) {
         if (first_report(call)) {
-            diag_error(w->diag, call->span, E_ARGUMENTS, "%s needs an argument 'route'",
-                       call->name.text);
+            bool counts = call_info[call->slot].kind == CALL_GROUPED_LINEAR;
+            diag_error(w->diag, call->span, E_ARGUMENTS, "%s needs an argument 'route'%s",
+                       call->name.text, counts ? " or 'rows'" : "");
             diag_help(w->diag, "it is used as %s", call_info[call->slot].describe);
         }
         return false;
@@ -50,6 +52,51 @@ bool walk_route_arg(Walk *w, Frame *frame, Expr *call, Expr *arg, Val *ret)
         diag_help(w->diag, "topk makes routes: r = topk(x, k), with a number for each group in x");
     }
     return ret->kind == VAL_ROUTE;
+}
+
+/* Counts of rows ------------------------------------------------------------------------------- */
+
+void report_counts(Walk *w, Span span, const Val *counts)
+{
+    diag_error(w->diag, span, E_WRONG_KIND,
+               "counts of rows (i32) where a tensor of numbers is needed");
+    note_type(w, counts, NULL);
+    diag_help(w->diag, "only grouped_linear takes them: rows=..");
+}
+
+bool walk_counts_arg(Walk *w, Frame *frame, Expr *arg, Val *ret)
+{
+    *ret = walk_expr(w, frame, arg);
+    const Type *type = ret->kind == VAL_TENSOR ? ret->type : NULL;
+    if (type && type->fmt == FMT_I32 && type->rank == 1 && dim_is_const(type->dim[0]))
+        return true;
+    if (ret->kind != VAL_BAD && first_report(arg)) {
+        diag_error(w->diag, arg->span, E_WRONG_KIND,
+                   "rows= needs an input i32 [E] of a fixed number of groups E, not %s",
+                   type                     ? type_text(w->arena, type)
+                   : ret->kind == VAL_ROUTE ? "a route"
+                                            : "a number");
+        if (type)
+            note_type(w, ret, NULL);
+        if (ret->kind == VAL_ROUTE)
+            diag_help(w->diag, "a route goes by its own name: route=..");
+    }
+    return false;
+}
+
+bool counted_rows_fit(Walk *w, Expr *call, const Val *x, const Val *counts)
+{
+    const Type *type = x->type;
+    if (type->rank == 3 && dim_equal(type->dim[0], counts->type->dim[0]))
+        return true;
+    if (first_report(call)) {
+        diag_error(w->diag, call->span, E_SHAPE,
+                   "%s needs x [%s, M, K], with the groups that rows= counts, but x is %s",
+                   call->name.text, dim_text(w, counts->type->dim[0]), type_text(w->arena, type));
+        note_type(w, x, "x");
+        note_type(w, counts, "rows");
+    }
+    return false;
 }
 
 /* topk ----------------------------------------------------------------------------------------- */

@@ -34,8 +34,14 @@ static inline const Tensor *eval_in(Eval *e, const Op *op, int slot)
 Tensor *eval_result(Eval *e, const Op *op, int index);
 bool eval_block(Eval *e, const Block *block);
 
-/* eval_route.c: groups follow each other and hold all rows; false after eval_fail. */
+/* eval_route.c */
+typedef struct GroupRows {
+    int64_t first, num;
+} GroupRows;
+/* Groups follow each other and hold all rows; false after eval_fail. */
 bool eval_ends_fit(Eval *e, const Op *op, const Tensor *ends, int64_t rows);
+/* Of so many rows those of a group, by its end or, where the op counts, by its count. */
+GroupRows eval_group(const Op *op, const Tensor *ends, int64_t group, int64_t rows);
 
 /* eval_tensor.c */
 bool tensor_shape(Eval *e, const Op *op, const Type *type, int64_t *ret);

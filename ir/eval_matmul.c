@@ -236,19 +236,21 @@ static bool run_product(const Product *p, double *panels)
     return ok;
 }
 
-/* The rows of each group with the group's matrix. */
+/* The rows of each group with the group's matrix; the others are 0. */
 static bool run_groups(Product *p, double *panels, const Tensor *ends)
 {
     bool ok = true;
-    int64_t begin = 0, n = p->b.rows / (int64_t)tensor_elements(ends);
+    int64_t groups = (int64_t)tensor_elements(ends), n = p->b.rows / groups, rows = p->a.rows;
     p->b.rows = n;
-    for (uint64_t g = 0; ok && g < tensor_elements(ends); g++) {
-        int64_t end = ((const int32_t *)ends->data)[g];
-        p->a.begin = begin;
-        p->a.rows = end - begin;
-        p->b.begin = (int64_t)g * n;
+    if (op_is_counted(p->op))
+        memset(p->out->data, 0,
+               tensor_elements(p->out) * (size_t)format_info[p->out->fmt].bits / 8);
+    for (int64_t g = 0; ok && g < groups; g++) {
+        GroupRows of = eval_group(p->op, ends, g, rows);
+        p->a.begin = of.first;
+        p->a.rows = of.num;
+        p->b.begin = g * n;
         ok = run_product(p, panels);
-        begin = end;
     }
     return ok;
 }
@@ -258,7 +260,7 @@ bool eval_op_matmul(Eval *e, const Op *op)
     const Tensor *a = eval_in(e, op, 0), *b = eval_in(e, op, 1);
     const Tensor *ends = op->num_in == 3 ? eval_in(e, op, 2) : NULL;
     Tensor *out = eval_result(e, op, 0);
-    if (!out || (ends && !eval_ends_fit(e, op, ends, tensor_rows(a))))
+    if (!out || (ends && !op_is_counted(op) && !eval_ends_fit(e, op, ends, tensor_rows(a))))
         return false;
     Product p = {.op = op, .k = tensor_cols(a), .out = out};
     p.mainloop = op->attr.place == PLACE_MAINLOOP;

@@ -220,17 +220,45 @@ bool eval_ends_fit(Eval *e, const Op *op, const Tensor *ends, int64_t rows)
            eval_fail(e, op, "%lld of %lld rows are in groups", (long long)last, (long long)rows);
 }
 
+GroupRows eval_group(const Op *op, const Tensor *ends, int64_t group, int64_t rows)
+{
+    const int32_t *end = ends->data;
+    int64_t begin = group ? end[group - 1] : 0, each = rows / (int64_t)tensor_elements(ends);
+    if (!op_is_counted(op))
+        return (GroupRows){begin, end[group] - begin};
+    int64_t num = end[group] < 0 ? 0 : end[group] < each ? end[group] : each;
+    return (GroupRows){group * each, num};
+}
+
+bool eval_op_mask(Eval *e, const Op *op)
+{
+    const Tensor *in = eval_in(e, op, 0), *counts = eval_in(e, op, 1);
+    Tensor *out = eval_result(e, op, 0);
+    if (!out)
+        return false;
+    int64_t groups = (int64_t)tensor_elements(counts), rows = tensor_rows(in);
+    size_t pitch = (size_t)tensor_cols(in) * (size_t)format_info[in->fmt].bits / 8;
+    memset(out->data, 0, (size_t)rows * pitch);
+    for (int64_t g = 0; g < groups; g++) {
+        GroupRows of = eval_group(op, counts, g, rows);
+        size_t at = (size_t)of.first * pitch;
+        memcpy((char *)out->data + at, (const char *)in->data + at, (size_t)of.num * pitch);
+    }
+    return true;
+}
+
 bool eval_op_spread(Eval *e, const Op *op)
 {
     const Tensor *in = eval_in(e, op, 0), *ends = eval_in(e, op, 1);
     Tensor *out = eval_result(e, op, 0);
-    if (!out || !eval_ends_fit(e, op, ends, tensor_rows(out)))
+    bool counted = op_is_counted(op);
+    if (!out || (!counted && !eval_ends_fit(e, op, ends, tensor_rows(out))))
         return false;
-    int64_t cols = tensor_cols(out);
+    int64_t cols = tensor_cols(out), each = tensor_rows(out) / (int64_t)tensor_elements(ends);
     double *tmp = NULL; /* exact: i32, and every float format */
     const double *v = tensor_f64(in, &tmp);
     for (int64_t row = 0, group = 0; v && row < tensor_rows(out); row++) {
-        while (((const int32_t *)ends->data)[group] <= row)
+        while (counted ? (group + 1) * each <= row : ((const int32_t *)ends->data)[group] <= row)
             group++;
         for (int64_t col = 0; col < cols; col++) {
             double value = v[group * cols + col];

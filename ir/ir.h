@@ -363,6 +363,18 @@ static inline Value *op_out(Op *op)
 {
     return &op->out[0];
 }
+/* What says which rows are of which group: of a product of groups, SPREAD and MASK; else NULL. */
+static inline Value *op_ends(const Op *op)
+{
+    return op->kind == OP_MATMUL                          ? (op->num_in == 3 ? op_in(op, 2) : NULL)
+           : op->kind == OP_SPREAD || op->kind == OP_MASK ? op_in(op, 1)
+                                                          : NULL;
+}
+/* Its groups lie equally far apart, and the ends are counts of rows. */
+static inline bool op_is_counted(const Op *op)
+{
+    return op_ends(op) && op->out[0].type->rank == 3;
+}
 #define for_each_op(op, block) \
     for (Op *op = (block)->first, *op##_next; op && (op##_next = op->next, 1); op = op##_next)
 #define for_each_use(use, value)                                                    \

@@ -634,16 +634,33 @@ static const Type *rule_combine(Module *m, const Op *op, const Type *declared)
     return type_plain(m, FMT_F32, 2, (Dim[]){places->dim[0], in->dim[1]});
 }
 
+/* Of [R, N], or of [E, M, N] for the groups of the ends. */
+static bool has_groups(const Type *type, const Type *ends)
+{
+    return type->rank == 2 || (type->rank == 3 && dim_equal(type->dim[0], ends->dim[0]));
+}
+
 static const Type *rule_spread(Module *m, const Op *op, const Type *declared)
 {
     const Type *in = in_type(op, 0), *ends = in_type(op, 1);
     need_declared(op, declared);
     if (in->scheme || in->rank != 2 || !is_ends(ends) || !dim_equal(in->dim[0], ends->dim[0]) ||
-        declared->rank != 2 || !dim_equal(declared->dim[1], in->dim[1]) || declared->scheme ||
-        declared->fmt != (in->fmt == FMT_I32 ? FMT_I32 : FMT_F32))
+        !has_groups(declared, ends) || !dim_equal(type_last(declared), in->dim[1]) ||
+        declared->scheme || declared->fmt != (in->fmt == FMT_I32 ? FMT_I32 : FMT_F32))
         return clash(m, op, E_SHAPE, "cannot make %s of %s by the ends %s", text(m, declared),
                      text(m, in), text(m, ends));
     return declared;
+}
+
+static const Type *rule_mask(Module *m, const Op *op, const Type *declared)
+{
+    const Type *in = in_type(op, 0), *counts = in_type(op, 1);
+    (void)declared;
+    if (!(is_float(in) || is_i32(in)) || in->rank != 3 || !is_ends(counts) ||
+        !has_groups(in, counts))
+        return clash(m, op, E_SHAPE, "needs operands [E, M, N] and i32 [E], not %s and %s",
+                     text(m, in), text(m, counts));
+    return in;
 }
 
 /* Matmul -------------------------------------------------------------------------------------- */
@@ -721,12 +738,15 @@ static const Type *matmul_mainloop(Module *m, const Op *op, int rank, const Dim 
     return type_plain(m, FMT_F32, rank, dim);
 }
 
-/* Of routed rows: a [R, K], b [E, N, K], ends [E]; no block of scales holds rows of two groups. */
+/* a [R, K] or [E, M, K], b [E, N, K], ends or counts [E]; no block of scales holds rows of two
+ * groups. */
 static bool group_operands(Module *m, const Op *op)
 {
     const Type *a = in_type(op, 0), *b = in_type(op, 1), *ends = in_type(op, 2);
-    if (a->rank != 2 || b->rank != 3 || !is_ends(ends) || !dim_equal(ends->dim[0], b->dim[0])) {
-        clash(m, op, E_SHAPE, "needs operands [R, K], [E, N, K] and i32 [E], not %s, %s and %s",
+    if (b->rank != 3 || !is_ends(ends) || !dim_equal(ends->dim[0], b->dim[0]) ||
+        !has_groups(a, ends)) {
+        clash(m, op, E_SHAPE,
+              "needs operands [R, K] or [E, M, K], [E, N, K] and i32 [E], not %s, %s and %s",
               text(m, a), text(m, b), text(m, ends));
         return false;
     }

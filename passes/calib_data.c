@@ -54,8 +54,11 @@ static bool feeds_find(Batches *b, const TensorFile *file, Arena *scratch)
                            "a .safetensors file");
         if (!feed.view)
             return fail(b, "holds no tensor for input \"%s\"", op->name);
-        if (feed.view->fmt == FMT_NONE || format_info[feed.view->fmt].family != FAMILY_FLOAT)
-            return fail(b, "input \"%s\" takes floats, not %s", op->name, feed.view->dtype);
+        FormatId fmt = feed.view->fmt;
+        bool counts = op->out[0].type->fmt == FMT_I32;
+        if (counts ? fmt != FMT_I32 : fmt == FMT_NONE || format_info[fmt].family != FAMILY_FLOAT)
+            return fail(b, "input \"%s\" takes %s, not %s", op->name, counts ? "I32" : "floats",
+                        feed.view->dtype);
         ARRAY_PUSH(scratch, &b->feeds, feed);
     }
     return true;

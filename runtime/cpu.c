@@ -110,10 +110,12 @@ static const int32_t *ends_of(const Run *r, const PlanLaunch *l)
     return (const int32_t *)(const void *)(tensor_root(r, at->root) + at->at);
 }
 
-static void bind_group_table(const Run *r, const PlanLaunch *l, CpuTensor *table)
+/* all_rows: of the launch. */
+static void bind_group_table(const Run *r, const PlanLaunch *l, int64_t all_rows, CpuTensor *table)
 {
     table->ends = ends_of(r, l);
     table->num_groups = (int)table->rows;
+    table->group_rows = l->counted ? all_rows / table->rows : 0;
 }
 
 static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
@@ -126,7 +128,7 @@ static void bind_operands(Run *r, const PlanLaunch *l, CpuTensor *operand)
         operand[i].row_mod = mod ? mod : INT64_MAX;
         operand[i].col_step = o->col_step;
         if (o->by_group)
-            bind_group_table(r, l, &operand[i]);
+            bind_group_table(r, l, r->state->layout[plan_launch_tensor(l)].rows, &operand[i]);
         if (o->index) {
             CpuTensor index = bind_tensor(r, l->operand[o->index - 1].tensor);
             operand[i].index = index.data;
@@ -185,20 +187,33 @@ static CpuTensor group_rows(const CpuTensor *t, int64_t group, int64_t begin, in
     return ret;
 }
 
-/* The product of one group's rows; `operand` has room for its operands. Ends are clamped, whatever
- * the memory holds. */
-static CpuGemm group_gemm(const CpuGemm *all, const int32_t *ends, int64_t group, int64_t begin,
-                          uint64_t weight_bytes, CpuTensor *operand)
+typedef struct GroupRows {
+    int64_t first, num;
+} GroupRows;
+
+/* Of m rows those of a group that are computed; `begin`: behind the group before it. Ends and
+ * counts are clamped, whatever the memory holds. */
+static GroupRows rows_of_group(const Run *r, const PlanLaunch *l, int64_t group, int64_t begin,
+                               int64_t m)
+{
+    int64_t end = ends_of(r, l)[group], each = m / r->state->layout[l->ends].cols;
+    if (l->counted)
+        return (GroupRows){group * each, end < 0 ? 0 : end < each ? end : each};
+    return (GroupRows){begin, end < begin ? 0 : (end < m ? end : m) - begin};
+}
+
+/* The product of one group's rows; `operand` has room for its operands. */
+static CpuGemm group_gemm(const CpuGemm *all, int64_t group, GroupRows rows, uint64_t weight_bytes,
+                          CpuTensor *operand)
 {
     CpuGemm g = *all;
-    int64_t end = ends[group] < begin ? begin : ends[group] > all->m ? all->m : ends[group];
-    g.m = end - begin;
+    g.m = rows.num;
     g.prologue = (CpuProgram){NULL, 0};
-    g.a = group_rows(&all->a, group, begin, g.m);
+    g.a = group_rows(&all->a, group, rows.first, g.m);
     g.packed = (const uint8_t *)all->packed + (uint64_t)group * weight_bytes;
     g.operand = operand;
     for (int i = 0; i < g.num_operands; i++)
-        operand[i] = group_rows(&all->operand[i], group, begin, g.m);
+        operand[i] = group_rows(&all->operand[i], group, rows.first, g.m);
     return g;
 }
 
@@ -208,7 +223,6 @@ static SinterStatus run_groups(Run *r, const PlanLaunch *l, const CpuGemm *all, 
 {
     const PlanTensor *w = &r->state->plan->tensor[l->w];
     const uint64_t weight_bytes = w->bytes / (uint64_t)w->groups;
-    const int32_t *ends = ends_of(r, l);
     CpuTensor operand[PLAN_MAX_OPERANDS];
     const CpuTile before = {.rows = all->m,
                             .cols = all->spec.k,
@@ -219,7 +233,8 @@ static SinterStatus run_groups(Run *r, const PlanLaunch *l, const CpuGemm *all, 
     bool prologue = all->prologue.num_steps > 0;
     uint64_t size = prologue ? cpu_tile_scratch(&before, threads) : 0;
     for (int64_t group = 0, begin = 0; group < w->groups; group++) {
-        CpuGemm g = group_gemm(all, ends, group, begin, weight_bytes, operand);
+        GroupRows rows = rows_of_group(r, l, group, begin, all->m);
+        CpuGemm g = group_gemm(all, group, rows, weight_bytes, operand);
         uint64_t need = cpu_gemm_scratch(&g, threads);
         size = need > size ? need : size;
         begin += g.m;
@@ -229,7 +244,8 @@ static SinterStatus run_groups(Run *r, const PlanLaunch *l, const CpuGemm *all, 
     if (prologue)
         cpu_tile(&before, r->state->scratch.data, threads);
     for (int64_t group = 0, begin = 0; group < w->groups; group++) {
-        CpuGemm g = group_gemm(all, ends, group, begin, weight_bytes, operand);
+        GroupRows rows = rows_of_group(r, l, group, begin, all->m);
+        CpuGemm g = group_gemm(all, group, rows, weight_bytes, operand);
         if (g.m)
             cpu_gemm(&g, r->state->scratch.data, threads);
         begin += g.m;
@@ -278,6 +294,22 @@ static SinterStatus run_gemm(Run *r, const PlanLaunch *l)
     return SINTER_OK;
 }
 
+/* The rows of each group that count. */
+static void tile_groups(Run *r, const PlanLaunch *l, const CpuTile *all, int threads)
+{
+    CpuTensor operand[PLAN_MAX_OPERANDS];
+    for (int64_t group = 0; group < r->state->layout[l->ends].cols; group++) {
+        GroupRows rows = rows_of_group(r, l, group, 0, all->rows);
+        CpuTile t = *all;
+        t.rows = rows.num;
+        t.operand = operand;
+        for (int i = 0; i < t.num_operands; i++)
+            operand[i] = group_rows(&all->operand[i], group, rows.first, rows.num);
+        if (t.rows)
+            cpu_tile(&t, r->state->scratch.data, threads);
+    }
+}
+
 static SinterStatus run_tile(Run *r, const PlanLaunch *l)
 {
     CpuTensor operand[PLAN_MAX_OPERANDS];
@@ -293,7 +325,10 @@ static SinterStatus run_tile(Run *r, const PlanLaunch *l)
     uint64_t size = cpu_tile_scratch(&t, threads);
     if (!block_reserve(&r->state->scratch, size))
         return no_memory(r->err, size, "scratch");
-    cpu_tile(&t, r->state->scratch.data, threads);
+    if (l->skips)
+        tile_groups(r, l, &t, threads);
+    else
+        cpu_tile(&t, r->state->scratch.data, threads);
     return SINTER_OK;
 }
 
@@ -351,6 +386,10 @@ static SinterStatus run_route(Run *r, const PlanLaunch *l)
     bind_operands(r, l, operand);
     if (plan_route_sorts(l->route))
         return run_sort(r, l, operand);
+    if (l->route == ROUTE_CLEAR) {
+        cpu_clear(operand, &operand[1]);
+        return SINTER_OK;
+    }
     if (l->route == ROUTE_TAKE)
         cpu_take(operand, &operand[1], &operand[2]);
     else

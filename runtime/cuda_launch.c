@@ -58,7 +58,7 @@ static int64_t launch_count(const CudaPlace *p, const PlanLaunch *l)
     if (l->family == LAUNCH_DECODE)
         return count;
     if (l->family != LAUNCH_MOVE)
-        return p->layout[l->family == LAUNCH_GEMM ? l->a : l->operand[0].tensor].rows;
+        return p->layout[plan_launch_tensor(l)].rows;
     for (int i = 0; i < l->move_rank; i++)
         count *= plan_dim_eval(l->move_dim[i], p->size);
     return count;

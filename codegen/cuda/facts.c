@@ -20,10 +20,17 @@
 int64_t cuda_rows(const CudaKernel *k)
 {
     int64_t rows = k->layout[k->launch->a].rows;
+    if (cuda_counted(k))
+        return rows / k->groups;
     if (!k->groups || rows <= FEW_ROUTED)
         return rows;
     int64_t share = (3 * rows + 2 * k->groups - 1) / (2 * k->groups);
     return share < rows ? share : rows;
+}
+
+int cuda_counted(const CudaKernel *k)
+{
+    return k->groups && k->launch->counted ? (int)k->groups : 0;
 }
 
 int64_t cuda_most_rows(const CudaKernel *k)

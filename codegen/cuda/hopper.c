@@ -581,6 +581,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
         sb_line(sb, "static constexpr int64_t kGroupBytes = %" PRId64 ";",
                 (int64_t)plan_weight_packed(k->plan, w) / k->groups);
         cuda_put_int(sb, "kOperandEnds", k->launch->num_operands + 2);
+        cuda_put_int(sb, "kCounted", cuda_counted(k));
     }
 }
 

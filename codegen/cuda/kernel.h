@@ -122,6 +122,8 @@ typedef struct CudaKernel {
 int64_t cuda_rows(const CudaKernel *k);
 /* .. and that its blocks must hold, where none goes on to other tiles. */
 int64_t cuda_most_rows(const CudaKernel *k);
+/* Groups whose rows are counted; 0: they follow each other, or there are none. */
+int cuda_counted(const CudaKernel *k);
 /* Groups whose rows may be there at once; 1 without groups. */
 int64_t cuda_groups_busy(const CudaKernel *k);
 /* program.c: the statements of one program as the body of a function over (p, a, row, m, acc).

@@ -114,6 +114,9 @@ static const char *row_text(Emit *e, int operand)
         return "0"; /* a group's parameters begin there */
     if (o->index)
         return index_text(e, operand);
+    if (o->by_group && k->launch->counted)
+        return arena_printf(e->sb->arena, "m / (p.dim[0] / %lld)",
+                            (long long)operand_layout(k, operand)->rows);
     if (o->by_group)
         return arena_printf(e->sb->arena, "group_of((const int32_t *)p.op[%d].data, %lld, m)",
                             plan_launch_parameters(k->launch) - 1,

@@ -11,7 +11,7 @@
 
 static const char *const step_word[NUM_ROUTE_STEPS] = {
     "ROUTE_TOPK",    "ROUTE_TAKE",   "ROUTE_ENDS", "ROUTE_PLACES",
-    "ROUTE_SOURCES", "ROUTE_CHOOSE", "ROUTE_SORT"};
+    "ROUTE_SOURCES", "ROUTE_CHOOSE", "ROUTE_SORT", "ROUTE_CLEAR"};
 
 static const PlanLayout *layout_of(const CudaKernel *k, int operand)
 {
@@ -48,6 +48,7 @@ static CudaGeometry geometry(const CudaKernel *k)
     switch (k->launch->route) {
     case ROUTE_CHOOSE:
     case ROUTE_TOPK: blocks = cuda_ceil_div(in->rows, THREADS / 32); break;
+    case ROUTE_CLEAR: blocks = cuda_ceil_div(to->rows, THREADS / 32); break;
     case ROUTE_TAKE: blocks = cuda_ceil_div(to->rows * to->cols, THREADS); break;
     default: break;
     }
@@ -96,6 +97,8 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kThreads", cuda_geometry(k).block);
     if (sorts(k))
         put_sort(sb, k);
+    else if (k->launch->route == ROUTE_CLEAR)
+        cuda_put_int(sb, "kBytes", format_info[format_of(k, 1)].bits / 8);
     else
         cuda_put_format(sb, "kFormat", fmt);
     if (k->launch->route == ROUTE_TOPK || k->launch->route == ROUTE_CHOOSE) {

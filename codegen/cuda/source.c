@@ -330,9 +330,9 @@ static void put_group(Sb *sb, const CudaKernel *k)
 {
     sb_line(sb, "    wait_for_producer();");
     sb_line(sb,
-            "    const GroupRows rows = group_rows((const int32_t *)all.op[%d].data, blockIdx.y, "
-            "all.dim[0]);",
-            plan_launch_parameters(k->launch) - 1);
+            "    const GroupRows rows = group_rows<%d>((const int32_t *)all.op[%d].data, "
+            "blockIdx.y, all.dim[0]);",
+            cuda_counted(k), plan_launch_parameters(k->launch) - 1);
     sb_line(sb, "    if (rows.num == 0)\n        return;");
     sb_line(sb, "    const Params p = all.of_group(blockIdx.y, rows.first, rows.num);");
 }

@@ -160,6 +160,10 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kScratchWords", k->row.scratch_words);
     cuda_put_bool(sb, "kPersistent", k->row.per_processor > 0);
     cuda_put_bool(sb, "kEarly", may_be_early(k));
+    if (k->launch->skips) {
+        cuda_put_int(sb, "kCounted", k->plan->tensor[k->launch->ends].dim[0].add);
+        cuda_put_int(sb, "kOperandEnds", plan_launch_parameters(k->launch) - 1);
+    }
 }
 
 static void put_parts(Sb *sb, const CudaKernel *k)

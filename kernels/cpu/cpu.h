@@ -33,6 +33,8 @@ typedef struct CpuTensor {
     const int32_t *ends; /* not NULL: row r is instead the group of num_groups, `rows` of them, that
                             the launch's row is in: the first whose end is behind it */
     int num_groups;
+    int64_t
+        group_rows; /* of each group, of which ends counts those that are used; 0: they end there */
     const char *index; /* not NULL: row r is instead what the i32 that many rows of index_pitch on
                           says, the first or the last one where it says none */
     int64_t index_pitch;
@@ -151,6 +153,8 @@ void cpu_topk(const CpuTensor *x, const CpuTensor *to, int threads);
 void cpu_take(const CpuTensor *x, const CpuTensor *index, const CpuTensor *to);
 /* index to i32 [groups], one row: the routed row behind the last one of each group. */
 void cpu_group_ends(const CpuTensor *index, int64_t groups, const CpuTensor *to);
+/* Rows of `to` beyond the counts (i32, one a group of equally many rows) become 0. */
+void cpu_clear(const CpuTensor *counts, const CpuTensor *to);
 /* index to i32 [T, C]: the routed row of each choice. scratch: so many bytes. */
 uint64_t cpu_group_places_scratch(int64_t groups);
 void cpu_group_places(const CpuTensor *index, int64_t groups, const CpuTensor *to, void *scratch);

@@ -22,6 +22,8 @@ static inline int64_t ceil_blocks(int64_t num, int64_t block)
 static inline int64_t tensor_group(const CpuTensor *t, int64_t row)
 {
     int low = 0, high = t->num_groups - 1;
+    if (t->group_rows)
+        return row / t->group_rows < high ? row / t->group_rows : high;
     while (low < high) {
         int mid = (low + high) / 2;
         if (t->ends[mid] > row)

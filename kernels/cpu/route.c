@@ -131,3 +131,12 @@ void cpu_group_sources(const CpuTensor *places, const CpuTensor *to)
                 *ints_at(to, place) = (int32_t)row;
         }
 }
+
+void cpu_clear(const CpuTensor *counts, const CpuTensor *to)
+{
+    int64_t groups = counts->cols, each = to->rows / groups;
+    size_t bytes = (size_t)to->cols * (size_t)plain_bytes(to->fmt);
+    for (int64_t row = 0; row < to->rows; row++)
+        if (row % each >= ints_at(counts, 0)[row / each])
+            memset(row_at(to, row), 0, bytes);
+}

@@ -15,9 +15,15 @@ struct GroupRows {
     int64_t num;
 };
 
-/* Of `m` rows those of a group. */
+/* Of `m` rows those of a group. COUNTED > 0: so many groups have equally many rows, and `ends`
+ * counts those that are computed, the first of each. */
+template <int COUNTED>
 __device__ __forceinline__ GroupRows group_rows(const int32_t *ends, int group, int64_t m)
 {
+    if constexpr (COUNTED > 0) {
+        const int each = (int)(m / COUNTED), num = ends[group];
+        return {group * each, num < 0 ? 0 : num < each ? num : each};
+    }
     int first = group ? ends[group - 1] : 0, end = ends[group];
     const int last = (int)m;
     first = first < 0 ? 0 : first > last ? last : first;

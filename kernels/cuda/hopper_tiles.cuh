@@ -13,7 +13,8 @@
  * adds ascending along K. There are no more tiles than clusters.
  *
  * Groups of rows (group.cuh; Cfg has kGroups, kGroupBytes and kOperandEnds): blocks take the tiles
- * of one group after those of the one before; kGroupBytes is from weight to weight.
+ * of one group after those of the one before; kGroupBytes is from weight to weight, kCounted
+ * group_rows' argument.
  *
  * Cfg: kBM kBN kBand kShare kSplitSums. S: kClusterM, kClusterN, kGather, kTilesN (of a
  * block), kUnits (of K), kSums (of each of the
@@ -44,6 +45,18 @@ template <class Cfg> struct HopperGroups<Cfg, decltype((void)Cfg::kGroups)> {
         __shared__ int2 first[Cfg::kGroups + 1];
         return first;
     }
+    /* kCounted: the rows of each. Else those up to the next one's first. */
+    static __device__ __forceinline__ int *counts()
+    {
+        __shared__ int num[Cfg::kCounted];
+        return num;
+    }
+    static __device__ __forceinline__ int rows_of(int group)
+    {
+        if constexpr (Cfg::kCounted > 0)
+            return counts()[group];
+        return table()[group + 1].x - table()[group].x;
+    }
     /* By all threads of a block, once an earlier launch has counted rows. ROWS: of a tile; TILES:
      * side by side. */
     template <int ROWS, int TILES, class Params>
@@ -59,7 +72,7 @@ template <class Cfg> struct HopperGroups<Cfg, decltype((void)Cfg::kGroups)> {
                 const int group = base + threadIdx.x;
                 GroupRows rows = {(int)p.dim[0], 0};
                 if (group < Cfg::kGroups)
-                    rows = group_rows(ends, group, p.dim[0]);
+                    rows = group_rows<Cfg::kCounted>(ends, group, p.dim[0]);
                 const int own = (int)((rows.num + ROWS - 1) / ROWS) * TILES;
                 int upto = own;
 #pragma unroll
@@ -67,6 +80,9 @@ template <class Cfg> struct HopperGroups<Cfg, decltype((void)Cfg::kGroups)> {
                     const int other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
                     upto += threadIdx.x >= step ? other : 0;
                 }
+                if constexpr (Cfg::kCounted > 0)
+                    if (group < Cfg::kGroups)
+                        counts()[group] = (int)rows.num;
                 if (group <= Cfg::kGroups)
                     first[group] = {rows.first, tiles + upto - own};
                 tiles += __shfl_sync(0xFFFFFFFFu, upto, 31);
@@ -103,7 +119,7 @@ template <class Cfg, class S> struct HopperWork {
         group = low;
         first = table[low].x;
         before = table[low].y;
-        rows = table[low + 1].x - first;
+        rows = Groups::rows_of(low);
         tiles_m = (int)((rows + kRows - 1) / kRows);
     }
 

@@ -1,7 +1,8 @@
 /* Which groups rows go to, and their order there (artifact/artifact.h: RouteStep). Cfg:
  * kStep, kVaries; cols(i), pitch(i): of each operand; where kVaries
- * these come in p.dim instead (SIZE_ROUTE). p.dim[0]: rows of operand 0. An index or a place that
- * does not exist is neither read nor written to nor counted, as on the CPU. */
+ * these come in p.dim instead (SIZE_ROUTE). p.dim[0]: rows of operand 0, ROUTE_CLEAR of operand 1.
+ * An index or a place that does not exist is neither read nor written to nor counted, as on the
+ * CPU. */
 #ifndef SINTER_CUDA_ROUTE
 #define SINTER_CUDA_ROUTE
 
@@ -14,7 +15,8 @@ enum RouteStep {
     ROUTE_PLACES,
     ROUTE_SOURCES,
     ROUTE_CHOOSE,
-    ROUTE_SORT
+    ROUTE_SORT,
+    ROUTE_CLEAR
 };
 
 template <class Cfg, class Params> struct RouteShape {
@@ -243,6 +245,35 @@ __device__ __forceinline__ void route_groups(const Params &p)
     }
 }
 
+template <int BYTES> struct RouteElement {
+    typedef uint16_t Type;
+};
+template <> struct RouteElement<4> {
+    typedef uint32_t Type;
+};
+
+/* Counts [1, E] of rows that stay; a warp takes one of the others at a time. */
+template <class Cfg, class Shape, class Params>
+__device__ __forceinline__ void route_clear(const Params &p)
+{
+    typedef typename RouteElement<Cfg::kBytes>::Type Element;
+    const int32_t *counts = Shape::template row<const int32_t>(p, 0, 0);
+    const int64_t each = p.dim[0] / Shape::cols(p, 0), cols = Shape::cols(p, 1);
+    const int64_t bytes = cols * sizeof(Element), step = (int64_t)gridDim.x * (Cfg::kThreads / 32);
+    const int lane = threadIdx.x % 32;
+    for (int64_t m = (int64_t)blockIdx.x * (Cfg::kThreads / 32) + threadIdx.x / 32; m < p.dim[0];
+         m += step) {
+        if (m % each < counts[m / each])
+            continue;
+        Element *row = Shape::template row<Element>(p, 1, m);
+        const bool wide = ((uint64_t)row | (uint64_t)bytes) % 16 == 0;
+        for (int64_t i = lane; wide && i < bytes / 16; i += 32)
+            ((uint4 *)row)[i] = make_uint4(0, 0, 0, 0);
+        for (int64_t i = lane; !wide && i < cols; i += 32)
+            row[i] = 0;
+    }
+}
+
 template <class Cfg, class Params> __device__ __forceinline__ void route(const Params &p)
 {
     typedef RouteShape<Cfg, Params> Shape;
@@ -252,6 +283,8 @@ template <class Cfg, class Params> __device__ __forceinline__ void route(const P
         route_topk<Cfg, Shape>(p);
     else if constexpr (Cfg::kStep == ROUTE_TAKE)
         route_take<Cfg, Shape>(p);
+    else if constexpr (Cfg::kStep == ROUTE_CLEAR)
+        route_clear<Cfg, Shape>(p);
     else
         route_groups<Cfg, Shape>(p);
 }

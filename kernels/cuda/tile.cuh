@@ -28,6 +28,20 @@ __device__ __forceinline__ void row_tiles(const Row<S> &row, Step step)
     }
 }
 
+/* Of kCounted groups of equally many rows the first are computed, so many as kOperandEnds says. */
+template <class Cfg, class Params>
+__device__ __forceinline__ auto is_computed(const Params &p, int64_t m, int)
+    -> decltype(Cfg::kCounted > 0)
+{
+    const int64_t each = p.dim[0] / Cfg::kCounted;
+    return m % each < ((const int32_t *)p.op[Cfg::kOperandEnds].data)[m / each];
+}
+template <class Cfg, class Params>
+__device__ __forceinline__ bool is_computed(const Params &, int64_t, long)
+{
+    return true;
+}
+
 template <class Cfg, class Program, class Params>
 __device__ __forceinline__ void tile_rows(const Params &p)
 {
@@ -57,7 +71,7 @@ __device__ __forceinline__ void tile_rows(const Params &p)
         const int n0 = (int)(unit % kTiles) * kUnitCols;
         const int end = kUnitCols < cols - n0 ? n0 + kUnitCols : cols;
         const Row<S> row = {(int)(threadIdx.x % Cfg::kT), n0, end, scratch[group]};
-        if (!Cfg::kVaries || n0 < end)
+        if ((!Cfg::kVaries || n0 < end) && is_computed<Cfg>(p, m, 0))
             Program::row(p, row, m, found);
         if (!Cfg::kPersistent)
             break;

@@ -435,7 +435,7 @@ void model_grouped(TestModel *m)
     m->plan = PLAN(.launch = grouped_launches(), .num_launches = GROUPED_LAUNCHES);
 }
 
-enum { ROUTED_LAUNCHES = NUM_ROUTE_STEPS + 2 };
+enum { ROUTED_STEPS = ROUTE_SORT + 1, ROUTED_LAUNCHES = ROUTED_STEPS + 2 };
 
 static const PlanLaunch *routed_launches(void)
 {
@@ -472,7 +472,7 @@ static const PlanLaunch *routed_launches(void)
     static const int first[] = {0, 2, 5, 7, 9, 11, 14, 18, 21, 28};
     static PlanLaunch launch[ROUTED_LAUNCHES];
     for (int i = 0; i < (int)COUNT_OF(launch); i++) {
-        bool sends = i == NUM_ROUTE_STEPS, is_tile = i >= NUM_ROUTE_STEPS;
+        bool sends = i == ROUTED_STEPS, is_tile = i >= ROUTED_STEPS;
         const char *name = sends ? "dispatch" : is_tile ? "combine" : route_step_name[i];
         launch[i] = (PlanLaunch){.family = is_tile ? LAUNCH_TILE : LAUNCH_ROUTE,
                                  .layer = name,

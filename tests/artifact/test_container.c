@@ -161,7 +161,7 @@ static void another_version_is_refused_kindly(void **state)
         write_all(other, data, size);
         assert_false(artifact_open(other, false, &a, &err));
         assert_int_equal(err.id, E_FILE_VERSION);
-        snprintf(want, sizeof want, "its format is version %d, this program reads version 12",
+        snprintf(want, sizeof want, "its format is version %d, this program reads version 13",
                  version);
         assert_non_null(strstr(err.text, want));
     }

@@ -177,6 +177,16 @@ static void operands_have_a_row_a_group(void **state)
             b.operand[PRODUCT][1].row_div.add = 8);
 }
 
+/* Equally many rows of each group, of which some count. */
+static void groups_may_be_counted(void **state)
+{
+    (void)state;
+    REFUSED("rows are not those of 4 groups", b.launch[PRODUCT].counted = true);
+    REFUSED("rows are not those of 4 groups", b.launch[SCALE].counted = true);
+    REFUSED("of no groups are counted", b.launch[SCALE].skips = true);
+    REFUSED("of no groups are counted", b.launch[PRODUCT].counted = b.launch[PRODUCT].skips = true);
+}
+
 /* A plan for GPUs whose weights a launch packs again. */
 static void decode_groups(Broken *b, int64_t groups)
 {
@@ -226,8 +236,11 @@ static void weights_keep_their_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_are_of_groups),     cmocka_unit_test(scales_are_of_one_group),
-        cmocka_unit_test(groups_must_end),           cmocka_unit_test(operands_have_a_row_a_group),
+        cmocka_unit_test(weights_are_of_groups),
+        cmocka_unit_test(scales_are_of_one_group),
+        cmocka_unit_test(groups_must_end),
+        cmocka_unit_test(groups_may_be_counted),
+        cmocka_unit_test(operands_have_a_row_a_group),
         cmocka_unit_test(weights_keep_their_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

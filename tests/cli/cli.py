@@ -496,7 +496,7 @@ def altered(tmp):
     refused("a text", b"model\n" * 100, "E0801")
     newer = bytearray(data)
     newer[-12] += 1
-    refused("a newer version", bytes(newer), "E0804.*version 12")
+    refused("a newer version", bytes(newer), "E0804.*version 13")
     seeded = random.Random(1)
     places = set(seeded.sample(range(len(data)), 100)) | set(range(len(data) - 120, len(data)))
     missed = []

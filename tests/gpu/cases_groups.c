@@ -1,6 +1,6 @@
-/* Products of groups of rows: texts of a route, a product whose rows have the weights of their
- * groups, and what is done with its results; see cases.h. The logits of the route are an input, so
- * that decisions are those of a few known numbers. */
+/* Products of groups of rows: texts of a route, or of counts, a product whose rows have the weights
+ * of their groups, and what is done with its results; see cases.h. The logits of the route are an
+ * input, so that decisions are those of a few known numbers. */
 #include "tests/gpu/cases_parts.h"
 
 #include <string.h>
@@ -140,8 +140,8 @@ static const char *product(Product *p, const char *x, int rows, int cols, bool b
     Gen *g = p->g;
     const char *w = weight(p, rows, cols);
     const char *b = bias ? param_add(g, p->groups, rows) : NULL;
-    return arena_printf(g->arena, "grouped_linear(%s, %s%s%s, route=r) @ %s", x, w, b ? ", " : "",
-                        b ? b : "", s);
+    return arena_printf(g->arena, "grouped_linear(%s, %s%s%s, %s) @ %s", x, w, b ? ", " : "",
+                        b ? b : "", p->counted ? "rows=x1" : "route=r", s);
 }
 
 /* The next product of what the expression gives, by a scheme of its own; p->n: its columns. */
@@ -192,8 +192,9 @@ static const char *make_post(Product *p, const char *x, const char *s, const cha
         return "gated and down";
     case POST_RESIDUAL:
         g->num_inputs = 3;
-        g->input[2] = (Shape){.sym = 'B', .cols = p->n};
-        *ret = arena_printf(g->arena, "dispatch(x2, route=r) + (%s)", sum);
+        g->input[2] = (Shape){.sym = 'B', .cols = p->n, .groups = p->counted ? p->groups : 0};
+        *ret =
+            arena_printf(g->arena, p->counted ? "x2 + (%s)" : "dispatch(x2, route=r) + (%s)", sum);
         return "residual";
     case POST_REQUANTISE: *ret = next_product(p, active); return "requantised";
     case POST_NUMBERS: *ret = arena_printf(g->arena, "2 - (%s) / 3", sum); return "numbers";
@@ -207,7 +208,9 @@ static const char *make_post(Product *p, const char *x, const char *s, const cha
 static void put_results(Product *p, const char *results, int choices, bool combined)
 {
     Gen *g = p->g;
-    const char *routed = choices > 1 ? arena_printf(g->arena, "%d * B", choices) : "B";
+    const char *routed = p->counted    ? arena_printf(g->arena, "%d, B", p->groups)
+                         : choices > 1 ? arena_printf(g->arena, "%d * B", choices)
+                                       : "B";
     sb_printf(&g->body, combined ? "    y0 = combine(%s, route=r)\n" : "    y0 = %s\n", results);
     sb_printf(&g->blocks, "y0: %s[%s, %d]", result_type(g, is_wgmma(&p->place)),
               combined ? "B" : routed, p->n);
@@ -217,9 +220,14 @@ static void put_results(Product *p, const char *results, int choices, bool combi
 }
 
 /* Few numbers of rows, so that many cases share the kernels of a route. */
-static const char *buckets(Gen *g, const Place *at, int choices)
+static const char *buckets(Gen *g, const Place *at, int choices, bool counted)
 {
     static const int many[] = {80, 100, 128, 160};
+    if (counted)
+        return arena_printf(g->arena, "[%d]",
+                            is_panelled(at) ? 1
+                            : is_stream(at) ? 16
+                                            : 24 + 8 * draw(g, 4));
     int most = is_panelled(at) ? 1 : is_stream(at) ? 16 / choices : many[draw(g, COUNT_OF(many))];
     return arena_printf(g->arena, "[%d]", most);
 }
@@ -227,7 +235,8 @@ static const char *buckets(Gen *g, const Place *at, int choices)
 const char *groups_make(Gen *g, const Place *at, const char **ret_buckets)
 {
     Product p = {.g = g, .place = *at, .groups = num_groups(at)};
-    int choices = num_choices(at, p.groups);
+    p.counted = (at->time / 2 + at->round) % 3 == 2;
+    int choices = p.counted ? 1 : num_choices(at, p.groups);
     p.w = weight_index(at->w, at->time + at->round);
     p.a = product_act(at);
     p.n = draw_n(g, is_wgmma(at) ? KIND_WIDE : KIND_MANY);
@@ -241,19 +250,22 @@ const char *groups_make(Gen *g, const Place *at, const char **ret_buckets)
     if (g->group > p.k)
         g->group = 32;
     g->num_inputs = 2;
-    g->input[0] = (Shape){.sym = 'B', .cols = p.k};
-    g->input[1] = (Shape){.sym = 'B', .cols = p.groups};
+    g->input[0] = (Shape){.sym = 'B', .cols = p.k, .groups = p.counted ? p.groups : 0};
+    g->input[1] = (Shape){.sym = p.counted ? 0 : 'B', .cols = p.groups};
     const char *s = put_scheme(g, p.w, p.a, p.k, false, NULL), *results;
     g->group = 0;
-    put_route(g, p.groups, choices);
-    sb_printf(&g->body, "    d = dispatch(%s, route=r)\n", put_before(&p));
+    if (!p.counted)
+        put_route(g, p.groups, choices);
+    const char *before = put_before(&p);
+    sb_printf(&g->body, p.counted ? "    d = %s\n" : "    d = dispatch(%s, route=r)\n", before);
     const char *post = make_post(&p, "d", s, &results);
-    bool combined = chance(g, 50);
+    bool combined = !p.counted && chance(g, 50);
     put_results(&p, results, choices, combined);
     g->rows = 0;
-    *ret_buckets = buckets(g, at, choices);
-    return arena_printf(g->arena, "product %s x %s, %d of %d groups, %s, %s%s",
-                        case_formats[at->w].name, case_formats[at->a].name, choices, p.groups,
+    *ret_buckets = buckets(g, at, choices, p.counted);
+    return arena_printf(g->arena, "product %s x %s, %s%d of %d groups, %s, %s%s",
+                        case_formats[at->w].name, case_formats[at->a].name,
+                        p.counted ? "counted, " : "", choices, p.groups,
                         is_stream(at)  ? "few"
                         : is_odd_k(at) ? "odd"
                         : is_wgmma(at) ? "wide"

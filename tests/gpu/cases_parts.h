@@ -51,6 +51,8 @@ typedef struct Product {
     int sibling;    /* columns of y1; 0: there is none */
     int group;      /* of a weight that is stored as codes */
     int groups;     /* of rows, each of which has a weight; 0: all rows have one */
+    bool
+        counted; /* .. and as many rows, of which x1 says how many count; else a route sends them */
 } Product;
 
 /* wgmma multiplies the pair as it is stored; .. the weight decoded in registers. */

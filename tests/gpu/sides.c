@@ -49,6 +49,11 @@ void side_fill(Side *side, uint64_t seed, Odd odd)
         FormatId fmt = format_of_dtype(t->dtype);
         uint64_t num = side->bytes[i] / ((uint64_t)format_info[fmt].bits / 8);
         int64_t cols = t->rank ? t->dim[t->rank - 1] : 1;
+        if (fmt == FMT_I32) { /* counts of rows: many, all, none, and what is no count */
+            for (uint64_t k = 0; k < num; k++)
+                ((int32_t *)t->data)[k] = (int32_t)(random_next(&seed) >> 8) % 256 / 2 - 8;
+            continue;
+        }
         float *value = malloc(4 * (size_t)num + 4);
         for (uint64_t k = 0; k < num; k++)
             value[k] = (float)(2 * random_normal(&seed));

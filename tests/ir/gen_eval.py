@@ -880,9 +880,54 @@ def check_mainloop(t, name, r, left, right, ends, block):
             tol=None if sa else 1e-7)
 
 
+def case_counted():
+    """Rows [E, M, ..] of which counts say how many are computed; what is no count is 0 or M, and what the others hold
+    has no effect."""
+    t = Text("counted")
+    own = np.random.default_rng(17)
+    n, k = 5, 12
+    for name, counts, m in (("some", [3, 0, 7, -2, 99, 1], 7), ("one", [4], 6), ("none", [0, 0], 3)):
+        groups = len(counts)
+        held = np.arange(m)[None, :, None] < np.clip(counts, 0, m)[:, None, None]
+        a, b = own.normal(size=(groups, m, k)).astype(F32), own.normal(size=(groups, n, k)).astype(F32)
+        cb, cn = t.const(b), t.const(np.array(counts), "i32")
+        shape = (groups, m, n)
+
+        def product(a, b):
+            return np.where(held, np.einsum("gmk,gnk->gmn", a.astype(np.float64), b.astype(np.float64)), 0)
+        spoilt = np.where(held, a, np.float32(np.nan))
+        t.check(name + "_plain", t.op("matmul", [t.const(spoilt), cb, cn], ty("f32", shape)),
+                product(np.where(held, a, 0), b), tol=1e-7)
+        sa, sb = dict(fmt="i8", block=(1, 0)), dict(fmt="i8", block=(1, 0))
+        qa, qb = (quantise(x.reshape(-1, k), **s) for x, s in ((a, sa), (b, sb)))
+        ca = t.const(a)
+        v = t.op("matmul", [quantise_op(t, ca, a.shape, sa), quantise_op(t, cb, b.shape, sb), cn], ty("i32", shape),
+                 "scales = epilogue")
+        t.check(name + "_codes", v, product(qa[0].reshape(a.shape), qb[0].reshape(b.shape)), "i32")
+        sa, sb = (dict(fmt="i8", block=(1, 4)), dict(fmt="i8", block=(1, 4)))
+        qa, qb = (quantise(x.reshape(-1, k), **s) for x, s in ((a, sa), (b, sb)))
+        v = t.op("matmul", [quantise_op(t, ca, a.shape, sa), quantise_op(t, cb, b.shape, sb), cn], ty("f32", shape),
+                 "scales = mainloop")
+        parts = [x.reshape(groups, -1, k) for q in (qa, qb) for x in (centred(q), q[1] * q[3])]
+        want = np.stack([mainloop(*(x[g] for x in parts), 4) for g in range(groups)])
+        t.check(name + "_main", v, np.where(held, want, 0))
+        for kind in ("f32", "bf16", "i32"):
+            v = own.integers(-9, 9, size=(groups, n)) if kind == "i32" else own.normal(size=(groups, n))
+            v, to = v.astype(NUMPY[kind]), "i32" if kind == "i32" else "f32"
+            wide = np.broadcast_to(v[:, None], shape)
+            t.check(f"{name}_spread_{kind}", t.op("spread", [t.const(v, kind), cn], ty(to, shape)), wide.astype(NUMPY[to]), to)
+            x = own.integers(-9, 9, size=shape) if kind == "i32" else own.normal(size=shape)
+            x = x.astype(NUMPY[kind])
+            masked = t.op("mask", [t.const(x, kind), cn], ty(kind, shape))
+            if kind == "bf16":
+                masked = t.op("cast", [masked], ty("f32", shape))
+            t.check(f"{name}_mask_{kind}", masked, np.where(held, x, 0).astype(NUMPY[to]), to)
+    return t
+
+
 CASES = [case_moves, case_cast, case_elementwise, case_functions, case_rows, case_quantize,
          case_parts, case_matmul, case_mainloop, case_kernel, case_random, case_empty, case_hadamard, case_bounds,
-         case_whole, case_routes, case_experts]
+         case_whole, case_routes, case_experts, case_counted]
 
 if __name__ == "__main__":
     np.seterr(all="ignore")

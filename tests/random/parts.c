@@ -355,12 +355,22 @@ bool write_calibration(Gen *g, const char *path)
     int64_t dim[3][3];
     for (int i = 0; i < g->num_inputs; i++) {
         int rank = 0;
-        int64_t num = 6;
+        int64_t num = 1;
+        if (!g->input[i].sym) { /* counts */
+            int32_t *count = ARENA_NEW_ARRAY(g->arena, int32_t, (size_t)g->input[i].cols);
+            for (int k = 0; k < g->input[i].cols; k++)
+                count[k] = k % 8;
+            dim[i][0] = g->input[i].cols;
+            item[i] = (SafetensorsItem){name[i], FMT_I32, 1, dim[i], count, NULL};
+            continue;
+        }
+        if (g->input[i].groups)
+            dim[i][rank++] = g->input[i].groups;
         dim[i][rank++] = 6;
         if (g->input[i].mid)
             dim[i][rank++] = g->input[i].mid;
         dim[i][rank++] = g->input[i].cols;
-        for (int k = 1; k < rank; k++)
+        for (int k = 0; k < rank; k++)
             num *= dim[i][k];
         float *data = ARENA_NEW_ARRAY(g->arena, float, (size_t)num);
         for (int64_t k = 0; k < num; k++)
@@ -376,7 +386,11 @@ bool write_calibration(Gen *g, const char *path)
 
 void put_shape(Sb *sb, const char *fmt, Shape shape)
 {
-    sb_printf(sb, "%s[%c, ", fmt, shape.sym);
+    sb_printf(sb, "%s[", shape.sym ? fmt : "i32");
+    if (shape.groups)
+        sb_printf(sb, "%d, ", shape.groups);
+    if (shape.sym)
+        sb_printf(sb, "%c, ", shape.sym);
     if (shape.mid)
         sb_printf(sb, "%d, ", shape.mid);
     sb_printf(sb, "%d]", shape.cols);

@@ -21,9 +21,9 @@ enum {
 #define MAX_VALUES 96
 #define MAX_PARAMS 128
 
-typedef struct Shape { /* [sym, mid, cols]; mid 0: none */
-    char sym;          /* 'B', 'T' */
-    int mid, cols;
+typedef struct Shape { /* [groups, sym, mid, cols]; groups, sym and mid 0: none */
+    char sym;          /* 'B', 'T'; 0: i32 */
+    int mid, cols, groups;
 } Shape;
 
 typedef struct GenValue {
