@@ -6,6 +6,9 @@
 #define THREADS     128
 #define MOST_HELD   16    /* values of a lane that topk keeps in registers */
 #define FEW_CHOICES 2048  /* which a small block sorts */
+#define CLUSTER     8     /* blocks that sort more, where GPUs have clusters */
+#define FEW_EACH    4     /* choices of a thread, so that blocks of a cluster stay small */
+#define MOST_EACH   8     /* .. that it holds in registers */
 #define COUNTERS    10240 /* i32 in shared memory, of all warps of a block that sorts */
 #define MOST_BLOCKS 65536
 
@@ -28,10 +31,34 @@ static bool sorts(const CudaKernel *k)
     return plan_route_sorts(k->launch->route);
 }
 
+static int64_t num_choices(const CudaKernel *k)
+{
+    return layout_of(k, 0)->rows * layout_of(k, 0)->cols;
+}
+
+static int sort_blocks(const CudaKernel *k)
+{
+    return num_choices(k) > FEW_CHOICES && k->gpu->from >= 90 ? CLUSTER : 1;
+}
+
 static int sort_threads(const CudaKernel *k)
 {
-    const PlanLayout *index = layout_of(k, 0);
-    return index->rows * index->cols <= FEW_CHOICES ? 256 : 1024;
+    int64_t num = num_choices(k);
+    int threads = 256;
+    if (sort_blocks(k) == 1)
+        return num <= FEW_CHOICES ? 256 : 1024;
+    while (threads < 1024 && num > (int64_t)FEW_EACH * CLUSTER * threads)
+        threads *= 2;
+    return threads;
+}
+
+/* Choices that a thread holds; 0: it reads them again. */
+static int64_t sort_held(const CudaKernel *k)
+{
+    int64_t threads = sort_blocks(k) * sort_threads(k),
+            each = cuda_ceil_div(num_choices(k), threads);
+    bool has_room = sort_blocks(k) > 1 || num_choices(k) <= FEW_CHOICES;
+    return k->varies || !has_room || each > MOST_EACH ? 0 : each < 1 ? 1 : each;
 }
 
 static int64_t band(const CudaKernel *k)
@@ -39,6 +66,13 @@ static int64_t band(const CudaKernel *k)
     int64_t threads = sort_threads(k), most = COUNTERS / (threads / 32);
     most = most < threads ? most : threads;
     return k->launch->groups < most ? k->launch->groups : most;
+}
+
+/* A row and where it goes, of each choice of a block that finds sources. */
+static int64_t staged_bytes(const CudaKernel *k)
+{
+    RouteStep step = k->launch->route;
+    return step == ROUTE_SORT || step == ROUTE_SOURCES ? sort_held(k) * sort_threads(k) * 8 : 0;
 }
 
 static CudaGeometry geometry(const CudaKernel *k)
@@ -52,10 +86,15 @@ static CudaGeometry geometry(const CudaKernel *k)
     case ROUTE_TAKE: blocks = cuda_ceil_div(to->rows * to->cols, THREADS); break;
     default: break;
     }
+    if (sorts(k))
+        return (CudaGeometry){.blocks = sort_blocks(k),
+                              .cluster = sort_blocks(k),
+                              .block = sort_threads(k),
+                              .smem = staged_bytes(k)};
     return (CudaGeometry){.blocks = blocks < 1             ? 1
                                     : blocks < MOST_BLOCKS ? blocks
                                                            : MOST_BLOCKS,
-                          .block = sorts(k) ? sort_threads(k) : THREADS};
+                          .block = THREADS};
 }
 
 static double predict(const CudaKernel *k, const CudaGeometry *g)
@@ -86,6 +125,8 @@ static void put_sort(Sb *sb, const CudaKernel *k)
         flat = flat && layout_of(k, places)->pitch == 4 * layout_of(k, places)->cols;
     cuda_put_int(sb, "kGroups", k->launch->groups);
     cuda_put_int(sb, "kBand", band(k));
+    cuda_put_int(sb, "kBlocks", sort_blocks(k));
+    cuda_put_int(sb, "kHeld", sort_held(k));
     cuda_put_bool(sb, "kFlat", flat);
 }
 
@@ -114,6 +155,8 @@ static void describe(Sb *sb, const CudaKernel *k)
     sb_printf(sb, " %s", route_step_name[k->launch->route]);
     if (k->launch->groups)
         sb_printf(sb, " of %" PRId64 " groups", k->launch->groups);
+    if (sorts(k) && sort_blocks(k) > 1)
+        sb_printf(sb, ", a cluster of %d", sort_blocks(k));
 }
 
 const CudaFamilyRow cuda_route = {

@@ -6,6 +6,7 @@
 #ifndef SINTER_CUDA_ROUTE
 #define SINTER_CUDA_ROUTE
 
+#include "kernels/cuda/async.cuh"
 #include "kernels/cuda/columns.cuh"
 
 enum RouteStep {
@@ -124,7 +125,7 @@ __device__ __forceinline__ void route_take(const Params &p)
 
 /* Groups --------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ int32_t warp_sum(int32_t x)
+template <class T> __device__ __forceinline__ T warp_sum(T x)
 {
 #pragma unroll
     for (int step = 16; step; step /= 2)
@@ -133,20 +134,20 @@ __device__ __forceinline__ int32_t warp_sum(int32_t x)
 }
 
 /* The sum of x of all threads before this one of a block; *ret_all: of all threads. */
-template <int WARPS> __device__ __forceinline__ int32_t sum_before(int32_t x, int32_t *ret_all)
+template <int WARPS, class T> __device__ __forceinline__ T sum_before(T x, T *ret_all)
 {
-    __shared__ int32_t warps[WARPS];
+    __shared__ T warps[WARPS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int32_t upto = x;
+    T upto = x;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-        const int32_t other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
+        const T other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
         upto += lane >= step ? other : 0;
     }
     if (lane == 31)
         warps[warp] = upto;
     __syncthreads();
-    const int32_t sum = lane < WARPS ? warps[lane] : 0;
+    const T sum = lane < WARPS ? warps[lane] : 0;
     *ret_all = warp_sum(sum);
     return warp_sum(lane < warp ? sum : 0) + upto - x;
 }
@@ -161,89 +162,208 @@ __device__ __forceinline__ int32_t *route_choice(const Params &p, int operand, i
     return Shape::template row<int32_t>(p, operand, i / choices) + i % choices;
 }
 
-/* One block counts all choices and places them, each warp a run of them, so that choices of a group
- * keep their order; kBand groups at a time. */
-template <class Cfg, class Shape, class Params>
-__device__ __forceinline__ void route_groups(const Params &p)
+/* Lanes of the same group, of those that `here` is true in. A vote for each bit takes as long
+ * whatever the groups are. */
+template <int GROUPS> __device__ __forceinline__ uint32_t lanes_of_group(uint32_t group, bool here)
 {
-    /* operands that are written; 0: none */
-    constexpr int kEnds = Cfg::kStep == ROUTE_ENDS || Cfg::kStep == ROUTE_SORT;
-    constexpr int kPlaces = Cfg::kStep == ROUTE_SORT ? 2 : Cfg::kStep == ROUTE_PLACES;
-    constexpr int kSources = Cfg::kStep == ROUTE_SORT ? 3 : Cfg::kStep == ROUTE_SOURCES;
-    const int choices = (int)Shape::cols(p, 0);
-    constexpr int kAhead = 8; /* choices of a lane that are loaded at once */
-    constexpr int kWarps = Cfg::kThreads / 32;
-    static_assert(Cfg::kBand <= Cfg::kThreads, "a thread has a group");
-    __shared__ int32_t count[kWarps][Cfg::kBand];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int num = (int)(p.dim[0] * Shape::cols(p, 0));
-    const int run = ((num + kWarps - 1) / kWarps + 31) / 32 * 32;
-    const int begin = warp * run < num ? warp * run : num;
-    const int end = num - begin < run ? num : begin + run;
-    int32_t carry = 0;
-    for (int first = 0; first < Cfg::kGroups; first += Cfg::kBand) {
-        const int band = Cfg::kGroups - first < Cfg::kBand ? Cfg::kGroups - first : Cfg::kBand;
-        for (int i = threadIdx.x; i < kWarps * Cfg::kBand; i += Cfg::kThreads)
-            count[i / Cfg::kBand][i % Cfg::kBand] = 0;
-        __syncthreads();
-        for (int at = begin + lane; at < end; at += 32 * kAhead) {
-            int32_t group[kAhead];
+    uint32_t same = __ballot_sync(0xFFFFFFFFu, here);
 #pragma unroll
-            for (int i = 0; i < kAhead; i++)
-                group[i] = at + 32 * i < end ? *route_choice<Cfg, Shape>(p, 0, at + 32 * i) : -1;
+    for (int bit = 0; (GROUPS - 1) >> bit; bit++) {
+        const bool one = group >> bit & 1;
+        const uint32_t ones = __ballot_sync(0xFFFFFFFFu, one);
+        same &= one ? ones : ~ones;
+    }
+    return same;
+}
+
+/* Choices that a warp takes at once, NUM of each lane: from `base` on one for each lane, then the
+ * next ones. */
+template <class Cfg, int NUM> struct RouteChunk {
+    int32_t group[NUM]; /* -1: behind the last choice */
+    int32_t place[NUM];
+
+    template <class Shape, class Params>
+    __device__ __forceinline__ void load(const Params &p, int base, int end)
+    {
 #pragma unroll
-            for (int i = 0; i < kAhead; i++)
-                if (group[i] >= first && group[i] - first < band)
-                    atomicAdd(&count[warp][group[i] - first], 1);
+        for (int i = 0; i < NUM; i++) {
+            const int at = base + 32 * i + threadIdx.x % 32;
+            group[i] = at < end ? *route_choice<Cfg, Shape>(p, 0, at) : -1;
         }
-        __syncthreads();
-        int32_t all = 0, total = 0;
-        const int own = threadIdx.x;
-        if (own < band)
-            for (int w = 0; w < kWarps; w++)
-                total += count[w][own];
-        int32_t before = carry + sum_before<kWarps>(total, &all);
-        carry += all;
-        if (kEnds && own < band)
-            Shape::template row<int32_t>(p, kEnds, 0)[first + own] = before + total;
-        if constexpr (kPlaces || kSources) {
-            if (own < band)
-                for (int w = 0; w < kWarps; w++) {
-                    const int32_t here = count[w][own];
-                    count[w][own] = before;
-                    before += here;
-                }
-            __syncthreads();
-            for (int base = begin; base < end; base += 32 * kAhead) {
-                int32_t group[kAhead];
+    }
+    /* Number in the band that begins at group `first`; others have higher ones. */
+    __device__ __forceinline__ uint32_t in_band(int i, int first) const
+    {
+        return (uint32_t)group[i] - (uint32_t)first;
+    }
+    /* A place for each choice of the band, in their order; next: of each group, the warp's own. */
+    __device__ __forceinline__ void take(int32_t *next, int first, int band)
+    {
+        const int lane = threadIdx.x % 32;
+        uint32_t same[NUM];
 #pragma unroll
-                for (int i = 0; i < kAhead; i++) {
-                    const int at = base + 32 * i + lane;
-                    group[i] = at < end ? *route_choice<Cfg, Shape>(p, 0, at) : -1;
-                }
+        for (int i = 0; i < NUM; i++)
+            same[i] = lanes_of_group<Cfg::kBand>(in_band(i, first), in_band(i, first) < band);
 #pragma unroll
-                for (int i = 0; i < kAhead; i++) {
-                    const int at = base + 32 * i + lane;
-                    const bool here = group[i] >= first && group[i] - first < band;
-                    const uint32_t same = __match_any_sync(0xFFFFFFFFu, group[i]);
-                    const int rank = __popc(same & ((1u << lane) - 1));
-                    int32_t *next = &count[warp][here ? group[i] - first : 0];
-                    const int32_t place = *next + rank;
-                    __syncwarp();
-                    if (here && rank == 0)
-                        *next = place + __popc(same);
-                    __syncwarp();
-                    const bool exists = group[i] >= 0 && group[i] < Cfg::kGroups;
-                    if (kPlaces && (here || (first == 0 && at < end && !exists)))
-                        *route_choice<Cfg, Shape>(p, kPlaces, at) = here ? place : -1;
-                    if (kSources && here)
-                        *Shape::template row<int32_t>(p, kSources, place) = at / choices;
-                }
+        for (int i = 0; i < NUM; i++) {
+            const bool lowest = same[i] << (31 - lane) == 1u << 31; /* of its group's lanes */
+            place[i] = in_band(i, first) < band && lowest
+                           ? atomicAdd(next + in_band(i, first), __popc(same[i]))
+                           : 0;
+            __syncwarp(); /* before another lane takes places for the group */
+        }
+#pragma unroll
+        for (int i = 0; i < NUM; i++)
+            place[i] = __shfl_sync(0xFFFFFFFFu, place[i], __ffs(same[i] | 1u << 31) - 1) +
+                       __popc(same[i] & ((1u << lane) - 1));
+    }
+};
+
+/* Of a thread's group: the routed rows of its choices, all of the band's, and this block's. */
+struct RoutePlaces {
+    int32_t end, begin; /* behind the last one of all blocks; this block's first one */
+    int32_t own;        /* the block's choices of the band that come before */
+    int32_t all, owns;  /* choices of the band: of all blocks, of this one */
+};
+
+/* total: the block's choices of the group, 0 beyond the band; carry: choices of earlier bands. */
+template <class Cfg> __device__ __forceinline__ RoutePlaces route_places(int32_t total, int carry)
+{
+    constexpr int kWarps = Cfg::kThreads / 32;
+    if constexpr (Cfg::kBlocks == 1) {
+        int32_t all;
+        const int32_t own = sum_before<kWarps>(total, &all);
+        return {carry + own + total, carry + own, own, all, all};
+    } else {
+        __shared__ int32_t totals[Cfg::kBand];
+        int32_t sum = 0, others = 0; /* of all blocks, of those before this one */
+        if (threadIdx.x < Cfg::kBand)
+            totals[threadIdx.x] = total;
+        meet_cluster_stored();
+        if (threadIdx.x < Cfg::kBand) {
+#pragma unroll
+            for (int i = 0; i < Cfg::kBlocks; i++) {
+                const int32_t there = load_there(totals + threadIdx.x, i);
+                sum += there;
+                others += i < (int)blockIdx.x ? there : 0;
             }
         }
-        __syncthreads(); /* counts, and what sum_before stored, are free again */
+        uint64_t all; /* sums of both: of all blocks above, this one's below */
+        const uint64_t before =
+            sum_before<kWarps>((uint64_t)(uint32_t)sum << 32 | (uint32_t)total, &all);
+        const int32_t begin = carry + (int32_t)(before >> 32);
+        return {begin + sum, begin + others, (int32_t)before, (int32_t)(all >> 32), (int32_t)all};
     }
 }
+
+/* The blocks, of one cluster if there are several, count all choices and place them, each warp of
+ * each block a run of them, so that choices of a group keep their order; kBand groups at a time.
+ * kHeld: choices of a lane, which are read once; 0: they are read and ordered once to be counted
+ * and again to be placed. Held ones go to sources by way of the block's shared memory, in the order
+ * of their groups: stored one by one, each would take a write of its own to L2. */
+template <class Cfg, class Shape, class Params> struct RouteGroups {
+    /* operands that are written; 0: none */
+    static constexpr int kEnds = Cfg::kStep == ROUTE_ENDS || Cfg::kStep == ROUTE_SORT;
+    static constexpr int kPlaces = Cfg::kStep == ROUTE_SORT ? 2 : Cfg::kStep == ROUTE_PLACES;
+    static constexpr int kSources = Cfg::kStep == ROUTE_SORT ? 3 : Cfg::kStep == ROUTE_SOURCES;
+    static constexpr bool kStaged = Cfg::kHeld > 0 && kSources > 0;
+    static constexpr int kAhead = Cfg::kHeld ? Cfg::kHeld : 8; /* that are loaded at once */
+    static constexpr int kWarps = Cfg::kThreads / 32;
+    static_assert(Cfg::kBand <= Cfg::kThreads, "a thread has a group");
+    typedef RouteChunk<Cfg, kAhead> Chunk;
+
+    /* Choices of this block that are to be sources: {routed row, row}. */
+    static __device__ __forceinline__ int2 *staged()
+    {
+        extern __shared__ __align__(128) char smem[];
+        return (int2 *)smem;
+    }
+    /* next: of each group, what is added to places that are held; shift: what lies between a place
+     * in `staged` and the routed row. */
+    static __device__ __forceinline__ void put(const Params &p, const Chunk &c, const int32_t *next,
+                                               const int32_t *shift, int first, int band, int base,
+                                               int end)
+    {
+        const int choices = (int)Shape::cols(p, 0);
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) {
+            const int at = base + 32 * i + threadIdx.x % 32;
+            const uint32_t group = c.in_band(i, first);
+            const bool here = group < band, exists = (uint32_t)c.group[i] < Cfg::kGroups;
+            const int own = here && Cfg::kHeld ? next[group] + c.place[i] : c.place[i];
+            const int place = here && kStaged ? own + shift[group] : own;
+            if (kPlaces && (here || (first == 0 && at < end && !exists)))
+                *route_choice<Cfg, Shape>(p, kPlaces, at) = here ? place : -1;
+            if (kStaged && here)
+                staged()[own] = {place, at / choices};
+            else if (kSources && here)
+                *Shape::template row<int32_t>(p, kSources, place) = at / choices;
+        }
+    }
+    static __device__ __forceinline__ void put_sources(const Params &p, int num)
+    {
+        __syncthreads();
+        for (int i = threadIdx.x; i < num; i += Cfg::kThreads) {
+            const int2 source = staged()[i];
+            *Shape::template row<int32_t>(p, kSources, source.x) = source.y;
+        }
+    }
+
+    static __device__ __forceinline__ void sort(const Params &p)
+    {
+        __shared__ int32_t count[kWarps][Cfg::kBand], shift[Cfg::kBand];
+        const int warp = threadIdx.x / 32, own = threadIdx.x;
+        const int num = (int)(p.dim[0] * Shape::cols(p, 0));
+        const int run =
+            ((num + Cfg::kBlocks * kWarps - 1) / (Cfg::kBlocks * kWarps) + 31) / 32 * 32;
+        const int skip = (blockIdx.x * kWarps + warp) * run;
+        const int begin = skip < num ? skip : num, end = num - begin < run ? num : begin + run;
+        int32_t carry = 0;
+        for (int first = 0; first < Cfg::kGroups; first += Cfg::kBand) {
+            const int band = Cfg::kGroups - first < Cfg::kBand ? Cfg::kGroups - first : Cfg::kBand;
+            for (int i = threadIdx.x; i < kWarps * Cfg::kBand; i += Cfg::kThreads)
+                count[i / Cfg::kBand][i % Cfg::kBand] = 0;
+            __syncthreads();
+            Chunk c;
+            for (int base = begin; base < end; base = Cfg::kHeld ? end : base + 32 * kAhead) {
+                c.template load<Shape>(p, base, end);
+                c.take(count[warp], first, band);
+            }
+            __syncthreads();
+            int32_t total = 0;
+            if (own < band)
+                for (int w = 0; w < kWarps; w++)
+                    total += count[w][own];
+            const RoutePlaces places = route_places<Cfg>(total, carry);
+            carry += places.all;
+            if (kEnds && own < band && blockIdx.x == 0)
+                Shape::template row<int32_t>(p, kEnds, 0)[first + own] = places.end;
+            if constexpr (kPlaces || kSources) {
+                if (own < band) {
+                    int32_t next = kStaged ? places.own : places.begin;
+                    shift[own] = places.begin - places.own;
+                    for (int w = 0; w < kWarps; w++) {
+                        const int32_t here = count[w][own];
+                        count[w][own] = next;
+                        next += here;
+                    }
+                }
+                __syncthreads();
+                for (int base = begin; base < end; base = Cfg::kHeld ? end : base + 32 * kAhead) {
+                    if (!Cfg::kHeld) {
+                        c.template load<Shape>(p, base, end);
+                        c.take(count[warp], first, band);
+                    }
+                    put(p, c, count[warp], shift, first, band, base, end);
+                }
+                if constexpr (kStaged)
+                    put_sources(p, places.owns);
+            }
+            __syncthreads();             /* what is shared is free again, .. */
+            cluster_end<Cfg::kBlocks>(); /* .. also what other blocks read */
+        }
+    }
+};
 
 template <int BYTES> struct RouteElement {
     typedef uint16_t Type;
@@ -286,7 +406,7 @@ template <class Cfg, class Params> __device__ __forceinline__ void route(const P
     else if constexpr (Cfg::kStep == ROUTE_CLEAR)
         route_clear<Cfg, Shape>(p);
     else
-        route_groups<Cfg, Shape>(p);
+        RouteGroups<Cfg, Shape, Params>::sort(p);
 }
 
 #endif
