@@ -12,8 +12,8 @@
 
 const char *const launch_family_name[NUM_LAUNCH_FAMILIES] = {"gemm", "tile", "move", "decode",
                                                              "route"};
-const char *const route_step_name[NUM_ROUTE_STEPS] = {"topk",    "take",   "ends", "places",
-                                                      "sources", "choose", "sort", "clear"};
+const char *const route_step_name[NUM_ROUTE_STEPS] = {
+    "topk", "take", "ends", "places", "sources", "choose", "sort", "weigh", "clear"};
 
 /* A walk over a plan: out != NULL writes, otherwise reads [pos, end). Walkers assign the fields
  * that they code, so elements of arrays are copied before they are walked; arrays of the plan

@@ -361,15 +361,16 @@ static bool bind_route(const Binder *b, const PlanLaunch *l)
     bool ok = !plan_route_sorts(l->route) ||
               (!__builtin_mul_overflow(rows, x->cols, &choices) && choices <= INT32_MAX);
     switch (l->route) {
+    case ROUTE_WEIGH: ok = to->cols <= ROUTE_MAX_WEIGHED; /* fall through */
     case ROUTE_CHOOSE:
-    case ROUTE_TOPK: ok = to->rows == rows && to->cols >= 1 && to->cols <= x->cols; break;
+    case ROUTE_TOPK: ok = ok && to->rows == rows && to->cols >= 1 && to->cols <= x->cols; break;
     case ROUTE_TAKE: ok = to->rows == rows; break;
     case ROUTE_PLACES: ok = ok && same_size(to, rows, x->cols); break;
     case ROUTE_SOURCES: ok = ok && same_size(to, choices, 1); break;
     case ROUTE_CLEAR: ok = rows == 1 && x->cols >= 1 && to->rows % x->cols == 0; break;
     default: ok = ok && same_size(to, 1, l->groups); break;
     }
-    if (l->route == ROUTE_CHOOSE || l->route == ROUTE_TAKE)
+    if (plan_route_results(l->route) == 2 || l->route == ROUTE_TAKE)
         ok = ok && same_size(at[2], rows, to->cols);
     if (l->route == ROUTE_SORT)
         ok = ok && same_size(at[2], rows, x->cols) && same_size(at[3], choices, 1);

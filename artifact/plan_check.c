@@ -665,7 +665,7 @@ typedef struct RouteShape {
 static const RouteShape route_shape[NUM_ROUTE_STEPS] = {
     [ROUTE_TOPK] = {2, 1, "fi"},   [ROUTE_TAKE] = {3, 1, "fis"},   [ROUTE_ENDS] = {2, 1, "ii"},
     [ROUTE_PLACES] = {2, 1, "ii"}, [ROUTE_SOURCES] = {2, 1, "ii"}, [ROUTE_CHOOSE] = {3, 2, "fis"},
-    [ROUTE_SORT] = {4, 3, "iiii"}, [ROUTE_CLEAR] = {2, 1, "in"}};
+    [ROUTE_SORT] = {4, 3, "iiii"}, [ROUTE_WEIGH] = {3, 2, "fis"},  [ROUTE_CLEAR] = {2, 1, "in"}};
 
 int plan_route_operands(RouteStep step)
 {
@@ -681,6 +681,11 @@ bool plan_route_sorts(RouteStep step)
 {
     return step == ROUTE_ENDS || step == ROUTE_PLACES || step == ROUTE_SOURCES ||
            step == ROUTE_SORT;
+}
+
+bool plan_route_chooses(RouteStep step)
+{
+    return step == ROUTE_TOPK || step == ROUTE_CHOOSE || step == ROUTE_WEIGH;
 }
 
 static bool route_takes(const Plan *p, const PlanLaunch *l, int operand)

@@ -2,10 +2,16 @@
  * each, over whole tensors. */
 #include "codegen/build.h"
 
-static RouteStep step_of(const Op *op, bool joined)
+/* yield: of the kernel that the op is the first one of. */
+static RouteStep step_of(const Op *op, const Op *yield)
 {
+    bool joined = yield->num_in > 1;
     switch (op->kind) {
-    case OP_TOPK: return joined ? ROUTE_CHOOSE : ROUTE_TOPK;
+    case OP_TOPK:
+        for (int i = 0; i < yield->num_in; i++)
+            if (op_in(yield, i)->def->kind == OP_SOFTMAX)
+                return ROUTE_WEIGH;
+        return joined ? ROUTE_CHOOSE : ROUTE_TOPK;
     case OP_TAKE: return ROUTE_TAKE;
     case OP_GROUP_ENDS: return joined ? ROUTE_SORT : ROUTE_ENDS;
     case OP_GROUP_PLACES: return joined ? ROUTE_SORT : ROUTE_PLACES;
@@ -18,8 +24,8 @@ static RouteStep step_of(const Op *op, bool joined)
 /* The place of an op's result among those of the step. */
 static int result_at(RouteStep step, const Op *op)
 {
-    if (step == ROUTE_CHOOSE)
-        return op->kind == OP_TAKE;
+    if (plan_route_chooses(step))
+        return op->kind != OP_TOPK;
     return step != ROUTE_SORT            ? 0
            : op->kind == OP_GROUP_ENDS   ? 0
            : op->kind == OP_GROUP_PLACES ? 1
@@ -68,7 +74,7 @@ static void build_mask(Builder *b, const Op *kernel, const Op *mask)
 void build_route(Builder *b, Op *kernel, Op *first)
 {
     const Op *yield = kernel->body->last;
-    RouteStep step = step_of(first, yield->num_in > 1);
+    RouteStep step = step_of(first, yield);
     int num = plan_route_operands(step), num_in = num - plan_route_results(step);
     int tensor[ROUTE_MAX_OPERANDS];
     if (step == ROUTE_CLEAR) {

@@ -413,17 +413,36 @@ static Op *reader_of(Fuse *f, const Value *value, OpKind kind, int64_t count)
     return NULL;
 }
 
-/* One launch chooses and takes what it chose, one finds all that the order of groups says. */
+/* The softmax of what is taken, where nothing else reads that and the lanes of a warp hold a row.
+ */
+static Op *softmax_of(const Fuse *f, const Op *take, int64_t count)
+{
+    const Value *taken = op_out((Op *)take);
+    if (value_num_uses(taken) != 1 || count > 32)
+        return NULL;
+    for_each_use(use, taken)
+        if (use->user->kind == OP_SOFTMAX && use->user->block == &f->m->body)
+            return use->user;
+    return NULL;
+}
+
+/* One launch chooses, takes what it chose and weighs by the softmax of that, one finds all that the
+ * order of groups says. */
 void fuse_grow_route(Fuse *f)
 {
     static const OpKind sorts[] = {OP_GROUP_ENDS, OP_GROUP_PLACES, OP_GROUP_SOURCES};
-    Op *seed = f->body.elem[0], *join[3] = {NULL};
+    Op *seed = f->body.elem[0], *join[3] = {NULL}, *weighed = NULL;
     const Value *x = op_in(seed, 0);
     int num = 0;
     if (seed->kind == OP_TOPK) {
         for_each_use(use, op_out(seed))
             if (use->user->kind == OP_TAKE && op_in(use->user, 0) == x && !num)
                 join[num++] = use->user;
+        Op *softmax = num ? softmax_of(f, join[0], seed->attr.count) : NULL;
+        if (softmax) {
+            weighed = join[0]; /* which nothing reads outside */
+            join[num++] = softmax;
+        }
     } else if (seed->kind != OP_TAKE) {
         for (int i = 0; i < 3; i++)
             if (sorts[i] != seed->kind && (join[num] = reader_of(f, x, sorts[i], seed->attr.count)))
@@ -434,7 +453,7 @@ void fuse_grow_route(Fuse *f)
         body_add(f, join[i], (Region){REGION_FULL, 0, 0});
     bool all_leave = true;
     for (int i = 0; i < f->body.num; i++)
-        all_leave = all_leave && leaves(f, f->body.elem[i]);
+        all_leave = all_leave && (leaves(f, f->body.elem[i]) || f->body.elem[i] == weighed);
     if (!all_leave)
         body_undo(f, 1);
 }

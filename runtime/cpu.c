@@ -394,8 +394,10 @@ static SinterStatus run_route(Run *r, const PlanLaunch *l)
         cpu_take(operand, &operand[1], &operand[2]);
     else
         cpu_topk(operand, &operand[1], worth_threads(r, r->bytes * 1e-3));
-    if (l->route == ROUTE_CHOOSE)
+    if (l->route == ROUTE_CHOOSE || l->route == ROUTE_WEIGH)
         cpu_take(operand, &operand[1], &operand[2]);
+    if (l->route == ROUTE_WEIGH)
+        cpu_weigh(&operand[2], worth_threads(r, r->bytes * 1e-3));
     return SINTER_OK;
 }
 

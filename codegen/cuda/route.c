@@ -13,8 +13,8 @@
 #define MOST_BLOCKS 65536
 
 static const char *const step_word[NUM_ROUTE_STEPS] = {
-    "ROUTE_TOPK",    "ROUTE_TAKE",   "ROUTE_ENDS", "ROUTE_PLACES",
-    "ROUTE_SOURCES", "ROUTE_CHOOSE", "ROUTE_SORT", "ROUTE_CLEAR"};
+    "ROUTE_TOPK",   "ROUTE_TAKE", "ROUTE_ENDS",  "ROUTE_PLACES", "ROUTE_SOURCES",
+    "ROUTE_CHOOSE", "ROUTE_SORT", "ROUTE_WEIGH", "ROUTE_CLEAR"};
 
 static const PlanLayout *layout_of(const CudaKernel *k, int operand)
 {
@@ -80,6 +80,7 @@ static CudaGeometry geometry(const CudaKernel *k)
     const PlanLayout *in = layout_of(k, 0), *to = layout_of(k, k->launch->num_operands - 1);
     int64_t blocks = 1;
     switch (k->launch->route) {
+    case ROUTE_WEIGH:
     case ROUTE_CHOOSE:
     case ROUTE_TOPK: blocks = cuda_ceil_div(in->rows, THREADS / 32); break;
     case ROUTE_CLEAR: blocks = cuda_ceil_div(to->rows, THREADS / 32); break;
@@ -142,7 +143,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
         cuda_put_int(sb, "kBytes", format_info[format_of(k, 1)].bits / 8);
     else
         cuda_put_format(sb, "kFormat", fmt);
-    if (k->launch->route == ROUTE_TOPK || k->launch->route == ROUTE_CHOOSE) {
+    if (plan_route_chooses(k->launch->route)) {
         int64_t held = cuda_ceil_div(layout_of(k, 0)->cols, 32);
         cuda_put_int(sb, "kHeld", k->varies || held > MOST_HELD ? 0 : held);
     }

@@ -151,6 +151,8 @@ void cpu_move(const CpuMove *move, int threads);
 void cpu_topk(const CpuTensor *x, const CpuTensor *to, int threads);
 /* x [T, E], index to f32 [T, C]: the numbers of those columns. */
 void cpu_take(const CpuTensor *x, const CpuTensor *index, const CpuTensor *to);
+/* f32: each row becomes its softmax. */
+void cpu_weigh(const CpuTensor *weights, int threads);
 /* index to i32 [groups], one row: the routed row behind the last one of each group. */
 void cpu_group_ends(const CpuTensor *index, int64_t groups, const CpuTensor *to);
 /* Rows of `to` beyond the counts (i32, one a group of equally many rows) become 0. */

@@ -82,6 +82,22 @@ void cpu_take(const CpuTensor *x, const CpuTensor *index, const CpuTensor *to)
     }
 }
 
+static void weigh_rows(void *user, int64_t begin, int64_t end, int thread)
+{
+    const RouteArgs *a = user;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        float *weight = (float *)(void *)row_at(a->out, row);
+        cpu_kernels()->softmax(weight, weight, a->out->cols);
+    }
+}
+
+void cpu_weigh(const CpuTensor *weights, int threads)
+{
+    RouteArgs args = {.out = weights};
+    team_run(threads, weights->rows, rows_at_once(weights->rows, threads), weigh_rows, &args);
+}
+
 /* Groups --------------------------------------------------------------------------------------- */
 
 /* end[g] becomes the number of choices of groups up to g. */

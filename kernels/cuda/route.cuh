@@ -17,6 +17,7 @@ enum RouteStep {
     ROUTE_SOURCES,
     ROUTE_CHOOSE,
     ROUTE_SORT,
+    ROUTE_WEIGH,
     ROUTE_CLEAR
 };
 
@@ -66,6 +67,24 @@ __device__ __forceinline__ uint64_t warp_most(uint64_t x)
     return x;
 }
 
+/* The softmax of numerics/rows.h over the first lanes, as many as `has` is true in: upper partial
+ * sums are added to lower ones. */
+__device__ __forceinline__ float lanes_softmax(float x, bool has)
+{
+    int32_t key = has ? num_order_key(x) : (int32_t)0x80000000;
+#pragma unroll
+    for (int step = 16; step; step /= 2) {
+        const int32_t other = __shfl_xor_sync(0xFFFFFFFFu, key, step);
+        key = other > key ? other : key;
+    }
+    const float e = has ? num_exp(x - num_order_value(key)) : 0.0f;
+    float sum = e;
+#pragma unroll
+    for (int step = 16; step; step /= 2)
+        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    return e / sum;
+}
+
 /* A warp takes a row: the largest of all below the one that was found last. kHeld: values of a lane
  * that lie in registers meanwhile; 0: the row is read once for each choice. */
 template <class Cfg, class Shape, class Params>
@@ -84,6 +103,7 @@ __device__ __forceinline__ void route_topk(const Params &p)
         for (int i = 0; i < Cfg::kHeld; i++)
             held[i] = 32 * i + lane < cols ? route_order(Format::load(row[32 * i + lane])) : 0u;
         uint64_t last = ~(uint64_t)0;
+        float number = 0.0f; /* the lane's choice, which is to be weighed */
         for (int n = 0; n < count; n++) {
             uint64_t best = 0;
             if constexpr (Cfg::kHeld > 0) {
@@ -104,6 +124,13 @@ __device__ __forceinline__ void route_topk(const Params &p)
                 to[n] = col;
             if (Cfg::kStep == ROUTE_CHOOSE && lane == 1)
                 Shape::template row<float>(p, 2, m)[n] = Format::load(row[col]);
+            if (Cfg::kStep == ROUTE_WEIGH && lane == n)
+                number = Format::load(row[col]);
+        }
+        if constexpr (Cfg::kStep == ROUTE_WEIGH) {
+            const float weight = lanes_softmax(number, lane < count);
+            if (lane < count)
+                Shape::template row<float>(p, 2, m)[lane] = weight;
         }
     }
 }
@@ -399,7 +426,8 @@ template <class Cfg, class Params> __device__ __forceinline__ void route(const P
     typedef RouteShape<Cfg, Params> Shape;
     wait_for_producer();
     let_consumer_start();
-    if constexpr (Cfg::kStep == ROUTE_TOPK || Cfg::kStep == ROUTE_CHOOSE)
+    if constexpr (Cfg::kStep == ROUTE_TOPK || Cfg::kStep == ROUTE_CHOOSE ||
+                  Cfg::kStep == ROUTE_WEIGH)
         route_topk<Cfg, Shape>(p);
     else if constexpr (Cfg::kStep == ROUTE_TAKE)
         route_take<Cfg, Shape>(p);

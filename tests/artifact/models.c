@@ -435,7 +435,7 @@ void model_grouped(TestModel *m)
     m->plan = PLAN(.launch = grouped_launches(), .num_launches = GROUPED_LAUNCHES);
 }
 
-enum { ROUTED_STEPS = ROUTE_SORT + 1, ROUTED_LAUNCHES = ROUTED_STEPS + 2 };
+enum { ROUTED_STEPS = ROUTE_CLEAR, ROUTED_LAUNCHES = ROUTED_STEPS + 2 };
 
 static const PlanLaunch *routed_launches(void)
 {
@@ -458,6 +458,9 @@ static const PlanLaunch *routed_launches(void)
         {6, PLAIN},
         {5, PLAIN},
         {7, PLAIN}, /* sort */
+        {1, PLAIN},
+        {3, PLAIN},
+        {4, PLAIN}, /* weigh */
         {8, PLAIN},
         {7, PLAIN},
         {0, PLAIN, .index = 2}, /* dispatch */
@@ -469,7 +472,7 @@ static const PlanLaunch *routed_launches(void)
         {8, PLAIN, .index = 5},
         {12, COLUMN},
     };
-    static const int first[] = {0, 2, 5, 7, 9, 11, 14, 18, 21, 28};
+    static const int first[] = {0, 2, 5, 7, 9, 11, 14, 18, 21, 24, 31};
     static PlanLaunch launch[ROUTED_LAUNCHES];
     for (int i = 0; i < (int)COUNT_OF(launch); i++) {
         bool sends = i == ROUTED_STEPS, is_tile = i >= ROUTED_STEPS;

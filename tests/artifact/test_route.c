@@ -28,7 +28,7 @@ enum {
 };
 
 /* Launches after those of each step, and their operands. */
-enum { DISPATCH = ROUTE_SORT + 1, COMBINE, NUM_LAUNCHES };
+enum { DISPATCH = ROUTE_CLEAR, COMBINE, NUM_LAUNCHES };
 enum { SENT_TO, SENT_BY, SENT_OF };
 enum { SUM_TO, SUM_BY, SUM_OF, SUM_WEIGHT, SUM_BY1 };
 
@@ -77,7 +77,7 @@ static void steps_have_their_operands(void **state)
 {
     (void)state;
     CHECK(NULL, (void)0);
-    for (int i = 0; i <= ROUTE_SORT; i++) {
+    for (int i = 0; i < ROUTE_CLEAR; i++) {
         CHECK("operands, not", r.launch[i].num_operands--);
         CHECK("operands, not", r.launch[i].num_operands = ROUTE_MAX_OPERANDS + 1);
         CHECK("groups", r.launch[i].groups = -1);
@@ -98,7 +98,7 @@ static void steps_have_their_operands(void **state)
 static void steps_write_what_is_ours(void **state)
 {
     (void)state;
-    for (int i = 0; i <= ROUTE_SORT; i++)
+    for (int i = 0; i < ROUTE_CLEAR; i++)
         for (int k = plan_route_operands((RouteStep)i) - plan_route_results((RouteStep)i);
              k < plan_route_operands((RouteStep)i); k++)
             CHECK("writes to an input", r.operand[i][k].tensor = X);
@@ -116,6 +116,8 @@ static void steps_take_formats(void **state)
     CHECK("\"sent\" is no operand 1 of sources", r.operand[ROUTE_SOURCES][1].tensor = SENT);
     CHECK("\"weights\" is no operand 1 of choose", r.operand[ROUTE_CHOOSE][1].tensor = WEIGHTS);
     CHECK("\"index\" is no operand 2 of choose", r.operand[ROUTE_CHOOSE][2].tensor = INDEX);
+    CHECK("\"weights\" is no operand 1 of weigh", r.operand[ROUTE_WEIGH][1].tensor = WEIGHTS);
+    CHECK("\"index\" is no operand 2 of weigh", r.operand[ROUTE_WEIGH][2].tensor = INDEX);
     CHECK("\"x\" is no operand 0 of sort", r.operand[ROUTE_SORT][0].tensor = X);
     CHECK("\"weights\" is no operand 1 of sort", r.operand[ROUTE_SORT][1].tensor = WEIGHTS);
     CHECK("\"weights\" is no operand 2 of sort", r.operand[ROUTE_SORT][2].tensor = WEIGHTS);
@@ -143,6 +145,8 @@ static void sizes_agree(void **state)
     CHECK("choose of", r.operand[ROUTE_CHOOSE][1].tensor = SOURCES);
     CHECK("choose of", r.operand[ROUTE_CHOOSE][2].tensor = WEIGHT0);
     CHECK("choose of", r.operand[ROUTE_CHOOSE][2].tensor = SENT);
+    CHECK("weigh of", r.operand[ROUTE_WEIGH][1].tensor = SOURCES);
+    CHECK("weigh of", r.operand[ROUTE_WEIGH][2].tensor = WEIGHT0);
     CHECK("sort of", r.launch[ROUTE_SORT].groups = 3);
     CHECK("sort of", r.operand[ROUTE_SORT][1].tensor = SOURCES);
     CHECK("sort of", r.operand[ROUTE_SORT][2].tensor = PLACE0);
@@ -220,7 +224,7 @@ static void steps_must_not_clobber(void **state)
     CHECK("output \"y\" is never written", r.m.plan.num_launches--);
     CHECK("\"weights\" and \"index\" share bytes",
           r.tensor[WEIGHTS].arena_offset = r.tensor[INDEX].arena_offset);
-    CHECK("is overwritten by places",
+    CHECK("is overwritten by weights",
           r.tensor[WEIGHTS].arena_offset = r.tensor[PLACES].arena_offset);
     CHECK("\"sort\": \"sources\" and \"ends\" share bytes",
           r.tensor[ENDS].arena_offset = r.tensor[SOURCES].arena_offset);
@@ -247,6 +251,7 @@ static void plans_print(void **state)
     assert_non_null(strstr(sb.text, "  places of 4 groups t3 to t5\n"));
     assert_non_null(strstr(sb.text, "  choose t1 to t3, t4\n"));
     assert_non_null(strstr(sb.text, "  sort of 4 groups t3 to t6, t5, t7\n"));
+    assert_non_null(strstr(sb.text, "  weigh t1 to t3, t4\n"));
     assert_non_null(strstr(sb.text, "  o2 = t0 row by o1\n"));
     arena_destroy(arena);
     model_free(&r.m);

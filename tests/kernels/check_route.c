@@ -2,6 +2,7 @@
  * with rows that are further apart than they are long, and with indices and places that do not
  * exist. */
 #include "check.h"
+#include "numerics/rows.h"
 #include "numerics/tile.h"
 #include <math.h>
 #include <stdlib.h>
@@ -108,6 +109,25 @@ static void check_take(Rng *rng)
     guard_free(x.data);
     guard_free(index.data);
     guard_free(to.data);
+}
+
+/* In place, with the bits of a row of any kernel. */
+static void check_weigh(Rng *rng)
+{
+    int64_t rows = rng_range(rng, 0, 9), cols = rng_range(rng, 1, 40);
+    CpuTensor x = tensor(rng, FMT_F32, rows, cols);
+    float want[9][40];
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t k = 0; k < cols; k++)
+            ref_random_element(rng, x.fmt, at(&x, i, k));
+        num_row_softmax(want[i], at(&x, i, 0), cols);
+    }
+    cpu_weigh(&x, (int)rng_range(rng, 1, 2));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < cols; k++)
+            if (value(&x, i, k) != (double)want[i][k])
+                check_fail("weight %d is %g, not %g", (int)k, value(&x, i, k), (double)want[i][k]);
+    guard_free(x.data);
 }
 
 /* Choices of lower groups, and those of the group at hand that stand before it. */
@@ -296,6 +316,7 @@ static void check_routes(Rng *rng, const CheckOptions *options)
     for (int i = 0; i < (options->full ? 2000 : 60) && !check_failed(); i++) {
         check_topk(rng);
         check_take(rng);
+        check_weigh(rng);
         check_groups(rng);
         check_dispatch(rng);
         check_combine(rng);

@@ -90,9 +90,7 @@ static double launch_work(const Plan *p, const PlanLaunch *l, const PlanLayout *
         num += (double)l->groups;
         for (int i = 0; i < l->num_operands; i++)
             num += (double)layout[l->operand[i].tensor].bytes *
-                   (l->route == ROUTE_TOPK || l->route == ROUTE_CHOOSE
-                        ? (double)layout[l->operand[1].tensor].cols
-                        : 1);
+                   (plan_route_chooses(l->route) ? (double)layout[l->operand[1].tensor].cols : 1);
     }
     for (int i = 0; i < l->move_rank; i++)
         num *= (double)plan_dim_eval(l->move_dim[i], size);
