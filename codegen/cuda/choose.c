@@ -12,6 +12,7 @@
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
 #define SHARED_A_90   18    /* .. where a launch of rows begins before the one ahead of it ends */
 #define SCRATCH_BYTES 1024  /* of epilogues, of the static shared memory that is set aside */
+#define TABLE_BYTES   640   /* .. and of where groups of rows begin (hopper_tiles.cuh) */
 #define SLOWER_SHOWN  3     /* candidates that `explain` shows beside the fastest */
 
 /* Row programs and moves have one family each, which knows its numbers. */
@@ -194,11 +195,13 @@ static void keep_order(CudaCandidates *c, const char *order)
 void cuda_candidates(CudaCandidates *c, Arena *arena, const CudaKernel *k,
                      const CudaPlanOptions *options)
 {
+    int64_t table = (k->groups + 1) * 8 + 4 * cuda_counted(k),
+            more = table > TABLE_BYTES ? table - TABLE_BYTES : 0;
     *c = (CudaCandidates){.arena = arena,
                           .like = *k,
                           .problem = cuda_problem(arena, k),
                           .rows = cuda_rows(k),
-                          .budget = cuda_smem(k->gpu)};
+                          .budget = cuda_smem(k->gpu) - more};
     enumerate(c);
     if (options->family)
         keep_family(c, *options->family);

@@ -88,6 +88,8 @@ void cuda_put_home(Sb *sb, const CudaKernel *k); /* of the weight: kHome */
 void cuda_put_product(Sb *sb, const CudaKernel *k);
 void cuda_put_schemes(Sb *sb, const CudaKernel *k);
 void cuda_put_records(Sb *sb, const CudaKernel *k);
+/* Of blocks that go from group to group of rows (hopper_tiles.cuh). */
+void cuda_put_groups(Sb *sb, const CudaKernel *k);
 void cuda_put_scale_format(Sb *sb, const CudaKernel *k); /* of the weight, in the main loop */
 /* A prologue that all threads of a block run on row after row: the type S of a row, and the words
  * of static shared memory that it needs. */

@@ -259,7 +259,8 @@ static CudaGeometry geometry(const CudaKernel *k)
         .per_processor = k->hopper.gather > 1 ? 0 : per_processor(k), /* a tile each, on any GPU */
         .cluster = k->hopper.cluster * k->hopper.gather,
         .block = 128 * (teams(k) + 1),
-        .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k) * k->hopper.gather)
+        .smem = is_small(k) ? cuda_half_bytes(k, smem_bytes(k),
+                                              num_tiles(k) * cuda_groups_busy(k) * k->hopper.gather)
                             : smem_bytes(k),
         .workspace = k->hopper.shares ? CUDA_SPLIT_SUMS + 2 * k->hopper.shares * piece : 0,
         .num_maps = 1 + boxes_scales(k),
@@ -575,14 +576,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
     cuda_put_bool(sb, "kLeaves", k->hopper.leaves);
-    if (k->groups) {
-        const PlanTensor *w = &k->plan->tensor[k->launch->w];
-        cuda_put_int(sb, "kGroups", k->groups);
-        sb_line(sb, "static constexpr int64_t kGroupBytes = %" PRId64 ";",
-                (int64_t)plan_weight_packed(k->plan, w) / k->groups);
-        cuda_put_int(sb, "kOperandEnds", k->launch->num_operands + 2);
-        cuda_put_int(sb, "kCounted", cuda_counted(k));
-    }
+    cuda_put_groups(sb, k);
 }
 
 static const char *type_word(FormatId fmt)

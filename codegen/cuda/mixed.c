@@ -10,6 +10,7 @@
 #define MOST_SHARES  8   /* of one */
 #define MOST_ROUNDS  3   /* .. before a rest */
 #define MOST_SUMS    160 /* registers of a thread: sums of the tile and of a block of K */
+#define GROUP_SUMS   112 /* .. of units of integers, where blocks go from group to group of rows */
 #define SHARE_SUMS   128 /* .. where sums are gathered */
 #define FEW_SUMS     112 /* .. where three warpgroups multiply */
 #define SHARE_FEW    96
@@ -199,6 +200,9 @@ static int most_sums(const CudaKernel *k)
                : has_pieces(k)               ? FOUR_PIECES
                : has_few_of_four(k, is_fine) ? FOUR_FEW
                                              : FOUR_SUMS;
+    if (k->mixed.teams == 2 && k->mixed.slabs == 1 && k->groups && is_int(k) && promotes(k) &&
+        !is_fine && !scales_act(k))
+        return GROUP_SUMS;
     if (k->mixed.teams < 3)
         return is_small(k) ? ONE_SUMS : MOST_SUMS;
     if (k->mixed.cluster > 1)
@@ -261,7 +265,8 @@ static int64_t smem_bytes(const CudaKernel *k)
 
 static int64_t launched_bytes(const CudaKernel *k)
 {
-    return is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k)) : smem_bytes(k);
+    return is_small(k) ? cuda_half_bytes(k, smem_bytes(k), num_tiles(k) * cuda_groups_busy(k))
+                       : smem_bytes(k);
 }
 
 /* The groups of rows of w that rounds leave over, from this one on. */
@@ -287,9 +292,11 @@ static int64_t workspace_bytes(const CudaKernel *k)
 static CudaGeometry geometry(const CudaKernel *k)
 {
     bool is_fixed = k->mixed.gather > 1 || k->mixed.rest; /* each has its own part, on any GPU */
-    return (CudaGeometry){.blocks = k->mixed.rest     ? k->gpu->processors
-                                    : k->mixed.shares ? k->mixed.shares
-                                                      : num_tiles(k) * k->mixed.gather,
+    return (CudaGeometry){.blocks = k->mixed.rest ? k->gpu->processors
+                                    : k->mixed.shares
+                                        ? k->mixed.shares
+                                        : num_tiles(k) * cuda_groups_busy(k) * k->mixed.gather,
+                          .walks_groups = k->groups > 0,
                           .per_processor = is_fixed ? 0 : per_processor(k),
                           .cluster = k->mixed.cluster * k->mixed.gather,
                           .block = 128 * (k->mixed.teams + 1), /* a warpgroup copies */
@@ -665,6 +672,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
+    cuda_put_groups(sb, k);
 }
 
 /* The epilogue over fragments: each call gets a warp's columns of two rows. */

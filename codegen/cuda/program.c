@@ -780,6 +780,6 @@ void cuda_emit_group(Sb *sb, const CudaKernel *k)
             (long long)(plan_weight_packed(k->plan, w) / (uint64_t)k->groups));
     if (cuda_family[k->family]->looks_ahead)
         sb_line(sb, "    ahead,");
-    sb_line(sb, "    {num}, first%s};", cuda_geometry(k).num_maps ? ", map" : "");
+    sb_line(sb, "    {num}};");
     sb_line(sb, "}");
 }

@@ -92,6 +92,18 @@ void cuda_put_schemes(Sb *sb, const CudaKernel *k)
     cuda_put_bool(sb, "kAZero", zero);
 }
 
+void cuda_put_groups(Sb *sb, const CudaKernel *k)
+{
+    const PlanTensor *w = &k->plan->tensor[k->launch->w];
+    if (!k->groups)
+        return;
+    cuda_put_int(sb, "kGroups", k->groups);
+    sb_line(sb, "static constexpr int64_t kGroupBytes = %" PRId64 ";",
+            (int64_t)plan_weight_packed(k->plan, w) / k->groups);
+    cuda_put_int(sb, "kOperandEnds", k->launch->num_operands + 2);
+    cuda_put_int(sb, "kCounted", cuda_counted(k));
+}
+
 /* Programs ------------------------------------------------------------------------------------ */
 
 static int vector_run(int64_t columns, int lanes) /* neighbours of a lane in an epilogue */
@@ -337,7 +349,7 @@ static void put_group(Sb *sb, const CudaKernel *k)
     sb_line(sb, "    const Params p = all.of_group(blockIdx.y, rows.first, rows.num);");
 }
 
-/* What the runtime passes, or a group's part of it, whose maps lie there. */
+/* What the runtime passes, or a group's part of it. (Who has maps goes through groups himself.) */
 static void put_params(Sb *sb, const CudaKernel *k, const char *name, bool group)
 {
     const CudaGeometry g = cuda_geometry(k);
@@ -347,11 +359,7 @@ static void put_params(Sb *sb, const CudaKernel *k, const char *name, bool group
     if (cuda_family[k->family]->looks_ahead)
         sb_line(sb, "    %s;", group ? "const Ahead &ahead" : "Ahead ahead");
     sb_line(sb, "    int64_t dim[%d];", group ? 1 : num_sizes(k));
-    if (group)
-        sb_line(sb, "    int first_row;");
-    if (g.num_maps && group)
-        sb_line(sb, "    const TensorMap *map;");
-    else if (g.num_maps)
+    if (g.num_maps && !group)
         sb_line(sb, "    TensorMap map[%d];", g.num_maps);
     if (k->groups && !group)
         cuda_emit_group(sb, k);

@@ -210,16 +210,6 @@ __device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap &map, int
                  "l"(&map), "r"(x), "r"(y), "r"(barrier)
                  : "memory");
 }
-/* Rows of the map before those that the parameters speak of: a group's (group.cuh). */
-template <class Params>
-__device__ __forceinline__ auto first_row(const Params &p, int) -> decltype(p.first_row)
-{
-    return p.first_row;
-}
-template <class Params> __device__ __forceinline__ int first_row(const Params &, long)
-{
-    return 0;
-}
 /* .. to the same place of the blocks 0 and 1 of the cluster, and counts at the barrier of each. */
 __device__ __forceinline__ void copy_box_both(uint32_t dst, const TensorMap &map, int x, int y,
                                               uint32_t barrier)

@@ -2,9 +2,9 @@
  * own. ends: i32, the row behind the last one of each group, ascending; whatever they hold, nothing
  * outside the rows is touched.
  *
- * The grid's second dimension is the group. Its blocks see parameters as if its rows were all of
- * them, so that the loops of the families know nothing of groups; blocks of a group without rows
- * end at once. */
+ * Blocks of hopper and mixed go from group to group (hopper_tiles.cuh). Else the grid's second
+ * dimension is the group. Its blocks see parameters as if its rows were all of them, so that the
+ * loops of the families know nothing of groups; blocks of a group without rows end at once. */
 #ifndef SINTER_CUDA_GROUP
 #define SINTER_CUDA_GROUP
 

@@ -587,7 +587,7 @@ __device__ __forceinline__ void hopper(const Params &p)
         if constexpr (Cfg::kPartsOfK > 1)
             H::clear(total);
         hopper_sums<Cfg, Product>(sums, total, work, stage, box, used, ready, group, row0, lane);
-        if (work.at >= work.end)
+        if (work.is_done())
             let_consumer_start();
         if constexpr (Cfg::kShare)
             if (work.to - work.from < S::kUnits &&

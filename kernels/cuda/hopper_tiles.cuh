@@ -158,9 +158,16 @@ template <class Cfg, class S> struct HopperWork {
     {
         return (int)(((unit + 1) * gridDim.x - 1) / ((int64_t)tiles * S::kUnits));
     }
+    /* `next` gave the last one. (How many those of groups are is not kept in a register.) */
+    __device__ __forceinline__ bool is_done() const
+    {
+        if constexpr (Groups::kNum > 0)
+            return at >= Groups::table()[Groups::kNum].y;
+        return at >= end;
+    }
     __device__ __forceinline__ bool next()
     {
-        if (at >= end)
+        if (is_done())
             return false;
         if constexpr (Groups::kNum > 0)
             find_group();
@@ -174,6 +181,15 @@ template <class Cfg, class S> struct HopperWork {
             at += gridDim.x / (kBlocks * kGather);
         }
         return true;
+    }
+    /* The group of the tile that `next` gave, anew: so nothing of it is kept in registers. */
+    __device__ __forceinline__ void find_again()
+    {
+        const int step = gridDim.x / (kBlocks * kGather);
+        at -= step;
+        find_group();
+        tile = at - before;
+        at += step;
     }
     /* Bands of kBand tiles along M, so that the tiles of a wave share rows and columns in L2. */
     __device__ __forceinline__ void place(int *ret_m, int *ret_n) const

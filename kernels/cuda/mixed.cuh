@@ -35,7 +35,7 @@
  *
  * kGather > 1: so many blocks of a cluster have a part of K of the tile each (hopper_tiles.cuh).
  *
- * kRest > 0: mixed_rest.cuh.
+ * kRest > 0: mixed_rest.cuh. Groups of rows: hopper_tiles.cuh.
  *
  * kPartsOfK > 1: so many equal parts of K are added up, each from zero, and then
  * the parts, in the order of blocks that share a tile evenly: by one block, whose
@@ -68,10 +68,11 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                                            uint32_t empty, int mine)
 {
     typedef MixedShape<Cfg> S;
+    typedef HopperGroups<Cfg> Groups;
     const char *w = (const char *)p.op[Cfg::kOperandW].data;
     const uint64_t policy = policy_evict_first();
     const MixedRest<Cfg> rest;
-    auto load_w = [&](int slot, int k, int n0) {
+    auto load_w = [&](int slot, int k, int n0, int group) {
         if constexpr (Cfg::kRest > 0) {
             constexpr int kBlocks = S::kTilesN / (Cfg::kRestRounds > 0 ? Cfg::kRestRounds : 1);
             rest.load(w, ring + slot * S::kStageBytes + S::kABytes, full + slot * 8,
@@ -81,7 +82,8 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
         const int all = (Cfg::kN + 63) / 64 - n0 / 64;
         const int groups = all < 0 ? 0 : all < S::kGroups ? all : S::kGroups;
         barrier_expect(full + slot * 8, S::kABytes + groups * Cfg::kRecord);
-        const char *from = w + ((int64_t)(n0 / 64) * S::kUnits + k) * Cfg::kRecord;
+        const char *from =
+            w + Groups::weight_at(group) + ((int64_t)(n0 / 64) * S::kUnits + k) * Cfg::kRecord;
         for (int i = 0; i < groups; i++)
             copy_bulk(ring + slot * S::kStageBytes + S::kABytes + i * Cfg::kRecord,
                       from + (int64_t)i * S::kUnits * Cfg::kRecord, Cfg::kRecord, full + slot * 8,
@@ -93,7 +95,7 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
         early.place(&m0, &n0);
         for (int k = early.from; k < early.to && started < S::kEarlyStages; k++, started++)
             if (started % S::kCopiers == mine)
-                load_w(started, unit_at<Cfg>(early.from, early.to, k), n0);
+                load_w(started, unit_at<Cfg>(early.from, early.to, k), n0, early.group);
     }
     wait_for_producer();
     int filled = 0; /* units of the tiles before, by all */
@@ -106,7 +108,7 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
             int unit = unit_at<Cfg>(work.from, work.to, k);
             if (next >= S::kEarlyStages) { /* else it is on its way */
                 barrier_wait(empty + slot * 8, parity);
-                load_w(slot, unit, n0);
+                load_w(slot, unit, n0, work.group);
             }
             if constexpr (Cfg::kRest > 0)
                 unit = rest.unit(unit);
@@ -115,7 +117,7 @@ __device__ __forceinline__ void mixed_copy(const Params &p, uint32_t ring, uint3
                 const uint32_t to = ring + slot * S::kStageBytes + box * S::kBoxBytes;
                 const int x = (unit * S::kBoxes + box) * 128,
                           half = blockIdx.x % 2 * (Cfg::kBM / 2);
-                const int y = first_row(p, 0) + m0;
+                const int y = work.first + m0;
                 if (Cfg::kCluster == 1)
                     copy_box(to, p.map[0], x, y, full + slot * 8);
                 else /* half of its rows, for both blocks */
@@ -153,6 +155,7 @@ __device__ __forceinline__ void mixed_copy_scales(const Params &p, uint32_t ring
     wait_for_producer();
     while (work.next()) {
         work.place(&m0, &n0);
+        m0 += work.first; /* of all rows; those of the next group are as good as none */
 #pragma unroll 1
         for (int k = work.from; k < work.to; k++, filled++) {
             const int slot = filled % Cfg::kStages;
@@ -416,6 +419,20 @@ __device__ __forceinline__ void mixed_finish(const Params &p, const Operand &a,
     }
 }
 
+/* .. of a group of rows as if these were all. */
+template <class Cfg, class Epilogue, class Params, class Work>
+__device__ __forceinline__ void mixed_end(const Params &p, const Operand &a, const Work &work,
+                                          const typename MixedShape<Cfg>::Sum *sums, char *staged,
+                                          const MixedThread<Cfg> &at, int part, int tile_m, int n0)
+{
+    if constexpr (HopperGroups<Cfg>::kNum > 0) {
+        const auto of = p.of_group(work.group, work.first, work.rows);
+        mixed_finish<Cfg, Epilogue>(of, of.op[Cfg::kOperandA], sums, staged, at, part, tile_m, n0);
+    } else {
+        mixed_finish<Cfg, Epilogue>(p, a, sums, staged, at, part, tile_m, n0);
+    }
+}
+
 /* What the warpgroups do that multiply. */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uint32_t ring,
@@ -435,7 +452,7 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         const int part = at.part(read);
         MixedParts<Cfg, Cfg::kShare> parts(work, p.op[Cfg::kOperandSplit].data, ring);
         mixed_sums<Cfg, Product>(sums, parts, at, work, read, bytes, ring, full);
-        if (work.at >= work.end)
+        if (work.is_done())
             let_consumer_start();
         if constexpr (Cfg::kShare && Cfg::kPartsOfK > 1) {
             if (!parts.gather(sums))
@@ -450,15 +467,20 @@ __device__ __forceinline__ void mixed_multiply(const Params &p, char *bytes, uin
         if constexpr (S::kGather > 1)
             mixed_gather<Cfg>(sums, ring, sent, at, part, work.rank());
         MixedSums<Cfg>::leave_unit(sums);
+        if constexpr (HopperGroups<Cfg>::kNum > 0) { /* or ptxas spilled beside most sums */
+            work.find_again();
+            work.place(&tile_m, &n0);
+        }
         /* or ptxas finds the places of its rows in the loop over K, and keeps them there */
         if constexpr (S::kInPlace || (Cfg::kPromotes && !S::kInt)) {
             MixedThread<Cfg> here = at;
             here.row = __shfl_sync(0xFFFFFFFFu, at.row, at.lane);
             here.lane = __shfl_sync(0xFFFFFFFFu, at.lane, at.lane);
-            mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, here, part, tile_m, n0);
+            mixed_end<Cfg, Epilogue>(p, a, work, sums, bytes + S::kRingBytes, here, part, tile_m,
+                                     n0);
             continue;
         }
-        mixed_finish<Cfg, Epilogue>(p, a, sums, bytes + S::kRingBytes, at, part, tile_m, n0);
+        mixed_end<Cfg, Epilogue>(p, a, work, sums, bytes + S::kRingBytes, at, part, tile_m, n0);
     }
 }
 
@@ -479,6 +501,9 @@ __device__ __forceinline__ void mixed(const Params &p)
     if (threadIdx.x == 0)
         mixed_begin<Cfg>(p.map[0], full, empty, sent);
     cluster_begin<Cfg::kCluster>();
+    if constexpr (HopperGroups<Cfg>::kNum > 0)
+        HopperGroups<Cfg>::template count<HopperWork<Cfg, S>::kRows, HopperWork<Cfg, S>::kTilesN>(
+            p);
     if (threadIdx.x >= S::kThreads) {
         registers_give<S::kFewRegisters>();
         const int copier = threadIdx.x / 32 - S::kThreads / 32;

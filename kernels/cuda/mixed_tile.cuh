@@ -410,12 +410,21 @@ template <class Cfg> struct MixedSums {
 
     /* Codes are multiplied as 2^kShift times themselves. Where a scale of w alone multiplies their
      * sums, it takes that back, one operation less for each sum, but of weights in which some scale
-     * is too small for it to be exact: tiny. */
+     * is too small for it to be exact: tiny. Of groups of rows one such weight is enough: a block
+     * asks once, and both ways give the others the same sums. */
     static constexpr bool kInScale = S::kPromotes && !S::kScales && kShift > 0;
     static __device__ __forceinline__ bool has_tiny(const char *w)
     {
         static_assert(!kInScale || Cfg::kTinyAt > 0, "w says it");
-        return kInScale && *(const uint32_t *)(w + Cfg::kTinyAt) != 0;
+        typedef HopperGroups<Cfg> Groups;
+        if constexpr (kInScale && Groups::kNum > 0) {
+            bool is_tiny = false;
+            for (int group = threadIdx.x % 32; group < Groups::kNum; group += 32)
+                is_tiny |= *(const uint32_t *)(w + Groups::weight_at(group) + Cfg::kTinyAt) != 0;
+            return __any_sync(0xFFFFFFFFu, is_tiny);
+        } else {
+            return kInScale && *(const uint32_t *)(w + Cfg::kTinyAt) != 0;
+        }
     }
 
     static constexpr float kUnit = []() { /* of an instruction's sums, a power of two */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """hopper.py SINTER FAKE_DRIVER: what the texts of products by hopper say of how far bands of tiles reach along M, of how
-scales of the activation come, and of how results leave (kernels/cuda/hopper.cuh). Nothing is compiled. TAP.
+scales of the activation come, and of how results leave (kernels/cuda/hopper.cuh); and of how blocks of hopper and mixed go
+through groups of rows (hopper_tiles.cuh). Nothing is compiled. TAP.
 """
 import re
 import sys
@@ -29,6 +30,17 @@ TABLE = """sinter timings 1
 gpu sm_90-132sm-144g
 product w=bf16 panels a=bf16 n={columns} k=1024 reads={reads} out={result}
 {rows} 0.50 hopper 128x256 s3 g0 bulk
+"""
+EXPERTS = """version 1
+weights "unread.safetensors"
+dim T in [128]
+scheme s {{ {scheme} }}
+quant {{ default : s }}
+model m (x: bf16[T, 1024], l: f32[T, 64]) -> (y: bf16[T, 4096]) {{
+    param w: bf16[64, 4096, 1024] from "w"
+    r = topk(l, 4)
+    y = combine(cast(grouped_linear(dispatch(x, route=r), w, route=r), bf16), route=r)
+}}
 """
 BLOCK, GROUP = "e4m3 block 128x128", "e4m3 per token group 128 dynamic"
 
@@ -87,4 +99,15 @@ def check_leaves(folder):
         expect(f"results {what} {'leave' if want else 'do not leave'} by bulk copies", leaves(folder, **words), want)
 
 
-sys.exit(main(check_bands, check_boxes, check_leaves))
+def check_groups(folder):
+    for family, scheme in (("hopper", "weight e4m3 per channel; act e4m3 per token dynamic"),
+                           ("mixed", "weight i4 sym group 128; act bf16")):
+        (folder / "m.sinter").write_text(EXPERTS.format(scheme=scheme), encoding="utf-8")
+        words = ["--no-weights", "--target=sm_90a", "--timing=none", "m.sinter"]
+        blocks = re.search(rf"T = 128: {family} .*: (\d+) blocks of ", run(folder, "explain", *words))
+        text = run(folder, "show", "--emit=cu", *words)
+        expect(f"as many blocks of {family} as stay go through all groups",
+               (blocks and blocks[1], "kGroups = 64;" in text, "blockIdx.y" in text), ("132", True, False))
+
+
+sys.exit(main(check_bands, check_boxes, check_leaves, check_groups))

@@ -280,7 +280,7 @@ void groups_choose(const Place *at, Case *ret)
     static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS,
                             panels = CUDA_PANELS;
     static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
-    static const char *const ways[] = {NULL, "192x128", "c2", "bulk", "128x256", "t2"};
+    static const char *const ways[] = {NULL, "192x128", "c2", "bulk f64", "128x256 inplace", "t2"};
     bool mixes = is_mixed(at->w, at->a), even = is_even(at->w, at->a);
     bool apart = (at->time + (uint64_t)(at->w + at->a)) % 2;
     ret->decode = CUDA_DECODE_BY_TIME; /* no launch decodes weights of groups */
