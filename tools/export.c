@@ -125,19 +125,71 @@ static bool same_act(const StoredAct *a, const StoredAct *b)
             (!memcmp(&a->scale, &b->scale, sizeof a->scale) && a->zero == b->zero));
 }
 
-/* The weight of two layers is stored once. */
-static void export_again(Exports *x, const Op *matmul, const Export *e, const Value *codes)
+/* How the layer quantises its weight and its input, for errors. */
+static const char *layer_text(const Exports *x, const Op *matmul, const Value *codes,
+                              const StoredAct *act)
+{
+    const char *by = codes->def->kind == OP_QUANTIZE ? codes->def->attr.by.name : NULL;
+    Sb sb;
+
+    sb_init(&sb, x->work->arena);
+    sb_printf(&sb, "%s to ", matmul->attr.layer ? matmul->attr.layer : "a layer");
+    scheme_print(&sb, codes->type->scheme, false);
+    if (by)
+        sb_printf(&sb, " by %s", by);
+    if (!act->is_quantised)
+        return sb.text;
+    sb_put(&sb, ", its input to ");
+    scheme_print(&sb, &act->scheme, true);
+    if (act->is_static)
+        sb_printf(&sb, " static %.9g", (double)act->scale);
+    return sb.text;
+}
+
+/* Are both the same of the same bytes of the files? One may be a matrix alone of what the text
+ * reads as several, so that there are two constants of it. */
+static bool same_values(const Value *a, const Value *b)
+{
+    const Op *x = a->def, *y = b->def;
+
+    if (a == b)
+        return true;
+    if (x->kind != y->kind || x->num_in != y->num_in)
+        return false;
+    if (x->kind == OP_CONST)
+        return x->constant->kind == CONST_WEIGHT && y->constant->kind == CONST_WEIGHT &&
+               x->constant->data && x->constant->data == y->constant->data &&
+               x->constant->stored_fmt == y->constant->stored_fmt && a->type->fmt == b->type->fmt &&
+               type_same_shape(a->type, b->type);
+    if (x->kind == OP_QUANTIZE &&
+        (x->attr.by.name != y->attr.by.name || !scheme_equal(a->type->scheme, b->type->scheme)))
+        return false;
+    if (x->kind != OP_QUANTIZE && (x->kind != OP_CAST || a->type->fmt != b->type->fmt))
+        return false;
+    for (int i = 0; i < x->num_in; i++)
+        if (!same_values(op_in(x, i), op_in(y, i)))
+            return false;
+    return true;
+}
+
+/* The weight of two layers is stored once. `stored`, or `value`, are what it is for this one; false
+ * after reporting. */
+static bool export_again(Exports *x, const Op *matmul, const Export *e, const Value *codes,
+                         const StoredModule *stored, const Value *value)
 {
     StoredAct act = act_of(x, matmul);
 
-    if (e->value == codes && !e->stored && same_act(&act, &e->module.act))
-        return;
-    if (e->value && e->value->def->attr.by.name == codes->def->attr.by.name &&
-        scheme_equal(codes->type->scheme, &e->module.scheme) && same_act(&act, &e->module.act) &&
-        op_in(e->value->def, 0) == op_in(codes->def, 0))
-        return;
-    refuse(x, matmul, e->weight, "two layers read this weight and quantise it differently",
+    if (same_act(&act, &e->module.act) && stored == e->stored &&
+        (stored || same_values(e->value, value)))
+        return true;
+    const char *one = layer_text(x, e->matmul, e->codes, &e->module.act);
+    const char *other = layer_text(x, matmul, codes, &act);
+    refuse(x, matmul, e->weight,
+           arena_printf(x->work->arena,
+                        "two layers read this weight and quantise it differently: %s; %s", one,
+                        other),
            "one rule for both makes them one module");
+    return false;
 }
 
 /* The codes of one matrix alone, which are those that it has among all. */
@@ -185,44 +237,48 @@ static const char *experts_problem(const Value *codes, const Op *from, const cha
     return NULL;
 }
 
-static void export_expert(Exports *x, const Op *matmul, const Value *codes, const Op *from,
+/* The module of one of them; false after reporting. */
+static bool export_expert(Exports *x, const Op *matmul, const Value *codes, const Op *from,
                           int64_t at)
 {
     const Type *type = codes->type;
     const char *weight = weight_name_at(x->work->arena, from->constant->name, at);
-    const StoredModule *stored = NULL;
-
-    if (codes->def == from)
-        stored = checkpoint_find(x->work->module->checkpoint, weight);
+    const Export *known = map_get(&x->by_weight, weight);
+    bool is_stored = codes->def == from;
+    const StoredModule *stored =
+        is_stored ? checkpoint_find(x->work->module->checkpoint, weight) : NULL;
     const char *name = stored ? stored->name : module_name(x->work->arena, weight, ".weight");
-    if (!name || (codes->def == from && !stored)) {
+
+    if (!name || (is_stored && !stored)) {
         refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'",
                "rename the tensors in their file and after 'from', or `keep` their layer as it is");
-        return;
+        return false;
     }
+    const Value *value = stored ? NULL : codes_of(x, codes, from, weight, at);
+    if (known)
+        return export_again(x, matmul, known, codes, stored, value);
     Export *e = export_add(x, weight, name, stored ? &stored->scheme : type->scheme,
                            type->dim[1].add, type->dim[2].add);
     e->matmul = matmul;
     e->module.act = act_of(x, matmul);
-    e->all = codes;
-    e->value = stored ? NULL : codes_of(x, codes, from, weight, at);
+    e->codes = codes;
+    e->value = value;
     e->stored = stored;
+    return true;
 }
 
 /* A module for each matrix. */
 static void export_experts(Exports *x, const Op *matmul, const Value *codes, const Op *from)
 {
-    const char *pattern = from->constant->name, *help;
-    const char *why = experts_problem(codes, from, &help);
-    const Export *known = map_get(&x->by_weight, weight_name_at(x->work->arena, pattern, 0));
-    StoredAct act = act_of(x, matmul);
+    const char *help, *why = experts_problem(codes, from, &help);
 
-    if (!why && known && (known->all != codes || !same_act(&act, &known->module.act)))
-        why = "two layers read this weight and quantise it differently";
-    if (why)
-        refuse(x, matmul, pattern, why, help);
-    for (int64_t e = 0; e < codes->type->dim[0].add && !why && !known; e++)
-        export_expert(x, matmul, codes, from, e);
+    if (why) {
+        refuse(x, matmul, from->constant->name, why, help);
+        return;
+    }
+    for (int64_t e = 0; e < codes->type->dim[0].add; e++)
+        if (!export_expert(x, matmul, codes, from, e))
+            return;
 }
 
 static void export_codes(Exports *x, const Op *matmul, const Value *codes)
@@ -243,13 +299,13 @@ static void export_codes(Exports *x, const Op *matmul, const Value *codes)
                "`keep` leaves the layer as it is");
         return;
     }
-    const Export *known = map_get(&x->by_weight, weight);
-    if (known) {
-        export_again(x, matmul, known, codes);
-        return;
-    }
     if (codes->def == from)
         stored = checkpoint_find(x->work->module->checkpoint, weight);
+    const Export *known = map_get(&x->by_weight, weight);
+    if (known) {
+        export_again(x, matmul, known, codes, stored, codes);
+        return;
+    }
     const char *name = stored ? stored->name : module_name(x->work->arena, weight, ".weight");
     if (!name) {
         refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'",
@@ -259,6 +315,7 @@ static void export_codes(Exports *x, const Op *matmul, const Value *codes)
     Export *e = export_add(x, weight, name, type->scheme, type->dim[0].add, type->dim[1].add);
     e->matmul = matmul;
     e->module.act = act_of(x, matmul);
+    e->codes = codes;
     e->value = stored ? NULL : codes;
     e->stored = stored;
 }

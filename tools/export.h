@@ -11,7 +11,7 @@ typedef struct Export {
     const char *weight;         /* the tensor that a param names */
     const Op *matmul;           /* NULL: the text does not read it */
     const Value *value;         /* its codes; NULL: they are stored */
-    const Value *all;           /* of one of several matrices: the codes of all */
+    const Value *codes;         /* those that the layer reads: of one of several matrices, all */
     const StoredModule *stored; /* NULL: they are chosen here */
     const CheckpointWriter *writer;
     Work *work;

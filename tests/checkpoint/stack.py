@@ -339,6 +339,37 @@ def written(tmp):
         report(f"written as {fmt}: {scheme}", problems)
 
 
+W1 = ("param w1: f32[96, 64] from \"x.1.up.weight\"", "z = linear(x, w1)")
+TWICE = [
+    # what, the rules, is the linear layer first, the message; None: one module
+    ("one rule", "default : s", True, None),
+    ("one rule, experts first", "default : s", False, None),
+    ("two rules", "(up|down) : s; w1 : t", True,
+     r"x\.1\.up\.weight: two layers .* differently: w1 to i8 sym per channel; up to i4 sym group 32.*one rule for both"),
+    ("two rules, experts first", "(up|down) : s; w1 : t", False,
+     r"x\.1\.up\.weight: two layers .* differently: up to i4 sym group 32.*; w1 to i8 sym per channel.*one rule for both"),
+    ("two activations", "default : s; w1 : a", True, r"x\.1\.up\.weight: two layers .* its input to i8 sym per token"),
+]
+
+
+def twice(tmp):
+    """A linear layer reads one of the experts."""
+    param, call_of = W1
+    for what, rules, first, refusal in TWICE:
+        lines = WRITTEN.format(file="w.safetensors").replace("-> (y: f32[T, 64])", "-> (y: f32[T, 64], z: f32[T, 96])").splitlines()
+        lines.insert(lines.index("    r = topk(l, 2)"), "    " + param)
+        lines.insert(lines.index("    r = topk(l, 2)") if first else len(lines) - 1, "    " + call_of)
+        schemes = "scheme s { weight i4 sym group 32 scale f16; act f32 }\nscheme t { weight i8 sym per channel; act f32 }\n" \
+            "scheme a { weight i4 sym group 32 scale f16; act i8 sym per token dynamic }\n"
+        rules = write(tmp, schemes + "quant {\n" + rules.replace("; ", "\n") + "\n}\n", "s.rules")
+        done = call("quantise", write(tmp, "\n".join(lines)), "--rules", rules, "-o", f"{tmp}/{what}")
+        if refusal:
+            good = done.returncode == 1 and done.stderr.count("E0520") == 1 and re.search(refusal, done.stderr, re.S)
+        else:
+            good = done.returncode == 0 and "6 modules" in done.stdout
+        report(f"an expert is a layer of its own: {what}", [] if good else [done.stdout, done.stderr])
+
+
 # What does not fit --------------------------------------------------------------------------------
 
 REFUSED = [
@@ -397,6 +428,7 @@ def main():
         gated(tmp)
         whole(tmp)
         written(tmp)
+        twice(tmp)
         refused(tmp)
     finish()
 
