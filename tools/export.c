@@ -384,7 +384,7 @@ static void take_op(Exports *x, const Op *op)
 }
 
 /* A tensor is stored once: whoever reads it plain, too, would get codes. */
-static void check_reads(Exports *x, const Value *value, const Op *weight)
+static void check_reads(Exports *x, const Value *value, const char *weight)
 {
     for_each_use(use, value) {
         const Op *user = use->user;
@@ -394,8 +394,24 @@ static void check_reads(Exports *x, const Value *value, const Op *weight)
         if (user->kind == OP_CAST || user->kind == OP_DEQUANTIZE || is_new(x, user))
             check_reads(x, &user->out[0], weight);
         else
-            refuse(x, user, weight->constant->name,
-                   "it is quantised for one layer and read as it is here", NULL);
+            refuse(x, user, weight, "it is quantised for one layer and read as it is here",
+                   "`keep` for that layer leaves it as it is");
+    }
+}
+
+/* The tensors that the constant stands for: one or, of experts that lie apart, one of each. */
+static void check_tensors(Exports *x, Op *op)
+{
+    const Value *value = op_out(op);
+    const char *name = op->constant->name;
+    bool is_apart = op->constant->reader && strchr(name, '*') && value->type->rank;
+
+    for (int64_t e = 0; e < (is_apart ? value->type->dim[0].add : 1); e++) {
+        const char *weight = is_apart ? weight_name_at(x->work->arena, name, e) : name;
+        if (!map_has(&x->by_weight, weight))
+            continue;
+        check_reads(x, value, weight);
+        return;
     }
 }
 
@@ -531,9 +547,8 @@ bool exports_collect(Exports *x)
     for_each_op(op, &m->body)
         take_op(x, op);
     for_each_op(op, &m->body)
-        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT &&
-            map_has(&x->by_weight, weight_name_at(x->work->arena, op->constant->name, 0)))
-            check_reads(x, op_out(op), op);
+        if (op->kind == OP_CONST && op->constant->kind == CONST_WEIGHT)
+            check_tensors(x, op);
     for (int i = 0; m->weights && i < weights_num(m->weights); i++)
         add_tensor(x, m->checkpoint, weights_at(m->weights, i), &done);
     if (!x->modules.num && x->work->diag.num_errors == errors)

@@ -348,6 +348,10 @@ TWICE = [
      r"x\.1\.up\.weight: two layers .* differently: w1 to i8 sym per channel; up to i4 sym group 32.*one rule for both"),
     ("two rules, experts first", "(up|down) : s; w1 : t", False,
      r"x\.1\.up\.weight: two layers .* differently: up to i4 sym group 32.*; w1 to i8 sym per channel.*one rule for both"),
+    ("experts as they are", "down : s; w1 : t", True,
+     r"x\.1\.up\.weight: it is quantised for one layer and read as it is here\n.*grouped_linear"),
+    ("experts quantised", "(up|down) : s; w1 : keep", True,
+     r"x\.1\.up\.weight: it is quantised for one layer and read as it is here\n.*linear\(x, w1\)"),
     ("two activations", "default : s; w1 : a", True, r"x\.1\.up\.weight: two layers .* its input to i8 sym per token"),
 ]
 
