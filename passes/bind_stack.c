@@ -41,19 +41,86 @@ static void say_stack(const Stack *s)
               name_at(s, name, s->num - 1), type_text(s->m->arena, s->each));
 }
 
-/* Is there one more than the param has room for? */
-static bool has_more(const Stack *s, const char *name)
+static bool is_digit(char c)
 {
-    const char *next = name_at(s, name, s->num);
+    return c >= '0' && c <= '9';
+}
 
-    if (!weights_find(s->m->weights, next) && !checkpoint_find(s->m->checkpoint, next))
+/* The number that stands for the pattern's `*` in the name; -1: the name is none of those. */
+static int64_t number_in(const char *pattern, const char *name)
+{
+    size_t len = strcspn(pattern, "*");
+    const char *digit = name + len;
+    int64_t num = 0;
+
+    if (strncmp(name, pattern, len) != 0 || (digit[0] == '0' && is_digit(digit[1])))
+        return -1;
+    for (; is_digit(*digit); digit++)
+        num = num < LIMIT_DIM ? num * 10 + (*digit - '0') : num;
+    return digit > name + len && strcmp(digit, pattern + len + 1) == 0 ? num : -1;
+}
+
+static void take_more(const Stack *s, const char *pattern, const char *name, int64_t *least,
+                      const char **ret)
+{
+    int64_t num = number_in(pattern, name);
+
+    if (num < s->num || (*ret && num >= *least))
+        return;
+    *least = num;
+    *ret = name;
+}
+
+/* Is there one more than the param has room for, perhaps behind a gap? */
+static bool has_more(const Stack *s, const char *pattern)
+{
+    const Checkpoint *c = s->m->checkpoint;
+    const char *more = NULL;
+    int64_t least = 0;
+
+    for (int i = 0; i < weights_num(s->m->weights); i++)
+        take_more(s, pattern, weights_at(s->m->weights, i)->name, &least, &more);
+    for (int i = 0; i < c->modules.num; i++) {
+        take_more(s, pattern, c->modules.elem[i]->weight, &least, &more);
+        take_more(s, pattern, c->modules.elem[i]->name, &least, &more);
+    }
+    if (!more)
         return false;
     diag_error(s->m->diag, s->op->span, E_WEIGHT_SHAPE,
-               "the weight files hold \"%s\", too, but %s here has room for %lld", next,
+               "the weight files hold \"%s\", too, but %s here has room for %lld", more,
                type_text(s->m->arena, s->op->out[0].type), (long long)s->num);
     diag_help(s->m->diag, "the first dimension is how many tensors \"%s\" stands for, from 0 on",
-              name);
+              pattern);
     return true;
+}
+
+/* Are all there? Asked before memory is taken for so many as the text says. */
+static bool all_found(const Stack *s)
+{
+    const char *pattern = s->op->constant->name;
+
+    for (int64_t i = 0; i < s->num; i++) {
+        const char *name = name_at(s, pattern, i);
+        if (weights_find(s->m->weights, name) || checkpoint_find(s->m->checkpoint, name))
+            continue;
+        if (i) /* the nearest name would be that of another one */
+            diag_error(s->m->diag, s->op->span, E_WEIGHT_MISSING,
+                       "the weight files hold no tensor \"%s\"", name);
+        else
+            weight_missing(s->m, s->op, name);
+        say_stack(s);
+        return false;
+    }
+    return true;
+}
+
+/* One matrix is values, another codes. */
+static void not_alike(const Stack *s, const char *plain, const char *codes)
+{
+    diag_error(s->m->diag, s->op->span, E_CHECKPOINT_KIND,
+               "\"%s\" is stored as %s, but \"%s\" as codes: the matrices of one weight are stored "
+               "alike",
+               plain, weights_find(s->m->weights, plain)->dtype, codes);
 }
 
 /* Plain tensors ------------------------------------------------------------------------------- */
@@ -80,10 +147,11 @@ static void stack_bind(const Stack *s)
     for (int64_t i = 0; i < s->num; i++) {
         const char *name = name_at(s, c->name, i);
         const TensorView *view = weights_find(m->weights, name);
+        bool is_codes = checkpoint_find(m->checkpoint, name) != NULL; /* perhaps under that name */
         first = i ? first : view;
-        if (!view)
-            weight_missing(m, s->op, name);
-        if (!view || !is_same_format(s, view, first) ||
+        if (is_codes)
+            not_alike(s, first->name, name);
+        if (is_codes || !is_same_format(s, view, first) ||
             !weight_fits(m, s->ctx, s->op, s->each, view)) {
             say_stack(s);
             return;
@@ -91,8 +159,6 @@ static void stack_bind(const Stack *s)
         weights_forget(m->weights, view->elements);
         part[i] = (ConstPart){view->data, view->bytes};
     }
-    if (has_more(s, c->name))
-        return;
     *reader = (ConstReader){.num_parts = (int)s->num, .part = part};
     c->stored_fmt = first->fmt == s->each->fmt ? FMT_NONE : first->fmt;
     c->reader = reader;
@@ -123,19 +189,12 @@ static const StoredModule *hand_at(const Stack *s, int64_t at)
 static const StoredModule *module_at(const Stack *s, int64_t at)
 {
     const char *name = name_at(s, s->op->constant->name, at);
-    const StoredModule *stored = NULL;
 
     if (s->op->constant->parts)
         return hand_at(s, at);
-    stored = checkpoint_find(s->m->checkpoint, name);
-    if (!stored && weights_find(s->m->weights, name))
-        diag_error(s->m->diag, s->op->span, E_CHECKPOINT_KIND,
-                   "\"%s\" is stored as %s, but \"%s\" as codes: the matrices of one weight are "
-                   "stored alike",
-                   name, weights_find(s->m->weights, name)->dtype,
-                   name_at(s, s->op->constant->name, 0));
-    else if (!stored)
-        weight_missing(s->m, s->op, name);
+    const StoredModule *stored = checkpoint_find(s->m->checkpoint, name);
+    if (!stored)
+        not_alike(s, name, name_at(s, s->op->constant->name, 0));
     return stored;
 }
 
@@ -152,30 +211,56 @@ static const StoredModule *modules_find(const Stack *s)
         say_stack(s);
         return NULL;
     }
-    if (has_more(s, name))
-        return NULL;
     const StoredModule *stored = checkpoint_stack(s->m->checkpoint, name, s->num, each, &err);
     if (!stored)
         diag_error(s->m->diag, s->op->span, err.id, "%s", err.text);
     return stored;
 }
 
+/* Does each name stand for one of each matrix? */
+static bool names_fit(const Stack *s)
+{
+    const Const *c = s->op->constant;
+    const ConstParts *parts = c->parts;
+    const char *const word[] = {"scale", "zero", "offset", "outer", "table"};
+
+    if (strchr(strchr(c->name, '*') + 1, '*')) {
+        diag_error(s->m->diag, s->op->span, E_WEIGHT_MISSING,
+                   "the weight files hold no tensor \"%s\", whose name has more than one `*`",
+                   c->name);
+        diag_help(s->m->diag, "one `*` stands for 0, 1, .. up to the size of the first dimension");
+        return false;
+    }
+    for (size_t i = 0; parts && i < COUNT_OF(word); i++) {
+        const char *const name[] = {parts->scale, parts->zero, parts->offset, parts->outer,
+                                    parts->table};
+        if (!name[i] || strchr(name[i], '*'))
+            continue;
+        diag_error(s->m->diag, s->op->span, E_CHECKPOINT_KIND,
+                   "codes \"%s\" are a tensor for each of %lld matrices, but %s \"%s\" is one",
+                   c->name, (long long)s->num, word[i], name[i]);
+        diag_help(s->m->diag, "a `*` in its name stands for the same numbers");
+        return false;
+    }
+    return true;
+}
+
 const StoredModule *stack_find(Module *m, const PassContext *ctx, const Op *op)
 {
     const Type *type = op->out[0].type;
-    const char *name = op->constant->name;
+    const Const *c = op->constant;
     Stack s = {.m = m, .ctx = ctx, .op = op};
 
-    if (strchr(strchr(name, '*') + 1, '*') || type->rank < (op->constant->parts ? 3 : 1) ||
-        type->dim[0].add < 1) {
-        diag_error(m->diag, op->span, E_WEIGHT_MISSING, "the weight files hold no tensor \"%s\"",
-                   name);
-        diag_help(m->diag, "one `*` stands for 0, 1, .. up to the size of the first dimension");
+    if (type->rank < (c->parts ? 3 : 1) || type->dim[0].add < 1) {
+        weight_missing(m, op, c->name);
+        diag_help(m->diag, "a `*` stands for 0, 1, .. up to the size of the first dimension");
         return NULL;
     }
     s.num = type->dim[0].add;
     s.each = type_plain(m, type->scheme ? FMT_F32 : type->fmt, type->rank - 1, type->dim + 1);
-    if (op->constant->parts || checkpoint_find(m->checkpoint, name_at(&s, name, 0)))
+    if (!names_fit(&s) || !all_found(&s) || has_more(&s, c->name))
+        return NULL;
+    if (c->parts || checkpoint_find(m->checkpoint, name_at(&s, c->name, 0)))
         return modules_find(&s);
     stack_bind(&s);
     return NULL;

@@ -60,16 +60,49 @@ static const Op *first_weight(const Module *m)
 
 /* Checks -------------------------------------------------------------------------------------- */
 
+/* "x.*.w" where the name is "x.w" and the tensor "x.0.w"; NULL: they are not so alike. */
+static const char *name_apart(Arena *arena, const char *name, const char *tensor)
+{
+    for (const char *dot = strchr(tensor, '.'); dot; dot = strchr(dot + 1, '.')) {
+        size_t len = (size_t)(dot - tensor), digits = strspn(dot + 1, "0123456789");
+        const char *rest = dot + 1 + digits;
+        if (digits && (*rest == '.' || !*rest) && strncmp(name, tensor, len) == 0 &&
+            strcmp(name + len, rest) == 0)
+            return arena_printf(arena, "%.*s.*%s", (int)len, tensor, rest);
+    }
+    return NULL;
+}
+
+/* What weight the tensor is, or is a part of, as a text names it. */
+static const char *weight_of(const Module *m, const TensorView *view, int *ret_rank)
+{
+    const Checkpoint *c = m->checkpoint;
+    const StoredModule *owner = map_get(&c->owner, view->name);
+
+    *ret_rank = !owner ? view->rank : owner->experts ? 3 : 2;
+    return owner ? owner->weight : view->name;
+}
+
 void weight_missing(Module *m, const Op *op, const char *name)
 {
     const WeightSet *set = m->weights;
-    int num = weights_num(set);
+    int num = weights_num(set), rank;
     Nearest nearest;
 
     diag_error(m->diag, op->span, E_WEIGHT_MISSING, "the weight files hold no tensor \"%s\"", name);
     nearest_init(&nearest, name);
-    for (int i = 0; i < num; i++)
-        nearest_offer(&nearest, weights_at(set, i)->name);
+    for (int i = 0; i < num; i++) {
+        const char *weight = weight_of(m, weights_at(set, i), &rank);
+        const char *apart = rank + 1 == op->out[0].type->rank && !strchr(op->constant->name, '*')
+                                ? name_apart(m->arena, name, weight)
+                                : NULL;
+        if (apart) {
+            diag_help(m->diag, "\"%s\" stands for \"%s\" and those of the other numbers", apart,
+                      weight);
+            return;
+        }
+        nearest_offer(&nearest, weight);
+    }
     if (nearest_get(&nearest))
         diag_help(m->diag, "did you mean \"%s\"?", nearest_get(&nearest));
     else if (num)

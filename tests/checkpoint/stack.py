@@ -284,6 +284,9 @@ def whole(tmp):
         ("z", ("U8", [8, 2], z[e].astype(np.uint8).tobytes())))})
     w = ((q - np.repeat(z, 16, -1)) * np.repeat(s.astype(np.float32), 16, -1)).astype(np.float32)
     report("codes that the text names", products(tmp, HAND, w))
+    for what, change, pattern in NAMES:
+        done = call("compile", write(tmp, HAND.replace(*change).replace("[3, 3]", "[3, 4]" if "4" in change[1] else "[3, 3]")), "-o", f"{tmp}/none")
+        report(f"refused: {what}", [] if done.returncode == 1 and re.search(pattern, done.stderr, re.S) else [done.stderr])
 
 
 # Written ---------------------------------------------------------------------------------------------
@@ -384,10 +387,19 @@ REFUSED = [
      r'"x\.2\.w" is \[6, 4\] in the file, but f32\[4, 6\] here.*stored transposed.*stands for'),
     ("more than the param has room for", "w: f32[2, 4, 6] from \"x.*.w\"", None,
      r'hold "x\.2\.w", too, but f32\[2, 4, 6\] here has room for 2.*first dimension'),
-    ("fewer", "w: f32[4, 4, 6] from \"x.*.w\"", None, r'no tensor "x\.3\.w"'),
+    ("more behind a gap", "w: f32[2, 4, 6] from \"x.*.w\"", lambda t: t.update({"x.70.w": t.pop("x.2.w"), "x.30.w": t["x.0.w"]}),
+     r'hold "x\.30\.w", too, but f32\[2, 4, 6\] here has room for 2'),
+    ("more than numbers hold", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.update({f"x.{10 ** 40}.w": t["x.0.w"]}),
+     r'hold "x\.10{40}\.w", too'),
+    ("fewer", "w: f32[4, 4, 6] from \"x.*.w\"", None, r'no tensor "x\.3\.w"\n.*\n.*\n.*help: "x\.\*\.w" stands for'),
+    ("far fewer", "w: f32[2147483647, 1, 6] from \"x.*.w\"", lambda t: [t.update({k: f32(np.zeros((1, 6)))}) for k in list(t)],
+     r'no tensor "x\.3\.w"'),
+    ("numbers with zeros", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: [t.update({k.replace(".", ".0", 1): t.pop(k)}) for k in list(t)],
+     r'no tensor "x\.0\.w".*did you mean "x\.00\.w"'),
+    ("none", "w: f32[3, 4, 6] from \"x.w\"", None, r'no tensor "x\.w".*"x\.\*\.w" stands for "x\.0\.w"'),
     ("two formats", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.update({"x.1.w": bf16(np.zeros((4, 6)))}),
      r'"x\.1\.w" is stored as BF16, but "x\.0\.w" as F32'),
-    ("two of them", "w: f32[3, 4, 6] from \"x.*.*\"", None, r'no tensor "x\.\*\.\*".*one `\*` stands for'),
+    ("two of them", "w: f32[3, 4, 6] from \"x.*.*\"", None, r'no tensor "x\.\*\.\*", whose name has more than one `\*`.*one `\*` stands for'),
     ("a NaN", "w: f32[3, 4, 6] from \"x.*.w\"", lambda t: t.update({"x.1.w": f32(np.full((4, 6), np.nan))}),
      r'element 0 of "x\.1\.w" is NaN'),
 ]
@@ -396,13 +408,28 @@ MIXED = [
     ("a module with other codes", "fp8-tensor", lambda t: t.update({"x.1.proj.weight": bf16(np.zeros(t["x.1.proj.weight"][1])),
                                                                   "x.1.proj.weight_scale": None}),
      "", r'"x\.1\.proj\.weight" is stored as BF16, but "x\.0\.proj\.weight" as codes'),
+    ("a module with codes", "gptq-4-sym", lambda t: t.update({"x.0.proj.weight": bf16(np.zeros((64, 96))), **{
+        k: None for k in list(t) if k.startswith("x.0.")}}),
+     "", r'"x\.0\.proj\.weight" is stored as BF16, but "x\.1\.proj\.weight" as codes.*stands for'),
     ("static ranges that differ", "ct-fp8-static", lambda t: t.update({"x.2.proj.input_scale": bf16([0.5])}),
      "", r'E0516.*static activation has the scale .* for "x\.0\.proj\.weight" and 0\.5 for "x\.2\.proj.*'
      r'act e4m3 per tensor static 0\.5'),
     ("scales that a rule replaces", "ct-fp8-static", lambda t: t.update({"x.2.proj.input_scale": bf16([0.5])}),
      "scheme a { act e4m3 per tensor static 0.5 }\nquant { w : a }", None),
     ("a missing module", "gptq-4-sym", lambda t: [t.pop(k) for k in list(t) if k.startswith("x.1.")],
-     "", r'no tensor "x\.1\.proj\.weight"'),
+     "", r'no tensor "x\.1\.proj\.weight"\n.*\n.*\n.*help: "x\.\*'),
+    ("the first module", "gptq-4-sym", lambda t: [t.pop(k) for k in list(t) if k.startswith("x.0.")],
+     "", r'no tensor "x\.0\.proj\.weight".*did you mean "x\.1\.proj\.weight"'),
+    ("a module behind a gap", "gptq-4-sym", lambda t: [t.update({k.replace("x.2", "x.3"): t[k], k.replace("x.2", "x.4"): t.pop(k)})
+                                                     for k in list(t) if k.startswith("x.2.")],
+     "", r'no tensor "x\.2\.proj\.weight"'),
+]
+NAMES = [
+    # what, changes of the param, the message
+    ("one scale for all", ('"x.*.s"', '"x.0.s"'),
+     r'E0516.*codes "x\.\*\.q" are a tensor for each of 3 matrices, but scale "x\.0\.s" is one.*`\*` in its name'),
+    ("one zero for all", ('"x.*.z"', '"x.0.z"'), r'zero "x\.0\.z" is one'),
+    ("no codes of one", ("u4[3,", "u4[4,"), r'no tensor "x\.3\.q"'),
 ]
 
 
