@@ -89,6 +89,22 @@ static bool act_alike(const StoredAct *a, const StoredAct *b)
     return a->is_static == b->is_static && scheme_equal(&a->scheme, &b->scheme);
 }
 
+/* How two static ranges differ; NULL: they do not. */
+static const char *range_differs(Arena *arena, const StoredModule *a, const StoredModule *b)
+{
+    if (a->act.scale != b->act.scale)
+        return arena_printf(arena,
+                            "its static activation has the scale %.9g for \"%s\" and %.9g for "
+                            "\"%s\", but rows of all are one operand",
+                            (double)a->act.scale, a->weight, (double)b->act.scale, b->weight);
+    if (a->act.zero != b->act.zero)
+        return arena_printf(arena,
+                            "its static activation has the zero point %d for \"%s\" and %d for "
+                            "\"%s\", but rows of all are one operand",
+                            (int)a->act.zero, a->weight, (int)b->act.zero, b->weight);
+    return NULL;
+}
+
 /* Rows of all matrices are one operand, which has one range. */
 static void act_settle(Checkpoint *c, StoredModule *m)
 {
@@ -105,15 +121,11 @@ static void act_settle(Checkpoint *c, StoredModule *m)
             most = one;
     }
     for (int64_t e = 0; e < m->experts && !m->act_refused && m->act.is_static; e++)
-        if (m->each[e]->act.scale != most->act.scale || m->each[e]->act.zero != most->act.zero)
-            m->act_refused = arena_printf(
-                c->arena,
-                "its static activation has the scale %.9g for \"%s\" and %.9g for \"%s\", but "
-                "rows of all are one operand",
-                (double)m->each[e]->act.scale, m->each[e]->weight, (double)most->act.scale,
-                most->weight);
-    if (m->act_refused && act_alike(&most->act, &first->act))
-        m->act.scale = most->act.scale; /* for a remedy */
+        m->act_refused = range_differs(c->arena, m->each[e], most);
+    if (!m->act_refused || !act_alike(&most->act, &first->act))
+        return;
+    m->act.scale = most->act.scale; /* for a remedy */
+    m->act.zero = most->act.zero;
 }
 
 static void scheme_settle(StoredModule *m)

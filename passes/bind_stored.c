@@ -3,10 +3,14 @@
  * of the checkpoint; whatever else reads the weight gets its values in the declared format. A rule
  * that asks for another scheme quantises those values again, with a warning.
  *
- * Before                                        After
- *   %w = const weight "fc.weight" : bf16[8, 64]   %1 = const weight "fc.weight" : i4{group 32}[8,
- * 64] %y = matmul %x, %w                            %2 = dequantize %1 %y = matmul %x, %2 {quant =
- * {stored, weight i4..}}
+ * Before
+ *   %w = const weight "fc.weight" : bf16[8, 64]
+ *   %y = matmul %x, %w
+ *
+ * After
+ *   %1 = const weight "fc.weight" : i4{group 32}[8, 64]
+ *   %2 = dequantize %1
+ *   %y = matmul %x, %2 {quant = {stored, weight i4..}}
  */
 #include "checkpoint/checkpoint.h"
 #include "passes/internal.h"
@@ -200,12 +204,15 @@ static bool act_refused(Module *m, const Op *matmul, const StoredModule *stored)
                stored->act_refused);
     sb_init(&sb, m->arena);
     scheme_print(&sb, &act->scheme, true);
-    if (act->is_static)
+    if (act->is_static) {
+        sb_printf(&sb, " static %.9g", (double)act->scale);
+        if (act->zero)
+            sb_printf(&sb, " zero %d", (int)act->zero);
         diag_help(m->diag,
                   "a rule whose scheme has only a line for the activation says what all take: "
-                  "act %s static %.9g%s",
-                  sb.text, (double)act->scale, act->zero ? ", with its zero point" : "");
-    else
+                  "act %s",
+                  sb.text);
+    } else
         diag_help(m->diag, "a rule whose scheme has only an `act` line says what all take");
     return false;
 }

@@ -2,9 +2,9 @@
  * mapped bytes.
  *
  * Needs: types. With no_weights nothing is opened and nothing changes.
- * Leaves: every weight constant has data, bytes and, where it differs, stored_fmt; its shape is the
- * declared one, its elements convert to the declared format without overflow, and all are finite
- * unless allow_nan.
+ * Leaves: every weight constant has data, bytes and, where it differs, stored_fmt, or a reader; its
+ * shape is the declared one, its elements convert to the declared format without overflow, and all
+ * are finite unless allow_nan.
  *
  * Before                                        After
  *   weights "m.safetensors"                       the same text; in memory, the constant of w

@@ -414,6 +414,12 @@ MIXED = [
     ("static ranges that differ", "ct-fp8-static", lambda t: t.update({"x.2.proj.input_scale": bf16([0.5])}),
      "", r'E0516.*static activation has the scale .* for "x\.0\.proj\.weight" and 0\.5 for "x\.2\.proj.*'
      r'act e4m3 per tensor static 0\.5'),
+    ("static zero points that differ", "ct-w8a8-static",
+     lambda t: t.update({"x.2.proj.input_zero_point": ("I8", [1], b"\x05")}),
+     "", r'has the zero point 5 for "x\.2\.proj\.weight" and -7 for "x\.0\.proj\.weight".*static 0\.03125 zero -7'),
+    ("zero points that a rule replaces", "ct-w8a8-static",
+     lambda t: t.update({"x.2.proj.input_zero_point": ("I8", [1], b"\x05")}),
+     "scheme a { act i8 asym per tensor static 0.03125 zero -7 }\nquant { w : a }", None),
     ("scales that a rule replaces", "ct-fp8-static", lambda t: t.update({"x.2.proj.input_scale": bf16([0.5])}),
      "scheme a { act e4m3 per tensor static 0.5 }\nquant { w : a }", None),
     ("a missing module", "gptq-4-sym", lambda t: [t.pop(k) for k in list(t) if k.startswith("x.1.")],
