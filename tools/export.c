@@ -18,6 +18,7 @@ void exports_begin(Exports *x, Work *w, const CheckpointWriter *writer)
     *x = (Exports){.work = w, .writer = writer};
     map_init(&x->by_weight, w->arena);
     map_init(&x->changed, w->arena);
+    map_init(&x->apart, w->arena);
     for_each_op(op, &w->module->body)
         x->num_before++;
     x->before = ARENA_NEW_ARRAY(w->arena, const Op *, (size_t)x->num_before + 1);
@@ -216,17 +217,67 @@ static const Value *codes_of(Exports *x, const Value *codes, const Op *from, con
                     quantize->span);
 }
 
+/* What the writers have no word for in what is stored already. */
+static const char *stored_problem(const StoredModule *m)
+{
+    if (m->experts)
+        return "it holds several experts, and modules that are written hold one matrix each";
+    if (m->scheme.table)
+        return "its codebook is its own, which no format written here holds";
+    if (m->part[PART_INPUT_FACTORS])
+        return "its input is multiplied by factors first, which no format written here holds";
+    if (m->offset)
+        return "its zero points are no integers, which no format written here holds";
+    return m->refused;
+}
+
+static const char from_plain[] =
+    "quantise the checkpoint that it was made of, which stores its experts plain";
+
+/* Experts whose names are the pattern's. */
+static ExportApart *apart_of(Exports *x, const Op *matmul, const char *pattern, int64_t num)
+{
+    Arena *arena = x->work->arena;
+    ExportApart *apart = map_get(&x->apart, weight_name_at(arena, pattern, 0));
+
+    if (apart)
+        return apart;
+    apart = ARENA_NEW(arena, ExportApart);
+    *apart = (ExportApart){.matmul = matmul};
+    for (int64_t e = 0; e < num; e++)
+        map_put(&x->apart, weight_name_at(arena, pattern, e), apart);
+    return apart;
+}
+
+/* An error of a module: of experts that lie apart the first is for all. */
+static void refuse_module(Exports *x, const char *weight, const Op *matmul, const char *name,
+                          const char *why, const char *help)
+{
+    ExportApart *apart = map_get(&x->apart, weight);
+
+    if (apart && apart->is_refused)
+        return;
+    if (apart)
+        apart->is_refused = true;
+    refuse(x, matmul || !apart ? matmul : apart->matmul, name, why, help);
+}
+
 /* Why matrices that the codes hold are no modules. */
-static const char *experts_problem(const Value *codes, const Op *from, const char **ret_help)
+static const char *experts_problem(const Exports *x, const Value *codes, const Op *from,
+                                   const char **ret_help)
 {
     const ConstReader *reader = from->constant->reader;
     const Scheme *scheme = codes->type->scheme;
+    const char *first = weight_name_at(x->work->arena, from->constant->name, 0);
+    const StoredModule *stored = checkpoint_find(x->work->module->checkpoint, first);
 
     *ret_help = "`keep` leaves the layer as it is";
     if (!reader || !strchr(from->constant->name, '*'))
         return "its experts lie in one tensor, and modules hold one matrix each";
     if (codes->def == from)
         return NULL;
+    if (reader->read && (!stored || stored_problem(stored)))
+        *ret_help = from_plain;
     if (reader->read)
         return "its experts are stored quantised, and are not written under another scheme";
     *ret_help = "scales per channel or group are those of each matrix";
@@ -249,7 +300,12 @@ static bool export_expert(Exports *x, const Op *matmul, const Value *codes, cons
         is_stored ? checkpoint_find(x->work->module->checkpoint, weight) : NULL;
     const char *name = stored ? stored->name : module_name(x->work->arena, weight, ".weight");
 
-    if (!name || (is_stored && !stored)) {
+    if (is_stored && !stored) {
+        refuse(x, matmul, weight, "the text names its codes, and of experts these are not written",
+               NULL);
+        return false;
+    }
+    if (!name) {
         refuse(x, matmul, weight, "modules are named by tensors that end with '.weight'",
                "rename the tensors in their file and after 'from', or `keep` their layer as it is");
         return false;
@@ -270,10 +326,12 @@ static bool export_expert(Exports *x, const Op *matmul, const Value *codes, cons
 /* A module for each matrix. */
 static void export_experts(Exports *x, const Op *matmul, const Value *codes, const Op *from)
 {
-    const char *help, *why = experts_problem(codes, from, &help);
+    const char *help, *why = experts_problem(x, codes, from, &help);
+    ExportApart *apart = apart_of(x, matmul, from->constant->name, codes->type->dim[0].add);
 
     if (why) {
         refuse(x, matmul, from->constant->name, why, help);
+        apart->is_refused = true;
         return;
     }
     for (int64_t e = 0; e < codes->type->dim[0].add; e++)
@@ -333,6 +391,8 @@ static void take_layer(Exports *x, const Op *matmul)
     Arena *arena = x->work->arena;
     const char *name = from ? from->constant->name : "";
     bool is_apart = weight->type->rank == 3 && strchr(name, '*');
+    if (is_apart)
+        apart_of(x, matmul, name, weight->type->dim[0].add);
     for (int64_t e = 0; e < (is_apart ? weight->type->dim[0].add : 1); e++) {
         const char *one = is_apart ? weight_name_at(arena, name, e) : name;
         const char *module = module_name(arena, one, ".weight");
@@ -461,7 +521,7 @@ static void add_module(Exports *x, Export *e)
         e->module.order = e->stored->order;
     why = x->writer->settle(arena, &e->module, first, &help);
     if (why)
-        refuse(x, e->matmul, e->module.name, why, help);
+        refuse_module(x, e->weight, e->matmul, e->module.name, why, help);
     for (int i = 0; i < e->module.num_parts; i++) {
         WritePart *part = &e->module.part[i];
         unit.item[unit.num++] =
@@ -474,24 +534,21 @@ static void add_module(Exports *x, Export *e)
     ARRAY_PUSH(arena, &x->units, unit);
 }
 
-/* Stored quantised, and no rule quantises it again. */
+/* Stored quantised, and no rule quantises it again; NULL after reporting. */
 static Export *stored_export(Exports *x, const StoredModule *m)
 {
-    const char *why = m->refused;
-
-    if (m->offset)
-        why = "its zero points are no integers, which no format written here holds";
-    if (m->part[PART_INPUT_FACTORS])
-        why = "its input is multiplied by factors first, which no format written here holds";
-    if (m->scheme.table)
-        why = "its codebook is its own, which no format written here holds";
-    if (m->experts)
-        why = "it holds several experts, and modules that are written hold one matrix each";
-    if (why)
-        refuse(x, NULL, m->name, why,
-               m->experts ? NULL : "a rule that names a scheme quantises it again");
     Export *e =
         map_get(&x->by_weight, m->weight); /* what the text makes of its activation counts */
+    const char *why = stored_problem(m), *help = "a rule that names a scheme quantises it again";
+
+    if (m->experts)
+        help = NULL;
+    if (map_has(&x->apart, m->weight))
+        help = from_plain;
+    if (why) {
+        refuse_module(x, m->weight, e ? e->matmul : NULL, m->name, why, help);
+        return NULL;
+    }
     if (!e) {
         e = export_add(x, m->weight, m->name, &m->scheme, m->rows, m->cols);
         e->module.act = m->act;
@@ -524,17 +581,19 @@ static void add_tensor(Exports *x, const Checkpoint *c, const TensorView *view, 
     const StoredModule *owner = map_get(&c->owner, view->name);
     const char *weight = owner ? owner->weight : view->name;
     Export *e = map_get(&x->by_weight, weight);
+    const ExportApart *apart = map_get(&x->apart, weight);
 
     if (!owner && !e) {
         add_plain(x, view);
         return;
     }
-    if (map_has(done, weight))
+    if (map_has(done, weight) || (apart && apart->is_refused))
         return;
     map_put(done, weight, x);
     if (owner && (!e || e->stored))
         e = stored_export(x, owner);
-    add_module(x, e);
+    if (e)
+        add_module(x, e);
 }
 
 bool exports_collect(Exports *x)

@@ -25,6 +25,12 @@ typedef struct ExportValue {
     Work *work;
 } ExportValue;
 
+/* Experts that lie apart, of one weight. */
+typedef struct ExportApart {
+    const Op *matmul; /* which reads them */
+    bool is_refused;  /* one error is for all */
+} ExportApart;
+
 typedef struct Exports {
     Work *work;
     const CheckpointWriter *writer;
@@ -33,6 +39,7 @@ typedef struct Exports {
     ARRAY(const char *) plain; /* linear layers that stay as they are */
     int num_copied, num_changed;
     Map by_weight, changed; /* Export, ExportValue */
+    Map apart;              /* ExportApart, by the weight of each expert */
     int num_before;
     const Op **before; /* every op that stood when schemes were settled, by address */
 } Exports;
