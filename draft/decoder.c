@@ -75,8 +75,11 @@ static bool measure(Decoder *e)
     e->heads = c->heads;
     e->keys = c->keys ? c->keys : c->heads;
     e->hidden = draft_dim(d, q, 1);
-    int64_t rows = draft_dim(d, q, 0), shares = is_fused ? e->heads + 2 * e->keys : e->heads;
-    if (e->heads <= 0 || e->keys <= 0 || e->heads % e->keys != 0 || !rows || rows % shares != 0) {
+    int64_t rows = e->hidden ? draft_dim(d, q, 0) : 0;
+    int64_t shares = is_fused ? e->heads + 2 * e->keys : e->heads;
+    if (!rows)
+        return false;
+    if (e->heads <= 0 || e->keys <= 0 || e->heads % e->keys != 0 || rows % shares != 0) {
         diag_error(d->diag, (Span){0}, E_DRAFT,
                    "%s: %lld heads and %lld of keys, as config.json says, do not share the %lld "
                    "rows of '%s'",
@@ -95,11 +98,11 @@ static bool measure(Decoder *e)
     if (e->family->experts)
         return experts_measure(e);
     if (draft_has(d, decoder_name(e, "mlp.gate_up_proj.weight")))
-        e->inner = draft_dim(d, decoder_name(e, "mlp.gate_up_proj.weight"), 0) / 2;
+        e->inner = draft_half(d, decoder_name(e, "mlp.gate_up_proj.weight"), 0);
     else
         e->inner = draft_dim(
             d, decoder_name(e, e->family->is_phi ? "mlp.fc1.weight" : "mlp.up_proj.weight"), 0);
-    return true;
+    return e->inner > 0;
 }
 
 static void put_head(Decoder *e)

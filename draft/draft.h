@@ -49,6 +49,7 @@ const TensorView *draft_find(const Draft *d, const char *pattern, int64_t layer)
 bool draft_has(const Draft *d, const char *pattern); /* in layer 0, of expert 0, or at all */
 /* Dimension `axis` of a tensor that must be there; 0 after an error. */
 int64_t draft_dim(Draft *d, const char *pattern, int axis);
+int64_t draft_half(Draft *d, const char *pattern, int axis); /* .. of gates and ups in one */
 /* `param name: format[dims] from "pattern"`, after a look at the tensor in every layer. */
 void draft_param(Draft *d, const char *name, const char *dims, int64_t rows, int64_t cols,
                  const char *pattern);

@@ -51,24 +51,47 @@ static bool all_have_experts(Decoder *e)
     return true;
 }
 
+/* The numbers of config.json, which the router's rows confirm: they may be any. */
+static bool numbers_fit(Decoder *e)
+{
+    Draft *d = e->d;
+    const DraftConfig *c = &d->config;
+    if (!c->experts)
+        return fail(d, "config.json does not say how many experts there are (num_experts or "
+                       "num_local_experts)");
+    if (!c->chosen)
+        return fail(d, "config.json does not say how many experts each token goes to "
+                       "(num_experts_per_tok)");
+    if (c->experts < 2 || c->chosen < 1 || c->chosen > c->experts)
+        return fail(d,
+                    arena_printf(d->arena, "config.json says that %lld of %lld experts are chosen",
+                                 (long long)c->chosen, (long long)c->experts));
+    const char *router = arena_printf(d->arena, "%s.weight", e->family->experts->router);
+    int64_t rows = draft_dim(d, decoder_name(e, router), 0);
+    if (rows && rows != c->experts)
+        return fail(d,
+                    arena_printf(d->arena,
+                                 "config.json says %lld experts, but the router '%s' has %lld "
+                                 "rows, one for each",
+                                 (long long)c->experts,
+                                 draft_find(d, decoder_name(e, router), 0)->name, (long long)rows));
+    return rows > 0;
+}
+
 bool experts_measure(Decoder *e)
 {
     Draft *d = e->d;
     const DraftConfig *c = &d->config;
     const ExpertNames *names = e->family->experts;
-    if (c->experts < 2 || c->chosen < 1 || c->chosen > c->experts)
-        return fail(d,
-                    arena_printf(d->arena, "config.json says that %lld of %lld experts are chosen",
-                                 (long long)c->chosen, (long long)c->experts));
     if (c->clip > 0)
         return fail(d, "projections are bounded (clip_qkv), which drafts do not say yet");
-    if (!all_have_experts(e))
+    if (!all_have_experts(e) || !numbers_fit(e))
         return false;
     if (!is_gpt_oss(e))
         e->inner = draft_dim(d, decoder_name(e, names->gate), 0);
     else
-        e->inner = draft_dim(d, decoder_name(e, both), is_stored(e) ? 1 : 2) / 2;
-    return true;
+        e->inner = draft_half(d, decoder_name(e, both), is_stored(e) ? 1 : 2);
+    return e->inner > 0;
 }
 
 void experts_put_sizes(Decoder *e)

@@ -76,7 +76,26 @@ static const TensorView *need(Draft *d, const char *name)
 int64_t draft_dim(Draft *d, const char *pattern, int axis)
 {
     const TensorView *view = need(d, expand(d, pattern, 0, 0));
-    return view && axis < view->rank ? view->dim[axis] : 0;
+    if (!view)
+        return 0;
+    if (axis < view->rank && view->dim[axis] > 0)
+        return view->dim[axis];
+    diag_error(d->diag, (Span){0}, E_DRAFT,
+               "%s: tensor '%s' is %s, which does not say how large its layer is", d->folder,
+               view->name, dims_text(d->arena, view));
+    return 0;
+}
+
+int64_t draft_half(Draft *d, const char *pattern, int axis)
+{
+    int64_t dim = draft_dim(d, pattern, axis);
+    if (dim % 2 == 0)
+        return dim / 2;
+    const TensorView *view = draft_find(d, pattern, 0);
+    diag_error(d->diag, (Span){0}, E_DRAFT,
+               "%s: tensor '%s' holds gates and ups, as many of each, but is %s", d->folder,
+               view->name, dims_text(d->arena, view));
+    return 0;
 }
 
 typedef struct Shape {
@@ -94,11 +113,12 @@ static Shape shape_of(int64_t experts, int64_t rows, int64_t cols)
     return ret;
 }
 
-static void check(Draft *d, const char *name, const Shape *shape)
+/* false: it is not there */
+static bool check(Draft *d, const char *name, const Shape *shape)
 {
     const TensorView *view = need(d, name);
     if (!view)
-        return;
+        return false;
     map_put(&d->used, view->name, d);
     bool fits = view->rank == shape->rank;
     for (int i = 0; fits && i < shape->rank; i++)
@@ -113,6 +133,7 @@ static void check(Draft *d, const char *name, const Shape *shape)
         diag_error(d->diag, (Span){0}, E_DRAFT,
                    "%s: tensor '%s' is stored as %s, not as plain numbers", d->folder, view->name,
                    view->dtype);
+    return true;
 }
 
 void draft_line(Draft *d, const char *fmt, ...)
@@ -154,7 +175,8 @@ static void put_param(Draft *d, const char *name, const char *dims, const Shape 
         }
     for (int64_t i = 0; i < layers; i++)
         for (int64_t e = 0; e < experts; e++)
-            check(d, expand(d, pattern, i, e), shape);
+            if (!check(d, expand(d, pattern, i, e), shape) && experts > 1)
+                return; /* config.json may say any number of them */
     const char *more = expand(d, pattern, 0, experts);
     if (experts > 1 && find(d, more))
         diag_error(d->diag, (Span){0}, E_DRAFT,

@@ -74,6 +74,19 @@ def reshape(name, shape):
     return lambda tensors: tensors.update({name: (tensors[name][0], shape, tensors[name][2])})
 
 
+def cut(name, rows):
+    """The first rows of the router of both layers."""
+    def change(tensors):
+        for i in range(2):
+            dtype, shape, data = tensors[name.format(i=i)]
+            tensors[name.format(i=i)] = (dtype, [rows, *shape[1:]], data[:len(data) // shape[0] * rows])
+    return change
+
+
+def drop(*parts):
+    return lambda tensors: [tensors.pop(k) for k in list(tensors) if any(part in k for part in parts)]
+
+
 def as_codes(tensors):
     dtype, shape, data = tensors["model.layers.1.mlp.up_proj.weight"]
     tensors["model.layers.1.mlp.up_proj.weight"] = ("U8", [shape[0], shape[1]], data[:shape[0] * shape[1]])
@@ -84,9 +97,22 @@ REFUSED = [
     # what, folder, changes of config.json, of tensors, of the message
     ("a type that has no draft", "llama", {"model_type": "mamba"}, None, "no draft for models of type 'mamba'.*help"),
     ("experts", "llama", {"num_local_experts": 8}, None, "has experts"),
-    ("fewer experts than tensors", "mixtral", {"num_local_experts": 3}, None,
+    ("fewer experts than the router has rows", "mixtral", {"num_local_experts": 3}, None,
+     r"\A[^\n]*says 3 experts, but the router 'model.layers.0.block_sparse_moe.gate.weight' has 4 rows, one for each\n\Z"),
+    ("many more", "gpt_oss", {"num_local_experts": 2000000000}, None,
+     r"\A[^\n]*says 2000000000 experts, but the router 'model.layers.0.mlp.router.weight' has 4 rows, one for each\n\Z"),
+    ("fewer experts than tensors", "mixtral", {"num_local_experts": 3}, cut("model.layers.{i}.block_sparse_moe.gate.weight", 3),
      "says 3 experts, but there is a tensor 'model.layers.0.block_sparse_moe.experts.3.w1.weight'"),
-    ("more", "mixtral", {"num_local_experts": 5}, None, "no tensor 'model.layers.0.block_sparse_moe.experts.4.w1.weight'"),
+    ("more", "mixtral", {}, drop("layers.1.block_sparse_moe.experts.2", "layers.1.block_sparse_moe.experts.3"),
+     r"\A[^\n]*no tensor 'model.layers.1.block_sparse_moe.experts.2.w1.weight'[^\n]*\n[^\n]*2.w3.weight'[^\n]*\n[^\n]*2.w2.weight'[^\n]*\n\Z"),
+    ("no number of experts", "qwen3_moe", {"num_experts": "5"}, None, r"does not say how many experts there are \(num_experts or"),
+    ("no number of the chosen", "mixtral", {"num_experts_per_tok": None}, None, r"does not say how many .* \(num_experts_per_tok\)"),
+    ("gates without ups", "gpt_oss-plain", {}, reshape("model.layers.0.mlp.experts.gate_up_proj", [4, 64, 3]),
+     r"\A[^\n]*'model.layers.0.mlp.experts.gate_up_proj' holds gates and ups, as many of each, but is \[4, 64, 3\]\n\Z"),
+    ("gates without ups, phi3", "phi3", {}, reshape("model.layers.0.mlp.gate_up_proj.weight", [3, 64]),
+     r"\A[^\n]*'model.layers.0.mlp.gate_up_proj.weight' holds gates and ups, as many of each, but is \[3, 64\]\n\Z"),
+    ("experts of two dimensions", "gpt_oss-plain", {}, reshape("model.layers.0.mlp.experts.gate_up_proj", [4, 192]),
+     r"\A[^\n]*'model.layers.0.mlp.experts.gate_up_proj' is \[4, 192\], which does not say how large its layer is\n\Z"),
     ("more chosen than there are", "olmoe", {"num_experts_per_tok": 5}, None, "5 of 4 experts are chosen"),
     ("an expert of another shape", "qwen3_moe", {}, reshape("model.layers.1.mlp.experts.2.up_proj.weight", [8, 6]),
      r"'model.layers.1.mlp.experts.2.up_proj.weight' is not \[6, 8\]"),
