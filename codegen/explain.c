@@ -85,9 +85,12 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
     plan_format_print(sb, a, true);
     sb_put(sb, ", weight ");
     plan_format_print(sb, w, false);
+    if (w->packed && w->groups)
+        sb_printf(sb, " [%lld, ", (long long)w->groups);
     if (w->packed)
-        sb_printf(sb, " [%lld, %lld], %llu bytes packed%s", (long long)w->pack_spec.n,
-                  (long long)w->pack_spec.k, (unsigned long long)w->bytes,
+        sb_printf(sb, "%s%lld, %lld], %llu bytes packed%s", w->groups ? "" : " [",
+                  (long long)w->pack_spec.n, (long long)w->pack_spec.k,
+                  (unsigned long long)w->bytes,
                   w->pack_spec.mainloop ? ", scales in the main loop" : "");
     if (w->packed && plan_is_factored(plan, &w->pack_spec))
         sb_put(sb, ", held as u4, whole scales");

@@ -84,6 +84,8 @@ static void walk_launch(const Drawing *d, const PlanLaunch *l, bool writes)
     for (int i = 0; i < l->num_operands && l->family == LAUNCH_ROUTE; i++)
         if ((i >= l->num_operands - plan_route_results(l->route)) == writes)
             (writes ? add_write : add_read)(d, l->operand[i].tensor);
+    if (l->grouped && !writes)
+        add_read(d, l->ends);
     if (l->family == LAUNCH_TILE)
         walk_program(d, l, l->program, writes);
     if (l->family != LAUNCH_GEMM)

@@ -86,6 +86,8 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
             l->family == LAUNCH_ROUTE && i == l->num_operands - plan_route_results(l->route);
         sb_printf(sb, "%st%d", is_result ? " -> " : i ? " " : first, l->operand[i].tensor);
     }
+    if (l->grouped)
+        sb_printf(sb, "  groups end at t%d", l->ends);
     if (l->place && l->place[0])
         sb_printf(sb, "  %s", shown(sb, l->place));
     sb_putc(sb, '\n');

@@ -601,6 +601,15 @@ def views(tmp):
     check("compile what reads rows by an index", 0, ["sinter", "compile", "routed.sinter"], cwd=tmp, out=None, err=None)
     check("an index is read, too", 0, ["sinter", "show", "routed", "--emit=dot"], cwd=tmp, err=None,
           out=r'-> n5 \[label="i32\[2\*T, 1\]"\].*-> n6 \[label="i32\[T, 1\]"\]')
+    for name in ("experts.sinter", "experts.safetensors"):
+        shutil.copy(ROOT / "examples/experts" / name, tmp)
+    check("compile experts", 0, ["sinter", "compile", "experts.sinter", "-o", "experts"], cwd=tmp, out=None, err=None)
+    check("where groups end is read", 0, ["sinter", "show", "experts", "--emit=dot"], cwd=tmp, err=None,
+          out=r'n4 -> n5 \[label="i32\[8\]"\].*n4 -> n6 \[label="i32\[8\]"\]')
+    check("inspect says where groups end", 0, ["sinter", "inspect", "experts"], cwd=tmp, err=None,
+          out=r"route r.ends  t\d+ -> t(\d+) .*gemm  up [^\n]*  groups end at t\1 .*gemm  down [^\n]*  groups end at t\1 ")
+    check("explain counts groups", 0, ["sinter", "explain", "experts.sinter"], cwd=tmp, err=None,
+          out=r"gemm  up .*weight f32 \[8, 64, 64\], 131072 bytes.*gemm  last .*weight f32 \[10, 64\]")
     check("show a compiled file's plan", 0, ["sinter", "show", "shown"], cwd=tmp, err=None,
           out="gemm")
     check("show what a compiled file lacks", 2, ["sinter", "show", "shown", "--emit=svg,ast"],
