@@ -78,7 +78,7 @@ static CudaKernel as_one(const CudaKernel *k)
     return ret;
 }
 
-double cuda_cost(const CudaKernel *k)
+static double cost_of(const CudaKernel *k)
 {
     const CudaFamilyRow *family = cuda_family[k->family];
     const CudaKernel one = as_one(k);
@@ -88,4 +88,19 @@ double cuda_cost(const CudaKernel *k)
         us += (cuda_operand_bytes(k) + cuda_tensor_bytes(k, k->launch->a)) / CUDA_L2_RATE;
     bool overlaps = k->launch->family == LAUNCH_TILE && k->gpu->from >= 90;
     return (overlaps ? ROWS_US : LAUNCH_US) + us;
+}
+
+/* Where groups have more or fewer rows than their share, the mean over such: a tile that all fit
+ * into may be larger than most need. */
+double cuda_cost(const CudaKernel *k)
+{
+    double sum = 0;
+    if (!cuda_shares_vary(k) || k->share)
+        return cost_of(k);
+    for (int share = 3; share <= 5; share++) {
+        CudaKernel part = *k;
+        part.share = share;
+        sum += cost_of(&part);
+    }
+    return sum / 3;
 }

@@ -14,8 +14,9 @@
  */
 #define OUTER_ROWS 512
 /* Up to so many rows are taken by one tile, whatever group they are of; else a group is taken to
- * have somewhat more than its share. */
+ * have up to 5 / 4 of its share. */
 #define FEW_ROUTED 16
+#define MOST_SHARE 5 /* quarters */
 
 int64_t cuda_rows(const CudaKernel *k)
 {
@@ -24,8 +25,14 @@ int64_t cuda_rows(const CudaKernel *k)
         return rows / k->groups;
     if (!k->groups || rows <= FEW_ROUTED)
         return rows;
-    int64_t share = (3 * rows + 2 * k->groups - 1) / (2 * k->groups);
+    int64_t quarters = k->share ? k->share : MOST_SHARE;
+    int64_t share = (quarters * rows + 4 * k->groups - 1) / (4 * k->groups);
     return share < rows ? share : rows;
+}
+
+bool cuda_shares_vary(const CudaKernel *k)
+{
+    return k->groups && !cuda_counted(k) && k->layout[k->launch->a].rows > FEW_ROUTED;
 }
 
 int cuda_counted(const CudaKernel *k)

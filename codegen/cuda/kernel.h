@@ -99,6 +99,7 @@ typedef struct CudaKernel {
     CudaInput input;
     int64_t local_pitch; /* of a row of a in shared memory; 0: it does not lie there */
     int64_t groups;      /* of rows, with a weight each; 0: all rows are of one */
+    int share;           /* .. of which each has so many quarters of its share; 0: the most */
     bool as_one;         /* .. whose columns are taken to be those of one weight: for predictions */
     CudaPackSpec spec;   /* of w */
     CudaPacked packed;
@@ -122,6 +123,8 @@ typedef struct CudaKernel {
 int64_t cuda_rows(const CudaKernel *k);
 /* .. and that its blocks must hold, where none goes on to other tiles. */
 int64_t cuda_most_rows(const CudaKernel *k);
+/* Some groups have more rows than others. */
+bool cuda_shares_vary(const CudaKernel *k);
 /* Groups whose rows are counted; 0: they follow each other, or there are none. */
 int cuda_counted(const CudaKernel *k);
 /* Groups whose rows may be there at once; 1 without groups. */
