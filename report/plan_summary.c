@@ -87,7 +87,7 @@ static void put_launch(Sb *sb, const Plan *plan, int index)
         sb_printf(sb, "%st%d", is_result ? " -> " : i ? " " : first, l->operand[i].tensor);
     }
     if (l->grouped)
-        sb_printf(sb, "  groups end at t%d", l->ends);
+        sb_printf(sb, "  groups %s t%d", l->counted ? "count" : "end at", l->ends);
     if (l->place && l->place[0])
         sb_printf(sb, "  %s", shown(sb, l->place));
     sb_putc(sb, '\n');
