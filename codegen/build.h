@@ -103,7 +103,8 @@ typedef struct ProgramSpec {
 bool program_build(Builder *b, Operands *operands, const ProgramSpec *spec, PlanProgram *ret);
 int operand_add(Builder *b, Operands *operands, int tensor, const Type *domain);
 /* skip_rows.c: row programs leave out rows that nobody reads, as products do that count rows. */
-void codegen_skip_rows(const PlanTensor *tensor, PlanLaunch *launch, int num);
+void codegen_skip_rows(Arena *arena, const PlanTensor *tensor, int num_tensors, PlanLaunch *launch,
+                       int num);
 /* The launch is of groups of rows where ops of the kernel's body speak of their ends. */
 void launch_group(Builder *b, const Op *kernel, PlanLaunch *l);
 bool program_needs_rows(const PlanProgram *program, const Builder *b, const Operands *operands);

@@ -264,7 +264,7 @@ bool codegen_list(Module *m, Arena *arena, CodegenTarget *ret)
     plan->rows_independent = rows_independent(&b);
     plan->num_launches = b.launches.num;
     plan->launch = b.launches.elem;
-    codegen_skip_rows(b.tensors.elem, b.launches.elem, b.launches.num);
+    codegen_skip_rows(arena, b.tensors.elem, b.tensors.num, b.launches.elem, b.launches.num);
     memory_plan(&b, plan);
     plan->num_tensors = b.tensors.num;
     plan->tensor = b.tensors.elem;

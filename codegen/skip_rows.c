@@ -28,42 +28,78 @@ static bool row_by_row(const PlanOperand *o)
     return !plan_operand_is_mapped(&columns);
 }
 
-/* Does the launch touch the root at all; *ret_bad: and other rows than those that count. */
-static bool reads(const PlanTensor *tensor, const PlanLaunch *l, int root, const int32_t *counts,
-                  bool *ret_bad)
+enum { OWN = 5 }; /* tensors of a launch beside its operands */
+
+/* The i-th tensor that the launch meets; -1: none. */
+static int32_t met(const PlanLaunch *l, int i)
 {
-    bool is_group = l->grouped && l->counted && (l->family == LAUNCH_GEMM || l->skips);
-    bool skips = is_group && (*counts < 0 || l->ends == *counts), touches = false;
-    const int32_t own[] = {l->a, l->w, l->src, l->dst, l->grouped ? l->ends : -1};
-    for (int i = 0; i < (int)COUNT_OF(own); i++) {
-        if (own[i] < 0 || root_of(tensor, own[i]) != root)
-            continue;
-        touches = true;
-        *ret_bad = *ret_bad || i > 0 || !skips || !has_rows_of(tensor, own[i], root);
-    }
-    for (int i = 0; i < l->num_operands; i++) {
-        if (root_of(tensor, l->operand[i].tensor) != root)
-            continue;
-        touches = true;
-        *ret_bad = *ret_bad || !skips || !row_by_row(&l->operand[i]) ||
-                   !has_rows_of(tensor, l->operand[i].tensor, root);
-    }
-    return touches;
+    const int32_t own[OWN] = {l->a, l->w, l->src, l->dst, l->grouped ? l->ends : -1};
+    return i < OWN ? own[i] : l->operand[i - OWN].tensor;
 }
 
-/* Whether all launches that meet what `at` stores there leave out rows; *counts: by what. */
-static bool is_unread(const PlanTensor *tensor, const PlanLaunch *launch, int num, int at, int root,
-                      int32_t *counts)
+/* The launch meets no other rows of the root than those that count. */
+static bool leaves_others(const PlanTensor *tensor, const PlanLaunch *l, int root, int32_t counts)
 {
-    bool bad = tensor[root].storage != STORAGE_ARENA, any = false;
-    for (int i = 0; i < num && !bad; i++) {
-        if (i == at || !reads(tensor, &launch[i], root, counts, &bad))
+    if (!l->counted || !(l->family == LAUNCH_GEMM || l->skips) ||
+        (counts >= 0 && l->ends != counts))
+        return false;
+    for (int i = 0; i < OWN + l->num_operands; i++) {
+        int32_t at = met(l, i);
+        if (at < 0 || root_of(tensor, at) != root)
             continue;
-        bad = bad || i < at;
-        any = true;
-        *counts = launch[i].ends;
+        bool by_row = i >= OWN ? row_by_row(&l->operand[i - OWN]) : i == 0;
+        if (!by_row || !has_rows_of(tensor, at, root))
+            return false;
     }
-    return any && !bad;
+    return true;
+}
+
+typedef struct Meeting { /* of a launch and a root, in the order of launches from the last on */
+    int launch;
+    struct Meeting *next;
+} Meeting;
+
+/* Whether all launches that meet what `at` stores there leave out rows; *counts: by what. */
+static bool is_unread(const PlanTensor *tensor, const PlanLaunch *launch, const Meeting *met_by,
+                      int at, int root, int32_t *counts)
+{
+    bool any = false;
+    for (const Meeting *m = met_by; m; m = m->next) {
+        if (m->launch == at)
+            continue;
+        if (m->launch < at || !leaves_others(tensor, &launch[m->launch], root, *counts))
+            return false;
+        any = true;
+        *counts = launch[m->launch].ends;
+    }
+    return any && tensor[root].storage == STORAGE_ARENA;
+}
+
+/* Of each root the launches that meet it. */
+static Meeting **meetings(Arena *arena, const PlanTensor *tensor, int num_tensors,
+                          const PlanLaunch *launch, int num)
+{
+    Meeting **ret = ARENA_NEW_ARRAY(arena, Meeting *, (size_t)num_tensors);
+    memset(ret, 0, (size_t)num_tensors * sizeof *ret);
+    for (int i = 0; i < num; i++)
+        for (int k = 0; k < OWN + launch[i].num_operands; k++) {
+            int32_t at = met(&launch[i], k);
+            Meeting **list = at < 0 ? NULL : &ret[root_of(tensor, at)];
+            if (!list || (*list && (*list)->launch == i))
+                continue;
+            Meeting *m = ARENA_NEW(arena, Meeting);
+            *m = (Meeting){i, *list};
+            *list = m;
+        }
+    return ret;
+}
+
+static bool counts_rows(const PlanLaunch *launch, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (launch[i].counted)
+            return true;
+    return false;
 }
 
 /* A scale of several rows needs all of them. */
@@ -72,8 +108,12 @@ static bool is_alone(const PlanTensor *t)
     return !t->quantised || t->is_static || (t->scheme.block[0] == 1 && !t->scheme.outer);
 }
 
-void codegen_skip_rows(const PlanTensor *tensor, PlanLaunch *launch, int num)
+void codegen_skip_rows(Arena *arena, const PlanTensor *tensor, int num_tensors, PlanLaunch *launch,
+                       int num)
 {
+    if (!counts_rows(launch, num))
+        return;
+    Meeting **met_by = meetings(arena, tensor, num_tensors, launch, num);
     for (int at = num - 1; at >= 0; at--) {
         PlanLaunch *l = &launch[at];
         int32_t counts = l->grouped ? l->ends : -1;
@@ -85,7 +125,7 @@ void codegen_skip_rows(const PlanTensor *tensor, PlanLaunch *launch, int num)
             const PlanOperand *o = &l->operand[s->tensor];
             int root = root_of(tensor, o->tensor);
             ok = row_by_row(o) && is_alone(&tensor[root]) && has_rows_of(tensor, o->tensor, root) &&
-                 is_unread(tensor, launch, num, at, root, &counts);
+                 is_unread(tensor, launch, met_by[root], at, root, &counts);
             any = true;
         }
         if (!ok || !any)

@@ -687,7 +687,7 @@ bool cuda_plan(Module *m, Arena *arena, const CodegenTarget *list, const CudaPla
     plan->tensor = b.tensors.elem;
     plan->num_launches = b.launches.num;
     plan->launch = b.launches.elem;
-    codegen_skip_rows(b.tensors.elem, b.launches.elem, b.launches.num);
+    codegen_skip_rows(arena, b.tensors.elem, b.tensors.num, b.launches.elem, b.launches.num);
     plan->arena_bytes = b.arena_bytes;
     if (!b.failed)
         put_kernels(&b, plan);
