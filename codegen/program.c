@@ -223,7 +223,8 @@ static int combine_reg(Program *p, const Op *op, int64_t off)
     int64_t choices = type_last(op_in(op, 1)->type).add;
     if (weights < 0)
         return 0;
-    if (3 * choices > PLAN_MAX_OPERANDS - 16)
+    _Static_assert(3 * LIMIT_CHOICES <= PLAN_MAX_OPERANDS - 16, "three operands each");
+    if (choices > LIMIT_CHOICES)
         build_fail(b, op->span, "%lld choices are more than a kernel can sum up",
                    (long long)choices);
     for (int64_t i = 0; i < choices && !b->failed; i++) {

@@ -106,8 +106,14 @@ static bool choices_fit(Walk *w, Expr *call, const Val *x, const Expr *count, in
 {
     const Type *type = x->type;
     bool is_matrix = type->rank == 2 && dim_is_const(type->dim[1]);
-    if (is_matrix && k >= 1 && k <= type->dim[1].add)
+    bool fits = is_matrix && k >= 1 && k <= type->dim[1].add;
+    if (fits && k <= LIMIT_CHOICES)
         return true;
+    if (fits && first_report(call)) {
+        diag_error(w->diag, count->span, E_LIMIT, "k is %lld, the limit is %d choices of a row",
+                   (long long)k, LIMIT_CHOICES);
+        return false;
+    }
     if (first_report(call)) {
         if (is_matrix)
             diag_error(w->diag, count->span, E_ATTRIBUTE,

@@ -185,7 +185,7 @@ model m (x: f32[B, 8]) -> ({parts}) {{
               err=r"dims.sinter:10:1: error\[E0701\]: 9 dims vary")
         check(f"17 choices, {level}", 1,
               ["sinter", "compile", "choices.sinter", level, "-D", "K=17", "-o", "too-many"], cwd=tmp,
-              err=r"choices.sinter:8:9: error\[E0701\]: 17 choices are more than a kernel can sum up")
+              err=r"choices.sinter:\d+:\d+: error\[E0111\]: k is 17, the limit is 16 choices of a row")
 
 
 def sizes(tmp):
