@@ -49,6 +49,17 @@ static void add_step(Builder *b, const Op *kernel, const Op *first, RouteStep st
     l->operand = operand;
 }
 
+/* Nobody else reads what the kernel stored there: all of a tensor, or of an output's bytes. */
+static bool is_own(const Builder *b, const Value *x, int tensor)
+{
+    const PlanTensor *t = &b->tensors.elem[tensor];
+    if (x->def->kind != OP_KERNEL || value_num_uses(x) != 1 || b->infos.elem[tensor].is_strided)
+        return false;
+    if (t->storage == STORAGE_VIEW)
+        t = &b->tensors.elem[t->index];
+    return t->storage == STORAGE_ARENA || t->storage == STORAGE_OUTPUT;
+}
+
 /* Rows are cleared where they lie, if nobody else reads them; a copy of them otherwise. */
 static void build_mask(Builder *b, const Op *kernel, const Op *mask)
 {
@@ -58,9 +69,7 @@ static void build_mask(Builder *b, const Op *kernel, const Op *mask)
     if (from < 0 || tensor[0] < 0)
         return;
     int known = ptrmap_get(&b->tensor_of, result);
-    PlanStorage storage = b->tensors.elem[from].storage;
-    if (!known && value_num_uses(x) == 1 &&
-        (storage == STORAGE_ARENA || storage == STORAGE_OUTPUT)) {
+    if (!known && is_own(b, x, from)) {
         tensor[1] = from;
         ptrmap_put(&b->tensor_of, result, from + 1);
     } else {

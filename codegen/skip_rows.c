@@ -37,10 +37,19 @@ static int32_t met(const PlanLaunch *l, int i)
     return i < OWN ? own[i] : l->operand[i - OWN].tensor;
 }
 
+/* What the product's prologue, which goes over all rows, stores for others. */
+static bool stores_rows(const PlanLaunch *l)
+{
+    for (int i = 0; i < l->prologue.num_steps; i++)
+        if (l->prologue.step[i].op == TILE_STORE)
+            return true;
+    return false;
+}
+
 /* The launch meets no other rows of the root than those that count. */
 static bool leaves_others(const PlanTensor *tensor, const PlanLaunch *l, int root, int32_t counts)
 {
-    if (!l->counted || !(l->family == LAUNCH_GEMM || l->skips) ||
+    if (!l->counted || !(l->family == LAUNCH_GEMM || l->skips) || stores_rows(l) ||
         (counts >= 0 && l->ends != counts))
         return false;
     for (int i = 0; i < OWN + l->num_operands; i++) {

@@ -216,7 +216,7 @@ int tensor_columns(Builder *b, int tensor, int64_t col, int64_t cols)
 /* What a kernel that masks the value alone makes, in place as nobody else reads the value. */
 static const Value *masked(const Op *user, const Value *value)
 {
-    if (user->kind != OP_KERNEL || value_num_uses(value) > 1)
+    if (user->kind != OP_KERNEL || value->def->kind != OP_KERNEL || value_num_uses(value) > 1)
         return NULL;
     for_each_op(op, user->body)
         if (op->kind == OP_MASK && op_in(user, 0) == value)

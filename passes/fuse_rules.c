@@ -94,6 +94,7 @@ static const char *route_refusal(Fuse *f, const Op *op)
     case OP_GROUP_ENDS: does = "counts the rows of all groups"; break;
     case OP_GROUP_PLACES:
     case OP_GROUP_SOURCES: does = "sorts all rows by their groups"; break;
+    case OP_MASK: does = "clears rows that do not count"; break;
     default: break;
     }
     return say(f, "%s %s: a launch of its own", op_info[op->kind].name, does);

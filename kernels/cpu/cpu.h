@@ -33,10 +33,9 @@ typedef struct CpuTensor {
     const int32_t *ends; /* not NULL: row r is instead the group of num_groups, `rows` of them, that
                             the launch's row is in: the first whose end is behind it */
     int num_groups;
-    int64_t
-        group_rows; /* of each group, of which ends counts those that are used; 0: they end there */
-    const char *index; /* not NULL: row r is instead what the i32 that many rows of index_pitch on
-                          says, the first or the last one where it says none */
+    int64_t group_rows; /* of each group, where ends counts the used ones; 0: ends are ends */
+    const char *index;  /* not NULL: row r is instead what the i32 that many rows of index_pitch on
+                           says, the first or the last one where it says none */
     int64_t index_pitch;
     int col_step;
     int64_t block_rows, block_cols; /* elements that share a scale; 0 = all */

@@ -89,6 +89,45 @@ def check(w, path, bound, m, *words):
         ["rows that do not count are not 0"] * bool((y[~np.broadcast_to(held, y.shape)] != 0).any())
 
 
+SHAPES = """version 1
+weights "w.safetensors"
+dim M in [1, 16, 64]
+model m (x: f32[5, M, 64], n: i32[5], t: f32[5, M, 64]) -> (y: f32[5 * M, 96], h: f32[5, M, 96], s: f32[5, M, 64]) {
+    param gate: bf16[5, 96, 64]
+    param up:   bf16[5, 96, 64]
+    param bias: bf16[5, 96]
+    param down: bf16[5, 64, 96]
+    h = grouped_linear(x, gate, bias, rows=n)
+    s = softmax(t + t * 2)
+    u = grouped_linear(s, up, rows=n) @ q
+    d = grouped_linear(relu(h) + relu(u), down, rows=n)
+    y = reshape(grouped_linear(d, gate, bias, rows=n), [5 * M, 96])
+}
+scheme q { weight i8 per channel; act i8 per token dynamic }
+"""
+
+
+def check_shapes(*words):
+    with open("shapes.sinter", "w", encoding="utf-8") as f:
+        f.write(SHAPES)
+    x, n, held = rows(16)
+    t = r.standard_normal(x.shape).astype(np.float32)
+    for name, value in (("x", np.where(held, x, np.nan)), ("n", n), ("t", t)):
+        np.save(name + ".npy", value)
+    done = subprocess.run([sinter, "run", "shapes.sinter", *(f"--input={k}={k}.npy" for k in "xnt"),
+                           *(f"--output={k}={k}.npy" for k in "yhs"), *words, *options], capture_output=True, text=True,
+                          timeout=120, check=False)
+    if done.returncode:
+        return [done.stderr]
+    y, h, s = np.load("y.npy").reshape(5, 16, 96), np.load("h.npy"), np.load("s.npy")
+    e = np.exp(3 * t.astype(np.float64) - 3 * t.max(-1, keepdims=True).astype(np.float64))
+    wrong = [f"{name}: rows that do not count are not 0" for name, v in (("y", y), ("h", h))
+             if (v[~np.broadcast_to(held, v.shape)] != 0).any()]
+    if not np.allclose(s, e / e.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6):
+        wrong.append("s: all rows are the softmax, whether they count or not")
+    return wrong + ["y: no numbers"] * (not np.isfinite(y).all())
+
+
 def main():
     shapes = {"gate": (E, N, K), "up": (E, N, K), "bias": (E, N), "down": (E, K, N)}
     w = {k: cut(r.standard_normal(s) / 8) for k, s in shapes.items()}
@@ -113,6 +152,9 @@ def main():
     y, why = run(path, x, n)
     report("arithmetic goes on from 0", [why] if y is None else
            ["other rows are not 1"] * bool((y[~np.broadcast_to(held, y.shape)] != 1).any()))
+    # a result that leaves in another shape, one that both leaves and goes on, and rows that a norm leaves as they are
+    for words in ((), ("-O0",)):
+        report(" ".join(("results that others read", *words)), check_shapes(*words))
     path = write("errors", "")
     y, why = run(path, x, n.astype(np.float32) + np.float32(0.5))
     report("counts are whole numbers", [] if y is None and re.search(r'input "n": element 0 is 13\.5', why) else [why])
