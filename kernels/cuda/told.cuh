@@ -77,7 +77,7 @@ template <class Q> __device__ __forceinline__ Counted counted_by()
 }
 
 /* Told <- what else the thread stores, of a tensor that Q quantises later with one range of all of
- * it, or one outer scale. */
+ * it, or one outer scale. Of an absent row nothing is stored: its sums are those of no row. */
 template <class Q, int FMT, class S, class X>
 __device__ __forceinline__ void row_see(const Row<S> &row, Told &told, const X &x)
 {
@@ -88,13 +88,13 @@ __device__ __forceinline__ void row_see(const Row<S> &row, Told &told, const X &
         Extremes<Q> of = {0, told.lo, told.hi};
 #pragma unroll
         for (int e = 0; e < S::kE; e++)
-            if (row.has(e))
+            if (row.has(e) && !row.absent)
                 of.add(stored[e]);
         told.lo = of.lo, told.hi = of.hi;
     }
 #pragma unroll
     for (int i = 0; i < (int)(sizeof stored.word / sizeof *stored.word); i++) {
-        const uint32_t x = stored.word[i] & magnitude_mask<FMT>(row, i);
+        const uint32_t x = stored.word[i] & (row.absent ? 0 : magnitude_mask<FMT>(row, i));
         if (Q::kWholeTensor && !Q::kZero)
             told.counted = M::most(told.counted, x + M::added(counted_by<Q>()) * M::kTwice);
         if (Q::kOuter)
