@@ -19,6 +19,7 @@
 #define ONE_SUMS     64   /* .. where one does */
 #define MOST_OF_ONE  64   /* rows of a */
 #define MOST_OF_FOUR 64   /* .. where four do */
+#define MOST_OF_TWO  128  /* .. where two take turns */
 #define FOUR_SUMS    64   /* .. of each, those of a block of K among them, .. */
 #define FOUR_FEW     48   /* .. where sums are gathered, .. */
 #define FOUR_PIECES  32   /* .. beside codes in several pieces, .. */
@@ -315,7 +316,8 @@ static CudaGeometry geometry(const CudaKernel *k)
 
 static const struct { /* of 64 rows: warpgroups, slabs of each, and how many take turns */
     int teams, slabs, turns;
-} weight_tiles[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {2, 2, 1}, {4, 1, 2}, {4, 1, 4}};
+} weight_tiles[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1},
+                    {2, 2, 1}, {2, 1, 2}, {4, 1, 2}, {4, 1, 4}};
 static const int token_tiles[] = {8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 256};
 
 static const char *tile_problem(const CudaKernel *k)
@@ -584,10 +586,20 @@ static void put_tile(CudaCandidates *c, int bm, int teams, int slabs, int turns,
     }
 }
 
-/* Sums of floats; no copier has only the scales of stages. */
+/* Sums of floats, or of integers that no block of K scales; no copier has only the scales of
+ * stages. */
 static bool takes_turns(const CudaKernel *k)
 {
-    return !is_int(k) && !scales_act(k);
+    return !(is_int(k) && k->spec.mainloop) && !scales_act(k);
+}
+
+/* Four warpgroups in turn have few rows, whose registers they share; two have more beside bytes,
+ * whose products leave time for little but decoding: narrow tiles are decoded by fewer blocks. */
+static bool turn_fits(const CudaKernel *k, int teams, int rows)
+{
+    if (teams == 2)
+        return has_bytes(k) && rows > MOST_OF_FOUR && rows <= MOST_OF_TWO;
+    return rows <= MOST_OF_FOUR;
 }
 
 /* One tile that holds all rows, and those of which most rows are used; those of one warpgroup where
@@ -606,7 +618,7 @@ static void candidates(CudaCandidates *c)
             continue;
         for (size_t i = 0; i < COUNT_OF(token_tiles) && !holds_all; i++) {
             holds_all = token_tiles[i] >= c->rows;
-            if (turns > 1 && token_tiles[i] > MOST_OF_FOUR)
+            if (turns > 1 && !turn_fits(&c->like, weight_tiles[j].teams, token_tiles[i]))
                 continue;
             if (turns == 1 && weight_tiles[j].teams * weight_tiles[j].slabs == 4 &&
                 (weight_tiles[j].teams == 4) != (token_tiles[i] <= MOST_OF_FOUR)) {

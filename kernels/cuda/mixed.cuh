@@ -200,6 +200,20 @@ __device__ __forceinline__ void mixed_begin(const Map &map, uint32_t full, uint3
 
 /* What lies in shared memory added to four sums (as add_l2 of hopper_tiles.cuh, for the same
  * reason). */
+__device__ __forceinline__ void add_total(int32_t *to, uint32_t from)
+{
+    asm volatile("{\n"
+                 ".reg .s32 a, b, c, d;\n"
+                 "ld.shared.v4.s32 {a, b, c, d}, [%4];\n"
+                 "add.s32 %0, a, %0;\n"
+                 "add.s32 %1, b, %1;\n"
+                 "add.s32 %2, c, %2;\n"
+                 "add.s32 %3, d, %3;\n"
+                 "}"
+                 : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
 __device__ __forceinline__ void add_total(float *to, uint32_t from)
 {
     asm volatile("{\n"
@@ -309,8 +323,8 @@ __device__ __forceinline__ void mixed_sums(
 }
 
 /* Adds the sums of a tile's parts: whoever has the first then has all. */
-template <class Cfg>
-__device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const MixedThread<Cfg> &at,
+template <class Cfg, class Sum>
+__device__ __forceinline__ void mixed_join(Sum *sums, uint32_t staged, const MixedThread<Cfg> &at,
                                            int part)
 {
     typedef MixedShape<Cfg> S;
@@ -326,7 +340,7 @@ __device__ __forceinline__ void mixed_join(float *sums, uint32_t staged, const M
         return;
 #pragma unroll
     for (int i = 0; i < S::kSums; i++)
-        sums[i] = 0.0f + sums[i];
+        sums[i] = (Sum)0 + sums[i];
 #pragma unroll
     for (int other = 0; other < kOthers; other++)
 #pragma unroll

@@ -122,8 +122,8 @@ template <class Cfg> struct MixedShape {
     static constexpr bool kAcross = Cfg::kBM > 64 && Cfg::kTeams < 3 && !kInt;
     static_assert(Cfg::kBN == 64 * Cfg::kSlabs * Cfg::kTeams / Cfg::kTurns, "slabs of 64 rows");
     static_assert(!kTurning || (Cfg::kStages % Cfg::kTurns == 0 && Cfg::kStages > Cfg::kTurns &&
-                                Cfg::kStages % kCopiers == 0 && !kInt && Cfg::kCluster == 1 &&
-                                Cfg::kPartsOfK == 1),
+                                Cfg::kStages % kCopiers == 0 && !(kInt && kPromotes) &&
+                                Cfg::kCluster == 1 && Cfg::kPartsOfK == 1),
                   "a stage is always filled by one warp and read by one warpgroup of a slab");
     static_assert(!kInPlace || (Cfg::kMainloop && !kBytes && !Cfg::kAScale),
                   "sums in place are of 16-bit floats whose weights alone have scales");
