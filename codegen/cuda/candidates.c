@@ -47,11 +47,13 @@ void cuda_candidate_reject(CudaCandidates *c, const CudaKernel *k, const char *f
 #define BLOCK_BYTES 1536
 
 /* Those of a cluster are of one group of processors, which are pairs: 8 of 14 to 18 where a GPU has
- * 132. */
+ * 132, five of them at least of 16 or more, where four clusters of four run. */
 int64_t cuda_most_clusters(const CudaKernel *k, int blocks)
 {
-    int processors = k->gpu->processors;
-    return blocks == 2 ? processors / 2 : processors * 2 / 33 * (14 / blocks);
+    int processors = k->gpu->processors, groups = processors * 2 / 33;
+    if (blocks == 2)
+        return processors / 2;
+    return groups * (14 / blocks) + (blocks == 4 ? groups / 2 : 0);
 }
 
 bool cuda_always(const CudaKernel *k)

@@ -123,6 +123,8 @@ int64_t cuda_segment_end(const CudaKernel *k, const PlanSegment *s);
 /* held(), which takes `run` columns of each part; columns 0: there is none. place: where its
  * results go ("0": to memory). */
 void cuda_put_fragments(Sb *sb, const CudaKernel *k, int columns, int64_t run, const char *place);
+/* half(), the same for half a run of 32 columns of each part. */
+void cuda_put_half_run(Sb *sb, const CudaKernel *k);
 /* The widest dynamic group of the epilogue, 0 if it has none. */
 int64_t cuda_epilogue_group(const CudaKernel *k);
 

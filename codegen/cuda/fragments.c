@@ -72,6 +72,17 @@ static void put_segment(Sb *sb, const CudaKernel *k, int i, int64_t columns, int
     sb_line(sb, "        }");
 }
 
+/* Rows are told by 32 bits: addresses of 64 that are multiplied take registers. */
+static void put_rows(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "    const int first = (int)row, last = (int)rows - 1;");
+    sb_line(sb, "    const bool absent = first > last, absent8 = first + 8 > last;");
+    sb_line(sb, "    const int64_t m = (uint32_t)(absent ? last : first);");
+    sb_line(sb, "    const int64_t m8 = (uint32_t)(absent8 ? last : first + 8);");
+    if (cuda_finds_range(k))
+        sb_line(sb, "    Told told = {};");
+}
+
 void cuda_put_fragments(Sb *sb, const CudaKernel *k, int columns, int64_t run, const char *place)
 {
     sb_line(sb, "static constexpr bool kHeld = %s;", columns ? "true" : "false");
@@ -85,15 +96,38 @@ void cuda_put_fragments(Sb *sb, const CudaKernel *k, int columns, int64_t run, c
             "int n0,");
     sb_line(sb, "    int lane, char *place)");
     sb_line(sb, "{");
-    /* rows are told by 32 bits: addresses of 64 that are multiplied take registers */
-    sb_line(sb, "    const int first = (int)row, last = (int)rows - 1;");
-    sb_line(sb, "    const bool absent = first > last, absent8 = first + 8 > last;");
-    sb_line(sb, "    const int64_t m = (uint32_t)(absent ? last : first);");
-    sb_line(sb, "    const int64_t m8 = (uint32_t)(absent8 ? last : first + 8);");
-    if (cuda_finds_range(k))
-        sb_line(sb, "    Told told = {};");
+    put_rows(sb, k);
     for (int i = 0; i < k->launch->num_segments; i++)
         put_segment(sb, k, i, columns, run, place);
+    cuda_emit_tell(sb, k);
+    sb_line(sb, "}");
+}
+
+/* Half a run of 32 columns, as eight lanes would have all of it, of which four are here. */
+void cuda_put_half_run(Sb *sb, const CudaKernel *k)
+{
+    sb_line(sb, "template <class Sums> static __device__ __forceinline__ void half(");
+    sb_line(sb,
+            "    const Params &p, const Operand &a, const Sums &acc, int64_t row, int64_t rows, "
+            "int n0,");
+    sb_line(sb, "    int fours)");
+    sb_line(sb, "{");
+    put_rows(sb, k);
+    for (int i = 0; i < k->launch->num_segments; i++) {
+        const PlanSegment *s = &k->launch->segment[i];
+        int64_t begin = s->n_begin, end = cuda_segment_end(k, s);
+        sb_line(sb, "    if (n0 >= %" PRId64 " && n0 < %" PRId64 ")", begin, end);
+        sb_line(sb, "#pragma unroll");
+        sb_line(sb, "        for (int lower = 0; lower < 2; lower++) {");
+        sb_line(sb,
+                "            const Row<RowShape<8, 4, 4, %s>> row = {fours, n0 - %" PRId64
+                ", %" PRId64 ", NULL,",
+                (end - begin) % 32 ? "EDGE_RUNS" : "EDGE_NONE", begin, end - begin);
+        sb_line(sb, "                lower ? absent8 : absent};");
+        sb_line(sb, "            segment%d(p, a, row, lower ? m8 : m, acc.further(0, lower)%s);", i,
+                CUDA_TOLD(k));
+        sb_line(sb, "        }");
+    }
     cuda_emit_tell(sb, k);
     sb_line(sb, "}");
 }

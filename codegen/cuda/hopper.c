@@ -19,6 +19,7 @@
 #define FEW_PASS_ROWS 32   /* of many, that an epilogue gets at a time if it wants whole ones */
 #define ALIGN_BYTES   1024 /* of the ring: a swizzled atom of 8 rows */
 #define SCALE_BOX     16   /* bytes of scales that a copy brings of each row */
+#define HALF_RUN_TILE 224  /* columns, whose parts may have half a run of 32 */
 #define LEAST_LEAVING 64   /* rows, more than which have tiles whose results may leave late */
 #define BAND_BYTES    20e6 /* of an activation that L2 keeps while all columns pass */
 #define LEAST_BAND    8    /* tiles of 128 rows; and .. */
@@ -118,19 +119,38 @@ static bool has_many_right(const CudaKernel *k)
     return k->hopper.swap && k->hopper.bm > MOST_SMALL;
 }
 
+static int part_columns(const CudaKernel *k)
+{
+    return k->hopper.bn / k->spec.parts;
+}
+
+/* A tile's parts have half a run of 32 columns beside whole ones (hopper_sums.cuh: kHalf). */
+static bool has_half_run(const CudaKernel *k)
+{
+    return part_columns(k) % 32 != 0;
+}
+
 /* Columns that one call of the epilogue gets of each part; 0: it gets rows. */
 static int held_columns(const CudaKernel *k)
 {
     return k->hopper.swap && !has_many_right(k)
                ? 0
-               : cuda_fragment_columns(k, k->hopper.bn / k->spec.parts);
+               : cuda_fragment_columns(k, part_columns(k) - part_columns(k) % 32);
+}
+
+/* Halves of runs are columns of no group; scales along K would have to be those of their rows. */
+static bool halves_fit(const CudaKernel *k)
+{
+    return k->spec.parts == 2 && part_columns(k) % 32 == 16 && !k->spec.mainloop &&
+           k->packed.rows % (2 * k->hopper.bn) == 0 && held_columns(k) == 32 &&
+           !cuda_epilogue_group(k);
 }
 
 /* Results may leave through shared memory: those of 16 bits, a tile's as a whole. (Those of twice
  * as many bytes, and of epilogues that wait for rows, took up to 3 % longer so.) */
 static bool may_leave(const CudaKernel *k)
 {
-    bool all = held_columns(k) && cuda_in_segments(k, k->hopper.bn / k->spec.parts);
+    bool all = held_columns(k) && cuda_in_segments(k, part_columns(k)) && !has_half_run(k);
     for (int i = 0; i < k->launch->num_segments && all; i++)
         all = cuda_program_leaves(k, &k->launch->segment[i].epilogue);
     return all;
@@ -168,7 +188,7 @@ static int pass_rows(const CudaKernel *k) /* hopper.cuh: kPassRows */
 
 static int64_t leave_bytes(const CudaKernel *k) /* hopper.cuh: kLeftBytes */
 {
-    int64_t row = k->hopper.bn / k->spec.parts * 2;
+    int64_t row = part_columns(k) * 2;
     return 64 * teams(k) * (cuda_ceil_div(row, UNIT_BYTES) * UNIT_BYTES + UNIT_BYTES / 2);
 }
 
@@ -340,8 +360,10 @@ static const char *tile_problem(const CudaKernel *k)
     if (family_of(k->spec.act_fmt) == FAMILY_MINIFLOAT && !is_fast(k) &&
         (cuda_gives_f32(k) || cuda_amplifies(k)))
         return "sums of 14 bits are too short for results in f32 and for softmax";
-    if (!cuda_epilogue_fits(k, k->hopper.bn / k->spec.parts) || k->hopper.bn % (32 * k->spec.parts))
+    if (!cuda_epilogue_fits(k, part_columns(k)))
         return "a quantisation group or a row does not lie inside its columns";
+    if (has_half_run(k) && !halves_fit(k))
+        return "its columns of gate and up are no whole runs of 32";
     if (k->hopper.promote && k->spec.parts > 1 && uniform_scales(k) && k->spec.mainloop &&
         k->hopper.bn % 128)
         return "its columns have scales of several blocks";
@@ -451,7 +473,7 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
     put_shares(c, &k);
     k.hopper.shares = 0;
     k.hopper.cluster = 2;
-    if (!swap && c->rows > bm)
+    if (!swap && c->rows > bm && !has_half_run(&k))
         cuda_candidate_valid(c, &k);
     put_leaving(c, &k);
 }
@@ -466,9 +488,9 @@ static void put_gathered(CudaCandidates *c, bool swap, int bm, int bn)
         if (tiles <= cuda_most_clusters(&k, blocks))
             k.hopper.gather = blocks;
     fill_ring(c, &k);
-    if (k.hopper.gather > 1 && 4 * tiles * k.hopper.gather > 3 * k.gpu->processors &&
+    if (k.hopper.gather > 1 && 3 * tiles * k.hopper.gather > 2 * k.gpu->processors &&
         !adds_in_order(&k) && units(&k) / k.hopper.gather >= LEAST_UNITS && !tile_problem(&k) &&
-        (swap || held_columns(&k)))
+        (swap || (held_columns(&k) && !has_half_run(&k))))
         cuda_candidate_valid(c, &k);
 }
 
@@ -496,6 +518,25 @@ static void put_many_right(CudaCandidates *c)
         put_tile(c, true, 256, 128);
 }
 
+static void put_wide(CudaCandidates *c, int bm, int bn)
+{
+    put_tile(c, false, bm, bn);
+    if (c->rows > bm / 4)
+        put_gathered(c, false, bm, bn);
+}
+
+/* Three warpgroups hide each other's promotions. Nothing else holds products up, but where 192 rows
+ * cut the batch with less left over than 128 do they are as good. */
+static void put_three_teams(CudaCandidates *c)
+{
+    int64_t over = cuda_ceil_div(c->rows, 192) * 192, of_two = cuda_ceil_div(c->rows, 128) * 128;
+    bool is_promoted = promotion(&c->like) == 4;
+    if (c->rows <= 128 || (!is_promoted && over >= of_two))
+        return;
+    if (128 / c->like.spec.parts % 32 == 0)
+        put_wide(c, 192, 128);
+}
+
 /* Few rows of a are the right operand of instructions, whose left one has 64 rows at least. */
 static void candidates(CudaCandidates *c)
 {
@@ -510,19 +551,15 @@ static void candidates(CudaCandidates *c)
         put_tile(c, true, least, 256);
     for (int columns = 64; least && columns <= 128; columns *= 2)
         put_gathered(c, true, least, columns);
-    if (c->rows > 32 && c->rows <= 128 && 64 / c->like.spec.parts % 32 == 0)
-        put_gathered(c, false, 128, 64);
     if (adds_in_order(&c->like))
         put_small_tile(c, least);
     for (size_t i = 0;
          i < COUNT_OF(wide_tiles) && (c->rows > 32 || c->num_valid == before || c->like.invariant);
          i++)
-        if (wide_tiles[i] / c->like.spec.parts % 32 == 0)
-            put_tile(c, false, 128, wide_tiles[i]);
+        if (wide_tiles[i] / c->like.spec.parts % 32 == 0 || wide_tiles[i] == HALF_RUN_TILE)
+            put_wide(c, 128, wide_tiles[i]);
     put_many_right(c);
-    /* Three warpgroups hide each other's promotions; nothing else holds them up. */
-    if (c->rows > 128 && promotion(&c->like) == 4 && 128 / c->like.spec.parts % 32 == 0)
-        put_tile(c, false, 192, 128);
+    put_three_teams(c);
 }
 
 static void put_numbers(Sb *sb, const CudaKernel *k)
@@ -572,7 +609,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     cuda_put_int(sb, "kPromote", k->hopper.promote);
     cuda_put_bool(sb, "kWUniform", uniform_scales(k));
     cuda_put_bool(sb, "kAScaleBox", boxes_scales(k));
-    cuda_put_int(sb, "kCols", k->hopper.bn / k->spec.parts);
+    cuda_put_int(sb, "kCols", part_columns(k));
     cuda_put_int(sb, "kSplitSums", CUDA_SPLIT_SUMS);
     cuda_put_int(sb, "kSmemBytes", smem_bytes(k));
     cuda_put_bool(sb, "kLeaves", k->hopper.leaves);
@@ -650,13 +687,16 @@ static bool loads_too_much(const CudaKernel *k)
 static bool put_held(Sb *sb, const CudaKernel *k)
 {
     int columns = held_columns(k);
-    int64_t part = k->hopper.bn / k->spec.parts;
-    bool whole = cuda_in_segments(k, part) && !loads_too_much(k);
+    int64_t part = part_columns(k);
+    bool deals = k->hopper.gather > 1; /* each block of the cluster has some of the columns */
+    bool whole = cuda_in_segments(k, part) && !loads_too_much(k) && !deals && !has_half_run(k);
     cuda_put_fragments(sb, k, columns, whole ? part : columns,
                        k->hopper.leaves
                            ? "(place + lower * 8 * HopperShape<Cfg, Product>::kLeavePitch + "
                              "(acc.from + i / 2 * kCols) * 2)"
                            : "0");
+    if (columns && has_half_run(k))
+        cuda_put_half_run(sb, k);
     if (columns && k->hopper.leaves)
         put_leave(sb, k);
     return columns > 0;

@@ -20,6 +20,10 @@
  * kCluster = 2: two blocks take tiles one below the other and copy half of their rows of w each,
  * for both.
  *
+ * Tiles whose parts have half a run of 32 columns beside whole ones (224 packed rows of two parts)
+ * come in pairs that share a run of each part: one has the first 16 packed rows of it, which are
+ * columns 8 q to 8 q + 3, the other the rest, both behind their whole runs.
+ *
  * kPromote > 0: after so many instructions (of 32 bytes of K) their sums are added to f32 sums: for
  * floats of 8 bits, whose products the tensor cores add with about 14 bits, every 128 bytes; and
  * with kMainloop where scales change along K, f = fma((float)block, sa * sw, f), blocks ascending
@@ -112,6 +116,20 @@ template <class Cfg, class S> struct HopperBox {
     }
 };
 
+/* Rows of w of a tile from packed row n0 on, whose halves of runs lie behind the whole runs.
+ * from: row n0. */
+template <class Cfg, class S>
+__device__ __forceinline__ void hopper_copy_halves(uint32_t to, const char *from, int n0,
+                                                   uint32_t full, uint64_t policy)
+{
+    constexpr int kWhole = S::kRunCols * Cfg::kParts;
+    const bool is_second = n0 / Cfg::kBN % 2;
+    const char *half = from + (is_second ? -16 : kWhole) * 128;
+    copy_bulk(to, from + (is_second ? 32 : 0) * 128, kWhole * 128, full, policy);
+    copy_bulk(to + kWhole * 128, half, 16 * 128, full, policy);
+    copy_bulk(to + (kWhole + 16) * 128, half + 32 * 128, 16 * 128, full, policy);
+}
+
 /* One thread, of number `mine` of kCopiers: fills the stages of every kCopiers-th unit, in the
  * order in which they are read. Weights do not depend on earlier kernels, unless one decoded them
  * (kWDecoded): those of the first stages are on their way before it waits for the producer of a. */
@@ -127,7 +145,9 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
         const uint32_t to = stage.at + S::kABytes;
         const char *from = weights + Groups::weight_at(group) + ((int64_t)k * Cfg::kN + n0) * 128;
         barrier_expect(stage.full, S::kABytes + rows * 128);
-        if constexpr (Cfg::kCluster == 1) {
+        if constexpr (S::kHalf) {
+            hopper_copy_halves<Cfg, S>(to, from, n0, stage.full, policy);
+        } else if constexpr (Cfg::kCluster == 1) {
             copy_bulk(to, from, rows * 128, stage.full, policy);
         } else { /* half of them, for both blocks */
             const int first = blockIdx.x % 2 * (Cfg::kBN / 2);
@@ -368,10 +388,16 @@ __device__ __forceinline__ void hopper_epilogue(const Params &p, const Operand &
             __syncwarp();
             own += lane / 4 * S::kLeavePitch;
         }
+        const bool is_second = S::kHalf && n0 / Cfg::kBN % 2;
+        const int runs = (n0 + (is_second ? 32 : 0)) / Cfg::kParts;
 #pragma unroll
-        for (int c = 0; c < S::kCols; c += Epilogue::kRun)
-            Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, c, 0}, m0 + row0, m,
-                           n0 / Cfg::kParts + c, lane % 4, own);
+        for (int c = 0; c < S::kRunCols; c += Epilogue::kRun)
+            Epilogue::held(p, a, HeldSums<Sum, Cfg::kParts>{sums, c, 0}, m0 + row0, m, runs + c,
+                           lane % 4, own);
+        if constexpr (S::kHalf)
+            Epilogue::half(p, a, HalfSums<Sum>{sums + S::kRunCols * Cfg::kParts / 2}, m0 + row0, m,
+                           is_second ? runs - 32 : runs + S::kRunCols,
+                           lane % 4 * 2 + (is_second ? 1 : 0));
         if constexpr (Cfg::kLeaves)
             hopper_leave<Cfg, S, Epilogue>(p, a, rows, m0 + warp * 16, m, n0 / Cfg::kParts, lane);
     } else if constexpr (Cfg::kSwap) {
@@ -525,7 +551,9 @@ __device__ __forceinline__ void hopper_sums(Sum *sums, Sum *total, const Work &w
  * columns of each part of rows `row` and row + 8 of m, from column n0 of each part on, as HeldSums.
  * No branch depends on the row: loads of all columns may then be on their way at once. With
  * kLeaves results go to `place`, row `row`'s in shared memory, and leave(p, a, m, n0) is where
- * those of row m belong (NULL: nowhere). Else row(p, a, acc, m, n0, lane) as for gemm_mma. */
+ * those of row m belong (NULL: nowhere). half(p, a, sums, row, m, n0, fours): the same for half a
+ * run of 32 columns, of which a lane has the four from 4 * fours on. Else row(p, a, acc, m, n0,
+ * lane) as for gemm_mma. */
 template <class Cfg, class Product, class Epilogue, class Params>
 __device__ __forceinline__ void hopper(const Params &p)
 {

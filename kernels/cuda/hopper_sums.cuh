@@ -57,7 +57,9 @@ template <class Cfg, class Product> struct HopperShape {
     static constexpr int kHalves = kRight / Product::kN;
     static constexpr int kSums = kRight / 2;             /* of a thread */
     static constexpr int kCols = Cfg::kBN / Cfg::kParts; /* of one part */
-    static constexpr int kPitch = Cfg::kBN + 4;          /* words of a staged row */
+    static constexpr bool kHalf = kCols % 32 != 0;       /* of a run, behind whole ones */
+    static constexpr int kRunCols = kCols - kCols % 32;
+    static constexpr int kPitch = Cfg::kBN + 4; /* words of a staged row */
     static constexpr int kRingBytes = kStageBytes * Cfg::kStages;
     /* Rows of results of 16 bits that leave through shared memory, 16 of each warp; from row to row
      * there: two rows' accesses of 16 bytes a lane then meet no bank twice. */
@@ -121,6 +123,10 @@ template <class Cfg, class Product> struct HopperShape {
     static_assert((Cfg::kSwap ? Cfg::kBN : Cfg::kBM) == 64 * kTeams && kTeams >= 1 && kTeams <= 4,
                   "warpgroups of 64 rows each");
     static_assert(Cfg::kStages >= 2, "who copies every other unit is at most a round ahead");
+    static_assert(!kHalf || (Cfg::kParts == 2 && kCols % 32 == 16 && !kScales && !Cfg::kSwap &&
+                             Cfg::kCluster == 1 && kGather == 1 && !Cfg::kLeaves &&
+                             Cfg::kN % (2 * Cfg::kBN) == 0),
+                  "halves of runs are those of gate and up, in pairs of whole tiles");
     static_assert(kRight % Product::kN == 0 && Product::kN <= 256, "whole instructions");
     static_assert(!Cfg::kMainloop || Cfg::kBlockK % (kElements / kSubs) == 0,
                   "scales change between promotions");
@@ -153,6 +159,27 @@ __device__ __forceinline__ void row_acc(const Row<S> &, const HeldSums<Sum, PART
         const int block = (held.from / 32 + e / 8) * PARTS + held.part_of; /* of 32 packed rows */
         dst[e] = held.sums[(block * 4 + e % 8 / 2) * 4 + e % 2];
     }
+}
+
+/* .. of half a run of each of two parts, which lie one behind the other: four neighbours. */
+template <class Sum> struct HalfSums {
+    const Sum *sums;
+
+    __device__ __forceinline__ HalfSums part(int part) const
+    {
+        return {sums + 8 * part};
+    }
+    __device__ __forceinline__ HalfSums further(int, bool lower) const
+    {
+        return {sums + 2 * lower};
+    }
+};
+template <class Sum, class S>
+__device__ __forceinline__ void row_acc(const Row<S> &, const HalfSums<Sum> &held,
+                                        Sum (&dst)[S::kE])
+{
+    static_assert(S::kE == 4 && S::kV == 4, "as the fragments lie");
+    SINTER_EACH(e) dst[e] = held.sums[e / 2 * 4 + e % 2];
 }
 
 template <class Cfg, class Product> struct HopperSums {

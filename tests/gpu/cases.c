@@ -419,11 +419,42 @@ const char *inside_limits(Gen *g, const char *function, const char *sum, bool wi
     return wide && has_limits ? arena_printf(g->arena, "(%s) * 0.00001", sum) : sum;
 }
 
+/* Words of candidates of wgmma's families. */
+enum { WAY_HALVES = 6, WAY_GATHERED = 11 };
+static const char *const ways[] = {NULL,         "192x128", "c2",           "128x192",
+                                   "192x128 c2", "128x256", "128x224",      "t2",
+                                   "t4",         "inplace", "f32 f64 f128", "k8 k7 k6 k5 k4 k3 k2"};
+
+static int way_of(const Place *at)
+{
+    return (int)((at->time + (uint64_t)(5 * (at->w + at->a))) % COUNT_OF(ways));
+}
+
+static bool has_way(const Place *at, int way)
+{
+    return at->kind == KIND_WIDE && is_even(at->w, at->a) && way_of(at) == way;
+}
+
+/* Tiles of gate and up that have halves of runs are pairs, of 224 columns of each part. Blocks of a
+ * cluster have a part of K where there are tiles for most processors, of many columns and K. */
+static void put_way(Product *p, bool groups)
+{
+    static const int tiles_of[] = {24 * 64, 26 * 96, 25 * 128, 32 * 128};
+    if (has_way(&p->place, WAY_HALVES))
+        p->n = 224 * (1 + p->n % 3);
+    if (!has_way(&p->place, WAY_GATHERED))
+        return;
+    p->n = tiles_of[draw(p->g, COUNT_OF(tiles_of))];
+    p->k = 2048 + (groups ? 128 * (p->k % 5) : p->k % 600 / 16 * 16);
+}
+
 static const char *put_post(Product *p, const char *x, const char *s)
 {
     Gen *g = p->g;
     int post =
         (int)((p->place.time * 7 + p->place.round * 5 + (uint64_t)(3 * p->w + p->a)) % NUM_POSTS);
+    if (has_way(&p->place, WAY_HALVES))
+        post = POST_GATED + (int)p->place.time % (POST_RESIDUAL - POST_GATED);
     const char *w = weight(p, p->n, p->k);
     bool wide = g->param[g->num_params - 1].has_wide;
     const char *bias = chance(g, 50) || post == POST_BIAS ? param_add(g, 0, p->n) : NULL;
@@ -517,6 +548,7 @@ static const char *make_product(Gen *g, const Place *at)
         p.n = 2200 + 8 * p.n;
         p.k = p.k > 256 ? 256 : p.k;
     }
+    put_way(&p, groups);
     if (p.k < 32) /* the widest block of a named format */
         p.k += 32;
     if (aligned && groups)
@@ -694,10 +726,6 @@ static const char *assemble(Gen *g, const char *rows)
 static void choose_family(const Place *at, Case *ret)
 {
     static const CudaFamily stream = CUDA_STREAM, hopper = CUDA_HOPPER, mixed = CUDA_MIXED;
-    static const char *const ways[] = {
-        NULL,          "192x128", "c2", "128x192", "192x128 c2",
-        "128x256",     "t2",      "t4", "inplace", "k8 k7 k6 k5 k4 k3 k2",
-        "f32 f64 f128"};
     static const char *const rows[] = {NULL, "copied r2 r3 r4", "x4 x2"};
     static const CudaLayout records = CUDA_RECORDS, fragments = CUDA_FRAGMENTS,
                             panels = CUDA_PANELS;
@@ -723,7 +751,7 @@ static void choose_family(const Place *at, Case *ret)
                   : mixes          ? &records
                   : panelled       ? &panels
                                    : NULL;
-    ret->wish = streams ? rows[rows_way(at)] : ways[at->time / 3 % COUNT_OF(ways)];
+    ret->wish = streams ? rows[rows_way(at)] : ways[way_of(at)];
 }
 
 static void choose_kernels(Arena *arena, const Place *at, Case *ret)
@@ -738,7 +766,8 @@ static void choose_kernels(Arena *arena, const Place *at, Case *ret)
         at->time / NUM_GRAINS % 3)
         ret->wish = "256x128t 128x128t";
     /* results of every second wide one leave as bulk copies, where a tile of that way lets them */
-    if (at->kind == KIND_WIDE && (at->time + (uint64_t)(at->w + at->a)) % 2)
+    if (at->kind == KIND_WIDE && (at->time + (uint64_t)(at->w + at->a)) % 2 &&
+        !has_way(at, WAY_HALVES) && !has_way(at, WAY_GATHERED))
         ret->wish = arena_printf(arena, "%s bulk", ret->wish ? ret->wish : "");
     if (at->kind == KIND_PAIR) {
         ret->family = &pair;

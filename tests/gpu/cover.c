@@ -36,6 +36,15 @@ static const char *const scheme_name[NUM_COVER_SCHEMES] = {
     [COVER_ASYM + COVER_STATIC] = "static+zero",
 };
 
+/* What a product's source has where it goes this way. */
+static const struct {
+    const char *text, *name;
+} way[NUM_COVER_WAYS] = {
+    {"row_see<", "ranges of results"}, {"void half(", "halves of runs"},
+    {"kGather = 2;", "K over two"},    {"kGather = 3;", "K over three"},
+    {"kGather = 4;", "K over four"},
+};
+
 /* Counting ------------------------------------------------------------------------------------- */
 
 static void count(Count *c, bool is_first)
@@ -107,8 +116,9 @@ void cover_add(Cover *c, const Built *b, int bucket, bool is_first)
                 count(&c->grouped[family][x->fmt][w->fmt], is_first);
             if (w->packed)
                 count(&c->layouts[family][w->pack_spec.layout], is_first);
-            if (strstr(b->cuda.source[kernel].text, "row_see<"))
-                count(&c->ranges[family], is_first);
+            for (int j = 0; j < NUM_COVER_WAYS; j++)
+                if (strstr(b->cuda.source[kernel].text, way[j].text))
+                    count(&c->ways[family][j], is_first);
             for (int k = 0; k < l->num_segments; k++)
                 mark_steps(&l->segment[k].epilogue, has);
         } else if (l->family == LAUNCH_DECODE) {
@@ -227,7 +237,8 @@ void cover_print(const Cover *c, uint32_t least)
             for (int op = 0; op < NUM_TILE_OPS; op++)
                 if (step_name[op])
                     print_count(step_name[op], c->steps[f][op]);
-            print_count("ranges of results", c->ranges[f]);
+            for (int j = 0; j < NUM_COVER_WAYS; j++)
+                print_count(way[j].name, c->ways[f][j]);
             puts("");
         }
         print_layouts(c, (CudaFamily)f);

@@ -19,6 +19,8 @@ enum {
     NUM_COVER_SCHEMES = COVER_ASYM + COVER_STATIC + 1
 };
 
+enum { NUM_COVER_WAYS = 5 };
+
 /* Kernels: launches of a compiled model under a bucket. Shapes: the sizes that each of them was run
  * with, all different. */
 typedef struct Count {
@@ -33,7 +35,7 @@ typedef struct Cover {
     Count grouped[NUM_CUDA_FAMILIES][NUM_FORMATS][NUM_FORMATS];
     Count layouts[NUM_CUDA_FAMILIES][NUM_CUDA_PACKED]; /* of packed weights */
     Count steps[NUM_CUDA_FAMILIES][NUM_TILE_OPS];      /* of epilogues and row programs */
-    Count ranges[NUM_CUDA_FAMILIES];                   /* that epilogues find of what they store */
+    Count ways[NUM_CUDA_FAMILIES][NUM_COVER_WAYS];     /* of products, as their sources tell */
 } Cover;
 
 /* One more size under a bucket. is_first: of this model and bucket. */
