@@ -1,6 +1,6 @@
 /* The kernels of a plan, compiled; see work.h. What ptxas makes of a source is known once it is
- * compiled: where it spills registers, or lets products wait for each other, the product's next
- * best candidate is taken, and the plan made anew. */
+ * compiled: where it spills registers, lets products wait for each other or leaves some out, the
+ * product's next best candidate is taken, and the plan made anew. */
 #include "driver/work.h"
 #include <string.h>
 
@@ -25,7 +25,8 @@ static bool avoid_kernel(Work *w, WorkGpu *gpu, int kernel, const CudaImageSaid 
         if (t->code.launch[i].kernel != kernel || !choice->problem || is_avoided(gpu, choice))
             continue;
         CudaAvoided one = {choice->problem, choice->candidate,
-                           said->spilled
+                           said->dropped ? "ptxas leaves out some of its products"
+                           : said->spilled
                                ? arena_printf(w->arena, "it spills %ld bytes", said->spilled)
                                : "ptxas serialises its products"};
         ARRAY_PUSH(w->arena, &gpu->avoided, one);
@@ -35,7 +36,7 @@ static bool avoid_kernel(Work *w, WorkGpu *gpu, int kernel, const CudaImageSaid 
 
 static bool is_refused(const CudaImageAbout *about)
 {
-    return about->said.spilled || about->said.serialised;
+    return about->said.spilled || about->said.serialised || about->said.dropped;
 }
 
 static bool avoid_more(Work *w, WorkGpu *gpu)
@@ -56,16 +57,26 @@ static bool any_refused(const CudaTarget *t)
     return false;
 }
 
+static bool any_broken(const CudaTarget *t)
+{
+    for (int i = 0; i < t->code.num_images; i++)
+        if (t->about[i].said.dropped)
+            return true;
+    return false;
+}
+
 /* Kernels of several architectures are left: what one of them spills another may not. */
 static bool compile(Work *w, WorkGpu *gpu, CudaCompileOptions *options)
 {
     bool refuses = options->fail_on_spill, several = gpu->num_archs > 1;
     options->fail_on_spill = refuses && several;
+    options->keep_broken = !several;
     bool ok = cuda_compile(&w->diag, w->arena, &gpu->cuda, options);
     for (int i = 1; ok && i < MOST_PLANS && !several && avoid_more(w, gpu); i++)
         ok = work_plan_gpu(w, gpu) && cuda_compile(&w->diag, w->arena, &gpu->cuda, options);
     options->fail_on_spill = refuses;
-    if (!ok || !refuses || several || !any_refused(&gpu->cuda))
+    options->keep_broken = false;
+    if (!ok || several || !(refuses ? any_refused(&gpu->cuda) : any_broken(&gpu->cuda)))
         return ok;
     return cuda_compile(&w->diag, w->arena, &gpu->cuda, options); /* which says what is left */
 }

@@ -507,14 +507,15 @@ static void put_small_tile(CudaCandidates *c, int least)
 }
 
 /* Rows of w are the left operand of tiles of many rows of a, too, where each has scales along K and
- * those of a do not. */
+ * those of a do not. (Of 256 rows whose sums are scaled after each instruction ptxas leaves
+ * products out: nvrtc.c.) */
 static void put_many_right(CudaCandidates *c)
 {
     const CudaPackSpec *spec = &c->like.spec;
     if (c->rows <= MOST_SMALL || !spec->mainloop || spec->act_block || uniform_scales(&c->like))
         return;
     put_tile(c, true, 128, 128);
-    if (c->rows > 128)
+    if (c->rows > 128 && promotion(&c->like) > 1)
         put_tile(c, true, 256, 128);
 }
 

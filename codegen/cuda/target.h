@@ -71,6 +71,7 @@ typedef struct CudaAvoided {
 typedef struct CudaImageSaid { /* by ptxas */
     long spilled;              /* bytes */
     long serialised;           /* its wgmma instructions wait for each other */
+    long dropped; /* .. of which its machine code lacks so many: what it gives is wrong */
 } CudaImageSaid;
 
 /* How an image came about. */
@@ -178,6 +179,7 @@ typedef struct CudaCompileOptions {
     const char *const *arch;
     int threads; /* 0: one a processor */
     bool fail_on_spill, no_cache;
+    bool keep_broken;     /* what lacks instructions (CudaImageSaid) is no error yet */
     const char **problem; /* NULL, or [sources][archs]: filled with why there is no image (NULL:
                              there is one), or why it would be refused; then these are no errors */
     /* NULL, or called for each image as soon as it is there, in any order and from any thread, but

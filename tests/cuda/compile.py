@@ -919,6 +919,16 @@ def check_said(folder):
             report(f"{said}: told of {when} kernels, and refused", problems)
 
 
+def check_dropped(folder):
+    """What lacks products is no kernel: others are tried, then it is an error, also from the cache."""
+    os.environ["SINTER_FAKE_NVRTC"] = "drop"
+    os.environ["SINTER_CACHE_DIR"] = tempfile.mkdtemp(dir=folder)
+    for when in ("compiled", "kept"):
+        done = call([SINTER, "compile", "attend.sinter", "--target=sm_90a", "-o", "d.out"], cwd=folder)
+        ok = done.returncode == 1 and b"ptxas leaves out 1 of its products" in done.stderr
+        report(f"products that {when} code lacks", [] if ok and not (folder / "d.out").exists() else [done.stderr])
+
+
 # what must not move NVRTC's heap, code and stack, which decide what it writes: words before the command
 PLACES = ([], [], ["env", "-u", "PWD", "TZ=Europe/Berlin", "MALLOC_ARENA_MAX=1", "MALLOC_PERTURB_=7"],
           ["env", "SINTER_LONG=" + 3000 * "x"], ["sh", "-c", 'ulimit -s unlimited; exec "$@"', "sh"],
@@ -949,6 +959,7 @@ def run_images(folder):
     check_library(folder)
     os.environ["SINTER_NVRTC"] = str(pathlib.Path(sys.argv[6]).resolve())
     check_said(folder)
+    check_dropped(folder)
     check_places(folder)
     words = ["compile", "attend.sinter", "--target=sm_90a,portable,sm_86", "--slower=off"]
     for name in FAILING:

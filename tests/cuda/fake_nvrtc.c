@@ -1,7 +1,8 @@
 /* A libnvrtc.so for tests: an image is made of its source's and options' hash, after a pause of no
  * fixed length. SINTER_FAKE_NVRTC: the function that fails ("nvrtcGetCUBIN"), "noise": the image
  * of one kernel differs each time, "places": images depend on where heap, code and stack lie and on
- * the folder, "spill": ptxas tells of spilled registers, or "crash": the process ends. */
+ * the folder, "spill": ptxas tells of spilled registers, "drop": its code lacks a product, or
+ * "crash": the process ends. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,8 @@ int nvrtcGetCUBIN(Program *program, char *cubin)
     nvrtcGetCUBINSize(program, &size);
     fill(program, cubin, size);
     memcpy(cubin, "\177ELF", 4);
+    if (outcome("drop")) /* what stands in a product's place */
+        memcpy(cubin + 16, "\xF0\x79\xFF\x3F\0\0\0\0\xFF\0\0\x0C\0\xE2\x0F", 16);
     return FINE;
 }
 
