@@ -593,12 +593,12 @@ static bool takes_turns(const CudaKernel *k)
     return !(is_int(k) && k->spec.mainloop) && !scales_act(k);
 }
 
-/* Four warpgroups in turn have few rows, whose registers they share; two have more beside bytes,
- * whose products leave time for little but decoding: narrow tiles are decoded by fewer blocks. */
+/* Four warpgroups in turn have few rows, whose registers they share; two have more. (Where shared
+ * memory has room for a ring of four's, up to 64 rows are faster by these, but for bytes.) */
 static bool turn_fits(const CudaKernel *k, int teams, int rows)
 {
     if (teams == 2)
-        return has_bytes(k) && rows > MOST_OF_FOUR && rows <= MOST_OF_TWO;
+        return rows > (has_bytes(k) ? MOST_OF_FOUR : WHOLE_ROWS) && rows <= MOST_OF_TWO;
     return rows <= MOST_OF_FOUR;
 }
 
