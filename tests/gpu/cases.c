@@ -435,8 +435,17 @@ static bool has_way(const Place *at, int way)
     return at->kind == KIND_WIDE && is_even(at->w, at->a) && way_of(at) == way;
 }
 
-/* Tiles of gate and up that have halves of runs are pairs, of 224 columns of each part. Blocks of a
- * cluster have a part of K where there are tiles for most processors, of many columns and K. */
+/* Tiles of gate and up that have halves of runs are pairs, of 224 columns of each part, without
+ * scales along K. Blocks of a cluster have a part of K where there are tiles for most processors,
+ * of many columns and K. */
+static void leave_groups(Product *p)
+{
+    for (uint64_t pick = 0; pick < NUM_GRAINS && grain_has_groups(p->w); pick++)
+        p->w = weight_index(p->place.w, pick);
+    for (uint64_t pick = 0; pick < NUM_GRAINS && act_has_groups(p->a); pick++)
+        p->a = act_index(p->place.a, pick);
+}
+
 static void put_way(Product *p, bool groups)
 {
     static const int tiles_of[] = {24 * 64, 26 * 96, 25 * 128, 32 * 128};
@@ -529,6 +538,8 @@ static const char *make_product(Gen *g, const Place *at)
     bool aligned = at->kind <= KIND_WIDE;
     p.w = is_stored(at) ? NUM_WEIGHTS - 1 : weight_index(at->w, at->time + at->round);
     p.a = product_act(at);
+    if (has_way(at, WAY_HALVES))
+        leave_groups(&p);
     bool groups = grain_has_groups(p.w) || act_has_groups(p.a) || is_stored(at);
     bool is_long = at->kind == KIND_MANY && at->time % 4 == 1; /* few columns: blocks split K */
     uint64_t side = (uint64_t)(8 * p.a + 4 * is_long + 2 * groups + aligned) +
@@ -691,10 +702,13 @@ static const char *make_pair(Gen *g, const Place *at)
 /* Files ---------------------------------------------------------------------------------------- */
 
 /* Few rows stream weights, more fill tiles; the other families have but one kernel for all. */
-static const char *buckets(Gen *g, Kind kind, bool one)
+static const char *buckets(Gen *g, const Place *at, bool one)
 {
     static const int few[] = {16, 16, 13, 16};
+    Kind kind = at->kind;
+    bool fills = has_way(at, WAY_HALVES) || has_way(at, WAY_GATHERED);
     int most = one                 ? 1
+               : fills             ? 96 + draw(g, 3) * 80
                : kind == KIND_FEW  ? few[draw(g, COUNT_OF(few))]
                : kind == KIND_MANY ? 69 + draw(g, 125)
                : kind == KIND_WIDE ? 8 << draw(g, 6)
@@ -763,7 +777,7 @@ static void choose_kernels(Arena *arena, const Place *at, Case *ret)
      * activation has none there, where they have the rows */
     int w = weight_index(at->w, at->time + at->round);
     if (at->kind == KIND_WIDE && grain_has_groups(w) && !act_has_groups(product_act(at)) &&
-        at->time / NUM_GRAINS % 3)
+        at->time / NUM_GRAINS % 3 && !has_way(at, WAY_HALVES) && !has_way(at, WAY_GATHERED))
         ret->wish = "256x128t 128x128t";
     /* results of every second wide one leave as bulk copies, where a tile of that way lets them */
     if (at->kind == KIND_WIDE && (at->time + (uint64_t)(at->w + at->a)) % 2 &&
@@ -811,5 +825,5 @@ bool case_make(Arena *arena, uint64_t number, const char *dir, Case *ret)
                 : at.kind == KIND_PAIR ? make_pair(g, &at)
                                        : make_product(g, &at);
     choose_kernels(arena, &at, ret);
-    return write_case(g, buckets(g, at.kind, ret->layout && *ret->layout == CUDA_PANELS), dir, ret);
+    return write_case(g, buckets(g, &at, ret->layout && *ret->layout == CUDA_PANELS), dir, ret);
 }
