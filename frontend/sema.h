@@ -119,24 +119,35 @@ typedef struct Sema {
 typedef enum ValKind { VAL_NONE, VAL_BAD, VAL_TENSOR, VAL_ROUTE, VAL_NUMBER, VAL_INT } ValKind;
 typedef struct Val {
     ValKind kind;
-    FormatId fmt;              /* TENSOR: of the model's values; type->fmt is how it is stored */
-    bool is_const;             /* TENSOR: depends on params alone */
-    const Type *type;          /* TENSOR */
-    Value *value;              /* TENSOR, when building */
-    const struct Route *route; /* ROUTE */
-    double number;             /* NUMBER, INT */
-    int64_t integer;           /* INT */
-    Span origin;               /* where its shape was decided */
-    const char *label;         /* TENSOR: the name it goes by in a layer's path, or NULL */
+    FormatId fmt;                 /* TENSOR: of the model's values; type->fmt is how it is stored */
+    bool is_const;                /* TENSOR: depends on params alone */
+    const Type *type;             /* TENSOR */
+    Value *value;                 /* TENSOR, when building */
+    const struct Route *route;    /* ROUTE */
+    const struct RowOrder *order; /* TENSOR: of its rows, where dispatch made them; NULL: did not */
+    int64_t id;                   /* TENSOR: equal for what is one value; 0: of none */
+    double number;                /* NUMBER, INT */
+    int64_t integer;              /* INT */
+    Span origin;                  /* where its shape was decided */
+    const char *label;            /* TENSOR: the name it goes by in a layer's path, or NULL */
 } Val;
 
 /* What topk gives: which rows go to which groups. */
 typedef struct Route {
+    Val of;             /* the numbers that choose */
+    int64_t choices;    /* of a row */
     Val index, weights; /* of each row's choices */
     Val ends, places, sources;
     Dim rows, routed; /* of what is dispatched, and of what that makes */
     Dim groups;
 } Route;
+
+/* Rows stand group by group, as dispatch brought them. */
+typedef struct RowOrder {
+    const Route *route; /* NULL: nobody knows, for instance behind a concat of rows */
+    Span dispatched;
+} RowOrder;
+extern const RowOrder unknown_order;
 
 typedef struct Walk {
     Sema *s;
@@ -264,8 +275,19 @@ bool walk_counts_arg(Walk *w, Frame *frame, Expr *arg, Val *ret);
 bool counted_rows_fit(Walk *w, Expr *call, const Val *x, const Val *counts);
 /* Says that a tensor of counts stands where numbers are needed. */
 void report_counts(Walk *w, Span span, const Val *counts);
-/* Does x, of two dimensions, have the rows that dispatch makes by the route? Reports otherwise. */
+/* Does x, of two dimensions, have the rows that dispatch made by the route? Reports otherwise. */
 bool route_rows_fit(Walk *w, Expr *call, const Val *x, const Val *route);
+/* Of the result of an operation, whose operands agree. */
+const RowOrder *order_of_result(OpKind kind, const Attr *attr, const Type *type, int num_in,
+                                const Val *in);
+/* Operands that something joins row by row stand in one order; reports otherwise. what: "x" */
+typedef struct RowsArg {
+    const Val *val;
+    const char *what;
+} RowsArg;
+bool orders_agree(Walk *w, Expr *at, RowsArg a, RowsArg b);
+/* The same of operands that broadcast to the type. */
+bool broadcast_orders_agree(Walk *w, Expr *at, const Type *type, RowsArg a, RowsArg b);
 /* Says that a route stands where a tensor is needed; name: NULL when it has none. */
 void report_route(Walk *w, Span span, const char *name, const Val *route);
 /* walk_emit.c */

@@ -639,7 +639,12 @@ static bool declare_inputs(Walk *w, Frame *frame)
         ok = ok && type;
         if (!type)
             continue;
-        *val = (Val){.kind = VAL_TENSOR, .fmt = type->fmt, .type = type, .origin = decl->span};
+        *val = (Val){.kind = VAL_TENSOR,
+                     .fmt = type->fmt,
+                     .type = type,
+                     .order = w->in_model ? NULL : &unknown_order, /* of a block: its caller's */
+                     .id = -1 - i,
+                     .origin = decl->span};
         if (w->build)
             val->value = build_input(w->m, decl->name.text, type, decl->span);
     }

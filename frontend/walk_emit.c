@@ -144,8 +144,9 @@ Val walk_emit(Walk *w, OpKind kind, const Attr *attr, const Type *type, int num_
                .is_const = true,
                .type = type,
                .origin = span,
+               .order = order_of_result(kind, attr, type, num_in, in),
+               .id = ++w->num_ops,
                .label = in[0].label};
-    w->num_ops++;
     for (int i = 0; i < num_in; i++)
         val.is_const = val.is_const && in[i].is_const;
     if (!w->build || w->stopped)

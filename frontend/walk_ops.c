@@ -62,7 +62,8 @@ Val walk_binary(Walk *w, Expr *expr, OpKind kind, const Val *a, const Val *b)
         !number_operand(w, expr, &in[1]) || !broadcast(w, expr, &in[0], &in[1], &rank, dim))
         return val_bad();
     const Type *type = walk_type(w, expr, FMT_F32, rank, dim);
-    if (!type)
+    if (!type || !broadcast_orders_agree(w, expr, type, (RowsArg){&in[0], "the left operand"},
+                                         (RowsArg){&in[1], "the right operand"}))
         return val_bad();
     Val out = walk_emit(w, kind, NULL, type, 2, in, expr->span);
     out.fmt = join_formats(in[0].fmt, in[1].fmt);
@@ -173,14 +174,17 @@ static bool concat_fits(Walk *w, Expr *call, int64_t axis, const Val *first, con
     bool fits = first->type->rank == next->type->rank;
     for (int i = 0; fits && i < first->type->rank; i++)
         fits = i == axis || dim_equal(first->type->dim[i], next->type->dim[i]);
-    if (!fits && first_report(call)) {
+    if (fits)
+        return axis == 0 || orders_agree(w, call, (RowsArg){first, "the first operand"},
+                                         (RowsArg){next, "a later one"});
+    if (first_report(call)) {
         diag_error(w->diag, call->span, E_SHAPE, "concat: %s and %s differ outside axis %lld",
                    type_text(w->arena, first->type), type_text(w->arena, next->type),
                    (long long)axis);
         note_type(w, first, "one");
         note_type(w, next, "the other");
     }
-    return fits;
+    return false;
 }
 
 static Val walk_concat(Walk *w, Frame *frame, Expr *call, Expr *const *arg)

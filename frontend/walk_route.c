@@ -54,6 +54,115 @@ bool walk_route_arg(Walk *w, Frame *frame, Expr *call, Expr *arg, Val *ret)
     return ret->kind == VAL_ROUTE;
 }
 
+/* Orders of rows ------------------------------------------------------------------------------- */
+
+const RowOrder unknown_order;
+
+/* The choices decide alone, whatever weighs them. */
+static bool routes_equal(const Route *a, const Route *b)
+{
+    return a == b || (a->of.id && a->of.id == b->of.id && a->choices == b->choices);
+}
+
+static bool orders_equal(const RowOrder *a, const RowOrder *b)
+{
+    if (a == b || (a && !a->route) || (b && !b->route))
+        return true;
+    return a && b && routes_equal(a->route, b->route);
+}
+
+static void note_dispatched(Walk *w, RowsArg arg)
+{
+    diag_note(w->diag, arg.val->order->dispatched, "the rows of %s were dispatched here", arg.what);
+}
+
+bool orders_agree(Walk *w, Expr *at, RowsArg a, RowsArg b)
+{
+    if (orders_equal(a.val->order, b.val->order))
+        return true;
+    if (!first_report(at))
+        return false;
+    const char *name =
+        at->kind == EXPR_CALL ? at->name.text : arena_printf(w->arena, "'%c'", at->op);
+    if (a.val->order && b.val->order) {
+        diag_error(w->diag, at->span, E_ROW_ORDER,
+                   "%s: the rows of %s were dispatched by one route, those of %s by another", name,
+                   a.what, b.what);
+        note_dispatched(w, a);
+        note_dispatched(w, b);
+        return false;
+    }
+    RowsArg routed = a.val->order ? a : b, plain = a.val->order ? b : a;
+    diag_error(w->diag, at->span, E_ROW_ORDER,
+               "%s: the rows of %s were dispatched, those of %s were not", name, routed.what,
+               plain.what);
+    note_dispatched(w, routed);
+    note_type(w, plain.val, plain.what);
+    diag_help(w->diag, "dispatch(x, route=r) brings rows into the order of the groups, combine(x, "
+                       "route=r) brings them back");
+    return false;
+}
+
+/* Axis 0 of a result is that of this operand. */
+static bool leads(const Type *type, const Val *in)
+{
+    return in->type->rank == type->rank && type->rank > 0 &&
+           dim_equal(in->type->dim[0], type->dim[0]);
+}
+
+bool broadcast_orders_agree(Walk *w, Expr *at, const Type *type, RowsArg a, RowsArg b)
+{
+    /* A param has no rows of the model's: it stands for what its author says. */
+    if (!leads(type, a.val) || !leads(type, b.val) || a.val->is_const || b.val->is_const)
+        return true;
+    return orders_agree(w, at, a, b);
+}
+
+static const RowOrder *order_if(bool kept, const RowOrder *order)
+{
+    return kept || !order ? order : &unknown_order;
+}
+
+/* Of elementwise operations and of concat along other axes. */
+static const RowOrder *join_orders(const Type *type, int num_in, const Val *in)
+{
+    const RowOrder *ret = NULL;
+    for (int i = 0; i < num_in; i++) {
+        const RowOrder *order = order_if(leads(type, &in[i]), in[i].order);
+        if (!ret || (order && !ret->route))
+            ret = order ? order : ret;
+    }
+    return ret;
+}
+
+const RowOrder *order_of_result(OpKind kind, const Attr *attr, const Type *type, int num_in,
+                                const Val *in)
+{
+    const RowOrder *order = in[0].order;
+    bool has_rows = type->rank > 1; /* beside columns */
+    switch (kind) {
+    case OP_TOPK:
+    case OP_TAKE:
+    case OP_GROUP_ENDS:
+    case OP_GROUP_PLACES:
+    case OP_GROUP_SOURCES:
+    case OP_DISPATCH:
+    case OP_COMBINE:
+    case OP_SPREAD: return NULL; /* walk_topk and the moves know theirs */
+    case OP_RESHAPE:
+        return order_if(has_rows && dim_equal(in[0].type->dim[0], type->dim[0]), order);
+    case OP_TRANSPOSE: return order_if(attr->perm[0] == 0, order);
+    case OP_SLICE: return order_if(attr->axis != 0, order);
+    case OP_CONCAT: return attr->axis ? join_orders(type, num_in, in) : order_if(false, order);
+    case OP_MATMUL:
+    case OP_MASK:
+    case OP_RMSNORM:
+    case OP_LAYERNORM:
+    case OP_SOFTMAX: return order_if(has_rows, order);
+    default: return join_orders(type, num_in, in);
+    }
+}
+
 /* Counts of rows ------------------------------------------------------------------------------- */
 
 void report_counts(Walk *w, Span span, const Val *counts)
@@ -130,8 +239,10 @@ static bool choices_fit(Walk *w, Expr *call, const Val *x, const Expr *count, in
 
 static bool weights_fit(Walk *w, Expr *call, const Val *x, const Val *weights)
 {
-    if (weights->kind != VAL_TENSOR || type_same_shape(x->type, weights->type))
+    if (weights->kind != VAL_TENSOR)
         return true;
+    if (type_same_shape(x->type, weights->type))
+        return orders_agree(w, call, (RowsArg){x, "x"}, (RowsArg){weights, "weights"});
     if (first_report(call)) {
         diag_error(w->diag, call->span, E_SHAPE,
                    "topk needs x and weights of one shape, but x is %s and weights is %s",
@@ -172,7 +283,7 @@ Val walk_topk(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
     if (!ok || !choices_fit(w, call, &x, arg[1], k) || !weights_fit(w, call, &x, &weights))
         return val_bad();
     Route *route = ARENA_NEW(w->arena, Route);
-    *route = (Route){.rows = x.type->dim[0], .groups = x.type->dim[1]};
+    *route = (Route){.of = x, .choices = k, .rows = x.type->dim[0], .groups = x.type->dim[1]};
     if (!dim_mul(route->rows, dim_const(k), &route->routed)) {
         if (first_report(call))
             diag_error(w->diag, call->span, E_LIMIT, "%lld choices for each of %s rows",
@@ -204,10 +315,38 @@ Val walk_dispatch(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
         return val_bad();
     }
     const Type *type = walk_type(w, call, x.fmt, 2, (Dim[]){route->routed, x.type->dim[1]});
-    if (!type)
+    if (!type || !orders_agree(w, call, (RowsArg){&x, "x"}, (RowsArg){&route->of, "topk's x"}))
         return val_bad();
     Val in[2] = {walk_cast(w, x, x.fmt, call->span), route->sources};
-    return walk_emit(w, OP_DISPATCH, NULL, type, 2, in, call->span);
+    Val out = walk_emit(w, OP_DISPATCH, NULL, type, 2, in, call->span);
+    RowOrder *order = ARENA_NEW(w->arena, RowOrder);
+    *order = (RowOrder){.route = route, .dispatched = call->span};
+    out.order = order;
+    return out;
+}
+
+/* .. and by this one? */
+static bool route_order_fits(Walk *w, Expr *call, const Val *x, const Val *route)
+{
+    const RowOrder wanted = {.route = route->route};
+    if (x->order && orders_equal(x->order, &wanted))
+        return true;
+    if (first_report(call)) {
+        diag_error(w->diag, call->span, E_ROW_ORDER,
+                   "%s needs rows that dispatch made by this route, but those of x were %s",
+                   call->name.text, x->order ? "dispatched by another" : "not dispatched");
+        note_route(w, route);
+        if (x->order)
+            note_dispatched(w, (RowsArg){x, "x"});
+        else
+            note_type(w, x, "x");
+        diag_help(w->diag, x->order
+                               ? "one route goes to dispatch, combine and all between them: r = "
+                                 "topk(..) gives it a name"
+                               : "dispatch(x, route=r) brings the rows into the order of the "
+                                 "groups");
+    }
+    return false;
 }
 
 bool route_rows_fit(Walk *w, Expr *call, const Val *x, const Val *route)
@@ -215,7 +354,7 @@ bool route_rows_fit(Walk *w, Expr *call, const Val *x, const Val *route)
     const Route *r = route->route;
     const Type *type = x->type;
     if (type->rank == 2 && dim_equal(type->dim[0], r->routed))
-        return true;
+        return route_order_fits(w, call, x, route);
     if (first_report(call)) {
         diag_error(w->diag, call->span, E_SHAPE,
                    "%s needs x [%s, %s], as dispatch makes it by this route, but x is %s",
@@ -242,5 +381,7 @@ Val walk_combine(Walk *w, Frame *frame, Expr *call, Expr *const *arg)
     if (!type)
         return val_bad();
     Val in[3] = {x, route->places, route->weights};
-    return walk_emit(w, OP_COMBINE, NULL, type, 3, in, call->span);
+    Val out = walk_emit(w, OP_COMBINE, NULL, type, 3, in, call->span);
+    out.order = route->of.order;
+    return out;
 }
