@@ -63,6 +63,28 @@ void activation_rescale(Module *m, const Op *matmul, const float *by)
     map_put(m->activations, matmul->attr.layer, stats);
 }
 
+void activation_join(Module *m, const Op *matmul, const Op *other)
+{
+    const ActStats *a = activation_of(m, matmul), *b = activation_of(m, other);
+
+    if (!a || !b || a == b || a->cols != b->cols)
+        return;
+    ActStats *sum = (ActStats *)(uintptr_t)stats_keep(m->arena, a);
+    const Histogram *seen = &b->whole;
+    sum->rows += b->rows;
+    sum->bad_rows += b->bad_rows;
+    for (int64_t c = 0; c < sum->cols; c++) {
+        sum->lo[c] = b->lo[c] < sum->lo[c] ? b->lo[c] : sum->lo[c];
+        sum->hi[c] = b->hi[c] > sum->hi[c] ? b->hi[c] : sum->hi[c];
+        sum->abs_sum[c] += b->abs_sum[c];
+        sum->square_sum[c] += b->square_sum[c];
+    }
+    float lo = seen->lo < sum->whole.lo ? seen->lo : sum->whole.lo;
+    float hi = seen->hi > sum->whole.hi ? seen->hi : sum->whole.hi;
+    sum->whole = (Histogram){.lo = lo, .hi = hi};
+    map_put(m->activations, matmul->attr.layer, sum);
+}
+
 const WeightStats *activation_weight_stats(Module *m, const ActStats *stats)
 {
     size_t cols = (size_t)stats->cols;
@@ -146,20 +168,41 @@ static void doubts_warn(Module *m, const Doubts *d)
 
 /* Collecting ----------------------------------------------------------------------------------- */
 
-/* One watch for each value; a layer that is called several times has one for all its inputs. */
-static void watches_fill(Watches *w, Module *m, LayerFilter *wants, void *user)
+void layer_inputs_init(Map *inputs, const Module *m, Arena *arena)
 {
-    Map of; /* layer to Watch */
-
-    map_init(&of, w->arena);
+    map_init(inputs, arena);
     for_each_op(op, &m->body) {
-        if (op->kind != OP_MATMUL || !op->attr.layer || activation_has_histogram(m, op) ||
-            !wants(op, user))
+        if (op->kind != OP_MATMUL || !op->attr.layer)
             continue;
-        Watch *known = map_get(&of, op->attr.layer), **at = &w->of[op_in(op, 0)->def->mark];
-        if (known && !*at && known->cols == type_cols(op_in(op, 0)->type))
-            *at = known;
-        map_put(&of, op->attr.layer, watches_add(w, op_in(op, 0)));
+        const Value *value = op_in(op, 0);
+        LayerInputs *in = map_get(inputs, op->attr.layer);
+        if (!in) {
+            in = ARENA_NEW(arena, LayerInputs);
+            *in = (LayerInputs){0};
+            map_put(inputs, op->attr.layer, in);
+        }
+        bool fits =
+            !in->values.num || type_cols(in->values.elem[0]->type) == type_cols(value->type);
+        for (int i = 0; fits && i < in->values.num; i++)
+            fits = in->values.elem[i] != value;
+        if (fits)
+            ARRAY_PUSH(arena, &in->values, value);
+    }
+}
+
+/* One watch for each list of inputs, which layers may share. ret: layer to Watch. */
+static void watches_fill(Watches *w, Module *m, LayerFilter *wants, void *user, Map *ret)
+{
+    Map inputs;
+
+    map_init(ret, w->arena);
+    layer_inputs_init(&inputs, m, w->arena);
+    for_each_op(op, &m->body) {
+        if (op->kind != OP_MATMUL || !op->attr.layer || map_has(ret, op->attr.layer) ||
+            activation_has_histogram(m, op) || !wants(op, user))
+            continue;
+        const LayerInputs *in = map_get(&inputs, op->attr.layer);
+        map_put(ret, op->attr.layer, watches_add(w, in->values.num, in->values.elem));
     }
 }
 
@@ -167,13 +210,14 @@ bool activations_collect(Module *m, PassContext *ctx, LayerFilter *wants, void *
 {
     Watches w;
     Doubts doubts = {0};
+    Map of;   /* layer to Watch */
     Map kept; /* by watch: layers that read one value share its statistics */
     bool first = !m->activations;
 
     if (!m->calibrate_files.num || ctx->options.no_weights)
         return true;
     watches_init(&w, m, ctx->scratch);
-    watches_fill(&w, m, wants, user);
+    watches_fill(&w, m, wants, user, &of);
     if (!w.all.num)
         return true;
     bool ok = watches_run(&w, m, ctx);
@@ -183,10 +227,11 @@ bool activations_collect(Module *m, PassContext *ctx, LayerFilter *wants, void *
     }
     map_init(&kept, ctx->scratch);
     for_each_op(op, &m->body) {
-        Watch *watch = op->kind == OP_MATMUL && ok ? w.of[op_in(op, 0)->def->mark] : NULL;
-        if (!watch || !op->attr.layer || activation_has_histogram(m, op))
+        bool is_layer = ok && op->kind == OP_MATMUL && op->attr.layer;
+        const Watch *watch = is_layer ? map_get(&of, op->attr.layer) : NULL;
+        if (!watch || activation_has_histogram(m, op))
             continue;
-        const char *key = arena_printf(ctx->scratch, "%p", (void *)watch);
+        const char *key = arena_printf(ctx->scratch, "%p", (const void *)watch);
         if (!map_has(&kept, key)) {
             map_put(&kept, key, (void *)(uintptr_t)stats_keep(m->arena, &watch->stats));
             doubts_add(&doubts, op, &watch->stats);

@@ -114,11 +114,15 @@ static bool any_layer(const Op *matmul, void *user)
 
 static void records_fill(Module *m, Calibration *c)
 {
+    Map named; /* layers, which several matmuls may be */
+
+    map_init(&named, m->arena);
     for_each_op(op, &m->body) {
         const ActStats *stats = op->kind == OP_MATMUL ? activation_of(m, op) : NULL;
         CalibRecord *record = NULL;
-        if (!stats)
+        if (!stats || map_has(&named, op->attr.layer))
             continue;
+        map_put(&named, op->attr.layer, op);
         for (int i = c->records.num - 1; i >= 0 && !record; i--)
             if (c->records.elem[i]->stats.lo == stats->lo)
                 record = c->records.elem[i];

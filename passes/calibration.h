@@ -17,8 +17,9 @@
 /* watch.c: values of the module's body, observed on the data ----------------------------------- */
 
 typedef struct Watch {
-    const Value *value;
-    int64_t cols; /* 1 when the value's columns are not constant */
+    int num_values;
+    const Value *const *value; /* all go into the same statistics */
+    int64_t cols;              /* 1 when the value's columns are not constant */
     bool want_moments;
     int64_t want_rows; /* sample rows */
     ActStats stats;
@@ -27,8 +28,12 @@ typedef struct Watch {
     int64_t num_sample;
     int64_t stride, next; /* of the sample */
 } Watch;
+typedef struct WatchLink {
+    Watch *watch;
+    struct WatchLink *next;
+} WatchLink;
 typedef struct Watches {
-    Watch **of; /* by the mark of the defining op */
+    WatchLink **of; /* by the mark of the defining op */
     Arena *arena;
     ARRAY(Watch *) all;
     bool failed;
@@ -36,13 +41,21 @@ typedef struct Watches {
 
 /* Numbers the body's ops; their marks must stay until the run is over. */
 void watches_init(Watches *w, const Module *m, Arena *arena);
-Watch *watches_add(Watches *w, const Value *value); /* one a value */
+/* One for all who name the same values, which have as many columns and outlive the watch. */
+Watch *watches_add(Watches *w, int num, const Value *const *value);
 /* Runs the float model on the data of its `calibrate` lines. False after an error was reported. */
 bool watches_run(Watches *w, Module *m, PassContext *ctx);
 void watches_free(Watches *w); /* what observing allocated */
 
 /* activations.c: m->activations --------------------------------------------------------------- */
 
+/* What the calls of one layer read, without repetition; of other widths than the first call's none.
+ */
+typedef struct LayerInputs {
+    ARRAY(const Value *) values;
+} LayerInputs;
+/* Of all layers: name to LayerInputs. */
+void layer_inputs_init(Map *inputs, const Module *m, Arena *arena);
 /* Layers whose statistics are wanted: all, or those that `wants` says. */
 typedef bool LayerFilter(const Op *matmul, void *user);
 /* Collects the statistics that are not there yet, in one run over the data, and warns of what they
@@ -55,6 +68,9 @@ const ActStats *activation_of(const Module *m, const Op *matmul);
 bool activation_has_histogram(const Module *m, const Op *matmul);
 /* The columns of the layer's input were divided by `by`. */
 void activation_rescale(Module *m, const Op *matmul, const float *by);
+/* The layer of `matmul` is that of `other`, too: what it sees are the inputs of both, of whose
+ * histogram the extremes are known. */
+void activation_join(Module *m, const Op *matmul, const Op *other);
 /* WeightStats without second moments, in the module's arena. */
 const WeightStats *activation_weight_stats(Module *m, const ActStats *stats);
 

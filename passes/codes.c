@@ -80,7 +80,7 @@ static CacheKey codes_key(const Codes *c, const char *layer, const WeightQuantis
     CacheKey model = moments_key(c->moments);
     uint64_t bytes = format_row_bytes(fmt, (uint64_t)q->cols) * (uint64_t)q->rows;
     char text[160];
-    int len = snprintf(text, sizeof text, "codes 1 %s %d %.17g %d %d %d %d %lld %lld %lld %lld %d",
+    int len = snprintf(text, sizeof text, "codes 2 %s %d %.17g %d %d %d %d %lld %lld %lld %lld %d",
                        by->name, args->act_order, args->damp, (int)q->scheme.fmt,
                        (int)q->scheme.scale_fmt, (int)q->scheme.zero, q->scheme.outer,
                        (long long)q->scheme.block[0], (long long)q->scheme.block[1],

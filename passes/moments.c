@@ -9,15 +9,17 @@
 
 typedef struct Wanted {
     const char *layer;
-    const Value *value; /* of the copy */
-    uint64_t num;       /* of the matrix */
-    LayerStats stats;   /* while its run is the latest */
+    const LayerInputs *in; /* of the copy */
+    uint64_t num;          /* of the matrix */
+    const Watch *watch;    /* while its part runs */
+    LayerStats stats;      /* while its run is the latest */
 } Wanted;
 
 struct Moments {
     Module *m; /* the copy */
     PassOptions options;
-    Map of; /* layer to Wanted */
+    Map inputs; /* layer to LayerInputs */
+    Map of;     /* layer to Wanted */
     ARRAY(Wanted *) wanted;
     int begin, end; /* of those at hand */
     double *memory;
@@ -32,27 +34,33 @@ Moments *moments_create(Module *m, const PassContext *ctx)
 
     s->m = module_clone(m->arena, m);
     s->options = ctx->options;
+    layer_inputs_init(&s->inputs, s->m, m->arena);
     map_init(&s->of, m->arena);
     return s;
 }
 
 void moments_want(Moments *s, const char *layer)
 {
-    if (map_has(&s->of, layer))
+    const LayerInputs *in = map_get(&s->inputs, layer);
+
+    if (!in || map_has(&s->of, layer))
         return;
-    for_each_op(op, &s->m->body) {
-        if (op->kind != OP_MATMUL || !op->attr.layer || strcmp(op->attr.layer, layer) != 0)
-            continue;
-        Wanted *wanted = ARENA_NEW(s->m->arena, Wanted);
-        int64_t cols = type_cols(op_in(op, 0)->type);
-        wanted->layer = op->attr.layer;
-        wanted->value = op_in(op, 0);
-        if (cols < 1 || !checked_mul((uint64_t)cols, (uint64_t)cols, &wanted->num))
-            wanted->num = UINT64_MAX;
-        map_put(&s->of, layer, wanted);
-        ARRAY_PUSH(s->m->arena, &s->wanted, wanted);
-        return;
-    }
+    Wanted *wanted = ARENA_NEW(s->m->arena, Wanted);
+    int64_t cols = type_cols(in->values.elem[0]->type);
+    *wanted = (Wanted){.layer = layer, .in = in};
+    if (cols < 1 || !checked_mul((uint64_t)cols, (uint64_t)cols, &wanted->num))
+        wanted->num = UINT64_MAX;
+    map_put(&s->of, layer, wanted);
+    ARRAY_PUSH(s->m->arena, &s->wanted, wanted);
+}
+
+static bool same_inputs(const LayerInputs *a, const LayerInputs *b)
+{
+    bool same = a->values.num == b->values.num;
+
+    for (int i = 0; same && i < a->values.num; i++)
+        same = a->values.elem[i] == b->values.elem[i];
+    return same;
 }
 
 /* Layers begin..end - 1: what one run serves. Siblings that read one value count once. */
@@ -63,7 +71,7 @@ static void part_choose(Moments *s, int begin)
     s->begin = s->end = begin;
     while (s->end < s->wanted.num) {
         const Wanted *w = s->wanted.elem[s->end];
-        bool shared = s->end > begin && s->wanted.elem[s->end - 1]->value == w->value;
+        bool shared = s->end > begin && same_inputs(s->wanted.elem[s->end - 1]->in, w->in);
         uint64_t more = shared ? 0 : w->num;
         if (s->end > begin && sum + more > BUDGET)
             return;
@@ -104,11 +112,11 @@ static float *floats_kept(Arena *arena, const float *from, int64_t num)
     return to;
 }
 
-static void part_keep(Moments *s, const Watches *w)
+static void part_keep(Moments *s)
 {
     for (int i = s->begin; i < s->end; i++) {
         Wanted *wanted = s->wanted.elem[i];
-        const Watch *watch = w->of[wanted->value->def->mark];
+        const Watch *watch = wanted->watch;
         const WeightStats *seen = &watch->moments.seen;
         double *mean_square = ARENA_NEW_ARRAY(s->m->arena, double, (size_t)watch->cols);
         memcpy(mean_square, seen->mean_square, (size_t)watch->cols * sizeof *mean_square);
@@ -127,11 +135,13 @@ static bool part_run(Moments *s, int begin)
     ctx.scratch = arena_new();
     part_choose(s, begin);
     watches_init(&w, s->m, ctx.scratch);
-    for (int i = s->begin; i < s->end; i++)
-        watches_add(&w, s->wanted.elem[i]->value);
+    for (int i = s->begin; i < s->end; i++) {
+        const LayerInputs *in = s->wanted.elem[i]->in;
+        s->wanted.elem[i]->watch = watches_add(&w, in->values.num, in->values.elem);
+    }
     bool ok = part_memory(s, &w) && watches_run(&w, s->m, &ctx);
     if (ok)
-        part_keep(s, &w);
+        part_keep(s);
     else
         s->end = s->begin;
     watches_free(&w);

@@ -392,7 +392,9 @@ static bool groups_observe(Groups *g, Module *m, PassContext *ctx)
             return false;
         }
         if (group->search) {
-            group->watch = watches_add(&g->samples, op_in(matmul, 0));
+            const Value **value = ARENA_NEW(ctx->scratch, const Value *);
+            *value = op_in(matmul, 0);
+            group->watch = watches_add(&g->samples, 1, value);
             group->watch->want_rows = SAMPLE_ROWS;
         }
         if (group->quantiser && has_data) {

@@ -14,21 +14,33 @@ void watches_init(Watches *w, const Module *m, Arena *arena)
     *w = (Watches){.arena = arena};
     for_each_op(op, &m->body)
         num++;
-    w->of = ARENA_NEW_ARRAY(arena, Watch *, num);
+    w->of = ARENA_NEW_ARRAY(arena, WatchLink *, num);
     block_number(&m->body);
 }
 
-Watch *watches_add(Watches *w, const Value *value) /* ops have one result before fuse */
+static bool same_list(const Watch *watch, int num, const Value *const *value)
 {
-    Watch **at = &w->of[value->def->mark];
+    bool same = watch->num_values == num;
 
-    if (*at)
-        return *at;
+    for (int i = 0; same && i < num; i++)
+        same = watch->value[i] == value[i];
+    return same;
+}
+
+Watch *watches_add(Watches *w, int num, const Value *const *value)
+{
+    int64_t cols = type_cols(value[0]->type);
+
+    for (const WatchLink *at = w->of[value[0]->def->mark]; at; at = at->next)
+        if (same_list(at->watch, num, value))
+            return at->watch;
     Watch *watch = ARENA_NEW(w->arena, Watch);
-    watch->value = value;
-    watch->cols = type_cols(value->type) > 0 ? type_cols(value->type) : 1;
-    watch->stride = 1;
-    *at = watch;
+    *watch = (Watch){.num_values = num, .value = value, .cols = cols > 0 ? cols : 1, .stride = 1};
+    for (int i = 0; i < num; i++) { /* ops have one result before fuse */
+        WatchLink *link = ARENA_NEW(w->arena, WatchLink), **at = &w->of[value[i]->def->mark];
+        *link = (WatchLink){watch, *at};
+        *at = link;
+    }
     ARRAY_PUSH(w->arena, &w->all, watch);
     return watch;
 }
@@ -63,13 +75,22 @@ static void sample_rows(Watch *watch, const float *x, int64_t rows)
     watch->next -= rows;
 }
 
+static void watch_add_rows(Watch *watch, const float *x, int64_t rows)
+{
+    act_stats_observe(&watch->stats, x, rows);
+    if (watch->want_moments)
+        layer_stats_observe(&watch->moments, x, rows);
+    if (watch->want_rows)
+        sample_rows(watch, x, rows);
+}
+
 static void watch_observe(void *user, const Value *value, const Tensor *tensor)
 {
     Watches *w = user;
-    Watch *watch = value->def->block->owner ? NULL : w->of[value->def->mark];
+    const WatchLink *at = value->def->block->owner ? NULL : w->of[value->def->mark];
     uint64_t num, bytes;
 
-    if (!watch || w->failed)
+    if (!at || w->failed)
         return;
     num = tensor_elements(tensor);
     float *x = checked_mul(num, sizeof *x, &bytes) ? malloc(bytes + 1) : NULL;
@@ -77,13 +98,29 @@ static void watch_observe(void *user, const Value *value, const Tensor *tensor)
     if (!x)
         return;
     format_to_f32(tensor->fmt, tensor->data, x, num);
-    int64_t rows = (int64_t)num / watch->cols;
-    act_stats_observe(&watch->stats, x, rows);
-    if (watch->want_moments)
-        layer_stats_observe(&watch->moments, x, rows);
-    if (watch->want_rows)
-        sample_rows(watch, x, rows);
+    for (; at; at = at->next)
+        watch_add_rows(at->watch, x, (int64_t)num / at->watch->cols);
     free(x);
+}
+
+/* Of all watches, each once. */
+static const Value **watched_values(const Watches *w, int *ret_num)
+{
+    int sum = 0, num = 0;
+
+    for (int i = 0; i < w->all.num; i++)
+        sum += w->all.elem[i]->num_values;
+    const Value **value = ARENA_NEW_ARRAY(w->arena, const Value *, (size_t)sum + 1);
+    for (int i = 0; i < w->all.num; i++) {
+        const Watch *watch = w->all.elem[i];
+        for (int k = 0; k < watch->num_values; k++) {
+            const WatchLink *last = w->of[watch->value[k]->def->mark];
+            if (last->watch == watch) /* that of one of those that see it */
+                value[num++] = watch->value[k];
+        }
+    }
+    *ret_num = num;
+    return value;
 }
 
 static bool watch_prepare(Watch *watch)
@@ -114,10 +151,9 @@ bool watches_run(Watches *w, Module *m, PassContext *ctx)
     for (int i = 0; i < w->all.num && ok; i++)
         if (w->all.elem[i]->want_moments)
             layer_stats_use(&w->all.elem[i]->moments, ctx->options.engine);
-    const Value **value = ARENA_NEW_ARRAY(w->arena, const Value *, (size_t)w->all.num + 1);
-    for (int i = 0; i < w->all.num; i++)
-        value[i] = w->all.elem[i]->value;
-    ok = ok && calibration_run(m, ctx, w->all.num, value, watch_observe, w) && !w->failed;
+    int num;
+    const Value **value = watched_values(w, &num);
+    ok = ok && calibration_run(m, ctx, num, value, watch_observe, w) && !w->failed;
     for (int i = 0; i < w->all.num && ok; i++)
         if (w->all.elem[i]->want_moments)
             ok = layer_stats_finish(&w->all.elem[i]->moments);

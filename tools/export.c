@@ -3,6 +3,7 @@
  * tensor of the files when only passes have worked on it: what the text itself computes from a
  * weight is no tensor. */
 #include "tools/export.h"
+#include "passes/calibration.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +14,10 @@ static int compare_ops(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-void exports_begin(Exports *x, Work *w, const CheckpointWriter *writer)
+static void ops_number(Exports *x)
 {
-    *x = (Exports){.work = w, .writer = writer};
-    map_init(&x->by_weight, w->arena);
-    map_init(&x->changed, w->arena);
-    map_init(&x->apart, w->arena);
+    const Work *w = x->work;
+
     for_each_op(op, &w->module->body)
         x->num_before++;
     x->before = ARENA_NEW_ARRAY(w->arena, const Op *, (size_t)x->num_before + 1);
@@ -126,17 +125,31 @@ static bool same_act(const StoredAct *a, const StoredAct *b)
             (!memcmp(&a->scale, &b->scale, sizeof a->scale) && a->zero == b->zero));
 }
 
+/* Who chooses the codes; "": nobody in particular. */
+static const char *by_name(const Value *codes)
+{
+    const char *by = codes->def->kind == OP_QUANTIZE ? codes->def->attr.by.name : NULL;
+
+    return by ? by : "";
+}
+
+/* Would they be the same codes of the same numbers? */
+static bool same_codes(const Value *a, const Value *b)
+{
+    return !strcmp(by_name(a), by_name(b)) && scheme_equal(a->type->scheme, b->type->scheme);
+}
+
 /* How the layer quantises its weight and its input, for errors. */
 static const char *layer_text(const Exports *x, const Op *matmul, const Value *codes,
                               const StoredAct *act)
 {
-    const char *by = codes->def->kind == OP_QUANTIZE ? codes->def->attr.by.name : NULL;
+    const char *by = by_name(codes);
     Sb sb;
 
     sb_init(&sb, x->work->arena);
     sb_printf(&sb, "%s to ", matmul->attr.layer ? matmul->attr.layer : "a layer");
     scheme_print(&sb, codes->type->scheme, false);
-    if (by)
+    if (*by)
         sb_printf(&sb, " by %s", by);
     if (!act->is_quantised)
         return sb.text;
@@ -173,6 +186,49 @@ static bool same_values(const Value *a, const Value *b)
     return true;
 }
 
+/* Do rules ask the same of both? */
+static bool same_spec(const QuantSpec *a, const QuantSpec *b)
+{
+    return a->weight && a->weight == b->weight && a->act == b->act &&
+           a->act_static == b->act_static && a->act_known == b->act_known && a->keep == b->keep &&
+           !strcmp(a->by ? a->by : "", b->by ? b->by : "") &&
+           a->by_args.act_order == b->by_args.act_order && a->by_args.damp == b->by_args.damp;
+}
+
+/* Layers that read one weight in the same way are one from here on: its codes, and its input's
+ * static range, follow from what all of them see, since they are stored once. */
+static void layers_join(Work *w)
+{
+    ARRAY(Op *) first = {0};
+
+    for_each_op(op, &w->module->body) {
+        const Op *same = NULL;
+        if (op->kind != OP_MATMUL || !op->attr.layer || !op->attr.quant ||
+            !value_is_constant(op_in(op, 1)))
+            continue;
+        for (int i = 0; i < first.num && !same; i++)
+            if (same_values(op_in(first.elem[i], 1), op_in(op, 1)) &&
+                same_spec(first.elem[i]->attr.quant, op->attr.quant))
+                same = first.elem[i];
+        if (!same) {
+            ARRAY_PUSH(w->arena, &first, op);
+        } else if (strcmp(op->attr.layer, same->attr.layer) != 0) {
+            activation_join(w->module, same, op);
+            op->attr.layer = same->attr.layer;
+        }
+    }
+}
+
+void exports_begin(Exports *x, Work *w, const CheckpointWriter *writer)
+{
+    *x = (Exports){.work = w, .writer = writer};
+    map_init(&x->by_weight, w->arena);
+    map_init(&x->changed, w->arena);
+    map_init(&x->apart, w->arena);
+    ops_number(x);
+    layers_join(w);
+}
+
 /* The weight of two layers is stored once. `stored`, or `value`, are what it is for this one; false
  * after reporting. */
 static bool export_again(Exports *x, const Op *matmul, const Export *e, const Value *codes,
@@ -183,6 +239,15 @@ static bool export_again(Exports *x, const Op *matmul, const Export *e, const Va
     if (same_act(&act, &e->module.act) && stored == e->stored &&
         (stored || same_values(e->value, value)))
         return true;
+    if (same_act(&act, &e->module.act) && stored == e->stored && same_codes(codes, e->codes)) {
+        refuse(
+            x, matmul, e->weight,
+            "two layers read this weight, and awq, smoothing or rotation changed its columns for "
+            "each by itself",
+            "gptq looks at the inputs of both and leaves the columns as they are");
+        diag_note(&x->work->diag, e->matmul->span, "the other layer");
+        return false;
+    }
     const char *one = layer_text(x, e->matmul, e->codes, &e->module.act);
     const char *other = layer_text(x, matmul, codes, &act);
     refuse(x, matmul, e->weight,

@@ -44,7 +44,8 @@ typedef struct Exports {
     const Op **before; /* every op that stood when schemes were settled, by address */
 } Exports;
 
-/* After choose-scheme; then the passes up to quantise-weights; then collect. */
+/* After choose-scheme: layers that read one weight in the same way are made one. Then the passes up
+ * to quantise-weights; then collect. */
 void exports_begin(Exports *x, Work *w, const CheckpointWriter *writer);
 bool exports_collect(Exports *x); /* false after errors, which name each layer that does not fit */
 

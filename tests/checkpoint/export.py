@@ -349,6 +349,78 @@ def check_moved(tmp, model, rules):
     return [err] if code else check_results(tmp, model, os.path.join(tmp, "q.rules"), out, True)
 
 
+# Two layers of one weight ------------------------------------------------------------------------
+
+TIED = """version 1
+weights "{weights}"
+calibrate {calib}
+dim B in [1, 96]
+
+model m (x: f32[B, 96], z: f32[B, 96]) -> (y: f32[B, 64], u: f32[B, 64]) {{
+    param up: f16[64, 96] from "a.up.weight"
+    param norm: f32[96] from "a.norm.weight"
+    param other: f32[96] from "a.norm.weight"
+    {param}
+    y = linear({x}, up)
+    u = linear({z}, {other})
+}}
+"""
+AGAIN = 'param again: f16[64, 96] from "a.up.weight"'
+BY = {"gptq": "i4 sym group 32 by gptq", "imatrix": "i4 sym group 32 by imatrix", "awq": "i4 sym group 32 by awq",
+      "a static range": "i8 sym per channel"}
+
+
+def tied_text(tmp, name, source, param="", calib=None, **more):
+    said = {"x": "x", "z": "z", "other": "again" if param else "up", **more}
+    text = TIED if "norm" in said["x"] else "\n".join(x for x in TIED.split("\n") if "norm" not in x)
+    path = calib or f'"{os.path.join(tmp, "tied.safetensors")}"'
+    return write(os.path.join(tmp, name), text.format(weights=source, param=param, calib=path, **said))
+
+
+def tied_rules(what):
+    act = "i8 sym per tensor static minmax" if what == "a static range" else "f32"
+    return f"scheme s {{ weight {BY[what]}; act {act} }}\nquant {{ default : s }}\n"
+
+
+def written_tensors(tmp, text, what):
+    out, code, _, err = quantise(tmp, text, CT, tied_rules(what))
+    return err if code else {k: v[2] for k, v in shared.load(os.path.join(out, "model.safetensors")).items()}
+
+
+def check_tied(tmp, source, what):
+    """The weight is calibrated on what both layers see: as one layer is that sees the rows of both. Integers, whose
+    sums are exact in any order."""
+    r = np.random.default_rng(9)
+    rows = {"x": r.integers(-9, 9, (96, K)).astype(np.float32), "z": r.integers(-40, 40, (96, K)) * np.linspace(0, 1, K).round()}
+    rows["z"] = rows["z"].astype(np.float32)
+    save(os.path.join(tmp, "tied.safetensors"), rows)
+    np.save(os.path.join(tmp, "both.npy"), np.vstack([rows["x"], rows["z"]]))
+    np.save(os.path.join(tmp, "first.npy"), rows["x"])
+    one = ONE.replace("dim B", 'calibrate "{calib}"\ndim B')
+    want, alone = (written_tensors(tmp, write(os.path.join(tmp, f"{calib}.sinter"), one.format(
+        weights=source, calib=os.path.join(tmp, calib + ".npy"), k=K, n=N, weight="a.up.weight")), what) for calib in ("both", "first"))
+    have = {}
+    for names, param in (("two names", AGAIN), ("one name", "")):
+        model = tied_text(tmp, "tied.sinter", source, param)
+        have[names] = written_tensors(tmp, model, what)
+        if what == "imatrix":  # columns alone do, which a file may bring
+            calib = os.path.join(tmp, "tied.calib")
+            code, _, err = call("calibrate", model, "-o", calib)
+            text = tied_text(tmp, "file.sinter", source, param, f'from "{calib}"')
+            have[names + ", from a file"] = err if code else written_tensors(tmp, text, what)
+    problems = [f"{name}: not the codes of one layer that sees all rows: {got if isinstance(got, str) else ''}"
+                for name, got in have.items() if got != want]
+    return problems + ([] if want != alone and not isinstance(want, str) else ["the rows of the first do as well", want])
+
+
+def check_tied_refused(tmp, source):
+    """Factors of awq for the columns are those of one input."""
+    text = tied_text(tmp, "tied.sinter", source, AGAIN, x="rmsnorm(x, norm)", z="rmsnorm(z, other)")
+    _, code, _, err = quantise(tmp, text, CT, tied_rules("awq"))
+    said = "E0520.*a.up.weight: two layers read this weight, and awq, .*linear.rmsnorm.z.*the other layer.*linear.rmsnorm.x"
+    return [] if code == 1 and re.search(said, err, re.S) else [err]
+
+
 STORED = [("gptq-2", GPTQ), ("gptq-3", GPTQ), ("gptq-3", CT), ("ct-w3a16", CT), ("gptq-4-sym", GPTQ), ("gptq-4-order", GPTQ), ("gptq-8-asym", CT), ("awq-gemm", CT),
           ("awq-gemm", GPTQ), ("ct-w4a16-asym", CT), ("ct-mxfp4", CT), ("fp8-block", CT), ("bnb-int8", CT)]
 
@@ -456,6 +528,9 @@ with tempfile.TemporaryDirectory() as folder:
         report("{}: {}, act {}".format(*case), check_scheme(folder, toy, tensors, *case))
     for title, said in MOVED.items():
         report(title, check_moved(folder, toy, said))
+    for title in BY:
+        report(f"two layers of one weight: {title}", check_tied(folder, origin, title))
+    report("refused: two layers of one weight, awq's factors", check_tied_refused(folder, origin))
     for title, fmt in STORED:
         report(f"{title} as {fmt}", check_stored(folder, title, fmt))
     for title, case in REFUSED.items():
