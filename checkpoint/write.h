@@ -29,9 +29,10 @@ typedef struct WriteModule {
 typedef struct CheckpointWriter {
     const char *name;
     /* Settles format and parts. NULL, or why the family cannot hold the module, with a remedy in
-     * *ret_help where there is one. first: an earlier module of the checkpoint, NULL: none. */
-    const char *(*settle)(Arena *arena, WriteModule *m, const WriteModule *first,
-                          const char **ret_help);
+     * *ret_help where there is one. */
+    const char *(*settle)(Arena *arena, WriteModule *m, const char **ret_help);
+    /* NULL, or why one checkpoint cannot hold both; the member is NULL where it can hold any. */
+    const char *(*differs)(Arena *arena, const WriteModule *m, const WriteModule *other);
     /* Fills each part, which is zeroed. q->outer becomes the one that is written. */
     void (*fill)(const WriteModule *m, QTensor *q, void *const *data);
     /* The configuration, an object. plain: names of linear layers that are not quantised. */

@@ -138,12 +138,10 @@ static void add_parts(WriteModule *m)
         write_part(m, ".input_zero_point", "I8", 1, 1, 0);
 }
 
-static const char *settle(Arena *arena, WriteModule *m, const WriteModule *first,
-                          const char **ret_help)
+static const char *settle(Arena *arena, WriteModule *m, const char **ret_help)
 {
     int64_t group = m->scheme.block[1];
 
-    (void)first;
     *ret_help = NULL;
     if (m->scheme.block[0] == 1 && group >= m->cols)
         m->scheme.block[1] = group = 0;

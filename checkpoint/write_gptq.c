@@ -11,23 +11,38 @@ static int64_t group_size(const WriteModule *m)
     return m->scheme.block[1] && m->scheme.block[1] < m->cols ? m->scheme.block[1] : m->cols;
 }
 
-/* One configuration speaks of all modules. */
-static const char *differs(Arena *arena, const WriteModule *m, const WriteModule *first)
+static bool is_whole(const WriteModule *m)
 {
-    const Scheme *a = &m->scheme, *b = &first->scheme;
+    return group_size(m) == m->cols;
+}
+
+/* One size of groups, or -1 for one group of all columns, is said for both: a module that is one
+ * group is so under every size that its columns do not exceed. */
+static bool groups_fit(const WriteModule *a, const WriteModule *b)
+{
+    if (is_whole(a) && is_whole(b))
+        return true;
+    if (is_whole(a) || is_whole(b))
+        return is_whole(a) ? a->cols <= group_size(b) : b->cols <= group_size(a);
+    return group_size(a) == group_size(b);
+}
+
+/* One configuration speaks of all modules. */
+static const char *differs(Arena *arena, const WriteModule *m, const WriteModule *other)
+{
+    const Scheme *a = &m->scheme, *b = &other->scheme;
     const char *what = NULL;
 
     if (format_info[a->fmt].bits != format_info[b->fmt].bits)
         what = "bits";
     else if ((a->zero == ZERO_NONE) != (b->zero == ZERO_NONE))
         what = "symmetry";
-    else if (group_size(m) != group_size(first) &&
-             !(group_size(m) == m->cols && group_size(first) == first->cols))
+    else if (!groups_fit(m, other))
         what = "groups";
     return what ? arena_printf(arena,
                                "gptq has one scheme for all modules, but its %s are not "
                                "those of %s",
-                               what, first->name)
+                               what, other->name)
                 : NULL;
 }
 
@@ -53,8 +68,7 @@ static const char *scheme_refusal(Arena *arena, const WriteModule *m, const char
     return NULL;
 }
 
-static const char *settle(Arena *arena, WriteModule *m, const WriteModule *first,
-                          const char **ret_help)
+static const char *settle(Arena *arena, WriteModule *m, const char **ret_help)
 {
     int64_t bits = format_info[m->scheme.fmt].bits, groups = blocks_of(m->cols, group_size(m));
     const char *why = scheme_refusal(arena, m, ret_help);
@@ -71,7 +85,7 @@ static const char *settle(Arena *arena, WriteModule *m, const WriteModule *first
     write_part(m, ".qzeros", "I32", 2, groups, m->rows * bits / 32);
     write_part(m, ".scales", "F16", 2, groups, m->rows);
     write_part(m, ".g_idx", "I32", 1, m->cols, 0);
-    return first ? differs(arena, m, first) : NULL;
+    return NULL;
 }
 
 static void fill(const WriteModule *m, QTensor *q, void *const *data)
@@ -113,12 +127,14 @@ static void config(Sb *sb, int num, const WriteModule *const *module, int num_pl
 {
     const WriteModule *m = module[0];
     bool ordered = false, sym = m->scheme.zero == ZERO_NONE;
+    int64_t size = -1;
 
-    for (int i = 0; i < num; i++)
+    for (int i = 0; i < num; i++) {
         ordered |= module[i]->order != NULL;
+        size = is_whole(module[i]) ? size : group_size(module[i]);
+    }
     sb_printf(sb, "{\"quant_method\": \"gptq\", \"bits\": %d, \"group_size\": %lld,",
-              format_info[m->scheme.fmt].bits,
-              group_size(m) == m->cols ? -1LL : (long long)group_size(m));
+              format_info[m->scheme.fmt].bits, (long long)size);
     sb_printf(sb, " \"desc_act\": %s, \"sym\": %s, \"checkpoint_format\": \"%s\",",
               ordered ? "true" : "false", sym ? "true" : "false", sym ? "gptq" : "gptq_v2");
     sb_put(sb, " \"pack_dtype\": \"int32\", \"lm_head\": false");
@@ -132,6 +148,7 @@ static void config(Sb *sb, int num, const WriteModule *const *module, int num_pl
 const CheckpointWriter writer_gptq = {
     .name = "gptq",
     .settle = settle,
+    .differs = differs,
     .fill = fill,
     .config = config,
 };

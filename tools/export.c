@@ -580,11 +580,12 @@ static void add_module(Exports *x, Export *e)
     const char *help = NULL, *why;
     Arena *arena = x->work->arena;
     FolderUnit unit = {.make = make_module, .user = e};
-    const WriteModule *first = x->modules.num ? &x->modules.elem[0]->module : NULL;
 
     if (e->stored)
         e->module.order = e->stored->order;
-    why = x->writer->settle(arena, &e->module, first, &help);
+    why = x->writer->settle(arena, &e->module, &help);
+    for (int i = 0; i < x->modules.num && !why && x->writer->differs; i++)
+        why = x->writer->differs(arena, &e->module, &x->modules.elem[i]->module);
     if (why)
         refuse_module(x, e->weight, e->matmul, e->module.name, why, help);
     for (int i = 0; i < e->module.num_parts; i++) {

@@ -421,6 +421,50 @@ def check_tied_refused(tmp, source):
     return [] if code == 1 and re.search(said, err, re.S) else [err]
 
 
+# One size of groups for all of gptq's modules ----------------------------------------------------
+
+GROUPS = {  # the rules of four layers, [64, 64], [128, 64], [64, 128] twice; the size that the configuration says
+    "one group is a whole row of some": ("g g g keep", 64),
+    "a row per channel is one group, too": ("c g g keep", 64),
+    "rows of one group": ("g g c keep", -1),
+    "rows of one group, of two sizes": ("g g G keep", -1),
+    "groups that are no row of another layer": ("g g G g", None),
+    "groups that are no row of another layer, per channel": ("g c c g", None),
+}
+CHAIN = """version 1
+weights "{weights}"
+dim B in [1, 96]
+model m (x: f32[B, 64]) -> (y: f32[B, 64], z: f32[B, 64]) {{
+    param a: f32[64, 64] from "a.weight"
+    param b: f32[128, 64] from "b.weight"
+    param c: f32[64, 128] from "c.weight"
+    param d: f32[64, 128] from "d.weight"
+    h = linear(linear(x, a), b)
+    y = linear(h, c)
+    z = linear(h, d)
+}}
+"""
+
+
+def check_groups(tmp, said, size):
+    r = np.random.default_rng(8)
+    shapes = {"a": (64, 64), "b": (128, 64), "c": (64, 128), "d": (64, 128)}
+    save(os.path.join(tmp, "chain.safetensors"), {k + ".weight": r.standard_normal(s).astype(np.float32) for k, s in shapes.items()})
+    np.save(os.path.join(tmp, "short.npy"), r.standard_normal((9, 64)).astype(np.float32))
+    text = text_of(tmp, "chain.sinter", CHAIN, os.path.join(tmp, "chain.safetensors"))
+    words = {"g": "group 64", "G": "group 128", "c": "per channel"}
+    rules = "".join(f"scheme {k} {{ weight i4 sym {v} scale f16; act f32 }}\n" for k, v in words.items()) + "quant {\n" + \
+        "".join(f"    {layer} : {rule}\n" for layer, rule in zip("abcd", said.split())) + "}\n"
+    out, code, _, err = quantise(tmp, text, GPTQ, rules)
+    if size is None:
+        return [] if code == 1 and re.search("E0520.*its groups are not those of", err) else [code, err]
+    if code or setting_of(out)["group_size"] != size:
+        return [err or setting_of(out)]
+    want = run(tmp, text, "short.npy", "--rules", os.path.join(tmp, "q.rules"))
+    have = run(tmp, text_of(tmp, "again.sinter", CHAIN, out), "short.npy")
+    return [] if not isinstance(have, str) and np.array_equal(have, want) else [have, want]
+
+
 STORED = [("gptq-2", GPTQ), ("gptq-3", GPTQ), ("gptq-3", CT), ("ct-w3a16", CT), ("gptq-4-sym", GPTQ), ("gptq-4-order", GPTQ), ("gptq-8-asym", CT), ("awq-gemm", CT),
           ("awq-gemm", GPTQ), ("ct-w4a16-asym", CT), ("ct-mxfp4", CT), ("fp8-block", CT), ("bnb-int8", CT)]
 
@@ -531,6 +575,8 @@ with tempfile.TemporaryDirectory() as folder:
     for title in BY:
         report(f"two layers of one weight: {title}", check_tied(folder, origin, title))
     report("refused: two layers of one weight, awq's factors", check_tied_refused(folder, origin))
+    for title, case in GROUPS.items():
+        report("gptq: " + title, check_groups(folder, *case))
     for title, fmt in STORED:
         report(f"{title} as {fmt}", check_stored(folder, title, fmt))
     for title, case in REFUSED.items():
