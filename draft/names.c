@@ -113,6 +113,11 @@ static Shape shape_of(int64_t experts, int64_t rows, int64_t cols)
     return ret;
 }
 
+static bool is_plain(const TensorView *view)
+{
+    return view->fmt == FMT_F32 || view->fmt == FMT_F16 || view->fmt == FMT_BF16;
+}
+
 /* false: it is not there */
 static bool check(Draft *d, const char *name, const Shape *shape)
 {
@@ -129,10 +134,40 @@ static bool check(Draft *d, const char *name, const Shape *shape)
         diag_error(d->diag, (Span){0}, E_DRAFT,
                    "%s: tensor '%s' is not %s, as config.json and the other tensors say", d->folder,
                    view->name, dims_text(d->arena, &wanted));
-    else if (view->fmt != FMT_F32 && view->fmt != FMT_F16 && view->fmt != FMT_BF16)
+    else if (!is_plain(view))
         diag_error(d->diag, (Span){0}, E_DRAFT,
                    "%s: tensor '%s' is stored as %s, not as plain numbers", d->folder, view->name,
                    view->dtype);
+    return true;
+}
+
+/* The experts of one weight are bound as one tensor: all are plain, of one format, or codes of one
+ * layout. false after an error */
+static bool stored_alike(Draft *d, const char *name, const char *first)
+{
+    const TensorView *a = find(d, first), *b = find(d, name);
+    if (!a || !b || (a->fmt == b->fmt && strcmp(a->dtype, b->dtype) == 0) || !is_plain(a) ||
+        !is_plain(b)) /* which is said of each */
+        return true;
+    diag_error(d->diag, (Span){0}, E_DRAFT,
+               "%s: tensor '%s' is stored as %s, but '%s' as %s: the experts of one layer are "
+               "stored alike",
+               d->folder, name, b->dtype, first, a->dtype);
+    return false;
+}
+
+/* The pattern's tensors of one layer. false: an expert is missing */
+static bool check_layer(Draft *d, const char *pattern, int64_t layer, int64_t experts,
+                        const Shape *shape)
+{
+    const char *first = expand(d, pattern, layer, 0);
+    bool alike = true;
+    for (int64_t e = 0; e < experts; e++) {
+        const char *name = expand(d, pattern, layer, e);
+        if (!check(d, name, shape) && experts > 1)
+            return false;
+        alike = alike && stored_alike(d, name, first); /* the others are not said one by one */
+    }
     return true;
 }
 
@@ -174,9 +209,8 @@ static void put_param(Draft *d, const char *name, const char *dims, const Shape 
             return;
         }
     for (int64_t i = 0; i < layers; i++)
-        for (int64_t e = 0; e < experts; e++)
-            if (!check(d, expand(d, pattern, i, e), shape) && experts > 1)
-                return; /* config.json may say any number of them */
+        if (!check_layer(d, pattern, i, experts, shape))
+            return; /* config.json may say any number of them */
     const char *more = expand(d, pattern, 0, experts);
     if (experts > 1 && find(d, more))
         diag_error(d->diag, (Span){0}, E_DRAFT,

@@ -87,6 +87,19 @@ def drop(*parts):
     return lambda tensors: [tensors.pop(k) for k in list(tensors) if any(part in k for part in parts)]
 
 
+def halve(name):
+    """In half as many bytes."""
+    return lambda tensors: tensors.update({name: ("F16", tensors[name][1], tensors[name][2][::2])})
+
+
+def plain(module):
+    def change(tensors):
+        dtype, shape, data = tensors[module + ".weight"]
+        tensors[module + ".weight"] = ("F32", shape, data * 4)
+        tensors.pop(module + ".weight_scale")
+    return change
+
+
 def as_codes(tensors):
     dtype, shape, data = tensors["model.layers.1.mlp.up_proj.weight"]
     tensors["model.layers.1.mlp.up_proj.weight"] = ("U8", [shape[0], shape[1]], data[:shape[0] * shape[1]])
@@ -116,6 +129,13 @@ REFUSED = [
     ("more chosen than there are", "olmoe", {"num_experts_per_tok": 5}, None, "5 of 4 experts are chosen"),
     ("an expert of another shape", "qwen3_moe", {}, reshape("model.layers.1.mlp.experts.2.up_proj.weight", [8, 6]),
      r"'model.layers.1.mlp.experts.2.up_proj.weight' is not \[6, 8\]"),
+    ("an expert of another dtype", "mixtral", {}, halve("model.layers.1.block_sparse_moe.experts.2.w2.weight"),
+     r"\A[^\n]*'model.layers.1.block_sparse_moe.experts.2.w2.weight' is stored as F16, but "
+     r"'model.layers.1.block_sparse_moe.experts.0.w2.weight' as F32: the experts of one layer are stored alike\n\Z"),
+    ("experts of another dtype than the first", "mixtral", {}, halve("model.layers.0.block_sparse_moe.experts.0.w1.weight"),
+     r"\A[^\n]*experts.1.w1.weight' is stored as F32, but '[^\n]*experts.0.w1.weight' as F16: [^\n]*\n\Z"),
+    ("experts of which one is plain", "mixtral-int8", {}, plain("model.layers.1.block_sparse_moe.experts.3.w1"),
+     r"\A[^\n]*experts.3.w1.weight' is stored as F32, but '[^\n]*experts.0.w1.weight' as [^\n]*\n\Z"),
     ("experts of one shape, gpt_oss", "gpt_oss", {}, reshape("model.layers.1.mlp.experts.down_proj_bias", [32, 4]),
      r"'model.layers.1.mlp.experts.down_proj_bias' is not \[4, 32\]"),
     ("layers without experts", "qwen3_moe", {}, rename("model.layers.1.mlp.gate.weight", "x"), "layer 1 has no experts"),
