@@ -126,13 +126,12 @@ typedef enum RouteStep {
     ROUTE_SOURCES, /* index [T, C]; i32 [T * C, 1] */
     ROUTE_CHOOSE,  /* topk and take: x [T, E]; i32 [T, C], f32 [T, C] */
     ROUTE_SORT,    /* all three: index [T, C]; ends, places, sources */
-    ROUTE_WEIGH,   /* choose, and the softmax of a row's numbers: the same operands, C <= 32 */
+    ROUTE_WEIGH,   /* choose, and the softmax of a row's up to LIMIT_WEIGHED numbers */
     ROUTE_CLEAR,   /* counts [1, E]; of x [E * M, N], i32 or floats, other rows become 0 */
     NUM_ROUTE_STEPS
 } RouteStep;
 extern const char *const route_step_name[NUM_ROUTE_STEPS]; /* "topk", .. */
 #define ROUTE_MAX_OPERANDS 4
-#define ROUTE_MAX_WEIGHED  32
 
 /* One kernel launch; sizes follow from tensors' dims at run time. */
 typedef struct PlanLaunch {

@@ -361,7 +361,7 @@ static bool bind_route(const Binder *b, const PlanLaunch *l)
     bool ok = !plan_route_sorts(l->route) ||
               (!__builtin_mul_overflow(rows, x->cols, &choices) && choices <= INT32_MAX);
     switch (l->route) {
-    case ROUTE_WEIGH: ok = to->cols <= ROUTE_MAX_WEIGHED; /* fall through */
+    case ROUTE_WEIGH: ok = to->cols <= LIMIT_WEIGHED; /* fall through */
     case ROUTE_CHOOSE:
     case ROUTE_TOPK: ok = ok && to->rows == rows && to->cols >= 1 && to->cols <= x->cols; break;
     case ROUTE_TAKE: ok = to->rows == rows; break;

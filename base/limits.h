@@ -14,6 +14,7 @@
 #define LIMIT_SYMS               8 /* dims of one compiled model */
 #define LIMIT_BUCKETS            64
 #define LIMIT_CHOICES            16 /* of a row, which a kernel sums up */
+#define LIMIT_WEIGHED            32 /* .. which one launch takes the softmax of: a warp's lanes */
 #define LIMIT_SAFETENSORS_HEADER 100000000u
 #define LIMIT_TENSORS            1000000u /* in one file */
 #define LIMIT_NPY_HEADER         10000u

@@ -413,12 +413,11 @@ static Op *reader_of(Fuse *f, const Value *value, OpKind kind, int64_t count)
     return NULL;
 }
 
-/* The softmax of what is taken, where nothing else reads that and the lanes of a warp hold a row.
- */
+/* The softmax of what is taken, where nothing else reads that and one launch weighs so many. */
 static Op *softmax_of(const Fuse *f, const Op *take, int64_t count)
 {
     const Value *taken = op_out((Op *)take);
-    if (value_num_uses(taken) != 1 || count > 32)
+    if (value_num_uses(taken) != 1 || count > LIMIT_WEIGHED)
         return NULL;
     for_each_use(use, taken)
         if (use->user->kind == OP_SOFTMAX && use->user->block == &f->m->body)
