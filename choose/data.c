@@ -43,13 +43,10 @@ static const TensorView *input_view(const Reader *r, const TensorFile *file, con
 
 static bool view_fits(const Reader *r, const TensorView *view, const SinterPort *port)
 {
-    if (port->dtype == SINTER_I32)
-        return data_fail(r,
-                         "input \"%s\" counts rows, and models with such inputs are not "
-                         "compared on data yet",
-                         port->name);
-    if (view->fmt == FMT_NONE || format_info[view->fmt].family != FAMILY_FLOAT)
-        return data_fail(r, "input \"%s\" takes floats, not %s", port->name,
+    bool counts = port->dtype == SINTER_I32;
+    if (counts ? view->fmt != FMT_I32
+               : view->fmt == FMT_NONE || format_info[view->fmt].family != FAMILY_FLOAT)
+        return data_fail(r, "input \"%s\" takes %s, not %s", port->name, counts ? "I32" : "floats",
                          tensor_dtype_text(view));
     if (view->rank != port->rank)
         return data_fail(r, "\"%s\" has %d dimensions, but the model declares %d", port->name,
@@ -81,6 +78,11 @@ static bool view_read(const Reader *r, const TensorView *view, const char *name,
     *ret = (SinterTensor){.name = name, .dtype = SINTER_F32, .rank = view->rank, .data = x};
     memcpy(ret->dim, view->dim, sizeof(int64_t) * (size_t)view->rank);
     ret->dim[0] = take;
+    if (view->fmt == FMT_I32) { /* counts of groups: all of them */
+        ret->dtype = SINTER_I32;
+        memcpy(x, view->data, view->bytes);
+        return true;
+    }
     for (int64_t i = 0; i < take; i++) {
         int64_t row = r->spread ? i * rows / take : i;
         format_to_f32(view->fmt, (const char *)view->data + (size_t)(row * cols) * width,

@@ -30,7 +30,8 @@ typedef struct Errors {
     int64_t rows;     /* of every layer's input: leading dimensions flattened */
     float **in;       /* [layers] what the float layer reads */
     int64_t *in_rows; /* [layers] */
-    int32_t **ends;   /* [layers] where the groups of those rows end; NULL: one matrix for all */
+    int64_t *groups;  /* [layers] of which counts say how many rows count; 0: no counts do */
+    int32_t **ends;   /* [layers] where those groups end, or the counts; NULL: one matrix for all */
     Layers want;      /* of the float layers */
     Tensors out;      /* of the float model, on the rows that are injected */
     Probe inject;
@@ -98,8 +99,13 @@ static bool taps_run(Errors *e, Probe *t, float **in, int64_t *rows)
     int *tap = ARENA_NEW_ARRAY(e->arena, int, (size_t)c->num_layers + 1);
     int *ends = ARENA_NEW_ARRAY(e->arena, int, (size_t)c->num_layers + 1);
     Tensors out;
+    Op **op = probe_layers(t, c);
     strip_quant(t);
     taps_widen(t->module, e->data.rows);
+    for (int i = 0; i < c->num_layers; i++) {
+        const Type *x = op_in(op[i], 0)->type;
+        e->groups[i] = op[i]->num_in > 2 && x->rank == 3 ? x->dim[0].add : 0;
+    }
     reads_add(t, c, 0, tap);
     reads_add(t, c, 2, ends);
     if (!probe_passes_from(t, "insert-quant") || !probe_plan(t) || !probe_open(t))
@@ -125,6 +131,28 @@ static Value *ends_const(Probe *t, Op *op, const int32_t *ends)
     return build_const(t->module, &t->module->body, op, type, &constant, op->span);
 }
 
+/* The sizes of a layer's rows or results, `cols` wide. Rows of groups that counts speak of stay
+ * group by group. Returns how many. */
+static int alone_dims(const Errors *e, int layer, int64_t cols, int64_t *ret)
+{
+    int64_t groups = e->groups[layer], rows = e->in_rows[layer];
+    if (groups)
+        *ret++ = groups;
+    *ret++ = groups ? rows / groups : rows;
+    *ret = cols;
+    return groups ? 3 : 2;
+}
+
+static const Type *alone_type(const Errors *e, Module *m, int layer, FormatId fmt, int64_t cols)
+{
+    int64_t size[3];
+    Dim dim[3];
+    int rank = alone_dims(e, layer, cols, size);
+    for (int i = 0; i < rank; i++)
+        dim[i] = dim_const(size[i]);
+    return type_plain(m, fmt, rank, dim);
+}
+
 /* Cuts the model into its layers: each reads an input and writes an output of its own. */
 static void layers_cut(Probe *t, const Errors *e)
 {
@@ -136,16 +164,14 @@ static void layers_cut(Probe *t, const Errors *e)
         if (o->kind == OP_OUTPUT)
             op_remove(o);
     for (int i = 0; i < c->num_layers; i++) {
-        Value *x = op_in(op[i], 0);
-        Dim dim[2] = {dim_const(e->in_rows[i]), dim_const(c->layer[i].k)};
-        const Type *type = type_plain(m, x->type->fmt, 2, dim);
+        FormatId plain = op_in(op[i], 0)->type->fmt, fmt = op_out(op[i])->type->fmt;
+        const Type *type = alone_type(e, m, i, plain, c->layer[i].k);
         Value *in = build_input(m, arena_printf(t->arena, "x%d", i), type, op[i]->span);
         op_move_before(in->def, m->body.first);
         op_set_in(op[i], 0, in);
         if (e->ends[i])
             op_set_in(op[i], 2, ends_const(t, op[i], e->ends[i]));
-        dim[1] = dim_const(c->layer[i].n);
-        op_set_type(op[i], 0, type_plain(m, op_out(op[i])->type->fmt, 2, dim));
+        op_set_type(op[i], 0, alone_type(e, m, i, fmt, c->layer[i].n));
     }
     /* what reads a layer keeps the old shape, so it goes at once, last first */
     for (Op *o = m->body.last, *prev; o; o = prev) {
@@ -174,11 +200,8 @@ static bool layers_run(Errors *e, Probe *t, float *const *in, Arena *arena, Laye
         return probe_fail(t, "running layers alone");
     for (int i = 0; i < c->num_layers; i++) {
         const char *name = arena_printf(arena, "x%d", i);
-        x.tensor[i] = (SinterTensor){.name = name,
-                                     .dtype = SINTER_F32,
-                                     .rank = 2,
-                                     .dim = {e->in_rows[i], c->layer[i].k},
-                                     .data = in[i]};
+        x.tensor[i] = (SinterTensor){.name = name, .dtype = SINTER_F32, .data = in[i]};
+        x.tensor[i].rank = alone_dims(e, i, c->layer[i].k, x.tensor[i].dim);
     }
     if (!probe_run(t, &x, arena, &out))
         return false;
@@ -436,6 +459,7 @@ static bool errors_run(Errors *e)
     size_t num = (size_t)c->num_layers + 1;
     e->in = ARENA_NEW_ARRAY(e->arena, float *, num);
     e->in_rows = ARENA_NEW_ARRAY(e->arena, int64_t, num);
+    e->groups = ARENA_NEW_ARRAY(e->arena, int64_t, num);
     e->ends = ARENA_NEW_ARRAY(e->arena, int32_t *, num);
     bool ok = float_lower(&t, &e->ch->lab) ? taps_run(e, &t, e->in, e->in_rows)
                                            : probe_fail(&t, "running the float model");

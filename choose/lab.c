@@ -269,9 +269,9 @@ static Tensors converted(Probe *t, const Tensors *in, Arena *scratch)
         FormatId fmt = port_format(port.dtype);
         int64_t num = tensor_count(&in->tensor[i]);
         ret.tensor[i] = in->tensor[i];
-        ret.tensor[i].dtype = port.dtype;
-        if (fmt == FMT_F32)
+        if (in->tensor[i].dtype == port.dtype)
             continue;
+        ret.tensor[i].dtype = port.dtype;
         ret.tensor[i].data = arena_alloc(scratch, (size_t)num * 4 + 64);
         format_from_f32(fmt, in->tensor[i].data, ret.tensor[i].data, (uint64_t)num);
     }

@@ -47,7 +47,7 @@ bool probe_fail(const Probe *t, const char *doing);
 
 /* data.c: tensors of a file as inputs of a model ----------------------------------------------- */
 
-typedef struct Tensors { /* f32; in the arena of whoever asked */
+typedef struct Tensors { /* f32, counts of rows i32; in the arena of whoever asked */
     int num;
     SinterTensor *tensor;
 } Tensors;

@@ -42,14 +42,17 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Values in [-1, 1), sums of four uniform ones: near to normal, the same in every run. */
+/* Values in [-1, 1), sums of four uniform ones: near to normal, the same in every run. Of counts of
+ * rows those of all rows. */
 static void fill_random(FormatId fmt, void *data, uint64_t num)
 {
     uint64_t state = 1;
     size_t bytes = (size_t)format_info[fmt].bits / 8;
     float value[CHUNK];
     double began = clock_us();
-    for (uint64_t at = 0; at < num; at += CHUNK) {
+    for (uint64_t i = 0; fmt == FMT_I32 && i < num; i++)
+        ((int32_t *)data)[i] = INT32_MAX;
+    for (uint64_t at = 0; fmt != FMT_I32 && at < num; at += CHUNK) {
         uint64_t part = num - at < CHUNK ? num - at : CHUNK;
         for (uint64_t i = 0; i < part; i++) {
             uint64_t r = next_random(&state);

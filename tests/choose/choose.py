@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""choose.py SINTER good|bad|experts: `auto` from outside, on a small stack of feed-forward layers made here: what it
+"""choose.py SINTER good|bad|experts|counted: `auto` from outside, on a small stack of feed-forward layers made here: what it
 chooses, what it keeps to, what it says, and how it refuses. TAP.
 """
 import json
@@ -59,11 +59,12 @@ def auto(candidates="w8a8, w4a8, keep", data="c.npy", *lines, minimize="latency"
 
 def put_safetensors(path, tensors):
     header, at = {}, 0
+    kinds = {name: "i" if isinstance(values[0], int) else "f" for name, (_, values) in tensors.items()}
     for name, (shape, values) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + 4 * len(values)]}
+        header[name] = {"dtype": f"{kinds[name].upper()}32", "shape": shape, "data_offsets": [at, at + 4 * len(values)]}
         at += 4 * len(values)
     text = json.dumps(header).encode()
-    body = b"".join(struct.pack(f"<{len(v)}f", *v) for _, v in tensors.values())
+    body = b"".join(struct.pack(f"<{len(v)}{kinds[name]}", *v) for name, (_, v) in tensors.items())
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
@@ -472,6 +473,58 @@ def experts(folder):
            r"ffn\.gate +-\d.* 256 +minmax", r"ffn\.down .* 256 +minmax")
 
 
+COUNTED = f"""version 1
+weights "w.safetensors"
+const D = {WIDTH}
+const F = {INNER}
+dim M in [1, 64]
+
+model mine (x: f32[3, M, D], n: i32[3]) -> (y: f32[3, M, D]) {{
+    param gate: f32[3, F, D] from "*.gate"
+    param up:   f32[3, F, D] from "*.up"
+    param down: f32[3, D, F] from "*.down"
+    y = grouped_linear(silu(grouped_linear(x, gate, rows=n)) * grouped_linear(x, up, rows=n), down, rows=n)
+}}
+"""
+
+
+def put_counted(path, room, counts, others, seed):
+    """Rows that count are the same whatever the others are."""
+    rng = random.Random(seed)
+    rows = [[rng.gauss(0, 1) for _ in range(WIDTH)] if i < count else [others] * WIDTH for count in counts for i in range(room)]
+    put_safetensors(path, {"x": ([3, room, WIDTH], [x for row in rows for x in row]), "n": ([3], counts)})
+
+
+def counted(folder):
+    """Rows that others sent: the file of data counts them, and times are those of all rows."""
+    (folder / "m.sinter").write_text(COUNTED)
+    put_counted(folder / "c.safetensors", 48, [40, 0, 60], 0.0, 5)
+    put_counted(folder / "h.safetensors", 64, [10, 64, 1], 0.0, 6)
+    rules = auto("w8a8, w4a8, gptq, st, keep", "c.safetensors", 'require sqnr >= 20 on "h.safetensors"', minimize="bytes")
+    expect("chooses for rows that are counted", choose(folder, rules), 0, r"times: measured", r"proven",
+           r"warning\[E0422\]: 'gptq' cannot be used for 3 of 3 layers")
+    made = choice(folder)
+    report("formats are taken", [] if set(picked(folder).values()) != {"keep"} else [picked(folder)])
+    whole = {made["candidates"][point["pick"][0]]: point for point in made["uniform"] if point["pick"]}
+    wrong = [p for p in whole.values() if p.get("measured_sqnr") and abs(-10 * math.log10(p["noise"]) - p["measured_sqnr"]) > 1]
+    report("estimated errors are near the measured ones", wrong or [] if len(whole) > 2 else [whole])
+    times = [[cell["ns"] for cell in layer["cells"] if "ns" in cell] for layer in made["layers"]]
+    few, all_of_them = (sum(ns[at] for layer in times for ns in layer) for at in (0, 1))
+    report("times are those of as many rows as the size", [] if all_of_them > 4 * few else [times])
+    done = sinter(folder, "compile", "m.sinter", "--rules=chosen.rules", "-o", "one")
+    report("the rules of these compile", [done.stderr] if done.returncode or done.stderr else [])
+
+    def sqnrs():
+        return [[cell.get("sqnr") for cell in layer["cells"]] for layer in choice(folder)["layers"]]
+
+    want = sqnrs()
+    put_counted(folder / "c.safetensors", 48, [40, 0, 60], 1e4, 5)
+    choose(folder, rules)
+    report("rows that do not count have no effect on errors", [] if sqnrs() == want else [want, sqnrs()])
+    put_counted(folder / "h.safetensors", 64, [10.0, 64.0, 1.0], 0.0, 6)
+    expect("counts that are floats", choose(folder, rules), 1, r'h\.safetensors: input "n" takes I32, not F32')
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -480,6 +533,8 @@ def main():
             good(folder)
         elif sys.argv[2] == "experts":
             experts(folder)
+        elif sys.argv[2] == "counted":
+            counted(folder)
         else:
             for part in (bad_budgets, bad_candidates, bad_data, bad_files):
                 part(folder)

@@ -2,6 +2,7 @@
 """counted.py SINTER [OPTION..]: groups of rows of which counts say how many are used, in each scheme and size, against
 numpy in f64 of the weights as they are; rows that do not count hold NaN and have no effect, and their results are 0.
 The options go to each run (--device=cuda:0). TAP."""
+import json
 import os
 import re
 import subprocess
@@ -128,6 +129,17 @@ def check_shapes(*words):
     return wrong + ["y: no numbers"] * (not np.isfinite(y).all())
 
 
+def check_bench(path):
+    """Without data all rows count: 64 times as many take more than thrice as long, on a processor."""
+    done = subprocess.run([sinter, "compile", path, "-o", "bench"], capture_output=True, text=True, timeout=120, check=False)
+    times = []
+    for m in (1, 64):
+        words = ("--device=cpu", "--bench", f"--bucket=M={m}", "--repeat=50", "--warm-up=5", "--json=-")
+        done = done if done.returncode else subprocess.run(["./bench", *words], capture_output=True, text=True, timeout=120, check=False)
+        times += [] if done.returncode else [json.loads(done.stdout)["sizes"][0]["least_ns"]]
+    return [done.stderr] if done.returncode else [] if times[1] > 3 * times[0] else [times]
+
+
 def main():
     shapes = {"gate": (E, N, K), "up": (E, N, K), "bias": (E, N), "down": (E, K, N)}
     w = {k: cut(r.standard_normal(s) / 8) for k, s in shapes.items()}
@@ -155,6 +167,8 @@ def main():
     # a result that leaves in another shape, one that both leaves and goes on, and rows that a norm leaves as they are
     for words in ((), ("-O0",)):
         report(" ".join(("results that others read", *words)), check_shapes(*words))
+    if not options:
+        report("made-up counts are those of all rows", check_bench(write("timed", "")))
     path = write("errors", "")
     y, why = run(path, x, n.astype(np.float32) + np.float32(0.5))
     report("counts are whole numbers", [] if y is None and re.search(r'input "n": element 0 is 13\.5', why) else [why])
