@@ -266,4 +266,8 @@ INLINE void wide_in_order(FormatId fmt, int vecs, __m256 *x)
     }
 }
 
+/* Sums of a record of e2m1 codes for one row, of all columns; kernels_avx2_fixed.c */
+void cpu_fixed_sums_avx2(const uint8_t *w, const int8_t *digits, int64_t units, FixedBlock block,
+                         CpuFetch fetch, __m256 *acc);
+
 #endif

@@ -228,6 +228,8 @@ void panel_direct(const GemmPlan *p, const PanelJob *j)
     d.sum = p->a.sum ? p->a.sum + at : NULL;
     d.scale = p->a.scale ? p->a.scale + at : NULL;
     d.table = p->value;
+    d.digits = p->a.digits;
+    d.fixed = p->a.fixed;
     d.out = j->out;
     d.ld = ACC_COLS;
     p->kern->direct(&d);

@@ -131,6 +131,9 @@ typedef struct Prepared {
     float *scale;            /* [rows][blocks]; NULL: scales are not the main loop's */
     int32_t *ra, *rb;        /* [rows][blocks]; integer class */
     float *sum;              /* [rows][blocks] of the values; where zero points apply to sums */
+    bool has_fixed;          /* of one row also: */
+    int8_t *digits;
+    FixedBlock *fixed; /* [blocks] */
 } Prepared;
 Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows);
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows);

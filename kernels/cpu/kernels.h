@@ -51,6 +51,14 @@ typedef struct CodeTables {
     int32_t offset[PANEL_COLS]; /* .. and how many floats behind it the others' lie */
 } CodeTables;
 
+/* Activations of a block that are whole numbers of a unit, so few that f32 would add up their
+ * products with codes without rounding. Each 8 of K have so many bytes of digits. */
+#define FIXED_BYTES 16
+typedef struct FixedBlock {
+    float unit;   /* 0: they are not such */
+    int32_t less; /* what the sum of the digits' products is too large by */
+} FixedBlock;
+
 /* A panel of a float-class weight against few rows, decoded in registers. */
 #define DIRECT_ROWS 4
 typedef struct DirectPanel {
@@ -61,6 +69,8 @@ typedef struct DirectPanel {
     int64_t lda;
     const float *sum, *scale; /* [rows][blocks] of the activation; may be NULL */
     const float *table;       /* of nibbles: their 16 values */
+    const int8_t *digits;     /* of one row; may be NULL, else .. */
+    const FixedBlock *fixed;  /* .. [blocks] */
     float *out;
     int64_t ld;
 } DirectPanel;
@@ -200,6 +210,8 @@ typedef struct CpuKernels {
     void (*decode_words)(const PackLayout *l, const PackBlock *b, int cols, BlockWords *words);
     /* all blocks of a panel, the bits of decode_f32 and dot_f32; may be NULL */
     void (*direct)(const DirectPanel *d);
+    /* units of a block that meets e2m1 to digits, which direct multiplies; may be NULL */
+    FixedBlock (*fix)(const float *x, int64_t units, int8_t *dst);
     /* the same for the integer class, of up to so many rows; may be NULL */
     void (*direct_i4)(const DirectNibbles *d);
     int direct_i4_rows;
@@ -248,6 +260,8 @@ void cpu_dot_i32_avxvnni(int64_t rows, const uint8_t *a, int64_t lda, const int8
 /* direct and direct_i4 of both; kernels_avx2_few.c, kernels_avx2_nibbles.c */
 void cpu_direct_avx2(const DirectPanel *d);
 void cpu_direct_i4_avx2(const DirectNibbles *d);
+/* fix of both; kernels_avx2_fixed.c */
+FixedBlock cpu_fix_avx2(const float *x, int64_t units, int8_t *dst);
 
 #define NO_RANGE ((RowRange){0, INT32_MAX, INT32_MIN})
 

@@ -406,7 +406,7 @@ static void decode_f32(FormatId fmt, const uint8_t *src, int cols, int64_t units
 
 #define AVX2_KERNELS                                                         \
     .dot_f32 = dot_f32, .decode_f32 = decode_f32, .direct = cpu_direct_avx2, \
-    .direct_i4 = cpu_direct_i4_avx2, .float_k = SLICE_K, CPU_KERNELS_SHARED
+    .direct_i4 = cpu_direct_i4_avx2, .fix = cpu_fix_avx2, .float_k = SLICE_K, CPU_KERNELS_SHARED
 /* Products of bytes by nibbles are faster than those of pairs while a block's rows fit the first
  * cache. */
 const CpuKernels cpu_kernels_avx2 = {.dot_i32 = dot_i32, .direct_i4_rows = 16, AVX2_KERNELS};

@@ -27,11 +27,12 @@ typedef __m256 FewSums[DIRECT_ROWS][MOST_VECS];
 /* How codes are taken. */
 typedef enum Way {
     WAY_PLAIN,
-    WAY_ZERO, /* less a zero point each */
-    WAY_HALF, /* by tables of 16 bits */
-    WAY_HIGH, /* of i4: I4_HIGH times as large. The bits of sums are no others, but for that, while
-               * they are finite: products are multiples of the least f32, so that none is rounded
-               * for being small */
+    WAY_ZERO,  /* less a zero point each */
+    WAY_HALF,  /* by tables of 16 bits */
+    WAY_FIXED, /* the same, but beside one row of whole numbers by those */
+    WAY_HIGH,  /* of i4: I4_HIGH times as large. The bits of sums are no others, but for that, while
+                * they are finite: products are multiples of the least f32, so that none is rounded
+                * for being small */
     WAY_HIGH_ZERO /* .. less a zero point each */
 } Way;
 
@@ -299,9 +300,9 @@ INLINE void few_record(int rows, int vecs, FormatId fmt, int bytes, Way way, con
     else if (fmt == FMT_I4)
         few_i4(rows, vecs, way, f, r, row, col, fetch, acc);
     else if (vecs == 2)
-        few_nibbles(rows, way == WAY_HALF, f, r, row, col, fetch, acc);
+        few_nibbles(rows, way != WAY_PLAIN, f, r, row, col, fetch, acc);
     else
-        one_nibbles(way == WAY_HALF, f, r, col, fetch, acc);
+        one_nibbles(way != WAY_PLAIN, f, r, col, fetch, acc);
     if (fmt == FMT_E4M3 && e4m3_met_nan(most)) {
         for_each(m, rows)
             for_each(v, vecs)
@@ -327,9 +328,24 @@ INLINE void few_rows(FormatId fmt, int bytes, Way way, const Few *f, const FewRe
         CASES_OF_4(rows, few_record, 2, fmt, bytes, way, f, r, 0, col)
 }
 
+/* False: the block's activations are no whole numbers. */
+INLINE bool fixed_row(const Few *f, const FewRecord *r)
+{
+    const DirectPanel *d = f->d;
+    FewSums acc;
+    if (d->fixed[r->i].unit == 0)
+        return false;
+    const int8_t *digits = d->digits + FIXED_BYTES * (r->i * d->layout->block_units);
+    cpu_fixed_sums_avx2(r->b.codes, digits, r->b.units, d->fixed[r->i], f->fetch, acc[0]);
+    few_finish(1, MOST_VECS, f, r, 0, 0, acc);
+    return true;
+}
+
 /* All of a record of 64 columns for one row. */
 INLINE void few_row(FormatId fmt, int bytes, Way way, const Few *f, const FewRecord *r)
 {
+    if (way == WAY_FIXED && fixed_row(f, r))
+        return;
     if (bytes || fmt == FMT_I4) {
         few_record(1, MOST_VECS, fmt, bytes, way, f, r, 0, 0);
         return;
@@ -377,6 +393,7 @@ FEW_FORMAT(i4_asym_high, FMT_I4, 0, WAY_HIGH_ZERO)
 FEW_FORMAT(i4_asym_plain, FMT_I4, 0, WAY_ZERO)
 FEW_FORMAT(nibbles, FMT_NONE, 0, WAY_PLAIN)
 FEW_FORMAT(nibbles_half, FMT_NONE, 0, WAY_HALF)
+FEW_FORMAT(fixed, FMT_E2M1, 0, WAY_FIXED)
 
 /* Sums of WAY_HIGH that were too large for f32 leave an infinity or a NaN in the panel's results.
  */
@@ -423,6 +440,7 @@ void cpu_direct_avx2(const DirectPanel *d)
     case FMT_I8: (early ? panel_i8_asym : panel_i8)(&f); break;
     case FMT_U8: panel_u8(&f); break;
     case FMT_I4: (early ? panel_i4_asym : panel_i4)(&f); break;
+    case FMT_E2M1: (d->digits ? panel_fixed : panel_nibbles_half)(&f); break;
     default: (f.nibble.is_half ? panel_nibbles_half : panel_nibbles)(&f);
     }
 }

@@ -38,11 +38,21 @@ static int64_t few_rows_of(const CpuKernels *kern, const PackLayout *l)
     return early && rows > MATRIX_FEW ? MATRIX_FEW : rows;
 }
 
+#define FIXED_K 256 /* longest block that may have few enough of a unit */
+
+/* Does one row meet e2m1 codes as whole numbers? Those of f32 hardly ever are. */
+static bool fixes(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l)
+{
+    return kern->fix && g->m == 1 && g->a.fmt != FMT_F32 && l->fmt == FMT_E2M1 && l->mainloop &&
+           l->block <= FIXED_K;
+}
+
 /* Ranges are whole blocks where scales apply inside. Few rows have one range. */
 Prepared prepare_shape(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
     Prepared p = {.range_k = RANGE_K, .parts = matrix_parts_of(kern, g, l)};
     p.is_direct = !p.parts && is_direct(g, l);
+    p.has_fixed = !p.parts && fixes(kern, g, l);
     p.crosses = p.parts && l->unit == 8 && kern->matrix->crosses;
     if (l->mainloop)
         p.range_k = ceil_blocks(RANGE_K, l->block) * l->block_units * l->unit;
@@ -87,11 +97,22 @@ static uint64_t value_bytes(const Prepared *p, const PackLayout *l)
     return align_64(num * (l->is_int ? 1 : p->parts ? 2 * (uint64_t)p->parts : 4));
 }
 
+static uint64_t digits_bytes(const Prepared *p, const PackLayout *l)
+{
+    return p->has_fixed ? align_64((uint64_t)(l->k_padded / 8) * FIXED_BYTES) : 0;
+}
+
+static uint64_t fixed_bytes(const Prepared *p, const PackLayout *l)
+{
+    return p->has_fixed ? align_64((uint64_t)l->blocks * sizeof *p->fixed) : 0;
+}
+
 uint64_t prepare_bytes(const Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows)
 {
     uint64_t grid = align_64(4 * (uint64_t)rows * (uint64_t)l->blocks);
     return value_bytes(p, l) + exponent_bytes(p, rows) + wide_bytes(p, g, rows) +
-           (scales_inside(g) ? grid : 0) + (l->is_int ? 2 * grid : 0) + (l->late_zero ? grid : 0);
+           digits_bytes(p, l) + fixed_bytes(p, l) + (scales_inside(g) ? grid : 0) +
+           (l->is_int ? 2 * grid : 0) + (l->late_zero ? grid : 0);
 }
 
 void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t rows, void *memory)
@@ -106,6 +127,12 @@ void prepare_place(Prepared *p, const CpuGemm *g, const PackLayout *l, int64_t r
         at += exponent_bytes(p, rows);
         p->wide = wide_bytes(p, g, rows) ? (float *)(void *)at : NULL;
         at += wide_bytes(p, g, rows);
+    }
+    if (p->has_fixed) {
+        p->digits = (int8_t *)at;
+        at += digits_bytes(p, l);
+        p->fixed = (FixedBlock *)(void *)at;
+        at += fixed_bytes(p, l);
     }
     if (scales_inside(g)) {
         p->scale = (float *)(void *)at;
@@ -265,6 +292,15 @@ static void prepare_values(const CpuKernels *kern, const CpuGemm *g, const PackL
         p->wide[k] = num_from_bf16(p->halves[k]);
 }
 
+static void prepare_fixed(const CpuKernels *kern, const PackLayout *l, const Prepared *p)
+{
+    for (int64_t b = 0; b < l->blocks; b++) {
+        int64_t units = b + 1 < l->blocks ? l->block_units : l->last_units, at = b * l->block_units;
+        p->fixed[b] = kern->fix(p->values + prepared_at(p, 0, at * l->unit), units,
+                                p->digits + at * FIXED_BYTES);
+    }
+}
+
 void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, const Prepared *p,
                  int64_t row, int64_t slot)
 {
@@ -273,6 +309,8 @@ void prepare_row(const CpuKernels *kern, const CpuGemm *g, const PackLayout *l, 
         prepare_codes(kern, g, l, p, mapped, slot);
     else if (!p->is_direct || p->sum)
         prepare_values(kern, g, l, p, mapped, slot);
+    if (p->has_fixed)
+        prepare_fixed(kern, l, p);
     for (int64_t b = 0; p->scale && b < l->blocks; b++)
         p->scale[slot * l->blocks + b] =
             tensor_scale(&g->a, tensor_grid_at(&g->a, mapped, b * l->block));
