@@ -269,6 +269,14 @@ static int64_t smem_bytes(const CudaKernel *k)
     return ring_bytes(k, k->hopper.stages) + staged_bytes(k) + ALIGN_BYTES;
 }
 
+/* Of a tile, that are copied: what a copy fills up behind the last row takes the longer. Those of
+ * groups are followed by the next group's. */
+static int box_rows(const CudaKernel *k)
+{
+    int64_t rows = cuda_ceil_div(cuda_rows(k), 8) * 8;
+    return k->groups || rows > k->hopper.bm ? k->hopper.bm : (int)rows;
+}
+
 static CudaGeometry geometry(const CudaKernel *k)
 {
     int64_t piece = 128 * teams(k) * (int64_t)right_rows(k) / 2 * 4;
@@ -286,7 +294,7 @@ static CudaGeometry geometry(const CudaKernel *k)
         .num_maps = 1 + boxes_scales(k),
         .map = {{.operand = k->launch->num_operands,
                  .element_bytes = 1,
-                 .box_rows = k->hopper.bm,
+                 .box_rows = box_rows(k),
                  .box_bytes = UNIT_BYTES,
                  .swizzle = UNIT_BYTES,
                  .bytes = k->spec.k * format_info[k->spec.act_fmt].bits / 8},
@@ -598,6 +606,7 @@ static void put_config(Sb *sb, const CudaKernel *k)
     sb_line(sb, "static constexpr int64_t kWScaleAt = %" PRId64 ";", k->packed.scale_at);
     cuda_put_bool(sb, "kWDecoded", k->plan->tensor[k->launch->w].storage == STORAGE_ARENA);
     cuda_put_int(sb, "kBM", k->hopper.bm);
+    cuda_put_int(sb, "kBoxRows", box_rows(k));
     cuda_put_int(sb, "kBN", k->hopper.bn);
     cuda_put_int(sb, "kPassRows", pass_rows(k));
     cuda_put_int(sb, "kStages", k->hopper.stages);

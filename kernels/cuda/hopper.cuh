@@ -2,7 +2,8 @@
  *
  *   c[m, n] = sum over k of a[m, k] * w[n, k], then the fused epilogue.
  *
- * a: [M, K] row-major, read through the tensor map p.map[0] in boxes of kBM rows by 128 bytes. w:
+ * a: [M, K] row-major, read through the tensor map p.map[0] in boxes of kBoxRows rows by 128 bytes:
+ * kBM, or fewer where one tile has all rows; those behind them are what they are, and nobody's. w:
  * packed as `panels` (pack.h): for each 128 bytes of K all kN rows, 8 rows by 128 bytes at a time
  * as wgmma reads them, so that any run of rows is one bulk copy. Rows are permuted inside each 32:
  * what the fragments of a thread hold of 32 columns are 8 neighbours (PTX ISA, "wgmma.mma_async",
@@ -35,12 +36,12 @@
  * kPartsOfK > 1: a block adds up as many equal parts of K, each from zero, and then the parts, in
  * the order of blocks that share a tile evenly (hopper_tiles.cuh: kShare).
  *
- * Cfg: kA kW kK kN (packed rows) kBM kBN kPassRows kStages kBand kCluster kParts kSwap kShare
- * kGather kPartsOfK kPromote kMainloop kBlockK kAScale kABlockRows kABlockK kWBlockK kWScaleAt
- * kWDecoded (an earlier launch made w) kWUniform (128 rows share a scale of w: the grid is [blocks
- * of K][kN / 8], else [blocks of K][kN]) kAScaleBox (scales of a are boxes of p.map[1]) kOperandA
- * kOperandW kOperandSplit kSplitSums kSmemBytes kLeaves (hopper_leave). Product::add(d, left,
- * right, keep): one wgmma of 64 by Product::kN, d = left * right + (keep ? d : 0). */
+ * Cfg: kA kW kK kN (packed rows) kBM kBoxRows kBN kPassRows kStages kBand kCluster kParts kSwap
+ * kShare kGather kPartsOfK kPromote kMainloop kBlockK kAScale kABlockRows kABlockK kWBlockK
+ * kWScaleAt kWDecoded (an earlier launch made w) kWUniform (128 rows share a scale of w: the grid
+ * is [blocks of K][kN / 8], else [blocks of K][kN]) kAScaleBox (scales of a are boxes of p.map[1])
+ * kOperandA kOperandW kOperandSplit kSplitSums kSmemBytes kLeaves (hopper_leave). Product::add(d,
+ * left, right, keep): one wgmma of 64 by Product::kN, d = left * right + (keep ? d : 0). */
 #ifndef SINTER_CUDA_HOPPER
 #define SINTER_CUDA_HOPPER
 
@@ -144,7 +145,7 @@ __device__ __forceinline__ void hopper_copy(const Params &p, uint32_t ring, uint
         const int left = Cfg::kN - n0, rows = left < Cfg::kBN ? left : Cfg::kBN;
         const uint32_t to = stage.at + S::kABytes;
         const char *from = weights + Groups::weight_at(group) + ((int64_t)k * Cfg::kN + n0) * 128;
-        barrier_expect(stage.full, S::kABytes + rows * 128);
+        barrier_expect(stage.full, Cfg::kBoxRows * 128 + rows * 128);
         if constexpr (S::kHalf) {
             hopper_copy_halves<Cfg, S>(to, from, n0, stage.full, policy);
         } else if constexpr (Cfg::kCluster == 1) {
