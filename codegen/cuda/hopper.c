@@ -486,8 +486,19 @@ static void put_tile(CudaCandidates *c, bool swap, int bm, int bn)
     put_leaving(c, &k);
 }
 
+/* Of the sums that blocks of a cluster send to one of them: those of the runs, or rows, that it
+ * finishes (hopper_tiles.cuh: Dealt). */
+static int64_t sent_bytes(const CudaKernel *k)
+{
+    int blocks = k->hopper.gather, all = right_rows(k) / 2;
+    int64_t rows = cuda_ceil_div(k->hopper.bm / 8, blocks) * 8;
+    int64_t part = k->hopper.swap ? rows / 2 : held_columns(k) / 2 * k->spec.parts;
+    int64_t own = cuda_ceil_div(cuda_ceil_div(all, part), blocks);
+    return blocks * own * part * 4 * 128 * teams(k);
+}
+
 /* Tiles of which the blocks of a cluster have a part of K each, where that occupies most
- * processors. */
+ * processors, and the ring has places for what they send. */
 static void put_gathered(CudaCandidates *c, bool swap, int bm, int bn)
 {
     CudaKernel k = plain_tile(c, swap, bm, bn);
@@ -498,7 +509,8 @@ static void put_gathered(CudaCandidates *c, bool swap, int bm, int bn)
     fill_ring(c, &k);
     if (k.hopper.gather > 1 && 3 * tiles * k.hopper.gather > 2 * k.gpu->processors &&
         !adds_in_order(&k) && units(&k) / k.hopper.gather >= LEAST_UNITS && !tile_problem(&k) &&
-        (swap || (held_columns(&k) && !has_half_run(&k))))
+        (swap || (held_columns(&k) && !has_half_run(&k))) &&
+        sent_bytes(&k) <= k.hopper.stages * stage_bytes(&k))
         cuda_candidate_valid(c, &k);
 }
 
@@ -772,6 +784,8 @@ static void describe(Sb *sb, const CudaKernel *k)
 #define GATHER_US   2.7   /* of sums that blocks share, .. */
 #define GATHER_FEW  1.6   /* .. where a is the right operand, .. */
 #define GATHER_COL  0.046 /* .. and of each column of them */
+#define CLUSTER_US  0.2   /* .. of a cluster that send them, .. */
+#define CLUSTER_COL 0.031 /* .. and of each column, of many rows */
 #define FOLD_US     0.1   /* of a part of K */
 
 /* What promotions add to a unit that has several. Measured with four; two are taken for half. */
@@ -819,6 +833,8 @@ static double predict(const CudaKernel *k, const CudaGeometry *g)
     double gather = (k->hopper.swap ? GATHER_FEW : GATHER_US) + GATHER_COL * right_rows(k);
     if (k->hopper.shares)
         return us + START_US + gather + end + folds;
+    if (k->hopper.gather > 1 && !k->hopper.swap)
+        end += CLUSTER_US + CLUSTER_COL * right_rows(k);
     return us + START_US + (end + folds) * ceil(tiles / blocks);
 }
 

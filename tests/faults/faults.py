@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -156,8 +157,15 @@ def read(path):
         return file.read()
 
 
-def check_left(what, folder, before, name, output, good, must_be_new):
+def is_second_name(folder, at, output, good):
+    """Of a whole file that is about to take the place of another: of one without a name that needs two steps."""
+    return bool(output) and re.fullmatch(re.escape(output) + r"\.\d+-\d+\.tmp", at) and read(os.path.join(folder, at)) == good
+
+
+def check_left(what, folder, before, name, output, good, must_be_new, at_once=False):
+    """at_once: it was killed without a chance to remove what it had begun."""
     left = sorted(files(folder) - before - {output, "mark"})
+    left = [at for at in left if not (at_once and is_second_name(folder, at, output, good))]
     if left:
         raise Problem(f"{what}: left behind {left}")
     path = os.path.join(folder, output) if output else None
@@ -288,7 +296,8 @@ def kill(template, name, good, seconds, rng):
                 os.killpg(child.pid, signal.SIGKILL)
                 raise Problem(f"{what}: a process of it goes on")
             time.sleep(0.02)
-        check_left(what, place.folder, place.before, name, output, good, must_be_new=code == 0)
+        check_left(what, place.folder, place.before, name, output, good, must_be_new=code == 0,
+                   at_once=code == -signal.SIGKILL)
         return code == -number
 
 
