@@ -24,6 +24,7 @@ ALL = "--all" in sys.argv
 KILLS = sum(int(word[8:]) for word in sys.argv if word.startswith("--kills="))
 DRAFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../draft/llama")
 ONLY = [word[7:] for word in sys.argv if word.startswith("--only=")]
+KILLS_A_SECOND_NAME = 500  # SIGKILL may come between two system calls: once in so many kills, or part of them
 SAMPLE = 3  # calls of each kind where not all are tried
 MOST = 20000
 BASE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files in memory are made faster
@@ -157,15 +158,21 @@ def read(path):
         return file.read()
 
 
-def is_second_name(folder, at, output, good):
-    """Of a whole file that is about to take the place of another: of one without a name that needs two steps."""
-    return bool(output) and re.fullmatch(re.escape(output) + r"\.\d+-\d+\.tmp", at) and read(os.path.join(folder, at)) == good
+def has_second_name(folder, before, output, good, process):
+    """Whether SIGKILL came between the two steps by which a whole file without a name takes the place of another:
+    none replaces one in a single step. Its second name is removed then."""
+    if not output or not output.startswith("old"):
+        return False
+    for at in files(folder) - before:
+        path = os.path.join(folder, at)
+        if re.fullmatch(rf"{re.escape(output)}\.{process}-\d+\.tmp", at) and read(path) == good:
+            os.unlink(path)
+            return True
+    return False
 
 
-def check_left(what, folder, before, name, output, good, must_be_new, at_once=False):
-    """at_once: it was killed without a chance to remove what it had begun."""
+def check_left(what, folder, before, name, output, good, must_be_new):
     left = sorted(files(folder) - before - {output, "mark"})
-    left = [at for at in left if not (at_once and is_second_name(folder, at, output, good))]
     if left:
         raise Problem(f"{what}: left behind {left}")
     path = os.path.join(folder, output) if output else None
@@ -273,8 +280,8 @@ def lives(group):
 
 
 def kill(template, name, good, seconds, rng):
-    """Ends a command by a signal at a random moment; True where it had not ended before. seconds: how
-    long commands take, learnt from those that had."""
+    """Ends a command by a signal at a random moment. Whether it had not ended before, and whether its file is left
+    under a second name. seconds: how long commands take, learnt from those that had."""
     argv, output = COMMANDS[name]
     number = rng.choice(SIGNALS)
     with Place(template) as place:
@@ -296,9 +303,9 @@ def kill(template, name, good, seconds, rng):
                 os.killpg(child.pid, signal.SIGKILL)
                 raise Problem(f"{what}: a process of it goes on")
             time.sleep(0.02)
-        check_left(what, place.folder, place.before, name, output, good, must_be_new=code == 0,
-                   at_once=code == -signal.SIGKILL)
-        return code == -number
+        second = code == -signal.SIGKILL and has_second_name(place.folder, place.before, output, good, child.pid)
+        check_left(what, place.folder, place.before, name, output, good, must_be_new=code == 0)
+        return code == -number, second
 
 
 def prepare_good(template):
@@ -323,18 +330,22 @@ def prepare_good(template):
 
 def kills(template, good):
     rng = random.Random(1)
-    stopped, tried, problems = 0, 0, []
+    stopped, second_names, tried, problems = 0, 0, 0, []
     seconds = {name: 0.01 for name in good}
     while stopped < KILLS and tried < 5 * KILLS:
         name = list(good)[tried % len(good)]
         tried += 1
         try:
-            stopped += kill(template, name, good[name], seconds, rng)
+            was_stopped, second = kill(template, name, good[name], seconds, rng)
+            stopped, second_names = stopped + was_stopped, second_names + second
         except Problem as problem:
             problems.append(str(problem))
     if stopped < KILLS:
         problems.append("most commands end before they are killed")
-    report(f"{stopped} commands killed, and {tried - stopped} that had ended", problems)
+    if second_names > -(-KILLS // KILLS_A_SECOND_NAME):
+        problems.append(f"{second_names} files are left under second names")
+    report(f"{stopped} commands killed, {second_names} of which left a second name, and {tried - stopped} that had ended",
+           problems)
     return len(problems)
 
 
