@@ -435,9 +435,7 @@ static bool has_way(const Place *at, int way)
     return at->kind == KIND_WIDE && is_even(at->w, at->a) && way_of(at) == way;
 }
 
-/* Tiles of gate and up that have halves of runs are pairs, of 224 columns of each part, without
- * scales along K. Blocks of a cluster have a part of K where there are tiles for most processors,
- * of many columns and K. */
+/* Scales that do not change along K, for weights and activations that would have groups of it. */
 static void leave_groups(Product *p)
 {
     for (uint64_t pick = 0; pick < NUM_GRAINS && grain_has_groups(p->w); pick++)
@@ -446,6 +444,9 @@ static void leave_groups(Product *p)
         p->a = act_index(p->place.a, pick);
 }
 
+/* Tiles of gate and up that have halves of runs are pairs, of 224 columns of each part, without
+ * scales along K. Blocks of a cluster have a part of K where there are tiles for most processors,
+ * of many columns and K. */
 static void put_way(Product *p, bool groups)
 {
     static const int tiles_of[] = {24 * 64, 26 * 96, 25 * 128, 32 * 128};
