@@ -1,6 +1,7 @@
 /* The process that times a compiled file on a GPU; see clock.h. Nothing is freed but what a bucket
  * takes: the process ends soon. */
 #include "choose/clock_talk.h"
+#include "choose/lab.h"
 #include "runtime/cuda.h"
 #include "runtime/sinter.h"
 
@@ -123,31 +124,6 @@ static bool open_file(Bench *b, int ordinal, int job)
 
 /* Runs ----------------------------------------------------------------------------------------- */
 
-static int64_t elements(const SinterTensor *t)
-{
-    int64_t num = 1;
-    for (int i = 0; i < t->rank; i++)
-        num *= t->dim[i];
-    return num;
-}
-
-/* Nothing special: no zeros, nothing denormal; of counts all rows. */
-static void *numbers(const SinterTensor *t)
-{
-    int64_t num = elements(t);
-    float *x = malloc((size_t)num * 4 + 64);
-    void *ret = malloc((size_t)num * 4 + 64);
-    for (int64_t i = 0; x && ret && i < num; i++)
-        x[i] = (float)((i * 2654435761u >> 7) % 1000) * 0.002f - 0.999f;
-    if (x && ret && t->dtype == SINTER_I32)
-        for (int64_t i = 0; i < num; i++)
-            ((int32_t *)ret)[i] = INT32_MAX;
-    else if (x && ret)
-        format_from_f32(format_of_dtype(t->dtype), x, ret, (uint64_t)num);
-    free(x);
-    return ret;
-}
-
 /* Shapes of the bucket, and the session's own memory, so that runs copy nothing. */
 static bool ports(Bench *b, const int64_t *size)
 {
@@ -171,7 +147,9 @@ static bool fill_inputs(Bench *b)
     bool ok = true;
     memcpy(in, b->in, sizeof in);
     for (int i = 0; i < b->num_in; i++) {
-        in[i].data = numbers(&in[i]);
+        in[i].data = malloc((size_t)tensor_count(&in[i]) * 4 + 64);
+        if (in[i].data)
+            clock_fill(&in[i]);
         ok = ok && in[i].data;
     }
     if (!ok)
