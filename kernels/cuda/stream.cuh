@@ -56,14 +56,16 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
     static constexpr int kNear = Cfg::kNeighbours;
     static_assert(Cfg::kNBlocks % 2 == 0, "a warp's columns are multiples of 16");
     /* a slot is free once it has been read */
-    static constexpr bool kEarly = Cfg::kSubs == 1 || S::kPassScales || S::kPassFolds;
+    static constexpr bool kEarly =
+        Cfg::kSubs == 1 || S::kPassScales || S::kBothScales || S::kPassFolds;
 
     /* Sum i of half h of a pair: column lane / 4 of block i / 2, row 8 * h + lane % 4 * 2 + i % 2
      */
     struct State {
         Acc acc[kPairs][S::kHalves][4];
         float sum[kApart || (Cfg::kMainloop && !S::kOrdered) ? kPairs : 1][S::kHalves][4];
-        float scale[S::kScales ? Cfg::kNBlocks : 1], own[S::kPassScales ? Cfg::kNBlocks : 1];
+        float scale[S::kScales ? Cfg::kNBlocks : 1],
+            own[S::kPassScales || S::kBothScales ? Cfg::kNBlocks : 1];
         uint32_t fold[S::kPassFolds ? kPairs : 1][2];
         int zero[Cfg::kWZero ? Cfg::kNBlocks : 1];
         int a_zero[S::kHalves];
@@ -415,6 +417,8 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
                         Ring::read_params(s, slot, R::sub_of(k), row, lane);
                     if constexpr (S::kPassScales)
                         Ring::pass_scales(s, i / S::kSubSteps, lane);
+                    if (S::kBothScales && i > 0)
+                        Ring::take_second(s);
                     read_zeros(s, r, a, k);
                 }
                 products<0, 0, true>(s, r, q, a, slot, from, i, k, 0, 0, lane);
@@ -640,14 +644,20 @@ template <class Cfg> struct Stream : StreamRing<Cfg>, StreamRows<Cfg> {
         }
     }
 
-    /* Finds the warp's first tile, and fills its ring. */
+    /* Finds the warp's first tile. What all warps ask for at once comes at once, and until then
+     * none has work: so the rest of the ring is filled when they have met. */
     static __device__ __forceinline__ void fetch_first(typename Ring::Ahead &ahead, uint32_t ring,
                                                        const char *w, int slice, int group,
                                                        int lane)
     {
         Ring::begin(ahead, w, slice, group, lane);
+        Ring::fetch(ahead, ring, w, slice, group, lane);
+    }
+    static __device__ __forceinline__ void fetch_rest(typename Ring::Ahead &ahead, uint32_t ring,
+                                                      const char *w, int slice, int group, int lane)
+    {
 #pragma unroll 1
-        for (int i = 0; i < Cfg::kStages; i++)
+        for (int i = 1; i < Cfg::kStages; i++)
             Ring::fetch(ahead, ring + i * S::kStageBytes, w, slice, group, lane);
     }
 };
@@ -698,6 +708,7 @@ __device__ __forceinline__ void stream(const Params &p)
     typename G::Ahead ahead;
     G::fetch_first(ahead, ring, w, slice, group, lane);
     begin_shared<Cfg>(smem, w);
+    G::fetch_rest(ahead, ring, w, slice, group, lane);
     const Operand a = Prologue::run(p, local);
 
     typename G::Rows rows;

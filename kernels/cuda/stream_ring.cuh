@@ -81,6 +81,10 @@ template <class Cfg> struct StreamShape {
      * one, and passes it round when its block comes. (nf4's two in f32 took longer so.) */
     static constexpr bool kPassScales =
         kScales && !Cfg::kWZero && !kFine && kSub == 4 && Cfg::kSubs == kSub;
+    /* Those of two blocks are read together: the tile's slot is free before its products. (Beside
+     * more rows, rows in registers or zero points some shapes have no room for that.) */
+    static constexpr bool kBothScales = kScales && !Cfg::kWZero && !kFine && !kInt && kSub == 2 &&
+                                        Cfg::kSubs == kSub && Cfg::kLocalA && Cfg::kRows <= 8;
     /* .. or, of eight blocks whose scales are folded into codes, two. */
     static constexpr bool kPassFolds =
         Cfg::kWFold && !kInt && !Cfg::kWZero && Cfg::kSubs == 8 && Cfg::kWBlockK == 16;
@@ -301,6 +305,12 @@ template <class Cfg> struct StreamRing {
         return bytes == 4 ? load_shared4(at) : bytes == 2 ? load_shared2(at) : load_shared1(at);
     }
 
+    /* What sums are multiplied by, of the scale that lies there. */
+    static __device__ __forceinline__ float sums_scale(uint32_t at)
+    {
+        const float scale = scale_value<Cfg::kScaleFmt>(param_bits(at, R::kScaleBytes));
+        return S::kSumsTimes * R::effective(scale);
+    }
     /* Scales and zero points of the lane's columns, of block `sub` of the tile. row: the warp's
      * first one of its group. */
     template <class State>
@@ -308,15 +318,14 @@ template <class Cfg> struct StreamRing {
                                                        int lane)
     {
         const uint32_t params = slot + S::kWBytes + sub * S::kParamRun;
-        const uint32_t scales = params + lane / 4 * R::kScaleBytes;
 #pragma unroll
         for (int nb = 0; nb < Cfg::kNBlocks; nb++) {
             const int at = nb * 8 + lane / 4;
-            if constexpr (S::kScales) {
-                const uint32_t bits = param_bits(scales + nb * 8 * R::kScaleBytes, R::kScaleBytes);
-                (S::kPassScales ? s.own : s.scale)[nb] =
-                    S::kSumsTimes * R::effective(scale_value<Cfg::kScaleFmt>(bits));
-            }
+            const uint32_t scale = params + at * R::kScaleBytes;
+            if constexpr (S::kScales)
+                (S::kPassScales ? s.own : s.scale)[nb] = sums_scale(scale);
+            if constexpr (S::kBothScales)
+                s.own[nb] = sums_scale(scale + S::kParamRun);
             if constexpr (Cfg::kWZero && R::kNibbles) {
                 uint32_t from = params + S::kScaleRun + row / 2 % 16 + at / 2;
                 int code = load_shared1(from) >> (at % 2 * 4) & 15;
@@ -326,6 +335,13 @@ template <class Cfg> struct StreamRing {
                 s.zero[nb] = Bits<Cfg::kW>::kSigned ? (int)(int8_t)code : code;
             }
         }
+    }
+    /* kBothScales: those of the tile's second block. */
+    template <class State> static __device__ __forceinline__ void take_second(State &s)
+    {
+#pragma unroll
+        for (int nb = 0; nb < Cfg::kNBlocks; nb++)
+            s.scale[nb] = s.own[nb];
     }
     /* kPassScales: those of block `sub` of the tile, of which each lane has read its own. */
     template <class State>
