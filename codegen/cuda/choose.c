@@ -8,7 +8,7 @@
 #define LOCAL_A_COLS  32768 /* longest row that a prologue inside a product makes */
 #define LOCAL_A_BYTES 17408 /* of all its rows: more leave little for weights on their way, .. */
 #define LOCAL_A_MOST  34816 /* .. unless it was measured to be faster */
-#define ROW_LAUNCH_US 0.7   /* more than a row kernel takes itself, between two products */
+#define ROW_LAUNCH_US 0.7   /* more than a kernel of one row takes itself, between two products */
 #define SHARED_A_US   1.5   /* longer than with its input at hand, for each of them */
 #define SHARED_A_90   18    /* .. where a launch of rows begins before the one ahead of it ends */
 #define SCRATCH_BYTES 1024  /* of epilogues, of the static shared memory that is set aside */
@@ -470,7 +470,9 @@ static const char *local_problem(const CudaDraft *d, const CudaChain *chain, int
                         lies_as(c.arena, &k));
 }
 
-/* What the row kernel and the product take apart; 0: the product was not measured. */
+/* What the row kernel and the product take apart; 0: the product was not measured. (Behind several
+ * rows the next product's weight is on its way: 8B layers at two take 0.8 to 1.6 us more than their
+ * products, bench/results/h200-layers.txt.) */
 static double measured_apart(const CudaDraft *d, const CudaChain *chain, int bucket)
 {
     CudaCandidates c;
@@ -484,7 +486,8 @@ static double measured_apart(const CudaDraft *d, const CudaChain *chain, int buc
     int best = cuda_candidates_best(&c);
     if (best < 0 || c.list.elem[best].source == TIMING_MODEL)
         return 0;
-    return c.list.elem[best].us + cuda_cost(&row) + ROW_LAUNCH_US;
+    double more = product.layout[product.launch->a].rows == 1 ? ROW_LAUNCH_US : 0;
+    return c.list.elem[best].us + cuda_cost(&row) + more;
 }
 
 /* Why each block had better not make all of few rows; NULL: it had. What was measured stands before

@@ -327,8 +327,8 @@ def check_inside(folder):
     home = {"XDG_DATA_HOME": str(folder / "nothing")}
     for what, inside, apart, launches, why in (
             ("of two schedules the faster one", 9.5, 1, 2, "blocks that each make the rows would take 9.5 us, "
-             "the launches apart take 3.1"),
-            (".. with the launch of the rows", 2.5, 1, 1, ""),
+             "the launches apart take 2.4"),
+            (".. with the launch of the rows", 2.3, 1, 1, ""),
             ("the one that was measured", 9.5, 0, 1, ""), ("and the other", 0, 9.5, 2, "is only predicted, and")):
         rows = [f"product {PROBLEM}\n4 {inside} stream 4x32 w1 k8 s2\n"] if inside else []
         rows += [f"product {PROBLEM.replace(' inside=4', '')}\n4 {apart} stream 4x32 w1 k8 s2\n"] if apart else []
@@ -338,6 +338,15 @@ def check_inside(folder):
                              MODEL, env=home)
         got = (code, int(re.search(r"T = 4: (\d) launch", out)[1]), why in out)
         report(what, "" if got == (0, launches, True) else f"{got} {out}{err}")
+    few = folder / "few.sinter"
+    few.write_text(pathlib.Path(MODEL).read_text().replace("dim T in [4]", "dim T in [1, 4]"))
+    path.write_text(f"sinter timings 1\ngpu {GPU}\n" + "".join(
+        f"product {problem}\n" + "".join(f"{m} {us} stream {m}x32 w1 k8 s2\n" for m in (1, 4))
+        for problem, us in ((PROBLEM, 2.8), (PROBLEM.replace(" inside=4", ""), 1))))
+    code, out, err = run("explain", "--no-weights", "--target=sm_90a", "--weight-layout=records", f"--timing={path}", few,
+                         env=home)
+    got = (code, re.findall(r"T = (\d): (\d) launch", out))
+    report("a launch for one row counts more", "" if got == (0, [("1", "1"), ("4", "2")]) else f"{got} {out}{err}")
 
 
 def rows_of(path):
