@@ -491,7 +491,8 @@ static double measured_apart(const CudaDraft *d, const CudaChain *chain, int buc
 }
 
 /* Why each block had better not make all of few rows; NULL: it had. What was measured stands before
- * what is predicted; where nothing was, few bytes of them are what is faster. */
+ * what is predicted, unless that is scaled by what was, as where those measured have another order
+ * of sums; where nothing was, few bytes of them are what is faster. */
 static const char *inside_problem(const CudaDraft *d, const CudaChain *chain, int bucket)
 {
     CudaCandidate inside;
@@ -502,7 +503,7 @@ static const char *inside_problem(const CudaDraft *d, const CudaChain *chain, in
     double apart = is_one(d, chain) ? 0 : measured_apart(d, chain, bucket);
     if (apart <= 0)
         return a->rows * a->pitch > LOCAL_A_BYTES ? no_room(scratch_of(d), a) : NULL;
-    if (inside.source == TIMING_MODEL)
+    if (inside.source == TIMING_MODEL && !inside.scaled)
         return "what blocks that each make the rows would take is only predicted, and the launches "
                "apart were measured";
     if (inside.us <= apart)

@@ -17,6 +17,7 @@ typedef struct CudaCandidate {
     double us;           /* likewise */
     double predicted;    /* likewise, by the cost model */
     TimingSource source; /* of us */
+    bool scaled;         /* predicted, less what the model errs by in a measured one of its tile */
     bool old;            /* measured, but of other device code than this compiler's */
 } CudaCandidate;
 

@@ -99,6 +99,7 @@ static void scale_predictions(CudaCandidates *c)
         CudaCandidate *at = &c->list.elem[i];
         const CudaCandidate *like =
             at->reason || at->source != TIMING_MODEL ? NULL : nearest_measured(c, at);
+        at->scaled = like != NULL;
         if (like)
             at->us = at->predicted * (like->us / like->predicted);
     }

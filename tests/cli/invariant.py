@@ -271,7 +271,7 @@ def check_prices(m):
         price = prices(m, name)
         problems = [] if sorted(price) == [1, 16, 128, 1024] else [price]
         problems += [f"{100 * cost:.1f} % at T = {size}" for size, cost in price.items()
-                     if cost > {1: 0.28, 128: 0.16}.get(size, 0.25)]
+                     if cost > (0.16 if size == 128 else 0.25)]
         report(f"the price of one order of sums at 4096 x 14336 is small: {name}", problems)
 
 
