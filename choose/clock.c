@@ -1,8 +1,6 @@
 /* The side that has files timed; see clock.h. */
 #include "choose/clock.h"
 #include "choose/clock_talk.h"
-#include "choose/lab.h"
-#include "runtime/device.h"
 
 #include <errno.h>
 #include <string.h>
@@ -116,25 +114,4 @@ void clock_share(int num, double *launch, double graph)
     }
     for (int i = 0; i < num; i++)
         launch[i] = left > 0 ? launch[i] * graph / left : graph / num;
-}
-
-void clock_fill(const SinterTensor *t)
-{
-    FormatId fmt = format_of_dtype(t->dtype);
-    int64_t num = tensor_count(t);
-    size_t bytes = (size_t)format_info[fmt].bits / 8;
-    enum { CHUNK = 256 };
-    float x[CHUNK];
-
-    if (fmt == FMT_I32) {
-        for (int64_t i = 0; i < num; i++)
-            ((int32_t *)t->data)[i] = INT32_MAX;
-        return;
-    }
-    for (int64_t at = 0, part; at < num; at += part) {
-        part = num - at < CHUNK ? num - at : CHUNK;
-        for (int64_t i = 0; i < part; i++)
-            x[i] = (float)(((at + i) * 2654435761u >> 7) % 1000) * 0.002f - 0.999f;
-        format_from_f32(fmt, x, (char *)t->data + (size_t)at * bytes, (uint64_t)part);
-    }
 }

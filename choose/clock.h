@@ -5,7 +5,6 @@
 #define SINTER_CHOOSE_CLOCK_H
 
 #include "base/child.h"
-#include "runtime/sinter.h"
 
 typedef struct ClockGpu {
     int capability, processors, driver; /* 90: 9.0; 12080: CUDA 12.8 */
@@ -37,10 +36,6 @@ void clock_close(Clock *c);
 /* The other side: main calls clock_serve before all else where clock_order is true. */
 bool clock_order(ChildOrder *ret);
 _Noreturn void clock_serve(const ChildOrder *order);
-
-/* What runs that are timed read, in the tensor's own format: nothing special, no zeros, nothing
- * denormal. Counts of rows are those of all rows. */
-void clock_fill(const SinterTensor *t);
 
 /* Launches measured apart sum to more than their graph takes: each loses the same, but never more
  * than nine parts of ten, so that they sum to it. */

@@ -3,6 +3,8 @@
 #include "choose/clock_talk.h"
 #include "choose/lab.h"
 #include "runtime/cuda.h"
+#include "runtime/device.h"
+#include "runtime/made_up.h"
 #include "runtime/sinter.h"
 
 #include <stdlib.h>
@@ -147,9 +149,7 @@ static bool fill_inputs(Bench *b)
     bool ok = true;
     memcpy(in, b->in, sizeof in);
     for (int i = 0; i < b->num_in; i++) {
-        in[i].data = malloc((size_t)tensor_count(&in[i]) * 4 + 64);
-        if (in[i].data)
-            clock_fill(&in[i]);
+        in[i].data = made_up(format_of_dtype(in[i].dtype), (uint64_t)tensor_count(&in[i]));
         ok = ok && in[i].data;
     }
     if (!ok)

@@ -7,6 +7,8 @@
  * time.
  */
 #include "choose/internal.h"
+#include "runtime/device.h"
+#include "runtime/made_up.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,10 +155,17 @@ static bool inputs_make(Times *t, int bucket, Arena *arena, Tensors *in)
         SinterTensor *x = &in->tensor[i];
         if (sinter_port_shape(model, 0, i, size, x, &err))
             return false;
-        x->data = arena_alloc(arena, (size_t)tensor_count(x) * 4 + 64);
-        clock_fill(x);
+        x->data = made_up(format_of_dtype(x->dtype), (uint64_t)tensor_count(x));
+        if (!x->data)
+            return false;
     }
     return true;
+}
+
+static void inputs_free(const Tensors *in)
+{
+    for (int i = 0; i < in->num; i++)
+        free(in->tensor[i].data);
 }
 
 /* How long threads of this process had work but no core, in microseconds; 0 where the system does
@@ -186,7 +195,7 @@ static bool bucket_measure(Times *t, int bucket)
 {
     int num = t->target->plan->num_launches, nb = t->c->num_buckets, runs = 0, calm = 0;
     Arena *arena = arena_new(), *out_arena = arena_new();
-    Tensors in, out;
+    Tensors in = {0}, out;
     double *us = t->us + bucket, spent = 0, start = clock_us();
     bool ok = inputs_make(t, bucket, arena, &in) && probe_run(&t->t, &in, out_arena, &out);
     sinter_session_trace(t->t.session, 1);
@@ -210,6 +219,7 @@ static bool bucket_measure(Times *t, int bucket)
     t->c->num_timed++;
     t->c->num_held_up += calm < LEAST_RUNS;
     sinter_session_trace(t->t.session, 0);
+    inputs_free(&in);
     arena_destroy(arena);
     arena_destroy(out_arena);
     return ok;

@@ -1,5 +1,6 @@
 /* Timing: every bucket on made-up data, and the trace of one run as JSON for Perfetto. */
 #include "runtime/device.h"
+#include "runtime/made_up.h"
 #include "runtime/program_parts.h"
 
 #include <errno.h>
@@ -12,10 +13,10 @@
 #define MAX_RUNS   100000
 #define WARM_US    1e5
 #define BENCH_US   1e6
-#define SLOW_US    5e6 /* then fewer runs are enough */
-#define SLOWEST_US 2e7 /* then one is */
-#define SHOWN_US   2e6 /* and long before, a terminal says what goes on */
-#define CHUNK      1024
+#define SLOW_US    5e6       /* then fewer runs are enough */
+#define SLOWEST_US 2e7       /* then one is */
+#define SHOWN_US   2e6       /* and long before, a terminal says what goes on */
+#define CHUNK      (1 << 22) /* elements that are made up before progress is shown */
 
 enum { LEAST_RUNS = 10, LEAST_SLOW_RUNS = 3, LEAST_SLOWEST_RUNS = 1 };
 
@@ -34,35 +35,12 @@ static void show_progress(double began, const char *what, double done)
 
 /* Made-up data -------------------------------------------------------------------------------- */
 
-static uint64_t next_random(uint64_t *state)
+static void make_up(FormatId fmt, void *data, uint64_t num)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* Values in [-1, 1), sums of four uniform ones: near to normal, the same in every run. Of counts of
- * rows those of all rows. */
-static void fill_random(FormatId fmt, void *data, uint64_t num)
-{
-    uint64_t state = 1;
-    size_t bytes = (size_t)format_info[fmt].bits / 8;
-    float value[CHUNK];
     double began = clock_us();
-    for (uint64_t i = 0; fmt == FMT_I32 && i < num; i++)
-        ((int32_t *)data)[i] = INT32_MAX;
-    for (uint64_t at = 0; fmt != FMT_I32 && at < num; at += CHUNK) {
-        uint64_t part = num - at < CHUNK ? num - at : CHUNK;
-        for (uint64_t i = 0; i < part; i++) {
-            uint64_t r = next_random(&state);
-            value[i] = 0;
-            for (int k = 0; k < 4; k++)
-                value[i] += (float)(r >> (16 * k) & 0xffff) / 131072.0f - 0.25f;
-        }
-        format_from_f32(fmt, value, (uint8_t *)data + at * bytes, part);
-        if (at / CHUNK % 4096 == 0)
-            show_progress(began, "making up data", (double)at / (double)num);
+    for (uint64_t at = 0; at < num; at += CHUNK) {
+        made_up_fill(fmt, data, at, num - at < CHUNK ? num - at : CHUNK);
+        show_progress(began, "making up data", (double)at / (double)num);
     }
     show_progress(began, NULL, 1);
 }
@@ -83,7 +61,7 @@ int side_make_up(const Program *p, bool output, const int64_t *size, BoundSet *s
         if (!t->data)
             return program_fail(p, PROGRAM_INPUT, "memory is exhausted");
         if (!output)
-            fill_random(fmt, t->data, num);
+            make_up(fmt, t->data, num);
     }
     return PROGRAM_OK;
 }

@@ -496,7 +496,7 @@ def put_counted(path, room, counts, others, seed):
 
 
 def counted(folder):
-    """Rows that others sent: the file of data counts them, and times are those of all rows."""
+    """Rows that others sent: the file of data counts them."""
     (folder / "m.sinter").write_text(COUNTED)
     put_counted(folder / "c.safetensors", 48, [40, 0, 60], 0.0, 5)
     put_counted(folder / "h.safetensors", 64, [10, 64, 1], 0.0, 6)
@@ -508,9 +508,6 @@ def counted(folder):
     whole = {made["candidates"][point["pick"][0]]: point for point in made["uniform"] if point["pick"]}
     wrong = [p for p in whole.values() if p.get("measured_sqnr") and abs(-10 * math.log10(p["noise"]) - p["measured_sqnr"]) > 1]
     report("estimated errors are near the measured ones", wrong or [] if len(whole) > 2 else [whole])
-    times = [[cell["ns"] for cell in layer["cells"] if "ns" in cell] for layer in made["layers"]]
-    few, all_of_them = (sum(ns[at] for layer in times for ns in layer) for at in (0, 1))
-    report("times are those of as many rows as the size", [] if all_of_them > 4 * few else [times])
     done = sinter(folder, "compile", "m.sinter", "--rules=chosen.rules", "-o", "one")
     report("the rules of these compile", [done.stderr] if done.returncode or done.stderr else [])
 

@@ -130,14 +130,11 @@ def check_shapes(*words):
 
 
 def check_bench(path):
-    """Without data all rows count: 64 times as many take more than thrice as long, on a processor."""
+    """Without data all rows count, whatever the size: runs that are timed read made-up counts (runtime/made_up.h)."""
     done = subprocess.run([sinter, "compile", path, "-o", "bench"], capture_output=True, text=True, timeout=120, check=False)
-    times = []
-    for m in (1, 64):
-        words = ("--device=cpu", "--bench", f"--bucket=M={m}", "--repeat=50", "--warm-up=5", "--json=-")
-        done = done if done.returncode else subprocess.run(["./bench", *words], capture_output=True, text=True, timeout=120, check=False)
-        times += [] if done.returncode else [json.loads(done.stdout)["sizes"][0]["least_ns"]]
-    return [done.stderr] if done.returncode else [] if times[1] > 3 * times[0] else [times]
+    words = ("--device=cpu", "--bench", "--repeat=2", "--warm-up=1", "--json=-")
+    done = done if done.returncode else subprocess.run(["./bench", *words], capture_output=True, text=True, timeout=120, check=False)
+    return [done.stderr] if done.returncode else [] if len(json.loads(done.stdout)["sizes"]) > 1 else [done.stdout]
 
 
 def main():
@@ -168,7 +165,7 @@ def main():
     for words in ((), ("-O0",)):
         report(" ".join(("results that others read", *words)), check_shapes(*words))
     if not options:
-        report("made-up counts are those of all rows", check_bench(write("timed", "")))
+        report("counts are made up", check_bench(write("timed", "")))
     path = write("errors", "")
     y, why = run(path, x, n.astype(np.float32) + np.float32(0.5))
     report("counts are whole numbers", [] if y is None and re.search(r'input "n": element 0 is 13\.5', why) else [why])
