@@ -34,6 +34,7 @@ SCHEMES = {
     "nvfp4_both": "weight nvfp4; act nvfp4",
     "w4a8_whole": "weight i4 sym group 128 scale i8; act i8 sym per token dynamic",
     "w4a4": "weight i4 sym group 128; act i4 sym per token group 128 dynamic",
+    "w4a16_64": "weight i4 sym group 64; act bf16",
 }
 FIRST, OTHERS = list(SCHEMES)[:6], list(SCHEMES)[6:]
 DYNAMIC = [name for name, text in SCHEMES.items() if text and "per token dynamic" in text]
